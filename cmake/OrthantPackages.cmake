@@ -1,0 +1,16 @@
+# The system libraries every build needs, each with the package that brings it.
+function(orthant_require name package)
+  find_package(${name} ${ARGN} QUIET)
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "orthant needs ${name}. Install the package ${package} (tools/setup does it), then configure again.")
+  endif()
+endfunction()
+
+find_package(Threads REQUIRED)
+orthant_require(nlohmann_json nlohmann-json3-dev)
+orthant_require(CLI11 libcli11-dev)
+orthant_require(fmt libfmt-dev)
+orthant_require(spdlog libspdlog-dev)
+if(ORTHANT_TESTS)
+  orthant_require(GTest libgtest-dev)
+endif()

@@ -1,0 +1,38 @@
+// Who this process is in a job and where the ranks meet. Filled by rank detection or by our own launcher, read by `comm`.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace orthant::launch {
+
+// A snapshot of environment variables. Detection reads this, never the process environment, so tests can hold many.
+using Environment = std::map<std::string, std::string>;
+
+// Where the ranks' store is and which address this rank's own sockets may use.
+struct Rendezvous {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  // A bound socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
+  int listen_fd = -1;
+  // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
+  bool served_by_launcher = false;
+  // Put before every key, so that attempts of a restarted job do not meet each other's keys.
+  std::string prefix;
+  // Address of this host that transports listen on. Loopback unless ranks live on several hosts or the user says otherwise.
+  std::string bind_address = "127.0.0.1";
+};
+
+struct Job {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int num_nodes = 1;
+  // Which launcher told us: "orthant", "torchrun", "Open MPI", "MPICH", "Slurm", "PALS", "LSF", "flags".
+  std::string launcher = "orthant";
+  Rendezvous rendezvous;
+};
+
+}  // namespace orthant::launch
