@@ -1,0 +1,48 @@
+# One command each for what people do here; `make help` lists them. The work is in tools/ and CMake.
+#
+#   ARGS="..."      arguments for the program (run), for ctest (test) or for the benchmarks (bench)
+#   PRESET=asan     another preset of CMakePresets.json, built in build-PRESET
+#   TORCH_DIR=DIR   another libtorch: a folder with include/ and lib/
+#   CXX=g++         another compiler
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build run test check bench clean
+MAKEFLAGS += --no-print-directory
+
+PRESET ?= release
+BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
+JOBS ?= $(shell nproc)
+ARGS ?=
+
+# ccache caches files that use a precompiled header only when it may ignore these.
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^#   (.*)/  \1/p' Makefile
+
+setup:
+	@tools/setup
+
+build: setup ## install what is missing, configure, build
+	@tools/configure $(PRESET)
+	@cmake --build $(BUILD) --parallel $(JOBS) >&2
+
+run: build ## build, then check this machine with 8 local ranks (or run ARGS)
+	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),doctor --mesh pp=2,dp=2,tp=2)
+
+test: build ## build, then run every test this machine can run
+	@BUILD=$(BUILD) tools/run_tests $(ARGS)
+
+check: setup ## format, layers and rules of the source, then the pure tests
+	@tools/check
+	@$(MAKE) build
+	@BUILD=$(BUILD) tools/run_tests -L '^pure$$'
+
+bench: build ## build, then the side-by-side tables
+	@bench/run $(ARGS)
+
+clean: ## remove the build folders (not .venv)
+	@rm -rf build build-*
