@@ -1,0 +1,45 @@
+#include "orthant/mesh/hosts.h"
+
+#include <gtest/gtest.h>
+
+#include "mesh/thrown_error.h"
+
+namespace orthant {
+namespace {
+
+TEST(Hosts, RanksFillHostsInBlocks) {
+  EXPECT_EQ(host_of(7, 8), 0);
+  EXPECT_EQ(host_of(8, 8), 1);
+  EXPECT_EQ(num_hosts(16, 8), 2);
+  EXPECT_EQ(num_hosts(17, 8), 3);
+  EXPECT_EQ(num_hosts(1, 8), 1);
+}
+
+TEST(Hosts, GroupSpansHostsWhenItsRanksDiffer) {
+  EXPECT_FALSE(spans_hosts(RankList{0, 3, 7}, 8));
+  EXPECT_TRUE(spans_hosts(RankList{7, 8}, 8));
+  EXPECT_FALSE(spans_hosts(RankList{}, 8));
+}
+
+TEST(Hosts, OuterAxesCrossFirst) {
+  EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2"), 8), Axis::pp);
+  EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2"), 4), (AxisSet{Axis::pp, Axis::dp}));
+  EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2", "tp,dp,pp"), 8), Axis::tp);
+  EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2"), 16), AxisSet());
+  EXPECT_EQ(axes_crossing_hosts(Mesh::parse("dp=4,tp=2,ep=4"), 2), (AxisSet{Axis::dp, Axis::ep}));
+}
+
+TEST(Hosts, GroupsThatFitSometimesStillCross) {
+  EXPECT_TRUE(crosses_hosts(Mesh::parse("dp=4,tp=3"), Axis::tp, 4));
+}
+
+TEST(Hosts, RefusesHostsWithoutRanks) {
+  EXPECT_EQ(test::thrown_text([] { host_of(0, 0); }),
+            "0 ranks per host: a host has at least one\n"
+            "set the ranks per host to the number of devices of one machine, such as 8");
+  EXPECT_THROW(num_hosts(8, -1), ConfigError);
+  EXPECT_THROW(axes_crossing_hosts(Mesh::parse("dp=2"), 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace orthant
