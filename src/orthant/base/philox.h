@@ -8,6 +8,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "orthant/base/stable_hash.h"
+
 namespace orthant {
 
 using PhiloxCounter = std::array<std::uint32_t, 4>;
@@ -42,13 +44,10 @@ constexpr PhiloxCounter philox_counter(std::uint64_t block, std::uint64_t stream
 // The 64-bit name of a stream: FNV-1a 64 over the bytes of `name`, then, for each index (a step, a microbatch, a
 // layer), over the byte 0xff and the index's eight bytes, lowest first. It never changes: seeds keep their meaning.
 constexpr std::uint64_t stream_hash(std::string_view name, std::initializer_list<std::uint64_t> indices = {}) {
-  constexpr std::uint64_t kOffsetBasis = 0xcbf29ce484222325;
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t hash = kOffsetBasis;
-  for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * kPrime;
+  std::uint64_t hash = stable_hash(name);
   for (const std::uint64_t index : indices) {
-    hash = (hash ^ 0xff) * kPrime;
-    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ ((index >> shift) & 0xff)) * kPrime;
+    hash = stable_hash_step(hash, 0xff);
+    for (int shift = 0; shift < 64; shift += 8) hash = stable_hash_step(hash, (index >> shift) & 0xff);
   }
   return hash;
 }

@@ -1,4 +1,5 @@
-// Who this process is in a job and where the ranks meet. Filled by rank detection or by our own launcher, read by `comm`.
+// Who this process is in a job and where the ranks meet. Filled by rank detection or by our own launcher, read by
+// `comm`.
 #pragma once
 
 #include <map>
@@ -13,14 +14,18 @@ using Environment = std::map<std::string, std::string>;
 struct Rendezvous {
   std::string host = "127.0.0.1";
   int port = 0;
-  // A bound socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
+  // A listening socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
   int listen_fd = -1;
   // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
   bool served_by_launcher = false;
   // Put before every key, so that attempts of a restarted job do not meet each other's keys.
-  std::string prefix;
-  // Address of this host that transports listen on. Loopback unless ranks live on several hosts or the user says otherwise.
+  std::string prefix = {};
+  // Address of this host that transports listen on. Loopback unless ranks live on several hosts or the user says
+  // otherwise; empty between detect() and meet(), which finds it.
   std::string bind_address = "127.0.0.1";
+  // Not empty when the launcher names no port and all ranks are on this host: meet() then hands the port around under
+  // this name.
+  std::string meeting_key = {};
 };
 
 struct Job {
@@ -32,7 +37,7 @@ struct Job {
   int num_nodes = 1;
   // Which launcher told us: "orthant", "torchrun", "Open MPI", "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
-  Rendezvous rendezvous;
+  Rendezvous rendezvous = {};
 };
 
 }  // namespace orthant::launch

@@ -1,0 +1,61 @@
+#include "orthant/launch/failure.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <tuple>
+#include <utility>
+
+namespace orthant::launch {
+
+Failure seen_elsewhere(Failure failure) {
+  if (failure.rank >= 0) failure.text = fmt::format("node {}, {}", failure.node, failure.text);
+  return failure;
+}
+
+bool is_bad(const RankExit& exit) {
+  if (WIFSIGNALED(exit.status)) return true;
+  const int code = WEXITSTATUS(exit.status);
+  return code != 0 && code != kStoppedExitCode;
+}
+
+bool is_consequence(const RankExit& exit) {
+  return exit.asked || (WIFEXITED(exit.status) && WEXITSTATUS(exit.status) == kPeerLostExitCode);
+}
+
+std::optional<RankExit> find_cause(const std::vector<RankExit>& exits) {
+  const auto order = [](const RankExit& exit) {
+    return std::tuple(is_consequence(exit), exit.turn, !WIFSIGNALED(exit.status));
+  };
+  std::optional<RankExit> cause;
+  for (const auto& exit : exits) {
+    if (is_bad(exit) && (!cause || order(exit) < order(*cause))) cause = exit;
+  }
+  return cause;
+}
+
+std::string describe(const RankExit& exit) {
+  if (WIFSIGNALED(exit.status))
+    return fmt::format("rank {}: killed by {}", exit.rank, signal_name(WTERMSIG(exit.status)));
+  return fmt::format("rank {}: exit code {}", exit.rank, WEXITSTATUS(exit.status));
+}
+
+int job_exit_code(const RankExit& exit) {
+  return WIFSIGNALED(exit.status) ? kPeerLostExitCode : WEXITSTATUS(exit.status);
+}
+
+std::string signal_name(int signal) {
+  static constexpr std::pair<int, const char*> kNames[] = {
+      {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
+      {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+      {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+      {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},
+  };
+  for (const auto& [number, name] : kNames) {
+    if (number == signal) return name;
+  }
+  return fmt::format("signal {}", signal);
+}
+
+}  // namespace orthant::launch

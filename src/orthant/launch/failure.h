@@ -1,0 +1,59 @@
+// How ranks end and which end was the cause. A rank that loses a peer leaves with code 3, so code 3 is a consequence as
+// long as any other end explains it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orthant::launch {
+
+inline constexpr int kPeerLostExitCode = 3;
+inline constexpr int kStoppedExitCode = 75;  // stopped on request after saving
+
+// What a launcher reports. `report` is empty when nothing failed.
+struct Outcome {
+  int exit_code = 0;
+  int failed_rank = -1;  // global; -1 when no rank is to blame
+  std::string report;
+};
+
+// The end of one rank.
+struct RankExit {
+  int rank = 0;        // global
+  int status = 0;      // as waitpid gives it
+  int turn = 0;        // ends seen at the same time share a turn
+  bool asked = false;  // it died of a signal that the launcher had sent
+};
+
+// A failure that ends the job, here or on another host.
+struct Failure {
+  int node = 0;
+  int rank = -1;  // global; -1 when a launcher, not a rank, was lost
+  int exit_code = 3;
+  std::string text;  // "rank 3: killed by SIGKILL"
+};
+
+// The failure as other nodes report it: "node 1, rank 3: killed by SIGKILL".
+Failure seen_elsewhere(Failure failure);
+
+// Neither 0 nor 75: the job cannot go on.
+bool is_bad(const RankExit& exit);
+
+// Bad, but perhaps only because another rank died first.
+bool is_consequence(const RankExit& exit);
+
+// The exit that explains the others: the first bad one that is not a consequence, among simultaneous ones a death by
+// signal; failing that, the first bad one. Empty when none is bad.
+std::optional<RankExit> find_cause(const std::vector<RankExit>& exits);
+
+// "rank 3: killed by SIGKILL" or "rank 2: exit code 70".
+std::string describe(const RankExit& exit);
+
+// 3 for a death by signal, else the rank's own exit code.
+int job_exit_code(const RankExit& exit);
+
+// "SIGKILL", or "signal 35" for one without a name.
+std::string signal_name(int signal);
+
+}  // namespace orthant::launch

@@ -1,0 +1,154 @@
+#include "orthant/launch/local_ranks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "orthant/base/error.h"
+#include "orthant/launch/rank_process.h"
+#include "orthant/launch/signal_watch.h"
+#include "orthant/launch/sockets.h"
+#include "orthant/launch/supervisor.h"
+
+namespace orthant::launch {
+namespace {
+
+void check(const LocalOptions& options) {
+  if (options.num_ranks < 1) {
+    throw ConfigError(fmt::format("{} ranks asked for", options.num_ranks), {.remedy = "ask for at least one rank"});
+  }
+}
+
+// While it lives, new descriptors cannot take the places of a closed stdin, stdout or stderr.
+std::vector<Fd> reserve_standard_descriptors() {
+  std::vector<Fd> reserved;
+  for (;;) {
+    Fd fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!fd || fd.get() > 2) return reserved;
+    reserved.push_back(std::move(fd));
+  }
+}
+
+std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
+  std::vector<Fd> logs(options.num_ranks);
+  if (options.log_dir.empty()) return logs;
+  std::error_code error;
+  std::filesystem::create_directories(options.log_dir, error);
+  for (int i = 0; i < options.num_ranks; ++i) {
+    const auto path = options.log_dir / fmt::format("rank-{}.log", rank_offset + i);
+    logs[i].reset(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!logs[i]) {
+      throw ConfigError(fmt::format("cannot write the log {}: {}", path.string(), std::strerror(errno)),
+                        {.remedy = "name a folder that can be written"});
+    }
+  }
+  return logs;
+}
+
+// What both ways of starting ranks share: signals, logs, output and the supervisor, in the order they must be made.
+struct Session {
+  Session(const LocalOptions& options, const ProgramJob& job, ExternalEvents* events)
+      : rank_offset(job.rank_offset),
+        logs(open_logs(options, job.rank_offset)),
+        pump(options.output, options.stdout_fd, options.stderr_fd),
+        supervisor({options.grace_seconds, job.node_rank}, signals, pump, events) {
+    if (options.bind_cores) cores = deal_cores(options.num_ranks);
+    launcher_fds.push_back(signals.fd());
+    for (const auto& log : logs) {
+      if (log) launcher_fds.push_back(log.get());
+    }
+  }
+
+  SpawnOptions spawn_options(int local_rank) const {
+    return {rank_offset + local_rank, cores.empty() ? std::vector<int>{} : cores[local_rank], launcher_fds};
+  }
+
+  void add(RankProcess process, int local_rank) {
+    launcher_fds.push_back(process.output.get());
+    launcher_fds.push_back(process.errors.get());
+    supervisor.add(std::move(process), std::move(logs[local_rank]));
+  }
+
+  int rank_offset;
+  std::vector<Fd> reserved = reserve_standard_descriptors();
+  std::vector<Fd> logs;
+  SignalWatch signals;
+  OutputPump pump;
+  Supervisor supervisor;
+  std::vector<std::vector<int>> cores;
+  std::vector<int> launcher_fds;  // a forked rank closes these
+};
+
+std::vector<std::string> as_assignments(const Environment& environment) {
+  std::vector<std::string> assignments;
+  for (const auto& [name, value] : environment) assignments.push_back(fmt::format("{}={}", name, value));
+  return assignments;
+}
+
+}  // namespace
+
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body) {
+  check(options);
+  Session session(options, {}, nullptr);
+  Fd store = bind_tcp({"127.0.0.1", 0});
+  start_listening(store.get());  // a rank that is quicker than rank 0 then waits instead of trying again much later
+  Job job;
+  job.world_size = job.local_world_size = options.num_ranks;
+  job.rendezvous.port = bound_endpoint(store.get()).port;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    job.rank = job.local_rank = rank;
+    job.rendezvous.listen_fd = rank == 0 ? store.get() : -1;
+    session.add(fork_rank(session.spawn_options(rank), [&] { return body(job); }), rank);
+    if (rank == 0) store.reset();
+  }
+  return session.supervisor.run();
+}
+
+Environment rank_environment(const Environment& base_environment, const ProgramJob& job, int num_ranks,
+                             int local_rank) {
+  Environment environment = base_environment;
+  const auto rank = std::to_string(job.rank_offset + local_rank);
+  const auto world_size = std::to_string(job.world_size > 0 ? job.world_size : num_ranks);
+  environment["RANK"] = environment["ROLE_RANK"] = rank;
+  environment["WORLD_SIZE"] = environment["ROLE_WORLD_SIZE"] = world_size;
+  environment["ROLE_NAME"] = "default";
+  environment["LOCAL_RANK"] = std::to_string(local_rank);
+  environment["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
+  environment["GROUP_RANK"] = std::to_string(job.node_rank);
+  environment["GROUP_WORLD_SIZE"] = std::to_string(job.num_nodes);
+  environment["MASTER_ADDR"] = job.master_address;
+  environment["MASTER_PORT"] = std::to_string(job.master_port);
+  environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restart_count);
+  environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
+  environment["TORCHELASTIC_RUN_ID"] = job.run_id;
+  environment.try_emplace("OMP_NUM_THREADS", "1");
+  return environment;
+}
+
+Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
+                    const Environment& base_environment, const ProgramJob& job, const ProgramHooks& hooks) {
+  Fd store(job.listen_fd);
+  check(options);
+  if (argv.empty()) throw ConfigError("no program to run", {.remedy = "write it after --, for example -- ./program"});
+  Session session(options, job, hooks.events);
+  ProgramJob resolved = job;
+  if (!store && job.num_nodes == 1) {
+    store = bind_tcp({job.master_address, job.master_port});
+    start_listening(store.get());
+    resolved.master_port = bound_endpoint(store.get()).port;
+  }
+  for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
+    const auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
+    session.add(execute_rank(session.spawn_options(local_rank), argv, as_assignments(environment)), local_rank);
+  }
+  std::shared_ptr<void> keep_alive;
+  if (store && hooks.after_spawn) {
+    keep_alive = hooks.after_spawn(store.release(), resolved.master_address, resolved.master_port);
+  }
+  return session.supervisor.run();
+}
+
+}  // namespace orthant::launch

@@ -1,0 +1,65 @@
+// The local launcher: one process per rank on this host, either forks of this process that run a function, or a program
+// with torchrun's variables. Both return when every rank has ended and leave no process, port, descriptor or file but
+// the logs.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orthant/launch/external_events.h"
+#include "orthant/launch/failure.h"
+#include "orthant/launch/job.h"
+#include "orthant/launch/output_pump.h"
+
+namespace orthant::launch {
+
+struct LocalOptions {
+  int num_ranks = 1;              // on this host
+  std::filesystem::path log_dir;  // receives rank-R.log, appended to; empty: no logs
+  OutputMode output = OutputMode::kRankZero;
+  bool bind_cores = false;
+  double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
+  int stdout_fd = 1;           // where the ranks' output goes
+  int stderr_fd = 2;
+};
+
+// Forks one process per rank; each runs `body` with its own Job and leaves with the returned code. The ranks' store
+// socket is bound on loopback before and given to rank 0. This process must have a single thread and must not have used
+// a second OpenMP thread or a GPU. Blocks until all ranks have ended.
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body);
+
+// This host's part of a job that may span several.
+struct ProgramJob {
+  int rank_offset = 0;  // global rank of this host's first
+  int world_size = 0;   // 0: the ranks of this host
+  int node_rank = 0;
+  int num_nodes = 1;
+  std::string master_address = "127.0.0.1";
+  int master_port = 0;
+  // A listening socket for the store at master_address:master_port, taken over by the call. -1: the store is on another
+  // host, or, in a job of one host, bound on loopback by the call.
+  int listen_fd = -1;
+  std::string run_id = "none";
+  int restart_count = 0;
+  int max_restarts = 0;
+};
+
+struct ProgramHooks {
+  // Called once on the host of the store, after its ranks were started: serves the store on `listen_fd`, which it owns
+  // from then on, until the returned object is dropped at the end of the job. Ranks that connect before just wait.
+  std::function<std::shared_ptr<void>(int listen_fd, const std::string& host, int port)> after_spawn;
+  ExternalEvents* events = nullptr;
+};
+
+// Starts argv once per rank with base_environment plus torchrun's variables. ConfigError when it cannot be executed.
+// Blocks until all ranks have ended, here and as far as hooks.events knows.
+Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
+                    const Environment& base_environment, const ProgramJob& job = {}, const ProgramHooks& hooks = {});
+
+// base_environment plus what torchrun would set for this local rank. Local.
+Environment rank_environment(const Environment& base_environment, const ProgramJob& job, int num_ranks, int local_rank);
+
+}  // namespace orthant::launch

@@ -1,0 +1,83 @@
+// What launchers of several hosts say to each other: one JSON object per line over TCP. A node says hello, node 0
+// answers with its place in the job or a refusal; later either side reports a failure or its end.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "orthant/launch/failure.h"
+#include "orthant/launch/sockets.h"
+
+namespace orthant::launch {
+
+inline constexpr int kNodeProtocolVersion = 1;
+
+struct Hello {
+  int node_rank = 0;
+  int num_nodes = 1;
+  int num_ranks = 1;
+  std::string run_id;
+};
+
+struct Place {
+  int world_size = 1;
+  int rank_offset = 0;
+  std::string master_address;
+  int master_port = 0;
+};
+
+struct Refusal {
+  std::string reason;
+};
+
+struct End {
+  int exit_code = 0;
+};
+
+using Message = std::variant<Hello, Place, Refusal, Failure, End>;
+
+// One line without its newline. Local.
+std::string to_line(const Message& message);
+
+// The message of one line; ConfigError saying what is wrong with any other text. Local.
+Message parse_line(std::string_view line);
+
+// A connection that carries lines. Never blocks; a peer that does not read, writes over-long lines or goes away is
+// `closed`.
+class LineConnection {
+ public:
+  static constexpr std::size_t kLongestLine = 4096;
+
+  explicit LineConnection(Fd fd);
+
+  int fd() const { return fd_.get(); }
+  // Nothing more will come or can be sent.
+  bool closed() const { return closed_ && lines_.empty(); }
+  bool overlong() const { return overlong_; }
+
+  // The next complete line that has arrived, if any.
+  std::optional<std::string> next_line();
+
+  void send(const Message& message);
+
+  // Nothing more will be sent.
+  void finish_sending();
+
+  // Drops what still arrives until the peer closes too. A connection closed with unread data is reset, and the peer may
+  // then lose what was sent to it. Blocks until the deadline at most.
+  void wait_for_close(Clock::time_point deadline);
+
+ private:
+  void receive();
+
+  Fd fd_;
+  std::deque<std::string> lines_;
+  std::string rest_;
+  bool closed_ = false;
+  bool overlong_ = false;
+};
+
+}  // namespace orthant::launch

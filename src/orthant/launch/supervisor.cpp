@@ -1,0 +1,227 @@
+#include "orthant/launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace orthant::launch {
+namespace {
+
+constexpr double kCollectSeconds = 0.2;     // for the cause of a code 3 to show up
+constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go of the pipes
+
+}  // namespace
+
+Supervisor::Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, ExternalEvents* events)
+    : options_(options), signals_(signals), pump_(pump), events_(events) {}
+
+Supervisor::~Supervisor() {
+  signal_groups(SIGKILL);
+  for (auto& rank : ranks_) {
+    while (rank.alive && waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+void Supervisor::add(RankProcess process, Fd log) {
+  ranks_.push_back({process.rank, process.pid});
+  pump_.add_rank(process.rank, std::move(process.output), std::move(process.errors), std::move(log), process.rank == 0);
+}
+
+Outcome Supervisor::run() {
+  check_elsewhere();  // what arrived before the ranks were started
+  while (!finished()) {
+    wait_for_something();
+    pump_.pump();
+    handle_signals();
+    check_elsewhere();
+    check_deadline();
+    announce_end_once();
+  }
+  return verdict();
+}
+
+bool Supervisor::finished() {
+  if (any_alive()) return false;
+  if (!pump_.sources_ended()) {
+    if (!last_output_by_) last_output_by_ = Clock::now() + seconds(kLastOutputSeconds);
+    if (Clock::now() < *last_output_by_) return false;
+    pump_.close_sources();
+  }
+  // A second interrupt gives up on a reader that does not read, and on other hosts.
+  if (phase_ == Phase::kKilled && interrupts_ >= 2) return true;
+  if (!pump_.drained()) return false;
+  return events_ == nullptr || failure_ || stop_signal_ != 0 || events_->common_end();
+}
+
+void Supervisor::wait_for_something() {
+  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+  pump_.add_poll_fds(fds);
+  if (events_ != nullptr) events_->add_poll_fds(fds);
+  int milliseconds = -1;
+  for (const auto& deadline : {deadline_, last_output_by_}) {
+    if (!deadline || (deadline == last_output_by_ && pump_.sources_ended())) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    const int bounded = static_cast<int>(std::max<long long>(left, 0));
+    milliseconds = milliseconds < 0 ? bounded : std::min(milliseconds, bounded);
+  }
+  poll(fds.data(), fds.size(), milliseconds);
+}
+
+void Supervisor::handle_signals() {
+  bool child_ended = false;
+  for (const int signal : signals_.take()) {
+    if (signal == SIGCHLD) {
+      child_ended = true;
+    } else {
+      forward(signal);
+    }
+  }
+  if (child_ended) reap();
+}
+
+void Supervisor::forward(int signal) {
+  if (signal == SIGINT || signal == SIGTERM) ++interrupts_;
+  if (signal != SIGUSR1 && stop_signal_ == 0 && !failure_) stop_signal_ = signal;
+  if (interrupts_ >= 2) return kill_everything();
+  sent_.insert(signal);
+  signal_groups(signal);
+  if (end_announced_ && stop_signal_ != 0 && !failure_)
+    fail_with(stopped_here(), true);  // we only wait for other hosts
+}
+
+Failure Supervisor::stopped_here() const {
+  const auto text = fmt::format("node {}: stopped by {}", options_.node_rank, signal_name(stop_signal_));
+  return {options_.node_rank, -1, 128 + stop_signal_, text};
+}
+
+void Supervisor::reap() {
+  ++turn_;
+  std::vector<RankExit> seen;
+  for (auto& rank : ranks_) {
+    if (!rank.alive) continue;
+    siginfo_t info{};
+    // Left as a zombie until its group is gone, so that the group's number cannot pass to somebody else meanwhile.
+    if (waitid(P_PID, rank.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != rank.pid) continue;
+    kill(-rank.pid, SIGKILL);
+    int status = 0;
+    waitpid(rank.pid, &status, 0);
+    rank.alive = false;
+    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status))});
+  }
+  exits_.insert(exits_.end(), seen.begin(), seen.end());
+  for (const auto& exit : seen) note_exit(exit);
+  if (phase_ == Phase::kCollecting && !any_alive()) deadline_ = Clock::now();
+}
+
+void Supervisor::note_exit(const RankExit& exit) {
+  if (!is_bad(exit) || phase_ == Phase::kTerminating || phase_ == Phase::kKilled) return;
+  if (exit.asked && stop_signal_ == 0) stop_signal_ = WTERMSIG(exit.status);
+  if (stop_signal_ != 0) return terminate();
+  if (is_consequence(exit)) {
+    if (phase_ == Phase::kCollecting) return;
+    phase_ = Phase::kCollecting;
+    deadline_ = Clock::now() + seconds(kCollectSeconds);
+    return;
+  }
+  const auto cause = *find_cause(exits_);
+  fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
+}
+
+void Supervisor::check_elsewhere() {
+  if (events_ == nullptr) return;
+  events_->service();
+  if (!events_->failure() || failure_ || stop_signal_ != 0) return;
+  fail_with(*events_->failure(), false);
+}
+
+void Supervisor::check_deadline() {
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  deadline_.reset();
+  if (phase_ == Phase::kCollecting) {
+    const auto cause = *find_cause(exits_);
+    fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
+  } else if (phase_ == Phase::kTerminating) {
+    kill_everything();
+  }
+}
+
+void Supervisor::fail_with(Failure failure, bool announce) {
+  failure_ = std::move(failure);
+  if (announce && events_ != nullptr) events_->announce_failure(*failure_);
+  terminate();
+}
+
+void Supervisor::terminate() {
+  phase_ = Phase::kTerminating;
+  deadline_ = Clock::now() + seconds(options_.grace_seconds);
+  sent_.insert(SIGTERM);
+  signal_groups(SIGTERM);
+}
+
+void Supervisor::kill_everything() {
+  phase_ = Phase::kKilled;
+  deadline_.reset();
+  sent_.insert(SIGKILL);
+  signal_groups(SIGKILL);
+}
+
+void Supervisor::announce_end_once() {
+  if (events_ == nullptr || end_announced_ || failure_) return;
+  if (any_alive() || phase_ == Phase::kCollecting) return;
+  end_announced_ = true;
+  if (stop_signal_ != 0 && !ended_cleanly()) {
+    events_->announce_failure(stopped_here());
+  } else {
+    events_->announce_end(clean_exit_code());
+    stop_signal_ = 0;
+  }
+}
+
+void Supervisor::signal_groups(int signal) {
+  for (const auto& rank : ranks_) {
+    if (rank.alive) kill(-rank.pid, signal);
+  }
+}
+
+bool Supervisor::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
+}
+
+bool Supervisor::ended_cleanly() const {
+  return std::none_of(exits_.begin(), exits_.end(), is_bad);
+}
+
+int Supervisor::clean_exit_code() const {
+  const auto stopped = [](const RankExit& exit) {
+    return WIFEXITED(exit.status) && WEXITSTATUS(exit.status) == kStoppedExitCode;
+  };
+  return std::any_of(exits_.begin(), exits_.end(), stopped) ? kStoppedExitCode : 0;
+}
+
+Outcome Supervisor::verdict() const {
+  Outcome outcome;
+  if (failure_) {
+    outcome = {failure_->exit_code, failure_->rank, failure_->text};
+  } else if (ended_cleanly()) {
+    outcome.exit_code = clean_exit_code();
+    if (events_ != nullptr) outcome.exit_code = events_->common_end().value_or(outcome.exit_code);
+  } else {
+    outcome.exit_code = 128 + stop_signal_;
+    outcome.report = fmt::format("stopped by {}", signal_name(stop_signal_));
+    const auto cause = find_cause(exits_);
+    if (cause && !is_consequence(*cause)) {
+      outcome.failed_rank = cause->rank;
+      outcome.report += "; " + describe(*cause);
+    }
+  }
+  if (outcome.failed_rank < 0) return outcome;
+  const auto lines = pump_.last_lines(outcome.failed_rank);
+  if (!lines.empty()) outcome.report += "\n  its last lines:";
+  for (const auto& line : lines) outcome.report += "\n  | " + line;
+  return outcome;
+}
+
+}  // namespace orthant::launch

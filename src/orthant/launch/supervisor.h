@@ -1,0 +1,84 @@
+// Watches the ranks of one host until all have ended: carries their output, forwards signals, and ends the rest when
+// one fails. First failure, then up to 200 ms for its cause, then SIGTERM to the rest, then SIGKILL after the grace
+// time. A rank's process group ends with the rank, so nothing it started remains.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "orthant/launch/external_events.h"
+#include "orthant/launch/failure.h"
+#include "orthant/launch/output_pump.h"
+#include "orthant/launch/rank_process.h"
+#include "orthant/launch/signal_watch.h"
+
+namespace orthant::launch {
+
+class Supervisor {
+ public:
+  struct Options {
+    double grace_seconds = 1.5;
+    int node_rank = 0;
+  };
+
+  // `signals` must have been made before the first rank was started. `events` may be null.
+  Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, ExternalEvents* events);
+
+  // Kills and reaps whatever still runs.
+  ~Supervisor();
+
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Takes charge of a rank just started; `log` receives its output too unless empty.
+  void add(RankProcess process, Fd log);
+
+  // Blocks until every rank has ended, all output is written, and `events` says that every host is done.
+  Outcome run();
+
+ private:
+  struct Rank {
+    int rank = 0;
+    pid_t pid = -1;
+    bool alive = true;
+  };
+  enum class Phase { kRunning, kCollecting, kTerminating, kKilled };
+
+  bool finished();
+  void wait_for_something();
+  void handle_signals();
+  void forward(int signal);
+  void reap();
+  void note_exit(const RankExit& exit);
+  void check_elsewhere();
+  void check_deadline();
+  void fail_with(Failure failure, bool announce);
+  void terminate();
+  void kill_everything();
+  void announce_end_once();
+  void signal_groups(int signal);
+  Failure stopped_here() const;
+  bool any_alive() const;
+  int clean_exit_code() const;
+  bool ended_cleanly() const;
+  Outcome verdict() const;
+
+  Options options_;
+  SignalWatch& signals_;
+  OutputPump& pump_;
+  ExternalEvents* events_;
+  std::vector<Rank> ranks_;
+  std::vector<RankExit> exits_;
+  int turn_ = 0;
+  Phase phase_ = Phase::kRunning;
+  std::optional<Clock::time_point> deadline_;        // of the phase
+  std::optional<Clock::time_point> last_output_by_;  // how long to wait for strays that hold a pipe open
+  std::set<int> sent_;                               // signals the ranks got from us
+  int stop_signal_ = 0;                              // the forwarded signal that ended the job
+  int interrupts_ = 0;                               // SIGINT and SIGTERM received
+  std::optional<Failure> failure_;
+  bool end_announced_ = false;
+};
+
+}  // namespace orthant::launch

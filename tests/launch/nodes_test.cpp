@@ -1,0 +1,253 @@
+// Several launchers on this machine, each a process of its own, as on several hosts.
+#include "orthant/launch/nodes.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+
+#include "launch/launch_fixture.h"
+#include "launch/message_of.h"
+#include "launch/shared_memory.h"
+#include "orthant/base/error.h"
+#include "orthant/launch/environment.h"
+#include "orthant/launch/node_protocol.h"
+
+namespace orthant::launch {
+namespace {
+
+struct Board {
+  volatile pid_t launcher[4];
+  volatile int started[8];
+  volatile int failed_rank[4];
+  char report[4][512];
+};
+
+class Nodes : public LauncherTest {
+ protected:
+  void SetUp() override {
+    listener_ = bind_tcp({"127.0.0.1", 0});
+    start_listening(listener_.get());
+    LauncherTest::SetUp();
+  }
+
+  NodeOptions node(int node_rank, int num_nodes, int num_ranks = 2) {
+    NodeOptions options;
+    options.node_rank = node_rank;
+    options.num_nodes = num_nodes;
+    options.num_ranks = num_ranks;
+    options.rendezvous = bound_endpoint(listener_.get());
+    if (node_rank == 0) options.listen_fd = dup(listener_.get());
+    options.timeout_seconds = 20;
+    return options;
+  }
+
+  // Starts a launcher process that runs a shell script on its ranks.
+  void start(const NodeOptions& options, const std::string& script) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      // The listening socket is node 0's alone, as on a real host.
+      listener_.reset();
+      _exit(launch(options, script));
+    }
+    if (options.listen_fd >= 0) close(options.listen_fd);
+    board_->launcher[options.node_rank] = pid;
+    launchers_.push_back(pid);
+  }
+
+  // The exit codes of all launchers, in the order they were started.
+  std::vector<int> wait_for_all() {
+    std::vector<int> codes;
+    for (const pid_t pid : launchers_) {
+      int status = 0;
+      waitpid(pid, &status, 0);
+      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    }
+    launchers_.clear();
+    return codes;
+  }
+
+  std::string report(int node_rank) const { return board_->report[node_rank]; }
+
+  Fd listener_;
+  SharedMemory<Board> board_;
+  std::vector<pid_t> launchers_;
+
+ private:
+  int launch(const NodeOptions& options, const std::string& script) {
+    Outcome outcome;
+    try {
+      const auto link = join_nodes(options);
+      LocalOptions local = options_;
+      local.num_ranks = options.num_ranks;
+      ProgramHooks hooks;
+      hooks.events = link.get();
+      hooks.after_spawn = [](int fd, const std::string&, int) { return std::make_shared<Fd>(fd); };
+      outcome = run_program(local, {"sh", "-c", script}, process_environment(), link->take_job(), hooks);
+    } catch (const Error& error) {
+      outcome = {error.exit_code(), -1, error.what()};
+    }
+    std::strncpy(board_->report[options.node_rank], outcome.report.c_str(), sizeof board_->report[0] - 1);
+    board_->failed_rank[options.node_rank] = outcome.failed_rank;
+    return outcome.exit_code;
+  }
+};
+
+TEST_F(Nodes, OfDifferentSizesMakeOneWorld) {
+  start(node(2, 3, 3), "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT");
+  start(node(0, 3, 1), "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT");
+  start(node(1, 3, 2), "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{0, 0, 0}));
+  const auto text = out_.text() + err_.text();
+  for (const char* line : {"0 0 6 0 127.0.0.1:", "[rank 1] 1 0 6 1 127.0.0.1:", "[rank 2] 2 1 6 1 127.0.0.1:",
+                           "[rank 3] 3 0 6 2 127.0.0.1:", "[rank 5] 5 2 6 2 127.0.0.1:"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+  }
+}
+
+TEST_F(Nodes, ReachTheStoreOfNodeZero) {
+  for (const int node_rank : {0, 1})
+    start(node(node_rank, 2, 1), "exec bash -c 'exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT'");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{0, 0})) << err_.text();
+}
+
+TEST_F(Nodes, AllEndWhenARankFailsAnywhere) {
+  for (int failing = 0; failing < 3; ++failing) {
+    const auto rank = std::to_string(2 * failing + 1);
+    for (int i = 0; i < 3; ++i) start(node(i, 3), "if [ $RANK = " + rank + " ]; then exit 41; fi; sleep 1000");
+    EXPECT_EQ(wait_for_all(), (std::vector<int>{41, 41, 41}));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(board_->failed_rank[i], 2 * failing + 1);
+      const auto text = "rank " + rank + ": exit code 41";
+      EXPECT_EQ(report(i), i == failing ? text : "node " + std::to_string(failing) + ", " + text);
+    }
+  }
+}
+
+TEST_F(Nodes, AllExitWithThreeWhenARankIsKilled) {
+  for (int i = 0; i < 2; ++i) start(node(i, 2), "if [ $RANK = 3 ]; then kill -KILL $$; fi; sleep 1000");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{3, 3}));
+  EXPECT_EQ(report(0), "node 1, rank 3: killed by SIGKILL");
+}
+
+TEST_F(Nodes, WaitForOneAnotherAndShareTheRequestToStop) {
+  start(node(0, 2), "exit 0");
+  start(node(1, 2), "sleep 0.1; exit 75");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{75, 75}));
+}
+
+TEST_F(Nodes, EndWhenALauncherDies) {
+  for (const int victim : {0, 1}) {
+    const Fd started = bind_tcp({"127.0.0.1", 0});
+    start_listening(started.get());
+    const auto port = std::to_string(bound_endpoint(started.get()).port);
+    for (int i = 0; i < 2; ++i)
+      start(node(i, 2, 1), "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/" + port + "; sleep 1000'");
+    for (int i = 0; i < 2; ++i) Fd(accept4(started.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    kill(board_->launcher[victim], SIGKILL);
+    auto codes = wait_for_all();
+    EXPECT_EQ(codes[victim], -SIGKILL);
+    EXPECT_EQ(codes[1 - victim], 3);
+    EXPECT_EQ(report(1 - victim), "node " + std::to_string(victim) + ": its launcher is gone");
+    std::memset(board_->report, 0, sizeof board_->report);
+  }
+}
+
+TEST_F(Nodes, AllStopWhenOneLauncherIsTold) {
+  for (int i = 0; i < 2; ++i) start(node(i, 2, 1), "if [ $RANK = 1 ]; then kill -TERM $PPID; fi; sleep 1000");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{128 + SIGTERM, 128 + SIGTERM}));
+  EXPECT_EQ(report(0), "node 1: stopped by SIGTERM");
+  EXPECT_EQ(report(1), "stopped by SIGTERM");
+}
+
+TEST_F(Nodes, AreNamedWhenTheyNeverArrive) {
+  auto first = node(0, 4);
+  first.timeout_seconds = 0.3;
+  start(first, "true");
+  start(node(2, 4), "true");
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{3, 3}));
+  EXPECT_NE(report(0).find("of 4 nodes these never arrived: 1, 3"), std::string::npos) << report(0);
+  EXPECT_NE(report(2).find("these never arrived: 1, 3"), std::string::npos) << report(2);
+}
+
+TEST_F(Nodes, SayWhereNobodyAnswered) {
+  listener_.reset();
+  listener_ = bind_tcp({"127.0.0.1", 0});  // nobody listens there
+  auto options = node(1, 2);
+  options.timeout_seconds = 0.1;
+  const auto message = message_of<CommError>([&] { join_nodes(options); });
+  EXPECT_NE(message.find("nobody answered at " + endpoint_text(options.rendezvous)), std::string::npos) << message;
+}
+
+TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
+  start(node(0, 3, 1), "true");
+  LineConnection first(connect_tcp(node(1, 3).rendezvous, 20));  // the test is node 1 itself
+  first.send(Hello{1, 3, 1, "none"});
+  const auto expect_refusal = [&](const NodeOptions& options, const std::string& reason) {
+    const auto message = message_of<ConfigError>([&] { join_nodes(options); });
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+  };
+  expect_refusal(node(1, 3, 1), "there is already a node 1: two launchers have the same --node_rank");
+  expect_refusal(node(2, 4, 1), "node 2 expects 4 nodes, node 0 expects 3");
+  auto stranger = node(2, 3, 1);
+  stranger.run_id = "other";
+  expect_refusal(stranger, "node 2 belongs to job 'other', this is job 'none'");
+  expect_refusal(node(2, 3, 0), "node 2 announces 0 ranks");
+  const auto answer_to = [&](const std::string& text) {
+    const Fd fd = connect_tcp(node(1, 3).rendezvous, 20);
+    EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    pollfd ready{fd.get(), POLLIN, 0};
+    poll(&ready, 1, 20'000);
+    char buffer[4096];
+    const auto got = recv(fd.get(), buffer, sizeof buffer, 0);
+    return std::string(buffer, std::max<ssize_t>(got, 0));
+  };
+  EXPECT_NE(answer_to("GET / HTTP/1.1\r\n").find("not a launcher"), std::string::npos);
+  EXPECT_NE(answer_to("[1,2]\n").find("no JSON object"), std::string::npos);
+  EXPECT_NE(answer_to("{\"hello\":1}\n").find("refused"), std::string::npos);
+  EXPECT_NE(answer_to("{\"hello\":1,\"version\":99}\n").find("different versions"), std::string::npos);
+  EXPECT_NE(answer_to("{\"hello\":1,\"version\":1,\"node_rank\":\"x\"}\n").find("refused"), std::string::npos);
+  EXPECT_NE(answer_to("{\"end\":0}\n").find("must be a hello"), std::string::npos);
+  EXPECT_NE(answer_to(std::string(4097, 'x')).find("longer than 4096"), std::string::npos);
+  const Fd silent = connect_tcp(node(1, 3).rendezvous, 20);
+  start(node(2, 3, 1), "true");
+  first.send(End{0});
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{0, 0})) << report(0) << report(2);
+  EXPECT_EQ(std::get<Place>(parse_line(first.next_line().value_or(""))).rank_offset, 1);
+  EXPECT_EQ(std::get<End>(parse_line(first.next_line().value_or(""))).exit_code, 0);
+}
+
+TEST_F(Nodes, MayBeJustOne) {
+  start(node(0, 1, 2), "echo $RANK/$WORLD_SIZE");
+  EXPECT_EQ(wait_for_all(), std::vector<int>{0});
+  EXPECT_NE(err_.text().find("[rank 1] 1/2"), std::string::npos);
+}
+
+TEST_F(Nodes, MustHavePossibleNumbers) {
+  auto options = node(0, 2);
+  close(options.listen_fd);
+  options.listen_fd = -1;
+  options.node_rank = 2;
+  EXPECT_NE(message_of<ConfigError>([&] { join_nodes(options); }).find("node rank 2 of 2 nodes"), std::string::npos);
+  options.node_rank = 1;
+  options.rendezvous.port = 0;
+  EXPECT_NE(message_of<ConfigError>([&] { join_nodes(options); }).find("port 0"), std::string::npos);
+}
+
+TEST(NodeProtocol, ReadsBackWhatItWrites) {
+  const auto hello = std::get<Hello>(parse_line(to_line(Hello{1, 2, 3, "id\xff\n"})));
+  EXPECT_EQ(hello.node_rank, 1);
+  EXPECT_EQ(hello.num_nodes, 2);
+  EXPECT_EQ(hello.num_ranks, 3);
+  EXPECT_EQ(to_line(Hello{1, 2, 3, "a\nb"}).find('\n'), std::string::npos);
+  const auto failure = std::get<Failure>(parse_line(to_line(Failure{1, 5, 41, "rank 5: exit code 41"})));
+  EXPECT_EQ(failure.text, "rank 5: exit code 41");
+  EXPECT_EQ(failure.exit_code, 41);
+  EXPECT_EQ(std::get<Place>(parse_line(to_line(Place{8, 4, "h", 9}))).rank_offset, 4);
+  EXPECT_EQ(std::get<End>(parse_line(to_line(End{75}))).exit_code, 75);
+  EXPECT_EQ(std::get<Refusal>(parse_line(to_line(Refusal{"no"}))).reason, "no");
+}
+
+}  // namespace
+}  // namespace orthant::launch

@@ -1,0 +1,82 @@
+#include "orthant/launch/sockets.h"
+
+#include <gtest/gtest.h>
+
+#include "launch/message_of.h"
+#include "orthant/base/error.h"
+
+namespace orthant::launch {
+namespace {
+
+TEST(Endpoint, IsReadWithAndWithoutBrackets) {
+  EXPECT_EQ(parse_endpoint("node01:29400", "--rendezvous").host, "node01");
+  EXPECT_EQ(parse_endpoint("node01:29400", "--rendezvous").port, 29400);
+  EXPECT_EQ(parse_endpoint("[::1]:80", "--rendezvous").host, "::1");
+  EXPECT_EQ(endpoint_text({"::1", 80}), "[::1]:80");
+  EXPECT_EQ(endpoint_text({"10.0.0.1", 80}), "10.0.0.1:80");
+}
+
+TEST(Endpoint, NamesTheFlagTheValueAndTheRightForm) {
+  for (const char* text :
+       {"node01", "node01:", ":80", "node01:port", "node01:70000", "node01:-1", "::1:80", "[]:1", ""}) {
+    const auto message = message_of<ConfigError>([&] { parse_endpoint(text, "--rendezvous"); });
+    EXPECT_NE(message.find("--rendezvous is '" + std::string(text) + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find("HOST:PORT"), std::string::npos) << message;
+  }
+}
+
+TEST(BindTcp, TakesAFreePortOfTheNamedAddressOnly) {
+  const Fd fd = bind_tcp({"127.0.0.1", 0});
+  EXPECT_EQ(bound_endpoint(fd.get()).host, "127.0.0.1");
+  EXPECT_GT(bound_endpoint(fd.get()).port, 0);
+}
+
+TEST(BindTcp, NamesAddressAndPortThatAreTaken) {
+  const Fd first = bind_tcp({"127.0.0.1", 0});
+  start_listening(first.get());
+  const int port = bound_endpoint(first.get()).port;
+  const auto message = message_of<ConfigError>([&] { bind_tcp({"127.0.0.1", port}); });
+  EXPECT_NE(message.find("port " + std::to_string(port) + " on 127.0.0.1 is in use"), std::string::npos) << message;
+  EXPECT_NE(message.find("choose another port"), std::string::npos) << message;
+}
+
+TEST(BindTcp, RefusesAnAddressOfAnotherHost) {
+  const auto message = message_of<ConfigError>([] { bind_tcp({"192.0.2.7", 0}); });
+  EXPECT_NE(message.find("192.0.2.7 is not an address of this host"), std::string::npos) << message;
+}
+
+TEST(BindTcp, NamesAHostThatDoesNotExist) {
+  const auto message = message_of<ConfigError>([] { bind_tcp({"no-such-host.invalid", 1}); });
+  EXPECT_NE(message.find("no-such-host.invalid"), std::string::npos) << message;
+}
+
+TEST(ConnectTcp, ReachesAListenerAndGivesUpOnNobody) {
+  Fd listener = bind_tcp({"127.0.0.1", 0});
+  const auto endpoint = bound_endpoint(listener.get());
+  EXPECT_THROW(connect_tcp(endpoint, 0.05), CommError);  // bound, not listening
+  start_listening(listener.get());
+  EXPECT_TRUE(connect_tcp(endpoint, 5));
+  listener.reset();
+  const auto message = message_of<CommError>([&] { connect_tcp(endpoint, 0.05); });
+  EXPECT_NE(message.find("nobody answered at " + endpoint_text(endpoint) + " within 0.05 s"), std::string::npos)
+      << message;
+}
+
+TEST(AddressTowards, IsLoopbackForLoopback) {
+  EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(serving_address("localhost"), resolve("localhost"));
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_FALSE(is_loopback("10.0.0.1"));
+}
+
+TEST(Fd, ClosesWhatItHoldsOnce) {
+  Fd a = bind_tcp({"127.0.0.1", 0});
+  const int number = a.get();
+  Fd b = std::move(a);
+  EXPECT_EQ(b.get(), number);
+  b.reset();
+  EXPECT_THROW(bound_endpoint(number), InternalError);
+}
+
+}  // namespace
+}  // namespace orthant::launch
