@@ -1,6 +1,7 @@
 # cmake --install: the program, the layers as static libraries, their headers, and a package for find_package(orthant).
 include(CMakePackageConfigHelpers)
 get_property(layers GLOBAL PROPERTY ORTHANT_LAYERS)
+list(REMOVE_ITEM layers orthant_cli)
 if(NOT ORTHANT_TORCH)
   return()
 endif()

@@ -27,7 +27,8 @@ endif()
 
 # Gives a target that uses torch its flags and the shared precompiled header.
 function(orthant_use_torch target)
-  target_link_libraries(${target} PUBLIC orthant_torch)
+  # An installed layer finds libtorch through the package's own copy of OrthantTorch.cmake.
+  target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:orthant_torch> $<INSTALL_INTERFACE:orthant::torch>)
   target_include_directories(${target} SYSTEM PRIVATE ${orthant_gloo_shims})
   if(ORTHANT_PCH)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:fmt::fmt>)
@@ -50,6 +51,7 @@ function(orthant_layer name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:orthant_flags> PUBLIC Threads::Threads)
   foreach(dependency IN LISTS layer_DEPENDS)
     target_link_libraries(${target} PUBLIC orthant_${dependency})

@@ -1,0 +1,177 @@
+#include "orthant/comm/call.h"
+
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "orthant/base/error.h"
+
+namespace orthant::comm {
+namespace {
+
+int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const auto& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+bool dtype_supported(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBFloat16:
+    case at::kHalf:
+    case at::kLong:
+    case at::kInt:
+    case at::kByte:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string lower(const char* text) {
+  std::string out(text);
+  for (auto& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  return fmt::format("{} [{}]", lower(c10::toString(tensor.scalar_type())), fmt::join(tensor.sizes(), ", "));
+}
+
+[[noreturn]] void refuse(const Call& call, const std::string& problem, const std::string& remedy) {
+  throw ConfigError(fmt::format("{} called at {}: {}", describe(call), short_location(call.site), problem),
+                    {.remedy = remedy}, call.site);
+}
+
+void validate_tensors(const Call& call, const std::vector<at::Tensor>& tensors, const at::Device& device) {
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_contiguous()) refuse(call, "a tensor is not contiguous", "pass tensor.contiguous()");
+    if (!dtype_supported(tensor.scalar_type())) {
+      refuse(call, fmt::format("dtype {} cannot be sent", lower(c10::toString(tensor.scalar_type()))),
+             "use float32, float64, bfloat16, float16, int64, int32 or uint8");
+    }
+    if (tensor.device() != device) {
+      refuse(call, fmt::format("tensors on {} and {}", tensor.device().str(), device.str()),
+             "put all tensors of one call on one device");
+    }
+  }
+}
+
+void validate_counts(const Call& call, const std::vector<int64_t>& counts, int64_t total, int size, const char* side) {
+  if (counts.empty()) {
+    if (total % size != 0) {
+      refuse(call, fmt::format("{} elements of the {} do not divide among {} ranks", total, side, size),
+             "pass the number of elements per rank");
+    }
+    return;
+  }
+  const bool negative = std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n < 0; });
+  const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (static_cast<int>(counts.size()) != size || negative || sum != total) {
+    refuse(
+        call,
+        fmt::format("counts [{}] for {} ranks and {} elements of the {}", fmt::join(counts, ", "), size, total, side),
+        "give one count per rank, none negative, that add up to the tensor's elements");
+  }
+}
+
+// all_gather: whole = output, part = input. reduce_scatter: whole = input, part = output.
+void validate_parts(const Call& call, const std::vector<at::Tensor>& wholes, const std::vector<at::Tensor>& parts,
+                    const std::vector<int64_t>& counts, int size, const char* side) {
+  if (wholes.size() != parts.size())
+    refuse(call, "as many inputs as outputs are needed", "pair each input with an output");
+  if (!counts.empty() && wholes.size() != 1)
+    refuse(call, "uneven parts in a list of tensors", "make one call per tensor");
+  for (size_t i = 0; i < wholes.size(); ++i) {
+    validate_counts(call, counts, wholes[i].numel(), size, side);
+    if (wholes[i].scalar_type() != parts[i].scalar_type())
+      refuse(call, "input and output dtypes differ", "use one dtype");
+    if (counts.empty() && parts[i].numel() * size != wholes[i].numel()) {
+      refuse(call,
+             fmt::format("a part of {} elements, {} ranks and a whole of {} elements", parts[i].numel(), size,
+                         wholes[i].numel()),
+             fmt::format("use a part of {} elements", wholes[i].numel() / size));
+    }
+  }
+}
+
+}  // namespace
+
+const char* name_of(Op op) {
+  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                           "broadcast",  "send",       "receive",        "barrier"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+const char* name_of(Reduction reduction) {
+  return reduction == Reduction::sum ? "sum" : "max";
+}
+
+const char* name_of(Purpose purpose) {
+  static constexpr const char* kNames[] = {"control", "activations", "gradients"};
+  return kNames[static_cast<size_t>(purpose)];
+}
+
+int64_t payload_bytes(const Call& call) {
+  const bool counts_input = call.op == Op::send || call.op == Op::reduce_scatter || call.op == Op::all_to_all;
+  return bytes_of(counts_input ? call.inputs : call.outputs);
+}
+
+std::string describe(const Call& call) {
+  const bool shows_input = call.op == Op::send || call.op == Op::reduce_scatter || call.op == Op::all_to_all;
+  std::vector<std::string> parts;
+  if (call.op == Op::all_reduce || call.op == Op::reduce_scatter) parts.emplace_back(name_of(call.reduction));
+  if (call.op == Op::broadcast) parts.push_back(fmt::format("from {}", call.peer));
+  if (call.is_point_to_point()) parts.push_back(fmt::format("tag {}", call.tag));
+  const auto& tensors = shows_input ? call.inputs : call.outputs;
+  for (size_t i = 0; i < std::min<size_t>(tensors.size(), 3); ++i) parts.push_back(describe(tensors[i]));
+  if (tensors.size() > 3) parts.push_back(fmt::format("{} tensors in all", tensors.size()));
+  return fmt::format("{} #{} ({})", name_of(call.op), call.sequence, fmt::join(parts, ", "));
+}
+
+int64_t part_of(const std::vector<int64_t>& counts, int64_t total, int size, int index) {
+  return counts.empty() ? total / size : counts[static_cast<size_t>(index)];
+}
+
+void validate(const Call& call, int group_size) {
+  const auto& any = call.outputs.empty() ? call.inputs : call.outputs;
+  if (!any.empty()) {
+    validate_tensors(call, call.inputs, any.front().device());
+    validate_tensors(call, call.outputs, any.front().device());
+  }
+  if (call.is_point_to_point() || call.op == Op::broadcast) {
+    if (call.peer < 0 || call.peer >= group_size) {
+      refuse(call, fmt::format("peer {} in a group of {}", call.peer, group_size),
+             "name a member by its index in the group");
+    }
+    if (call.tag < 0 || call.tag >= (1 << 30))
+      refuse(call, fmt::format("tag {}", call.tag), "use a tag from 0 to 2^30 - 1");
+  }
+  if (call.op == Op::all_gather) {
+    validate_parts(call, call.outputs, call.inputs, call.output_counts, group_size, "output");
+  } else if (call.op == Op::reduce_scatter) {
+    validate_parts(call, call.inputs, call.outputs, call.input_counts, group_size, "input");
+  } else if (call.op == Op::all_to_all) {
+    validate_counts(call, call.input_counts, call.inputs.front().numel(), group_size, "input");
+    validate_counts(call, call.output_counts, call.outputs.front().numel(), group_size, "output");
+    if (call.inputs.front().scalar_type() != call.outputs.front().scalar_type()) {
+      refuse(call, "input and output dtypes differ", "use one dtype");
+    }
+  }
+}
+
+Counters::Entry Counters::total() const {
+  Entry sum;
+  for (const auto& entry : entries) {
+    sum.calls += entry.calls;
+    sum.bytes += entry.bytes;
+  }
+  return sum;
+}
+
+}  // namespace orthant::comm

@@ -1,0 +1,265 @@
+#include "orthant/comm/checked.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "orthant/base/error.h"
+#include "orthant/comm/fingerprint.h"
+
+// Note [Checked calls]
+// Each call is a task on a thread of its own: publish the fingerprint in the store, wait until the other members have
+// published theirs for the same channel and sequence number, compare, run the call on the inner transport, finish. A
+// task starts after the one before it in its line (the collectives of the channel, or the messages of one directed pair
+// and tag), so order is kept, and nothing else waits for it: a program that is correct without checks is correct with
+// them.
+//
+// A thread of control that has waited for a third of a second says so on the board, with the ranks it misses. The task
+// it waits for then looks for ranks that left (they will never make the call) and for a cycle of waiting ranks that
+// includes this one. A slow rank is neither: it is not on the board, and the wait goes on until the timeout.
+
+namespace orthant::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kSayAfter = milliseconds(300);
+constexpr auto kLookEvery = milliseconds(300);
+
+// What the task and the waiting thread share.
+struct TaskState {
+  std::mutex mutex;
+  std::vector<int> missing;
+  bool waited_for = false;
+};
+
+class CheckedPending : public Pending {
+ public:
+  CheckedPending(std::shared_future<void> done, std::shared_ptr<TaskState> state, std::shared_ptr<Board> board,
+                 std::string call, std::string site)
+      : done_(std::move(done)),
+        state_(std::move(state)),
+        board_(std::move(board)),
+        call_(std::move(call)),
+        site_(std::move(site)) {}
+
+  void wait() override {
+    std::vector<int> said;
+    while (done_.wait_for(kSayAfter) == std::future_status::timeout) {
+      std::vector<int> missing;
+      {
+        std::lock_guard lock(state_->mutex);
+        missing = state_->missing;
+        state_->waited_for = true;
+      }
+      if (missing != said) board_->blocked({call_, site_, missing});
+      said = missing;
+    }
+    if (!said.empty()) board_->unblocked();
+    done_.get();
+  }
+
+ private:
+  std::shared_future<void> done_;
+  std::shared_ptr<TaskState> state_;
+  std::shared_ptr<Board> board_;
+  std::string call_;
+  std::string site_;
+};
+
+class CheckedTransport : public Transport {
+ public:
+  CheckedTransport(std::unique_ptr<Transport> inner, CheckedChannel channel, Store store, std::shared_ptr<Board> board)
+      : inner_(std::move(inner)), channel_(std::move(channel)), store_(std::move(store)), board_(std::move(board)) {}
+
+  // Calls that still wait for a member are given up; those that run end by themselves.
+  ~CheckedTransport() override {
+    stopping_ = true;
+    for (auto& thread : threads_) thread.join();
+  }
+
+  std::unique_ptr<Pending> start(const Call& call) override {
+    auto state = std::make_shared<TaskState>();
+    auto& line = lines_[line_of(call)];
+    const auto before = line;
+    std::packaged_task<void()> task([this, call, state, before, stream = current_stream(call)] {
+      const c10::OptionalStreamGuard on_stream(stream);
+      if (before.valid()) before.get();
+      check(call, *state);
+      inner_->start(call)->wait();
+    });
+    line = task.get_future().share();
+    reap_finished();
+    threads_.emplace_back(std::move(task));
+    futures_.push_back(line);
+    return std::make_unique<CheckedPending>(line, state, board_, fmt::format("{} of {}", describe(call), channel_.name),
+                                            short_location(call.site));
+  }
+
+ private:
+  // The caller's stream on the tensors' device: the task's thread must order its work there, not on a stream of its
+  // own.
+  static std::optional<c10::Stream> current_stream(const Call& call) {
+    const auto& any = call.outputs.empty() ? call.inputs : call.outputs;
+    if (any.empty() || any.front().device().is_cpu()) return std::nullopt;
+    const auto device = any.front().device();
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
+
+  // Collectives share a line; messages have one per direction, peer and tag.
+  static std::string line_of(const Call& call) {
+    if (!call.is_point_to_point()) return "all";
+    return fmt::format("{} {} {}", name_of(call.op), call.peer, call.tag);
+  }
+
+  void reap_finished() {
+    for (size_t i = 0; i < threads_.size();) {
+      if (futures_[i].wait_for(milliseconds(0)) != std::future_status::ready) {
+        ++i;
+        continue;
+      }
+      threads_[i].join();
+      threads_.erase(threads_.begin() + static_cast<std::ptrdiff_t>(i));
+      futures_.erase(futures_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  // Key under which member `index` publishes its side of the call.
+  std::string key_of(const Call& call, int index, uint64_t sequence) const {
+    if (!call.is_point_to_point()) return fmt::format("check/{}/{}", sequence, index);
+    const int from = call.op == Op::send ? channel_.index : call.peer;
+    const int to = call.op == Op::send ? call.peer : channel_.index;
+    return fmt::format("check/{}-{}/{}/{}/{}", from, to, call.tag, sequence, index);
+  }
+
+  std::vector<int> members_of(const Call& call) const {
+    if (call.is_point_to_point()) return {call.peer};
+    std::vector<int> members;
+    for (int i = 0; i < static_cast<int>(channel_.ranks.size()); ++i) {
+      if (i != channel_.index) members.push_back(i);
+    }
+    return members;
+  }
+
+  void check(const Call& call, TaskState& state) {
+    const auto mine = Fingerprint::of(call, static_cast<int>(channel_.ranks.size()));
+    auto absent = members_of(call);
+    try {
+      store_.set(key_of(call, channel_.index, call.sequence), mine.to_text());
+      await(call, mine, absent, state);
+      clean_up(call);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception&) {
+      throw CommError(fmt::format("{} of {} at {}: the store is gone, so its server (rank 0 or the launcher) ended",
+                                  describe(call), channel_.name, short_location(call.site)),
+                      {.remedy = "see why rank 0 ended", .rank = own_rank()}, call.site);
+    }
+  }
+
+  // Blocks until every absent member's fingerprint has been seen to agree.
+  void await(const Call& call, const Fingerprint& mine, std::vector<int>& absent, TaskState& state) {
+    const auto began = Clock::now();
+    auto next_look = began + kSayAfter + kLookEvery;
+    auto pause = std::chrono::microseconds(50);
+    std::string suspicion;
+    while (true) {
+      std::erase_if(absent, [&](int member) { return agrees(call, mine, member); });
+      {
+        std::lock_guard lock(state.mutex);
+        state.missing.clear();
+        for (const int member : absent) state.missing.push_back(channel_.ranks[static_cast<size_t>(member)]);
+      }
+      if (absent.empty()) return;
+      if (stopping_) throw CommError(fmt::format("{} of {} was given up", describe(call), channel_.name));
+      const auto now = Clock::now();
+      if (now > next_look) {
+        look_for_trouble(call, absent, state, suspicion);
+        next_look = now + kLookEvery;
+      }
+      if (std::chrono::duration<double>(now - began).count() > channel_.timeout_seconds)
+        refuse_late(call, absent.front());
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::microseconds(5000));
+    }
+  }
+
+  bool agrees(const Call& call, const Fingerprint& mine, int member) {
+    const auto text = store_.get_now(key_of(call, member, call.sequence));
+    if (text.empty()) return false;
+    const auto theirs = Fingerprint::from_text(text);
+    const auto problem = disagreement(mine, channel_.index, theirs, member);
+    if (!problem) return true;
+    throw CommError(
+        fmt::format("calls on {} do not match: rank {} made {} at {}, rank {} made {} at {}: {}", channel_.name,
+                    own_rank(), mine.call, mine.site, rank_of(member), theirs.call, theirs.site, *problem),
+        {.remedy = "let all members make the same calls in the same order", .rank = own_rank()}, call.site);
+  }
+
+  void look_for_trouble(const Call& call, const std::vector<int>& absent, TaskState& state, std::string& suspicion) {
+    for (const int member : absent) {
+      // A rank publishes before it leaves, so what it said last may have arrived since the first look.
+      if (!board_->has_left(rank_of(member)) || store_.has(key_of(call, member, call.sequence))) continue;
+      throw CommError(
+          fmt::format("rank {} left without making the call that rank {} waits in: {} of {} at {}", rank_of(member),
+                      own_rank(), describe(call), channel_.name, short_location(call.site)),
+          {.remedy = "let all members make the same calls", .rank = own_rank()}, call.site);
+    }
+    {
+      std::lock_guard lock(state.mutex);
+      if (!state.waited_for) return;
+    }
+    const auto cycle = board_->find_cycle();
+    if (cycle && *cycle == suspicion) {
+      throw CommError(fmt::format("deadlock: ranks wait for each other{}", *cycle),
+                      {.remedy = "let all members make the same calls in the same order", .rank = own_rank()},
+                      call.site);
+    }
+    suspicion = cycle.value_or("");
+  }
+
+  [[noreturn]] void refuse_late(const Call& call, int member) {
+    throw CommError(
+        fmt::format("rank {} did not make the call that rank {} waits in within {} s: {} of {} at {}", rank_of(member),
+                    own_rank(), channel_.timeout_seconds, describe(call), channel_.name, short_location(call.site)),
+        {.remedy = "see what that rank is doing, or raise --timeout", .rank = own_rank()}, call.site);
+  }
+
+  // Everybody has published this call, so everybody has read the one before.
+  void clean_up(const Call& call) {
+    if (call.is_point_to_point()) {
+      store_.erase(key_of(call, call.peer, call.sequence));
+    } else if (call.sequence > 0) {
+      store_.erase(key_of(call, channel_.index, call.sequence - 1));
+    }
+  }
+
+  int own_rank() const { return rank_of(channel_.index); }
+  int rank_of(int member) const { return channel_.ranks[static_cast<size_t>(member)]; }
+
+  std::unique_ptr<Transport> inner_;
+  CheckedChannel channel_;
+  Store store_;
+  std::shared_ptr<Board> board_;
+  std::atomic<bool> stopping_ = false;
+  std::map<std::string, std::shared_future<void>> lines_;
+  std::vector<std::thread> threads_;
+  std::vector<std::shared_future<void>> futures_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, CheckedChannel channel, Store store,
+                                                  std::shared_ptr<Board> board) {
+  return std::make_unique<CheckedTransport>(std::move(inner), std::move(channel), std::move(store), std::move(board));
+}
+
+}  // namespace orthant::comm

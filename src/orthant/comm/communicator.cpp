@@ -1,0 +1,218 @@
+#include "orthant/comm/communicator.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/comm/checked.h"
+#include "orthant/comm/gloo.h"
+#include "orthant/comm/group_state.h"
+#include "orthant/comm/identity.h"
+#include "orthant/comm/nccl.h"
+#include "orthant/comm/staged.h"
+
+namespace orthant::comm {
+namespace {
+
+// How long rank 0, which may serve the store, stays for ranks that have not left yet.
+constexpr double kLingerSeconds = 5;
+constexpr double kLingerAfterErrorSeconds = 2;
+
+std::string channel_name(const std::string& group, Purpose purpose) {
+  return fmt::format("{}/{}", group, name_of(purpose));
+}
+
+BackendKind resolve(BackendKind kind, const at::Device& device) {
+  if (kind != BackendKind::automatic) return kind;
+  return device.is_cuda() && nccl_available() ? BackendKind::nccl : BackendKind::gloo;
+}
+
+}  // namespace
+
+BackendKind parse_backend(const std::string& name) {
+  if (name == "auto") return BackendKind::automatic;
+  if (name == "gloo") return BackendKind::gloo;
+  if (name == "nccl") return BackendKind::nccl;
+  if (name == "fake") return BackendKind::fake;
+  const std::vector<std::string> valid{"auto", "gloo", "nccl", "fake"};
+  throw ConfigError(fmt::format("unknown backend '{}'", name),
+                    {.remedy = fmt::format("use --backend {} (one of {})", nearest(name, valid).value_or("auto"),
+                                           fmt::join(valid, ", "))});
+}
+
+const char* name_of(BackendKind kind) {
+  static constexpr const char* kNames[] = {"auto", "gloo", "nccl", "fake"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> store, CommOptions options,
+                           const std::vector<GroupRequest>& groups, const std::vector<SubgroupRequest>& subgroups)
+    : mesh_(mesh), rank_(rank), store_(std::move(store)), options_(std::move(options)) {
+  options_.backend = resolve(options_.backend, options_.device);
+  if (options_.backend == BackendKind::fake || mesh_.world_size() == 1) {
+    store_.reset();
+    left_ = true;  // nobody to tell
+  } else {
+    if (!store_) throw InternalError("a communicator of several ranks needs a store", {.rank = rank_});
+    wait_for_all(*store_, rank_, mesh_.world_size(), options_.timeout_seconds);
+    board_ = std::make_shared<Board>(*store_, rank_, mesh_.world_size());
+    if (options_.backend == BackendKind::gloo) device_ = std::make_shared<GlooDevice>(options_.bind_address);
+  }
+
+  std::vector<int> everyone(static_cast<size_t>(mesh_.world_size()));
+  for (size_t i = 0; i < everyone.size(); ++i) everyone[i] = static_cast<int>(i);
+  world_ = make_group("world", everyone, Purpose::control);
+  for (const auto& request : groups) {
+    const auto name = request.axes.name();
+    const auto channel = channel_name(name, request.purpose);
+    if (groups_.contains(channel)) continue;
+    make_group(name, mesh_.group_of(rank_, request.axes), request.purpose);
+    by_axes_[name].push_back(channel);
+  }
+  for (const auto& request : subgroups) {
+    std::vector<int> own{rank_};
+    for (const auto& members : request.members) {
+      if (std::find(members.begin(), members.end(), rank_) != members.end()) own = members;
+    }
+    make_group(request.name, own, request.purpose);
+    by_axes_[request.name].push_back(channel_name(request.name, request.purpose));
+  }
+}
+
+Communicator::~Communicator() {
+  leave(kLingerAfterErrorSeconds);
+}
+
+Group Communicator::make_group(const std::string& name, const std::vector<int>& ranks, Purpose purpose) {
+  const auto channel = channel_name(name, purpose);
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  if (place == ranks.end())
+    throw InternalError(fmt::format("rank is no member of its group {}", name), {.rank = rank_});
+  const int index = static_cast<int>(place - ranks.begin());
+  // Several groups of one name exist side by side; the first member tells them apart.
+  const auto unique_name = fmt::format("{}@{}", channel, ranks.front());
+  std::optional<Store> store;
+  if (store_ && ranks.size() > 1) store = store_->below(unique_name);
+  auto state = std::make_shared<GroupState>(GroupState::Members{name, ranks, index, purpose},
+                                            make_transport(unique_name, ranks, index), store, options_.timeout_seconds);
+  states_.push_back(state);
+  return groups_.emplace(channel, Group(state)).first->second;
+}
+
+std::unique_ptr<Transport> Communicator::make_transport(const std::string& channel, const std::vector<int>& ranks,
+                                                        int index) {
+  const int size = static_cast<int>(ranks.size());
+  if (size == 1 || options_.backend == BackendKind::fake) return make_identity_transport(size);
+  auto store = store_->below(channel);
+  std::unique_ptr<Transport> transport;
+  try {
+    transport = options_.backend == BackendKind::nccl
+                    ? make_nccl_transport(store, index, size, options_.timeout_seconds)
+                    : make_gloo_transport(*device_, store, index, size, options_.timeout_seconds);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw CommError(
+        fmt::format("group {} of ranks [{}] could not be connected within {} s: {}", channel, fmt::join(ranks, ", "),
+                    options_.timeout_seconds, text.substr(0, text.find('\n'))),
+        {.remedy = "see whether one of these ranks died; raise --timeout when they are only slow", .rank = rank_});
+  }
+  if (options_.check) {
+    transport =
+        make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds}, store, board_);
+  }
+  if (options_.backend == BackendKind::gloo) transport = make_staged_transport(std::move(transport));
+  return transport;
+}
+
+Group Communicator::group(AxisSet axes, Purpose purpose) const {
+  const auto found = groups_.find(channel_name(axes.name(), purpose));
+  if (found == groups_.end()) {
+    throw InternalError(fmt::format("group {} for {} was not asked for before start", axes.name(), name_of(purpose)),
+                        {.remedy = "add it to the communicator's group requests", .rank = rank_});
+  }
+  return found->second;
+}
+
+Group Communicator::subgroup(const std::string& name) const {
+  const auto channels = by_axes_.find(name);
+  if (channels == by_axes_.end()) {
+    throw InternalError(fmt::format("sub-group {} was not asked for before start", name), {.rank = rank_});
+  }
+  return groups_.at(channels->second.front());
+}
+
+at::Tensor Communicator::allocate(int64_t num_elements, at::ScalarType dtype) const {
+  return at::empty({num_elements}, at::TensorOptions().dtype(dtype).device(options_.device));
+}
+
+Counters Communicator::counters(AxisSet axes) const {
+  Counters sum;
+  const auto channels = by_axes_.find(axes.name());
+  if (channels == by_axes_.end()) return sum;
+  for (const auto& channel : channels->second) {
+    const auto& counters = groups_.at(channel).counters();
+    for (size_t i = 0; i < sum.entries.size(); ++i) {
+      sum.entries[i].calls += counters.entries[i].calls;
+      sum.entries[i].bytes += counters.entries[i].bytes;
+    }
+  }
+  return sum;
+}
+
+void Communicator::close() {
+  for (const auto& state : states_) state->throw_if_dropped();
+  leave(kLingerSeconds);
+}
+
+// Says goodbye, ends the groups (so that peers inside a call are told at once), then stays as the store's server if
+// need be.
+void Communicator::leave(double timeout_seconds) noexcept {
+  try {
+    if (!left_) board_->left();
+  } catch (const std::exception&) {
+    left_ = true;  // the store's server is gone; there is nobody to tell
+  }
+  world_ = Group();
+  groups_.clear();
+  states_.clear();
+  try {
+    if (!left_ && rank_ == 0) board_->wait_for_leavers(timeout_seconds);
+  } catch (const std::exception&) {
+    // As above.
+  }
+  left_ = true;
+}
+
+std::optional<Store> join_store(const launch::Job& job, const CommOptions& options) {
+  if (options.backend == BackendKind::fake || job.world_size == 1) return std::nullopt;
+  return connect(job, options.timeout_seconds);
+}
+
+std::unique_ptr<Communicator> make_communicator(const Mesh& mesh, const launch::Job& job, CommOptions options,
+                                                const std::vector<GroupRequest>& groups,
+                                                const std::vector<SubgroupRequest>& subgroups) {
+  mesh.check_world(job.world_size);
+  return std::make_unique<Communicator>(mesh, job.rank, join_store(job, options), std::move(options), groups,
+                                        subgroups);
+}
+
+std::vector<GroupRequest> all_axis_groups(const Mesh& mesh, Purpose purpose) {
+  std::vector<GroupRequest> requests;
+  const auto axes = mesh.active_axes();
+  for (const Axis axis : axes) requests.push_back({axis, purpose});
+  for (const Axis first : axes) {
+    for (const Axis second : axes) {
+      if (first < second && first != Axis::ep && second != Axis::ep)
+        requests.push_back({AxisSet{first, second}, purpose});
+    }
+  }
+  return requests;
+}
+
+}  // namespace orthant::comm

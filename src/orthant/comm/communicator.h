@@ -1,0 +1,112 @@
+// All communication of one rank on one mesh: its groups, made up front in one order on every rank, and the buffers that
+// travel through them. One per rank and mesh; nothing here is global, so one process may hold many ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/comm/board.h"
+#include "orthant/comm/group.h"
+#include "orthant/comm/store.h"
+#include "orthant/launch/job.h"
+#include "orthant/mesh/mesh.h"
+
+namespace orthant::comm {
+
+class GlooDevice;
+class GroupState;
+class Transport;
+
+enum class BackendKind { automatic, gloo, nccl, fake };
+BackendKind parse_backend(const std::string& name);  // ConfigError that names the nearest
+const char* name_of(BackendKind kind);
+
+struct CommOptions {
+  BackendKind backend = BackendKind::automatic;  // NCCL for CUDA when libtorch has it, else Gloo
+  at::Device device = at::kCPU;                  // where the tensors will live
+  double timeout_seconds = 300;
+  bool check = false;                      // compare calls before they run; see Note [Checked calls]
+  std::string bind_address = "127.0.0.1";  // address of this host that peers connect to
+};
+
+// A group over axes, asked for before start. Which ranks it has follows from the mesh.
+struct GroupRequest {
+  AxisSet axes;
+  Purpose purpose = Purpose::control;
+};
+
+// Sub-groups that placements ask for (owners of a tied parameter, holders of one key/value copy): disjoint lists of
+// global ranks under one name, the same on every rank.
+struct SubgroupRequest {
+  std::string name;
+  std::vector<std::vector<int>> members;
+  Purpose purpose = Purpose::gradients;
+};
+
+class Communicator {
+ public:
+  // Collective over the world: waits for all ranks, then makes the world group and all requested ones, in this order.
+  // Fake backends need no store and no peers.
+  Communicator(const Mesh& mesh, int rank, std::optional<Store> store, CommOptions options,
+               const std::vector<GroupRequest>& groups = {}, const std::vector<SubgroupRequest>& subgroups = {});
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  // Leaves without an error when close() was not called, e.g. while an exception travels.
+  ~Communicator();
+
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+  const char* backend_name() const { return name_of(options_.backend); }  // what `auto` became
+
+  // All ranks, for control.
+  Group world() const { return world_; }
+  // A requested group. InternalError when it was not requested.
+  Group group(AxisSet axes, Purpose purpose = Purpose::control) const;
+  // The requested sub-group this rank is in; a group of this rank alone when it is in none.
+  Group subgroup(const std::string& name) const;
+
+  // A buffer that may travel without a copy where the backend can arrange it. Uninitialised, 64-byte aligned.
+  at::Tensor allocate(int64_t num_elements, at::ScalarType dtype) const;
+
+  // Sum of the counters of all groups over `axes`, any purpose.
+  Counters counters(AxisSet axes) const;
+
+  // Ends all groups; reports a Work that nobody waited for. Collective over the world: rank 0 stays until all have
+  // left.
+  void close();
+
+ private:
+  Group make_group(const std::string& name, const std::vector<int>& ranks, Purpose purpose);
+  std::unique_ptr<Transport> make_transport(const std::string& channel, const std::vector<int>& ranks, int index);
+  void leave(double timeout_seconds) noexcept;
+
+  Mesh mesh_;
+  int rank_;
+  std::optional<Store> store_;
+  CommOptions options_;
+  std::shared_ptr<GlooDevice> device_;
+  std::shared_ptr<Board> board_;
+  Group world_;
+  std::map<std::string, Group> groups_;                      // by channel name
+  std::vector<std::shared_ptr<GroupState>> states_;          // of groups_, to close them
+  std::map<std::string, std::vector<std::string>> by_axes_;  // axes name -> channel names
+  bool left_ = false;
+};
+
+// The job's store, or nothing when the job has one rank or a fake backend. Blocks until connected.
+std::optional<Store> join_store(const launch::Job& job, const CommOptions& options);
+
+// Joins the job's store and makes the communicator of this process.
+std::unique_ptr<Communicator> make_communicator(const Mesh& mesh, const launch::Job& job, CommOptions options,
+                                                const std::vector<GroupRequest>& groups = {},
+                                                const std::vector<SubgroupRequest>& subgroups = {});
+
+// A request for each axis of degree above 1 and for each pair of them.
+std::vector<GroupRequest> all_axis_groups(const Mesh& mesh, Purpose purpose = Purpose::control);
+
+}  // namespace orthant::comm

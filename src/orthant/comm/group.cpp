@@ -1,0 +1,126 @@
+#include "orthant/comm/group.h"
+
+#include <chrono>
+
+#include "orthant/base/error.h"
+#include "orthant/comm/group_state.h"
+
+namespace orthant::comm {
+
+Work::Work(std::shared_ptr<GroupState> group, Call call, std::unique_ptr<Pending> pending)
+    : group_(std::move(group)), call_(std::move(call)), pending_(std::move(pending)) {}
+
+Work::Work(Work&& other) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    drop();
+    group_ = std::move(other.group_);
+    call_ = std::move(other.call_);
+    pending_ = std::move(other.pending_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  drop();
+}
+
+void Work::drop() {
+  if (pending_) group_->dropped(call_, std::move(pending_));
+  pending_.reset();
+}
+
+void Work::wait() {
+  if (!pending_) return;
+  const auto pending = std::move(pending_);
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    pending->wait();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    group_->fail(call_, error, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+}
+
+const std::string& Group::name() const {
+  return state_->members().name;
+}
+const std::vector<int>& Group::ranks() const {
+  return state_->members().ranks;
+}
+int Group::index() const {
+  return state_->members().index;
+}
+Purpose Group::purpose() const {
+  return state_->members().purpose;
+}
+const Counters& Group::counters() const {
+  return state_->counters();
+}
+
+Work Group::start(Call call) {
+  auto pending = state_->start(call);
+  return Work(state_, std::move(call), std::move(pending));
+}
+
+Work Group::all_reduce(const at::Tensor& tensor, Reduction reduction, Site site) {
+  return start({.op = Op::all_reduce, .reduction = reduction, .outputs = {tensor}, .site = site});
+}
+
+Work Group::all_reduce(const std::vector<at::Tensor>& tensors, Reduction reduction, Site site) {
+  return start({.op = Op::all_reduce, .reduction = reduction, .outputs = tensors, .site = site});
+}
+
+Work Group::all_gather(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& counts,
+                       Site site) {
+  return start({.op = Op::all_gather, .inputs = {input}, .outputs = {output}, .output_counts = counts, .site = site});
+}
+
+Work Group::all_gather(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, Site site) {
+  return start({.op = Op::all_gather, .inputs = inputs, .outputs = outputs, .site = site});
+}
+
+Work Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& counts,
+                           Reduction reduction, Site site) {
+  return start({.op = Op::reduce_scatter,
+                .reduction = reduction,
+                .inputs = {input},
+                .outputs = {output},
+                .input_counts = counts,
+                .site = site});
+}
+
+Work Group::reduce_scatter(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                           Reduction reduction, Site site) {
+  return start({.op = Op::reduce_scatter, .reduction = reduction, .inputs = inputs, .outputs = outputs, .site = site});
+}
+
+Work Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& output_counts,
+                       const std::vector<int64_t>& input_counts, Site site) {
+  return start({.op = Op::all_to_all,
+                .inputs = {input},
+                .outputs = {output},
+                .input_counts = input_counts,
+                .output_counts = output_counts,
+                .site = site});
+}
+
+Work Group::broadcast(const at::Tensor& tensor, int root, Site site) {
+  return start({.op = Op::broadcast, .outputs = {tensor}, .peer = root, .site = site});
+}
+
+Work Group::send(const at::Tensor& tensor, int peer, int tag, Site site) {
+  return start({.op = Op::send, .inputs = {tensor}, .peer = peer, .tag = tag, .site = site});
+}
+
+Work Group::receive(const at::Tensor& tensor, int peer, int tag, Site site) {
+  return start({.op = Op::receive, .outputs = {tensor}, .peer = peer, .tag = tag, .site = site});
+}
+
+Work Group::barrier(Site site) {
+  return start({.op = Op::barrier, .site = site});
+}
+
+}  // namespace orthant::comm

@@ -1,0 +1,60 @@
+// What the handles of one channel share: members, transport, counters, and how a failure is told. Internal to this
+// layer.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/comm/call.h"
+#include "orthant/comm/store.h"
+#include "orthant/comm/transport.h"
+
+namespace orthant::comm {
+
+class GroupState {
+ public:
+  struct Members {
+    std::string name;
+    std::vector<int> ranks;  // global
+    int index = 0;
+    Purpose purpose = Purpose::control;
+  };
+
+  // `store` is below the channel's name and used only to find out who is missing after a failure; none for fake groups.
+  GroupState(Members members, std::unique_ptr<Transport> transport, std::optional<Store> store, double timeout_seconds);
+
+  const Members& members() const { return members_; }
+  const Counters& counters() const { return counters_; }
+  int own_rank() const { return members_.ranks[static_cast<size_t>(members_.index)]; }
+
+  // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed. Local.
+  std::unique_ptr<Pending> start(Call& call);
+
+  // Rethrows a backend's failure as a CommError that says everything this rank knows. May wait a second to learn which
+  // members reached the same call.
+  [[noreturn]] void fail(const Call& call, const std::exception& error, double waited_seconds);
+
+  // A Work was destroyed before wait(): remembers where, and keeps the call alive so that peers are not cut off.
+  void dropped(const Call& call, std::unique_ptr<Pending> pending);
+  void throw_if_dropped();
+
+ private:
+  uint64_t next_sequence(const Call& call);
+  std::vector<int> missing_members(const Call& call);
+
+  Members members_;
+  std::optional<Store> store_;
+  double timeout_seconds_;
+  Counters counters_;
+  std::map<std::string, uint64_t> sequences_;  // by line: the collectives, or one directed pair and tag
+  std::mutex dropped_mutex_;
+  std::string dropped_call_;
+  std::vector<std::unique_ptr<Pending>> kept_;
+  std::unique_ptr<Transport> transport_;  // last: its threads end before anything they use
+};
+
+}  // namespace orthant::comm

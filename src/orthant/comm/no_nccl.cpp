@@ -1,0 +1,15 @@
+#include "orthant/base/error.h"
+#include "orthant/comm/nccl.h"
+
+namespace orthant::comm {
+
+bool nccl_available() {
+  return false;
+}
+
+std::unique_ptr<Transport> make_nccl_transport(Store, int, int, double) {
+  throw ConfigError("backend nccl was asked for, but this program was built against a libtorch without CUDA",
+                    {.remedy = "build with TORCH_DIR set to a CUDA wheel of torch, or use --backend gloo"});
+}
+
+}  // namespace orthant::comm

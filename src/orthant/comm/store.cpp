@@ -1,0 +1,115 @@
+#include "orthant/comm/store.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "orthant/base/error.h"
+#include "orthant/comm/store_impl.h"
+
+namespace orthant::comm {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+Milliseconds to_milliseconds(double seconds) {
+  return Milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+Store make_store(c10::intrusive_ptr<c10d::Store> store) {
+  return Store(std::make_shared<Store::Impl>(Store::Impl{std::move(store)}));
+}
+
+// First line of c10d's message; the rest is a C++ stack that helps nobody.
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+void Store::set(const std::string& key, const std::string& value) {
+  impl_->store->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+}
+
+std::string Store::get_now(const std::string& key) {
+  if (!has(key)) return {};
+  const auto value = impl_->store->get(key);
+  return {value.begin(), value.end()};
+}
+
+bool Store::has(const std::string& key) {
+  return impl_->store->check({key});
+}
+
+void Store::erase(const std::string& key) {
+  impl_->store->deleteKey(key);
+}
+
+Store Store::below(const std::string& name) const {
+  return make_store(c10::make_intrusive<c10d::PrefixStore>(name, impl_->store));
+}
+
+Store connect(const launch::Job& job, double timeout_seconds) {
+  const auto& meeting = job.rendezvous;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(meeting.port);
+  options.isServer = job.rank == 0 && !meeting.served_by_launcher;
+  options.waitWorkers = false;
+  options.timeout = to_milliseconds(timeout_seconds);
+  if (options.isServer && meeting.listen_fd >= 0) options.masterListenFd = meeting.listen_fd;
+  try {
+    c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(meeting.host, options);
+    if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
+    return make_store(std::move(store));
+  } catch (const std::exception& error) {
+    throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
+                                timeout_seconds, job.launcher, job.world_size, first_line(error)),
+                    {.remedy = "check that rank 0 (or the launcher) runs and that the address and port are reachable",
+                     .rank = job.rank});
+  }
+}
+
+Store make_process_store() {
+  return make_store(c10::make_intrusive<c10d::HashStore>());
+}
+
+std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = listen_fd;
+  return std::make_shared<c10::intrusive_ptr<c10d::Store>>(c10::make_intrusive<c10d::TCPStore>(host, options));
+}
+
+void wait_for_all(Store store, int rank, int world_size, double timeout_seconds) {
+  const auto key = [](int r) { return fmt::format("arrived/{}", r); };
+  store.set(key(rank), "1");
+  std::vector<std::string> keys;
+  for (int r = 0; r < world_size; ++r) keys.push_back(key(r));
+  try {
+    store.impl().store->wait(keys, to_milliseconds(timeout_seconds));
+  } catch (const std::exception& error) {
+    std::vector<int> missing;
+    try {
+      for (int r = 0; r < world_size; ++r) {
+        if (!store.has(key(r))) missing.push_back(r);
+      }
+    } catch (const std::exception&) {
+      throw CommError(fmt::format("the store went away while {} ranks were meeting: {}", world_size, first_line(error)),
+                      {.remedy = "see why rank 0 ended", .rank = rank});
+    }
+    throw CommError(fmt::format("{} of {} ranks arrived within {} s; missing: rank {}", world_size - missing.size(),
+                                world_size, timeout_seconds, fmt::join(missing, ", ")),
+                    {.remedy = "start all ranks, or raise --timeout", .rank = rank});
+  }
+}
+
+}  // namespace orthant::comm

@@ -1,0 +1,50 @@
+// The key-value store in which ranks find each other, and the only way they talk before groups exist. A handle: copies
+// share the connection.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orthant/launch/job.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace orthant::comm {
+
+class Store {
+ public:
+  struct Impl;
+  explicit Store(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  void set(const std::string& key, const std::string& value);
+  // Empty when the key is not there. Never blocks on other ranks.
+  std::string get_now(const std::string& key);
+  bool has(const std::string& key);
+  void erase(const std::string& key);
+
+  // The same store with every key under `name`.
+  Store below(const std::string& name) const;
+
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+// Joins the job's store; rank 0 serves it unless the launcher does. Blocks until connected or `timeout_seconds` passed.
+Store connect(const launch::Job& job, double timeout_seconds);
+
+// A store inside this process, for ranks that are threads.
+Store make_process_store();
+
+// Serves a store on a socket that is already bound, for ranks that are other programs. Serves until the object is gone.
+std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port);
+
+// Waits until all ranks have called it. Collective over the world; a rank that does not come within the timeout is
+// named.
+void wait_for_all(Store store, int rank, int world_size, double timeout_seconds);
+
+}  // namespace orthant::comm

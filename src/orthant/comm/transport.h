@@ -1,0 +1,28 @@
+// What a backend must do: start calls of one channel. Implementations are Gloo, NCCL, the identity (fake runs, groups
+// of one), and the decorators that check calls first or stage CUDA tensors through host memory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "orthant/comm/call.h"
+
+namespace orthant::comm {
+
+// A started call. wait() returns when outputs are readable and inputs may be reused; it throws what the backend threw.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual void wait() = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Starts the call and returns without waiting for peers. Collectives of one transport run in the order they were
+  // started; messages of one directed pair and tag likewise.
+  virtual std::unique_ptr<Pending> start(const Call& call) = 0;
+};
+
+}  // namespace orthant::comm

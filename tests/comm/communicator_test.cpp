@@ -1,0 +1,130 @@
+// Groups of whole meshes, sub-groups, fake worlds, and what survivors are told when a rank is missing.
+#include "orthant/comm/communicator.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "comm/ranks.h"
+#include "orthant/base/error.h"
+
+namespace orthant::comm {
+namespace {
+
+using test::errors_of_ranks;
+using test::on_ranks;
+using test::quick;
+
+TEST(Communicator, EveryGroupOfAMeshSumsOverItsOwnRanks) {
+  const auto mesh = Mesh::parse("pp=2,dp=2,tp=2");
+  on_ranks(mesh, quick(true), all_axis_groups(mesh), [&](Communicator& communicator) {
+    for (const auto& request : all_axis_groups(mesh)) {
+      auto group = communicator.group(request.axes);
+      EXPECT_EQ(group.ranks(), mesh.group_of(communicator.rank(), request.axes));
+      auto tensor = at::full({10}, communicator.rank(), at::kDouble);
+      group.all_reduce(tensor).wait();
+      EXPECT_EQ(tensor[0].item<double>(), std::accumulate(group.ranks().begin(), group.ranks().end(), 0.0));
+      EXPECT_EQ(communicator.counters(request.axes).of(Op::all_reduce).bytes, 80);
+    }
+  });
+}
+
+TEST(Communicator, SubgroupsHoldTheRanksTheyWereAskedFor) {
+  const auto mesh = Mesh::parse("pp=2,tp=2");
+  run_thread_ranks(4, [&](int rank, Store store) {
+    Communicator communicator(mesh, rank, store, quick(), {}, {{"tied", {{0, 3}}, Purpose::gradients}});
+    auto group = communicator.subgroup("tied");
+    auto tensor = at::full({2}, rank + 1);
+    group.all_reduce(tensor).wait();
+    EXPECT_EQ(tensor[0].item<int64_t>(), rank == 0 || rank == 3 ? 5 : rank + 1);
+    communicator.close();
+  });
+}
+
+TEST(Communicator, BuffersAreAligned) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=2"), 0, std::nullopt, options);
+  for (const auto dtype : {at::kFloat, at::kByte, at::kDouble}) {
+    const auto buffer = communicator.allocate(1001, dtype);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data_ptr()) % 64, 0U);
+    EXPECT_EQ(buffer.numel(), 1001);
+  }
+}
+
+TEST(Communicator, AFakeWorldOfAnySizeRunsInOneProcess) {
+  const auto mesh = Mesh::parse("pp=8,dp=16,tp=8");
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(mesh, 777, std::nullopt, options, all_axis_groups(mesh));
+  auto group = communicator.group(AxisSet{Axis::dp, Axis::tp});
+  EXPECT_EQ(group.size(), 128);
+  auto output = at::empty({128 * 2});
+  group.all_gather(output, at::ones({2})).wait();
+  EXPECT_TRUE(output.eq(1).all().item<bool>());
+  auto received = at::ones({3});
+  group.receive(received, 5).wait();
+  EXPECT_EQ(received.sum().item<float>(), 0.0F);
+  communicator.close();
+}
+
+TEST(Communicator, RefusesAMeshThatDoesNotFillTheWorld) {
+  launch::Job job;
+  job.world_size = 6;
+  EXPECT_THROW(make_communicator(Mesh::parse("dp=4"), job, quick()), ConfigError);
+}
+
+TEST(Communicator, NamesARankThatNeverArrives) {
+  const auto mesh = Mesh::parse("dp=3");
+  auto options = quick();
+  options.timeout_seconds = 0.5;
+  const auto errors = try_thread_ranks(3, [&](int rank, Store store) {
+    if (rank != 1) Communicator communicator(mesh, rank, store, options);
+  });
+  EXPECT_EQ(errors[1], nullptr);
+  for (const int rank : {0, 2}) {
+    try {
+      std::rethrow_exception(errors[static_cast<size_t>(rank)]);
+    } catch (const CommError& error) {
+      EXPECT_NE(std::string(error.what()).find("2 of 3 ranks arrived within 0.5 s; missing: rank 1"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Communicator, APeerThatLeavesIsNamedWithGroupCallAndTimeout) {
+  const auto texts = errors_of_ranks(Mesh::parse("dp=3"), quick(), {}, [](Communicator& communicator) {
+    auto tensor = at::ones({1 << 18});
+    communicator.world().all_reduce(tensor).wait();
+    if (communicator.rank() == 1) return;
+    communicator.world().all_reduce(tensor).wait();
+  });
+  EXPECT_EQ(texts[1], "");
+  for (const int rank : {0, 2}) {
+    const auto& text = texts[static_cast<size_t>(rank)];
+    for (const auto& part :
+         {"all_reduce #1", "group world [0, 1, 2]", "peer: rank 1", "timeout 20 s", "communicator_test.cpp"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+    }
+  }
+}
+
+TEST(Communicator, APeerThatIsLateIsNamedAfterTheTimeout) {
+  auto options = quick();
+  options.timeout_seconds = 1;
+  const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
+    auto world = communicator.world();
+    world.barrier().wait();
+    auto tensor = at::ones({4});
+    if (communicator.rank() == 0) world.receive(tensor, 1, 7).wait();
+    if (communicator.rank() == 1) world.barrier().wait();  // waits for rank 0, which never comes
+  });
+  for (const auto& part : {"receive #0", "tag 7", "peer: rank 1", "timeout 1 s"}) {
+    EXPECT_NE(texts[0].find(part), std::string::npos) << part << " not in: " << texts[0];
+  }
+  EXPECT_NE(texts[1].find("barrier #1"), std::string::npos) << texts[1];
+}
+
+}  // namespace
+}  // namespace orthant::comm

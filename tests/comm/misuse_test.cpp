@@ -1,0 +1,93 @@
+// Calls a group refuses before anything travels, each with a text that says what to do.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks.h"
+#include "orthant/base/error.h"
+
+namespace orthant::comm {
+namespace {
+
+std::string refusal(const std::function<void(Group&)>& misuse) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
+  auto group = communicator.world();
+  try {
+    misuse(group);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_has(const std::string& text, const std::vector<std::string>& parts) {
+  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+}
+
+TEST(GroupMisuse, NonContiguousTensor) {
+  expect_has(refusal([](Group& group) { group.all_reduce(at::ones({4, 4}).t()).wait(); }),
+             {"all_reduce", "not contiguous", "tensor.contiguous()", "misuse_test.cpp"});
+}
+
+TEST(GroupMisuse, DtypeThatCannotTravel) {
+  expect_has(refusal([](Group& group) { group.all_reduce(at::ones({4}, at::kBool)).wait(); }), {"bool", "uint8"});
+}
+
+TEST(GroupMisuse, PartsThatDoNotDivide) {
+  expect_has(refusal([](Group& group) { group.all_gather(at::ones({10}), at::ones({2})).wait(); }),
+             {"10 elements", "4 ranks", "number of elements per rank"});
+  expect_has(refusal([](Group& group) { group.reduce_scatter(at::ones({2}), at::ones({12})).wait(); }),
+             {"use a part of 3 elements"});
+}
+
+TEST(GroupMisuse, CountsThatDoNotFit) {
+  expect_has(refusal([](Group& group) { group.all_gather(at::ones({10}), at::ones({2}), {1, 2, 3}).wait(); }),
+             {"counts [1, 2, 3]", "4 ranks", "one count per rank"});
+  expect_has(refusal([](Group& group) { group.all_gather(at::ones({10}), at::ones({2}), {12, -2, 0, 0}).wait(); }),
+             {"negative"});
+}
+
+TEST(GroupMisuse, PeerOutsideTheGroupAndTagOutOfRange) {
+  expect_has(refusal([](Group& group) { group.send(at::ones({1}), 4).wait(); }), {"peer 4", "group of 4"});
+  expect_has(refusal([](Group& group) { group.send(at::ones({1}), 0, -1).wait(); }), {"tag -1"});
+}
+
+TEST(GroupMisuse, WorkThatNobodyWaitedForIsReportedByTheNextCall) {
+  expect_has(refusal([](Group& group) {
+               {
+                 auto forgotten = group.all_reduce(at::ones({3}));
+               }
+               group.barrier().wait();
+             }),
+             {"all_reduce #0", "without wait()", "misuse_test.cpp"});
+}
+
+TEST(GroupMisuse, WorkThatNobodyWaitedForIsReportedByClose) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
+  {
+    auto forgotten = communicator.world().barrier();
+  }
+  EXPECT_THROW(communicator.close(), InternalError);
+}
+
+TEST(GroupMisuse, GroupThatWasNotAskedFor) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
+  EXPECT_THROW(communicator.group(Axis::tp), InternalError);
+}
+
+TEST(Backend, UnknownNameIsRefusedWithTheNearest) {
+  try {
+    parse_backend("glo");
+    FAIL();
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), {"'glo'", "--backend gloo"});
+  }
+}
+
+}  // namespace
+}  // namespace orthant::comm

@@ -1,0 +1,70 @@
+// Runs a test body on several ranks, as threads of the test process.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "orthant/comm/communicator.h"
+#include "orthant/comm/thread_ranks.h"
+
+namespace orthant::comm::test {
+
+// Where the tensors of these tests live; the same tests are built a second time for CUDA.
+#ifdef ORTHANT_TEST_CUDA
+inline const at::Device kDevice(at::kCUDA, 0);
+#else
+inline const at::Device kDevice(at::kCPU);
+#endif
+
+inline at::TensorOptions like(at::ScalarType dtype) {
+  return at::TensorOptions().dtype(dtype).device(kDevice);
+}
+
+inline CommOptions quick(bool check = false) {
+  CommOptions options;
+  options.backend = BackendKind::gloo;
+  options.device = kDevice;
+  options.timeout_seconds = 20;
+  options.check = check;
+  return options;
+}
+
+using Body = std::function<void(Communicator&)>;
+
+// Errors of all ranks as text, "" where a rank ended well.
+inline std::vector<std::string> errors_of_ranks(const Mesh& mesh, const CommOptions& options,
+                                                const std::vector<GroupRequest>& groups, const Body& body) {
+  const auto errors = try_thread_ranks(mesh.world_size(), [&](int rank, Store store) {
+    Communicator communicator(mesh, rank, store, options, groups);
+    body(communicator);
+    communicator.close();
+  });
+  std::vector<std::string> texts;
+  for (const auto& error : errors) {
+    texts.emplace_back();
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const std::exception& thrown) {
+      texts.back() = thrown.what();
+    }
+  }
+  return texts;
+}
+
+inline void on_ranks(const Mesh& mesh, const CommOptions& options, const std::vector<GroupRequest>& groups,
+                     const Body& body) {
+  run_thread_ranks(mesh.world_size(), [&](int rank, Store store) {
+    Communicator communicator(mesh, rank, store, options, groups);
+    body(communicator);
+    communicator.close();
+  });
+}
+
+inline void on_ranks(int world_size, const CommOptions& options, const Body& body) {
+  on_ranks(Mesh(Degrees{{Axis::dp, world_size}}), options, {}, body);
+}
+
+}  // namespace orthant::comm::test
