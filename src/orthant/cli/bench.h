@@ -1,0 +1,16 @@
+// The benchmarks behind `orthant bench`, one function each, and the order statistics they share.
+#pragma once
+
+#include <vector>
+
+#include "orthant/cli/command.h"
+
+namespace orthant::cli {
+
+int run_bench_comm(const Arguments& arguments, Context& context);
+int run_bench_startup(const Arguments& arguments, Context& context);
+
+// The value below which a share `q` of the samples lies. Sorts a copy.
+double quantile(std::vector<double> samples, double q);
+
+}  // namespace orthant::cli

@@ -1,0 +1,216 @@
+// orthant bench comm: times of every operation of a group, 4 KiB to 64 MiB, several backends interleaved.
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+#include "orthant/cli/bench.h"
+#include "orthant/cli/rank_command.h"
+
+namespace orthant::cli {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+const std::vector<int64_t> kSizes = {4 * kKiB, 64 * kKiB, kKiB* kKiB, 8 * kKiB* kKiB, 32 * kKiB* kKiB, 64 * kKiB* kKiB};
+
+struct Row {
+  std::string backend;
+  std::string op;
+  int64_t bytes = 0;
+  double median_seconds = 0;
+  double p90_seconds = 0;
+};
+
+struct Settings {
+  int rounds = 10;
+  int warmup = 3;
+  int64_t largest_bytes = 64 * kKiB * kKiB;
+};
+
+// One operation on tensors of `bytes` in all. `share` scales a measured call to the operation (a ping-pong is two
+// messages).
+struct Operation {
+  const char* name;
+  double share;
+  std::function<void()> prepare;  // not timed
+  std::function<void()> run;
+};
+
+std::vector<Operation> operations(comm::Group& group, int64_t bytes, const at::Device& device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  // Whole tensors must divide among the ranks; a few elements less change no figure.
+  const int64_t elements = bytes / 4 / group.size() * group.size();
+  const auto whole = at::ones({elements}, options);
+  const auto other = at::zeros({elements}, options);
+  const auto part = at::ones({elements / group.size()}, options);
+  const auto refill = [whole] { whole.fill_(1.0); };  // summing in place for ever would run to infinity
+  const auto ping_pong = [&group, whole, other] {
+    if (group.index() > 1) return;
+    const int peer = 1 - group.index();
+    if (group.index() == 0) group.send(whole, peer).wait();
+    group.receive(other, peer).wait();
+    if (group.index() == 1) group.send(whole, peer).wait();
+  };
+  std::vector<Operation> all = {
+      {"all_reduce", 1.0, refill, [&group, whole] { group.all_reduce(whole).wait(); }},
+      {"all_gather", 1.0, refill, [&group, other, part] { group.all_gather(other, part).wait(); }},
+      {"reduce_scatter", 1.0, refill, [&group, whole, part] { group.reduce_scatter(part, whole).wait(); }},
+      {"all_to_all", 1.0, refill, [&group, whole, other] { group.all_to_all(other, whole).wait(); }},
+      {"broadcast", 1.0, refill, [&group, whole] { group.broadcast(whole, 0).wait(); }},
+  };
+  if (group.size() > 1) all.push_back({"send_receive", 0.5, refill, ping_pong});
+  return all;
+}
+
+// Seconds of one call on the slowest rank. Small calls are made several times in a row, so that the barrier's skew does
+// not count as latency.
+double time_round(comm::Group& group, const Operation& operation, int calls) {
+  operation.prepare();
+  group.barrier().wait();
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) operation.run();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const auto slowest = at::full({1}, seconds * operation.share / calls, at::kDouble);
+  group.all_reduce(slowest, comm::Reduction::max).wait();
+  return slowest.item<double>();
+}
+
+struct Backend {
+  std::string name;
+  std::unique_ptr<comm::Communicator> communicator;
+  comm::Group group;
+};
+
+void bench_size(std::vector<Backend>& backends, int64_t bytes, const Settings& settings, const at::Device& device,
+                std::vector<Row>& rows) {
+  std::vector<std::vector<Operation>> runs;
+  for (auto& backend : backends) runs.push_back(operations(backend.group, bytes, device));
+  const int calls = static_cast<int>(std::clamp<int64_t>(4 * kKiB * kKiB / bytes, 1, 20));
+  for (size_t op = 0; op < runs.front().size(); ++op) {
+    std::vector<std::vector<double>> seconds(backends.size());
+    for (int round = -settings.warmup; round < settings.rounds; ++round) {
+      for (size_t b = 0; b < backends.size(); ++b) {
+        const double taken = time_round(backends[b].group, runs[b][op], calls);
+        if (round >= 0) seconds[b].push_back(taken);
+      }
+    }
+    for (size_t b = 0; b < backends.size(); ++b) {
+      rows.push_back({backends[b].name, runs[b][op].name, bytes, quantile(seconds[b], 0.5), quantile(seconds[b], 0.9)});
+    }
+  }
+}
+
+void print_table(const std::vector<Row>& rows, int world_size) {
+  std::cout << fmt::format("{} ranks\n{:8} {:15} {:>10} {:>12} {:>12} {:>10}\n", world_size, "backend", "operation",
+                           "size", "median", "p90", "GB/s");
+  for (const auto& row : rows) {
+    std::cout << fmt::format("{:8} {:15} {:>10} {:>12} {:>12} {:>10.3f}\n", row.backend, row.op,
+                             format_bytes(row.bytes), format_seconds(row.median_seconds),
+                             format_seconds(row.p90_seconds),
+                             static_cast<double>(row.bytes) / row.median_seconds * 1e-9);
+  }
+  std::cout << std::flush;
+}
+
+void print_json(const std::vector<Row>& rows, int world_size) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& row : rows) {
+    list.push_back({{"backend", row.backend},
+                    {"op", row.op},
+                    {"bytes", row.bytes},
+                    {"placed", false},
+                    {"median_seconds", row.median_seconds},
+                    {"p90_seconds", row.p90_seconds}});
+  }
+  std::cout << nlohmann::ordered_json{{"world_size", world_size}, {"rows", list}}.dump() << std::endl;
+}
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream stream(text);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+// The backend the ranks start under. `fake` has no peers, so it cannot be timed beside one that has.
+std::string process_backend(const std::string& list) {
+  const auto names = split_names(list);
+  for (const auto& name : names) {
+    if (comm::parse_backend(name) != comm::BackendKind::fake) continue;
+    if (names.size() == 1) return "fake";
+    throw ConfigError(fmt::format("--backend {}: fake runs one rank without peers, the others run all", list),
+                      {.remedy = "time fake in a call of its own"});
+  }
+  return names.size() == 1 ? list : "auto";
+}
+
+// All backends meet in one store, each below a name of its own.
+std::vector<Backend> make_backends(const RankContext& rank, const std::string& list) {
+  const auto store = comm::join_store(rank.job, rank.comm);
+  std::vector<Backend> backends;
+  for (const auto& name : split_names(list)) {
+    auto options = rank.comm;
+    if (name != "auto") options.backend = comm::parse_backend(name);
+    auto own_store = store;
+    if (own_store) own_store = own_store->below("bench-" + name);
+    auto communicator = std::make_unique<comm::Communicator>(rank.mesh, rank.job.rank, own_store, options);
+    auto group = communicator->world();
+    backends.push_back({communicator->backend_name(), std::move(communicator), group});
+  }
+  return backends;
+}
+
+}  // namespace
+
+double quantile(std::vector<double> samples, double q) {
+  if (samples.empty()) throw InternalError("quantile of no samples");
+  std::sort(samples.begin(), samples.end());
+  const auto last = static_cast<double>(samples.size() - 1);
+  return samples[static_cast<size_t>(q * last + 0.5)];
+}
+
+int run_bench_comm(const Arguments& arguments, Context& context) {
+  CLI::App app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.", "bench comm");
+  RankOptions options;
+  Settings settings;
+  std::string largest = "64MiB";
+  bool json = false;
+  add_rank_options(app, options);
+  app.add_option("--rounds", settings.rounds, "timed rounds per operation (default 10)")->check(CLI::Range(1, 100000));
+  app.add_option("--warmup", settings.warmup, "rounds before timing (default 3)")->check(CLI::Range(0, 100000));
+  app.add_option("--max-bytes", largest, "leave out sizes above this (default 64MiB)");
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant bench comm --mesh dp=2 --backend gloo --json")) return 0;
+  settings.largest_bytes = parse_bytes(largest, "--max-bytes");
+  const auto backend_list = options.backend;
+  options.backend = process_backend(backend_list);
+
+  return run_on_ranks(options, context, 2, [&](RankContext& rank) {
+    auto backends = make_backends(rank, backend_list);
+    std::vector<Row> rows;
+    for (const int64_t bytes : kSizes) {
+      if (bytes > settings.largest_bytes) continue;
+      if (rank.is_first())
+        rank.log.info(fmt::format("timing {} on {} ranks", format_bytes(bytes), rank.job.world_size));
+      bench_size(backends, bytes, settings, rank.comm.device, rows);
+    }
+    for (auto& backend : backends) {
+      backend.group = comm::Group();
+      backend.communicator->close();
+    }
+    if (rank.is_first()) json ? print_json(rows, rank.job.world_size) : print_table(rows, rank.job.world_size);
+    return 0;
+  });
+}
+
+}  // namespace orthant::cli

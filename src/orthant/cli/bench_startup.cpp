@@ -1,0 +1,77 @@
+// orthant bench startup: seconds from the creation of the first process to the first all-reduce done on every rank.
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+#include "orthant/cli/bench.h"
+#include "orthant/cli/process.h"
+#include "orthant/cli/rank_command.h"
+
+namespace orthant::cli {
+namespace {
+
+struct Startup {
+  double seconds = 0;
+  std::vector<int64_t> pss_bytes;  // by rank
+};
+
+Startup measure(RankContext& rank, double started_at_seconds) {
+  const auto communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm);
+  auto world = communicator->world();
+  const auto one = at::ones({1});
+  world.all_reduce(one).wait();
+  auto seconds = at::tensor({now_seconds() - started_at_seconds}, at::kDouble);
+  if (one.item<float>() != static_cast<float>(world.size()))
+    throw InternalError("the first all-reduce gave a wrong sum");
+
+  world.all_reduce(seconds, comm::Reduction::max).wait();
+  // Nobody has left yet, so shared pages are counted with all ranks alive.
+  const auto own = at::tensor({proportional_set_bytes()}, at::kLong);
+  const auto all = at::empty({world.size()}, at::kLong);
+  world.all_gather(all, own).wait();
+  Startup result{seconds.item<double>(), {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel()}};
+  communicator->close();
+  return result;
+}
+
+}  // namespace
+
+int run_bench_startup(const Arguments& arguments, Context& context) {
+  CLI::App app("Seconds from process creation to the first finished all-reduce, and memory per rank (PSS).",
+               "bench startup");
+  RankOptions options;
+  bool json = false;
+  add_rank_options(app, options);
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant bench startup --mesh dp=8 --json")) return 0;
+
+  // Forked ranks began as their launcher did; ranks of a foreign launcher as themselves.
+  const double started_at_seconds = process_start_seconds();
+  return run_on_ranks(options, context, 2, [&](RankContext& rank) {
+    const auto startup = measure(rank, started_at_seconds);
+    if (!rank.is_first()) return 0;
+    const int64_t largest = *std::max_element(startup.pss_bytes.begin(), startup.pss_bytes.end());
+    if (json) {
+      std::cout << nlohmann::ordered_json{{"world_size", rank.job.world_size},
+                                          {"first_collective_seconds", startup.seconds},
+                                          {"pss_bytes_per_rank", largest},
+                                          {"pss_bytes", startup.pss_bytes}}
+                       .dump()
+                << std::endl;
+    } else {
+      std::cout << fmt::format("{} ranks: first all-reduce done after {}, {} per rank (PSS)\n", rank.job.world_size,
+                               format_seconds(startup.seconds), format_bytes(largest))
+                << std::flush;
+    }
+    return 0;
+  });
+}
+
+}  // namespace orthant::cli

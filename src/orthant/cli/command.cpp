@@ -1,0 +1,81 @@
+#include "orthant/cli/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant::cli {
+namespace {
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const auto* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+  return names;
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& word) {
+  const auto name = word.substr(0, word.find('='));
+  const auto near = nearest(name, option_names(app));
+  throw ConfigError(
+      fmt::format("orthant {}: unknown {} '{}'", app.get_name(), word.starts_with("-") ? "option" : "argument", word),
+      {.remedy = near ? fmt::format("did you mean {}?", *near) : fmt::format("see orthant {} --help", app.get_name())});
+}
+
+}  // namespace
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = {
+      {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},
+      {"bench", "measure communication and start-up of this machine", run_bench},
+      {"doctor", "say what this machine has and what is wrong; with --mesh, let ranks talk", run_doctor},
+      {"launch", "start a program on many ranks, on one host or several", run_launch},
+  };
+  return kCommands;
+}
+
+Arguments with_dashes(const Arguments& arguments) {
+  Arguments out = arguments;
+  for (auto& word : out) {
+    if (word == "--") break;
+    if (!word.starts_with("--")) continue;
+    const auto end = word.begin() + static_cast<std::ptrdiff_t>(std::min(word.find('='), word.size()));
+    std::replace(word.begin(), end, '_', '-');
+  }
+  return out;
+}
+
+bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example) {
+  bool no_color = false;
+  app.add_flag("--no-color", no_color, "plain text (also by the variable NO_COLOR)");
+  app.footer("Example:\n  " + example);
+  app.get_formatter()->column_width(34);
+  // A program after a lone `--` is not ours to parse.
+  auto words = with_dashes(arguments);
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return false;
+  } catch (const CLI::ParseError& error) {
+    // A mistyped option is the likelier cause of whatever else is missing.
+    const auto extras = app.remaining(true);
+    if (!extras.empty()) refuse_unknown(app, extras.front());
+    throw ConfigError(fmt::format("orthant {}: {}", app.get_name(), error.what()),
+                      {.remedy = fmt::format("see orthant {} --help", app.get_name())});
+  }
+  const bool unwanted = no_color || context.environment.contains("NO_COLOR");
+  context.color = !unwanted && isatty(STDERR_FILENO) != 0;
+  return true;
+}
+
+}  // namespace orthant::cli

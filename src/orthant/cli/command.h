@@ -1,0 +1,47 @@
+// What every command shares: its place in the table, parsing with our manners (dashes and underscores alike, nearest
+// name on a mistake, one worked example), and where results and progress go.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "orthant/launch/job.h"
+
+namespace CLI {
+class App;
+}
+
+namespace orthant::cli {
+
+// What a command may know of the process it runs in.
+struct Context {
+  launch::Environment environment;
+  std::string program;             // path of this executable, to start it again for ranks that need a fresh process
+  std::vector<std::string> words;  // the whole command line after the program
+  bool color = false;
+};
+
+using Arguments = std::vector<std::string>;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments& arguments, Context& context);
+};
+
+const std::vector<Command>& commands();
+
+int run_mesh(const Arguments& arguments, Context& context);
+int run_bench(const Arguments& arguments, Context& context);
+int run_doctor(const Arguments& arguments, Context& context);
+int run_launch(const Arguments& arguments, Context& context);
+
+// Adds `--no-color` and the example, parses, and turns every mistake into a ConfigError that names the nearest valid
+// option. Returns false when `--help` was asked for and has been printed.
+bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example);
+
+// `--some_flag=x` becomes `--some-flag=x`; values and everything after a lone `--` stay as they are.
+Arguments with_dashes(const Arguments& arguments);
+
+}  // namespace orthant::cli

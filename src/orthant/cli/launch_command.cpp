@@ -1,0 +1,128 @@
+// orthant launch: starts any program on many ranks with torchrun's variables, on one host or several, or writes the job
+// script that does so on a cluster.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include "orthant/base/error.h"
+#include "orthant/cli/command.h"
+#include "orthant/comm/store.h"
+#include "orthant/launch/local_ranks.h"
+#include "orthant/launch/nodes.h"
+#include "orthant/launch/scripts.h"
+
+namespace orthant::cli {
+namespace {
+
+struct LaunchFlags {
+  int nproc = 1;
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string rendezvous;
+  std::string bind;
+  std::string run_id = "none";
+  double timeout_seconds = 300;
+  std::string log_dir;
+  bool bind_cores = false;
+  std::string script;
+  launch::ScriptOptions job;
+};
+
+void add_options(CLI::App& app, LaunchFlags& flags) {
+  app.add_option("--nproc,--nproc-per-node", flags.nproc, "ranks on this host (default 1)")->check(CLI::Range(1, 4096));
+  app.add_option("--nnodes", flags.nnodes, "hosts (default 1)")->check(CLI::Range(1, 100000));
+  app.add_option("--node-rank", flags.node_rank, "number of this host, from 0 (default 0)")
+      ->check(CLI::Range(0, 99999));
+  app.add_option("--rendezvous", flags.rendezvous,
+                 "HOST:PORT of host 0, where the launchers meet; needed for several hosts");
+  app.add_option("--bind", flags.bind, "host 0: address to listen on instead of the rendezvous host's");
+  app.add_option("--run-id", flags.run_id, "must be the same on all hosts (default none)");
+  app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)");
+  app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
+  app.add_flag("--bind-cores", flags.bind_cores, "pin ranks to cores in turn");
+  app.add_option("--script", flags.script, "write a job script to stdout instead of starting: slurm, pbs or k8s");
+  const auto* group = "Job script";
+  app.add_option("--job-name", flags.job.job_name, "name of the job")->group(group);
+  app.add_option("--walltime", flags.job.walltime, "longest run, HH:MM:SS")->group(group);
+  app.add_option("--account", flags.job.account, "account or project to charge")->group(group);
+  app.add_option("--queue", flags.job.queue, "queue or partition")->group(group);
+  app.add_option("--gpus-per-node", flags.job.gpus_per_node, "GPUs of one host")->group(group);
+  app.add_option("--gpu-type", flags.job.gpu_type, "kind of GPU, e.g. a100")->group(group);
+  app.add_option("--cores-per-node", flags.job.cores_per_node, "cores of one host")->group(group);
+  app.add_option("--image", flags.job.image, "container image (k8s)")->group(group);
+}
+
+int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
+  launch::LocalOptions local;
+  local.num_ranks = flags.nproc;
+  local.log_dir = flags.log_dir;
+  local.bind_cores = flags.bind_cores;
+  local.output = launch::OutputMode::kPrefixedByStream;
+  launch::ProgramJob job;
+  job.run_id = flags.run_id;
+  launch::ProgramHooks hooks;
+  hooks.after_spawn = comm::serve_store;
+  std::unique_ptr<launch::NodeLink> link;
+  if (flags.nnodes > 1) {
+    launch::NodeOptions nodes;
+    nodes.num_nodes = flags.nnodes;
+    nodes.node_rank = flags.node_rank;
+    nodes.num_ranks = flags.nproc;
+    nodes.rendezvous = launch::parse_endpoint(flags.rendezvous, "--rendezvous");
+    nodes.bind = flags.bind;
+    nodes.timeout_seconds = flags.timeout_seconds;
+    nodes.run_id = flags.run_id;
+    link = launch::join_nodes(nodes);
+    job = link->take_job();
+    hooks.events = link.get();
+  }
+  const auto outcome = launch::run_program(local, program, context.environment, job, hooks);
+  if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
+  return outcome.exit_code;
+}
+
+void check_flags(const LaunchFlags& flags, const Arguments& program) {
+  if (program.empty()) {
+    throw ConfigError("orthant launch: no program given",
+                      {.remedy = "write it after a lone --: orthant launch --nproc 4 -- ./program"});
+  }
+  if (flags.node_rank >= flags.nnodes) {
+    throw ConfigError(fmt::format("--node-rank {} with --nnodes {}", flags.node_rank, flags.nnodes),
+                      {.remedy = fmt::format("use 0 to {}", flags.nnodes - 1)});
+  }
+  if (flags.nnodes > 1 && flags.rendezvous.empty() && flags.script.empty()) {
+    throw ConfigError(fmt::format("--nnodes {} needs a place to meet", flags.nnodes),
+                      {.remedy = "add --rendezvous HOST:PORT with the address of host 0, the same on all hosts"});
+  }
+  if (!(flags.timeout_seconds > 0))
+    throw ConfigError("--timeout must be positive", {.remedy = "use e.g. --timeout 300"});
+}
+
+}  // namespace
+
+int run_launch(const Arguments& arguments, Context& context) {
+  CLI::App app(
+      "Starts PROGRAM on many ranks with torchrun's variables, on one host or several. The program comes after a lone "
+      "--.",
+      "launch");
+  LaunchFlags flags;
+  add_options(app, flags);
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  const Arguments program(dashes == arguments.end() ? dashes : dashes + 1, arguments.end());
+  if (!parse(app, {arguments.begin(), dashes}, context,
+             "orthant launch --nproc 4 -- build/bin/orthant bench comm --json\n"
+             "  orthant launch --nproc 4 --nnodes 2 --script pbs --queue main -- ./train --config run.json")) {
+    return 0;
+  }
+  check_flags(flags, program);
+  if (flags.script.empty()) return start(flags, program, context);
+  flags.job.num_nodes = flags.nnodes;
+  flags.job.ranks_per_node = flags.nproc;
+  flags.job.command = program;
+  std::cout << launch::job_script(flags.script, flags.job);
+  return 0;
+}
+
+}  // namespace orthant::cli

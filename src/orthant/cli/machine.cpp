@@ -1,0 +1,127 @@
+#include "orthant/cli/machine.h"
+
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <torch/headeronly/version.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+#include "orthant/cli/devices.h"
+#include "orthant/comm/nccl.h"
+#include "orthant/launch/detect.h"
+
+namespace orthant::cli {
+namespace {
+
+int64_t meminfo_bytes(const std::string& field) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  int64_t kilobytes = 0;
+  std::string unit;
+  while (file >> name >> kilobytes && std::getline(file, unit)) {
+    if (name == field + ":") return kilobytes * 1024;
+  }
+  return 0;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int64_t free_bytes_of(const char* folder) {
+  struct statvfs status{};
+  if (statvfs(folder, &status) != 0) return 0;
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+}
+
+void find_problems(const launch::Environment& environment, Machine& machine) {
+  try {
+    const auto job = launch::detect(environment);
+    if (job) machine.launcher = fmt::format("{} (rank {} of {})", job->launcher, job->rank, job->world_size);
+  } catch (const Error& error) {
+    machine.problems.push_back({error.message(), error.remedy()});
+  }
+  if (machine.num_gpus > 0 && !machine.built_with_cuda) {
+    machine.problems.push_back(
+        {fmt::format("{} GPU(s) here, but this program was built without CUDA", machine.num_gpus),
+         "build with TORCH_DIR set to a CUDA wheel of torch"});
+  }
+  if (machine.shared_memory_bytes < (int64_t{64} << 20)) {
+    machine.problems.push_back({fmt::format("/dev/shm has only {} free", format_bytes(machine.shared_memory_bytes)),
+                                "give the container more shared memory, e.g. --shm-size 1g"});
+  }
+  if (machine.max_open_files < 1024) {
+    machine.problems.push_back({fmt::format("only {} open files are allowed per process", machine.max_open_files),
+                                "raise the limit: ulimit -n 4096"});
+  }
+}
+
+}  // namespace
+
+Machine look_at_machine(const launch::Environment& environment) {
+  Machine machine;
+  machine.torch_version = fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+  machine.backends = {"gloo", "fake"};
+  if (comm::nccl_available()) machine.backends.insert(machine.backends.begin() + 1, "nccl");
+  machine.num_gpus = count_gpus();
+  machine.built_with_cuda = built_with_cuda();
+  machine.num_cores = usable_cores();
+  machine.cpu_capability = at::get_cpu_capability();
+  machine.memory_bytes = meminfo_bytes("MemTotal");
+  machine.available_memory_bytes = meminfo_bytes("MemAvailable");
+  machine.shared_memory_bytes = free_bytes_of("/dev/shm");
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  machine.max_open_files = static_cast<int64_t>(files.rlim_cur);
+  find_problems(environment, machine);
+  return machine;
+}
+
+nlohmann::ordered_json to_json(const Machine& machine) {
+  auto problems = nlohmann::ordered_json::array();
+  for (const auto& problem : machine.problems) problems.push_back({{"problem", problem.text}, {"fix", problem.remedy}});
+  return {{"torch", machine.torch_version},
+          {"backends", machine.backends},
+          {"built_with_cuda", machine.built_with_cuda},
+          {"gpus", machine.num_gpus},
+          {"cores", machine.num_cores},
+          {"cpu_capability", machine.cpu_capability},
+          {"memory_bytes", machine.memory_bytes},
+          {"available_memory_bytes", machine.available_memory_bytes},
+          {"shared_memory_bytes", machine.shared_memory_bytes},
+          {"max_open_files", machine.max_open_files},
+          {"launcher", machine.launcher.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(machine.launcher)},
+          {"problems", problems}};
+}
+
+std::string to_text(const Machine& machine) {
+  std::string text;
+  const auto line = [&text](const char* name, const std::string& value) {
+    text += fmt::format("  {:14} {}\n", name, value);
+  };
+  text += "This machine\n";
+  line("libtorch", fmt::format("{}{}", machine.torch_version, machine.built_with_cuda ? " with CUDA" : ", CPU only"));
+  line("backends", fmt::format("{}", fmt::join(machine.backends, ", ")));
+  line("GPUs", std::to_string(machine.num_gpus));
+  line("cores", fmt::format("{} ({})", machine.num_cores, machine.cpu_capability));
+  line("memory", fmt::format("{}, {} available", format_bytes(machine.memory_bytes),
+                             format_bytes(machine.available_memory_bytes)));
+  line("shared memory", fmt::format("{} free", format_bytes(machine.shared_memory_bytes)));
+  line("open files", std::to_string(machine.max_open_files));
+  line("launcher", machine.launcher.empty() ? "none seen: commands start their own ranks" : machine.launcher);
+  if (machine.problems.empty()) return text + "  no problem found\n";
+  for (const auto& problem : machine.problems)
+    text += fmt::format("  problem: {}\n      fix: {}\n", problem.text, problem.remedy);
+  return text;
+}
+
+}  // namespace orthant::cli

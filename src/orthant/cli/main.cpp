@@ -1,0 +1,69 @@
+// The program: finds the command, and is the only place that turns errors into text and exit codes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/cli/command.h"
+#include "orthant/cli/process.h"
+#include "orthant/launch/environment.h"
+
+namespace {
+
+using orthant::cli::commands;
+
+void print_help(std::ostream& out) {
+  out << "orthant: hybrid-parallel training for C++\n\nUsage: orthant COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const auto& command : commands()) out << fmt::format("  {:10} {}\n", command.name, command.summary);
+  out << "\nEach command has --help with an example. Exit codes: 0 done, 1 a comparison failed, 2 wrong use or "
+         "configuration,\n"
+         "3 communication, 4 bad data, 70 a defect of ours, 75 stopped on request after saving.\n\n"
+         "Example:\n  orthant doctor --mesh pp=2,dp=2,tp=2\n";
+}
+
+int run(const std::vector<std::string>& words, orthant::cli::Context& context) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help(words.empty() ? std::cerr : std::cout);
+    return words.empty() ? 2 : 0;
+  }
+  std::vector<std::string> names;
+  for (const auto& command : commands()) {
+    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()}, context);
+    names.emplace_back(command.name);
+  }
+  const auto near = orthant::nearest(words[0], names);
+  throw orthant::ConfigError(
+      fmt::format("unknown command '{}'", words[0]),
+      {.remedy = near ? fmt::format("did you mean 'orthant {}'?", *near) : "see orthant --help"});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  orthant::cli::keep_freed_memory();
+  orthant::cli::Context context;
+  context.environment = orthant::launch::process_environment();
+  context.program = orthant::cli::own_path();
+  context.words.assign(argv + 1, argv + argc);
+  int code = 0;
+  try {
+    code = run(context.words, context);
+  } catch (const orthant::Error& error) {
+    std::cerr << "orthant: error: " << error.what() << '\n';
+    if (error.exit_code() == 70) std::cerr << "  at " << orthant::short_location(error.where()) << '\n';
+    code = error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "orthant: error: " << error.what() << '\n';
+    code = 70;
+  }
+  // Leaving by _exit skips libtorch's static destructors, which take longer than many a command.
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}

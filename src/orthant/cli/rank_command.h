@@ -1,0 +1,50 @@
+// Commands that run on many ranks: their common options, and the one way they get their ranks. Under a launcher they
+// join it; otherwise they start local ranks themselves.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orthant/base/log.h"
+#include "orthant/cli/command.h"
+#include "orthant/comm/communicator.h"
+#include "orthant/launch/job.h"
+#include "orthant/mesh/mesh.h"
+
+namespace orthant::cli {
+
+struct RankOptions {
+  std::string mesh;  // empty: `dp` over whatever world there is
+  std::string order;
+  std::string device = "auto";
+  std::string backend = "auto";
+  int threads = 0;  // per rank; 0: 1 on CPU
+  double timeout_seconds = 300;
+  bool check_collectives = false;
+  std::string bind_address;
+  std::string launcher;
+  std::string rendezvous;
+  std::string log_dir;
+  bool bind_cores = false;
+};
+
+void add_rank_options(CLI::App& app, RankOptions& options);
+
+// What a rank of a command is given. Nothing is connected yet.
+struct RankContext {
+  launch::Job job;
+  Mesh mesh;
+  comm::CommOptions comm;
+  Log log;
+
+  bool is_first() const { return job.rank == 0; }
+};
+
+// Runs `body` on every rank and returns the command's exit code. Without a launcher the world is the mesh's, and
+// `default_world_size` when no mesh is given. Only rank 0 may write to stdout.
+int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,
+                 const std::function<int(RankContext&)>& body);
+
+}  // namespace orthant::cli

@@ -1,0 +1,21 @@
+// The library's face: include this one. What it brings, layer by layer, is the table of contents of orthant.
+#pragma once
+
+#include "orthant/base/error.h"          // ConfigError, CommError, DataError, InternalError
+#include "orthant/base/log.h"            // messages with the rank in front
+#include "orthant/base/random.h"         // random numbers by global index
+#include "orthant/comm/communicator.h"   // the groups of a mesh
+#include "orthant/comm/group.h"          // collectives and messages
+#include "orthant/launch/environment.h"  // the process environment, read once
+#include "orthant/launch/meeting.h"      // joining the launcher's job
+#include "orthant/mesh/mesh.h"           // axes, coordinates, groups of ranks
+
+namespace orthant {
+
+// This process' place in the job of the launcher that started it (orthant launch, torchrun, Slurm, MPI, ...); a job of
+// one rank without a launcher. Blocks until rank 0 can be found.
+inline launch::Job join(double timeout_seconds = 300) {
+  return launch::join_launcher(launch::process_environment(), {}, timeout_seconds).value_or(launch::Job{});
+}
+
+}  // namespace orthant

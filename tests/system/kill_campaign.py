@@ -1,0 +1,117 @@
+"""Kills a random rank with SIGKILL at a random moment, again and again, and checks what the launcher makes of it.
+
+  python3 kill_campaign.py --kills 200 --ranks 4
+
+Needs ORTHANT set to the program. Each round: exit code 3, the right rank named, the job ended within 5 s, and no process,
+listening port or temporary file left. The moments cover start, rendezvous, making of groups, and communication.
+"""
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+from program import ORTHANT, children, clean_environment, is_alive, wait_until
+
+
+def listening():
+    """Inodes of every listening TCP socket."""
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as f:
+                found |= {w[9] for w in (line.split() for line in f.readlines()[1:]) if w[3] == "0A"}
+        except OSError:
+            pass
+    return found
+
+
+def sockets_of(pids):
+    """Inodes of the sockets these processes hold."""
+    found = set()
+    for pid in pids:
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    return found
+
+
+def one_kill(ranks, delay, tmp, choose):
+    """Returns a list of what was wrong; empty when all is well."""
+    shm = set(os.listdir("/dev/shm"))
+    command = [ORTHANT, "bench", "comm", "--mesh", f"dp={ranks}", "--rounds", "100000", "--warmup", "0"]
+    with tempfile.TemporaryFile("w+") as errors:
+        job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, stdin=subprocess.DEVNULL,
+                               env=clean_environment(TMPDIR=tmp))
+        if not wait_until(lambda: children(job.pid), 10):
+            job.kill()
+            return ["no rank was started"]
+        time.sleep(delay)
+        pids = children(job.pid)
+        victim = choose(len(pids))
+        sockets = sockets_of([job.pid, *pids])
+        killed_at = time.monotonic()
+        os.kill(pids[victim], 9)
+        try:
+            code = job.wait(20)
+        except subprocess.TimeoutExpired:
+            for pid in [*children(job.pid), job.pid]:
+                os.kill(pid, 9)
+            return [f"rank {victim} killed after {delay:.3f} s: still running 20 s later"]
+        seconds = time.monotonic() - killed_at
+        errors.seek(0)
+        text = errors.read()
+    wrong = []
+    if code != 3:
+        wrong.append(f"exit code {code}")
+    if f"rank {victim}: killed by SIGKILL" not in text:
+        wrong.append(f"rank {victim} not named in: {text[-400:]!r}")
+    if seconds > 5:
+        wrong.append(f"took {seconds:.1f} s")
+    if any(is_alive(pid) for pid in pids):
+        wrong.append("a rank is still alive")
+    if listening() & sockets:
+        wrong.append("a port is still listened on")
+    if os.listdir(tmp) or set(os.listdir("/dev/shm")) - shm:
+        wrong.append("files left behind")
+    return [f"rank {victim} killed after {delay:.3f} s: {w}" for w in wrong]
+
+
+def campaign(kills, ranks, seed=0, report=None):
+    """Runs `kills` rounds; returns everything that was wrong."""
+    draw = random.Random(seed)
+    wrong = []
+    with tempfile.TemporaryDirectory() as tmp:
+        for i in range(kills):
+            # Half of the kills fall into the first 150 ms, where ranks meet and make their groups.
+            delay = draw.uniform(0, 0.15) if i % 2 else draw.uniform(0, 1.0)
+            wrong += one_kill(ranks, delay, tmp, draw.randrange)
+            if report:
+                report(i + 1, wrong)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    a = parser.parse_args()
+
+    def report(done, wrong):
+        if done % 10 == 0:
+            print(f"{done} of {a.kills} kills, {len(wrong)} wrong", file=sys.stderr)
+
+    wrong = campaign(a.kills, a.ranks, a.seed, report)
+    for line in wrong:
+        print(line)
+    print(f"{a.kills} kills of {a.ranks} ranks: {len(wrong)} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

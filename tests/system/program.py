@@ -1,0 +1,65 @@
+"""What the system tests share: where the program is, running it, and looking at the processes it leaves."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+ORTHANT = os.environ["ORTHANT"]
+SOURCE = os.environ["ORTHANT_SOURCE"]
+BUILD = os.environ["ORTHANT_BUILD"]
+
+# Variables of a launcher that may have started the tests themselves must not reach the program under test.
+FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_", "PMI_", "PMIX_", "SLURM_", "PALS_", "JSM_")
+
+
+def clean_environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    return {**kept, **{k: str(v) for k, v in more.items()}}
+
+
+def run(*words, timeout=60, env=None, **options):
+    """Runs a command to its end; returns the finished process with text output."""
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=timeout,
+                          env=env or clean_environment(), stdin=subprocess.DEVNULL, **options)
+
+
+def orthant(*words, **options):
+    return run(ORTHANT, *words, **options)
+
+
+def only_json(test, finished):
+    """The one JSON document that is all of stdout."""
+    test.assertEqual(finished.returncode, 0, finished.stderr)
+    return json.loads(finished.stdout)
+
+
+def children(pid):
+    """Process numbers of a process' children, in the order they were started."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [int(word) for word in f.read().split()]
+    except OSError:
+        return []
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds):
+    """True as soon as the condition holds, False when it did not within the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.002)
+    return condition()
+
+
+def python():
+    return sys.executable

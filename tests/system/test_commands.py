@@ -1,0 +1,150 @@
+"""The manners of every command: results on stdout, messages on stderr, exit codes, help, and errors that name a way out."""
+import json
+import os
+import socket
+import unittest
+
+from program import clean_environment, only_json, orthant
+
+
+class Commands(unittest.TestCase):
+    def refused(self, code, *words, has=(), env=None):
+        finished = orthant(*words, env=env)
+        self.assertEqual(finished.returncode, code, finished.stdout + finished.stderr)
+        self.assertEqual(finished.stdout, "")
+        for part in has:
+            self.assertIn(part, finished.stderr)
+
+    def test_help_has_an_example(self):
+        for words in ([], ["mesh"], ["bench"], ["bench", "comm"], ["bench", "startup"], ["doctor"], ["launch"]):
+            finished = orthant(*words, "--help")
+            self.assertEqual(finished.returncode, 0, words)
+            self.assertIn("Example:", finished.stdout)
+            self.assertEqual(finished.stderr, "")
+
+    def test_unknown_names_are_refused_with_the_nearest(self):
+        self.refused(2, "dcotor", has=["'dcotor'", "orthant doctor"])
+        self.refused(2, "mesh", "--mehs", "dp=2", has=["--mehs", "--mesh"])
+        self.refused(2, "bench", "com", has=["'com'", "comm"])
+        self.refused(2, "mesh", "--mesh", "pp=2,tpp=2", has=["tpp", "tp"])
+        self.refused(2, "bench", "comm", "--backend", "gloo,nccll", has=["nccll", "nccl"])
+        self.refused(2, "doctor", "--device", "gpu", "--mesh", "dp=2", has=["'gpu'", "cuda"])
+        self.refused(2)
+
+    def test_bad_meshes_are_refused(self):
+        for mesh in ("pp=0", "pp=-2", "pp=x", "pp=2,pp=2", "pp=", "=2", "pp=99999999999999999999", "", "pp=2;tp=2", "dp=1.5"):
+            finished = orthant("mesh", "--mesh", mesh)
+            self.assertEqual(finished.returncode, 2, mesh)
+            self.assertIn("fix:", finished.stderr)
+        self.refused(2, "mesh", "--mesh", "pp=2,tp=2", "--world-size", "6", has=["4", "6", "fix:"])
+        self.refused(2, "mesh", "--mesh", "pp=2,tp=2", "--order", "pp,pp", has=["fix:"])
+        self.refused(2, "mesh", "--mesh", "dp=2", "--ranks-per-host", "0", has=["--ranks-per-host"])
+
+    def test_mesh_that_does_not_fill_the_launchers_world_is_refused(self):
+        env = clean_environment(RANK=0, WORLD_SIZE=3, LOCAL_RANK=0, LOCAL_WORLD_SIZE=3, MASTER_ADDR="127.0.0.1", MASTER_PORT=1)
+        self.refused(2, "bench", "comm", "--mesh", "dp=2", has=["2", "3", "fix:"], env=env)
+
+    def test_two_launchers_that_contradict_each_other_are_refused(self):
+        env = clean_environment(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=1, OMPI_COMM_WORLD_RANK=1,
+                                OMPI_COMM_WORLD_SIZE=4, OMPI_COMM_WORLD_LOCAL_RANK=1, OMPI_COMM_WORLD_LOCAL_SIZE=4)
+        self.refused(2, "bench", "comm", has=["torchrun", "Open MPI", "RANK=0", "OMPI_COMM_WORLD_RANK=1", "--launcher"], env=env)
+
+    def test_half_a_launcher_is_refused(self):
+        self.refused(2, "bench", "comm", has=["RANK", "WORLD_SIZE"], env=clean_environment(RANK=0))
+        self.refused(2, "bench", "comm", has=["WORLD_SIZE"], env=clean_environment(RANK=5, WORLD_SIZE=2, MASTER_ADDR="h", MASTER_PORT=1))
+
+    def test_port_in_use_is_refused(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            finished = orthant("launch", "--nproc", 1, "--nnodes", 2, "--rendezvous", f"127.0.0.1:{port}", "--timeout", 5, "--", "true")
+            self.assertEqual(finished.returncode, 2, finished.stderr)
+            self.assertIn(str(port), finished.stderr)
+            env = clean_environment(RANK=0, WORLD_SIZE=2, LOCAL_RANK=0, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            finished = orthant("bench", "startup", "--timeout", 3, env=env)
+            self.assertIn(finished.returncode, (2, 3), finished.stderr)
+            self.assertIn(str(port), finished.stderr)
+
+    def test_a_rank_that_never_arrives_is_named(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        env = clean_environment(RANK=0, WORLD_SIZE=2, LOCAL_RANK=0, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        self.refused(3, "bench", "startup", "--timeout", 1, has=["missing: rank 1", "1 of 2 ranks", "--timeout"], env=env)
+
+    def test_bad_values_are_refused(self):
+        self.refused(2, "bench", "comm", "--timeout", "-1", has=["--timeout"])
+        self.refused(2, "bench", "comm", "--rounds", "many", has=["--rounds"])
+        self.refused(2, "bench", "comm", "--max-bytes", "64Mib7", has=["--max-bytes"])
+        self.refused(2, "bench", "comm", "--backend", "nccl", "--mesh", "dp=2", "--timeout", 5, has=["nccl", "TORCH_DIR"])
+        self.refused(2, "doctor", "--mesh", "dp=2", "--device", "cuda", has=["cuda"])
+        self.refused(2, "launch", "--nproc", "0", "--", "true", has=["--nproc"])
+        self.refused(2, "launch", "--nproc", "2", has=["no program", "--"])
+        self.refused(2, "launch", "--nproc", "2", "--", "/no/such/program", has=["/no/such/program"])
+        self.refused(2, "launch", "--nnodes", "2", "--node_rank", "2", "--rendezvous", "h:1", "--", "true", has=["0 to 1"])
+        self.refused(2, "launch", "--nnodes", "2", "--", "true", has=["--rendezvous"])
+        self.refused(2, "launch", "--script", "slrum", "--", "true", has=["slrum", "slurm"])
+
+    def test_dashes_and_underscores_are_alike(self):
+        a = orthant("mesh", "--mesh", "dp=4", "--ranks-per-host", "2", "--json")
+        b = orthant("mesh", "--mesh", "dp=4", "--ranks_per_host=2", "--json")
+        self.assertEqual(a.stdout, b.stdout)
+
+    def test_mesh_json_is_the_contracts(self):
+        document = only_json(self, orthant("mesh", "--mesh", "pp=2,tp=2,dp=4", "--order", "pp,tp,dp", "--json"))
+        self.assertEqual(document["world_size"], 16)
+        self.assertEqual(document["groups"]["tp"][0], [0, 4])
+        self.assertIsNone(document["ranks"][0]["pp_previous"])
+        self.assertEqual(document["ranks"][0]["pp_next"], 8)
+        self.assertEqual({"world_size", "order", "ranks", "groups", "traffic"} - set(document), set())
+
+    def test_doctor_lets_every_group_talk(self):
+        document = only_json(self, orthant("doctor", "--mesh", "pp=2,dp=2,tp=2", "--json"))
+        groups = {g["group"]: g for g in document["check"]["groups"]}
+        self.assertEqual(set(groups), {"pp", "dp", "tp", "pp+dp", "pp+tp", "dp+tp", "world"})
+        self.assertTrue(all(g["ok"] for g in groups.values()))
+        self.assertIn("memory_bytes", only_json(self, orthant("doctor", "--json")))
+
+    def test_bench_json_is_the_contracts(self):
+        document = only_json(self, orthant("bench", "comm", "--mesh", "dp=3", "--max-bytes", "64KiB", "--rounds", 1, "--json"))
+        self.assertEqual(document["world_size"], 3)
+        self.assertEqual({r["op"] for r in document["rows"]},
+                         {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_receive"})
+        self.assertEqual({r["bytes"] for r in document["rows"]}, {4096, 65536})
+        self.assertEqual(set(document["rows"][0]), {"backend", "op", "bytes", "placed", "median_seconds", "p90_seconds"})
+        document = only_json(self, orthant("bench", "startup", "--mesh", "dp=4", "--json"))
+        self.assertEqual(document["world_size"], 4)
+        self.assertGreater(document["pss_bytes_per_rank"], 1 << 20)
+        self.assertGreater(document["first_collective_seconds"], 0)
+
+    def test_one_rank_and_a_fake_backend_need_no_peers(self):
+        for words in (["--mesh", "dp=1"], ["--mesh", "dp=2", "--backend", "fake"]):
+            document = only_json(self, orthant("bench", "comm", *words, "--max-bytes", "4KiB", "--rounds", 1, "--json"))
+            self.assertTrue(document["rows"])
+
+    def test_no_socket_listens_on_a_public_address(self):
+        program = 'grep -l . /dev/null; cat /proc/net/tcp /proc/net/tcp6'
+        env = clean_environment()
+        before = listening_wildcards()
+        finished = orthant("launch", "--nproc", 2, "--", "sh", "-c", program, env=env)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        lines = [line.split("] ", 1)[1].split() for line in finished.stdout.splitlines() if "] " in line]
+        seen = {w[1] for w in lines if len(w) > 3 and w[3] == "0A" and int(w[1].rsplit(":", 1)[0], 16) == 0}
+        self.assertEqual(seen - before, set())
+
+
+def listening_wildcards():
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if not os.path.exists(path):
+            continue
+        with open(path) as f:
+            for words in (line.split() for line in f.readlines()[1:]):
+                if words[3] == "0A" and int(words[1].rsplit(":", 1)[0], 16) == 0:
+                    found.add(words[1])
+    return found
+
+
+if __name__ == "__main__":
+    unittest.main()

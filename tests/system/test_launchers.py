@@ -1,0 +1,61 @@
+"""Foreign launchers start our program, and ours starts foreign programs."""
+import os
+import shutil
+import sys
+import unittest
+
+from program import ORTHANT, clean_environment, only_json, orthant, python, run
+
+BENCH = [ORTHANT, "bench", "comm", "--max-bytes", "64KiB", "--rounds", "1", "--json"]
+
+
+class Torchrun(unittest.TestCase):
+    def test_starts_our_ranks(self):
+        torchrun = os.path.join(os.path.dirname(python()), "torchrun")
+        finished = run(torchrun, "--no-python", "--nproc_per_node", 4, *BENCH, timeout=120)
+        self.assertEqual(only_json(self, finished)["world_size"], 4)
+
+
+class Launch(unittest.TestCase):
+    def test_starts_our_ranks(self):
+        finished = orthant("launch", "--nproc", 3, "--", ORTHANT, "doctor", "--mesh", "dp=3")
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertIn("[rank 0] All groups agree.", finished.stdout)
+
+    def test_gives_any_program_torchruns_variables(self):
+        script = 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR'
+        finished = orthant("launch", "--nproc", 2, "--", "sh", "-c", script)
+        self.assertEqual(sorted(finished.stdout.splitlines()), ["[rank 0] 0 0 2 2 127.0.0.1", "[rank 1] 1 1 2 2 127.0.0.1"])
+
+    def test_serves_the_store_that_pythons_ranks_expect(self):
+        script = ("import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1); d.all_reduce(x); "
+                  "print('sum', int(x)); d.destroy_process_group()")
+        finished = orthant("launch", "--nproc", 2, "--", python(), "-c", script, timeout=120)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertEqual(sorted(finished.stdout.splitlines()), ["[rank 0] sum 2", "[rank 1] sum 2"])
+
+    def test_passes_on_the_exit_code_and_last_lines_of_the_first_failing_rank(self):
+        script = 'if [ $RANK = 1 ]; then echo the reason >&2; exit 42; fi; sleep 60'
+        finished = orthant("launch", "--nproc", 3, "--", "sh", "-c", script)
+        self.assertEqual(finished.returncode, 42)
+        self.assertIn("rank 1: exit code 42", finished.stderr)
+        self.assertIn("the reason", finished.stderr)
+
+    def test_writes_job_scripts(self):
+        for kind in ("slurm", "pbs", "k8s"):
+            finished = orthant("launch", "--nproc", 4, "--nnodes", 2, "--gpus-per-node", 4, "--gpu-type", "a100", "--script", kind, "--",
+                               "./train", "--config", "my run.json")
+            self.assertEqual(finished.returncode, 0, finished.stderr)
+            self.assertIn("orthant launch", finished.stdout.replace("'", "").replace('"', ""))
+            self.assertIn("my run.json", finished.stdout)
+
+
+class Mpi(unittest.TestCase):
+    def test_open_mpi_starts_our_ranks(self):
+        finished = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 4, *BENCH, timeout=120,
+                       env=clean_environment(OMPI_MCA_btl_vader_single_copy_mechanism="none"))
+        self.assertEqual(only_json(self, finished)["world_size"], 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
