@@ -53,7 +53,7 @@ class Launch(unittest.TestCase):
 class Mpi(unittest.TestCase):
     def test_open_mpi_starts_our_ranks(self):
         finished = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 4, *BENCH, timeout=120,
-                       env=clean_environment(OMPI_MCA_btl_vader_single_copy_mechanism="none"))
+                       env=clean_environment(OMPI_MCA_plm="isolated"))
         self.assertEqual(only_json(self, finished)["world_size"], 4)
 
 

@@ -206,6 +206,9 @@ JsonTree parse_json(std::string_view text, const JsonOptions& options) {
     throw_json_error(options.errors, fmt::format("{}: longer than {} bytes", options.source, options.max_bytes));
   }
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    throw_json_error(options.errors, fmt::format("{}: empty; expected JSON", options.source));
+  }
   TreeBuilder builder(text, tree);
   const CountingIterator begin(text.data(), &builder.reached);
   const CountingIterator end(text.data() + text.size(), &builder.reached);

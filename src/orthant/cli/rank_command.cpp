@@ -26,6 +26,13 @@ comm::CommOptions comm_options(const RankOptions& options, const launch::Job& jo
   comm::CommOptions comm;
   comm.device = choose_device(options.device, num_gpus, job);
   comm.backend = comm::parse_backend(options.backend);
+  if (comm.backend == comm::BackendKind::nccl && (comm.device.is_cpu() || job.local_world_size > num_gpus)) {
+    throw ConfigError(
+        fmt::format("--backend nccl with {} ranks on this host, device {} and {} GPUs: NCCL moves CUDA tensors, one "
+                    "rank per GPU",
+                    job.local_world_size, comm.device.str(), num_gpus),
+        {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
+  }
   // NCCL wants a GPU for each rank; ranks that share one talk over Gloo.
   if (comm.backend == comm::BackendKind::automatic && job.local_world_size > num_gpus)
     comm.backend = comm::BackendKind::gloo;
@@ -100,8 +107,8 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   local.num_ranks = mesh.world_size();
   local.log_dir = options.log_dir;
   local.bind_cores = options.bind_cores;
-  alone.local_world_size = mesh.world_size();
-  if (choose_device(options.device, count_gpus(), alone).is_cpu()) {
+  alone.world_size = alone.local_world_size = mesh.world_size();
+  if (comm_options(options, alone).device.is_cpu()) {
     return report(
         launch::run_forked(local, [&](const launch::Job& job) { return run_body(options, context, job, body); }));
   }
