@@ -65,7 +65,8 @@ TEST(JsonParser, RefusesEveryReplacedByteOrReadsIt) {
 }
 
 TEST(JsonParser, RefusesAnEmptyText) {
-  for (const auto* text : {"", " \n\t ", "\xef\xbb\xbf"}) EXPECT_EQ(refusal(text), "train.json: empty; expected JSON");
+  for (const auto* text : {"", " \n\t ", "\xef\xbb\xbf"})
+    EXPECT_EQ(refusal(text), "train.json:1:1: empty; expected JSON");
 }
 
 TEST(JsonParser, RefusesComments) {

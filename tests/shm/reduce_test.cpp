@@ -438,7 +438,7 @@ TEST(Reduce, GivesNanWhenEitherMaximumOperandIsNan) {
   EXPECT_EQ(found[2], 0x40000000u);
 }
 
-TEST(Reduce, UsesTheWidestSupportedInstructionSet) {
+TEST(Reduce, ChoosesASupportedInstructionSetByItself) {
   EXPECT_TRUE(supported(Isa::plain));
   EXPECT_EQ(best_isa(), supported_isas().back());
   const std::vector<Elements> inputs = random_inputs(Dtype::f32, 3, 100, 1);

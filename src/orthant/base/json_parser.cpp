@@ -207,7 +207,7 @@ JsonTree parse_json(std::string_view text, const JsonOptions& options) {
   }
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
-    throw_json_error(options.errors, fmt::format("{}: empty; expected JSON", options.source));
+    throw_json_error(options.errors, fmt::format("{}:1:1: empty; expected JSON", options.source));
   }
   TreeBuilder builder(text, tree);
   const CountingIterator begin(text.data(), &builder.reached);
