@@ -29,24 +29,29 @@ struct Trial {
   double seconds = 0;
 };
 
-Trial run_trial(int number, const std::function<void(Group&)>& odd_call) {
+class Checked : public testing::TestWithParam<BackendKind> {
+ protected:
+  Trial run_trial(int number, const std::function<void(Group&)>& odd_call);
+};
+
+Trial Checked::run_trial(int number, const std::function<void(Group&)>& odd_call) {
   std::mt19937 random(static_cast<unsigned>(number));
   Trial trial;
   trial.world_size = 2 + static_cast<int>(random() % 3);
   trial.odd_rank = static_cast<int>(random() % static_cast<unsigned>(trial.world_size));
   trial.at_call = static_cast<int>(random() % 5);
   const auto began = std::chrono::steady_clock::now();
-  trial.errors =
-      errors_of_ranks(Mesh(Degrees{{Axis::dp, trial.world_size}}), quick(true), {}, [&](Communicator& communicator) {
-        auto group = communicator.world();
-        for (int i = 0; i < 5; ++i) {
-          if (i == trial.at_call && communicator.rank() == trial.odd_rank) {
-            odd_call(group);
-          } else {
-            group.all_reduce(at::ones({64})).wait();
-          }
-        }
-      });
+  trial.errors = errors_of_ranks(Mesh(Degrees{{Axis::dp, trial.world_size}}), quick(true, GetParam()), {},
+                                 [&](Communicator& communicator) {
+                                   auto group = communicator.world();
+                                   for (int i = 0; i < 5; ++i) {
+                                     if (i == trial.at_call && communicator.rank() == trial.odd_rank) {
+                                       odd_call(group);
+                                     } else {
+                                       group.all_reduce(at::ones({64})).wait();
+                                     }
+                                   }
+                                 });
   trial.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return trial;
 }
@@ -63,49 +68,49 @@ void expect_reported(const Trial& trial, const std::vector<std::string>& parts) 
   }
 }
 
-TEST(Checked, ReportsAnotherOperation) {
+TEST_P(Checked, ReportsAnotherOperation) {
   for (int i = 0; i < kTrials; ++i) {
     const auto trial = run_trial(i, [](Group& group) { group.broadcast(at::ones({64}), 0).wait(); });
     expect_reported(trial, {"operation all_reduce here, broadcast there"});
   }
 }
 
-TEST(Checked, ReportsAnotherDtype) {
+TEST_P(Checked, ReportsAnotherDtype) {
   for (int i = 0; i < kTrials; ++i) {
     const auto trial = run_trial(i, [](Group& group) { group.all_reduce(at::ones({64}, at::kDouble)).wait(); });
     expect_reported(trial, {"dtype Float here, Double there"});
   }
 }
 
-TEST(Checked, ReportsAnotherShape) {
+TEST_P(Checked, ReportsAnotherShape) {
   for (int i = 0; i < kTrials; ++i) {
     const auto trial = run_trial(i, [](Group& group) { group.all_reduce(at::ones({65})).wait(); });
     expect_reported(trial, {"shape [64] here, [65] there"});
   }
 }
 
-TEST(Checked, ReportsAMissingCall) {
+TEST_P(Checked, ReportsAMissingCall) {
   for (int i = 0; i < kTrials; ++i) {
     const auto trial = run_trial(i, [](Group&) {});
     expect_reported(trial, {"left without making the call"});
   }
 }
 
-TEST(Checked, ReportsAnotherReductionRootOrNumberOfTensors) {
+TEST_P(Checked, ReportsAnotherReductionRootOrNumberOfTensors) {
   expect_reported(run_trial(1, [](Group& group) { group.all_reduce(at::ones({64}), Reduction::max).wait(); }),
                   {"reduction"});
   expect_reported(
       run_trial(2,
                 [](Group& group) { group.all_reduce(std::vector<at::Tensor>{at::ones({32}), at::ones({32})}).wait(); }),
       {"number of tensors 1 here, 2 there"});
-  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true), {}, [](Communicator& communicator) {
+  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     communicator.world().broadcast(at::ones({4}), communicator.rank()).wait();
   });
   EXPECT_NE(errors[0].find("root 0 here, 1 there"), std::string::npos) << errors[0];
 }
 
-TEST(Checked, ReportsCountsThatDoNotPair) {
-  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true), {}, [](Communicator& communicator) {
+TEST_P(Checked, ReportsCountsThatDoNotPair) {
+  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     auto group = communicator.world();
     const std::vector<int64_t> received =
         communicator.rank() == 0 ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 1};
@@ -115,8 +120,8 @@ TEST(Checked, ReportsCountsThatDoNotPair) {
   EXPECT_NE(errors[1].find("1 elements sent here, 2 expected there"), std::string::npos) << errors[1];
 }
 
-TEST(Checked, ReportsMessagesOfDifferentSize) {
-  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true), {}, [](Communicator& communicator) {
+TEST_P(Checked, ReportsMessagesOfDifferentSize) {
+  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     auto group = communicator.world();
     if (communicator.rank() == 0) group.send(at::ones({4}), 1).wait();
     if (communicator.rank() == 1) group.receive(at::ones({5}), 0).wait();
@@ -125,11 +130,11 @@ TEST(Checked, ReportsMessagesOfDifferentSize) {
   EXPECT_NE(errors[1].find("shape [5] here, [4] there"), std::string::npos) << errors[1];
 }
 
-TEST(Checked, ReportsTwoGroupsUsedInOppositeOrderAsADeadlock) {
+TEST_P(Checked, ReportsTwoGroupsUsedInOppositeOrderAsADeadlock) {
   const auto mesh = Mesh::parse("dp=2");
   const auto began = std::chrono::steady_clock::now();
   const auto errors =
-      errors_of_ranks(mesh, quick(true), {{Axis::dp, Purpose::gradients}, {Axis::dp, Purpose::activations}},
+      errors_of_ranks(mesh, quick(true, GetParam()), {{Axis::dp, Purpose::gradients}, {Axis::dp, Purpose::activations}},
                       [](Communicator& communicator) {
                         auto first = communicator.group(Axis::dp, Purpose::gradients);
                         auto second = communicator.group(Axis::dp, Purpose::activations);
@@ -147,8 +152,8 @@ TEST(Checked, ReportsTwoGroupsUsedInOppositeOrderAsADeadlock) {
   }
 }
 
-TEST(Checked, ReportsTagsThatNeverMeetAsADeadlock) {
-  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true), {}, [](Communicator& communicator) {
+TEST_P(Checked, ReportsTagsThatNeverMeetAsADeadlock) {
+  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     auto group = communicator.world();
     if (communicator.rank() == 0) group.send(at::ones({4}), 1, 3).wait();
     if (communicator.rank() == 1) group.receive(at::ones({4}), 0, 5).wait();
@@ -157,8 +162,8 @@ TEST(Checked, ReportsTagsThatNeverMeetAsADeadlock) {
   EXPECT_NE((errors[0] + errors[1]).find("tag 5"), std::string::npos) << errors[0] << errors[1];
 }
 
-TEST(Checked, ASlowRankIsNoError) {
-  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true), {}, [](Communicator& communicator) {
+TEST_P(Checked, ASlowRankIsNoError) {
+  const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // works hard elsewhere
     communicator.world().all_reduce(at::ones({8})).wait();
   });
@@ -166,8 +171,8 @@ TEST(Checked, ASlowRankIsNoError) {
   EXPECT_EQ(errors[1], "");
 }
 
-TEST(Checked, ARankThatNeverCallsIsNamedAfterTheTimeout) {
-  auto options = quick(true);
+TEST_P(Checked, ARankThatNeverCallsIsNamedAfterTheTimeout) {
+  auto options = quick(true, GetParam());
   options.timeout_seconds = 1;
   const auto errors = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
     if (communicator.rank() == 0) communicator.world().all_reduce(at::ones({8})).wait();
@@ -176,6 +181,8 @@ TEST(Checked, ARankThatNeverCallsIsNamedAfterTheTimeout) {
   EXPECT_NE(errors[0].find("rank 1 did not make the call that rank 0 waits in within 1 s"), std::string::npos)
       << errors[0];
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, Checked, testing::ValuesIn(test::backends()), test::backend_test_name);
 
 }  // namespace
 }  // namespace orthant::comm

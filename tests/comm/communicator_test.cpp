@@ -16,9 +16,11 @@ using test::errors_of_ranks;
 using test::on_ranks;
 using test::quick;
 
-TEST(Communicator, EveryGroupOfAMeshSumsOverItsOwnRanks) {
+class CommunicatorOn : public testing::TestWithParam<BackendKind> {};
+
+TEST_P(CommunicatorOn, EveryGroupOfAMeshSumsOverItsOwnRanks) {
   const auto mesh = Mesh::parse("pp=2,dp=2,tp=2");
-  on_ranks(mesh, quick(true), all_axis_groups(mesh), [&](Communicator& communicator) {
+  on_ranks(mesh, quick(true, GetParam()), all_axis_groups(mesh), [&](Communicator& communicator) {
     for (const auto& request : all_axis_groups(mesh)) {
       auto group = communicator.group(request.axes);
       EXPECT_EQ(group.ranks(), mesh.group_of(communicator.rank(), request.axes));
@@ -30,15 +32,50 @@ TEST(Communicator, EveryGroupOfAMeshSumsOverItsOwnRanks) {
   });
 }
 
-TEST(Communicator, SubgroupsHoldTheRanksTheyWereAskedFor) {
+TEST_P(CommunicatorOn, SubgroupsHoldTheRanksTheyWereAskedFor) {
   const auto mesh = Mesh::parse("pp=2,tp=2");
   run_thread_ranks(4, [&](int rank, Store store) {
-    Communicator communicator(mesh, rank, store, quick(), {}, {{"tied", {{0, 3}}, Purpose::gradients}});
+    Communicator communicator(mesh, rank, store, quick(false, GetParam()), {},
+                              {{"tied", {{0, 3}}, Purpose::gradients}});
     auto group = communicator.subgroup("tied");
     auto tensor = at::full({2}, rank + 1);
     group.all_reduce(tensor).wait();
     EXPECT_EQ(tensor[0].item<int64_t>(), rank == 0 || rank == 3 ? 5 : rank + 1);
     communicator.close();
+  });
+}
+
+TEST(Communicator, GroupsWithinAHostShareMemoryByDefault) {
+  auto options = quick();
+  options.backend = BackendKind::automatic;
+  on_ranks(2, options, [](Communicator& communicator) { EXPECT_STREQ(communicator.backend_name(), "shm"); });
+}
+
+TEST(Communicator, BuffersOfSharingRanksArePlaced) {
+  // Every collective on whole buffers and on views of them, large enough for the way without staging.
+  on_ranks(3, quick(false, BackendKind::shm), [](Communicator& communicator) {
+    auto group = communicator.world();
+    const int64_t count = 300007;
+    auto sum = communicator.allocate(count + 5, at::kFloat).narrow(0, 5, count);
+    sum.fill_(group.index() + 1);
+    group.all_reduce(sum).wait();
+    EXPECT_TRUE(sum.eq(6).all().item<bool>());
+
+    auto whole = communicator.allocate(3 * count, at::kFloat);
+    auto own = whole.narrow(0, group.index() * count, count);
+    own.fill_(group.index());
+    group.all_gather(whole, own).wait();
+    EXPECT_TRUE(at::equal(whole, at::arange(3).repeat_interleave(count).to(at::kFloat)));
+    group.reduce_scatter(own, whole).wait();
+    EXPECT_TRUE(own.eq(3 * group.index()).all().item<bool>());
+
+    auto message = communicator.allocate(count, at::kFloat);
+    message.fill_(7);
+    auto received = at::zeros({count});
+    auto work = group.send(message, (group.index() + 1) % 3);
+    group.receive(received, (group.index() + 2) % 3).wait();
+    work.wait();
+    EXPECT_TRUE(at::equal(received, message));
   });
 }
 
@@ -93,8 +130,8 @@ TEST(Communicator, NamesARankThatNeverArrives) {
   }
 }
 
-TEST(Communicator, APeerThatLeavesIsNamedWithGroupCallAndTimeout) {
-  const auto texts = errors_of_ranks(Mesh::parse("dp=3"), quick(), {}, [](Communicator& communicator) {
+TEST_P(CommunicatorOn, APeerThatLeavesIsNamedWithGroupCallAndTimeout) {
+  const auto texts = errors_of_ranks(Mesh::parse("dp=3"), quick(false, GetParam()), {}, [](Communicator& communicator) {
     auto tensor = at::ones({1 << 18});
     communicator.world().all_reduce(tensor).wait();
     if (communicator.rank() == 1) return;
@@ -110,8 +147,8 @@ TEST(Communicator, APeerThatLeavesIsNamedWithGroupCallAndTimeout) {
   }
 }
 
-TEST(Communicator, APeerThatIsLateIsNamedAfterTheTimeout) {
-  auto options = quick();
+TEST_P(CommunicatorOn, APeerThatIsLateIsNamedAfterTheTimeout) {
+  auto options = quick(false, GetParam());
   options.timeout_seconds = 1;
   const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
     auto world = communicator.world();
@@ -125,6 +162,8 @@ TEST(Communicator, APeerThatIsLateIsNamedAfterTheTimeout) {
   }
   EXPECT_NE(texts[1].find("barrier #1"), std::string::npos) << texts[1];
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorOn, testing::ValuesIn(test::backends()), test::backend_test_name);
 
 }  // namespace
 }  // namespace orthant::comm

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,13 +25,23 @@ inline at::TensorOptions like(at::ScalarType dtype) {
   return at::TensorOptions().dtype(dtype).device(kDevice);
 }
 
-inline CommOptions quick(bool check = false) {
+inline CommOptions quick(bool check = false, BackendKind backend = BackendKind::gloo) {
   CommOptions options;
-  options.backend = BackendKind::gloo;
+  options.backend = backend;
   options.device = kDevice;
   options.timeout_seconds = 20;
   options.check = check;
   return options;
+}
+
+// The backends that ranks of one host have for these tensors.
+inline std::vector<BackendKind> backends() {
+  if (kDevice.is_cuda()) return {BackendKind::gloo};
+  return {BackendKind::gloo, BackendKind::shm};
+}
+
+inline std::string backend_test_name(const testing::TestParamInfo<BackendKind>& info) {
+  return name_of(info.param);
 }
 
 using Body = std::function<void(Communicator&)>;

@@ -70,8 +70,8 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
 Machine look_at_machine(const launch::Environment& environment) {
   Machine machine;
   machine.torch_version = fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-  machine.backends = {"gloo", "fake"};
-  if (comm::nccl_available()) machine.backends.insert(machine.backends.begin() + 1, "nccl");
+  machine.backends = {"gloo", "shm", "fake"};
+  if (comm::nccl_available()) machine.backends.insert(machine.backends.begin() + 2, "nccl");
   machine.num_gpus = count_gpus();
   machine.built_with_cuda = built_with_cuda();
   machine.num_cores = usable_cores();

@@ -72,7 +72,7 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2");
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
-  app.add_option("--backend", options.backend, "auto, gloo, nccl or fake (default auto)");
+  app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
   app.add_option("--threads", options.threads, "compute threads per rank (default 1)")->check(CLI::Range(0, 4096));
   app.add_option("--timeout", options.timeout_seconds, "seconds a rank waits for another (default 300)");
   app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run");

@@ -13,6 +13,7 @@
 #include "orthant/comm/group_state.h"
 #include "orthant/comm/identity.h"
 #include "orthant/comm/nccl.h"
+#include "orthant/comm/shm.h"
 #include "orthant/comm/staged.h"
 
 namespace orthant::comm {
@@ -27,8 +28,8 @@ std::string channel_name(const std::string& group, Purpose purpose) {
 }
 
 BackendKind resolve(BackendKind kind, const at::Device& device) {
-  if (kind != BackendKind::automatic) return kind;
-  return device.is_cuda() && nccl_available() ? BackendKind::nccl : BackendKind::gloo;
+  if (kind != BackendKind::automatic || !device.is_cuda()) return kind;
+  return nccl_available() ? BackendKind::nccl : BackendKind::gloo;
 }
 
 }  // namespace
@@ -36,16 +37,17 @@ BackendKind resolve(BackendKind kind, const at::Device& device) {
 BackendKind parse_backend(const std::string& name) {
   if (name == "auto") return BackendKind::automatic;
   if (name == "gloo") return BackendKind::gloo;
+  if (name == "shm") return BackendKind::shm;
   if (name == "nccl") return BackendKind::nccl;
   if (name == "fake") return BackendKind::fake;
-  const std::vector<std::string> valid{"auto", "gloo", "nccl", "fake"};
+  const std::vector<std::string> valid{"auto", "gloo", "shm", "nccl", "fake"};
   throw ConfigError(fmt::format("unknown backend '{}'", name),
                     {.remedy = fmt::format("use --backend {} (one of {})", nearest(name, valid).value_or("auto"),
                                            fmt::join(valid, ", "))});
 }
 
 const char* name_of(BackendKind kind) {
-  static constexpr const char* kNames[] = {"auto", "gloo", "nccl", "fake"};
+  static constexpr const char* kNames[] = {"auto", "gloo", "shm", "nccl", "fake"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -58,13 +60,18 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
     left_ = true;  // nobody to tell
   } else {
     if (!store_) throw InternalError("a communicator of several ranks needs a store", {.rank = rank_});
-    wait_for_all(*store_, rank_, mesh_.world_size(), options_.timeout_seconds);
+    const bool share = options_.device.is_cpu() &&
+                       (options_.backend == BackendKind::automatic || options_.backend == BackendKind::shm);
+    if (share) shm_ = ShmDevice::create(rank_, mesh_.world_size());
+    const auto descriptions = wait_for_all(*store_, rank_, mesh_.world_size(), options_.timeout_seconds,
+                                           shm_ ? shm_->description() : "no shared memory");
+    if (shm_) shm_->connect(descriptions);
     board_ = std::make_shared<Board>(*store_, rank_, mesh_.world_size());
-    if (options_.backend == BackendKind::gloo) device_ = std::make_shared<GlooDevice>(options_.bind_address);
   }
 
   std::vector<int> everyone(static_cast<size_t>(mesh_.world_size()));
   for (size_t i = 0; i < everyone.size(); ++i) everyone[i] = static_cast<int>(i);
+  world_backend_ = backend_for(everyone);
   world_ = make_group("world", everyone, Purpose::control);
   for (const auto& request : groups) {
     const auto name = request.axes.name();
@@ -103,16 +110,40 @@ Group Communicator::make_group(const std::string& name, const std::vector<int>& 
   return groups_.emplace(channel, Group(state)).first->second;
 }
 
+BackendKind Communicator::backend_for(const std::vector<int>& ranks) const {
+  if (options_.backend == BackendKind::automatic) {
+    return shm_ && shm_->reaches(ranks) ? BackendKind::shm : BackendKind::gloo;
+  }
+  if (options_.backend == BackendKind::shm && store_ && !(shm_ && shm_->reaches(ranks))) {
+    throw ConfigError(fmt::format("--backend shm: ranks [{}] do not share a host, or their tensors are not on the CPU",
+                                  fmt::join(ranks, ", ")),
+                      {.remedy = "use --backend auto", .rank = rank_});
+  }
+  return options_.backend;
+}
+
+std::unique_ptr<Transport> Communicator::connect_transport(const std::string& channel, const std::vector<int>& ranks,
+                                                           int index) {
+  const int size = static_cast<int>(ranks.size());
+  switch (backend_for(ranks)) {
+    case BackendKind::shm:
+      return make_shm_transport(shm_, channel, ranks, index, options_.timeout_seconds);
+    case BackendKind::nccl:
+      return make_nccl_transport(store_->below(channel), index, size, options_.timeout_seconds);
+    default:
+      if (!gloo_) gloo_ = std::make_shared<GlooDevice>(options_.bind_address);
+      return make_staged_transport(
+          make_gloo_transport(*gloo_, store_->below(channel), index, size, options_.timeout_seconds));
+  }
+}
+
 std::unique_ptr<Transport> Communicator::make_transport(const std::string& channel, const std::vector<int>& ranks,
                                                         int index) {
   const int size = static_cast<int>(ranks.size());
   if (size == 1 || options_.backend == BackendKind::fake) return make_identity_transport(size);
-  auto store = store_->below(channel);
   std::unique_ptr<Transport> transport;
   try {
-    transport = options_.backend == BackendKind::nccl
-                    ? make_nccl_transport(store, index, size, options_.timeout_seconds)
-                    : make_gloo_transport(*device_, store, index, size, options_.timeout_seconds);
+    transport = connect_transport(channel, ranks, index);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -122,12 +153,9 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
                     options_.timeout_seconds, text.substr(0, text.find('\n'))),
         {.remedy = "see whether one of these ranks died; raise --timeout when they are only slow", .rank = rank_});
   }
-  if (options_.check) {
-    transport =
-        make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds}, store, board_);
-  }
-  if (options_.backend == BackendKind::gloo) transport = make_staged_transport(std::move(transport));
-  return transport;
+  if (!options_.check) return transport;
+  return make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds},
+                                store_->below(channel), board_);
 }
 
 Group Communicator::group(AxisSet axes, Purpose purpose) const {
@@ -148,6 +176,7 @@ Group Communicator::subgroup(const std::string& name) const {
 }
 
 at::Tensor Communicator::allocate(int64_t num_elements, at::ScalarType dtype) const {
+  if (shm_) return allocate_shared(shm_, num_elements, dtype);
   return at::empty({num_elements}, at::TensorOptions().dtype(dtype).device(options_.device));
 }
 

@@ -19,16 +19,19 @@
 namespace orthant::comm {
 
 class GlooDevice;
+class ShmDevice;
 class GroupState;
 class Transport;
 
-enum class BackendKind { automatic, gloo, nccl, fake };
+enum class BackendKind { automatic, gloo, shm, nccl, fake };
 BackendKind parse_backend(const std::string& name);  // ConfigError that names the nearest
 const char* name_of(BackendKind kind);
 
 struct CommOptions {
-  BackendKind backend = BackendKind::automatic;  // NCCL for CUDA when libtorch has it, else Gloo
-  at::Device device = at::kCPU;                  // where the tensors will live
+  // automatic: NCCL for CUDA when libtorch has it; on CPU shared memory for groups within a host and Gloo for the
+  // others.
+  BackendKind backend = BackendKind::automatic;
+  at::Device device = at::kCPU;  // where the tensors will live
   double timeout_seconds = 300;
   bool check = false;                      // compare calls before they run; see Note [Checked calls]
   std::string bind_address = "127.0.0.1";  // address of this host that peers connect to
@@ -61,7 +64,8 @@ class Communicator {
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
-  const char* backend_name() const { return name_of(options_.backend); }  // what `auto` became
+  // What `auto` became for the world: "shm" or "gloo" may differ for groups within a host.
+  const char* backend_name() const { return name_of(world_backend_); }
 
   // All ranks, for control.
   Group world() const { return world_; }
@@ -82,14 +86,18 @@ class Communicator {
 
  private:
   Group make_group(const std::string& name, const std::vector<int>& ranks, Purpose purpose);
+  BackendKind backend_for(const std::vector<int>& ranks) const;
   std::unique_ptr<Transport> make_transport(const std::string& channel, const std::vector<int>& ranks, int index);
+  std::unique_ptr<Transport> connect_transport(const std::string& channel, const std::vector<int>& ranks, int index);
   void leave(double timeout_seconds) noexcept;
 
   Mesh mesh_;
   int rank_;
   std::optional<Store> store_;
   CommOptions options_;
-  std::shared_ptr<GlooDevice> device_;
+  BackendKind world_backend_ = BackendKind::fake;
+  std::shared_ptr<GlooDevice> gloo_;  // null until a group needs it
+  std::shared_ptr<ShmDevice> shm_;    // null when this rank shares no memory
   std::shared_ptr<Board> board_;
   Group world_;
   std::map<std::string, Group> groups_;                      // by channel name

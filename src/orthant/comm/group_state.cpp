@@ -62,7 +62,8 @@ std::vector<int> GroupState::missing_members(const Call& call) {
 
 void GroupState::fail(const Call& call, const std::exception& error, double waited_seconds) {
   const std::string text = error.what();
-  const auto missing = missing_members(call);
+  const auto* known = dynamic_cast<const PeerFailure*>(&error);
+  const auto missing = known != nullptr ? known->peers() : missing_members(call);
   const std::string peers = missing.empty() ? "unknown" : fmt::format("rank {}", fmt::join(missing, ", rank "));
   throw CommError(
       fmt::format("{} on group {} [{}] for {} failed after {:.1f} s (timeout {} s), peer: {}, called at {}: {}",

@@ -89,13 +89,17 @@ std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int po
   return std::make_shared<c10::intrusive_ptr<c10d::Store>>(c10::make_intrusive<c10d::TCPStore>(host, options));
 }
 
-void wait_for_all(Store store, int rank, int world_size, double timeout_seconds) {
+std::vector<std::string> wait_for_all(Store store, int rank, int world_size, double timeout_seconds,
+                                      const std::string& value) {
   const auto key = [](int r) { return fmt::format("arrived/{}", r); };
-  store.set(key(rank), "1");
+  store.set(key(rank), value);
   std::vector<std::string> keys;
   for (int r = 0; r < world_size; ++r) keys.push_back(key(r));
   try {
     store.impl().store->wait(keys, to_milliseconds(timeout_seconds));
+    std::vector<std::string> values;
+    for (const auto& bytes : store.impl().store->multiGet(keys)) values.emplace_back(bytes.begin(), bytes.end());
+    return values;
   } catch (const std::exception& error) {
     std::vector<int> missing;
     try {

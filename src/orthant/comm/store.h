@@ -43,8 +43,9 @@ Store make_process_store();
 // Serves a store on a socket that is already bound, for ranks that are other programs. Serves until the object is gone.
 std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port);
 
-// Waits until all ranks have called it. Collective over the world; a rank that does not come within the timeout is
-// named.
-void wait_for_all(Store store, int rank, int world_size, double timeout_seconds);
+// Waits until all ranks have called it and returns what each brought along. Collective over the world; a rank that does
+// not come within the timeout is named.
+std::vector<std::string> wait_for_all(Store store, int rank, int world_size, double timeout_seconds,
+                                      const std::string& value);
 
 }  // namespace orthant::comm

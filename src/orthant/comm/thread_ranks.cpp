@@ -22,8 +22,8 @@ bool is_comm_error(const std::exception_ptr& error) {
 
 std::vector<std::exception_ptr> try_thread_ranks(int world_size,
                                                  const std::function<void(int rank, Store store)>& body) {
-  // c10d's flight recorder is one per process and, in libtorch 2.11, not safe to use from several groups at once; it reads
-  // this when the first group is made.
+  // c10d's flight recorder is one per process and, in libtorch 2.11, not safe to use from several groups at once; it
+  // reads this when the first group is made.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   const auto store = make_process_store();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));

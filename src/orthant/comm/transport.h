@@ -1,13 +1,25 @@
-// What a backend must do: start calls of one channel. Implementations are Gloo, NCCL, the identity (fake runs, groups
-// of one), and the decorators that check calls first or stage CUDA tensors through host memory.
+// What a backend must do: start calls of one channel. Implementations are Gloo, shared memory, NCCL, the identity (fake
+// runs, groups of one), and the decorators that check calls first or stage CUDA tensors through host memory.
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "orthant/comm/call.h"
 
 namespace orthant::comm {
+
+// What a backend throws when it knows which peers (global ranks) a call failed on. Other exceptions leave that open.
+class PeerFailure : public std::runtime_error {
+ public:
+  PeerFailure(std::vector<int> peers, const std::string& text) : std::runtime_error(text), peers_(std::move(peers)) {}
+  const std::vector<int>& peers() const { return peers_; }
+
+ private:
+  std::vector<int> peers_;
+};
 
 // A started call. wait() returns when outputs are readable and inputs may be reused; it throws what the backend threw.
 class Pending {

@@ -1,0 +1,43 @@
+// Shared memory between ranks of one host: the backend for CPU tensors that never leave the machine. Adapts tensors to
+// the pure `shm` layer, which has the channels, the waiting and the reductions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orthant/comm/transport.h"
+
+namespace orthant::comm {
+
+// This rank's shared memory and its view of the peers'. One per communicator; transports and buffers keep it alive.
+class ShmDevice {
+ public:
+  // The text others need to find this rank's memory; "" when this system cannot share memory.
+  static std::shared_ptr<ShmDevice> create(int rank, int num_local_ranks);
+  ~ShmDevice();
+
+  std::string description() const;
+
+  // `descriptions` of all ranks. Connects to those on this host; the others are not reachable.
+  void connect(const std::vector<std::string>& descriptions);
+  bool reaches(const std::vector<int>& ranks) const;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit ShmDevice(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<ShmDevice> device, const std::string& channel,
+                                              const std::vector<int>& ranks, int index, double timeout_seconds);
+
+// A tensor in shared memory, uninitialised, 64-byte aligned: operations on it and on views of it need no staging copy.
+at::Tensor allocate_shared(std::shared_ptr<ShmDevice> device, int64_t num_elements, at::ScalarType dtype);
+
+}  // namespace orthant::comm

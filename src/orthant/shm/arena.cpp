@@ -1,0 +1,87 @@
+#include "orthant/shm/arena.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "orthant/base/error.h"
+#include "orthant/base/stable_hash.h"
+
+namespace orthant::shm {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+uint64_t rounded_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+std::byte* ArenaView::find(uint64_t hash) const {
+  const auto count = header().num_entries.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (header().entries[i].name_hash == hash) return at(header().entries[i].offset);
+  }
+  return nullptr;
+}
+
+Arena::Arena(size_t bytes) : ArenaView(Mapping::create(rounded_up(bytes + sizeof(ArenaHeader), kPage))) {
+  new (mapping_->data()) ArenaHeader;
+  const auto begin = rounded_up(sizeof(ArenaHeader), kPage);
+  free_[begin] = mapping_->bytes() - begin;
+}
+
+void Arena::enter(std::string_view name, uint64_t offset) {
+  std::lock_guard lock(mutex_);
+  const auto count = header().num_entries.load(std::memory_order_relaxed);
+  if (count == kDirectoryEntries)
+    throw InternalError("too many shared-memory channels", {.remedy = "make fewer groups"});
+  header().entries[count] = {stable_hash(name), offset};
+  header().num_entries.store(count + 1, std::memory_order_release);
+}
+
+std::byte* Arena::allocate(size_t bytes) {
+  const uint64_t alignment = bytes >= 16 * kPage ? kPage : kAlignment;
+  const uint64_t size = rounded_up(std::max<size_t>(bytes, 1), alignment);
+  std::lock_guard lock(mutex_);
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const uint64_t begin = rounded_up(range->first, alignment);
+    const uint64_t end = range->first + range->second;
+    if (begin + size > end) continue;
+    const uint64_t before = range->first;
+    free_.erase(range);
+    if (begin > before) free_[before] = begin - before;
+    if (end > begin + size) free_[begin + size] = end - begin - size;
+    used_[begin] = size;
+    return at(begin);
+  }
+  throw CommError(
+      fmt::format("no room for {} bytes in the shared memory of this rank ({} bytes)", bytes, mapping_->bytes()),
+      {.remedy = "use --backend gloo"});
+}
+
+void Arena::release(std::byte* block) {
+  std::lock_guard lock(mutex_);
+  const auto used = used_.find(offset_of(block));
+  if (used == used_.end()) throw InternalError("a shared-memory block was released twice or never handed out");
+  auto [begin, bytes] = *used;
+  used_.erase(used);
+  const auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == begin + bytes) {
+    bytes += next->second;
+    free_.erase(next);
+  }
+  const auto after = free_.lower_bound(begin);
+  if (after != free_.begin()) {
+    const auto previous = std::prev(after);
+    if (previous->first + previous->second == begin) {
+      previous->second += bytes;
+      return;
+    }
+  }
+  free_[begin] = bytes;
+}
+
+}  // namespace orthant::shm

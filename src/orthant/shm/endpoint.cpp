@@ -1,0 +1,221 @@
+#include "orthant/shm/endpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace orthant::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kNap = std::chrono::milliseconds(50);
+constexpr auto kCheckAfter = std::chrono::milliseconds(40);
+constexpr double kViewersSeconds = 5;
+
+int num_usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+}  // namespace
+
+Endpoint::Endpoint(int rank, size_t arena_bytes, int num_local_ranks)
+    : rank_(rank), arena_(arena_bytes), spin_rounds_(num_local_ranks <= num_usable_cores() ? 2000 : 20) {}
+
+Endpoint::~Endpoint() {
+  stopping_ = true;
+  if (progress_.joinable()) {
+    calls_for_thread_.fetch_add(1);
+    futex_wake_all(calls_for_thread_);
+    arena_.header().doorbell.ring();
+    progress_.join();
+  }
+  wait_for_viewers();
+  arena_.header().left.store(1, std::memory_order_release);
+  for (const auto& [rank, peer] : peers_) {
+    peer.arena.header().doorbell.ring();
+    if (peer.pidfd >= 0) close(peer.pidfd);
+  }
+}
+
+void Endpoint::connect(int rank, const std::string& description) {
+  const auto pid = owner_of(description);
+  const int pidfd = pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  const auto& peer = peers_.emplace(rank, Peer{ArenaView(Mapping::open(description)), pidfd}).first->second;
+  peer.arena.header().num_viewers.fetch_add(1);
+  peer.arena.header().doorbell.ring();
+}
+
+// A peer that is still connecting opens this rank's memory through this process, so it must not end before.
+void Endpoint::wait_for_viewers() {
+  const auto began = Clock::now();
+  const auto someone_may_come = [this] {
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [this](const auto& peer) { return peer.first != rank_ && !is_gone(peer.first); });
+  };
+  while (arena_.header().num_viewers.load() < peers_.size() && someone_may_come() &&
+         seconds_since(began) < kViewersSeconds) {
+    const auto seen = arena_.header().doorbell.rings();
+    if (arena_.header().num_viewers.load() < peers_.size()) arena_.header().doorbell.sleep(seen, kNap);
+  }
+}
+
+bool Endpoint::is_gone(int rank) const {
+  const auto& peer = peers_.at(rank);
+  if (peer.arena.header().left.load(std::memory_order_acquire) != 0) return true;
+  if (peer.pidfd < 0) return false;
+  pollfd ended{peer.pidfd, POLLIN, 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+// True as soon as somebody has rung.
+bool Endpoint::spin(uint32_t seen) const {
+  for (int i = 0; i < spin_rounds_; ++i) {
+    if (arena_.header().doorbell.rings() != seen) return true;
+    pause_briefly();
+  }
+  return false;
+}
+
+// Fails the line when a rank it waits for is gone, or late for somebody who waits. What a peer did before it ended
+// still counts, so the line is moved on once more after the look.
+void Endpoint::check_peers(Line& line) {
+  std::lock_guard lock(line.mutex);
+  const auto awaited = line.awaited();
+  for (const int rank : awaited) {
+    if (!is_gone(rank)) continue;
+    while (line.advance()) line.moved_at = Clock::now();
+    const auto still = line.awaited();
+    if (std::find(still.begin(), still.end(), rank) == still.end()) return;
+    line.fail(std::make_exception_ptr(PeerFailure(rank, fmt::format("rank {} is gone", rank))));
+    return;
+  }
+  if (!awaited.empty() && line.num_waiters.load() != 0 && seconds_since(line.moved_at) > line.timeout_seconds) {
+    line.fail(std::make_exception_ptr(PeerFailure(
+        awaited.front(),
+        fmt::format("rank {} did not come within {} s", fmt::join(awaited, ", rank "), line.timeout_seconds))));
+  }
+}
+
+void Endpoint::wait(const std::shared_ptr<Line>& line, Operation& operation) {
+  if (!operation.is_done()) {
+    line->num_waiters.fetch_add(1);
+    auto checked_at = Clock::now();
+    {
+      std::lock_guard lock(line->mutex);
+      line->moved_at = checked_at;
+    }
+    while (!operation.is_done()) {
+      const auto seen = arena_.header().doorbell.rings();
+      bool moved = false;
+      {
+        std::lock_guard lock(line->mutex);
+        moved = !operation.is_done() && line->advance();
+        if (moved) line->moved_at = Clock::now();
+      }
+      if (moved || operation.is_done() || advance_others(line.get()) || spin(seen)) continue;
+      arena_.header().doorbell.sleep(seen, kNap);
+      if (Clock::now() - checked_at > kCheckAfter) {
+        check_peers(*line);
+        checked_at = Clock::now();
+      }
+    }
+    line->num_waiters.fetch_sub(1);
+    bool remains = false;
+    {
+      std::lock_guard lock(line->mutex);
+      remains = !line->needs_nobody();
+    }
+    if (remains) open(line, true);
+  }
+  if (operation.error) std::rethrow_exception(operation.error);
+}
+
+void Endpoint::open(const std::shared_ptr<Line>& line, bool needs_thread) {
+  {
+    std::lock_guard lock(open_mutex_);
+    if (std::find(open_.begin(), open_.end(), line) == open_.end()) open_.push_back(line);
+    if (needs_thread && !progress_.joinable()) progress_ = std::thread([this] { run_progress(); });
+  }
+  if (!needs_thread) return;
+  calls_for_thread_.fetch_add(1);
+  futex_wake_all(calls_for_thread_);
+}
+
+std::vector<std::shared_ptr<Line>> Endpoint::open_lines() {
+  std::lock_guard lock(open_mutex_);
+  return open_;
+}
+
+// Helps the lines that nobody waits on; called by a thread that is itself stuck. True when anything moved.
+bool Endpoint::advance_others(const Line* own) {
+  bool moved = false;
+  for (const auto& line : open_lines()) {
+    if (line.get() == own || line->num_waiters.load() != 0) continue;
+    std::unique_lock lock(line->mutex, std::try_to_lock);
+    if (!lock.owns_lock()) continue;
+    if (line->advance()) {
+      line->moved_at = Clock::now();
+      moved = true;
+    } else if (line->idle()) {
+      std::lock_guard open_lock(open_mutex_);
+      std::erase(open_, line);
+    }
+  }
+  return moved;
+}
+
+// One round of the progress thread. `waiting` tells whether a line needs it but waits for a peer.
+bool Endpoint::advance_as_thread(bool& waiting) {
+  bool moved = false;
+  for (const auto& line : open_lines()) {
+    if (line->num_waiters.load() != 0) continue;  // who waits moves it on, and calls again if need be
+    std::lock_guard lock(line->mutex);
+    if (line->needs_nobody()) continue;
+    if (line->advance()) {
+      line->moved_at = Clock::now();
+      moved = true;
+    } else {
+      waiting = true;
+    }
+  }
+  return moved;
+}
+
+void Endpoint::run_progress() {
+  auto checked_at = Clock::now();
+  while (!stopping_) {
+    const auto calls = calls_for_thread_.load();
+    const auto seen = arena_.header().doorbell.rings();
+    bool waiting = false;
+    if (advance_as_thread(waiting)) continue;
+    if (!waiting) {
+      futex_wait(calls_for_thread_, calls, std::chrono::hours(1));
+      continue;
+    }
+    arena_.header().doorbell.sleep(seen, kNap);
+    if (Clock::now() - checked_at < kCheckAfter) continue;
+    checked_at = Clock::now();
+    for (const auto& line : open_lines()) {
+      if (line->num_waiters.load() == 0) check_peers(*line);
+    }
+  }
+}
+
+}  // namespace orthant::shm
