@@ -78,7 +78,7 @@ TEST_P(Checked, ReportsAnotherOperation) {
 TEST_P(Checked, ReportsAnotherDtype) {
   for (int i = 0; i < kTrials; ++i) {
     const auto trial = run_trial(i, [](Group& group) { group.all_reduce(at::ones({64}, at::kDouble)).wait(); });
-    expect_reported(trial, {"dtype Float here, Double there"});
+    expect_reported(trial, {"dtype float32 here, float64 there"});
   }
 }
 
@@ -153,13 +153,37 @@ TEST_P(Checked, ReportsTwoGroupsUsedInOppositeOrderAsADeadlock) {
 }
 
 TEST_P(Checked, ReportsTagsThatNeverMeetAsADeadlock) {
+  const auto began = std::chrono::steady_clock::now();
   const auto errors = errors_of_ranks(Mesh::parse("dp=2"), quick(true, GetParam()), {}, [](Communicator& communicator) {
     auto group = communicator.world();
     if (communicator.rank() == 0) group.send(at::ones({4}), 1, 3).wait();
     if (communicator.rank() == 1) group.receive(at::ones({4}), 0, 5).wait();
   });
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), 4.0);
+  EXPECT_NE((errors[0] + errors[1]).find("deadlock"), std::string::npos) << errors[0] << errors[1];
   EXPECT_NE((errors[0] + errors[1]).find("tag 3"), std::string::npos) << errors[0] << errors[1];
   EXPECT_NE((errors[0] + errors[1]).find("tag 5"), std::string::npos) << errors[0] << errors[1];
+}
+
+TEST_P(Checked, ThreadsThatWaitForOtherThreadsAreNoDeadlock) {
+  // On each rank one thread uses one channel and another thread another; each waits for a thread that is only late.
+  const auto mesh = Mesh::parse("dp=2");
+  const auto errors =
+      errors_of_ranks(mesh, quick(true, GetParam()), {{Axis::dp, Purpose::gradients}, {Axis::dp, Purpose::activations}},
+                      [](Communicator& communicator) {
+                        const auto call = [&](Purpose purpose, int late_rank) {
+                          auto group = communicator.group(Axis::dp, purpose);
+                          group.barrier().wait();
+                          if (communicator.rank() == late_rank)
+                            std::this_thread::sleep_for(std::chrono::milliseconds(2000));  // computes
+                          group.all_reduce(at::ones({8})).wait();
+                        };
+                        std::thread other([&] { call(Purpose::activations, 1); });
+                        call(Purpose::gradients, 0);
+                        other.join();
+                      });
+  EXPECT_EQ(errors[0], "");
+  EXPECT_EQ(errors[1], "");
 }
 
 TEST_P(Checked, ASlowRankIsNoError) {

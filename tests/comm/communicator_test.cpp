@@ -20,8 +20,9 @@ class CommunicatorOn : public testing::TestWithParam<BackendKind> {};
 
 TEST_P(CommunicatorOn, EveryGroupOfAMeshSumsOverItsOwnRanks) {
   const auto mesh = Mesh::parse("pp=2,dp=2,tp=2");
-  on_ranks(mesh, quick(true, GetParam()), all_axis_groups(mesh), [&](Communicator& communicator) {
-    for (const auto& request : all_axis_groups(mesh)) {
+  const std::vector<GroupRequest> requests{{Axis::pp}, {Axis::dp}, {Axis::tp}, {AxisSet{Axis::dp, Axis::tp}}};
+  on_ranks(mesh, quick(true, GetParam()), requests, [&](Communicator& communicator) {
+    for (const auto& request : requests) {
       auto group = communicator.group(request.axes);
       EXPECT_EQ(group.ranks(), mesh.group_of(communicator.rank(), request.axes));
       auto tensor = at::full({10}, communicator.rank(), at::kDouble);
@@ -94,7 +95,7 @@ TEST(Communicator, AFakeWorldOfAnySizeRunsInOneProcess) {
   const auto mesh = Mesh::parse("pp=8,dp=16,tp=8");
   CommOptions options;
   options.backend = BackendKind::fake;
-  Communicator communicator(mesh, 777, std::nullopt, options, all_axis_groups(mesh));
+  Communicator communicator(mesh, 777, std::nullopt, options, {{AxisSet{Axis::dp, Axis::tp}}});
   auto group = communicator.group(AxisSet{Axis::dp, Axis::tp});
   EXPECT_EQ(group.size(), 128);
   auto output = at::empty({128 * 2});
@@ -152,7 +153,6 @@ TEST_P(CommunicatorOn, APeerThatIsLateIsNamedAfterTheTimeout) {
   options.timeout_seconds = 1;
   const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
     auto world = communicator.world();
-    world.barrier().wait();
     auto tensor = at::ones({4});
     if (communicator.rank() == 0) world.receive(tensor, 1, 7).wait();
     if (communicator.rank() == 1) world.barrier().wait();  // waits for rank 0, which never comes
@@ -160,7 +160,7 @@ TEST_P(CommunicatorOn, APeerThatIsLateIsNamedAfterTheTimeout) {
   for (const auto& part : {"receive #0", "tag 7", "peer: rank 1", "timeout 1 s"}) {
     EXPECT_NE(texts[0].find(part), std::string::npos) << part << " not in: " << texts[0];
   }
-  EXPECT_NE(texts[1].find("barrier #1"), std::string::npos) << texts[1];
+  EXPECT_NE(texts[1].find("barrier #0"), std::string::npos) << texts[1];
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorOn, testing::ValuesIn(test::backends()), test::backend_test_name);

@@ -70,14 +70,70 @@ TEST(GroupMisuse, WorkThatNobodyWaitedForIsReportedByClose) {
   {
     auto forgotten = communicator.world().barrier();
   }
-  EXPECT_THROW(communicator.close(), InternalError);
+  EXPECT_THROW(communicator.close(), ConfigError);
+}
+
+TEST(GroupMisuse, WorkThatIsStillOpenIsReportedByClose) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
+  auto open = communicator.world().barrier();
+  EXPECT_THROW(communicator.close(), ConfigError);
+  open.wait();
+  communicator.close();
+}
+
+TEST(GroupMisuse, CallAfterClose) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
+  auto group = communicator.world();
+  communicator.close();
+  EXPECT_THROW(group.barrier().wait(), ConfigError);
+  EXPECT_THROW(communicator.world().barrier().wait(), ConfigError);
+  EXPECT_THROW(Group().barrier().wait(), ConfigError);
+}
+
+TEST(GroupMisuse, CountsThatDoNotFitTheOwnTensor) {
+  expect_has(refusal([](Group& group) { group.all_gather(at::ones({10}), at::ones({1}), {4, 3, 2, 1}).wait(); }),
+             {"a part of 1 elements", "use a part of 3 elements"});
+  expect_has(refusal([](Group& group) { group.reduce_scatter(at::ones({4}), at::ones({10}), {4, 3, 2, 1}).wait(); }),
+             {"a part of 4 elements", "use a part of 3 elements"});
+}
+
+TEST(GroupMisuse, UndefinedTensorAndMessageToOneself) {
+  expect_has(refusal([](Group& group) { group.all_reduce(at::Tensor()).wait(); }), {"undefined", "misuse_test.cpp"});
+  expect_has(refusal([](Group& group) { group.send(at::ones({1}), 1).wait(); }), {"oneself"});
+}
+
+TEST(GroupMisuse, SubgroupsWithATakenNameOrOverlappingMembers) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  const auto make = [&](const SubgroupRequest& request) {
+    Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options, {}, {request});
+  };
+  EXPECT_THROW(make({"tp", {{0, 1}}}), ConfigError);
+  EXPECT_THROW(make({"tied", {{0, 1}, {1, 2}}}), ConfigError);
+  EXPECT_THROW(make({"tied", {{0, 9}}}), ConfigError);
+  EXPECT_NO_THROW(make({"tied", {{0, 1}, {2, 3}}}));
+}
+
+TEST(Group, CommunicationIsNoPartOfAnyGraph) {
+  CommOptions options;
+  options.backend = BackendKind::fake;
+  Communicator communicator(Mesh::parse("dp=2"), 1, std::nullopt, options);
+  const auto parameter = at::ones({2}).requires_grad_();
+  const auto gathered = at::zeros({4});
+  communicator.world().all_gather(gathered, parameter).wait();
+  EXPECT_FALSE(gathered.requires_grad());
+  communicator.world().reduce_scatter(parameter, gathered).wait();  // into a leaf
 }
 
 TEST(GroupMisuse, GroupThatWasNotAskedFor) {
   CommOptions options;
   options.backend = BackendKind::fake;
   Communicator communicator(Mesh::parse("dp=4"), 1, std::nullopt, options);
-  EXPECT_THROW(communicator.group(Axis::tp), InternalError);
+  EXPECT_THROW(communicator.group(Axis::tp), ConfigError);
 }
 
 TEST(Backend, UnknownNameIsRefusedWithTheNearest) {

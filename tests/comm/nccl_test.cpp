@@ -15,7 +15,7 @@ class Nccl : public testing::Test {
  protected:
   void run(Call call) {
     call.sequence = sequence_++;
-    validate(call, 1);
+    validate(call, 1, 0);
     transport_->start(call)->wait();
   }
 

@@ -2,7 +2,8 @@
 
   python3 kill_campaign.py --kills 200 --ranks 4
 
-Needs ORTHANT set to the program. Each round: exit code 3, the right rank named, the job ended within 5 s, and no process,
+ORTHANT names the program (default: build/bin/orthant). The rounds go through Gloo and shared memory, with and without checks,
+as ranks of the command itself and of `orthant launch`. Each round: exit code 3, the right rank named, the job ended within 5 s, and no process,
 listening port or temporary file left. The moments cover start, rendezvous, making of groups, and communication.
 """
 import argparse
@@ -13,37 +14,23 @@ import sys
 import tempfile
 import time
 
-from program import ORTHANT, children, clean_environment, is_alive, wait_until
+from program import ORTHANT, children, clean_environment, is_alive, listening, sockets_of, wait_until
 
 
-def listening():
-    """Inodes of every listening TCP socket."""
-    found = set()
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path) as f:
-                found |= {w[9] for w in (line.split() for line in f.readlines()[1:]) if w[3] == "0A"}
-        except OSError:
-            pass
-    return found
+def job_command(ranks, kind):
+    bench = [ORTHANT, "bench", "comm", "--mesh", f"dp={ranks}", "--rounds", "100000", "--warmup", "0"]
+    bench += ["--backend", ("gloo", "shm")[kind % 2]]
+    if kind // 2 % 2:
+        bench.append("--check-collectives")
+    if kind // 4 % 2:
+        bench = [ORTHANT, "launch", "--nproc", str(ranks), "--", *bench]
+    return bench
 
 
-def sockets_of(pids):
-    """Inodes of the sockets these processes hold."""
-    found = set()
-    for pid in pids:
-        try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
-        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
-    return found
-
-
-def one_kill(ranks, delay, tmp, choose):
+def one_kill(ranks, delay, tmp, choose, kind):
     """Returns a list of what was wrong; empty when all is well."""
     shm = set(os.listdir("/dev/shm"))
-    command = [ORTHANT, "bench", "comm", "--mesh", f"dp={ranks}", "--rounds", "100000", "--warmup", "0"]
+    command = job_command(ranks, kind)
     with tempfile.TemporaryFile("w+") as errors:
         job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, stdin=subprocess.DEVNULL,
                                env=clean_environment(TMPDIR=tmp))
@@ -72,13 +59,13 @@ def one_kill(ranks, delay, tmp, choose):
         wrong.append(f"rank {victim} not named in: {text[-400:]!r}")
     if seconds > 5:
         wrong.append(f"took {seconds:.1f} s")
-    if any(is_alive(pid) for pid in pids):
+    if any(is_alive(pid) for pid in pids) or children(job.pid):
         wrong.append("a rank is still alive")
-    if listening() & sockets:
+    if sockets & set(listening()):
         wrong.append("a port is still listened on")
     if os.listdir(tmp) or set(os.listdir("/dev/shm")) - shm:
         wrong.append("files left behind")
-    return [f"rank {victim} killed after {delay:.3f} s: {w}" for w in wrong]
+    return [f"{' '.join(command[1:])}: rank {victim} killed after {delay:.3f} s: {w}" for w in wrong]
 
 
 def campaign(kills, ranks, seed=0, report=None):
@@ -89,7 +76,7 @@ def campaign(kills, ranks, seed=0, report=None):
         for i in range(kills):
             # Half of the kills fall into the first 150 ms, where ranks meet and make their groups.
             delay = draw.uniform(0, 0.15) if i % 2 else draw.uniform(0, 1.0)
-            wrong += one_kill(ranks, delay, tmp, draw.randrange)
+            wrong += one_kill(ranks, delay, tmp, draw.randrange, kind=i)
             if report:
                 report(i + 1, wrong)
     return wrong

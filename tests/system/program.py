@@ -5,9 +5,9 @@ import subprocess
 import sys
 import time
 
-ORTHANT = os.environ["ORTHANT"]
-SOURCE = os.environ["ORTHANT_SOURCE"]
-BUILD = os.environ["ORTHANT_BUILD"]
+ORTHANT = os.environ.get("ORTHANT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin", "orthant"))
+SOURCE = os.environ.get("ORTHANT_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.environ.get("ORTHANT_BUILD", os.path.join(SOURCE, "build"))
 
 # Variables of a launcher that may have started the tests themselves must not reach the program under test.
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_", "PMI_", "PMIX_", "SLURM_", "PALS_", "JSM_")
@@ -49,6 +49,30 @@ def is_alive(pid):
             return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def sockets_of(pids):
+    """Inodes of the sockets these processes hold."""
+    found = set()
+    for pid in pids:
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    return found
+
+
+def listening():
+    """Address by inode of every listening TCP socket."""
+    found = {}
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as f:
+                found.update({w[9]: w[1].rsplit(":", 1)[0] for w in (line.split() for line in f.readlines()[1:]) if w[3] == "0A"})
+        except OSError:
+            pass
+    return found
 
 
 def wait_until(condition, seconds):

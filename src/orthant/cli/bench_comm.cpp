@@ -209,7 +209,8 @@ double quantile(std::vector<double> samples, double q) {
 }
 
 int run_bench_comm(const Arguments& arguments, Context& context) {
-  CLI::App app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.", "bench comm");
+  CLI::App app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.",
+               "orthant bench comm");
   RankOptions options;
   Settings settings;
   std::string largest = "64MiB";
@@ -232,7 +233,7 @@ int run_bench_comm(const Arguments& arguments, Context& context) {
     const auto contenders = make_contenders(communicators, rank.comm.device);
     std::vector<Row> rows;
     for (const int64_t bytes : kSizes) {
-      if (bytes > settings.largest_bytes) continue;
+      if (bytes > settings.largest_bytes || bytes / 4 < rank.job.world_size) continue;  // an element for each rank
       if (rank.is_first())
         rank.log.info(fmt::format("timing {} on {} ranks", format_bytes(bytes), rank.job.world_size));
       bench_size(contenders, bytes, settings, rows);

@@ -1,6 +1,7 @@
 // orthant bench startup: seconds from the creation of the first process to the first all-reduce done on every rank.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +12,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
-#include "orthant/cli/process.h"
+#include "orthant/cli/process_facts.h"
 #include "orthant/cli/rank_command.h"
 
 namespace orthant::cli {
@@ -25,17 +26,19 @@ struct Startup {
 Startup measure(RankContext& rank, double started_at_seconds) {
   const auto communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm);
   auto world = communicator->world();
-  const auto one = at::ones({1});
+  const auto options = at::TensorOptions().device(rank.comm.device);
+  const auto one = at::ones({1}, options);
   world.all_reduce(one).wait();
-  auto seconds = at::tensor({now_seconds() - started_at_seconds}, at::kDouble);
-  if (one.item<float>() != static_cast<float>(world.size()))
-    throw InternalError("the first all-reduce gave a wrong sum");
+  const float sum = one.item<float>();
+  auto seconds = at::full({1}, now_seconds() - started_at_seconds, options.dtype(at::kDouble));
+  if (sum != static_cast<float>(world.size())) throw InternalError("the first all-reduce gave a wrong sum");
 
   world.all_reduce(seconds, comm::Reduction::max).wait();
   // Nobody has left yet, so shared pages are counted with all ranks alive.
-  const auto own = at::tensor({proportional_set_bytes()}, at::kLong);
-  const auto all = at::empty({world.size()}, at::kLong);
+  const auto own = at::full({1}, proportional_set_bytes(), options.dtype(at::kLong));
+  auto all = at::empty({world.size()}, options.dtype(at::kLong));
   world.all_gather(all, own).wait();
+  all = all.cpu();
   Startup result{seconds.item<double>(), {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel()}};
   communicator->close();
   return result;
@@ -45,13 +48,17 @@ Startup measure(RankContext& rank, double started_at_seconds) {
 
 int run_bench_startup(const Arguments& arguments, Context& context) {
   CLI::App app("Seconds from process creation to the first finished all-reduce, and memory per rank (PSS).",
-               "bench startup");
+               "orthant bench startup");
   RankOptions options;
   bool json = false;
   add_rank_options(app, options);
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench startup --mesh dp=8 --json")) return 0;
 
+  if (options.backend == "fake") {
+    throw ConfigError("orthant bench startup: --backend fake moves nothing, so there is nothing to check",
+                      {.remedy = "use --backend auto"});
+  }
   // Forked ranks began as their launcher did; ranks of a foreign launcher as themselves.
   const double started_at_seconds = process_start_seconds();
   return run_on_ranks(options, context, 2, [&](RankContext& rank) {

@@ -24,10 +24,14 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 [[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& word) {
   const auto name = word.substr(0, word.find('='));
+  if (app.get_name() == "orthant launch" && !word.starts_with("-")) {
+    throw ConfigError(fmt::format("orthant launch: '{}' is not an option", word),
+                      {.remedy = fmt::format("write the program after a lone --: orthant launch ... -- {}", word)});
+  }
   const auto near = nearest(name, option_names(app));
   throw ConfigError(
-      fmt::format("orthant {}: unknown {} '{}'", app.get_name(), word.starts_with("-") ? "option" : "argument", word),
-      {.remedy = near ? fmt::format("did you mean {}?", *near) : fmt::format("see orthant {} --help", app.get_name())});
+      fmt::format("{}: unknown {} '{}'", app.get_name(), word.starts_with("-") ? "option" : "argument", word),
+      {.remedy = near ? fmt::format("did you mean {}?", *near) : fmt::format("see {} --help", app.get_name())});
 }
 
 }  // namespace
@@ -53,6 +57,12 @@ Arguments with_dashes(const Arguments& arguments) {
   return out;
 }
 
+void check_timeout(double seconds) {
+  if (seconds > 0 && seconds <= 1e7) return;
+  throw ConfigError(fmt::format("--timeout {} is not a number of seconds between 0 and 10000000", seconds),
+                    {.remedy = "use e.g. --timeout 300"});
+}
+
 bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example) {
   bool no_color = false;
   app.add_flag("--no-color", no_color, "plain text (also by the variable NO_COLOR)");
@@ -70,8 +80,8 @@ bool parse(CLI::App& app, const Arguments& arguments, Context& context, const st
     // A mistyped option is the likelier cause of whatever else is missing.
     const auto extras = app.remaining(true);
     if (!extras.empty()) refuse_unknown(app, extras.front());
-    throw ConfigError(fmt::format("orthant {}: {}", app.get_name(), error.what()),
-                      {.remedy = fmt::format("see orthant {} --help", app.get_name())});
+    throw ConfigError(fmt::format("{}: {}", app.get_name(), error.what()),
+                      {.remedy = fmt::format("see {} --help", app.get_name())});
   }
   const bool unwanted = no_color || context.environment.contains("NO_COLOR");
   context.color = !unwanted && isatty(STDERR_FILENO) != 0;

@@ -41,6 +41,9 @@ int run_launch(const Arguments& arguments, Context& context);
 // option. Returns false when `--help` was asked for and has been printed.
 bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example);
 
+// ConfigError unless 0 < seconds <= 10^7, which every clock here can hold.
+void check_timeout(double seconds);
+
 // `--some_flag=x` becomes `--some-flag=x`; values and everything after a lone `--` stay as they are.
 Arguments with_dashes(const Arguments& arguments);
 

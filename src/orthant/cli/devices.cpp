@@ -14,8 +14,14 @@ bool built_with_cuda() {
   return ORTHANT_WITH_CUDA != 0;
 }
 
-int count_gpus() {
+int count_gpus(const launch::Environment& environment) {
   int count = 0;
+  const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+  if (visible != environment.end()) {
+    const auto& list = visible->second;
+    if (list.empty() || list.starts_with("-") || list == "NoDevFiles") return 0;
+    return static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1;
+  }
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
     const auto name = entry.path().filename().string();

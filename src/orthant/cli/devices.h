@@ -12,8 +12,8 @@ namespace orthant::cli {
 // Whether the libtorch of this build has CUDA.
 bool built_with_cuda();
 
-// NVIDIA GPUs visible in /dev.
-int count_gpus();
+// NVIDIA GPUs this process may use: those CUDA_VISIBLE_DEVICES names, else those in /dev.
+int count_gpus(const launch::Environment& environment);
 
 // ConfigError for anything but auto, cpu and cuda.
 void check_device_name(const std::string& name);

@@ -12,7 +12,7 @@
 #include "orthant/base/human.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/machine.h"
-#include "orthant/cli/process.h"
+#include "orthant/cli/process_facts.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/mesh/picture.h"
 
@@ -38,25 +38,27 @@ double check_group(comm::Group group, int rank, const at::Device& device) {
   if (!tensor.eq(expected).all().item<bool>()) {
     throw CommError(fmt::format("an all-reduce on group {} gave {} instead of {}", group.name(),
                                 tensor[0].item<double>(), expected),
-                    {.rank = rank});
+                    {.remedy = "try another --backend; report this", .rank = rank});
   }
   return seconds;
 }
 
 std::vector<GroupResult> check_mesh(RankContext& rank) {
-  const auto requests = comm::all_axis_groups(rank.mesh);
-  const auto communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm, requests);
+  std::vector<comm::SubgroupRequest> requests;
+  for (const auto& [name, groups] : named_groups(rank.mesh))
+    requests.push_back({"mesh " + name, groups, comm::Purpose::control});
+  const auto communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm, {}, requests);
   std::vector<GroupResult> results;
-  const auto check = [&](comm::Group group, int num_groups) {
+  const auto check = [&](const std::string& name, comm::Group group, int num_groups) {
     const double own = check_group(group, rank.job.rank, rank.comm.device);
-    const auto seconds = at::full({1}, own, at::kDouble);
+    const auto seconds = at::full({1}, own, at::TensorOptions().dtype(at::kDouble).device(rank.comm.device));
     communicator->world().all_reduce(seconds, comm::Reduction::max).wait();
-    results.push_back({group.name(), group.size(), num_groups, seconds.item<double>()});
+    results.push_back({name, group.size(), num_groups, seconds.item<double>()});
   };
-  for (const auto& request : requests) {
-    check(communicator->group(request.axes), rank.mesh.num_groups(request.axes));
+  for (const auto& [name, groups] : named_groups(rank.mesh)) {
+    check(name, communicator->subgroup("mesh " + name), static_cast<int>(groups.size()));
   }
-  check(communicator->world(), 1);
+  check("world", communicator->world(), 1);
   communicator->close();
   return results;
 }
@@ -67,7 +69,6 @@ nlohmann::ordered_json to_json(const RankContext& rank, const std::vector<GroupR
     groups.push_back({{"group", result.name},
                       {"size", result.size},
                       {"groups", result.num_groups},
-                      {"ok", true},
                       {"seconds", result.slowest_seconds}});
   }
   return {{"mesh", rank.mesh.to_string()}, {"world_size", rank.job.world_size}, {"groups", groups}};
@@ -81,7 +82,7 @@ std::string to_text(const RankContext& rank, const std::vector<GroupResult>& res
     text += fmt::format("  {:10} {:>3} group{} of {:<3} ok  {:>9}\n", result.name, result.num_groups,
                         result.num_groups == 1 ? " " : "s", result.size, format_seconds(result.slowest_seconds));
   }
-  return text + fmt::format("All groups agree. {} after the program was started.\n", format_seconds(seconds));
+  return text + fmt::format("All groups agree. {} after the command began.\n", format_seconds(seconds));
 }
 
 }  // namespace
@@ -90,7 +91,7 @@ int run_doctor(const Arguments& arguments, Context& context) {
   CLI::App app(
       "Says what this machine has and what is wrong. With --mesh, starts its ranks and lets every group do a checked\n"
       "all-reduce.",
-      "doctor");
+      "orthant doctor");
   RankOptions options;
   bool json = false;
   add_rank_options(app, options);
@@ -102,8 +103,12 @@ int run_doctor(const Arguments& arguments, Context& context) {
     std::cout << (json ? to_json(machine).dump(2) + "\n" : to_text(machine));
     return 0;
   }
+  if (options.backend == "fake") {
+    throw ConfigError("orthant doctor --mesh: --backend fake moves nothing, so there is nothing to check",
+                      {.remedy = "use --backend auto"});
+  }
   options.check_collectives = true;
-  const double started_at_seconds = process_start_seconds();
+  const double started_at_seconds = now_seconds();
   return run_on_ranks(options, context, 1, [&](RankContext& rank) {
     const auto results = check_mesh(rank);
     if (!rank.is_first()) return 0;

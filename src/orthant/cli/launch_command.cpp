@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/rank_command.h"
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/nodes.h"
@@ -26,6 +27,7 @@ struct LaunchFlags {
   double timeout_seconds = 300;
   std::string log_dir;
   bool bind_cores = false;
+  int max_restarts = 0;
   std::string script;
   launch::ScriptOptions job;
 };
@@ -41,6 +43,8 @@ void add_options(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--run-id", flags.run_id, "must be the same on all hosts (default none)");
   app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)");
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
+  app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
+      ->check(CLI::Range(0, 1000000));
   app.add_flag("--bind-cores", flags.bind_cores, "pin ranks to cores in turn");
   app.add_option("--script", flags.script, "write a job script to stdout instead of starting: slurm, pbs or k8s");
   const auto* group = "Job script";
@@ -52,6 +56,9 @@ void add_options(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--gpu-type", flags.job.gpu_type, "kind of GPU, e.g. a100")->group(group);
   app.add_option("--cores-per-node", flags.job.cores_per_node, "cores of one host")->group(group);
   app.add_option("--image", flags.job.image, "container image (k8s)")->group(group);
+  app.add_option("--port", flags.job.port, "port where the launchers meet (default 29400)")
+      ->group(group)
+      ->check(CLI::Range(1, 65535));
 }
 
 int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
@@ -78,15 +85,37 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     job = link->take_job();
     hooks.events = link.get();
   }
-  const auto outcome = launch::run_program(local, program, context.environment, job, hooks);
-  if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
-  return outcome.exit_code;
+  job.max_restarts = flags.max_restarts;
+  for (job.restart_count = 0;; ++job.restart_count) {
+    const auto outcome = launch::run_program(local, program, context.environment, job, hooks);
+    const int code = report(outcome);
+    if (!launch::may_restart(outcome) || job.restart_count == flags.max_restarts) return code;
+    std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", job.restart_count + 1,
+                             flags.max_restarts);
+  }
+}
+
+// What a job script passes on to the launchers it starts.
+Arguments flags_for_script(const LaunchFlags& flags) {
+  Arguments words;
+  const LaunchFlags defaults;
+  if (flags.run_id != defaults.run_id) words.insert(words.end(), {"--run-id", flags.run_id});
+  if (flags.timeout_seconds != defaults.timeout_seconds) {
+    words.insert(words.end(), {"--timeout", fmt::format("{}", flags.timeout_seconds)});
+  }
+  if (!flags.log_dir.empty()) words.insert(words.end(), {"--log-dir", flags.log_dir});
+  if (flags.bind_cores) words.emplace_back("--bind-cores");
+  return words;
 }
 
 void check_flags(const LaunchFlags& flags, const Arguments& program) {
   if (program.empty()) {
     throw ConfigError("orthant launch: no program given",
                       {.remedy = "write it after a lone --: orthant launch --nproc 4 -- ./program"});
+  }
+  if (!flags.script.empty() && !flags.rendezvous.empty()) {
+    throw ConfigError("--rendezvous with --script: the job's first host is known only when it runs",
+                      {.remedy = "use --port to choose the port"});
   }
   if (flags.node_rank >= flags.nnodes) {
     throw ConfigError(fmt::format("--node-rank {} with --nnodes {}", flags.node_rank, flags.nnodes),
@@ -96,8 +125,11 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
     throw ConfigError(fmt::format("--nnodes {} needs a place to meet", flags.nnodes),
                       {.remedy = "add --rendezvous HOST:PORT with the address of host 0, the same on all hosts"});
   }
-  if (!(flags.timeout_seconds > 0))
-    throw ConfigError("--timeout must be positive", {.remedy = "use e.g. --timeout 300"});
+  check_timeout(flags.timeout_seconds);
+  if (flags.max_restarts > 0 && flags.nnodes > 1) {
+    throw ConfigError("--max-restarts with several hosts is not supported",
+                      {.remedy = "let the scheduler start the job again"});
+  }
 }
 
 }  // namespace
@@ -106,7 +138,7 @@ int run_launch(const Arguments& arguments, Context& context) {
   CLI::App app(
       "Starts PROGRAM on many ranks with torchrun's variables, on one host or several. The program comes after a lone "
       "--.",
-      "launch");
+      "orthant launch");
   LaunchFlags flags;
   add_options(app, flags);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
@@ -121,6 +153,7 @@ int run_launch(const Arguments& arguments, Context& context) {
   flags.job.num_nodes = flags.nnodes;
   flags.job.ranks_per_node = flags.nproc;
   flags.job.command = program;
+  flags.job.launch_flags = flags_for_script(flags);
   std::cout << launch::job_script(flags.script, flags.job);
   return 0;
 }

@@ -72,7 +72,7 @@ Machine look_at_machine(const launch::Environment& environment) {
   machine.torch_version = fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
   machine.backends = {"gloo", "shm", "fake"};
   if (comm::nccl_available()) machine.backends.insert(machine.backends.begin() + 2, "nccl");
-  machine.num_gpus = count_gpus();
+  machine.num_gpus = count_gpus(environment);
   machine.built_with_cuda = built_with_cuda();
   machine.num_cores = usable_cores();
   machine.cpu_capability = at::get_cpu_capability();

@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
-#include "orthant/cli/process.h"
+#include "orthant/cli/process_facts.h"
 #include "orthant/launch/environment.h"
 
 namespace {
@@ -30,6 +28,10 @@ int run(const std::vector<std::string>& words, orthant::cli::Context& context) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_help(words.empty() ? std::cerr : std::cout);
     return words.empty() ? 2 : 0;
+  }
+  if (words[0] == "--version") {
+    std::cout << "orthant " << ORTHANT_VERSION << '\n';
+    return 0;
   }
   std::vector<std::string> names;
   for (const auto& command : commands()) {
@@ -63,6 +65,11 @@ int main(int argc, char** argv) {
   }
   // Leaving by _exit skips libtorch's static destructors, which take longer than many a command.
   std::cout.flush();
+  if (!std::cout && code == 0) {
+    std::cerr << "orthant: error: the result could not be written to stdout\n  fix: see whether the disk is full or "
+                 "the reader is gone\n";
+    code = 4;
+  }
   std::cerr.flush();
   std::fflush(nullptr);
   _exit(code);

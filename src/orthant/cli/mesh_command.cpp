@@ -11,7 +11,8 @@
 namespace orthant::cli {
 
 int run_mesh(const Arguments& arguments, Context& context) {
-  CLI::App app("Shows how ranks lie on the axes of a mesh, every group, and what travels on each axis.", "mesh");
+  CLI::App app("Shows how ranks lie on the axes of a mesh, every group, and what travels on each axis.",
+               "orthant mesh");
   std::string mesh_text_given;
   std::string order;
   int ranks_per_host = 8;
@@ -21,7 +22,8 @@ int run_mesh(const Arguments& arguments, Context& context) {
       ->required();
   app.add_option("--order", order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--ranks-per-host", ranks_per_host, "ranks on one host (default 8)");
-  app.add_option("--world-size", world_size, "check that the mesh fills this many ranks");
+  app.add_option("--world-size", world_size, "check that the mesh fills this many ranks")
+      ->check(CLI::Range(1, Mesh::kMaxRanks));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant mesh --mesh pp=2,tp=2,dp=4 --order pp,tp,dp --ranks-per-host 8"))
     return 0;

@@ -12,6 +12,8 @@
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/meeting.h"
+#include "orthant/launch/sockets.h"
+#include "orthant/mesh/picture.h"
 
 namespace orthant::cli {
 namespace {
@@ -21,8 +23,8 @@ Mesh mesh_for(const RankOptions& options, int world_size) {
   return Mesh::parse(options.mesh, options.order);
 }
 
-comm::CommOptions comm_options(const RankOptions& options, const launch::Job& job) {
-  const int num_gpus = count_gpus();
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job) {
+  const int num_gpus = count_gpus(context.environment);
   comm::CommOptions comm;
   comm.device = choose_device(options.device, num_gpus, job);
   comm.backend = comm::parse_backend(options.backend);
@@ -34,8 +36,9 @@ comm::CommOptions comm_options(const RankOptions& options, const launch::Job& jo
         {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
   }
   // NCCL wants a GPU for each rank; ranks that share one talk over Gloo.
-  if (comm.backend == comm::BackendKind::automatic && job.local_world_size > num_gpus)
+  if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && job.local_world_size > num_gpus) {
     comm.backend = comm::BackendKind::gloo;
+  }
   comm.timeout_seconds = options.timeout_seconds;
   comm.check = options.check_collectives;
   comm.bind_address = job.rendezvous.bind_address;
@@ -46,27 +49,73 @@ int run_body(const RankOptions& options, const Context& context, const launch::J
              const std::function<int(RankContext&)>& body) {
   const auto mesh = mesh_for(options, job.world_size);
   mesh.check_world(job.world_size);
+  comm::quiet_backend_log();
   at::set_num_threads(options.threads > 0 ? options.threads : 1);
-  RankContext rank{job, mesh, comm_options(options, job), Log({.color = context.color})};
+  // Our own launcher puts the rank in front of every line; others do not.
+  const Log log({.rank = job.launcher == "orthant" ? -1 : job.rank, .color = context.color});
+  RankContext rank{job, mesh, comm_options(options, context, job), log};
   return body(rank);
 }
 
-// What the launcher says on stderr after the ranks have ended.
-int report(const launch::Outcome& outcome) {
-  if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
-  return outcome.exit_code;
+// `words` without an option and its value.
+std::vector<std::string> without_option(const std::vector<std::string>& words, const std::string& name) {
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == name) {
+      ++i;
+    } else if (!words[i].starts_with(name + "=")) {
+      kept.push_back(words[i]);
+    }
+  }
+  return kept;
+}
+
+// Starts local ranks, again after a failure while restarts are left. Ranks that use CUDA are executed anew: a process
+// that will use CUDA must not be a fork of one that has loaded it.
+int start_ranks(const RankOptions& options, const Context& context, int world_size, bool on_cpu,
+                const std::function<int(RankContext&)>& body) {
+  launch::LocalOptions local;
+  local.num_ranks = world_size;
+  local.log_dir = options.log_dir;
+  local.bind_cores = options.bind_cores;
+  local.bind_address = options.bind_address;
+  auto words = without_option(with_dashes(context.words), "--launcher");
+  words.insert(words.begin(), context.program);
+  for (int attempt = 0;; ++attempt) {
+    launch::ProgramJob program;
+    program.restart_count = attempt;
+    program.max_restarts = options.max_restarts;
+    const auto outcome =
+        on_cpu ? launch::run_forked(
+                     local, [&](const launch::Job& job) { return run_body(options, context, job, body); },
+                     comm::serve_store)
+               : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
+    const int code = report(outcome);
+    if (!launch::may_restart(outcome) || attempt == options.max_restarts) return code;
+    std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", attempt + 1, options.max_restarts);
+  }
+}
+
+int print_plan(const Mesh& mesh, const comm::CommOptions& comm) {
+  std::cout << mesh_text(mesh, mesh.world_size());
+  std::cout << fmt::format("\nDry run: {} ranks on this host would be started, device {}, backend {}.\n",
+                           mesh.world_size(), comm.device.is_cpu() ? "cpu" : "cuda", comm::name_of(comm.backend));
+  return 0;
 }
 
 void check_values(const RankOptions& options) {
-  if (!(options.timeout_seconds > 0)) {
-    throw ConfigError(fmt::format("--timeout {} is not a positive number of seconds", options.timeout_seconds),
-                      {.remedy = "use e.g. --timeout 300"});
-  }
+  check_timeout(options.timeout_seconds);
+  if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
   comm::parse_backend(options.backend);
   check_device_name(options.device);
 }
 
 }  // namespace
+
+int report(const launch::Outcome& outcome) {
+  if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
+  return outcome.exit_code;
+}
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2");
@@ -80,6 +129,14 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--launcher", options.launcher,
                  "which launcher to believe when several are seen: torchrun, openmpi, ...");
   app.add_option("--rendezvous", options.rendezvous, "HOST:PORT where ranks of a foreign launcher meet");
+  app.add_option("--rank", options.place.rank, "this process' rank, when no launcher tells (with --world-size)");
+  app.add_option("--world-size", options.place.world_size, "ranks of the job, when no launcher tells");
+  app.add_option("--local-rank", options.place.local_rank, "this process' number on its host");
+  app.add_option("--local-world-size", options.place.local_world_size, "ranks on this host");
+  app.add_option("--max-restarts", options.max_restarts,
+                 "start all local ranks again after a failure, so often (default 0)")
+      ->check(CLI::Range(0, 1000000));
+  app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing");
   app.add_option("--log-dir", options.log_dir, "folder for rank-R.log of ranks started here");
   app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn");
 }
@@ -87,35 +144,27 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
 int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,
                  const std::function<int(RankContext&)>& body) {
   check_values(options);
-  launch::DetectOptions detect_options;
+  launch::DetectOptions detect_options = options.place;
   detect_options.launcher = options.launcher;
   detect_options.rendezvous = options.rendezvous;
   detect_options.bind = options.bind_address;
-  if (const auto job = launch::join_launcher(context.environment, detect_options, options.timeout_seconds)) {
-    return run_body(options, context, *job, body);
+  if (!options.dry_run) {
+    if (const auto job = launch::join_launcher(context.environment, detect_options, options.timeout_seconds)) {
+      return run_body(options, context, *job, body);
+    }
   }
-
+  if (!options.rendezvous.empty()) {
+    throw ConfigError("--rendezvous, but no launcher started this process and no --rank was given",
+                      {.remedy = "leave it out: ranks started here meet by themselves"});
+  }
   const auto mesh = mesh_for(options, default_world_size);
-  launch::Job alone;
-  if (!options.bind_address.empty()) alone.rendezvous.bind_address = options.bind_address;
+  launch::Job first;  // what rank 0 of the ranks to be started will be told
+  first.world_size = first.local_world_size = mesh.world_size();
+  const auto comm = comm_options(options, context, first);
+  if (options.dry_run) return print_plan(mesh, comm);
   // A fake world is walked through by its first rank alone.
-  const bool fake = comm::parse_backend(options.backend) == comm::BackendKind::fake;
-  if (fake) alone.world_size = mesh.world_size();
-  if (fake || mesh.world_size() == 1) return run_body(options, context, alone, body);
-
-  launch::LocalOptions local;
-  local.num_ranks = mesh.world_size();
-  local.log_dir = options.log_dir;
-  local.bind_cores = options.bind_cores;
-  alone.world_size = alone.local_world_size = mesh.world_size();
-  if (comm_options(options, alone).device.is_cpu()) {
-    return report(
-        launch::run_forked(local, [&](const launch::Job& job) { return run_body(options, context, job, body); }));
-  }
-  // A process that will use CUDA must not be a fork of one that has loaded it.
-  auto words = context.words;
-  words.insert(words.begin(), context.program);
-  return report(launch::run_program(local, words, context.environment, {}, {.after_spawn = comm::serve_store}));
+  if (comm.backend == comm::BackendKind::fake || mesh.world_size() == 1) return run_body(options, context, first, body);
+  return start_ranks(options, context, mesh.world_size(), comm.device.is_cpu(), body);
 }
 
 }  // namespace orthant::cli

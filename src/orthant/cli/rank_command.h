@@ -10,6 +10,8 @@
 #include "orthant/base/log.h"
 #include "orthant/cli/command.h"
 #include "orthant/comm/communicator.h"
+#include "orthant/launch/detect.h"
+#include "orthant/launch/failure.h"
 #include "orthant/launch/job.h"
 #include "orthant/mesh/mesh.h"
 
@@ -26,6 +28,9 @@ struct RankOptions {
   std::string bind_address;
   std::string launcher;
   std::string rendezvous;
+  launch::DetectOptions place;  // --rank and the like
+  int max_restarts = 0;
+  bool dry_run = false;
   std::string log_dir;
   bool bind_cores = false;
 };
@@ -41,6 +46,9 @@ struct RankContext {
 
   bool is_first() const { return job.rank == 0; }
 };
+
+// Says on stderr which rank failed, if one did; returns the exit code.
+int report(const launch::Outcome& outcome);
 
 // Runs `body` on every rank and returns the command's exit code. Without a launcher the world is the mesh's, and
 // `default_world_size` when no mesh is given. Only rank 0 may write to stdout.

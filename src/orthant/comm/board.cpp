@@ -1,12 +1,11 @@
 #include "orthant/comm/board.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <thread>
 
 namespace orthant::comm {
 
@@ -14,13 +13,41 @@ std::string Board::key(const char* kind, int rank) const {
   return fmt::format("board/{}/{}", kind, rank);
 }
 
+void Board::caller() {
+  std::lock_guard lock(mutex_);
+  callers_.insert(std::this_thread::get_id());
+}
+
 void Board::blocked(const Wait& wait) {
-  const nlohmann::json json{{"call", wait.call}, {"site", wait.site}, {"missing", wait.missing}};
-  store_.set(key("wait", rank_), json.dump());
+  std::lock_guard lock(mutex_);
+  waits_[std::this_thread::get_id()] = wait;
+  publish();
 }
 
 void Board::unblocked() {
-  store_.set(key("wait", rank_), "{}");
+  std::lock_guard lock(mutex_);
+  waits_.erase(std::this_thread::get_id());
+  publish();
+}
+
+void Board::publish() {
+  auto waits = nlohmann::json::array();
+  for (const auto& [thread, wait] : waits_) {
+    waits.push_back({{"call", wait.call}, {"site", wait.site}, {"missing", wait.missing}});
+  }
+  store_.set(key("waits", rank_), nlohmann::json{{"callers", callers_.size()}, {"waits", waits}}.dump());
+}
+
+Board::Entry Board::read(int rank) {
+  const auto text = store_.get_now(key("waits", rank));
+  if (text.empty()) return {};
+  const auto json = nlohmann::json::parse(text);
+  Entry entry;
+  entry.num_callers = json["callers"];
+  for (const auto& wait : json["waits"]) {
+    entry.waits.push_back({wait["call"], wait["site"], wait["missing"].get<std::vector<int>>()});
+  }
+  return entry;
 }
 
 void Board::left() {
@@ -28,45 +55,42 @@ void Board::left() {
 }
 
 bool Board::has_left(int rank) {
-  return store_.has(key("left", rank));
+  return store_.has(key("left", rank)) || (is_gone_ && is_gone_(rank));
 }
 
-std::vector<int> Board::wait_for_leavers(double timeout_seconds) {
+void Board::wait_for_leavers(double timeout_seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
-  std::vector<int> remaining;
-  for (int rank = 0; rank < world_size_; ++rank) remaining.push_back(rank);
-  while (true) {
-    std::erase_if(remaining, [this](int rank) { return has_left(rank); });
-    if (remaining.empty() || std::chrono::steady_clock::now() > deadline) return remaining;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int rank = 0; rank < world_size_; ++rank) {
+    while (!has_left(rank)) {
+      if (std::chrono::steady_clock::now() > deadline) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 }
 
-std::optional<Board::Wait> Board::read(int rank) {
-  const auto text = store_.get_now(key("wait", rank));
-  if (text.empty()) return std::nullopt;
-  const auto json = nlohmann::json::parse(text);
-  if (!json.contains("call")) return std::nullopt;
-  return Wait{json["call"], json["site"], json["missing"].get<std::vector<int>>()};
-}
-
-std::optional<std::string> Board::find_cycle() {
-  std::set<int> seen;
-  std::vector<std::string> path;
-  const std::function<bool(int)> search = [&](int rank) {
-    if (!seen.insert(rank).second) return false;
-    const auto wait = read(rank);
-    if (!wait) return false;
-    for (const int next : wait->missing) {
-      path.push_back(fmt::format("rank {} waits in {} at {} for rank {}", rank, wait->call, wait->site, next));
-      if (next == rank_ || search(next)) return true;
-      path.pop_back();
-    }
-    return false;
+// Starts from the ranks whose every caller is blocked and takes out, again and again, those that some rank outside can
+// free.
+std::optional<std::string> Board::find_deadlock() {
+  std::map<int, Entry> stuck;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    auto entry = read(rank);
+    if (!entry.waits.empty() && entry.waits.size() >= entry.num_callers) stuck.emplace(rank, std::move(entry));
+  }
+  const auto can_go_on = [&](const Wait& wait) {
+    return std::none_of(wait.missing.begin(), wait.missing.end(), [&](int rank) { return stuck.contains(rank); });
   };
-  if (!search(rank_)) return std::nullopt;
+  while (std::erase_if(stuck, [&](const auto& item) {
+           return std::any_of(item.second.waits.begin(), item.second.waits.end(), can_go_on);
+         }) != 0) {
+  }
+  if (!stuck.contains(rank_)) return std::nullopt;
   std::string text;
-  for (const auto& line : path) text += "\n  " + line;
+  for (const auto& [rank, entry] : stuck) {
+    for (const auto& wait : entry.waits) {
+      text += fmt::format("\n  rank {} waits in {} at {} for rank {}", rank, wait.call, wait.site,
+                          fmt::join(wait.missing, ", rank "));
+    }
+  }
   return text;
 }
 

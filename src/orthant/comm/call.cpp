@@ -33,14 +33,9 @@ bool dtype_supported(at::ScalarType dtype) {
   }
 }
 
-std::string lower(const char* text) {
-  std::string out(text);
-  for (auto& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 std::string describe(const at::Tensor& tensor) {
-  return fmt::format("{} [{}]", lower(c10::toString(tensor.scalar_type())), fmt::join(tensor.sizes(), ", "));
+  if (!tensor.defined()) return "undefined";
+  return fmt::format("{} [{}]", dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
 [[noreturn]] void refuse(const Call& call, const std::string& problem, const std::string& remedy) {
@@ -50,9 +45,10 @@ std::string describe(const at::Tensor& tensor) {
 
 void validate_tensors(const Call& call, const std::vector<at::Tensor>& tensors, const at::Device& device) {
   for (const auto& tensor : tensors) {
+    if (!tensor.defined()) refuse(call, "a tensor is undefined", "pass an allocated tensor");
     if (!tensor.is_contiguous()) refuse(call, "a tensor is not contiguous", "pass tensor.contiguous()");
     if (!dtype_supported(tensor.scalar_type())) {
-      refuse(call, fmt::format("dtype {} cannot be sent", lower(c10::toString(tensor.scalar_type()))),
+      refuse(call, fmt::format("dtype {} cannot be sent", dtype_name(tensor.scalar_type())),
              "use float32, float64, bfloat16, float16, int64, int32 or uint8");
     }
     if (tensor.device() != device) {
@@ -82,7 +78,7 @@ void validate_counts(const Call& call, const std::vector<int64_t>& counts, int64
 
 // all_gather: whole = output, part = input. reduce_scatter: whole = input, part = output.
 void validate_parts(const Call& call, const std::vector<at::Tensor>& wholes, const std::vector<at::Tensor>& parts,
-                    const std::vector<int64_t>& counts, int size, const char* side) {
+                    const std::vector<int64_t>& counts, int size, int index, const char* side) {
   if (wholes.size() != parts.size())
     refuse(call, "as many inputs as outputs are needed", "pair each input with an output");
   if (!counts.empty() && wholes.size() != 1)
@@ -91,11 +87,12 @@ void validate_parts(const Call& call, const std::vector<at::Tensor>& wholes, con
     validate_counts(call, counts, wholes[i].numel(), size, side);
     if (wholes[i].scalar_type() != parts[i].scalar_type())
       refuse(call, "input and output dtypes differ", "use one dtype");
-    if (counts.empty() && parts[i].numel() * size != wholes[i].numel()) {
+    const int64_t expected = part_of(counts, wholes[i].numel(), size, index);
+    if (parts[i].numel() != expected) {
       refuse(call,
-             fmt::format("a part of {} elements, {} ranks and a whole of {} elements", parts[i].numel(), size,
-                         wholes[i].numel()),
-             fmt::format("use a part of {} elements", wholes[i].numel() / size));
+             fmt::format("a part of {} elements where member {} of {} has {} of the {}", parts[i].numel(), index, size,
+                         expected, side),
+             fmt::format("use a part of {} elements", expected));
     }
   }
 }
@@ -134,13 +131,44 @@ std::string describe(const Call& call) {
   return fmt::format("{} #{} ({})", name_of(call.op), call.sequence, fmt::join(parts, ", "));
 }
 
+std::string Call::line(int index) const {
+  if (!is_point_to_point()) return "all";
+  const int from = op == Op::send ? index : peer;
+  const int to = op == Op::send ? peer : index;
+  return fmt::format("{}-{}/{}", from, to, tag);
+}
+
+std::string dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kByte:
+      return "uint8";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
 int64_t part_of(const std::vector<int64_t>& counts, int64_t total, int size, int index) {
   return counts.empty() ? total / size : counts[static_cast<size_t>(index)];
 }
 
-void validate(const Call& call, int group_size) {
+void validate(const Call& call, int group_size, int index) {
   const auto& any = call.outputs.empty() ? call.inputs : call.outputs;
   if (!any.empty()) {
+    if (!any.front().defined()) refuse(call, "a tensor is undefined", "pass an allocated tensor");
     validate_tensors(call, call.inputs, any.front().device());
     validate_tensors(call, call.outputs, any.front().device());
   }
@@ -149,13 +177,16 @@ void validate(const Call& call, int group_size) {
       refuse(call, fmt::format("peer {} in a group of {}", call.peer, group_size),
              "name a member by its index in the group");
     }
+    if (call.is_point_to_point() && call.peer == index) {
+      refuse(call, "a message to oneself", "copy the tensor instead");
+    }
     if (call.tag < 0 || call.tag >= (1 << 30))
       refuse(call, fmt::format("tag {}", call.tag), "use a tag from 0 to 2^30 - 1");
   }
   if (call.op == Op::all_gather) {
-    validate_parts(call, call.outputs, call.inputs, call.output_counts, group_size, "output");
+    validate_parts(call, call.outputs, call.inputs, call.output_counts, group_size, index, "output");
   } else if (call.op == Op::reduce_scatter) {
-    validate_parts(call, call.inputs, call.outputs, call.input_counts, group_size, "input");
+    validate_parts(call, call.inputs, call.outputs, call.input_counts, group_size, index, "input");
   } else if (call.op == Op::all_to_all) {
     validate_counts(call, call.input_counts, call.inputs.front().numel(), group_size, "input");
     validate_counts(call, call.output_counts, call.outputs.front().numel(), group_size, "output");

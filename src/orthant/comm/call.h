@@ -40,6 +40,10 @@ struct Call {
   std::source_location site = {};  // where the program asked for it
 
   bool is_point_to_point() const { return op == Op::send || op == Op::receive; }
+
+  // Calls of one line run in order: the collectives of a channel, or the messages of one directed pair and tag. Named
+  // alike on both ends; `index` is the caller's place in the group.
+  std::string line(int index) const;
 };
 
 // Payload by the contract's rule: the tensor (all_reduce, broadcast, send, receive), the gathered output, or the whole
@@ -49,12 +53,15 @@ int64_t payload_bytes(const Call& call);
 // "all_reduce #12 (sum, float32 [1024])"
 std::string describe(const Call& call);
 
+// "float32", "bfloat16", ...
+std::string dtype_name(at::ScalarType dtype);
+
 // Elements of member `index`, by the call's counts or by equal parts of `total`.
 int64_t part_of(const std::vector<int64_t>& counts, int64_t total, int size, int index);
 
-// Refuses tensors no backend can move (layout, dtype, mixed devices) and counts that do not fit. Local; throws
-// ConfigError.
-void validate(const Call& call, int group_size);
+// Refuses tensors no backend can move (undefined, strided, dtype, mixed devices), counts that do not fit the tensors,
+// and messages to oneself. `index` is the caller's place in the group. Local; throws ConfigError.
+void validate(const Call& call, int group_size, int index);
 
 // Calls and payload bytes per operation since the group was made.
 struct Counters {

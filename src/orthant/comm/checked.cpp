@@ -1,5 +1,6 @@
 #include "orthant/comm/checked.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -21,9 +22,10 @@
 // and tag), so order is kept, and nothing else waits for it: a program that is correct without checks is correct with
 // them.
 //
-// A thread of control that has waited for a third of a second says so on the board, with the ranks it misses. The task
-// it waits for then looks for ranks that left (they will never make the call) and for a cycle of waiting ranks that
-// includes this one. A slow rank is neither: it is not on the board, and the wait goes on until the timeout.
+// A thread that has waited for a third of a second says so on the board, with the ranks it misses. The task it waits
+// for then looks for ranks that left (they will never make the call) and for ranks that can only wait for each other:
+// every thread that has ever made a call there is blocked, and each misses a rank of which the same is true. A slow
+// rank is neither, and the wait goes on until the timeout.
 
 namespace orthant::comm {
 namespace {
@@ -88,10 +90,12 @@ class CheckedTransport : public Transport {
 
   std::unique_ptr<Pending> start(const Call& call) override {
     auto state = std::make_shared<TaskState>();
-    auto& line = lines_[line_of(call)];
+    board_->caller();
+    auto& line = lines_[call.line(channel_.index)];
     const auto before = line;
     std::packaged_task<void()> task([this, call, state, before, stream = current_stream(call)] {
       const c10::OptionalStreamGuard on_stream(stream);
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (before.valid()) before.get();
       check(call, *state);
       inner_->start(call)->wait();
@@ -114,12 +118,6 @@ class CheckedTransport : public Transport {
     return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
 
-  // Collectives share a line; messages have one per direction, peer and tag.
-  static std::string line_of(const Call& call) {
-    if (!call.is_point_to_point()) return "all";
-    return fmt::format("{} {} {}", name_of(call.op), call.peer, call.tag);
-  }
-
   void reap_finished() {
     for (size_t i = 0; i < threads_.size();) {
       if (futures_[i].wait_for(milliseconds(0)) != std::future_status::ready) {
@@ -134,10 +132,7 @@ class CheckedTransport : public Transport {
 
   // Key under which member `index` publishes its side of the call.
   std::string key_of(const Call& call, int index, uint64_t sequence) const {
-    if (!call.is_point_to_point()) return fmt::format("check/{}/{}", sequence, index);
-    const int from = call.op == Op::send ? channel_.index : call.peer;
-    const int to = call.op == Op::send ? call.peer : channel_.index;
-    return fmt::format("check/{}-{}/{}/{}/{}", from, to, call.tag, sequence, index);
+    return fmt::format("check/{}/{}/{}", call.line(channel_.index), sequence, index);
   }
 
   std::vector<int> members_of(const Call& call) const {
@@ -179,7 +174,10 @@ class CheckedTransport : public Transport {
         for (const int member : absent) state.missing.push_back(channel_.ranks[static_cast<size_t>(member)]);
       }
       if (absent.empty()) return;
-      if (stopping_) throw CommError(fmt::format("{} of {} was given up", describe(call), channel_.name));
+      if (stopping_) {
+        throw CommError(fmt::format("{} of {} was given up: the group was closed", describe(call), channel_.name),
+                        {.remedy = "wait for every Work before closing", .rank = own_rank()});
+      }
       const auto now = Clock::now();
       if (now > next_look) {
         look_for_trouble(call, absent, state, suspicion);
@@ -217,7 +215,7 @@ class CheckedTransport : public Transport {
       std::lock_guard lock(state.mutex);
       if (!state.waited_for) return;
     }
-    const auto cycle = board_->find_cycle();
+    const auto cycle = board_->find_deadlock();
     if (cycle && *cycle == suspicion) {
       throw CommError(fmt::format("deadlock: ranks wait for each other{}", *cycle),
                       {.remedy = "let all members make the same calls in the same order", .rank = own_rank()},

@@ -1,10 +1,12 @@
 #include "orthant/comm/communicator.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
@@ -18,10 +20,6 @@
 
 namespace orthant::comm {
 namespace {
-
-// How long rank 0, which may serve the store, stays for ranks that have not left yet.
-constexpr double kLingerSeconds = 5;
-constexpr double kLingerAfterErrorSeconds = 2;
 
 std::string channel_name(const std::string& group, Purpose purpose) {
   return fmt::format("{}/{}", group, name_of(purpose));
@@ -54,12 +52,20 @@ const char* name_of(BackendKind kind) {
 Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> store, CommOptions options,
                            const std::vector<GroupRequest>& groups, const std::vector<SubgroupRequest>& subgroups)
     : mesh_(mesh), rank_(rank), store_(std::move(store)), options_(std::move(options)) {
+  check_requests(subgroups);
   options_.backend = resolve(options_.backend, options_.device);
   if (options_.backend == BackendKind::fake || mesh_.world_size() == 1) {
     store_.reset();
     left_ = true;  // nobody to tell
   } else {
-    if (!store_) throw InternalError("a communicator of several ranks needs a store", {.rank = rank_});
+    if (!store_) {
+      throw InternalError("a communicator of several ranks needs a store",
+                          {.remedy = "pass join_store(job)", .rank = rank_});
+    }
+    if (store_->has(fmt::format("arrived/{}", rank_))) {
+      throw ConfigError("this store already serves a communicator of this rank",
+                        {.remedy = "give each communicator store.below(NAME)", .rank = rank_});
+    }
     const bool share = options_.device.is_cpu() &&
                        (options_.backend == BackendKind::automatic || options_.backend == BackendKind::shm);
     if (share) shm_ = ShmDevice::create(rank_, mesh_.world_size());
@@ -67,6 +73,7 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
                                            shm_ ? shm_->description() : "no shared memory");
     if (shm_) shm_->connect(descriptions);
     board_ = std::make_shared<Board>(*store_, rank_, mesh_.world_size());
+    if (shm_) board_->watch([shm = shm_](int peer) { return shm->is_gone(peer); });
   }
 
   std::vector<int> everyone(static_cast<size_t>(mesh_.world_size()));
@@ -90,15 +97,37 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
   }
 }
 
+void Communicator::check_requests(const std::vector<SubgroupRequest>& subgroups) const {
+  std::set<std::string> names;
+  for (const auto& request : subgroups) {
+    std::set<int> seen;
+    bool sound = names.insert(request.name).second && request.name != "world";
+    for (const Axis axis : kAxes) sound = sound && request.name != axis_name(axis);
+    for (const auto& members : request.members) {
+      sound = sound && std::is_sorted(members.begin(), members.end());
+      for (const int rank : members)
+        sound = sound && rank >= 0 && rank < mesh_.world_size() && seen.insert(rank).second;
+    }
+    if (!sound) {
+      throw ConfigError(
+          fmt::format("sub-group {}: its name is taken, or its members are not disjoint ascending ranks below {}",
+                      request.name, mesh_.world_size()),
+          {.remedy = "use a new name and disjoint lists of ranks", .rank = rank_});
+    }
+  }
+}
+
 Communicator::~Communicator() {
-  leave(kLingerAfterErrorSeconds);
+  leave(0);
 }
 
 Group Communicator::make_group(const std::string& name, const std::vector<int>& ranks, Purpose purpose) {
   const auto channel = channel_name(name, purpose);
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-  if (place == ranks.end())
-    throw InternalError(fmt::format("rank is no member of its group {}", name), {.rank = rank_});
+  if (place == ranks.end()) {
+    throw InternalError(fmt::format("rank is no member of its group {}", name),
+                        {.remedy = "report this", .rank = rank_});
+  }
   const int index = static_cast<int>(place - ranks.begin());
   // Several groups of one name exist side by side; the first member tells them apart.
   const auto unique_name = fmt::format("{}@{}", channel, ranks.front());
@@ -161,8 +190,8 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
 Group Communicator::group(AxisSet axes, Purpose purpose) const {
   const auto found = groups_.find(channel_name(axes.name(), purpose));
   if (found == groups_.end()) {
-    throw InternalError(fmt::format("group {} for {} was not asked for before start", axes.name(), name_of(purpose)),
-                        {.remedy = "add it to the communicator's group requests", .rank = rank_});
+    throw ConfigError(fmt::format("group {} for {} was not asked for before start", axes.name(), name_of(purpose)),
+                      {.remedy = "add it to the communicator's group requests", .rank = rank_});
   }
   return found->second;
 }
@@ -170,7 +199,8 @@ Group Communicator::group(AxisSet axes, Purpose purpose) const {
 Group Communicator::subgroup(const std::string& name) const {
   const auto channels = by_axes_.find(name);
   if (channels == by_axes_.end()) {
-    throw InternalError(fmt::format("sub-group {} was not asked for before start", name), {.rank = rank_});
+    throw ConfigError(fmt::format("sub-group {} was not asked for before start", name),
+                      {.remedy = "add it to the communicator's sub-group requests", .rank = rank_});
   }
   return groups_.at(channels->second.front());
 }
@@ -195,27 +225,37 @@ Counters Communicator::counters(AxisSet axes) const {
 }
 
 void Communicator::close() {
-  for (const auto& state : states_) state->throw_if_dropped();
-  leave(kLingerSeconds);
+  for (const auto& state : states_) {
+    state->throw_if_dropped();
+    if (state->num_open() != 0) {
+      throw ConfigError(fmt::format("closed with {} calls on group {} that nobody has waited for", state->num_open(),
+                                    state->members().name),
+                        {.remedy = "wait for every Work before close()", .rank = rank_});
+    }
+  }
+  leave(options_.timeout_seconds);
 }
 
-// Says goodbye, ends the groups (so that peers inside a call are told at once), then stays as the store's server if
-// need be.
+// Says goodbye and ends the groups, so that peers inside a call are told; the server of the store then stays for the
+// others.
 void Communicator::leave(double timeout_seconds) noexcept {
+  const bool tells = !left_;
+  left_ = true;
   try {
-    if (!left_) board_->left();
+    if (tells) board_->left();
   } catch (const std::exception&) {
-    left_ = true;  // the store's server is gone; there is nobody to tell
+    // The store's server is gone: there is nobody to tell.
   }
-  world_ = Group();
-  groups_.clear();
-  states_.clear();
+  for (const auto& state : states_) state->close();
   try {
-    if (!left_ && rank_ == 0) board_->wait_for_leavers(timeout_seconds);
+    if (tells && store_->is_served_here() && timeout_seconds > 0) board_->wait_for_leavers(timeout_seconds);
   } catch (const std::exception&) {
     // As above.
   }
-  left_ = true;
+}
+
+void quiet_backend_log() {
+  FLAGS_caffe2_log_level = 3;
 }
 
 std::optional<Store> join_store(const launch::Job& job, const CommOptions& options) {
@@ -229,19 +269,6 @@ std::unique_ptr<Communicator> make_communicator(const Mesh& mesh, const launch::
   mesh.check_world(job.world_size);
   return std::make_unique<Communicator>(mesh, job.rank, join_store(job, options), std::move(options), groups,
                                         subgroups);
-}
-
-std::vector<GroupRequest> all_axis_groups(const Mesh& mesh, Purpose purpose) {
-  std::vector<GroupRequest> requests;
-  const auto axes = mesh.active_axes();
-  for (const Axis axis : axes) requests.push_back({axis, purpose});
-  for (const Axis first : axes) {
-    for (const Axis second : axes) {
-      if (first < second && first != Axis::ep && second != Axis::ep)
-        requests.push_back({AxisSet{first, second}, purpose});
-    }
-  }
-  return requests;
 }
 
 }  // namespace orthant::comm

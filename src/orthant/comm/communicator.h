@@ -69,7 +69,7 @@ class Communicator {
 
   // All ranks, for control.
   Group world() const { return world_; }
-  // A requested group. InternalError when it was not requested.
+  // A requested group. ConfigError when it was not requested.
   Group group(AxisSet axes, Purpose purpose = Purpose::control) const;
   // The requested sub-group this rank is in; a group of this rank alone when it is in none.
   Group subgroup(const std::string& name) const;
@@ -80,8 +80,8 @@ class Communicator {
   // Sum of the counters of all groups over `axes`, any purpose.
   Counters counters(AxisSet axes) const;
 
-  // Ends all groups; reports a Work that nobody waited for. Collective over the world: rank 0 stays until all have
-  // left.
+  // Ends all groups, also for handles that are still held; reports a Work that nobody waited for. Where a rank serves
+  // the store, that rank stays until all have left or the timeout has passed.
   void close();
 
  private:
@@ -89,6 +89,7 @@ class Communicator {
   BackendKind backend_for(const std::vector<int>& ranks) const;
   std::unique_ptr<Transport> make_transport(const std::string& channel, const std::vector<int>& ranks, int index);
   std::unique_ptr<Transport> connect_transport(const std::string& channel, const std::vector<int>& ranks, int index);
+  void check_requests(const std::vector<SubgroupRequest>& subgroups) const;
   void leave(double timeout_seconds) noexcept;
 
   Mesh mesh_;
@@ -106,15 +107,16 @@ class Communicator {
   bool left_ = false;
 };
 
+// Keeps c10d's own log quiet: its errors come with a C++ stack, ours say the same with rank and remedy. Per process.
+void quiet_backend_log();
+
 // The job's store, or nothing when the job has one rank or a fake backend. Blocks until connected.
 std::optional<Store> join_store(const launch::Job& job, const CommOptions& options);
 
-// Joins the job's store and makes the communicator of this process.
+// Joins the job's store and makes the communicator of this process: once per process. A program that wants several
+// joins the store once and gives each communicator a part of it: join_store(), Store::below().
 std::unique_ptr<Communicator> make_communicator(const Mesh& mesh, const launch::Job& job, CommOptions options,
                                                 const std::vector<GroupRequest>& groups = {},
                                                 const std::vector<SubgroupRequest>& subgroups = {});
-
-// A request for each axis of degree above 1 and for each pair of them.
-std::vector<GroupRequest> all_axis_groups(const Mesh& mesh, Purpose purpose = Purpose::control);
 
 }  // namespace orthant::comm

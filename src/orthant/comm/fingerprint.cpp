@@ -50,7 +50,7 @@ Fingerprint Fingerprint::of(const Call& call, int group_size) {
   if (call.op == Op::broadcast) print.root = call.peer;
   const bool sees_input = call.op == Op::send || call.op == Op::reduce_scatter;
   for (const auto& tensor : sees_input ? call.inputs : call.outputs) {
-    print.dtypes.emplace_back(c10::toString(tensor.scalar_type()));
+    print.dtypes.push_back(dtype_name(tensor.scalar_type()));
     print.shapes.push_back(tensor.sizes().vec());
   }
   if (call.op == Op::all_to_all) {

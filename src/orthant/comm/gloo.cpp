@@ -4,6 +4,7 @@
 #include <ATen/ops/maximum.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <csignal>
 #include <functional>
 #include <mutex>
 
@@ -24,7 +25,10 @@ struct GlooDevice::Impl {
 };
 
 GlooDevice::GlooDevice(const std::string& bind_address)
-    : impl_(new Impl{c10d::ProcessGroupGloo::createDeviceForHostname(bind_address)}) {}
+    : impl_(new Impl{c10d::ProcessGroupGloo::createDeviceForHostname(bind_address)}) {
+  // Gloo writes to sockets whose other end may be gone; the error must reach the caller, not end the process.
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 GlooDevice::~GlooDevice() = default;
 

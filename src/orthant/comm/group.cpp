@@ -1,5 +1,8 @@
 #include "orthant/comm/group.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "orthant/base/error.h"
@@ -27,13 +30,17 @@ Work::~Work() {
 }
 
 void Work::drop() {
-  if (pending_) group_->dropped(call_, std::move(pending_));
+  if (!pending_) return;
+  group_->settled();
+  group_->dropped(call_, std::move(pending_));
   pending_.reset();
 }
 
 void Work::wait() {
   if (!pending_) return;
   const auto pending = std::move(pending_);
+  group_->settled();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto began = std::chrono::steady_clock::now();
   try {
     pending->wait();
@@ -61,6 +68,11 @@ const Counters& Group::counters() const {
 }
 
 Work Group::start(Call call) {
+  if (!state_) {
+    throw ConfigError(
+        fmt::format("{} at {} on a group that was never made", name_of(call.op), short_location(call.site)),
+        {.remedy = "take groups from a communicator"}, call.site);
+  }
   auto pending = state_->start(call);
   return Work(state_, std::move(call), std::move(pending));
 }

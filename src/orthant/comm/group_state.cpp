@@ -1,5 +1,6 @@
 #include "orthant/comm/group_state.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,20 +18,23 @@ GroupState::GroupState(Members members, std::unique_ptr<Transport> transport, st
       timeout_seconds_(timeout_seconds),
       transport_(std::move(transport)) {}
 
-uint64_t GroupState::next_sequence(const Call& call) {
-  if (!call.is_point_to_point()) return sequences_["all"]++;
-  return sequences_[fmt::format("{} {} {}", name_of(call.op), call.peer, call.tag)]++;
-}
-
 std::unique_ptr<Pending> GroupState::start(Call& call) {
   throw_if_dropped();
-  validate(call, static_cast<int>(members_.ranks.size()));
-  call.sequence = next_sequence(call);
+  if (!transport_) {
+    throw ConfigError(fmt::format("{} on group {} at {} after the communicator was closed", name_of(call.op),
+                                  members_.name, short_location(call.site)),
+                      {.remedy = "close the communicator after the last call", .rank = own_rank()}, call.site);
+  }
+  validate(call, static_cast<int>(members_.ranks.size()), members_.index);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // communication is no part of any graph
+  call.sequence = sequences_[call.line(members_.index)]++;
   auto& entry = counters_.entries[static_cast<size_t>(call.op)];
   entry.calls += 1;
   entry.bytes += payload_bytes(call);
   try {
-    return transport_->start(call);
+    auto pending = transport_->start(call);
+    ++num_open_;
+    return pending;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -46,7 +50,9 @@ std::vector<int> GroupState::missing_members(const Call& call) {
     if (static_cast<int>(i) != members_.index && other_end) candidates.push_back(members_.ranks[i]);
   }
   if (!store_) return candidates;
-  const auto key = [&](int rank) { return fmt::format("failed/{}/{}", call.sequence, rank); };
+  const auto key = [&](int rank) {
+    return fmt::format("failed/{}/{}/{}", call.line(members_.index), call.sequence, rank);
+  };
   try {
     store_->set(key(own_rank()), "1");
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -72,6 +78,11 @@ void GroupState::fail(const Call& call, const std::exception& error, double wait
       {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = own_rank()}, call.site);
 }
 
+void GroupState::close() {
+  transport_.reset();
+  kept_.clear();
+}
+
 void GroupState::dropped(const Call& call, std::unique_ptr<Pending> pending) {
   std::lock_guard lock(dropped_mutex_);
   if (dropped_call_.empty()) dropped_call_ = fmt::format("{} at {}", describe(call), short_location(call.site));
@@ -82,8 +93,8 @@ void GroupState::throw_if_dropped() {
   std::lock_guard lock(dropped_mutex_);
   if (dropped_call_.empty()) return;
   const auto call = std::exchange(dropped_call_, {});
-  throw InternalError(fmt::format("the Work of {} on group {} was destroyed without wait()", call, members_.name),
-                      {.remedy = "keep every Work and wait for it", .rank = own_rank()});
+  throw ConfigError(fmt::format("the Work of {} on group {} was destroyed without wait()", call, members_.name),
+                    {.remedy = "keep every Work and wait for it", .rank = own_rank()});
 }
 
 }  // namespace orthant::comm

@@ -2,6 +2,7 @@
 // layer.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,26 +32,35 @@ class GroupState {
   const Counters& counters() const { return counters_; }
   int own_rank() const { return members_.ranks[static_cast<size_t>(members_.index)]; }
 
-  // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed. Local.
+  // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed, and after close().
+  // Local.
   std::unique_ptr<Pending> start(Call& call);
 
   // Rethrows a backend's failure as a CommError that says everything this rank knows. May wait a second to learn which
   // members reached the same call.
   [[noreturn]] void fail(const Call& call, const std::exception& error, double waited_seconds);
 
+  // Ends the channel, whoever still holds a handle: peers inside a call are told, calls from now on are refused. Local.
+  void close();
+
   // A Work was destroyed before wait(): remembers where, and keeps the call alive so that peers are not cut off.
   void dropped(const Call& call, std::unique_ptr<Pending> pending);
   void throw_if_dropped();
 
+  // A Work of this group came to its end, waited for or not. Local.
+  void settled() { --num_open_; }
+  // Calls whose Work nobody has waited for yet.
+  int num_open() const { return num_open_; }
+
  private:
-  uint64_t next_sequence(const Call& call);
   std::vector<int> missing_members(const Call& call);
 
   Members members_;
   std::optional<Store> store_;
   double timeout_seconds_;
   Counters counters_;
-  std::map<std::string, uint64_t> sequences_;  // by line: the collectives, or one directed pair and tag
+  std::map<std::string, uint64_t> sequences_;  // by line
+  std::atomic<int> num_open_ = 0;
   std::mutex dropped_mutex_;
   std::string dropped_call_;
   std::vector<std::unique_ptr<Pending>> kept_;

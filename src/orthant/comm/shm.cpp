@@ -165,6 +165,10 @@ bool ShmDevice::reaches(const std::vector<int>& ranks) const {
   return true;
 }
 
+bool ShmDevice::is_gone(int rank) const {
+  return impl_->reached.contains(rank) && impl_->endpoint.is_gone(rank);
+}
+
 std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<ShmDevice> device, const std::string& channel,
                                               const std::vector<int>& ranks, int index, double timeout_seconds) {
   return std::make_unique<ShmTransport>(std::move(device), channel, ranks, index, timeout_seconds);

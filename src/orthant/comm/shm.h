@@ -24,6 +24,8 @@ class ShmDevice {
   // `descriptions` of all ranks. Connects to those on this host; the others are not reachable.
   void connect(const std::vector<std::string>& descriptions);
   bool reaches(const std::vector<int>& ranks) const;
+  // Whether a rank is known to have ended; false for ranks that are not reached.
+  bool is_gone(int rank) const;
 
   struct Impl;
   Impl& impl() { return *impl_; }

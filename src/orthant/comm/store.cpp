@@ -22,8 +22,8 @@ Milliseconds to_milliseconds(double seconds) {
   return Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-Store make_store(c10::intrusive_ptr<c10d::Store> store) {
-  return Store(std::make_shared<Store::Impl>(Store::Impl{std::move(store)}));
+Store make_store(c10::intrusive_ptr<c10d::Store> store, bool served_here = false) {
+  return Store(std::make_shared<Store::Impl>(Store::Impl{std::move(store), served_here}));
 }
 
 // First line of c10d's message; the rest is a C++ stack that helps nobody.
@@ -52,8 +52,12 @@ void Store::erase(const std::string& key) {
   impl_->store->deleteKey(key);
 }
 
+bool Store::is_served_here() const {
+  return impl_->served_here;
+}
+
 Store Store::below(const std::string& name) const {
-  return make_store(c10::make_intrusive<c10d::PrefixStore>(name, impl_->store));
+  return make_store(c10::make_intrusive<c10d::PrefixStore>(name, impl_->store), impl_->served_here);
 }
 
 Store connect(const launch::Job& job, double timeout_seconds) {
@@ -67,7 +71,7 @@ Store connect(const launch::Job& job, double timeout_seconds) {
   try {
     c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(meeting.host, options);
     if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
-    return make_store(std::move(store));
+    return make_store(std::move(store), options.isServer);
   } catch (const std::exception& error) {
     throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
                                 timeout_seconds, job.launcher, job.world_size, first_line(error)),

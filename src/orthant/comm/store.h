@@ -8,10 +8,6 @@
 
 #include "orthant/launch/job.h"
 
-namespace c10d {
-class Store;
-}
-
 namespace orthant::comm {
 
 class Store {
@@ -24,6 +20,9 @@ class Store {
   std::string get_now(const std::string& key);
   bool has(const std::string& key);
   void erase(const std::string& key);
+
+  // Whether this process serves it, so that others depend on its staying.
+  bool is_served_here() const;
 
   // The same store with every key under `name`.
   Store below(const std::string& name) const;

@@ -9,6 +9,7 @@ namespace orthant::comm {
 
 struct Store::Impl {
   c10::intrusive_ptr<c10d::Store> store;
+  bool served_here = false;
 };
 
 }  // namespace orthant::comm

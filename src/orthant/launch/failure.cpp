@@ -14,6 +14,10 @@ Failure seen_elsewhere(Failure failure) {
   return failure;
 }
 
+bool may_restart(const Outcome& outcome) {
+  return outcome.failed_rank >= 0 && outcome.exit_code != 2 && outcome.exit_code != 4;
+}
+
 bool is_bad(const RankExit& exit) {
   if (WIFSIGNALED(exit.status)) return true;
   const int code = WEXITSTATUS(exit.status);

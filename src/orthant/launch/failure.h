@@ -18,6 +18,10 @@ struct Outcome {
   std::string report;
 };
 
+// Whether the same job may do better when started again: a rank was lost or a peer did not answer, not a wrong use, bad
+// data or a stop on request.
+bool may_restart(const Outcome& outcome);
+
 // The end of one rank.
 struct RankExit {
   int rank = 0;        // global

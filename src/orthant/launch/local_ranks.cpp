@@ -89,7 +89,7 @@ std::vector<std::string> as_assignments(const Environment& environment) {
 
 }  // namespace
 
-Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body) {
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body, const ServeStore& serve) {
   check(options);
   Session session(options, {}, nullptr);
   Fd store = bind_tcp({"127.0.0.1", 0});
@@ -97,12 +97,16 @@ Outcome run_forked(const LocalOptions& options, const std::function<int(const Jo
   Job job;
   job.world_size = job.local_world_size = options.num_ranks;
   job.rendezvous.port = bound_endpoint(store.get()).port;
+  job.rendezvous.served_by_launcher = static_cast<bool>(serve);
+  if (!options.bind_address.empty()) job.rendezvous.bind_address = options.bind_address;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     job.rank = job.local_rank = rank;
-    job.rendezvous.listen_fd = rank == 0 ? store.get() : -1;
+    job.rendezvous.listen_fd = rank == 0 && !serve ? store.get() : -1;
     session.add(fork_rank(session.spawn_options(rank), [&] { return body(job); }), rank);
-    if (rank == 0) store.reset();
+    if (rank == 0 && !serve) store.reset();
   }
+  // Threads of the store begin after the last fork and end before this function does.
+  const auto served = serve ? serve(store.release(), "127.0.0.1", job.rendezvous.port) : nullptr;
   return session.supervisor.run();
 }
 

@@ -22,14 +22,20 @@ struct LocalOptions {
   OutputMode output = OutputMode::kRankZero;
   bool bind_cores = false;
   double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
+  std::string bind_address;    // forked ranks: what their transports listen on; empty: loopback
   int stdout_fd = 1;           // where the ranks' output goes
   int stderr_fd = 2;
 };
 
+// Serves the ranks' store on `listen_fd`, which it owns from then on, until the returned object is dropped at the end
+// of the job. Called once, after the ranks were started: those that connect before just wait.
+using ServeStore = std::function<std::shared_ptr<void>(int listen_fd, const std::string& host, int port)>;
+
 // Forks one process per rank; each runs `body` with its own Job and leaves with the returned code. The ranks' store
-// socket is bound on loopback before and given to rank 0. This process must have a single thread and must not have used
-// a second OpenMP thread or a GPU. Blocks until all ranks have ended.
-Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body);
+// socket is bound on loopback before; it is served by `serve` in this process, or by rank 0 without it. This process
+// must have a single thread and must not have used a second OpenMP thread or a GPU. Blocks until all ranks have ended.
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body,
+                   const ServeStore& serve = nullptr);
 
 // This host's part of a job that may span several.
 struct ProgramJob {
@@ -48,9 +54,7 @@ struct ProgramJob {
 };
 
 struct ProgramHooks {
-  // Called once on the host of the store, after its ranks were started: serves the store on `listen_fd`, which it owns
-  // from then on, until the returned object is dropped at the end of the job. Ranks that connect before just wait.
-  std::function<std::shared_ptr<void>(int listen_fd, const std::string& host, int port)> after_spawn;
+  ServeStore after_spawn;  // on the host of the store
   ExternalEvents* events = nullptr;
 };
 

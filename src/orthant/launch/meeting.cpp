@@ -163,6 +163,10 @@ bool has_variable(const std::string& pid, const std::string& name) {
 
 void meet(Job& job, double timeout_seconds) {
   Rendezvous& rendezvous = job.rendezvous;
+  if (job.world_size == 1) {  // nobody to meet
+    if (rendezvous.bind_address.empty()) rendezvous.bind_address = "127.0.0.1";
+    return;
+  }
   if (!rendezvous.meeting_key.empty()) return hand_port_around(job, timeout_seconds);
   const bool address_was_given = !rendezvous.bind_address.empty() && job.world_size != job.local_world_size;
   if (rendezvous.bind_address.empty()) rendezvous.bind_address = outside_address(rendezvous.host);

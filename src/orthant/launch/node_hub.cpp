@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <thread>
 
 #include <algorithm>
 
@@ -14,10 +15,24 @@ constexpr std::size_t kMostVisitors = 256;
 constexpr double kHelloSeconds = 10;      // a visitor that has not introduced itself by then is sent away
 constexpr double kGoodbyeSeconds = 0.25;  // for the last line to arrive
 
+// A cluster may make the name of its first host known only after that host runs, so a name without an address is asked
+// for again until the timeout.
+std::string address_to_serve(const NodeOptions& options) {
+  const auto deadline = Clock::now() + seconds(options.timeout_seconds);
+  for (;;) {
+    try {
+      return serving_address(options.rendezvous.host);
+    } catch (const ConfigError&) {
+      if (Clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 Fd listen_for_nodes(const NodeOptions& options) {
   Fd listener(options.listen_fd);
   if (!listener) {
-    const auto address = options.bind.empty() ? serving_address(options.rendezvous.host) : options.bind;
+    const auto address = options.bind.empty() ? address_to_serve(options) : options.bind;
     listener = bind_tcp({address, options.rendezvous.port});
   }
   start_listening(listener.get());

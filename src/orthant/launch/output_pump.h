@@ -63,6 +63,9 @@ class OutputPump {
   // Reads and writes what is possible now. Local, never blocks.
   void pump();
 
+  // Whoever read this launcher's stdout is gone, or cannot take more. Local.
+  bool stdout_is_broken() const { return out_.broken; }
+
   // All ranks have closed their ends. Local.
   bool sources_ended() const;
 

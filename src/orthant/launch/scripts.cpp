@@ -13,11 +13,13 @@ namespace {
 
 // `orthant launch ... -- PROGRAM ARGS`; node_rank and first_host are shell text such as "$SLURM_NODEID".
 std::string launch_command(const ScriptOptions& options, const std::string& node_rank, const std::string& first_host) {
+  std::string flags;
+  for (const auto& word : options.launch_flags) flags += " " + shell_quote(word);
   std::string words;
   for (const auto& word : options.command) words += " " + shell_quote(word);
-  return fmt::format("{} launch --nproc {} --nnodes {} --node_rank {} --rendezvous {}:{} --{}",
+  return fmt::format("{} launch --nproc {} --nnodes {} --node_rank {} --rendezvous {}:{}{} --{}",
                      shell_quote(options.orthant), options.ranks_per_node, options.num_nodes, node_rank, first_host,
-                     options.port, words);
+                     options.port, flags, words);
 }
 
 // A scheduler's option line, or nothing when there is no value for it.
@@ -50,8 +52,8 @@ std::string pbs_script(const ScriptOptions& options) {
   std::string select = fmt::format("{}:ncpus={}:mpiprocs={}", options.num_nodes, cores, options.ranks_per_node);
   if (options.gpus_per_node > 0) select += fmt::format(":ngpus={}", options.gpus_per_node);
   std::string script = "#!/bin/bash\n";
-  script +=
-      fmt::format("#PBS -N {}\n#PBS -l select={}\n#PBS -l walltime={}\n", options.job_name, select, options.walltime);
+  script += fmt::format("#PBS -N {}\n#PBS -l select={}\n#PBS -l place=scatter\n#PBS -l walltime={}\n", options.job_name,
+                        select, options.walltime);
   script += optional_line("#PBS -A ", options.account) + optional_line("#PBS -q ", options.queue);
   if (options.gpus_per_node > 0) script += optional_line("#PBS -l gpu_type=", options.gpu_type);
   script += "#PBS -j oe\n#PBS -k eod\n\nset -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n";
@@ -185,7 +187,7 @@ void check(const std::string& kind, const ScriptOptions& options) {
     throw ConfigError(fmt::format("job name '{}' does not serve", name),
                       {.remedy = "use up to 50 lower-case letters, digits and -, a letter first"});
   }
-  check_plain("walltime", options.walltime, ":-");
+  walltime_seconds(options.walltime);  // throws when it is not HH:MM:SS
   check_plain("account", options.account, "-_.");
   check_plain("queue", options.queue, "-_.,@");
   check_plain("GPU type", options.gpu_type, "-_.");

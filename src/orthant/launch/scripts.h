@@ -17,8 +17,9 @@ struct ScriptOptions {
   std::string account;  // empty: the line is left out
   std::string queue;    // Slurm partition, PBS queue, Kubernetes namespace
   std::string job_name = "orthant";
-  std::string image = "orthant:latest";  // Kubernetes
-  std::string orthant = "orthant";       // the launcher, as found on the nodes
+  std::string image = "orthant:latest";   // Kubernetes
+  std::string orthant = "orthant";        // the launcher, as found on the nodes
+  std::vector<std::string> launch_flags;  // passed on to `orthant launch`, e.g. --log-dir logs
   int port = 29400;
 };
 

@@ -36,11 +36,19 @@ Outcome Supervisor::run() {
     wait_for_something();
     pump_.pump();
     handle_signals();
+    check_reader();
     check_elsewhere();
     check_deadline();
     announce_end_once();
   }
   return verdict();
+}
+
+// Ranks whose output nobody reads any more are ended, as a shell ends a program in a broken pipeline.
+void Supervisor::check_reader() {
+  if (!pump_.stdout_is_broken() || stop_signal_ != 0 || failure_ || !any_alive()) return;
+  stop_signal_ = SIGPIPE;
+  terminate();
 }
 
 bool Supervisor::finished() {

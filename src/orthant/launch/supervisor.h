@@ -51,6 +51,7 @@ class Supervisor {
   void forward(int signal);
   void reap();
   void note_exit(const RankExit& exit);
+  void check_reader();
   void check_elsewhere();
   void check_deadline();
   void fail_with(Failure failure, bool announce);

@@ -38,6 +38,9 @@ class Endpoint {
   void connect(int rank, const std::string& description);
   const ArenaView& peer(int rank) const { return peers_.at(rank).arena; }
 
+  // Whether the rank has said that it leaves, or its process has ended. Local.
+  bool is_gone(int rank) const;
+
   // Wakes the rank's waiting threads.
   void ring(int rank) { peer(rank).header().doorbell.ring(); }
 
@@ -58,7 +61,6 @@ class Endpoint {
   void wait_for_viewers();
   bool spin(uint32_t seen) const;
   void check_peers(Line& line);
-  bool is_gone(int rank) const;
   std::vector<std::shared_ptr<Line>> open_lines();
   bool advance_others(const Line* own);
   bool advance_as_thread(bool& waiting);

@@ -111,7 +111,8 @@ std::string host_identity() {
   file >> boot;
   std::error_code error;
   const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
-  return fmt::format("{} {} {}", boot, processes.string(), getuid());
+  const auto network = std::filesystem::read_symlink("/proc/self/ns/net", error);
+  return fmt::format("{} {} {} {}", boot, processes.string(), network.string(), getuid());
 }
 
 }  // namespace orthant::shm

@@ -43,7 +43,8 @@ class Mapping {
   std::byte* data_ = nullptr;
 };
 
-// Names the set of processes that can open each other's mappings: same boot, same process numbers, same user.
+// Names the host as far as sharing memory goes: same boot, process numbers, network and user. Containers and network
+// namespaces are hosts of their own.
 std::string host_identity();
 
 // The process number in a description.

@@ -1,7 +1,8 @@
-#include "orthant/cli/process.h"
+#include "orthant/cli/process_facts.h"
 
 #include <malloc.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +52,8 @@ double now_seconds() {
 double process_start_seconds() {
   const pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(5);  // in case the parent was gone before that
     pause();
     _exit(0);
   }
