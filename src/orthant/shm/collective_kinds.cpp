@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "orthant/shm/collective.h"
+#include "orthant/shm/copy.h"
 #include "orthant/shm/reduce.h"
 
 namespace orthant::shm {
@@ -22,10 +23,6 @@ constexpr size_t kPiece = 512 * 1024;    // of placed memory handled at a time, 
 constexpr int kDirectReduceMembers = 3;  // up to here every member reduces everything itself
 
 using Kind = CollectiveRequest::Kind;
-
-void copy_bytes(std::byte* output, const std::byte* input, size_t bytes) {
-  if (bytes != 0 && output != input) std::memcpy(output, input, bytes);
-}
 
 std::vector<size_t> offsets_of(const std::vector<int64_t>& counts, size_t element) {
   std::vector<size_t> offsets{0};
@@ -248,7 +245,8 @@ class AllGather : public TwoWay {
       const size_t to = std::min(end, offset(member + 1));
       if (from >= to) continue;
       const auto* source = member == index() ? request_.input : bases_[static_cast<size_t>(member)];
-      copy_bytes(request_.output + from, source + (from - offset(member)), to - from);
+      copy_bytes(request_.output + from, source + (from - offset(member)), to - from,
+                 placed_bytes() >= kStreamingBytes);
     }
   }
 
@@ -339,7 +337,9 @@ class Broadcast : public TwoWay {
   bool needs_placed(int member) const override { return member == request_.root; }
   size_t placed_bytes() const override { return is_root() ? 0 : bytes_; }
   void work_placed(size_t from, size_t to) override {
-    if (from < to) copy_bytes(request_.output + from, bases_[static_cast<size_t>(request_.root)] + from, to - from);
+    if (from < to)
+      copy_bytes(request_.output + from, bases_[static_cast<size_t>(request_.root)] + from, to - from,
+                 bytes_ >= kStreamingBytes);
   }
 
  private:
@@ -350,7 +350,8 @@ class Broadcast : public TwoWay {
 };
 
 // Only the two members of a pair know how much goes from one to the other, so the first step tells everybody the
-// largest, and the number of steps follows. Small exchanges need no further step: the first one carries them.
+// largest part and where each member's input lies, if it is placed. It carries the beginning of every part too: a small
+// exchange needs no further step. What remains is read directly from placed inputs, or follows in further steps.
 class AllToAll : public Collective {
  public:
   AllToAll(CollectiveRequest request, Lanes& lanes)
@@ -358,36 +359,74 @@ class AllToAll : public Collective {
         sent_(offsets_of(request_.input_counts, element())),
         received_(offsets_of(request_.output_counts, element())) {
     single_step = false;
-    place_bytes_ = kSlotBytes / static_cast<size_t>(size()) / kAlignment * kAlignment;
+    table_bytes_ = (num_members() + 1) * sizeof(uint64_t) / kAlignment * kAlignment + kAlignment;
+    place_bytes_ = (kSlotBytes - table_bytes_) / num_members() / kAlignment * kAlignment;
     copy_bytes(request_.output + received_[own()], request_.input + sent_[own()], sent_[own() + 1] - sent_[own()]);
   }
 
-  uint64_t lookahead() const override { return posted == 0 || consumed == 0 ? 1 : 2; }
+  uint64_t lookahead() const override { return consumed == 0 || placed_ ? 1 : 2; }
 
   uint64_t fill(uint64_t step, std::byte* slot) override {
-    for (size_t member = 0; member < static_cast<size_t>(size()); ++member) {
+    if (step == 0) write_table(slot);
+    if (placed_) return 0;  // "done"
+    for (size_t member = 0; member < num_members(); ++member) {
       if (member == own()) continue;
       const auto [begin, end] = range(sent_, step, member);
-      copy_bytes(slot + place_bytes_ * member, request_.input + begin, end - begin);
+      copy_bytes(slot + place(member), request_.input + begin, end - begin);
     }
     return largest_part(sent_);
   }
 
   bool drain(uint64_t step, uint64_t at) override {
+    if (placed_) return step != 0 || read_placed(at);
     size_t largest = 0;
-    for (size_t member = 0; member < static_cast<size_t>(size()); ++member) {
+    bool placed = true;
+    for (size_t member = 0; member < num_members(); ++member) {
       largest = std::max<size_t>(largest, lanes_.header(static_cast<int>(member), at).value);
+      if (step == 0 && table(member, at)[0] == kNotPlaced) placed = false;
       if (member == own()) continue;
       const auto [begin, end] = range(received_, step, member);
-      copy_bytes(request_.output + begin, lanes_.slot(static_cast<int>(member), at) + place_bytes_ * own(),
-                 end - begin);
+      copy_bytes(request_.output + begin, lanes_.slot(static_cast<int>(member), at) + place(own()), end - begin);
     }
+    if (step != 0) return true;
     num_steps = steps_for(largest, place_bytes_);
-    return true;
+    if (!placed || num_steps == 1) return true;
+    placed_ = true;
+    num_steps = 2;
+    return read_placed(at);
   }
 
  private:
+  // Where the input lies in this rank's arena, then where each member's part begins in the input.
+  void write_table(std::byte* slot) {
+    auto& arena = lanes_.endpoint().arena();
+    auto* numbers = reinterpret_cast<uint64_t*>(slot);
+    numbers[0] = arena.mapping().contains(request_.input, sent_.back()) ? arena.offset_of(request_.input) : kNotPlaced;
+    std::copy(sent_.begin(), sent_.end() - 1, numbers + 1);
+  }
+
+  const uint64_t* table(size_t member, uint64_t at) const {
+    return reinterpret_cast<const uint64_t*>(lanes_.slot(static_cast<int>(member), at));
+  }
+
+  // The rest of one member's part at a time, beginning behind this rank so that not all read the same memory.
+  bool read_placed(uint64_t at) {
+    if (num_read_ == num_members()) return true;
+    const size_t member = (own() + num_read_++) % num_members();
+    const auto [begin, end] = range(received_, 0, member);
+    const size_t part_end = received_[member + 1];
+    if (member != own() && end < part_end) {
+      const auto* numbers = table(member, at);
+      const auto* base = lanes_.endpoint().peer(lanes_.rank_of(static_cast<int>(member))).at(numbers[0]);
+      copy_bytes(request_.output + end, base + numbers[1 + own()] + (end - begin), part_end - end,
+                 received_.back() >= kStreamingBytes);
+    }
+    return num_read_ == num_members();
+  }
+
+  size_t num_members() const { return static_cast<size_t>(size()); }
   size_t own() const { return static_cast<size_t>(index()); }
+  size_t place(size_t member) const { return table_bytes_ + place_bytes_ * member; }
   std::pair<size_t, size_t> range(const std::vector<size_t>& offsets, uint64_t step, size_t member) const {
     const size_t bytes = offsets[member + 1] - offsets[member];
     return {offsets[member] + std::min(bytes, step * place_bytes_),
@@ -396,7 +435,10 @@ class AllToAll : public Collective {
 
   std::vector<size_t> sent_;
   std::vector<size_t> received_;
+  size_t table_bytes_ = 0;
   size_t place_bytes_ = 0;
+  bool placed_ = false;
+  size_t num_read_ = 0;
 };
 
 class Barrier : public Collective {

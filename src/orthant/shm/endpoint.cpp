@@ -16,6 +16,16 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kNap = std::chrono::milliseconds(50);
 constexpr auto kCheckAfter = std::chrono::milliseconds(40);
 constexpr double kViewersSeconds = 5;
+// A spin is a number of rounds of looking and pausing, each ended by giving up the core: the rank waited for may have
+// been woken on this very one. With a core for each rank a spin takes some 100 us, longer than a sleeper needs to wake;
+// with more ranks than cores it is over at once.
+constexpr int kPauses = 32;
+constexpr int kSpinRounds = 80;
+constexpr int kCrowdedSpinRounds = 2;
+constexpr auto kSomebodyElseRan = std::chrono::microseconds(10);
+constexpr auto kStepEvery = std::chrono::milliseconds(5);
+// Who starts a call mostly waits for it at once; the progress thread gives that a moment before it looks.
+constexpr auto kMoment = std::chrono::microseconds(50);
 
 int num_usable_cores() {
   cpu_set_t set;
@@ -36,7 +46,9 @@ double seconds_since(Clock::time_point then) {
 }  // namespace
 
 Endpoint::Endpoint(int rank, size_t arena_bytes, int num_local_ranks)
-    : rank_(rank), arena_(arena_bytes), spin_rounds_(num_local_ranks <= num_usable_cores() ? 2000 : 20) {}
+    : rank_(rank),
+      arena_(arena_bytes),
+      spin_rounds_(num_local_ranks <= num_usable_cores() ? kSpinRounds : kCrowdedSpinRounds) {}
 
 Endpoint::~Endpoint() {
   stopping_ = true;
@@ -85,12 +97,35 @@ bool Endpoint::is_gone(int rank) const {
 }
 
 // True as soon as somebody has rung.
-bool Endpoint::spin(uint32_t seen) const {
-  for (int i = 0; i < spin_rounds_; ++i) {
-    if (arena_.header().doorbell.rings() != seen) return true;
-    pause_briefly();
+bool Endpoint::spin(uint32_t seen) {
+  for (int round = 0; round < spin_rounds_; ++round) {
+    for (int i = 0; i < kPauses; ++i) {
+      if (arena_.header().doorbell.rings() != seen) return true;
+      pause_briefly();
+    }
+    const auto before = Clock::now();
+    sched_yield();
+    if (Clock::now() - before > kSomebodyElseRan) step_aside();
   }
   return false;
+}
+
+// Two ranks that give each other the core in turn look busy to the scheduler and may stay together on one while another
+// is idle. A rank that finds somebody else on its core moves to one of its own, without staying bound to it.
+void Endpoint::step_aside() {
+  const auto now = Clock::now();
+  if (spin_rounds_ == kCrowdedSpinRounds || now - stepped_at_ < kStepEvery) return;
+  stepped_at_ = now;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  int place = rank_ % CPU_COUNT(&allowed);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed) || place-- > 0) ++core;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  CPU_SET(core, &own);
+  if (sched_setaffinity(0, sizeof(own), &own) == 0) sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
 // Fails the line when a rank it waits for is gone, or late for somebody who waits. What a peer did before it ended
@@ -207,6 +242,7 @@ void Endpoint::run_progress() {
     if (advance_as_thread(waiting)) continue;
     if (!waiting) {
       futex_wait(calls_for_thread_, calls, std::chrono::hours(1));
+      std::this_thread::sleep_for(kMoment);
       continue;
     }
     arena_.header().doorbell.sleep(seen, kNap);

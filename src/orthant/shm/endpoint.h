@@ -59,7 +59,8 @@ class Endpoint {
   };
 
   void wait_for_viewers();
-  bool spin(uint32_t seen) const;
+  bool spin(uint32_t seen);
+  void step_aside();
   void check_peers(Line& line);
   std::vector<std::shared_ptr<Line>> open_lines();
   bool advance_others(const Line* own);
@@ -70,6 +71,7 @@ class Endpoint {
   Arena arena_;
   std::map<int, Peer> peers_;
   int spin_rounds_;
+  std::chrono::steady_clock::time_point stepped_at_{};
 
   std::mutex open_mutex_;
   std::vector<std::shared_ptr<Line>> open_;     // lines with unfinished operations, and a few that have just finished

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "orthant/base/stable_hash.h"
+#include "orthant/shm/copy.h"
 
 namespace orthant::shm {
 namespace {
@@ -161,7 +162,7 @@ bool InLine::advance() {
   const size_t count = placed ? std::min(kPiece, current_->bytes - current_->received) : cell.cell_bytes;
   const auto* source =
       placed ? endpoint_.peer(from_rank_).at(cell.placed_at) + current_->received : cell_data(pipe_, consumed);
-  if (count != 0) std::memcpy(target, source, count);
+  copy_bytes(target, source, count, placed && current_->bytes >= kStreamingBytes);
   current_->received += count;
   const bool complete = current_->received == current_->bytes;
   if (!placed || complete) {
