@@ -11,34 +11,16 @@
 #include <cstring>
 #include <numeric>
 
-#include "orthant/shm/collective.h"
-#include "orthant/shm/copy.h"
+#include "orthant/shm/collective_parts.h"
 #include "orthant/shm/reduce.h"
 
 namespace orthant::shm {
 namespace {
 
-constexpr uint64_t kNotPlaced = ~uint64_t{0};
 constexpr size_t kPiece = 512 * 1024;    // of placed memory handled at a time, so that other lines get their turn
 constexpr int kDirectReduceMembers = 3;  // up to here every member reduces everything itself
 
 using Kind = CollectiveRequest::Kind;
-
-std::vector<size_t> offsets_of(const std::vector<int64_t>& counts, size_t element) {
-  std::vector<size_t> offsets{0};
-  for (const auto count : counts) offsets.push_back(offsets.back() + static_cast<size_t>(count) * element);
-  return offsets;
-}
-
-size_t largest_part(const std::vector<size_t>& offsets) {
-  size_t largest = 0;
-  for (size_t i = 1; i < offsets.size(); ++i) largest = std::max(largest, offsets[i] - offsets[i - 1]);
-  return largest;
-}
-
-uint64_t steps_for(size_t bytes, size_t chunk) {
-  return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
-}
 
 // A collective that is one step when small, and otherwise decides in its first step how to go on.
 class TwoWay : public Collective {
@@ -349,98 +331,6 @@ class Broadcast : public TwoWay {
   size_t bytes_ = 0;
 };
 
-// Only the two members of a pair know how much goes from one to the other, so the first step tells everybody the
-// largest part and where each member's input lies, if it is placed. It carries the beginning of every part too: a small
-// exchange needs no further step. What remains is read directly from placed inputs, or follows in further steps.
-class AllToAll : public Collective {
- public:
-  AllToAll(CollectiveRequest request, Lanes& lanes)
-      : Collective(std::move(request), lanes),
-        sent_(offsets_of(request_.input_counts, element())),
-        received_(offsets_of(request_.output_counts, element())) {
-    single_step = false;
-    table_bytes_ = (num_members() + 1) * sizeof(uint64_t) / kAlignment * kAlignment + kAlignment;
-    place_bytes_ = (kSlotBytes - table_bytes_) / num_members() / kAlignment * kAlignment;
-    copy_bytes(request_.output + received_[own()], request_.input + sent_[own()], sent_[own() + 1] - sent_[own()]);
-  }
-
-  uint64_t lookahead() const override { return consumed == 0 || placed_ ? 1 : 2; }
-
-  uint64_t fill(uint64_t step, std::byte* slot) override {
-    if (step == 0) write_table(slot);
-    if (placed_) return 0;  // "done"
-    for (size_t member = 0; member < num_members(); ++member) {
-      if (member == own()) continue;
-      const auto [begin, end] = range(sent_, step, member);
-      copy_bytes(slot + place(member), request_.input + begin, end - begin);
-    }
-    return largest_part(sent_);
-  }
-
-  bool drain(uint64_t step, uint64_t at) override {
-    if (placed_) return step != 0 || read_placed(at);
-    size_t largest = 0;
-    bool placed = true;
-    for (size_t member = 0; member < num_members(); ++member) {
-      largest = std::max<size_t>(largest, lanes_.header(static_cast<int>(member), at).value);
-      if (step == 0 && table(member, at)[0] == kNotPlaced) placed = false;
-      if (member == own()) continue;
-      const auto [begin, end] = range(received_, step, member);
-      copy_bytes(request_.output + begin, lanes_.slot(static_cast<int>(member), at) + place(own()), end - begin);
-    }
-    if (step != 0) return true;
-    num_steps = steps_for(largest, place_bytes_);
-    if (!placed || num_steps == 1) return true;
-    placed_ = true;
-    num_steps = 2;
-    return read_placed(at);
-  }
-
- private:
-  // Where the input lies in this rank's arena, then where each member's part begins in the input.
-  void write_table(std::byte* slot) {
-    auto& arena = lanes_.endpoint().arena();
-    auto* numbers = reinterpret_cast<uint64_t*>(slot);
-    numbers[0] = arena.mapping().contains(request_.input, sent_.back()) ? arena.offset_of(request_.input) : kNotPlaced;
-    std::copy(sent_.begin(), sent_.end() - 1, numbers + 1);
-  }
-
-  const uint64_t* table(size_t member, uint64_t at) const {
-    return reinterpret_cast<const uint64_t*>(lanes_.slot(static_cast<int>(member), at));
-  }
-
-  // The rest of one member's part at a time, beginning behind this rank so that not all read the same memory.
-  bool read_placed(uint64_t at) {
-    if (num_read_ == num_members()) return true;
-    const size_t member = (own() + num_read_++) % num_members();
-    const auto [begin, end] = range(received_, 0, member);
-    const size_t part_end = received_[member + 1];
-    if (member != own() && end < part_end) {
-      const auto* numbers = table(member, at);
-      const auto* base = lanes_.endpoint().peer(lanes_.rank_of(static_cast<int>(member))).at(numbers[0]);
-      copy_bytes(request_.output + end, base + numbers[1 + own()] + (end - begin), part_end - end,
-                 received_.back() >= kStreamingBytes);
-    }
-    return num_read_ == num_members();
-  }
-
-  size_t num_members() const { return static_cast<size_t>(size()); }
-  size_t own() const { return static_cast<size_t>(index()); }
-  size_t place(size_t member) const { return table_bytes_ + place_bytes_ * member; }
-  std::pair<size_t, size_t> range(const std::vector<size_t>& offsets, uint64_t step, size_t member) const {
-    const size_t bytes = offsets[member + 1] - offsets[member];
-    return {offsets[member] + std::min(bytes, step * place_bytes_),
-            offsets[member] + std::min(bytes, (step + 1) * place_bytes_)};
-  }
-
-  std::vector<size_t> sent_;
-  std::vector<size_t> received_;
-  size_t table_bytes_ = 0;
-  size_t place_bytes_ = 0;
-  bool placed_ = false;
-  size_t num_read_ = 0;
-};
-
 class Barrier : public Collective {
  public:
   using Collective::Collective;
@@ -459,7 +349,7 @@ std::shared_ptr<Collective> make_collective(CollectiveRequest request, Lanes& la
     case Kind::reduce_scatter:
       return std::make_shared<ReduceScatter>(std::move(request), lanes);
     case Kind::all_to_all:
-      return std::make_shared<AllToAll>(std::move(request), lanes);
+      return make_all_to_all(std::move(request), lanes);
     case Kind::broadcast:
       return std::make_shared<Broadcast>(std::move(request), lanes);
     case Kind::barrier:
