@@ -24,7 +24,7 @@ struct ArenaHeader {
   };
 
   Doorbell doorbell;
-  std::atomic<uint32_t> left{0};         // the owner makes no more calls
+  std::atomic<uint64_t> left_at{0};      // clock when the owner left and made no more calls; 0: it has not said so
   std::atomic<uint32_t> num_viewers{0};  // ranks that have opened this arena, the owner included
   std::atomic<uint32_t> num_entries{0};  // entries below this are valid and never change
   Entry entries[kDirectoryEntries];

@@ -59,7 +59,9 @@ Endpoint::~Endpoint() {
     progress_.join();
   }
   wait_for_viewers();
-  arena_.header().left.store(1, std::memory_order_release);
+  const auto now = Clock::now().time_since_epoch();  // one clock for all processes of a host
+  arena_.header().left_at.store(static_cast<uint64_t>(std::chrono::nanoseconds(now).count()),
+                                std::memory_order_release);
   for (const auto& [rank, peer] : peers_) {
     peer.arena.header().doorbell.ring();
     if (peer.pidfd >= 0) close(peer.pidfd);
@@ -90,10 +92,23 @@ void Endpoint::wait_for_viewers() {
 
 bool Endpoint::is_gone(int rank) const {
   const auto& peer = peers_.at(rank);
-  if (peer.arena.header().left.load(std::memory_order_acquire) != 0) return true;
+  if (peer.arena.header().left_at.load(std::memory_order_acquire) != 0) return true;
   if (peer.pidfd < 0) return false;
   pollfd ended{peer.pidfd, POLLIN, 0};
   return poll(&ended, 1, 0) == 1;
+}
+
+// Of the ranks that are gone, the one that explains the others: a process that ended without a word, else the first to
+// leave.
+std::optional<int> Endpoint::first_gone(const std::vector<int>& ranks) const {
+  std::optional<int> first;
+  const auto left_at = [this](int rank) {
+    return peers_.at(rank).arena.header().left_at.load(std::memory_order_acquire);
+  };
+  for (const int rank : ranks) {
+    if (is_gone(rank) && (!first || left_at(rank) < left_at(*first))) first = rank;
+  }
+  return first;
 }
 
 // True as soon as somebody has rung.
@@ -132,15 +147,15 @@ void Endpoint::step_aside() {
 // still counts, so the line is moved on once more after the look.
 void Endpoint::check_peers(Line& line) {
   std::lock_guard lock(line.mutex);
-  const auto awaited = line.awaited();
-  for (const int rank : awaited) {
-    if (!is_gone(rank)) continue;
+  const auto gone = first_gone(line.awaited());
+  if (gone) {
     while (line.advance()) line.moved_at = Clock::now();
     const auto still = line.awaited();
-    if (std::find(still.begin(), still.end(), rank) == still.end()) return;
-    line.fail(std::make_exception_ptr(PeerFailure(rank, fmt::format("rank {} is gone", rank))));
+    if (std::find(still.begin(), still.end(), *gone) == still.end()) return;
+    line.fail(std::make_exception_ptr(PeerFailure(*gone, fmt::format("rank {} is gone", *gone))));
     return;
   }
+  const auto awaited = line.awaited();
   if (!awaited.empty() && line.num_waiters.load() != 0 && seconds_since(line.moved_at) > line.timeout_seconds) {
     line.fail(std::make_exception_ptr(PeerFailure(
         awaited.front(),

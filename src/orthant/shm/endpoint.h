@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,6 +62,7 @@ class Endpoint {
   void wait_for_viewers();
   bool spin(uint32_t seen);
   void step_aside();
+  std::optional<int> first_gone(const std::vector<int>& ranks) const;
   void check_peers(Line& line);
   std::vector<std::shared_ptr<Line>> open_lines();
   bool advance_others(const Line* own);
