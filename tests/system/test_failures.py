@@ -14,10 +14,12 @@ def start(*words):
                             text=True, env=clean_environment())
 
 
-class Failures(unittest.TestCase):
+class Leftovers(unittest.TestCase):
     def test_a_killed_rank_is_named_and_nothing_is_left(self):
         self.assertEqual(campaign(kills=16, ranks=4, seed=1), [])
 
+
+class Failures(unittest.TestCase):
     def test_calls_that_do_not_match_between_processes_are_reported(self):
         program = os.path.join(BUILD, "tests", "mismatch_program")
         expected = {"operation": "operation all_reduce here, broadcast there", "dtype": "float32 here, float64 there",

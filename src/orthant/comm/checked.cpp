@@ -33,8 +33,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr auto kSayAfter = milliseconds(300);
-constexpr auto kLookEvery = milliseconds(300);
+constexpr auto kSayAfter = milliseconds(100);
+constexpr auto kLookEvery = milliseconds(100);
 
 // What the task and the waiting thread share.
 struct TaskState {
