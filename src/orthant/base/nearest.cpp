@@ -1,5 +1,7 @@
 #include "orthant/base/nearest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -68,6 +70,12 @@ std::optional<std::string> nearest(std::string_view wanted, std::span<const std:
     if (candidate.size() >= wanted.size() && folded(candidate).starts_with(folded(wanted))) return candidate;
   }
   return std::nullopt;
+}
+
+std::string did_you_mean(std::string_view wanted, std::span<const std::string> candidates) {
+  const auto found = nearest(wanted, candidates);
+  const auto all = fmt::format("one of {}", fmt::join(candidates, ", "));
+  return found ? fmt::format("did you mean \"{}\"? ({})", *found, all) : all;
 }
 
 }  // namespace orthant

@@ -1,0 +1,163 @@
+#include "orthant/files/file_handle.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+
+namespace orthant {
+namespace {
+
+std::string remedy_for(const std::filesystem::path& path, int error_number) {
+  switch (error_number) {
+    case ENOSPC: {
+      std::error_code error;
+      const auto space = std::filesystem::space(path, error);
+      const std::string left =
+          error ? "" : fmt::format(" ({} left)", format_bytes(static_cast<std::int64_t>(space.available)));
+      return fmt::format("free space on that file system{}, or choose a folder on another one", left);
+    }
+    case EDQUOT:
+      return "free space within the quota, or choose a folder on another file system";
+    case EFBIG:
+      return "raise the limit on file size (ulimit -f), or choose a file system that takes larger files";
+    case EACCES:
+    case EPERM:
+      return "check the permissions of the file and its folder";
+    case EROFS:
+      return "choose a folder on a file system that can be written";
+    case ENOENT:
+      return "check the path, and that its folder exists";
+    default:
+      return "";
+  }
+}
+
+// open(2), tried again when a signal interrupts it; -1 and errno when the system refuses.
+int open_file(const std::filesystem::path& path, int flags) {
+  constexpr mode_t kMode = 0666;
+  while (true) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC, kMode);
+    if (fd >= 0 || errno != EINTR) return fd;
+  }
+}
+
+struct stat status_of(int fd, const std::filesystem::path& path) {
+  struct stat status{};
+  if (fstat(fd, &status) != 0) throw_io_error(path, "fstat", errno);
+  return status;
+}
+
+}  // namespace
+
+void throw_io_error(const std::filesystem::path& path, std::string_view operation, int error_number,
+                    std::source_location where) {
+  const std::string reason = std::generic_category().message(error_number);
+  throw DataError(fmt::format("{}: {} failed: {}", path.string(), operation, reason),
+                  {.remedy = remedy_for(path, error_number)}, where);
+}
+
+FileHandle::FileHandle(std::filesystem::path path, int flags) : path_(std::move(path)), fd_(open_file(path_, flags)) {
+  if (fd_ < 0) throw_io_error(path_, "open", errno);
+}
+
+std::optional<FileHandle> FileHandle::create_new(const std::filesystem::path& path) {
+  FileHandle file;
+  file.path_ = path;
+  file.fd_ = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+  if (file.fd_ < 0 && errno == EEXIST) return std::nullopt;
+  if (file.fd_ < 0) throw_io_error(path, "open", errno);
+  return file;
+}
+
+FileHandle::FileHandle(FileHandle&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), written_bytes_(other.written_bytes_) {}
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  if (this == &other) return *this;
+  if (fd_ >= 0) ::close(fd_);
+  path_ = std::move(other.path_);
+  fd_ = std::exchange(other.fd_, -1);
+  written_bytes_ = other.written_bytes_;
+  return *this;
+}
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool FileHandle::is_regular() const {
+  return S_ISREG(status_of(fd_, path_).st_mode);
+}
+
+std::int64_t FileHandle::size() const {
+  return status_of(fd_, path_).st_size;
+}
+
+void FileHandle::write_all(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      throw_io_error(path_, fmt::format("write of {} bytes after {} bytes written", bytes.size(), written_bytes_),
+                     errno);
+    }
+    written_bytes_ += count;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void FileHandle::append_all(std::span<const std::byte> bytes) {
+  const std::int64_t end = is_regular() ? size() : -1;
+  try {
+    write_all(bytes);
+  } catch (const DataError&) {
+    // Should this fail as well, the torn end is what readers of such files drop.
+    [[maybe_unused]] const bool undone = end < 0 || ::ftruncate(fd_, end) == 0;
+    throw;
+  }
+}
+
+void FileHandle::read_exactly(std::int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd_, out.data(), out.size(), offset);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      throw_io_error(path_, fmt::format("read of {} bytes at byte {}", out.size(), offset), errno);
+    }
+    if (count == 0) {
+      throw DataError(
+          fmt::format("{}: ends at byte {}, but {} more bytes were expected", path_.string(), offset, out.size()),
+          {.remedy = "the file was cut short: copy or download it again"});
+    }
+    offset += count;
+    out = out.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void FileHandle::truncate(std::int64_t bytes) {
+  if (::ftruncate(fd_, bytes) != 0) throw_io_error(path_, fmt::format("truncation to {} bytes", bytes), errno);
+}
+
+void FileHandle::sync() {
+  while (::fsync(fd_) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EINVAL || errno == ENOTSUP) return;
+    throw_io_error(path_, "fsync", errno);
+  }
+}
+
+void FileHandle::close() {
+  // After EINTR the descriptor is gone as well, and what it held is as safe as fsync made it.
+  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) throw_io_error(path_, "close", errno);
+}
+
+}  // namespace orthant

@@ -1,0 +1,33 @@
+// A file of JSON lines that only grows, one line per step, and what a resumed run cuts off its end. A line is there
+// whole or, after a crash in the middle of a write, torn and last; torn lines are dropped by whoever opens the file
+// next.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "orthant/files/file_handle.h"
+
+namespace orthant {
+
+// Owns the open file; one writer at a time. Errors are DataErrors.
+class LineFile {
+ public:
+  // Opens or creates the file and drops a torn last line.
+  explicit LineFile(const std::filesystem::path& path);
+
+  // One write() of the line and its end, which other processes see at once; on failure nothing of the line stays. The
+  // line may not hold a line break: InternalError.
+  void append(std::string_view line);
+
+ private:
+  FileHandle file_;
+};
+
+// Drops a torn last line and every line whose "step" is greater than `step`; lines without a step stay. A file that
+// does not exist is left so. The file is replaced as a whole: call it before the file is opened for appending.
+// DataError that names the line when one is not a JSON object or its step is not a whole number.
+void drop_lines_after_step(const std::filesystem::path& path, std::int64_t step);
+
+}  // namespace orthant

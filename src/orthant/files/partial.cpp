@@ -1,0 +1,105 @@
+#include "orthant/files/partial.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::string_view kMark = ".partial-";
+
+// Calls create(path) with one name after another until it makes something that did not exist, and takes the flock. It
+// waits for nobody but a stale_partials() that looks at the same moment; without flock the name alone must do.
+template <typename Create>
+FileHandle first_free(const std::filesystem::path& final_path, const Create& create) {
+  const std::string stem = fmt::format("{}{}{}", final_path.string(), kMark, getpid());
+  for (int attempt = 1;; ++attempt) {
+    std::optional<FileHandle> made = create(attempt == 1 ? stem : fmt::format("{}-{}", stem, attempt));
+    if (!made) continue;
+    while (::flock(made->fd(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+    return std::move(*made);
+  }
+}
+
+// The process number in "step-5.partial-1234" or "step-5.partial-1234-2"; nothing for other names.
+std::optional<pid_t> maker_of(std::string_view name) {
+  const auto mark = name.rfind(kMark);
+  if (mark == std::string_view::npos || mark == 0) return std::nullopt;
+  const std::string_view digits = name.substr(mark + kMark.size());
+  const char* const end = digits.data() + digits.size();
+  pid_t pid = 0;
+  auto read = std::from_chars(digits.data(), end, pid);
+  if (read.ec != std::errc() || pid <= 0) return std::nullopt;
+  if (read.ptr != end) {
+    unsigned attempt = 0;
+    if (*read.ptr != '-') return std::nullopt;
+    read = std::from_chars(read.ptr + 1, end, attempt);
+    if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  }
+  return pid;
+}
+
+bool is_left_behind(const std::filesystem::path& path, pid_t maker) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;  // finished meanwhile, or not ours to judge
+  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const int reason = errno;
+  ::close(fd);
+  if (free) return true;
+  if (reason == EWOULDBLOCK) return false;
+  return ::kill(maker, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+std::filesystem::path final_path_of(const std::filesystem::path& path) {
+  std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  if (path.empty() || !whole.has_filename()) {
+    throw DataError(fmt::format("\"{}\" does not name a file or folder that can be made", path.string()));
+  }
+  return whole;
+}
+
+FileHandle make_partial_file(const std::filesystem::path& final_path) {
+  return first_free(final_path, FileHandle::create_new);
+}
+
+FileHandle make_partial_folder(const std::filesystem::path& final_path) {
+  return first_free(final_path, [](const std::filesystem::path& path) -> std::optional<FileHandle> {
+    constexpr mode_t kMode = 0777;
+    if (::mkdir(path.c_str(), kMode) == 0) return FileHandle(path, O_RDONLY | O_DIRECTORY);
+    if (errno == EEXIST) return std::nullopt;
+    throw_io_error(path, "mkdir", errno);
+  });
+}
+
+std::vector<std::filesystem::path> stale_partials(const std::filesystem::path& parent) {
+  std::error_code error;
+  std::vector<std::filesystem::path> stale;
+  for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
+    const auto maker = maker_of(entry->path().filename().string());
+    if (maker && is_left_behind(entry->path(), *maker)) stale.push_back(entry->path());
+  }
+  if (error) throw_io_error(parent, "listing", error.value());
+  std::sort(stale.begin(), stale.end());
+  return stale;
+}
+
+}  // namespace orthant

@@ -1,0 +1,23 @@
+// Small files read and replaced whole, such as configurations and manifests, and what is asked of a file as a whole.
+// A replaced file is either the old or the new one, whatever dies when. Errors are DataErrors.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace orthant {
+
+std::string read_file(const std::filesystem::path& path);
+
+// Writes `<path>.partial-<pid>`, brings it to the device, renames it and brings the folder to the device.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// Brings a file's contents, or a folder's list of names, to the device.
+void fsync_path(const std::filesystem::path& path);
+
+// Reads in chunks, whatever the size.
+std::uint64_t xxh64_of_file(const std::filesystem::path& path);
+
+}  // namespace orthant

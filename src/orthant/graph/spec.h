@@ -1,0 +1,130 @@
+// The spec of a model: a graph of units as plain data. The runtime builds its modules from it, the planner prices it,
+// the checkpoint names its tensors, and nothing here knows torch, ranks or a mesh. Shapes are global (of the whole
+// model) and, for values, of one microbatch.
+//
+// A unit is the smallest thing a schedule moves: an embedding, one transformer layer, a head, a loss. Its inputs and
+// outputs are named values; a value is written by one unit (or comes with the batch) and read by any number of later
+// ones. Units are listed in an order in which they can run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/graph/dtype.h"
+
+namespace orthant {
+
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t num_elements(const Shape& shape);
+
+// How the first values of a parameter are drawn: a function of (seed, parameter name, global element), see
+// RandomStream.
+struct Init {
+  enum class Kind { zeros, ones, normal, uniform, given };  // given: the user's module brings the values
+  Kind kind = Kind::zeros;
+  double scale = 0;  // standard deviation of normal, bound of uniform [-scale, scale]
+  friend bool operator==(const Init&, const Init&) = default;
+};
+
+// How a tensor is cut over tp along one dim. The dim consists of `blocks` (fused projections; one block when empty),
+// each cut by the balanced rule in whole granules (a head). A block with fewer granules than the degree is held in
+// copies.
+struct Split {
+  int dim = 0;
+  std::vector<std::int64_t> blocks = {};
+  std::int64_t granule = 1;
+  friend bool operator==(const Split&, const Split&) = default;
+};
+
+struct ParameterSpec {
+  std::string name;  // full: "layers.3.attention.wq.weight"
+  Shape shape = {};
+  Init init = {};
+  bool decay = true;      // weight decay applies: not to biases and norms
+  bool trainable = true;  // a frozen one has no gradient and no optimizer state
+  // Neighbours with the same non-empty label are used by one product and lie side by side without a gap: q, k, v.
+  std::string joined = {};
+  std::optional<Split> tp = {};  // nothing: replicated over tp
+  // Under sequence parallelism each tp rank sees only its part of the sequence: its gradient is then a partial sum.
+  bool partial_under_sequence_parallel = false;
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
+};
+
+struct ValueSpec {
+  std::string name;
+  Shape shape = {};  // dim 0 counts the rows of a microbatch; a loss has shape {}
+  DType dtype = DType::float32;
+  bool differentiable = true;
+  std::optional<Split> tp = {};   // vocabulary-sharded logits
+  bool sequence_sharded = false;  // dim 1 is cut over tp when sequence parallelism is on
+  friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
+};
+
+enum class Recompute { none, selective, full };
+
+inline constexpr std::array<Recompute, 3> kRecomputeModes = {Recompute::none, Recompute::selective, Recompute::full};
+
+std::string_view recompute_name(Recompute mode);
+Recompute parse_recompute(std::string_view text);  // ConfigError with the nearest name
+
+// What a unit costs for one microbatch, from shapes alone.
+struct UnitCost {
+  double forward_flops = 0;
+  double input_flops = 0;   // backward: gradients of the inputs
+  double weight_flops = 0;  // backward: gradients of the weights
+  // Bytes that live from this unit's forward to its backward, the inputs it keeps included, its outputs not (whoever
+  // reads them counts them). Indexed by Recompute.
+  std::array<std::int64_t, 3> kept_bytes = {};
+  std::int64_t output_bytes = 0;
+  friend bool operator==(const UnitCost&, const UnitCost&) = default;
+};
+
+struct UnitSpec {
+  std::string name;  // "layers.3"
+  std::string kind;  // names the code that runs it: "llama.layer"
+  std::vector<std::string> inputs = {};
+  std::vector<std::string> outputs = {};
+  std::vector<ParameterSpec> parameters = {};  // those it owns
+  std::vector<std::string> borrowed = {};      // names of tied parameters that an earlier unit owns
+  bool recomputable = false;  // transformer layers; embeddings, heads and losses always keep what they need
+  bool is_loss = false;       // its first output is a weighted sum over rows
+  UnitCost cost = {};
+
+  std::int64_t num_parameters() const;  // of its own
+  friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
+};
+
+struct GraphSpec {
+  std::string name;                     // "llama"
+  std::vector<ValueSpec> batch_fields;  // values that come with the data: ids, masks, labels
+  std::vector<ValueSpec> values;        // values that units write
+  std::vector<UnitSpec> units;
+
+  // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
+  // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner, no loss.
+  void check() const;
+
+  const UnitSpec& unit(std::string_view unit_name) const;     // ConfigError with the nearest name
+  int unit_index(std::string_view unit_name) const;           // likewise
+  const ValueSpec& value(std::string_view value_name) const;  // a unit's or a batch field; InternalError otherwise
+  bool is_batch_field(std::string_view value_name) const;
+
+  // The unit that writes a value; -1 for a batch field. Units that read it, ascending.
+  int producer(std::string_view value_name) const;
+  std::vector<int> consumers(std::string_view value_name) const;
+
+  const ParameterSpec& parameter(std::string_view parameter_name) const;  // InternalError when unknown
+  int owner(std::string_view parameter_name) const;                       // the unit that owns it
+  std::vector<int> users(std::string_view parameter_name) const;          // owner and borrowers, ascending
+  std::int64_t num_parameters() const;                                    // a tied one once
+  std::vector<std::string> losses() const;                                // values, in unit order
+
+  friend bool operator==(const GraphSpec&, const GraphSpec&) = default;
+};
+
+}  // namespace orthant

@@ -1,0 +1,248 @@
+#include "orthant/schedule/lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orthant/base/error.h"
+#include "orthant/schedule/channel.h"
+#include "orthant/schedule/graph_edges.h"
+
+namespace orthant {
+namespace {
+
+bool makes_input_gradients(StageKind kind) {
+  return kind == StageKind::B || kind == StageKind::BW;
+}
+
+bool makes_weight_gradients(StageKind kind) {
+  return kind == StageKind::W || kind == StageKind::BW;
+}
+
+ActionKind unit_kind(StageKind kind) {
+  switch (kind) {
+    case StageKind::F:
+      return ActionKind::forward;
+    case StageKind::B:
+      return ActionKind::backward_input;
+    case StageKind::W:
+      return ActionKind::backward_weight;
+    case StageKind::BW:
+      return ActionKind::backward;
+  }
+  throw InternalError("a stage kind without unit actions");
+}
+
+// Who is where, and what each rank therefore sends.
+class Placement {
+ public:
+  Placement(const StageMap& map, const GraphSpec& graph)
+      : map_(map), graph_(graph), edges_(graph), rank_of_(graph.units.size(), -1) {
+    for (std::size_t s = 0; s < map.units.size(); ++s) {
+      for (const int unit : map.units[s]) rank_of_.at(static_cast<std::size_t>(unit)) = map.rank.at(s);
+    }
+  }
+
+  const GraphEdges& edges() const { return edges_; }
+  const std::vector<int>& rank_of() const { return rank_of_; }
+  int rank_of(int unit) const { return rank_of_[static_cast<std::size_t>(unit)]; }
+  int writer_rank(int value) const { return rank_of(edges_.producer[static_cast<std::size_t>(value)]); }
+  const std::vector<int>& units(int stage) const { return map_.units.at(static_cast<std::size_t>(stage)); }
+  const std::vector<int>& inputs(int unit) const { return edges_.inputs[static_cast<std::size_t>(unit)]; }
+  const std::vector<int>& outputs(int unit) const { return edges_.outputs[static_cast<std::size_t>(unit)]; }
+  const std::vector<int>& consumers(int value) const { return edges_.consumers[static_cast<std::size_t>(value)]; }
+  bool differentiable(int value) const { return graph_.values[static_cast<std::size_t>(value)].differentiable; }
+
+  // What `rank` sends once a stage's F has run there.
+  std::vector<Action> value_sends(int stage, int microbatch, int rank) const {
+    std::vector<Action> sends;
+    for (const int unit : units(stage)) {
+      for (const int value : outputs(unit)) {
+        std::set<int> peers;
+        for (const int consumer : consumers(value)) peers.insert(rank_of(consumer));
+        peers.erase(rank);
+        for (const int peer : peers) {
+          sends.push_back({.kind = ActionKind::send, .value = value, .peer = peer, .microbatch = microbatch});
+        }
+      }
+    }
+    return sends;
+  }
+
+  // What `rank` sends once a unit's B or BW has run there.
+  std::vector<Action> gradient_sends(int unit, int microbatch, int rank) const {
+    std::vector<Action> sends;
+    for (const int value : inputs(unit)) {
+      const int peer = writer_rank(value);
+      if (peer == rank || !differentiable(value)) continue;
+      sends.push_back({.kind = ActionKind::send_gradient,
+                       .value = value,
+                       .consumer = unit,
+                       .peer = peer,
+                       .microbatch = microbatch});
+    }
+    return sends;
+  }
+
+ private:
+  const StageMap& map_;
+  const GraphSpec& graph_;
+  GraphEdges edges_;
+  std::vector<int> rank_of_;
+};
+
+// The messages that a rank gets, in the order in which each channel delivers them.
+class Inbox {
+ public:
+  Inbox(const StageTable& table, const Placement& placement, int rank) {
+    for (int peer = 0; peer < static_cast<int>(table.ranks.size()); ++peer) {
+      if (peer == rank) continue;
+      const auto add = [&](const std::vector<Action>& sends) {
+        for (const Action& send : sends) {
+          if (send.peer == rank) queues_[{peer, rank, message_of(send).is_gradient()}].add(message_of(send));
+        }
+      };
+      for (const auto& [stage, kind, microbatch] : table.ranks[static_cast<std::size_t>(peer)]) {
+        if (kind == StageKind::F) add(placement.value_sends(stage, microbatch, peer));
+        if (!makes_input_gradients(kind)) continue;
+        const auto& units = placement.units(stage);
+        for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+          add(placement.gradient_sends(*unit, microbatch, peer));
+        }
+      }
+    }
+  }
+
+  // Those to receive now so that `wanted` is there: up to it, nothing when it has been received. A message that nobody
+  // sends is given back alone; the validator finds it.
+  std::vector<Message> up_to(const Channel& channel, const Message& wanted) {
+    Queue& queue = queues_[channel];
+    const auto found = queue.place.find(wanted);
+    if (found == queue.place.end()) return {wanted};
+    std::vector<Message> received;
+    for (; queue.next <= found->second; ++queue.next) received.push_back(queue.messages[queue.next]);
+    return received;
+  }
+
+ private:
+  struct Queue {
+    std::vector<Message> messages;
+    std::map<Message, std::size_t> place;
+    std::size_t next = 0;
+
+    void add(const Message& message) {
+      place.emplace(message, messages.size());
+      messages.push_back(message);
+    }
+  };
+
+  std::map<Channel, Queue> queues_;
+};
+
+class Lowering {
+ public:
+  Lowering(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank)
+      : actions_(table.ranks.at(static_cast<std::size_t>(rank))),
+        rank_(rank),
+        placement_(map, graph),
+        inbox_(table, placement_, rank),
+        reduced_(reduced_units(placement_.edges(), placement_.rank_of(), rank)) {
+    std::vector<int> weight_gradients(graph.units.size(), 0);
+    for (const StageAction& action : actions_) {
+      if (!makes_weight_gradients(action.kind)) continue;
+      for (const int unit : placement_.units(action.stage)) ++weight_gradients[static_cast<std::size_t>(unit)];
+    }
+    for (const ReducedUnit& reduced : reduced_) {
+      int& left = weight_gradients_left_.emplace_back(0);
+      for (const int user : reduced.users) left += weight_gradients[static_cast<std::size_t>(user)];
+    }
+  }
+
+  LoweredList run() {
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
+      const auto& [stage, kind, microbatch] = actions_[i];
+      if (kind == StageKind::F) {
+        forward(stage, microbatch);
+      } else {
+        backward(stage, kind, microbatch);
+      }
+      list_.origins.resize(list_.actions.size(), static_cast<int>(i));
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void forward(int stage, int microbatch) {
+    const auto& units = placement_.units(stage);
+    for (const int unit : units) {
+      for (const int value : placement_.inputs(unit)) {
+        receive(placement_.writer_rank(value), {.value = value, .microbatch = microbatch});
+      }
+    }
+    for (const int unit : units) add({.kind = ActionKind::forward, .unit = unit, .microbatch = microbatch});
+    for (const Action& send : placement_.value_sends(stage, microbatch, rank_)) add(send);
+  }
+
+  void backward(int stage, StageKind kind, int microbatch) {
+    const auto& units = placement_.units(stage);
+    for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+      if (makes_input_gradients(kind)) receive_gradients(*unit, microbatch);
+      add({.kind = unit_kind(kind), .unit = *unit, .microbatch = microbatch});
+      if (makes_input_gradients(kind)) {
+        for (const Action& send : placement_.gradient_sends(*unit, microbatch, rank_)) add(send);
+      }
+      if (makes_weight_gradients(kind)) reduce_after(*unit);
+    }
+  }
+
+  void receive_gradients(int unit, int microbatch) {
+    for (const int value : placement_.outputs(unit)) {
+      if (!placement_.differentiable(value)) continue;
+      const auto& consumers = placement_.consumers(value);
+      for (auto consumer = consumers.rbegin(); consumer != consumers.rend(); ++consumer) {
+        receive(placement_.rank_of(*consumer), {.value = value, .consumer = *consumer, .microbatch = microbatch});
+      }
+    }
+  }
+
+  void receive(int peer, const Message& wanted) {
+    if (peer == rank_) return;
+    const bool gradient = wanted.is_gradient();
+    for (const Message& message : inbox_.up_to({peer, rank_, gradient}, wanted)) {
+      add({.kind = gradient ? ActionKind::receive_gradient : ActionKind::receive,
+           .value = message.value,
+           .consumer = message.consumer,
+           .peer = peer,
+           .microbatch = message.microbatch});
+    }
+  }
+
+  void reduce_after(int unit) {
+    for (std::size_t i = reduced_.size(); i-- > 0;) {
+      if (!std::ranges::binary_search(reduced_[i].users, unit)) continue;
+      if (--weight_gradients_left_[i] == 0) add({.kind = ActionKind::reduce, .unit = reduced_[i].unit});
+    }
+  }
+
+  void add(const Action& action) { list_.actions.push_back(action); }
+
+  const std::vector<StageAction>& actions_;
+  int rank_;
+  Placement placement_;
+  Inbox inbox_;
+  std::vector<ReducedUnit> reduced_;
+  std::vector<int> weight_gradients_left_;  // per reduced unit, over its users
+  LoweredList list_;
+};
+
+}  // namespace
+
+std::vector<Action> lower(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank) {
+  return lower_with_origins(table, map, graph, rank).actions;
+}
+
+LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank) {
+  return Lowering(table, map, graph, rank).run();
+}
+
+}  // namespace orthant

@@ -1,0 +1,38 @@
+// Which units form a stage and which pp coordinate runs it. An edge of the graph may only lead to the same or a later
+// stage; units of a stage run in ascending order. A map with several stages per rank is legal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "orthant/graph/spec.h"
+
+namespace orthant {
+
+struct StageMap {
+  std::vector<std::vector<int>> units;  // per stage: unit indices, ascending
+  std::vector<int> rank;                // per stage: pp coordinate
+
+  int num_stages() const { return static_cast<int>(units.size()); }
+  int num_ranks() const;  // pp coordinates: one more than the largest
+  friend bool operator==(const StageMap&, const StageMap&) = default;
+};
+
+// Runs of consecutive units, stage s on rank s. The heaviest stage (forward and backward FLOPs) is as light as it can
+// be; among such cuts the rest is as even as it can be. A loss stays with the last unit that feeds it. ConfigError when
+// there are fewer units than stages.
+StageMap even_stages(const GraphSpec& graph, int stages);
+
+// A user's split, by unit names; `ranks` is the pp coordinate of each stage, stage s on rank s when empty. ConfigError
+// that names the units when one is unknown, missing or named twice, or when an edge leads to an earlier stage.
+StageMap named_stages(const GraphSpec& graph, const std::vector<std::vector<std::string>>& names,
+                      const std::vector<int>& ranks = {});
+
+// The same stages, all on rank 0.
+StageMap on_one_rank(StageMap map);
+
+// Every unit in exactly one stage, no stage empty, no pp coordinate without a stage, edges to the same or later stages;
+// ConfigError otherwise.
+void check_stages(const StageMap& map, const GraphSpec& graph);
+
+}  // namespace orthant

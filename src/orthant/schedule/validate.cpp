@@ -1,0 +1,62 @@
+#include "orthant/schedule/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+#include "orthant/schedule/grid.h"
+#include "orthant/schedule/list_run.h"
+#include "orthant/schedule/lowering.h"
+#include "orthant/schedule/table_rules.h"
+
+namespace orthant {
+namespace {
+
+// The lines of a list around one action.
+std::string excerpt(const std::vector<Action>& actions, const GraphSpec& graph, ActionPlace place) {
+  constexpr int kAround = 3;
+  const int end = std::min(place.position + kAround + 1, static_cast<int>(actions.size()));
+  std::string text = fmt::format("rank {}:", place.rank);
+  for (int i = std::max(place.position - kAround, 0); i < end; ++i) {
+    text += fmt::format("\n{} {:>5}  {}", i == place.position ? '>' : ' ', i,
+                        to_string(actions[static_cast<std::size_t>(i)], graph));
+  }
+  return text;
+}
+
+}  // namespace
+
+void validate(const StageTable& table, const StageMap& map, const GraphSpec& graph) {
+  check_stages(map, graph);
+  check_table(table, map);
+  std::vector<std::vector<Action>> lists;
+  std::vector<std::vector<int>> origins;
+  for (int rank = 0; rank < map.num_ranks(); ++rank) {
+    LoweredList lowered = lower_with_origins(table, map, graph, rank);
+    lists.push_back(std::move(lowered.actions));
+    origins.push_back(std::move(lowered.origins));
+  }
+  run_lists(lists, graph, table.num_microbatches, [&](std::vector<ActionPlace> places) {
+    for (ActionPlace& place : places) {
+      place.position = origins[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.position)];
+    }
+    return marked_grid(table, places);
+  });
+}
+
+void validate_actions(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches) {
+  if (microbatches < 1) {
+    throw ConfigError(fmt::format("lists for {} microbatches", microbatches), {.remedy = "set at least one"});
+  }
+  run_lists(ranks, graph, microbatches, [&](const std::vector<ActionPlace>& places) {
+    std::string text;
+    for (const ActionPlace& place : places) {
+      if (!text.empty()) text += '\n';
+      text += excerpt(ranks[static_cast<std::size_t>(place.rank)], graph, place);
+    }
+    return text;
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,24 @@
+// Proof that a schedule runs, before anything does. Both functions are Local and pure, return when the schedule is
+// sound, and otherwise throw a ConfigError that names the action or the cycle and shows its surroundings.
+#pragma once
+
+#include <vector>
+
+#include "orthant/schedule/actions.h"
+#include "orthant/schedule/stage_table.h"
+#include "orthant/schedule/stages.h"
+
+namespace orthant {
+
+// Every stage runs on the rank the map gives it; every (stage, microbatch) has one F, then one BW, or one B and later
+// one W (no backward at all in a forward-only table); the weight gradients of a stage come in microbatch order; and the
+// lowered lists pass validate_actions.
+void validate(const StageTable& table, const StageMap& map, const GraphSpec& graph);
+
+// The lists of all pp coordinates, run with buffered sends and blocking receives, end: every unit on one rank with one
+// forward and one backward (or B, then W) per microbatch, after what it needs is there; weight gradients in microbatch
+// order; one reduce per unit that holds trainable parameters, after its last weight gradient; every send received, in
+// the order of its channel.
+void validate_actions(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches);
+
+}  // namespace orthant

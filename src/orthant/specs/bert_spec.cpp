@@ -1,0 +1,175 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "orthant/specs/bert.h"
+#include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/unit_cost.h"
+
+namespace orthant {
+namespace {
+
+class TowerBuilder {
+ public:
+  TowerBuilder(GraphSpec& spec, const BertTower& tower, const WorkSize& work)
+      : spec_(spec),
+        tower_(tower),
+        config_(tower.config),
+        work_(work),
+        kept_(work.compute),
+        owner_(tower.borrow_from.empty() ? tower.prefix : tower.borrow_from),
+        ids_(tower.prefix + "_ids"),
+        mask_(tower.prefix + "_mask") {}
+
+  void build() {
+    spec_.batch_fields.push_back(batch_field(ids_, {work_.rows, work_.sequence}, DType::int64));
+    spec_.batch_fields.push_back(batch_field(mask_, {work_.rows, work_.sequence}, DType::boolean));
+    add_embed();
+    for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) add_layer(i);
+    add_pooler();
+  }
+
+ private:
+  Shape per_token(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
+  std::string hidden_name(std::int64_t index) const { return fmt::format("{}.hidden.{}", tower_.prefix, index); }
+  ValueSpec hidden(std::int64_t index) const;
+  void add(UnitSpec unit, std::vector<ParameterSpec> parameters, ValueSpec output);
+
+  void add_embed();
+  void add_layer(std::int64_t index);
+  void add_pooler();
+  std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
+  UnitCost layer_cost() const;
+
+  GraphSpec& spec_;
+  const BertTower& tower_;
+  const BertConfig& config_;
+  const WorkSize& work_;
+  KeptBytes kept_;
+  std::string owner_;  // prefix of the parameters' names
+  std::string ids_;
+  std::string mask_;
+};
+
+ValueSpec TowerBuilder::hidden(std::int64_t index) const {
+  ValueSpec value = activation_value(hidden_name(index), per_token(config_.hidden_size), work_.compute);
+  value.sequence_sharded = true;
+  return value;
+}
+
+void TowerBuilder::add(UnitSpec unit, std::vector<ParameterSpec> parameters, ValueSpec output) {
+  if (tower_.borrow_from.empty()) {
+    unit.parameters = std::move(parameters);
+  } else {
+    for (auto& parameter : parameters) unit.borrowed.push_back(std::move(parameter.name));
+  }
+  unit.cost.output_bytes = kept_.activation(output.shape);
+  spec_.values.push_back(std::move(output));
+  spec_.units.push_back(std::move(unit));
+}
+
+void TowerBuilder::add_embed() {
+  const std::int64_t h = config_.hidden_size;
+  const double stddev = config_.initializer_range;
+  const std::string name = owner_ + ".embed";
+  UnitSpec unit = make_unit(tower_.prefix + ".embed", "bert.embed", {ids_, mask_}, {hidden_name(0)});
+  keep_always(unit.cost, kept_.activation(per_token(h)) + kept_.statistics(per_token(2)));
+  // Only the words are summed over the vocabulary's parts; the rest is added where the sequence is already cut.
+  add(std::move(unit),
+      {matrix(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
+       along_sequence(matrix(name + ".position.weight", config_.max_position_embeddings, h, stddev)),
+       along_sequence(matrix(name + ".token_type.weight", config_.type_vocab_size, h, stddev)),
+       along_sequence(norm_weight(name + ".norm.weight", h)), along_sequence(bias(name + ".norm.bias", h))},
+      hidden(0));
+}
+
+std::vector<ParameterSpec> TowerBuilder::layer_parameters(const std::string& layer) const {
+  const std::int64_t h = config_.hidden_size;
+  const std::int64_t f = config_.intermediate_size;
+  const double stddev = config_.initializer_range;
+  const Split by_head = split_dim(0, config_.head_size());
+  return {matrix(layer + ".attention.query.weight", h, h, stddev, by_head, "qkv"),
+          matrix(layer + ".attention.key.weight", h, h, stddev, by_head, "qkv"),
+          matrix(layer + ".attention.value.weight", h, h, stddev, by_head, "qkv"),
+          matrix(layer + ".attention.output.weight", h, h, stddev, split_dim(1, config_.head_size())),
+          matrix(layer + ".mlp.up.weight", f, h, stddev, split_dim(0)),
+          matrix(layer + ".mlp.down.weight", h, f, stddev, split_dim(1)),
+          bias(layer + ".attention.query.bias", h, by_head, "qkv_bias"),
+          bias(layer + ".attention.key.bias", h, by_head, "qkv_bias"),
+          bias(layer + ".attention.value.bias", h, by_head, "qkv_bias"),
+          along_sequence(bias(layer + ".attention.output.bias", h)),
+          along_sequence(norm_weight(layer + ".attention.norm.weight", h)),
+          along_sequence(bias(layer + ".attention.norm.bias", h)),
+          bias(layer + ".mlp.up.bias", f, split_dim(0)),
+          along_sequence(bias(layer + ".mlp.down.bias", h)),
+          along_sequence(norm_weight(layer + ".mlp.norm.weight", h)),
+          along_sequence(bias(layer + ".mlp.norm.bias", h))};
+}
+
+UnitCost TowerBuilder::layer_cost() const {
+  const std::int64_t a = config_.num_attention_heads;
+  const auto rows = static_cast<double>(work_.rows);
+  const auto s = static_cast<double>(work_.sequence);
+  const auto h = static_cast<double>(config_.hidden_size);
+  const auto f = static_cast<double>(config_.intermediate_size);
+  const double attention =
+      attention_flops(rows, static_cast<double>(a), s, static_cast<double>(config_.head_size()), /*causal=*/false);
+  UnitCost cost = product_cost(4 * product_flops(rows * s, h, h) + 2 * product_flops(rows * s, h, f));
+  cost.forward_flops += attention;
+  cost.input_flops += 2 * attention;
+
+  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
+  const std::int64_t statistics = kept_.statistics(per_token(a));  // from which probabilities are made again
+  const std::int64_t others = 7 * hidden_bytes  // input, q, k, v, sum and norm after attention, sum after the MLP
+                              + kept_.activation(per_token(config_.intermediate_size)) + kept_.statistics(per_token(4));
+  cost.kept_bytes = {others + hidden_bytes + statistics, others, hidden_bytes};
+  return cost;
+}
+
+void TowerBuilder::add_layer(std::int64_t index) {
+  UnitSpec unit = make_unit(fmt::format("{}.layers.{}", tower_.prefix, index), "bert.layer",
+                            {hidden_name(index), mask_}, {hidden_name(index + 1)});
+  unit.recomputable = true;
+  unit.cost = layer_cost();
+  add(std::move(unit), layer_parameters(fmt::format("{}.layers.{}", owner_, index)), hidden(index + 1));
+}
+
+void TowerBuilder::add_pooler() {
+  const std::int64_t h = config_.hidden_size;
+  const std::int64_t width = tower_.pooled_size();
+  const bool dense = tower_.pooling == Pooling::pooler;
+  const auto rows = static_cast<double>(work_.rows);
+  const std::string name = owner_ + ".pooler";
+  std::vector<ParameterSpec> matrices;
+  std::vector<ParameterSpec> biases;
+  double products = 0;
+  if (dense) {
+    matrices.push_back(matrix(name + ".dense.weight", h, h, config_.initializer_range));
+    biases.push_back(bias(name + ".dense.bias", h));
+    products += product_flops(rows, static_cast<double>(h), static_cast<double>(h));
+  }
+  if (tower_.projection) {
+    matrices.push_back(matrix(name + ".projection.weight", width, h, config_.initializer_range));
+    biases.push_back(bias(name + ".projection.bias", width));
+    products += product_flops(rows, static_cast<double>(width), static_cast<double>(h));
+  }
+  matrices.insert(matrices.end(), biases.begin(), biases.end());
+  UnitSpec unit = make_unit(tower_.prefix + ".pooler", "bert.pooler", {hidden_name(config_.num_hidden_layers)},
+                            {tower_.prefix + ".pooled"});
+  unit.cost = product_cost(products);
+  // The first position, and what tanh made of it.
+  keep_always(unit.cost, (dense ? 2 : 1) * kept_.activation({work_.rows, h}));
+  add(std::move(unit), std::move(matrices),
+      activation_value(tower_.prefix + ".pooled", {work_.rows, width}, work_.compute));
+}
+
+}  // namespace
+
+void append_bert_tower(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
+  refuse(find_problem(tower.config), tower.prefix);
+  refuse(check_work(work, tower.config.max_sequence()), tower.prefix);
+  if (tower.projection) refuse(check_width("projection", *tower.projection), tower.prefix);
+  TowerBuilder(spec, tower, work).build();
+}
+
+}  // namespace orthant

@@ -1,0 +1,92 @@
+#include "orthant/specs/freeze.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+// Elements of the trainable matrices that a unit multiplies with: its weight_flops are proportional to them.
+std::vector<double> trainable_elements(const GraphSpec& spec) {
+  std::vector<double> counts;
+  const auto elements = [](const ParameterSpec& parameter) {
+    const bool counted = parameter.trainable && parameter.shape.size() > 1;
+    return counted ? static_cast<double>(num_elements(parameter.shape)) : 0;
+  };
+  for (const auto& unit : spec.units) {
+    double count = 0;
+    for (const auto& parameter : unit.parameters) count += elements(parameter);
+    for (const auto& name : unit.borrowed) count += elements(spec.parameter(name));
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+[[noreturn]] void refuse_pattern(const GraphSpec& spec, const std::string& pattern) {
+  std::vector<std::string> names;
+  std::vector<std::string> beginnings;
+  for (const auto& unit : spec.units) {
+    for (const auto& parameter : unit.parameters) {
+      names.push_back(parameter.name);
+      auto beginning = parameter.name.substr(0, parameter.name.find('.')) + ".*";
+      if (std::find(beginnings.begin(), beginnings.end(), beginning) == beginnings.end()) {
+        beginnings.push_back(std::move(beginning));
+      }
+    }
+  }
+  const auto near = nearest(pattern, names);
+  throw ConfigError(fmt::format("freeze: pattern \"{}\" matches no parameter of {}", pattern, spec.name),
+                    {.remedy = near ? fmt::format("did you mean \"{}\"?", *near)
+                                    : fmt::format("patterns match whole names, * is any text: {} together match all",
+                                                  fmt::join(beginnings, ", "))});
+}
+
+}  // namespace
+
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t star = std::string_view::npos;  // the last '*' passed, and the name's place that it has reached
+  std::size_t reached = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      reached = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++reached;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+void freeze(GraphSpec& spec, const std::vector<std::string>& patterns) {
+  const auto before = trainable_elements(spec);
+  for (const auto& pattern : patterns) {
+    bool matched = false;
+    for (auto& unit : spec.units) {
+      for (auto& parameter : unit.parameters) {
+        if (!matches_pattern(pattern, parameter.name)) continue;
+        parameter.trainable = false;
+        matched = true;
+      }
+    }
+    if (!matched) refuse_pattern(spec, pattern);
+  }
+  const auto after = trainable_elements(spec);
+  for (std::size_t i = 0; i < spec.units.size(); ++i) {
+    if (before[i] > 0) spec.units[i].cost.weight_flops *= after[i] / before[i];
+  }
+}
+
+}  // namespace orthant

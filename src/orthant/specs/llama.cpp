@@ -1,0 +1,71 @@
+#include "orthant/specs/llama.h"
+
+#include <fmt/format.h>
+
+#include "orthant/specs/presets.h"
+
+namespace orthant {
+
+LlamaConfig read_llama(JsonReader& reader) {
+  LlamaConfig config;
+  if (const auto name = reader.find<std::string>("preset")) {
+    refuse(find_preset_problem(PresetFamily::llama, *name), reader);
+    config = llama_preset(*name);
+    // Values that followed from others do so again when those are overridden.
+    if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
+    if (config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
+  }
+  const auto read_size = [&](std::string_view key, std::int64_t& field) {
+    field = reader.get<std::int64_t>(key, field);
+  };
+  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
+  read_size("hidden_size", config.hidden_size);
+  read_size("num_hidden_layers", config.num_hidden_layers);
+  read_size("num_attention_heads", config.num_attention_heads);
+  config.num_key_value_heads = reader.find<std::int64_t>("num_key_value_heads").value_or(config.num_key_value_heads);
+  config.head_dim = reader.find<std::int64_t>("head_dim").value_or(config.head_dim);
+  read_size("intermediate_size", config.intermediate_size);
+  read_size("vocab_size", config.vocab_size);
+  read_size("max_position_embeddings", config.max_position_embeddings);
+  read_number("rope_theta", config.rope_theta);
+  read_number("rms_norm_eps", config.rms_norm_eps);
+  config.tie_word_embeddings = reader.get<bool>("tie_word_embeddings", config.tie_word_embeddings);
+  read_number("initializer_range", config.initializer_range);
+  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  refuse(find_problem(config), reader);
+  config.num_key_value_heads = config.kv_heads();
+  config.head_dim = config.head_size();
+  return config;
+}
+
+Problem find_problem(const LlamaConfig& config) {
+  const std::int64_t heads = config.num_attention_heads;
+  if (auto problem = check_width("hidden_size", config.hidden_size)) return problem;
+  if (auto problem = check_width("num_attention_heads", heads)) return problem;
+  if (auto problem = check_width("intermediate_size", config.intermediate_size)) return problem;
+  if (auto problem = check_entries("vocab_size", config.vocab_size)) return problem;
+  if (auto problem = check_entries("max_position_embeddings", config.max_position_embeddings)) return problem;
+  if (auto problem = check_size("num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers)) return problem;
+  if (auto problem = check_size("num_key_value_heads", config.num_key_value_heads, 0, kMaxWidth)) return problem;
+  if (auto problem = check_size("head_dim", config.head_dim, 0, kMaxWidth / heads)) return problem;
+  if (auto problem = check_divides({"num_key_value_heads", config.kv_heads()}, {"num_attention_heads", heads},
+                                   Remedy::change_divisor)) {
+    return problem;
+  }
+  if (config.head_dim == 0) {
+    if (auto problem =
+            check_divides({"num_attention_heads", heads}, {"hidden_size", config.hidden_size}, Remedy::change_either)) {
+      return problem;
+    }
+  }
+  if (config.head_size() % 2 != 0) {
+    return ConfigProblem{"head_dim",
+                         fmt::format("heads of {} channels are odd; rotary positions turn pairs", config.head_size()),
+                         fmt::format("set head_dim to {}", config.head_size() + 1)};
+  }
+  if (auto problem = check_positive("rope_theta", config.rope_theta)) return problem;
+  if (auto problem = check_positive("rms_norm_eps", config.rms_norm_eps)) return problem;
+  return check_positive("initializer_range", config.initializer_range);
+}
+
+}  // namespace orthant

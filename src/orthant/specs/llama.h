@@ -1,0 +1,45 @@
+// Llama: a decoder with rotary positions, RMS norms, grouped key/value heads and a gated MLP. The configuration has
+// Hugging Face's keys and defaults; the spec has the units embed, layers.N, head and loss.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "orthant/base/json_reader.h"
+#include "orthant/graph/spec.h"
+#include "orthant/specs/config_problem.h"
+#include "orthant/specs/work_size.h"
+
+namespace orthant {
+
+struct LlamaConfig {
+  std::int64_t hidden_size = 4096;
+  std::int64_t num_hidden_layers = 32;
+  std::int64_t num_attention_heads = 32;
+  std::int64_t num_key_value_heads = 0;  // 0: as num_attention_heads
+  std::int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  std::int64_t intermediate_size = 11008;
+  std::int64_t vocab_size = 32000;
+  std::int64_t max_position_embeddings = 2048;
+  double rope_theta = 10000;
+  double rms_norm_eps = 1e-6;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;
+  std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
+
+  std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
+  std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
+
+  friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
+};
+
+// Keys as the fields; `preset` gives their defaults. Zeros that stand for another value are replaced by it.
+LlamaConfig read_llama(JsonReader& reader);
+
+Problem find_problem(const LlamaConfig& config);
+
+// ConfigError when the configuration or the work has a problem. Does not freeze.
+GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work);
+
+}  // namespace orthant

@@ -1,0 +1,28 @@
+// The kinds of parameters that the models of this layer are made of. Linear weights are [out, in].
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "orthant/graph/spec.h"
+
+namespace orthant {
+
+Split split_dim(int dim, std::int64_t granule = 1);
+
+// A linear or embedding weight: drawn from normal(0, stddev), decayed.
+ParameterSpec matrix(std::string name, std::int64_t rows, std::int64_t columns, double stddev,
+                     std::optional<Split> tp = std::nullopt, std::string joined = {});
+
+// Zeros, not decayed.
+ParameterSpec bias(std::string name, std::int64_t size, std::optional<Split> tp = std::nullopt,
+                   std::string joined = {});
+
+// Ones, not decayed.
+ParameterSpec norm_weight(std::string name, std::int64_t size);
+
+// Used where values are cut over the sequence: its gradient is then a partial sum.
+ParameterSpec along_sequence(ParameterSpec parameter);
+
+}  // namespace orthant

@@ -1,0 +1,153 @@
+#include "orthant/specs/presets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::array<PresetFamily, 3> kFamilies = {PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal};
+
+struct LlamaRow {
+  std::string_view name;
+  std::int64_t hidden, layers, heads, kv_heads, inner, vocab, positions;
+  double theta;
+};
+
+constexpr std::array<LlamaRow, 7> kLlamaRows = {{
+    {"llama2-7b", 4096, 32, 32, 32, 11008, 32000, 4096, 1e4},
+    {"llama3-8b", 4096, 32, 32, 8, 14336, 128256, 8192, 5e5},
+    {"llama3-70b", 8192, 80, 64, 8, 28672, 128256, 8192, 5e5},
+    {"llama3-405b", 16384, 126, 128, 8, 53248, 128256, 131072, 5e5},
+    {"llama-1b", 2048, 22, 32, 4, 5632, 32000, 2048, 1e4},
+    {"llama-tiny", 64, 2, 4, 2, 192, 256, 512, 1e4},
+    {"llama-16", 32, 14, 4, 2, 96, 256, 512, 1e4},
+}};
+
+struct BertRow {
+  std::string_view name;
+  std::int64_t hidden, layers, heads, inner, vocab, positions, types;
+  double eps;
+  std::int64_t pad, offset;
+};
+
+constexpr std::array<BertRow, 6> kBertRows = {{
+    {"bert-base-cased", 768, 12, 12, 3072, 28996, 512, 2, 1e-12, 0, 0},
+    {"bert-large-cased", 1024, 24, 16, 4096, 28996, 512, 2, 1e-12, 0, 0},
+    {"bert-base-uncased", 768, 12, 12, 3072, 30522, 512, 2, 1e-12, 0, 0},
+    {"roberta-base", 768, 12, 12, 3072, 50265, 514, 1, 1e-5, 1, 2},
+    {"roberta-large", 1024, 24, 16, 4096, 50265, 514, 1, 1e-5, 1, 2},
+    {"bert-tiny", 64, 2, 2, 256, 1024, 128, 2, 1e-12, 0, 0},
+}};
+
+struct TrimodalRow {
+  std::string_view name;
+  std::int64_t tower_layers;  // of two towers that are bert-tiny otherwise
+};
+
+constexpr std::array<TrimodalRow, 2> kTrimodalRows = {{{"trimodal-tiny", 2}, {"trimodal-16", 5}}};
+
+template <typename Rows>
+auto row_named(const Rows& rows, std::string_view name) {
+  return std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+}
+
+template <typename Rows>
+std::vector<std::string> names_of(const Rows& rows) {
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.emplace_back(row.name);
+  return names;
+}
+
+// Of a preset asked for by a program.
+template <typename Rows>
+const auto& require_row(const Rows& rows, PresetFamily family, std::string_view name) {
+  refuse(find_preset_problem(family, name), family_name(family));
+  return *row_named(rows, name);
+}
+
+}  // namespace
+
+std::string_view family_name(PresetFamily family) {
+  constexpr std::array<std::string_view, 3> kNames = {"llama", "bert", "trimodal"};
+  return kNames[static_cast<std::size_t>(family)];
+}
+
+std::vector<std::string> preset_names(PresetFamily family) {
+  switch (family) {
+    case PresetFamily::llama:
+      return names_of(kLlamaRows);
+    case PresetFamily::bert:
+      return names_of(kBertRows);
+    case PresetFamily::trimodal:
+      break;
+  }
+  return names_of(kTrimodalRows);
+}
+
+std::optional<PresetFamily> family_of_preset(std::string_view name) {
+  for (const auto family : kFamilies) {
+    const auto names = preset_names(family);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return family;
+  }
+  return std::nullopt;
+}
+
+Problem find_preset_problem(PresetFamily family, std::string_view name) {
+  const auto found = family_of_preset(name);
+  if (found == family) return std::nullopt;
+  const std::string message = found ? fmt::format("\"{}\" is a {} preset; a {} preset is expected here", name,
+                                                  family_name(*found), family_name(family))
+                                    : fmt::format("unknown preset \"{}\"", name);
+  return ConfigProblem{"preset", message, did_you_mean(name, preset_names(family))};
+}
+
+LlamaConfig llama_preset(std::string_view name) {
+  const LlamaRow& row = require_row(kLlamaRows, PresetFamily::llama, name);
+  LlamaConfig config;
+  config.hidden_size = row.hidden;
+  config.num_hidden_layers = row.layers;
+  config.num_attention_heads = row.heads;
+  config.num_key_value_heads = row.kv_heads;
+  config.head_dim = row.hidden / row.heads;
+  config.intermediate_size = row.inner;
+  config.vocab_size = row.vocab;
+  config.max_position_embeddings = row.positions;
+  config.rope_theta = row.theta;
+  config.rms_norm_eps = 1e-5;
+  return config;
+}
+
+BertConfig bert_preset(std::string_view name) {
+  const BertRow& row = require_row(kBertRows, PresetFamily::bert, name);
+  BertConfig config;
+  config.hidden_size = row.hidden;
+  config.num_hidden_layers = row.layers;
+  config.num_attention_heads = row.heads;
+  config.intermediate_size = row.inner;
+  config.vocab_size = row.vocab;
+  config.max_position_embeddings = row.positions;
+  config.type_vocab_size = row.types;
+  config.layer_norm_eps = row.eps;
+  config.pad_token_id = row.pad;
+  config.position_offset = row.offset;
+  return config;
+}
+
+TrimodalConfig trimodal_preset(std::string_view name) {
+  const TrimodalRow& row = require_row(kTrimodalRows, PresetFamily::trimodal, name);
+  TrimodalConfig config;
+  config.primary = bert_preset("bert-tiny");
+  config.primary.num_hidden_layers = row.tower_layers;
+  config.secondary = config.primary;
+  config.tabular = TabularConfig{16, 32};
+  config.fusion.hidden_size = 64;
+  config.projection = 32;
+  return config;
+}
+
+}  // namespace orthant

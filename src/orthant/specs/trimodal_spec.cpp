@@ -1,0 +1,81 @@
+#include <utility>
+
+#include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/trimodal.h"
+#include "orthant/specs/unit_cost.h"
+
+namespace orthant {
+namespace {
+
+// Of the linears outside the towers.
+constexpr double kStddev = 0.02;
+
+void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSize& work) {
+  const KeptBytes kept(work.compute);
+  const Shape input = {work.rows, tabular.input_dim};
+  const Shape output = {work.rows, tabular.hidden_dim};
+  spec.batch_fields.push_back(batch_field("tabular", input, work.compute));
+  UnitSpec unit = make_unit("tabular", "trimodal.tabular", {"tabular"}, {"tabular.features"});
+  unit.parameters = {matrix("tabular.linear.weight", tabular.hidden_dim, tabular.input_dim, kStddev),
+                     bias("tabular.linear.bias", tabular.hidden_dim),
+                     norm_weight("tabular.norm.weight", tabular.input_dim),
+                     bias("tabular.norm.bias", tabular.input_dim)};
+  unit.cost = product_cost(product_flops(static_cast<double>(work.rows), static_cast<double>(tabular.hidden_dim),
+                                         static_cast<double>(tabular.input_dim)));
+  unit.cost.input_flops = 0;
+  // Input and normed, their statistics, and what ReLU passed on.
+  keep_always(unit.cost, 2 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output));
+  unit.cost.output_bytes = kept.activation(output);
+  spec.values.push_back(activation_value("tabular.features", output, work.compute));
+  spec.units.push_back(std::move(unit));
+}
+
+void append_fusion(GraphSpec& spec, const TrimodalConfig& config, std::vector<std::string> inputs,
+                   const WorkSize& work) {
+  const KeptBytes kept(work.compute);
+  std::int64_t width = 0;
+  for (const auto& input : inputs) width += spec.value(input).shape.at(1);
+  const FusionConfig& fusion = config.fusion;
+  const Shape logits = {work.rows, config.num_labels};
+  UnitSpec unit = make_unit("fusion", "trimodal.fusion", std::move(inputs), {"logits"});
+  unit.parameters = {matrix("fusion.hidden.weight", fusion.hidden_size, width, kStddev),
+                     matrix("fusion.output.weight", config.num_labels, fusion.hidden_size, kStddev),
+                     bias("fusion.hidden.bias", fusion.hidden_size), bias("fusion.output.bias", config.num_labels)};
+  const auto hidden = static_cast<double>(fusion.hidden_size);
+  unit.cost = product_cost(
+      product_flops(static_cast<double>(work.rows), hidden, static_cast<double>(width + config.num_labels)));
+  // The concatenation, what ReLU passed on, and what dropout left of that.
+  const std::int64_t hidden_bytes = kept.activation({work.rows, fusion.hidden_size});
+  keep_always(unit.cost, kept.activation({work.rows, width}) + (fusion.dropout > 0 ? 2 : 1) * hidden_bytes);
+  unit.cost.output_bytes = kept.activation(logits);
+  spec.values.push_back(activation_value("logits", logits, work.compute));
+  spec.units.push_back(std::move(unit));
+}
+
+}  // namespace
+
+GraphSpec trimodal_spec(const TrimodalConfig& config, const WorkSize& work) {
+  refuse(find_problem(config), "trimodal");
+  GraphSpec spec;
+  spec.name = "trimodal";
+  BertTower primary{"primary", config.primary, config.pooling, config.projection};
+  append_bert_tower(spec, primary, work);
+  BertTower secondary{"secondary", config.secondary, config.pooling, config.projection};
+  if (config.shared_towers) secondary.borrow_from = "primary";
+  WorkSize secondary_work = work;
+  if (work.secondary_sequence != 0) secondary_work.sequence = work.secondary_sequence;
+  append_bert_tower(spec, secondary, secondary_work);
+
+  std::vector<std::string> features = {"primary.pooled", "secondary.pooled"};
+  if (config.tabular) {
+    append_tabular(spec, *config.tabular, work);
+    features.push_back("tabular.features");
+  }
+  append_fusion(spec, config, std::move(features), work);
+  spec.batch_fields.push_back(batch_field("labels", {work.rows}, DType::int64));
+  append_cross_entropy(spec, work);
+  spec.check();
+  return spec;
+}
+
+}  // namespace orthant

@@ -1,0 +1,97 @@
+#include "orthant/specs/unit_cost.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+// Sums of a few of these stay within 64 bits.
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 56;
+
+std::int64_t bytes(const Shape& shape, DType dtype) {
+  const std::int64_t elements = num_elements(shape);
+  if (elements <= kMaxBytes / bytes_of(dtype)) return elements * bytes_of(dtype);
+  throw ConfigError(
+      fmt::format("one microbatch needs an activation of shape [{}], more than 2^56 bytes", fmt::join(shape, ", ")),
+      {.remedy = "use fewer rows or a shorter sequence"});
+}
+
+}  // namespace
+
+std::int64_t KeptBytes::activation(const Shape& shape) const {
+  return bytes(shape, compute_);
+}
+
+std::int64_t KeptBytes::statistics(const Shape& shape) const {
+  return bytes(shape, statistics_dtype(compute_));
+}
+
+DType statistics_dtype(DType compute) {
+  return compute == DType::float64 ? DType::float64 : DType::float32;
+}
+
+double product_flops(double m, double n, double k) {
+  return 2 * m * n * k;
+}
+
+double attention_flops(double rows, double heads, double sequence, double head_size, bool causal) {
+  const double both_products = 2 * product_flops(sequence, sequence, head_size) * rows * heads;
+  return causal ? both_products / 2 : both_products;
+}
+
+UnitCost product_cost(double product) {
+  UnitCost cost;
+  cost.forward_flops = product;
+  cost.input_flops = product;
+  cost.weight_flops = product;
+  return cost;
+}
+
+void keep_always(UnitCost& cost, std::int64_t bytes) {
+  cost.kept_bytes.fill(bytes);
+}
+
+ValueSpec batch_field(std::string name, Shape shape, DType dtype) {
+  ValueSpec value;
+  value.name = std::move(name);
+  value.shape = std::move(shape);
+  value.dtype = dtype;
+  value.differentiable = false;
+  return value;
+}
+
+ValueSpec activation_value(std::string name, Shape shape, DType compute) {
+  ValueSpec value;
+  value.name = std::move(name);
+  value.shape = std::move(shape);
+  value.dtype = compute;
+  return value;
+}
+
+UnitSpec make_unit(std::string name, std::string kind, std::vector<std::string> inputs,
+                   std::vector<std::string> outputs) {
+  UnitSpec unit;
+  unit.name = std::move(name);
+  unit.kind = std::move(kind);
+  unit.inputs = std::move(inputs);
+  unit.outputs = std::move(outputs);
+  return unit;
+}
+
+void append_cross_entropy(GraphSpec& spec, const WorkSize& work) {
+  const DType dtype = statistics_dtype(work.compute);
+  UnitSpec unit = make_unit("loss", "cross_entropy", {"logits", "labels"}, {"loss"});
+  unit.is_loss = true;
+  // The logits are overwritten by their gradient.
+  keep_always(unit.cost, KeptBytes(work.compute).activation(spec.value("logits").shape));
+  unit.cost.output_bytes = bytes_of(dtype);
+  spec.values.push_back(activation_value("loss", {}, dtype));
+  spec.units.push_back(std::move(unit));
+}
+
+}  // namespace orthant

@@ -1,0 +1,53 @@
+// The pieces of a UnitCost, and the values and units that all models share.
+//
+// Note [What a cost counts]: FLOPs of matrix products (2 m n k) and of attention's two products; norms, activations,
+// lookups, residual sums and losses count 0. Attention's backward is twice its forward, all of it in input_flops. A
+// unit whose inputs need no gradient has no input_flops for its first product. Kept bytes are what the runtime's
+// functions keep from forward to backward: activations in the compute dtype, row statistics of norms and attention in
+// float32 (float64 when computing in it). Ids and masks are not counted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "orthant/graph/spec.h"
+#include "orthant/specs/work_size.h"
+
+namespace orthant {
+
+// Bytes of an activation, or of row statistics, of that many elements. ConfigError on what no machine holds.
+class KeptBytes {
+ public:
+  explicit KeptBytes(DType compute) : compute_(compute) {}
+  std::int64_t activation(const Shape& shape) const;
+  std::int64_t statistics(const Shape& shape) const;
+
+ private:
+  DType compute_;
+};
+
+// Sums, norm statistics and losses: float32, or float64 when computing in it.
+DType statistics_dtype(DType compute);
+
+double product_flops(double m, double n, double k);
+
+// Forward of attention over `sequence` positions: scores and weighted sum; half of it when causal.
+double attention_flops(double rows, double heads, double sequence, double head_size, bool causal);
+
+// A unit of products with `product` FLOPs in forward, the same again for inputs and for weights.
+UnitCost product_cost(double product);
+
+void keep_always(UnitCost& cost, std::int64_t bytes);  // whatever is recomputed
+
+ValueSpec batch_field(std::string name, Shape shape, DType dtype);
+ValueSpec activation_value(std::string name, Shape shape, DType compute);
+
+// A unit with its names; the rest is the caller's.
+UnitSpec make_unit(std::string name, std::string kind, std::vector<std::string> inputs,
+                   std::vector<std::string> outputs);
+
+// Adds unit "loss" (cross_entropy) of values "logits" and "labels", which exist, and its value "loss".
+void append_cross_entropy(GraphSpec& spec, const WorkSize& work);
+
+}  // namespace orthant

@@ -1,0 +1,100 @@
+#include "orthant/files/metrics_file.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error_text.h"
+#include "files/child_process.h"
+#include "files/temporary_folder.h"
+#include "orthant/files/whole_file.h"
+
+namespace orthant {
+namespace {
+
+using test::TemporaryFolder;
+
+TEST(LineFile, AppendsLinesThatReadersSeeAtOnce) {
+  const TemporaryFolder folder;
+  LineFile file(folder / "metrics.jsonl");
+  file.append(R"({"step":1})");
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "{\"step\":1}\n");
+  file.append("");
+  LineFile(folder / "metrics.jsonl").append(R"({"step":2})");
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "{\"step\":1}\n\n{\"step\":2}\n");
+}
+
+TEST(LineFile, DropsATornLastLineOnOpening) {
+  const TemporaryFolder folder;
+  for (const std::size_t torn_bytes : {1, 4095, 4096, 4097, 10000}) {
+    write_file_atomically(folder / "m", "{\"step\":1}\n" + std::string(torn_bytes, 't'));
+    LineFile(folder / "m").append(R"({"step":2})");
+    EXPECT_EQ(read_file(folder / "m"), "{\"step\":1}\n{\"step\":2}\n") << torn_bytes << " torn bytes";
+    write_file_atomically(folder / "m", std::string(torn_bytes, 't'));
+    LineFile(folder / "m").append("a");
+    EXPECT_EQ(read_file(folder / "m"), "a\n") << torn_bytes << " torn bytes";
+  }
+}
+
+TEST(LineFile, RefusesALineBreakInsideALine) {
+  const TemporaryFolder folder;
+  LineFile file(folder / "m");
+  EXPECT_EQ(error_text<InternalError>([&] { file.append("a\nb"); }),
+            (folder / "m").string() + ": a line of 3 bytes holds a line break");
+  EXPECT_EQ(read_file(folder / "m"), "");
+}
+
+TEST(LineFile, AFullDeviceIsADataError) {
+  LineFile file("/dev/full");
+  const std::string text = error_text<DataError>([&] { file.append("{}"); });
+  EXPECT_TRUE(text.starts_with("/dev/full: write of 3 bytes after 0 bytes written failed: No space left on device"))
+      << text;
+}
+
+TEST(LineFile, ALineThatDoesNotFitLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(test::true_with_file_limit(100, [&] {
+    LineFile file(folder / "m");
+    file.append(std::string(60, 'a'));
+    const std::string text = error_text<DataError>([&] { file.append(std::string(60, 'b')); });
+    file.append("c");
+    return text.find("File too large") != std::string::npos;
+  }));
+  EXPECT_EQ(read_file(folder / "m"), std::string(60, 'a') + "\nc\n");
+}
+
+TEST(DropLinesAfterStep, KeepsStepsUpToTheResumedOneAndDropsATornLine) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m";
+  const std::string text = "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n{\"step\":4";
+  write_file_atomically(path, text);
+  drop_lines_after_step(path, 9);
+  EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n");
+  drop_lines_after_step(path, 2);
+  EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
+  drop_lines_after_step(path, 0);
+  EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n");
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"m"}));
+}
+
+TEST(DropLinesAfterStep, LeavesAMissingFileMissing) {
+  const TemporaryFolder folder;
+  drop_lines_after_step(folder / "m", 3);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(DropLinesAfterStep, NamesALineItCannotRead) {
+  const TemporaryFolder folder;
+  const std::string remedy = "\n  fix: remove that line, or move the file away";
+  const auto error_of = [&](const std::string& line) {
+    write_file_atomically(folder / "m", "{\"step\":1}\n" + line + "\n{\"step\":3}\n");
+    return error_text<DataError>([&] { drop_lines_after_step(folder / "m", 1); });
+  };
+  const std::string place = (folder / "m").string() + ":2: ";
+  EXPECT_EQ(error_of("{\"step\":2"), place + "not a JSON object" + remedy);
+  EXPECT_EQ(error_of("[2]"), place + "not a JSON object" + remedy);
+  EXPECT_EQ(error_of(std::string(100'000, '[')), place + "not a JSON object" + remedy);
+  EXPECT_EQ(error_of("{\"step\":2.5}"), place + "\"step\" is not a whole number" + remedy);
+  EXPECT_EQ(error_of("{\"step\":18446744073709551615}"), place + "\"step\" is not a whole number" + remedy);
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,82 @@
+#include "orthant/schedule/generators.h"
+
+#include <gtest/gtest.h>
+
+#include "mesh/thrown_error.h"
+#include "orthant/schedule/grid.h"
+#include "orthant/schedule/validate.h"
+#include "schedule/graphs.h"
+
+namespace orthant {
+namespace {
+
+using test::thrown_text;
+
+TEST(Generators, TablesReadAsTheirNamesSay) {
+  EXPECT_EQ(to_text(one_stage(3)), "0F0 0BW0 0F1 0BW1 0F2 0BW2\n");
+  EXPECT_EQ(to_text(gpipe(2, 2)), "0F0 0F1 0BW0 0BW1\n1F0 1F1 1BW0 1BW1\n");
+  EXPECT_EQ(to_text(one_forward_one_backward(3, 4)),
+            "0F0 0F1 0F2 0BW0 0F3 0BW1 0BW2 0BW3\n"
+            "1F0 1F1 1BW0 1F2 1BW1 1F3 1BW2 1BW3\n"
+            "2F0 2BW0 2F1 2BW1 2F2 2BW2 2F3 2BW3\n");
+  EXPECT_EQ(to_text(forward_only(2, 3)), "0F0 0F1 0F2\n1F0 1F1 1F2\n");
+}
+
+TEST(Generators, MicrobatchesInFlightFollowTheClosedForms) {
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = 1; m <= 12; ++m) {
+      const std::vector<int> one_by_one = peak_in_flight(one_forward_one_backward(p, m));
+      for (int i = 0; i < p; ++i) {
+        EXPECT_EQ(one_by_one[static_cast<std::size_t>(i)], std::min(m, p - i)) << p << " stages, " << m;
+      }
+      EXPECT_EQ(peak_in_flight(gpipe(p, m)), std::vector<int>(static_cast<std::size_t>(p), m));
+      EXPECT_EQ(peak_in_flight(forward_only(p, m)), std::vector<int>(static_cast<std::size_t>(p), 1));
+    }
+  }
+}
+
+TEST(Generators, EveryTableIsValidOnAChain) {
+  const GraphSpec graph = test::chain(6);
+  for (int p = 1; p <= 8; ++p) {
+    const StageMap map = even_stages(graph, p);
+    for (int m = 1; m <= 9; ++m) {
+      for (const StageTable& table : {gpipe(p, m), one_forward_one_backward(p, m), forward_only(p, m)}) {
+        EXPECT_NO_THROW(validate(table, map, graph)) << to_text(table);
+        EXPECT_NO_THROW(validate(on_one_rank(table), on_one_rank(map), graph)) << to_text(on_one_rank(table));
+      }
+    }
+  }
+}
+
+TEST(Generators, OneRankTakesTheRanksInTurns) {
+  EXPECT_EQ(to_text(on_one_rank(gpipe(2, 2))), "0F0 1F0 0F1 1F1 1BW0 0BW0 1BW1 0BW1\n");
+  EXPECT_EQ(to_text(on_one_rank(one_forward_one_backward(2, 2))), "0F0 1F0 0F1 1BW0 0BW0 1F1 1BW1 0BW1\n");
+  EXPECT_EQ(to_text(on_one_rank(parse_table("0F0 0B0 0W0\n1F0 1B0 1W0", "text"))), "0F0 1F0 1B0 0B0 1W0 0W0\n");
+}
+
+TEST(Generators, OneRankNamesTheActionsThatBlock) {
+  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text")); }),
+            "the ranks of this table wait for each other: rank 0 at 0BW0 for 1BW0, rank 1 at 1F1 for 0F1\n"
+            "order the actions so that every microbatch passes the stages as a chain");
+  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0W0 0B0 0F0", "text")); }),
+            "the ranks of this table wait for each other: rank 0 at 0W0 for 0B0\n"
+            "order the actions so that every microbatch passes the stages as a chain");
+  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0BW0 0F0", "text")); }),
+            "the ranks of this table wait for each other: rank 0 at 0BW0 for 0F0\n"
+            "order the actions so that every microbatch passes the stages as a chain");
+}
+
+TEST(Generators, RefuseEmptySchedules) {
+  EXPECT_EQ(thrown_text([] { gpipe(0, 4); }),
+            "a gpipe schedule of 0 stages and 4 microbatches was asked for\n"
+            "set at least one stage and one microbatch");
+  EXPECT_EQ(thrown_text([] { one_forward_one_backward(2, 0); }),
+            "a 1f1b schedule of 2 stages and 0 microbatches was asked for\n"
+            "set at least one stage and one microbatch");
+  EXPECT_EQ(thrown_text([] { forward_only(2, -1); }),
+            "a forward-only schedule of 2 stages and -1 microbatches was asked for\n"
+            "set at least one stage and one microbatch");
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,78 @@
+#include "orthant/specs/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include "orthant/specs/presets.h"
+#include "specs/model_text.h"
+
+namespace orthant {
+namespace {
+
+TEST(ModelConfig, ReadsTheKindThatIsNamed) {
+  EXPECT_EQ(model_kind(model_of(R"({"kind": "llama"})")), "llama");
+  EXPECT_EQ(model_kind(model_of(R"({"kind": "trimodal"})")), "trimodal");
+}
+
+TEST(ModelConfig, TakesTheKindFromThePreset) {
+  for (const auto family : {PresetFamily::llama, PresetFamily::trimodal}) {
+    for (const auto& name : preset_names(family)) {
+      const ModelConfig config = model_of("{\"preset\": \"" + name + "\"}");
+      EXPECT_EQ(model_kind(config), family_name(family));
+      EXPECT_NO_THROW(build_spec(config, work_of(1, 1)).check()) << name;
+    }
+  }
+  EXPECT_EQ(llama_of(R"({"preset": "llama-tiny"})"), llama_preset("llama-tiny"));
+}
+
+TEST(ModelConfig, AnswersForEitherKind) {
+  const ModelConfig llama = model_of(R"({"preset": "llama-1b", "freeze": ["embed.weight"]})");
+  EXPECT_EQ(vocab_size(llama), 32000);
+  EXPECT_EQ(max_sequence(llama), 2048);
+  EXPECT_EQ(frozen_patterns(llama), (std::vector<std::string>{"embed.weight"}));
+  const ModelConfig trimodal = model_of(R"({"kind": "trimodal", "primary": {"preset": "roberta-base"}})");
+  EXPECT_EQ(vocab_size(trimodal), 50265);
+  EXPECT_EQ(max_sequence(trimodal), 512);
+  EXPECT_TRUE(frozen_patterns(trimodal).empty());
+}
+
+TEST(ModelConfig, RefusesUnknownKinds) {
+  EXPECT_EQ(
+      model_refusal(R"({"kind": "lama"})"),
+      "model.json:1:10: kind: unknown model kind \"lama\"\n  fix: did you mean \"llama\"? (one of llama, trimodal)");
+  EXPECT_EQ(model_refusal("{}"), "model.json:1:1: missing key kind (a string)\n  fix: add \"kind\"");
+}
+
+TEST(ModelConfig, RefusesPresetsThatAreNoneOrOfAnotherKind) {
+  EXPECT_EQ(
+      model_refusal(R"({"preset": "llama-tinny"})"),
+      "model.json:1:12: preset: unknown preset \"llama-tinny\"\n  fix: did you mean \"llama-tiny\"? (one of "
+      "llama2-7b, llama3-8b, llama3-70b, llama3-405b, llama-1b, llama-tiny, llama-16, trimodal-tiny, trimodal-16)");
+  EXPECT_EQ(model_refusal(R"({"preset": "bert-tiny"})"),
+            "model.json:1:12: preset: \"bert-tiny\" is the preset of a tower, not of a model\n"
+            "  fix: set kind to \"trimodal\" and primary.preset to \"bert-tiny\"");
+  EXPECT_EQ(model_refusal(R"({"kind": "trimodal", "preset": "llama-tiny"})"),
+            "model.json:1:32: preset: \"llama-tiny\" is a llama preset; a trimodal preset is expected here\n"
+            "  fix: one of trimodal-tiny, trimodal-16");
+}
+
+TEST(ModelConfig, LeavesUnknownKeysToTheReadersEnd) {
+  JsonReader root(JsonDocument::parse(R"({"model": {"kind": "llama", "vocab": 3}})", {.source = "model.json"}));
+  EXPECT_NO_THROW(read_model(root.object("model")));
+  EXPECT_EQ(error_text<ConfigError>([&] { root.finish(); }),
+            "model.json:1:29: unknown key model.vocab\n  fix: use \"vocab_size\"");
+}
+
+TEST(ModelConfig, FreezesWhatTheConfigurationNames) {
+  const GraphSpec spec =
+      build_spec(model_of(R"({"preset": "trimodal-tiny", "freeze": ["primary.*", "*.bias"]})"), work_of(1, 1));
+  EXPECT_FALSE(spec.parameter("primary.embed.word.weight").trainable);
+  EXPECT_FALSE(spec.parameter("fusion.output.bias").trainable);
+  EXPECT_TRUE(spec.parameter("secondary.embed.word.weight").trainable);
+  EXPECT_EQ(error_text<ConfigError>([&] {
+              build_spec(model_of(R"({"preset": "llama-tiny", "freeze": ["embed.wieght"]})"), work_of(1, 1));
+            }),
+            "freeze: pattern \"embed.wieght\" matches no parameter of llama\n  fix: did you mean \"embed.weight\"?");
+}
+
+}  // namespace
+}  // namespace orthant

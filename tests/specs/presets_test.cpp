@@ -1,0 +1,77 @@
+#include "orthant/specs/presets.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "specs/model_text.h"
+
+namespace orthant {
+namespace {
+
+using Counts = std::map<std::string, std::int64_t>;
+
+TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
+  const Counts expected = {{"llama2-7b", 6'738'415'616},
+                           {"llama3-8b", 8'030'261'248},
+                           {"llama3-70b", 70'553'706'496},
+                           {"llama3-405b", 405'853'388'800},
+                           {"llama-1b", 1'100'048'384},
+                           {"llama-tiny", 2 * (12288 + 36864 + 128) + 64 + 32768},
+                           {"llama-16", 14 * (3072 + 9216 + 64) + 32 + 16384}};
+  Counts counts;
+  for (const auto& name : preset_names(PresetFamily::llama)) {
+    counts[name] = llama_spec(llama_preset(name), work_of(1, 1)).num_parameters();
+  }
+  EXPECT_EQ(counts, expected);
+}
+
+TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {
+  const Counts expected = {{"bert-base-cased", 108'310'272},   {"bert-large-cased", 333'579'264},
+                           {"bert-base-uncased", 109'482'240}, {"roberta-base", 124'645'632},
+                           {"roberta-large", 355'359'744},     {"bert-tiny", 73'984 + 2 * 49'984 + 4'160}};
+  Counts counts;
+  for (const auto& name : preset_names(PresetFamily::bert)) {
+    GraphSpec spec;
+    append_bert_tower(spec, {"primary", bert_preset(name)}, work_of(1, 1));
+    counts[name] = spec.num_parameters();
+  }
+  EXPECT_EQ(counts, expected);
+}
+
+TEST(Presets, SmallModelsHaveUnitsForSixteenStages) {
+  EXPECT_EQ(llama_spec(llama_preset("llama-16"), work_of(1, 1)).units.size(), 17U);
+  EXPECT_EQ(trimodal_spec(trimodal_preset("trimodal-16"), work_of(1, 1)).units.size(), 17U);
+  EXPECT_EQ(trimodal_spec(trimodal_preset("trimodal-tiny"), work_of(1, 1)).units.size(), 11U);
+  EXPECT_EQ(preset_names(PresetFamily::trimodal), (std::vector<std::string>{"trimodal-tiny", "trimodal-16"}));
+}
+
+TEST(Presets, HavePublishedConstants) {
+  EXPECT_EQ(llama_preset("llama3-70b").rope_theta, 500000);
+  EXPECT_EQ(llama_preset("llama2-7b").rms_norm_eps, 1e-5);
+  EXPECT_EQ(llama_preset("llama2-7b").max_position_embeddings, 4096);
+  EXPECT_EQ(bert_preset("bert-base-cased").layer_norm_eps, 1e-12);
+  const BertConfig roberta = bert_preset("roberta-large");
+  EXPECT_EQ(roberta.layer_norm_eps, 1e-5);
+  EXPECT_EQ(roberta.position_offset, roberta.pad_token_id + 1);
+  EXPECT_EQ(roberta.max_sequence(), 512);
+}
+
+TEST(Presets, BelongToOneFamily) {
+  for (const auto family : {PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal}) {
+    for (const auto& name : preset_names(family)) EXPECT_EQ(family_of_preset(name), family) << name;
+  }
+  EXPECT_EQ(family_of_preset("gpt2"), std::nullopt);
+}
+
+TEST(Presets, SuggestTheNearestName) {
+  EXPECT_EQ(error_text<ConfigError>([] { llama_preset("llama3-7b"); }),
+            "llama.preset: unknown preset \"llama3-7b\"\n  fix: did you mean \"llama2-7b\"? (one of llama2-7b, "
+            "llama3-8b, llama3-70b, llama3-405b, llama-1b, llama-tiny, llama-16)");
+  EXPECT_EQ(error_text<ConfigError>([] { trimodal_preset("bert-tiny"); }),
+            "trimodal.preset: \"bert-tiny\" is a bert preset; a trimodal preset is expected here\n"
+            "  fix: one of trimodal-tiny, trimodal-16");
+}
+
+}  // namespace
+}  // namespace orthant
