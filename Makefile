@@ -30,8 +30,8 @@ build: setup ## install what is missing, configure, build
 	@tools/configure $(PRESET)
 	@cmake --build $(BUILD) --parallel $(JOBS) >&2
 
-run: build ## build, then check this machine with 8 local ranks (or run ARGS)
-	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),doctor --mesh pp=2,dp=2,tp=2)
+run: build ## build, then train the default model (or run ARGS)
+	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),train)
 
 test: build ## build, then run every test this machine can run
 	@BUILD=$(BUILD) tools/run_tests $(ARGS)

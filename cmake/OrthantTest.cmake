@@ -25,6 +25,6 @@ function(orthant_test name)
     endif()
     add_test(NAME ${name}.${topic} COMMAND ${target})
     set_tests_properties(${name}.${topic} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT}
-      FAIL_REGULAR_EXPRESSION "  SKIPPED ")
+      FAIL_REGULAR_EXPRESSION "  SKIPPED " ENVIRONMENT OMP_NUM_THREADS=1)  # ctest fills the cores
   endforeach()
 endfunction()

@@ -1,26 +1,50 @@
-"""cmake --install, then a program of ten lines finds the package, builds, and runs on two ranks."""
+"""cmake --install, then small programs find the package, build, and run."""
 import os
 import tempfile
 import unittest
 
-from program import BUILD, SOURCE, clean_environment, run
+from program import BUILD, SOURCE, run
 
 
 class Install(unittest.TestCase):
-    def test_a_small_program_builds_against_the_installed_library(self):
-        with tempfile.TemporaryDirectory() as tmp:
-            prefix, build = os.path.join(tmp, "prefix"), os.path.join(tmp, "build")
-            self.step("cmake", "--install", BUILD, "--prefix", prefix)
-            self.step("cmake", "-S", os.path.join(SOURCE, "examples", "all_reduce"), "-B", build, "-G", "Ninja",
-                      f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER={os.environ['ORTHANT_CXX']}")
-            self.step("cmake", "--build", build)
-            finished = run(os.path.join(prefix, "bin", "orthant"), "launch", "--nproc", 2, "--", os.path.join(build, "all_reduce"))
-            self.assertEqual(finished.returncode, 0, finished.stderr)
-            self.assertEqual(sorted(finished.stdout.splitlines()), ["[rank 0] rank 0 of 2: sum 1", "[rank 1] rank 1 of 2: sum 1"])
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.prefix = os.path.join(cls.folder.name, "prefix")
+        finished = run("cmake", "--install", BUILD, "--prefix", cls.prefix, timeout=300)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def build(self, example):
+        """Builds examples/NAME against the installed library; returns the program."""
+        folder = os.path.join(self.folder.name, example)
+        self.step("cmake", "-S", os.path.join(SOURCE, "examples", example), "-B", folder, "-G", "Ninja",
+                  f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER={os.environ['ORTHANT_CXX']}")
+        self.step("cmake", "--build", folder)
+        return os.path.join(folder, example)
 
     def step(self, *words):
         finished = run(*words, timeout=300)
         self.assertEqual(finished.returncode, 0, finished.stdout + finished.stderr)
+
+    def test_ranks_of_a_small_program_talk(self):
+        finished = run(os.path.join(self.prefix, "bin", "orthant"), "launch", "--nproc", 2, "--", self.build("all_reduce"))
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertEqual(sorted(finished.stdout.splitlines()), ["[rank 0] rank 0 of 2: sum 1", "[rank 1] rank 1 of 2: sum 1"])
+
+    def test_a_users_modules_are_trained_and_resumed(self):
+        program = self.build("train_module")
+        losses = []
+        for last_step in (50, 100):
+            finished = run(program, cwd=self.folder.name)
+            self.assertEqual(finished.returncode, 0, finished.stderr)
+            words = finished.stdout.split()
+            self.assertEqual(words[:2], ["step", str(last_step)])
+            losses.append(float(words[3]))
+        self.assertLess(losses[1], 0.7 * losses[0])
 
 
 if __name__ == "__main__":

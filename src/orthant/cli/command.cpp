@@ -38,12 +38,33 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
+      {"train", "train a model by a configuration", run_train},
+      {"parity", "prove that two ways to train a model compute the same numbers", run_parity},
+      {"data", "write generated data as files", run_data},
       {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},
-      {"bench", "measure communication and start-up of this machine", run_bench},
+      {"bench", "measure training steps, communication and start-up on this machine", run_bench},
       {"doctor", "say what this machine has and what is wrong; with --mesh, let ranks talk", run_doctor},
       {"launch", "start a program on many ranks, on one host or several", run_launch},
   };
   return kCommands;
+}
+
+int run_sub_command(const std::string& group, const std::vector<Command>& table, const std::string& example,
+                    const Arguments& arguments, Context& context) {
+  const std::string what = arguments.empty() ? "--help" : arguments[0];
+  std::vector<std::string> names;
+  for (const auto& command : table) {
+    if (what == command.name) return command.run({arguments.begin() + 1, arguments.end()}, context);
+    names.emplace_back(command.name);
+  }
+  if (what != "--help" && what != "-h") {
+    throw ConfigError(fmt::format("orthant {}: unknown command '{}'", group, what),
+                      {.remedy = did_you_mean(what, names)});
+  }
+  std::cout << fmt::format("Usage: orthant {} COMMAND [OPTIONS]\n\n", group);
+  for (const auto& command : table) std::cout << fmt::format("  {:15} {}\n", command.name, command.summary);
+  std::cout << fmt::format("\nExample:\n  {}\n", example);
+  return 0;
 }
 
 Arguments with_dashes(const Arguments& arguments) {

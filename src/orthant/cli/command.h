@@ -32,10 +32,18 @@ struct Command {
 
 const std::vector<Command>& commands();
 
+int run_train(const Arguments& arguments, Context& context);
+int run_parity(const Arguments& arguments, Context& context);
+int run_data(const Arguments& arguments, Context& context);
 int run_mesh(const Arguments& arguments, Context& context);
 int run_bench(const Arguments& arguments, Context& context);
 int run_doctor(const Arguments& arguments, Context& context);
 int run_launch(const Arguments& arguments, Context& context);
+
+// Runs the command of `table` that the first word names: `orthant bench comm` is comm of the group bench. Help, and a
+// ConfigError that names the nearest one, otherwise.
+int run_sub_command(const std::string& group, const std::vector<Command>& table, const std::string& example,
+                    const Arguments& arguments, Context& context);
 
 // Adds `--no-color` and the example, parses, and turns every mistake into a ConfigError that names the nearest valid
 // option. Returns false when `--help` was asked for and has been printed.

@@ -1,0 +1,97 @@
+#include "orthant/cli/config_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+
+namespace orthant::cli {
+namespace {
+
+void check_flags(const ConfigOptions& options) {
+  const auto check = [](const char* flag, const std::optional<std::int64_t>& value) {
+    if (value && *value < 1) throw ConfigError(fmt::format("{} {}: must be at least 1", flag, *value));
+  };
+  check("--pp_size", options.pp_size);
+  check("--tp_size", options.tp_size);
+  check("--dp_size", options.dp_size);
+  check("--fsdp_size", options.fsdp_size);
+  check("--batch_size", options.batch_size);
+  check("--num_microbatches", options.num_microbatches);
+  check("--epochs", options.epochs);
+  check("--save_every", options.save_every);
+  if (!options.data_path.empty()) {
+    throw ConfigError(
+        fmt::format("--data_path {}: only generated data (tokens, trimodal_demo) can be read", options.data_path),
+        {.remedy = "leave it out"});
+  }
+}
+
+// The degrees that the flags and --mesh leave.
+Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured) {
+  if (!ranks.mesh.empty()) return Mesh::parse(ranks.mesh, ranks.order);
+  auto degrees = configured.degrees();
+  const auto set = [&](Axis axis, const std::optional<std::int64_t>& degree) {
+    if (degree) degrees[axis] = *degree;
+  };
+  set(Axis::pp, options.pp_size);
+  set(Axis::tp, options.tp_size);
+  set(Axis::dp, options.dp_size);
+  set(Axis::fsdp, options.fsdp_size);
+  std::string order = ranks.order;
+  if (order.empty()) {
+    for (const auto axis : configured.order()) order += fmt::format("{}{}", order.empty() ? "" : ",", axis_name(axis));
+  }
+  return Mesh(degrees, order);
+}
+
+}  // namespace
+
+void add_config_options(CLI::App& app, ConfigOptions& options) {
+  app.add_option("--config", options.config, "configuration file (default: a small trimodal classifier)");
+  app.add_option("--set", options.overrides, "KEY=VALUE, e.g. model.hidden_size=128; may be repeated")->take_all();
+}
+
+void add_seed_flags(CLI::App& app, ConfigOptions& options) {
+  app.add_option("--pp-size", options.pp_size, "pipeline stages");
+  app.add_option("--tp-size", options.tp_size, "tensor-parallel degree");
+  app.add_option("--dp-size", options.dp_size, "replicas");
+  app.add_option("--fsdp-size", options.fsdp_size, "shards");
+  app.add_option("--batch-size", options.batch_size, "samples per replica and step");
+  app.add_option("--num-microbatches", options.num_microbatches, "microbatches per replica and step");
+  app.add_option("--epochs", options.epochs, "passes over the data (sets train.steps)");
+  app.add_option("--save-every", options.save_every, "epochs between checkpoints");
+  app.add_option("--data-path", options.data_path, "data file");
+}
+
+LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
+  check_flags(options);
+  auto overrides = options.overrides;
+  const auto probe = [&] { return read_run_config(load_run_document(options.config, overrides)); };
+  if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
+  if (options.batch_size) {
+    auto document = load_run_document(options.config, options.overrides);
+    const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh);
+    overrides.push_back(fmt::format("train.global_batch_size={}",
+                                    *options.batch_size * mesh.degree(Axis::dp) * mesh.degree(Axis::fsdp)));
+  }
+  if (options.epochs || options.save_every) {
+    const auto config = probe();
+    const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+    if (options.epochs) overrides.push_back(fmt::format("train.steps={}", *options.epochs * per_epoch));
+    if (options.save_every)
+      overrides.push_back(fmt::format("checkpoint.save_every={}", *options.save_every * per_epoch));
+  }
+  auto mesh = resolved_mesh(options, ranks, probe().mesh);
+  for (const auto axis : kAxes) overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+  auto document = load_run_document(options.config, overrides);
+  LoadedConfig loaded{document, read_run_config(document)};
+  loaded.config.mesh = mesh;
+  ranks.mesh = mesh.to_string();
+  ranks.order.clear();
+  return loaded;
+}
+
+}  // namespace orthant::cli

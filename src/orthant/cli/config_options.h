@@ -1,0 +1,40 @@
+// The options of commands that read a run configuration: the file, overrides, and the flags of the seeds' own programs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/cli/rank_command.h"
+#include "orthant/train/run_config.h"
+
+namespace orthant::cli {
+
+struct ConfigOptions {
+  std::string config;  // empty: the embedded default
+  std::vector<std::string> overrides;
+  std::optional<std::int64_t> pp_size, tp_size, dp_size, fsdp_size;
+  std::optional<std::int64_t> batch_size;  // per replica
+  std::optional<std::int64_t> num_microbatches;
+  std::optional<std::int64_t> epochs;
+  std::optional<std::int64_t> save_every;  // epochs
+  std::string data_path;
+};
+
+// --config and --set.
+void add_config_options(CLI::App& app, ConfigOptions& options);
+
+// --pp_size, --batch_size and the like.
+void add_seed_flags(CLI::App& app, ConfigOptions& options);
+
+// A configuration and where its values came from.
+struct LoadedConfig {
+  JsonDocument document;
+  RunConfig config;
+};
+
+// Reads the file, applies flags and overrides (in that order), and --mesh, which replaces the mesh whole. The mesh that
+// results is put into `ranks`. ConfigError.
+LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks);
+
+}  // namespace orthant::cli

@@ -1,0 +1,96 @@
+// orthant data: generated data as files.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/cli/command.h"
+#include "orthant/cli/config_options.h"
+#include "orthant/data/loader.h"
+#include "orthant/data/make_trimodal.h"
+#include "orthant/files/safetensors.h"
+#include "orthant/train/datasets.h"
+
+namespace orthant::cli {
+namespace {
+
+int run_make_trimodal(const Arguments& arguments, Context& context) {
+  CLI::App app("Writes the trimodal demo (dialogue, shipment track, numbers, label) as a CSV or JSONL file.",
+               "orthant data make-trimodal");
+  MakeTrimodalOptions options;
+  bool evaluation = false;
+  bool json = false;
+  app.add_option("--out", options.folder, "folder for the data, vocab.txt and facts.json")->required();
+  app.add_option("--rows", options.rows, "samples (default 4096)");
+  app.add_option("--format", options.format, "csv (default) or jsonl");
+  app.add_option("--seed", options.seed, "of the generator (default 0)");
+  app.add_flag("--eval", evaluation, "the evaluation split instead of the training one");
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant data make-trimodal --rows 10000 --out demo")) return 0;
+  if (evaluation) options.split = DataSplit::eval;
+  const auto made = make_trimodal(options);
+  if (json) {
+    std::cout
+        << nlohmann::ordered_json{{"data", made.data}, {"vocabulary", made.vocabulary}, {"facts", made.facts}}.dump()
+        << std::endl;
+  } else {
+    std::cout << fmt::format("{} ({} rows)\n{}\n{}\n", made.data, options.rows, made.vocabulary, made.facts);
+  }
+  return 0;
+}
+
+std::string element_name(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kLong) return "I64";
+  if (tensor.scalar_type() == at::kBool) return "BOOL";
+  if (tensor.scalar_type() == at::kFloat) return "F32";
+  throw InternalError(fmt::format("a field of dtype {}", c10::toString(tensor.scalar_type())));
+}
+
+// The batches of the first steps, fields named "step.N.field": what another program needs to train on the same data.
+int run_export(const Arguments& arguments, Context& context) {
+  CLI::App app("Writes the batches of a run's first steps as a safetensors file, for other programs to train on.",
+               "orthant data export");
+  ConfigOptions options;
+  RankOptions ranks;
+  std::string out;
+  int steps = 1;
+  add_config_options(app, options);
+  app.add_option("--steps", steps, "steps (default 1)")->check(CLI::Range(1, 1000000));
+  app.add_option("--out", out, "file to write")->required();
+  if (!parse(app, arguments, context, "orthant data export --steps 20 --out batches.safetensors")) return 0;
+  const auto config = load_config(options, ranks).config;
+  const auto data = make_run_data(config);
+  Loader loader(data.train, Sampler(data.train->size(), config.global_batch_size, config.trainer.seed));
+  std::vector<TensorEntry> entries;
+  std::vector<at::Tensor> tensors;
+  for (int step = 1; step <= steps; ++step) {
+    for (const auto& [name, field] : loader.next().fields) {
+      entries.push_back({fmt::format("step.{}.{}", step, name), element_name(field), field.sizes().vec()});
+      tensors.push_back(field.contiguous());
+    }
+  }
+  SafetensorsWriter writer(out, entries);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    writer.write(entries[i].name, {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()});
+  }
+  std::cout << fmt::format("{}: {} tensors, {} bytes\n", out, entries.size(), writer.finish().bytes);
+  return 0;
+}
+
+const std::vector<Command> kDataCommands = {
+    {"make-trimodal", "the trimodal demo as CSV or JSONL", run_make_trimodal},
+    {"export", "batches of a run as safetensors", run_export},
+};
+
+}  // namespace
+
+int run_data(const Arguments& arguments, Context& context) {
+  return run_sub_command("data", kDataCommands, "orthant data make-trimodal --rows 10000 --out demo", arguments,
+                         context);
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,118 @@
+// orthant parity: proves that two ways to train one model compute the same numbers.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/cli/config_options.h"
+#include "orthant/cli/rank_command.h"
+#include "orthant/train/parity.h"
+#include "orthant/train/run.h"
+
+namespace orthant::cli {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  RankOptions ranks;
+  std::string against = "one";
+  std::string dtype = "float64";
+  std::string inject;
+  std::vector<std::string> varied;
+  ParityOptions side;
+  bool bitwise = false;
+  bool json = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  add_config_options(app, options.config);
+  app.add_option("--vary", options.varied, "KEY=VALUE for the tested side only, e.g. parallel.recompute=full")
+      ->take_all();
+  app.add_option("--against", options.against, "the reference: one (one rank), a mesh, or a configuration file");
+  app.add_option("--steps", options.side.steps, "training steps (default 3)")->check(CLI::Range(1, 1000000));
+  app.add_option("--dtype", options.dtype, "float64 (default), float32 or bfloat16");
+  app.add_option("--resume-at", options.side.resume_at,
+                 "save the tested side after this step and continue from the checkpoint");
+  app.add_option("--inject", options.inject, "skip-reduce=AXIS[:NAME]: leave out sums over an axis; must then fail");
+  app.add_flag("--bitwise", options.bitwise, "fail unless every bit is equal");
+  app.add_flag("--json", options.json, "one JSON document on stdout");
+  add_rank_options(app, options.ranks);
+}
+
+void check_options(const Options& options) {
+  static const std::vector<std::string> kDtypes = {"float64", "float32", "bfloat16"};
+  if (std::ranges::find(kDtypes, options.dtype) == kDtypes.end()) {
+    throw ConfigError(fmt::format("--dtype {}: unknown", options.dtype),
+                      {.remedy = did_you_mean(options.dtype, kDtypes)});
+  }
+  const auto& side = options.side;
+  if (side.resume_at < 0 || side.resume_at > side.steps) {
+    throw ConfigError(fmt::format("--resume-at {} of {} steps", side.resume_at, side.steps),
+                      {.remedy = fmt::format("use 1 to {}", side.steps)});
+  }
+  if (!options.inject.empty()) {
+    throw ConfigError(
+        fmt::format("--inject {}: one rank sums over no axis, so there is nothing to leave out", options.inject),
+        {.remedy = "use a mesh with that axis"});
+  }
+}
+
+// The products run in `dtype`; bfloat16 keeps float32 weights and gradients.
+void set_dtype(ConfigOptions& config, const std::string& dtype) {
+  for (const char* part : {"params", "compute", "reduce"}) {
+    const bool narrow = dtype == "bfloat16" && std::string_view(part) != "compute";
+    config.overrides.push_back(fmt::format("precision.{}={}", part, narrow ? "float32" : dtype));
+  }
+}
+
+RunConfig load_reference(const Options& options) {
+  auto config = options.config;
+  auto ranks = options.ranks;
+  if (options.against == "one") {
+    ranks.mesh = "dp=1";
+  } else if (options.against.find('=') != std::string::npos) {
+    ranks.mesh = options.against;
+  } else {
+    config.config = options.against;
+  }
+  return load_config(config, ranks).config;
+}
+
+}  // namespace
+
+int run_parity(const Arguments& arguments, Context& context) {
+  CLI::App app("Trains a model in two ways and compares loss, gradient norm, gradients and weights.", "orthant parity");
+  Options options;
+  add_options(app, options);
+  if (!parse(app, arguments, context, "orthant parity --vary parallel.microbatches=4 --vary parallel.recompute=full")) {
+    return 0;
+  }
+  check_options(options);
+  set_dtype(options.config, options.dtype);
+  const auto reference = load_reference(options);
+  options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
+  const auto tested = load_config(options.config, options.ranks).config;
+  check_trainable(tested);
+  check_trainable(reference);
+  return run_on_ranks(options.ranks, context, 1, [&](RankContext& rank) {
+    const auto run = [&](RunConfig config, const ParityOptions& how) {
+      config.trainer.device = rank.comm.device;
+      return run_parity_side(config, how);
+    };
+    const auto expected = run(reference, {.steps = options.side.steps});
+    auto result = compare_sides(run(tested, options.side), expected, parity_tolerance(parse_dtype(options.dtype)));
+    if (options.bitwise) result.pass = result.bitwise;
+    if (options.json) {
+      std::cout << parity_json(result).dump() << std::endl;
+    } else {
+      std::cout << parity_text(result) << std::flush;
+    }
+    return result.pass ? 0 : 1;
+  });
+}
+
+}  // namespace orthant::cli

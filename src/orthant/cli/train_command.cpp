@@ -1,0 +1,90 @@
+// orthant train: trains a model by a configuration.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/cli/config_options.h"
+#include "orthant/cli/rank_command.h"
+#include "orthant/mesh/picture.h"
+#include "orthant/train/memory.h"
+#include "orthant/train/run.h"
+#include "orthant/train/summary.h"
+
+namespace orthant::cli {
+namespace {
+
+constexpr int kStoppedOnRequest = 75;
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+void request_stop(int) {
+  stop_requested = 1;
+}
+
+// Prints what would run, on stdout.
+int dry_run(const RunConfig& config) {
+  std::cout << mesh_text(config.mesh, config.mesh.world_size());
+  const auto spec = run_spec(config);
+  SummaryOptions options;
+  options.recompute = config.trainer.recompute;
+  std::cout << '\n' << summary_text(spec, options);
+  if (config.mesh.world_size() == 1) {
+    const auto trainer = make_trainer(config);
+    std::cout << fmt::format("\nSchedule of a step, {} actions:\n", trainer->actions().size());
+    for (const auto& action : trainer->actions()) std::cout << "  " << to_string(action, spec) << '\n';
+  }
+  std::cout << "\nDry run: nothing was trained.\n";
+  return 0;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments, Context& context) {
+  CLI::App app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
+  ConfigOptions config_options;
+  RankOptions ranks;
+  RunOptions run;
+  bool json = false;
+  bool print_config = false;
+  add_config_options(app, config_options);
+  app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
+  app.add_option("--resume", run.resume,
+                 "auto: from the newest valid checkpoint of --output-dir; or a checkpoint's path");
+  app.add_option("--steps", run.stop_after,
+                 "stop after this step (0: save the initial weights); the learning rate follows train.steps")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
+  app.add_flag("--json", json, "one JSON document on stdout");
+  add_seed_flags(app, config_options);
+  add_rank_options(app, ranks);
+  if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
+
+  const auto loaded = load_config(config_options, ranks);
+  if (print_config) {
+    std::cout << printed_config(loaded.document);
+    return 0;
+  }
+  if (ranks.dry_run) return dry_run(loaded.config);
+  check_trainable(loaded.config);
+  install_counting_allocator();
+  run.color = context.color;
+  run.stop_requested = [] { return stop_requested != 0; };
+  std::signal(SIGTERM, request_stop);
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
+    auto config = loaded.config;
+    config.trainer.device = rank.comm.device;
+    const auto outcome = run_training(config, resolved_config(loaded.document), run, std::cerr);
+    if (json) {
+      std::cout << result_json(outcome.result).dump() << std::endl;
+    } else {
+      std::cout << result_text(outcome.result) << std::flush;
+    }
+    return outcome.stopped ? kStoppedOnRequest : 0;
+  });
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,58 @@
+#include "orthant/models/build.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+#include "orthant/models/llama/units.h"
+#include "orthant/models/trimodal/units.h"
+#include "orthant/nn/loss.h"
+
+namespace orthant {
+namespace {
+
+// logits, labels -> weighted sum of the cross entropy.
+class CrossEntropy : public Unit {
+ public:
+  explicit CrossEntropy(std::vector<double> class_weights) : class_weights_(std::move(class_weights)) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    nn::CrossEntropyOptions options;
+    options.consume_logits = pass.owns_inputs;
+    if (!class_weights_.empty()) {
+      if (!weights_.defined()) weights_ = at::tensor(class_weights_, at::kDouble).to(inputs[0].options());
+      options.class_weights = weights_;
+    }
+    return {nn::cross_entropy(inputs[0], inputs[1], options, pass)};
+  }
+
+ private:
+  std::vector<double> class_weights_;
+  at::Tensor weights_;  // on the device, made once
+};
+
+std::unique_ptr<Unit> make_unit(const LlamaConfig& config, const UnitParameters& parameters, Tables& tables) {
+  if (parameters.spec().kind == "cross_entropy") return std::make_unique<CrossEntropy>(std::vector<double>{});
+  return llama::make_unit(config, parameters, tables);
+}
+
+std::unique_ptr<Unit> make_unit(const TrimodalConfig& config, const UnitParameters& parameters, Tables& tables) {
+  if (parameters.spec().kind == "cross_entropy") return std::make_unique<CrossEntropy>(config.class_weights);
+  return trimodal::make_unit(config, parameters, tables);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, ParameterStore& parameters, Tables& tables) {
+  std::vector<std::unique_ptr<Unit>> units;
+  const auto& specs = parameters.graph().units;
+  for (int u = 0; u < static_cast<int>(specs.size()); ++u) {
+    auto unit = std::visit([&](const auto& kind) { return make_unit(kind, parameters.unit(u), tables); }, config);
+    if (!unit)
+      throw InternalError(fmt::format("no code for units of kind {}", specs[static_cast<std::size_t>(u)].kind));
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+}  // namespace orthant

@@ -1,0 +1,36 @@
+// Attention from the joined projection's output to the layer's output: rotary, scores, softmax, dropout, weighted sum,
+// output projection. Local.
+#pragma once
+
+#include "orthant/nn/pass.h"
+
+namespace orthant::nn {
+
+// cos and sin of the rotary angles, [sequence, head_size / 2] each, half-split convention: (x1, x2) = halves of a head,
+// (x1 cos - x2 sin, x2 cos + x1 sin). Built once per rank and shape; belongs to no unit.
+struct RotaryTable {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+RotaryTable rotary_table(std::int64_t sequence, std::int64_t head_size, double theta, const at::TensorOptions& options);
+
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;  // divides heads
+  std::int64_t head_size = 1;
+  bool causal = false;
+  RotaryTable rotary = {};   // undefined tensors: none
+  at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. Every row attends to something
+  double dropout = 0;        // of the probabilities; taken through a path that forms them
+  std::string site;          // of that dropout
+};
+
+// qkv [rows, sequence, (heads + 2 kv_heads) * head_size]: queries, keys, values as the joined projection wrote them.
+// May be overwritten (the rotation is in place): nobody else reads it. weight [out, heads * head_size], bias or
+// nullptr, residual [rows, sequence, out] or undefined (added to the output). Keeps qkv, the heads' output and one
+// number per row and head; with Recompute::selective qkv alone, and backward computes the rest again, with equal bits.
+at::Tensor attention(const at::Tensor& qkv, Parameter& weight, Parameter* bias, const AttentionOptions& options,
+                     Pass& pass, const at::Tensor& residual = {});
+
+}  // namespace orthant::nn

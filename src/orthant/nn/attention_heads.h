@@ -1,0 +1,47 @@
+// The heads' part of attention, between the joined projection and the output projection, without autograd: rotation,
+// scores, softmax, dropout, weighted sums. Fused kernels on the CPU, ATen's formulas elsewhere and as the kernels'
+// oracle. All tensors of qkv's kind are [rows, sequence, (heads + 2 kv_heads) * head_size] and contiguous. Local.
+#pragma once
+
+#include "orthant/nn/attention.h"
+#include "orthant/nn/dropout_grid.h"
+
+namespace orthant::nn {
+
+// AttentionOptions of one call with its dropout: what backward needs besides tensors.
+struct HeadsSetup {
+  AttentionOptions options;
+  bool drops = false;
+  DropoutGrid dropout = {};
+
+  // Index in the dropout's stream of head `head`, query 0, key 0 of a row of the microbatch. Queries are kMaxChannels
+  // apart, keys 1.
+  std::uint64_t element(std::int64_t row, std::int64_t head) const;
+};
+
+inline constexpr std::int64_t kMaxHeads = 4096;  // stride of rows in the dropout's index, counted in heads
+
+// Checks shapes: InternalError with what does not fit.
+HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass);
+
+struct HeadsOutput {
+  at::Tensor out;  // [rows, sequence, heads * head_size], qkv's dtype
+  at::Tensor lse;  // [rows, heads, sequence]: log of the sum of exp(scores); float32 for narrower dtypes
+};
+
+// Rotates queries and keys of qkv in place, half-split; nothing without a table.
+void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options);
+
+// From a qkv that is rotated already, unless `rotate`: then it is rotated in place.
+HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool rotate);
+
+// The gradient of qkv before rotation, from the rotated one.
+at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
+                          const HeadsSetup& setup);
+
+// The same by ATen's formulas.
+HeadsOutput plain_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
+at::Tensor plain_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
+                                const HeadsSetup& setup);
+
+}  // namespace orthant::nn

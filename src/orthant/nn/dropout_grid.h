@@ -1,0 +1,42 @@
+// A dropout site's factors over a matrix of tokens: everything a backward needs to draw them again, as plain values.
+// Local.
+#pragma once
+
+#include "orthant/nn/dropout.h"
+#include "orthant/nn/kernels/dropout.h"
+
+namespace orthant::nn {
+
+// Whether a site drops anything in this pass. InternalError unless 0 <= p <= 1.
+bool drops(double p, const Pass& pass);
+
+// Matrix row t holds the channels of position first_position + t % positions of batch row first_row + t / positions.
+struct DropoutGrid {
+  kernels::DropoutDraw draw = {};
+  std::uint64_t first_row = 0;
+  std::uint64_t positions = 1;
+  std::uint64_t first_position = 0;
+  std::uint64_t first_channel = 0;
+
+  // Index in the stream of the first element of matrix row `token`.
+  std::uint64_t index(std::int64_t token) const {
+    const std::uint64_t row = first_row + static_cast<std::uint64_t>(token) / positions;
+    const std::uint64_t position = first_position + static_cast<std::uint64_t>(token) % positions;
+    return (row * kMaxPositions + position) * kMaxChannels + first_channel;
+  }
+};
+
+// For x [rows, channels] or [rows, positions, channels]. InternalError for another shape or a larger one than the
+// strides of the global index allow.
+DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,
+                         std::int64_t first_position = 0, std::int64_t first_channel = 0);
+
+// The factors [tokens, channels] by integer arithmetic of ATen, for devices and as the kernels' oracle. `options` name
+// a floating dtype.
+at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, std::int64_t channels,
+                                 const at::TensorOptions& options);
+
+// x times its factors, in x's dtype and shape; the last dim holds channels, the others tokens. No autograd.
+at::Tensor apply_dropout(const DropoutGrid& grid, const at::Tensor& x);
+
+}  // namespace orthant::nn

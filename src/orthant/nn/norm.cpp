@@ -1,0 +1,164 @@
+#include "orthant/nn/norm.h"
+
+#include <ATen/ATen.h>
+
+#include "orthant/nn/kept.h"
+#include "orthant/nn/kernels/tensors.h"
+#include "orthant/nn/norm_formulas.h"
+#include "orthant/nn/projection.h"
+
+namespace orthant::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct NormState {
+  Norm kind;
+  double eps;
+  Parameter* weight;
+  Parameter* bias;  // nullptr for RMSNorm
+  Pass* pass;
+  std::optional<DropoutGrid> grid = {};
+
+  const DropoutGrid* grid_or_null() const { return grid ? &*grid : nullptr; }
+  at::Tensor bias_value() const { return bias == nullptr ? at::Tensor() : bias->value; }
+};
+
+at::Tensor shaped(const at::Tensor& matrix, at::IntArrayRef shape) {
+  return shape.size() == 2 ? matrix : at::_unsafe_view(matrix, shape);
+}
+
+at::Tensor wide(const at::Tensor& x) {
+  return x.defined() ? x.to(kernels::compute_dtype(x)) : x;
+}
+
+// Narrow types on the CPU are widened for the kernels and rounded after them.
+Normalized forward_norm(const at::Tensor& x, const NormState& state) {
+  const at::Tensor& weight = state.weight->value;
+  if (!x.is_cpu()) return plain::norm(state.kind, x, weight, state.bias_value(), state.eps);
+  Normalized out = fused::norm(state.kind, wide(x), wide(weight), wide(state.bias_value()), state.eps);
+  out.y = out.y.to(x.scalar_type());
+  return out;
+}
+
+NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
+                            const DropoutGrid* grid) {
+  if (!gy.is_cpu()) return plain::norm_backward(kind, gy, input, parts, grid);
+  const NormInput wide_input = {wide(input.x), input.statistics, wide(input.weight)};
+  NormGradients out = fused::norm_backward(kind, wide(gy), wide_input, parts, grid);
+  if (out.x.defined()) out.x = out.x.to(gy.scalar_type());
+  if (out.dropped.defined()) out.dropped = out.dropped.to(gy.scalar_type());
+  return out;
+}
+
+// Adds the parameters' gradients now, from the pass that gives the input's, or later, from one of their own. Returns
+// the input's when `input` asks for it.
+NormGradients run_backward(const NormState& state, const at::Tensor& gy, const variable_list& saved, bool input) {
+  const bool learns = state.weight->trainable() || (state.bias != nullptr && state.bias->trainable());
+  const bool deferred = state.pass->defer_weights;
+  const NormInput kept_input = {saved[0], saved[1], state.weight->value};
+  NormGradients now;
+  const NormParts parts = {input, learns && !deferred};
+  if (parts.input || parts.weights) now = backward_norm(state.kind, gy, kept_input, parts, state.grid_or_null());
+  if (!learns) return now;
+  const auto add = [weight = state.weight, bias = state.bias](const NormGradients& sums) {
+    add_gradient(*weight, sums.weight);
+    if (bias != nullptr) add_gradient(*bias, sums.bias);
+  };
+  if (deferred) {
+    state.pass->add_weight_gradient([add, kind = state.kind, gy, kept_input] {
+      BelowAutograd below;
+      add(backward_norm(kind, gy, kept_input, {false, true}, nullptr));
+    });
+  } else {
+    state.pass->add_weight_gradient([&] { add(now); });
+  }
+  return now;
+}
+
+// Forward and backward are Local.
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, const NormState& state) {
+    BelowAutograd below;
+    const at::Tensor matrix = as_matrix(x);
+    const Normalized out = forward_norm(matrix, state);
+    ctx->save_for_backward({matrix, out.statistics});
+    keep(ctx, state);
+    return shaped(out.y, x.sizes());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    BelowAutograd below;
+    const NormGradients out = run_backward(kept<NormState>(ctx), as_matrix(gradients[0]), ctx->get_saved_variables(),
+                                           ctx->needs_input_grad(0));
+    return {out.x.defined() ? shaped(out.x, gradients[0].sizes()) : at::Tensor(), {}, {}, {}};
+  }
+};
+
+struct SumAndNorm {
+  at::Tensor sum;
+  Normalized out;
+};
+
+SumAndNorm forward_sum(const at::Tensor& x, const at::Tensor& residual, const NormState& state) {
+  if (!kernels::serve(x)) {
+    const at::Tensor sum = plain::dropout_add(x, residual, state.grid_or_null());
+    return {sum, forward_norm(sum, state)};
+  }
+  const at::Tensor sum = at::empty(x.sizes(), x.options());
+  return {sum, fused::dropout_add_norm(sum, x, residual, state.grid_or_null(), state.weight->value, state.bias->value,
+                                       state.eps)};
+}
+
+// Forward and backward are Local.
+struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
+                            const at::Tensor& weight, const at::Tensor& bias, const NormState& state) {
+    BelowAutograd below;
+    const SumAndNorm result = forward_sum(as_matrix(x), as_matrix(residual), state);
+    ctx->save_for_backward({result.sum, result.out.statistics});
+    keep(ctx, state);
+    return shaped(result.out.y, x.sizes());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    BelowAutograd below;
+    const bool needed = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
+    const NormGradients out =
+        run_backward(kept<NormState>(ctx), as_matrix(gradients[0]), ctx->get_saved_variables(), needed);
+    if (!needed) return {{}, {}, {}, {}, {}};
+    const at::Tensor sum = shaped(out.x, gradients[0].sizes());
+    return {out.dropped.defined() ? shaped(out.dropped, gradients[0].sizes()) : sum, sum, {}, {}, {}};
+  }
+};
+
+at::Tensor apply_norm(const at::Tensor& x, const NormState& state) {
+  if (at::GradMode::is_enabled()) {
+    return NormFunction::apply(x, state.weight->value, if_defined(state.bias_value()), state);
+  }
+  BelowAutograd below;
+  return shaped(forward_norm(as_matrix(x), state).y, x.sizes());
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, Pass& pass) {
+  return apply_norm(x, {Norm::rms, eps, &weight, nullptr, &pass});
+}
+
+at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass) {
+  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass});
+}
+
+at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,
+                                  Parameter& weight, Parameter& bias, double eps, Pass& pass) {
+  NormState state = {Norm::layer, eps, &weight, &bias, &pass};
+  if (drops(p, pass)) state.grid = dropout_grid(pass, site, p, x.sizes());
+  if (at::GradMode::is_enabled()) return DropoutAddNorm::apply(x, residual, weight.value, bias.value, state);
+  BelowAutograd below;
+  return shaped(forward_sum(as_matrix(x), as_matrix(residual), state).out.y, x.sizes());
+}
+
+}  // namespace orthant::nn

@@ -1,0 +1,19 @@
+// RMSNorm and LayerNorm, the latter also fused with the dropout and residual addition in front of it. Local.
+#pragma once
+
+#include "orthant/nn/pass.h"
+
+namespace orthant::nn {
+
+// x [..., hidden] * rsqrt(mean(x^2) + eps) * weight. Keeps x and one number per row.
+at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, Pass& pass);
+
+// (x - mean) * rsqrt(variance + eps) * weight + bias. Keeps x and two numbers per row.
+at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass);
+
+// layer_norm(residual + dropout(x)). Keeps the sum and two numbers per row; the mask is drawn again in backward.
+// x and residual [rows, sequence, hidden] or [rows, hidden].
+at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,
+                                  Parameter& weight, Parameter& bias, double eps, Pass& pass);
+
+}  // namespace orthant::nn

@@ -1,0 +1,63 @@
+// One run of a unit on one microbatch, and the parameters it uses: what the functions of this layer need besides
+// tensors.
+//
+// Note [Weight gradients]: a function's backward returns gradients of its inputs to autograd, and adds gradients of its
+// parameters to Parameter::gradient itself, in place; autograd sees an undefined gradient for them. When the schedule
+// has split the backward (Pass::defer_weights), that addition is queued in Pass::deferred instead and run later, in the
+// same order and by the same code: both ways give the same bits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/base/random.h"
+#include "orthant/graph/spec.h"
+
+namespace orthant::nn {
+
+// A parameter as the functions see it: views of a unit's flat buffers. Whoever owns the buffers owns this object, and
+// it outlives every Pass that uses it.
+struct Parameter {
+  at::Tensor value;     // a leaf of autograd that requires a gradient when trainable
+  at::Tensor gradient;  // same shape, the dtype gradients are accumulated in; undefined when frozen
+  bool fresh = true;    // nothing was added in this step yet: the next addition overwrites
+
+  bool trainable() const { return gradient.defined(); }
+};
+
+struct Pass {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t first_row = 0;  // of this microbatch's rows, counted in the global batch
+  bool training = true;        // false: no dropout
+  Recompute recompute = Recompute::none;
+  bool owns_inputs = false;  // nobody reads the unit's input values after it: it may overwrite them
+
+  bool defer_weights = false;
+  std::vector<std::function<void()>> deferred;
+
+  // Runs `add`, or queues it when the backward is split.
+  void add_weight_gradient(std::function<void()> add) {
+    if (defer_weights) {
+      deferred.push_back(std::move(add));
+    } else {
+      add();
+    }
+  }
+
+  // Random bits of a dropout site ("layers.3.attention.dropout"). The element index is the caller's: built from the
+  // sample's row in the global batch and global positions, never from a place in a local or padded tensor.
+  RandomStream dropout_stream(std::string_view site) const {
+    return RandomStream(seed, site, {static_cast<std::uint64_t>(step)});
+  }
+};
+
+// parameter.gradient = (fresh ? 0 : gradient) + addend; clears fresh.
+void add_gradient(Parameter& parameter, const at::Tensor& addend);
+
+}  // namespace orthant::nn

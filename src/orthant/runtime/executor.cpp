@@ -1,0 +1,323 @@
+#include "orthant/runtime/executor.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/base/philox.h"
+#include "orthant/runtime/gradient_catch.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+struct Executor::Run {
+  nn::Pass pass;
+  Tensors inputs;                               // kept for a second forward; empty otherwise
+  std::vector<GradientCatch> catches;           // one per input that needs a gradient, in input order
+  std::vector<torch::autograd::Edge> edges;     // one per output
+  std::vector<at::TensorOptions> loss_options;  // of outputs that are losses, by output
+};
+
+struct Executor::Step {
+  struct Slot {
+    at::Tensor tensor;
+    int readers_left = 0;
+  };
+  struct Row {  // one microbatch
+    std::vector<Slot> values;
+    std::vector<std::unique_ptr<Run>> runs;
+    std::map<std::pair<int, int>, at::Tensor> gradients;  // (value, consumer)
+    std::map<int, at::Tensor> losses;                     // by value, float64
+  };
+
+  const std::vector<Microbatch>& microbatches;
+  const StepFacts& facts;
+  std::vector<Row> rows;
+};
+
+Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute)
+    : graph_(graph), units_(units), recompute_(recompute) {
+  make_plans(recompute);
+}
+
+void Executor::make_plans(Recompute recompute) {
+  const auto num_values = graph_.values.size();
+  readers_.resize(num_values);
+  needs_gradient_.resize(num_values);
+  is_loss_.resize(num_values);
+  for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
+  for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
+    const auto& spec = graph_.units[at(u)];
+    Plan plan;
+    const auto trainable = [](const ParameterSpec& parameter) { return parameter.trainable; };
+    plan.has_backward =
+        std::ranges::any_of(spec.parameters, trainable) ||
+        std::ranges::any_of(spec.borrowed, [&](const auto& n) { return graph_.parameter(n).trainable; });
+    for (const auto& name : spec.inputs) {
+      Input input{name};
+      if (const auto found = value_index_.find(name); found != value_index_.end()) {
+        input.value = found->second;
+        input.needs_gradient = needs_gradient_[at(input.value)];
+        readers_[at(input.value)].push_back(u);
+        plan.has_backward |= input.needs_gradient;
+      }
+      plan.inputs.push_back(std::move(input));
+    }
+    for (const auto& name : spec.outputs) {
+      const int value = value_index_.at(name);
+      plan.outputs.push_back(value);
+      needs_gradient_[at(value)] = plan.has_backward && graph_.values[at(value)].differentiable;
+    }
+    if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
+    plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
+    plans_.push_back(std::move(plan));
+  }
+  for (auto& plan : plans_) {
+    plan.owns_inputs = !plan.recomputed && std::ranges::all_of(plan.inputs, [&](const Input& input) {
+      return input.value < 0 || readers_[at(input.value)].size() == 1;
+    });
+  }
+}
+
+std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& actions,
+                                                  const std::vector<Microbatch>& microbatches, const StepFacts& facts,
+                                                  ExecutorEvents* events) {
+  Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
+  for (auto& row : step.rows) {
+    row.values.resize(graph_.values.size());
+    row.runs.resize(graph_.units.size());
+  }
+  for (const auto& action : actions) {
+    switch (action.kind) {
+      case ActionKind::forward:
+        forward(step, action.unit, action.microbatch);
+        break;
+      case ActionKind::backward:
+        backward(step, action.unit, action.microbatch, false);
+        break;
+      case ActionKind::backward_input:
+        backward(step, action.unit, action.microbatch, true);
+        break;
+      case ActionKind::backward_weight:
+        run_deferred(step, action.unit, action.microbatch);
+        break;
+      case ActionKind::reduce:
+        if (events != nullptr) events->reduce(action.unit);
+        break;
+      default:
+        throw InternalError(fmt::format("this executor cannot run: {}", to_string(action, graph_)));
+    }
+  }
+  std::map<std::string, at::Tensor> losses;
+  for (const auto& row : step.rows) {
+    for (const auto& [value, sum] : row.losses) {
+      auto& total = losses[graph_.values[at(value)].name];
+      total = total.defined() ? total + sum : sum;
+    }
+  }
+  return losses;
+}
+
+Tensors Executor::gather_inputs(Step& step, int unit, int m) {
+  Tensors inputs;
+  for (const auto& input : plans_[at(unit)].inputs) {
+    if (input.value < 0) {
+      const auto& fields = step.microbatches[at(m)].fields;
+      const auto found = fields.find(input.name);
+      if (found == fields.end()) {
+        throw DataError(fmt::format("unit {} reads the batch field \"{}\", which the data does not have",
+                                    graph_.units[at(unit)].name, input.name));
+      }
+      inputs.push_back(found->second);
+      continue;
+    }
+    auto& slot = step.rows[at(m)].values[at(input.value)];
+    if (!slot.tensor.defined()) {
+      throw InternalError(
+          fmt::format("unit {} microbatch {} runs before its input {}", graph_.units[at(unit)].name, m, input.name));
+    }
+    inputs.push_back(slot.tensor);
+    if (--slot.readers_left == 0) slot.tensor.reset();
+  }
+  return inputs;
+}
+
+Tensors Executor::with_catches(const Plan& plan, Run& run, const Tensors& inputs) {
+  Tensors attached;
+  run.catches.reserve(plan.inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!plan.inputs[i].needs_gradient) {
+      attached.push_back(inputs[i]);
+      continue;
+    }
+    run.catches.emplace_back(inputs[i]);
+    attached.push_back(run.catches.back().tensor());
+    run.catches.back().release();
+  }
+  return attached;
+}
+
+Tensors Executor::call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts) {
+  if (units_[at(unit)]->draws_random_numbers()) {
+    const auto key = stream_hash(graph_.units[at(unit)].name, {facts.seed, static_cast<std::uint64_t>(facts.step),
+                                                               static_cast<std::uint64_t>(run.pass.first_row)});
+    at::manual_seed(key);
+  }
+  auto outputs = units_[at(unit)]->forward(inputs, run.pass);
+  if (outputs.size() != plans_[at(unit)].outputs.size()) {
+    throw ConfigError(fmt::format("unit {} returned {} values; its spec names {}", graph_.units[at(unit)].name,
+                                  outputs.size(), plans_[at(unit)].outputs.size()));
+  }
+  return outputs;
+}
+
+void Executor::keep_edges(const Plan& plan, Run& run, const Tensors& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool differentiable = outputs[i].requires_grad();
+    run.edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(outputs[i]) : torch::autograd::Edge());
+    run.loss_options.push_back(is_loss_[at(plan.outputs[i])] ? outputs[i].options() : at::TensorOptions());
+  }
+}
+
+void Executor::forward(Step& step, int unit, int m) {
+  const auto& plan = plans_[at(unit)];
+  auto& row = step.rows[at(m)];
+  auto run = std::make_unique<Run>();
+  run->pass.seed = step.facts.seed;
+  run->pass.step = step.facts.step;
+  run->pass.first_row = step.microbatches[at(m)].first_row;
+  run->pass.recompute = recompute_;
+  run->pass.owns_inputs = plan.owns_inputs;
+  auto inputs = gather_inputs(step, unit, m);
+  Tensors outputs;
+  {
+    const bool record = plan.has_backward && !plan.recomputed;
+    at::AutoGradMode mode(record);
+    if (record) inputs = with_catches(plan, *run, inputs);
+    outputs = call(unit, *run, inputs, step.facts);
+    if (record) keep_edges(plan, *run, outputs);
+  }
+  if (plan.recomputed) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      run->loss_options.push_back(is_loss_[at(plan.outputs[i])] ? outputs[i].options() : at::TensorOptions());
+    }
+    run->inputs = std::move(inputs);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const int value = plan.outputs[i];
+    if (is_loss_[at(value)]) row.losses[value] = outputs[i].detach().to(at::kDouble);
+    if (readers_[at(value)].empty()) continue;
+    row.values[at(value)] = {outputs[i].detach(), static_cast<int>(readers_[at(value)].size())};
+  }
+  if (plan.has_backward) row.runs[at(unit)] = std::move(run);
+}
+
+at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options) {
+  at::Tensor sum;
+  auto& gradients = step.rows[at(m)].gradients;
+  const auto& readers = readers_[at(value)];
+  for (auto reader = readers.rbegin(); reader != readers.rend(); ++reader) {
+    auto node = gradients.extract({value, *reader});
+    if (node.empty() || !node.mapped().defined()) continue;
+    sum = sum.defined() ? sum + node.mapped() : std::move(node.mapped());
+  }
+  if (is_loss_[at(value)]) {
+    const auto found = step.facts.loss_factors.find(graph_.values[at(value)].name);
+    const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
+    const auto seed = at::full({}, factor, loss_options);
+    sum = sum.defined() ? sum + seed : seed;
+  }
+  return sum;
+}
+
+void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
+  const auto& plan = plans_[at(unit)];
+  if (!plan.has_backward) return;
+  auto& row = step.rows[at(m)];
+  auto& run = row.runs[at(unit)];
+  if (!run) {
+    throw InternalError(
+        fmt::format("backward of unit {} microbatch {} without its forward", graph_.units[at(unit)].name, m));
+  }
+  std::vector<at::Tensor> gradients;
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    gradients.push_back(gradient_of(step, plan.outputs[i], m, run->loss_options[i]));
+  }
+  if (plan.recomputed) {
+    at::AutoGradMode on(true);
+    const auto inputs = with_catches(plan, *run, std::exchange(run->inputs, {}));
+    keep_edges(plan, *run, call(unit, *run, inputs, step.facts));
+  }
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list seeds;
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (!gradients[i].defined() || !run->edges[i].is_valid()) continue;
+    roots.push_back(std::move(run->edges[i]));
+    seeds.push_back(std::move(gradients[i]));
+  }
+  run->edges.clear();
+  gradients.clear();
+  run->pass.defer_weights = defer_weights;
+  if (!roots.empty()) {
+    torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
+                                                          /*accumulate_grad=*/true, /*outputs=*/{});
+  }
+  std::size_t next = 0;
+  for (const auto& input : plan.inputs) {
+    if (!input.needs_gradient) continue;
+    row.gradients[{input.value, unit}] = run->catches[next++].take();
+  }
+  run->catches.clear();
+  if (!defer_weights) run.reset();
+}
+
+void Executor::run_deferred(Step& step, int unit, int m) {
+  if (!plans_[at(unit)].has_backward) return;
+  auto run = std::move(step.rows[at(m)].runs[at(unit)]);
+  if (!run) {
+    throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
+                                    graph_.units[at(unit)].name, m));
+  }
+  for (auto& add : run->pass.deferred) {
+    add();
+    add = nullptr;
+  }
+}
+
+std::map<std::string, at::Tensor> Executor::evaluate(const Microbatch& microbatch, const StepFacts& facts,
+                                                     const std::vector<std::string>& wanted) {
+  at::NoGradGuard no_gradients;
+  const std::vector<Microbatch> microbatches = {microbatch};
+  Step step{microbatches, facts, std::vector<Step::Row>(1)};
+  auto& row = step.rows[0];
+  row.values.resize(graph_.values.size());
+  std::map<std::string, at::Tensor> found;
+  for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
+    Run run;
+    run.pass.seed = facts.seed;
+    run.pass.step = facts.step;
+    run.pass.first_row = microbatch.first_row;
+    run.pass.training = false;
+    const auto outputs = call(u, run, gather_inputs(step, u, 0), facts);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const int value = plans_[at(u)].outputs[i];
+      const auto& name = graph_.values[at(value)].name;
+      if (std::ranges::find(wanted, name) != wanted.end()) found[name] = outputs[i];
+      row.values[at(value)] = {outputs[i], static_cast<int>(readers_[at(value)].size())};
+    }
+  }
+  return found;
+}
+
+}  // namespace orthant

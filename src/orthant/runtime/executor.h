@@ -1,0 +1,97 @@
+// The executor: runs a rank's action list over its units. Forward of a unit is its own small autograd graph from
+// detached inputs; values and gradients are handed across edges here. One rank, DDP, FSDP and every pipeline use it.
+//
+// Note [Order of sums]: bits do not depend on where stages are cut or in which order a schedule visits them. The
+// gradient of each consumer of a value is kept apart and the producer adds them in decreasing unit order; a unit adds
+// its weight gradients in increasing microbatch order; losses are added in microbatch order at the end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/graph/spec.h"
+#include "orthant/runtime/unit.h"
+#include "orthant/schedule/actions.h"
+
+namespace orthant {
+
+// The rows of one microbatch: batch fields by name, dim 0 = rows.
+struct Microbatch {
+  std::map<std::string, at::Tensor> fields;
+  std::int64_t first_row = 0;  // of its rows, counted in the global batch
+};
+
+// What a step needs besides its microbatches.
+struct StepFacts {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  // Gradient of each loss value (by name): coefficient / global sum of target weights. 1 when absent.
+  std::map<std::string, double> loss_factors = {};
+};
+
+// What the executor tells about its work; all Local and called in list order.
+class ExecutorEvents {
+ public:
+  virtual ~ExecutorEvents() = default;
+  virtual void reduce(int unit) {}  // the unit's weight gradients of this step are complete on this rank
+};
+
+class Executor {
+ public:
+  // `units[u]` is the code of unit u; null for units of other ranks. Keeps references to `graph` and `units`.
+  Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute);
+
+  // Runs the list: forward and backward of every microbatch. Returns each loss as a float64 scalar on the device: the
+  // sum over microbatches, not divided. Throws InternalError when the list asks for what is not there.
+  std::map<std::string, at::Tensor> train(const std::vector<Action>& actions,
+                                          const std::vector<Microbatch>& microbatches, const StepFacts& facts,
+                                          ExecutorEvents* events = nullptr);
+
+  // Forward only, without gradients and dropout. Returns the named values of the microbatch.
+  std::map<std::string, at::Tensor> evaluate(const Microbatch& microbatch, const StepFacts& facts,
+                                             const std::vector<std::string>& wanted);
+
+  // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
+  bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
+
+ private:
+  struct Input {
+    std::string name;
+    int value = -1;  // index into GraphSpec::values; -1 for a batch field
+    bool needs_gradient = false;
+  };
+  struct Plan {
+    std::vector<Input> inputs;
+    std::vector<int> outputs;
+    bool has_backward = false;
+    bool owns_inputs = false;  // sole reader of all its values
+    bool recomputed = false;   // forward keeps only the inputs
+  };
+  struct Run;   // one unit, one microbatch, between its forward and the end of its backward
+  struct Step;  // everything that lives for one call of train()
+
+  void make_plans(Recompute recompute);
+  void forward(Step& step, int unit, int m);
+  void backward(Step& step, int unit, int m, bool defer_weights);
+  void run_deferred(Step& step, int unit, int m);
+  Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
+  Tensors gather_inputs(Step& step, int unit, int m);
+  Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
+  void keep_edges(const Plan& plan, Run& run, const Tensors& outputs);
+  at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
+
+  const GraphSpec& graph_;
+  const std::vector<std::unique_ptr<Unit>>& units_;
+  Recompute recompute_;
+  std::vector<Plan> plans_;
+  std::vector<std::vector<int>> readers_;  // per value: consuming units, ascending
+  std::vector<bool> needs_gradient_;       // per value
+  std::map<std::string, int> value_index_;
+  std::vector<bool> is_loss_;  // per value
+};
+
+}  // namespace orthant

@@ -1,0 +1,30 @@
+// A unit that runs: the code behind a UnitSpec. Forward is ordinary libtorch code; the executor gives it detached
+// inputs, so its autograd graph ends at its own borders. A unit does not know its neighbours, the schedule or the mesh.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "orthant/nn/pass.h"
+
+namespace orthant {
+
+using Tensors = std::vector<at::Tensor>;
+
+class Unit {
+ public:
+  virtual ~Unit() = default;
+
+  // Inputs and outputs in the order of the spec. `pass` outlives the autograd graph made here. Local.
+  virtual Tensors forward(const Tensors& inputs, nn::Pass& pass) = 0;
+
+  // Gradients of parameters come from autograd's own accumulation, which adds to what lies there: buffers must be zero
+  // before the first microbatch, and a split backward produces them with the input gradients.
+  virtual bool accumulates_by_autograd() const { return false; }
+
+  // Draws from torch's default generators: the executor seeds them per (seed, step, unit, microbatch).
+  virtual bool draws_random_numbers() const { return false; }
+};
+
+}  // namespace orthant

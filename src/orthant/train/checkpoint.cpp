@@ -1,0 +1,256 @@
+#include "orthant/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <span>
+
+#include "orthant/base/error.h"
+#include "orthant/files/atomic_folder.h"
+#include "orthant/files/partial.h"
+#include "orthant/files/safetensors.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/layout/pieces.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifestFile = "manifest.json";
+
+std::string element_name(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "F64";
+    case DType::float32:
+      return "F32";
+    case DType::bfloat16:
+      return "BF16";
+    case DType::float16:
+      return "F16";
+    default:
+      throw InternalError(fmt::format("no checkpoint holds {}", dtype_name(dtype)));
+  }
+}
+
+// One flat tensor that a checkpoint holds, and how its parameters are called there.
+struct SavedFlat {
+  const FlatBuffer* layout;
+  at::Tensor flat;
+  std::string prefix;  // "" or "optimizer.exp_avg."
+};
+
+std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
+  std::vector<SavedFlat> saved;
+  const auto& buffers = trainer.parameters().buffers();
+  for (const auto& buffer : buffers) saved.push_back({&buffer->layout(), buffer->master(), ""});
+  const auto& optimizer = trainer.optimizer();
+  for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      if (!buffers[b]->trainable()) continue;
+      saved.push_back(
+          {&buffers[b]->layout(), optimizer.state(s, b), fmt::format("optimizer.{}.", optimizer.state_names()[s])});
+    }
+  }
+  return saved;
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& flat, const Piece& piece) {
+  const auto size = static_cast<std::size_t>(flat.element_size());
+  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
+  return {data + static_cast<std::size_t>(piece.local_offset) * size,
+          static_cast<std::size_t>(piece.elements()) * size};
+}
+
+// A rank's file: what it holds, in the order it is written.
+struct RankFile {
+  struct Part {
+    std::size_t flat;
+    Piece piece;
+    TensorEntry entry;
+  };
+  std::string name;
+  std::vector<Part> parts;
+};
+
+RankFile plan_file(const Trainer& trainer, const std::vector<SavedFlat>& flats, int rank, Manifest& manifest) {
+  RankFile file{fmt::format("rank-{}.safetensors", rank), {}};
+  std::map<std::string, std::size_t> place;
+  for (std::size_t f = 0; f < flats.size(); ++f) {
+    const auto dtype = dtype_of(flats[f].flat.scalar_type());
+    for (auto& piece : pieces_to_write(*flats[f].layout, trainer.mesh(), rank)) {
+      const auto name = flats[f].prefix + piece.tensor;
+      const auto [found, added] = place.emplace(name, manifest.tensors.size());
+      if (added) manifest.tensors.push_back({name, trainer.graph().parameter(piece.tensor).shape, dtype, {}});
+      auto& pieces = manifest.tensors[found->second].pieces;
+      const auto stored = pieces.empty() ? name : fmt::format("{}#{}", name, pieces.size());
+      pieces.push_back({piece.offsets, piece.lengths, piece.range, file.name, stored});
+      const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
+      file.parts.push_back({f, std::move(piece), {stored, element_name(dtype), shape}});
+    }
+  }
+  return file;
+}
+
+WrittenFile write_file(const RankFile& file, const std::vector<SavedFlat>& flats, const fs::path& folder) {
+  std::vector<TensorEntry> entries;
+  for (const auto& part : file.parts) entries.push_back(part.entry);
+  SafetensorsWriter writer(folder / file.name, std::move(entries), {{"format", "orthant"}});
+  at::Tensor on_host;
+  std::size_t held = flats.size();
+  for (const auto& part : file.parts) {
+    if (part.flat != held) {
+      on_host = flats[part.flat].flat.cpu();
+      held = part.flat;
+    }
+    writer.write(part.entry.name, bytes_of(on_host, part.piece));
+  }
+  return writer.finish();
+}
+
+const ManifestTensor& stored_tensor(const Manifest& manifest, const std::string& name, const Shape& shape, DType dtype,
+                                    const std::string& folder) {
+  const auto found = std::ranges::find(manifest.tensors, name, &ManifestTensor::name);
+  if (found == manifest.tensors.end()) {
+    throw DataError(fmt::format("{}: holds no tensor {}: it was saved by another model or optimizer", folder, name),
+                    {.remedy = "resume with the config.json of that run"});
+  }
+  if (found->shape != shape || found->dtype != dtype) {
+    throw DataError(
+        fmt::format("{}: {} is {} [{}] there and {} [{}] in this model", folder, name, dtype_name(found->dtype),
+                    fmt::join(found->shape, ", "), dtype_name(dtype), fmt::join(shape, ", ")),
+        {.remedy = "resume with the config.json of that run"});
+  }
+  return *found;
+}
+
+// Copies what `wanted` shares with the stored pieces into `flat`.
+void read_piece(const ManifestTensor& tensor, const Piece& wanted, std::map<std::string, SafetensorsFile>& files,
+                const at::Tensor& flat) {
+  const auto size = static_cast<std::size_t>(flat.element_size());
+  auto* target = static_cast<std::byte*>(flat.mutable_data_ptr());
+  for (const auto& stored : tensor.pieces) {
+    const Piece piece{tensor.name, stored.offsets, stored.lengths, stored.range, 0};
+    const auto bytes = files.at(stored.file).bytes(stored.tensor);
+    if (bytes.size() != static_cast<std::size_t>(piece.elements()) * size) {
+      throw DataError(fmt::format("{}: tensor {} has {} bytes where the manifest promises {}",
+                                  files.at(stored.file).path().string(), stored.tensor, bytes.size(),
+                                  static_cast<std::size_t>(piece.elements()) * size));
+    }
+    for (const auto& run : intersect(wanted, piece)) {
+      std::memcpy(target + static_cast<std::size_t>(wanted.local_offset + run.wanted_offset) * size,
+                  bytes.data() + static_cast<std::size_t>(run.stored_offset) * size,
+                  static_cast<std::size_t>(run.length) * size);
+    }
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder) {
+  const fs::path path(folder);
+  std::error_code ignored;
+  fs::create_directories(path.parent_path().empty() ? fs::path(".") : path.parent_path(), ignored);
+  Manifest manifest;
+  manifest.step = trainer.steps_done();
+  manifest.mesh = trainer.mesh().to_string();
+  manifest.epoch = cursor.epoch;
+  manifest.position = cursor.position;
+  manifest.samples_seen = cursor.samples_seen;
+  manifest.seed = trainer.options().seed;
+  AtomicFolder target(path);
+  const auto flats = saved_flats(trainer);
+  const auto file = plan_file(trainer, flats, /*rank=*/0, manifest);
+  const auto written = write_file(file, flats, target.path());
+  manifest.files.push_back({file.name, written.bytes, fmt::format("{:016x}", written.xxh64)});
+  write_file_atomically(target.path() / kManifestFile, to_json(manifest));
+  target.commit();
+}
+
+Manifest verify_checkpoint(const std::string& folder) {
+  const fs::path path(folder);
+  if (!fs::is_directory(path)) throw DataError(fmt::format("{}: no such checkpoint folder", folder));
+  auto manifest = parse_manifest(read_file(path / kManifestFile), (path / kManifestFile).string());
+  for (const auto& file : manifest.files) {
+    const auto name = (path / file.name).string();
+    std::error_code error;
+    const auto bytes = fs::file_size(path / file.name, error);
+    if (error || static_cast<std::int64_t>(bytes) != file.bytes) {
+      throw DataError(fmt::format("{}: {} bytes, the manifest promises {}", name, error ? 0 : bytes, file.bytes));
+    }
+    const auto hash = fmt::format("{:016x}", xxh64_of_file(path / file.name));
+    if (hash != file.xxh64)
+      throw DataError(fmt::format("{}: hash {}, the manifest promises {}", name, hash, file.xxh64));
+  }
+  return manifest;
+}
+
+Manifest load_checkpoint(Trainer& trainer, const std::string& folder) {
+  auto manifest = verify_checkpoint(folder);
+  std::map<std::string, SafetensorsFile> files;
+  for (const auto& file : manifest.files) {
+    files.emplace(file.name, SafetensorsFile::open(fs::path(folder) / file.name));
+  }
+  const auto flats = saved_flats(trainer);
+  std::vector<at::Tensor> read;
+  for (const auto& saved : flats) {
+    auto on_host = at::zeros(saved.flat.sizes(), saved.flat.options().device(at::kCPU));
+    for (const auto& piece : pieces_of(*saved.layout, {0, saved.layout->size})) {
+      const auto& shape = trainer.graph().parameter(piece.tensor).shape;
+      read_piece(
+          stored_tensor(manifest, saved.prefix + piece.tensor, shape, dtype_of(saved.flat.scalar_type()), folder),
+          piece, files, on_host);
+    }
+    read.push_back(std::move(on_host));
+  }
+  at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < flats.size(); ++i) flats[i].flat.copy_(read[i]);
+  trainer.parameters().publish();
+  trainer.optimizer().set_num_updates(manifest.step);
+  trainer.set_steps_done(manifest.step);
+  return manifest;
+}
+
+std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
+  std::vector<FoundCheckpoint> found;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(parent, error)) {
+    const auto name = item.path().filename().string();
+    if (!name.starts_with("step-") || !item.is_directory()) continue;
+    std::int64_t step = -1;
+    const auto* end = name.data() + name.size();
+    if (std::from_chars(name.data() + 5, end, step).ptr == end && step >= 0)
+      found.push_back({step, item.path().string()});
+  }
+  std::ranges::sort(found, std::greater<>(), &FoundCheckpoint::step);
+  return found;
+}
+
+std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent, std::vector<std::string>& refused) {
+  for (const auto& checkpoint : list_checkpoints(parent)) {
+    try {
+      verify_checkpoint(checkpoint.path);
+      return checkpoint;
+    } catch (const DataError& error) {
+      refused.push_back(error.message());
+    }
+  }
+  return std::nullopt;
+}
+
+void prune_checkpoints(const std::string& parent, std::int64_t keep) {
+  const auto found = list_checkpoints(parent);
+  std::error_code ignored;
+  for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) fs::remove_all(found[i].path, ignored);
+  for (const auto& partial : stale_partials(parent)) fs::remove_all(partial, ignored);
+}
+
+}  // namespace orthant

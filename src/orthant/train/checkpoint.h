@@ -1,0 +1,46 @@
+// Checkpoints of a trainer: parameters and optimizer state as pieces of global tensors, the manifest last, all of it
+// atomic. What is written does not depend on the mesh; what is read is what this rank needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/layout/manifest.h"
+
+namespace orthant {
+
+class Trainer;
+
+// Where the data stood; a trainer itself does not know.
+struct DataCursor {
+  std::int64_t epoch = 0;
+  std::int64_t position = 0;  // of the next sample in its epoch
+  std::int64_t samples_seen = 0;
+};
+
+// Writes `folder`, which must not exist; its parent is made. DataError on I/O errors, and nothing is left then.
+void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder);
+
+// Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
+// model; nothing is changed then.
+Manifest load_checkpoint(Trainer& trainer, const std::string& folder);
+
+// Reads and checks manifest, sizes and hashes.
+Manifest verify_checkpoint(const std::string& folder);
+
+// step-N folders of `parent` with their steps, newest first.
+struct FoundCheckpoint {
+  std::int64_t step = 0;
+  std::string path;
+};
+std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
+
+// The newest one that verifies; what was refused, and why, goes to `refused`.
+std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent, std::vector<std::string>& refused);
+
+// Removes all but the newest `keep` and what dead processes left half-written.
+void prune_checkpoints(const std::string& parent, std::int64_t keep);
+
+}  // namespace orthant

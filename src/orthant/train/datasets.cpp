@@ -1,0 +1,136 @@
+#include "orthant/train/datasets.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "orthant/base/error.h"
+#include "orthant/base/random.h"
+#include "orthant/data/field_checks.h"
+#include "orthant/data/fixed_dataset.h"
+#include "orthant/data/tokens.h"
+#include "orthant/data/trimodal_demo.h"
+
+namespace orthant {
+namespace {
+
+void refuse_kinds(const RunConfig& config, const char* fitting) {
+  throw ConfigError(fmt::format("model.kind {} cannot read data.kind {}", model_kind(config.model), config.data.kind),
+                    {.remedy = fmt::format("use data.kind {}", fitting)});
+}
+
+std::int64_t eval_samples(const DataConfig& data) {
+  return std::llround(data.eval_fraction * static_cast<double>(data.samples));
+}
+
+// Values without any meaning that fit every field of the model: for benchmarks and comparisons of speed.
+at::Tensor random_field(const ValueSpec& field, std::int64_t samples, std::int64_t limit, std::uint64_t seed) {
+  const RandomStream stream(seed, "data.random." + field.name);
+  auto shape = field.shape;
+  shape[0] = samples;
+  if (field.dtype == DType::boolean) return at::ones(shape, at::kBool);
+  if (field.dtype == DType::int64) {
+    auto ids = at::empty(shape, at::kLong);
+    auto* data = ids.mutable_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < ids.numel(); ++i) {
+      data[i] = static_cast<std::int64_t>(stream.uniform(static_cast<std::uint64_t>(i)) * static_cast<double>(limit));
+    }
+    return ids;
+  }
+  auto numbers = at::empty(shape, at::kFloat);
+  stream.fill_normal({numbers.mutable_data_ptr<float>(), static_cast<std::size_t>(numbers.numel())}, 0, 0.0, 1.0);
+  return numbers;
+}
+
+RunData random_data(const RunConfig& config) {
+  const auto* trimodal = std::get_if<TrimodalConfig>(&config.model);
+  FieldLimits limits;
+  limits.num_labels = trimodal != nullptr ? trimodal->num_labels : vocab_size(config.model);
+  const auto make = [&](std::uint64_t seed, std::int64_t samples) {
+    Fields fields;
+    for (const auto& field : run_spec(config).batch_fields) {
+      const bool label = field.name == kLabelsField;
+      const auto limit = label                                                        ? limits.num_labels
+                         : trimodal != nullptr && field.name.starts_with("secondary") ? trimodal->secondary.vocab_size
+                                                                                      : vocab_size(config.model);
+      fields[field.name] = random_field(field, samples, limit, seed);
+      if (field.dtype == DType::int64 && !label) limits.vocab_sizes[field.name] = limit;
+    }
+    return std::make_shared<FixedDataset>(std::move(fields), limits,
+                                          trimodal ? trimodal->class_weights : std::vector<double>{}, "random data");
+  };
+  RunData data;
+  data.train = make(config.trainer.seed, config.data.samples);
+  data.num_labels = trimodal != nullptr ? limits.num_labels : 0;
+  if (const auto size = eval_samples(config.data); size > 0) data.eval = make(config.trainer.seed + 1, size);
+  return data;
+}
+
+RunData tokens_data(const RunConfig& config) {
+  const auto make = [&](DataSplit split, std::int64_t size) {
+    return std::make_shared<TokensDataset>(TokensOptions{.vocab_size = vocab_size(config.model),
+                                                         .sequence_length = config.data.sequence_length,
+                                                         .size = size,
+                                                         .seed = config.trainer.seed,
+                                                         .split = split});
+  };
+  RunData data;
+  data.train = make(DataSplit::train, config.data.samples);
+  if (const auto size = eval_samples(config.data); size > 0) data.eval = make(DataSplit::eval, size);
+  return data;
+}
+
+void check_vocabulary(const char* tower, std::int64_t model, std::int64_t data) {
+  if (model >= data) return;
+  throw ConfigError(
+      fmt::format("model.{}.vocab_size is {}, but the data has token ids up to {}", tower, model, data - 1),
+      {.remedy = fmt::format("set model.{}.vocab_size={}", tower, data)});
+}
+
+RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
+  const auto make = [&](DataSplit split, std::int64_t size) {
+    TrimodalDemoOptions options;
+    options.size = size;
+    options.seed = config.trainer.seed;
+    options.split = split;
+    options.primary_length = config.data.sequence_length;
+    options.secondary_length =
+        config.data.secondary_length > 0 ? config.data.secondary_length : config.data.sequence_length;
+    options.class_weights = model.class_weights;
+    return std::make_shared<TrimodalDemo>(options);
+  };
+  const auto train = make(DataSplit::train, config.data.samples);
+  check_vocabulary("primary", model.primary.vocab_size, train->vocab_size());
+  check_vocabulary("secondary", model.secondary.vocab_size, train->vocab_size());
+  constexpr auto kColumns = static_cast<std::int64_t>(TrimodalSample::kNumbers);
+  if (model.tabular && model.tabular->input_dim != kColumns) {
+    throw ConfigError(fmt::format("model.tabular.input_dim is {}, but the data has {} numeric columns",
+                                  model.tabular->input_dim, kColumns),
+                      {.remedy = fmt::format("set model.tabular.input_dim={}", kColumns)});
+  }
+  if (model.num_labels < TrimodalDemo::kNumLabels) {
+    throw ConfigError(
+        fmt::format("model.num_labels is {}, but the data has {} labels", model.num_labels, TrimodalDemo::kNumLabels));
+  }
+  RunData data;
+  data.train = train;
+  data.num_labels = model.num_labels;
+  data.best_accuracy = train->best_accuracy();
+  if (const auto size = eval_samples(config.data); size > 0) data.eval = make(DataSplit::eval, size);
+  return data;
+}
+
+}  // namespace
+
+RunData make_run_data(const RunConfig& config) {
+  if (config.data.kind == "random") return random_data(config);
+  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
+    if (config.data.kind != "trimodal_demo") refuse_kinds(config, "trimodal_demo");
+    return trimodal_data(config, *trimodal);
+  }
+  if (config.data.kind != "tokens") refuse_kinds(config, "tokens");
+  return tokens_data(config);
+}
+
+}  // namespace orthant

@@ -1,0 +1,14 @@
+// How much memory the tensors of this process take: on the CPU by the counting allocator, on a device by torch's own.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace orthant {
+
+// Of the CPU tensors made since the counting allocator was installed, which these install when nobody has.
+std::int64_t live_memory_bytes();
+std::int64_t peak_memory_bytes(at::Device device);
+
+}  // namespace orthant

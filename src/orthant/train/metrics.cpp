@@ -1,0 +1,102 @@
+#include "orthant/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "orthant/base/error.h"
+#include "orthant/base/json_reader.h"
+
+namespace orthant {
+namespace {
+
+struct Counter {
+  const char* name;
+  std::int64_t StepMetrics::* member;
+};
+
+struct Quantity {
+  const char* name;
+  double StepMetrics::* member;
+};
+
+// The line is written and read by these tables, in the file's order: counts, quantities, counts, quantities, memory.
+constexpr std::array<Counter, 2> kPlace = {{{"step", &StepMetrics::step}, {"epoch", &StepMetrics::epoch}}};
+constexpr std::array<Quantity, 3> kValues = {
+    {{"loss", &StepMetrics::loss}, {"grad_norm", &StepMetrics::grad_norm}, {"lr", &StepMetrics::lr}}};
+constexpr std::array<Counter, 2> kWork = {{{"samples", &StepMetrics::samples}, {"tokens", &StepMetrics::tokens}}};
+constexpr std::array<Quantity, 3> kSpeed = {{{"step_seconds", &StepMetrics::step_seconds},
+                                             {"samples_per_second", &StepMetrics::samples_per_second},
+                                             {"tokens_per_second", &StepMetrics::tokens_per_second}}};
+constexpr std::array<Counter, 1> kMemory = {{{"peak_memory_bytes", &StepMetrics::peak_memory_bytes}}};
+
+// Calls `act` with each table.
+template <typename Action>
+void for_each_table(const Action& act) {
+  act(kPlace);
+  act(kValues);
+  act(kWork);
+  act(kSpeed);
+  act(kMemory);
+}
+
+std::string number(std::int64_t value) {
+  return fmt::format("{}", value);
+}
+
+// A whole number keeps a decimal point, so that readers with typed numbers see one type in every line.
+std::string number(double value) {
+  if (!std::isfinite(value)) return "null";
+  std::array<char, 32> digits;
+  const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  std::string text(digits.data(), end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+void read(JsonReader& reader, const char* name, std::int64_t& value) {
+  value = reader.require<std::int64_t>(name);
+}
+
+void read(JsonReader& reader, const char* name, double& value) {
+  if (!reader.has(name)) value = reader.require<double>(name);  // throws
+  value = reader.find<double>(name).value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace
+
+std::string metrics_line(const StepMetrics& metrics) {
+  std::string line = "{";
+  for_each_table([&](const auto& table) {
+    for (const auto& field : table) {
+      line += fmt::format("{}\"{}\":{}", line.size() > 1 ? "," : "", field.name, number(metrics.*field.member));
+    }
+  });
+  return line + "}";
+}
+
+std::string eval_line(std::int64_t step, const EvalMetrics& metrics) {
+  std::string line = fmt::format("{{\"step\":{}", step);
+  for (const auto& [name, value] : metrics) {
+    line += fmt::format(",{}:{}", nlohmann::json(name).dump(), number(value));
+  }
+  return line + "}";
+}
+
+StepMetrics parse_metrics_line(std::string_view line, std::string_view source) {
+  const auto document =
+      JsonDocument::parse(line, {.source = std::string(source), .errors = JsonErrorKind::kData, .max_bytes = 1 << 16});
+  JsonReader reader(document);
+  StepMetrics metrics;
+  for_each_table([&](const auto& table) {
+    for (const auto& field : table) read(reader, field.name, metrics.*field.member);
+  });
+  return metrics;
+}
+
+}  // namespace orthant

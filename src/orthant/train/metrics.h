@@ -1,0 +1,37 @@
+// What one training step reports, and its line in metrics.jsonl. Loss and gradient norm are global: they do not depend
+// on the mesh. Readers of the file rely on the names and their order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace orthant {
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double loss = 0;
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  double step_seconds = 0;
+  double samples_per_second = 0;
+  double tokens_per_second = 0;
+  std::int64_t peak_memory_bytes = 0;  // of the largest rank
+};
+
+// What an evaluation reports: "loss", "accuracy", "roc_auc", ...
+using EvalMetrics = std::map<std::string, double>;
+
+// One JSON object without a line end. Numbers are the shortest text that reads back to the same bits; NaN and
+// infinities, which JSON cannot write, are null.
+std::string metrics_line(const StepMetrics& metrics);
+std::string eval_line(std::int64_t step, const EvalMetrics& metrics);  // {"step":5,"accuracy":...,...}
+
+// Reads metrics_line() back, null as NaN. `source` names the line in errors: "metrics.jsonl:12". DataError.
+StepMetrics parse_metrics_line(std::string_view line, std::string_view source = "metrics.jsonl");
+
+}  // namespace orthant

@@ -1,0 +1,42 @@
+// The folder a run writes: config.json, metrics.jsonl, eval.jsonl, tensorboard/, checkpoints/step-N. A folder that
+// holds a run is refused unless that run is resumed; two jobs never write one folder.
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "orthant/files/folder_lock.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/run_config.h"
+#include "orthant/train/run_log.h"
+
+namespace orthant {
+
+class OutputFolder {
+ public:
+  // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty.
+  OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume);
+
+  // Makes the folder, locks it, writes config.json and, when resuming, loads the checkpoint into the trainer and cuts
+  // the metrics after its step.
+  void prepare(Trainer& trainer, const std::string& resolved_config, std::ostream& out);
+
+  // Files and progress of this run from `first_step` on.
+  RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
+
+  const std::string& path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string checkpoint_path(std::int64_t step) const;
+  const DataCursor& cursor() const { return cursor_; }  // where the resumed run stood
+
+ private:
+  void resume_from(const std::string& checkpoint, Trainer& trainer, std::ostream& out);
+
+  std::string path_;
+  std::string resume_;
+  DataCursor cursor_;
+  std::unique_ptr<FolderLock> lock_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,206 @@
+#include "orthant/train/parity.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/data/loader.h"
+#include "orthant/train/run.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::map<std::string, at::Tensor> copies(const Trainer& trainer, bool gradients) {
+  std::map<std::string, at::Tensor> found;
+  for (const auto& buffer : trainer.parameters().buffers()) {
+    if (gradients && !buffer->trainable()) continue;
+    for (const auto& entry : buffer->layout().entries) {
+      const auto view = gradients ? buffer->gradient_view(entry) : buffer->master_view(entry);
+      found[entry.parameter] = view.detach().cpu().clone();
+    }
+  }
+  return found;
+}
+
+// A folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() : path_((fs::temp_directory_path() / fmt::format("orthant-parity-{}", getpid())).string()) {
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::unique_ptr<Trainer> saved_and_loaded(const RunConfig& config, std::unique_ptr<Trainer> trainer) {
+  const TemporaryFolder folder;
+  trainer->save(folder.path() + "/saved");
+  trainer = make_trainer(config);
+  trainer->load(folder.path() + "/saved");
+  return trainer;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
+}
+
+double largest(const at::Tensor& tensor) {
+  return tensor.numel() == 0 ? 0 : tensor.to(at::kDouble).abs().max().item<double>();
+}
+
+double relative(double value, double reference) {
+  if (value == reference) return 0;
+  const double error = std::abs(value - reference) / std::max(std::abs(reference), std::numeric_limits<double>::min());
+  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+}
+
+struct TensorErrors {
+  std::map<std::string, double> by_name;
+  double worst = 0;
+  std::string worst_name;
+  bool equal = true;
+};
+
+TensorErrors tensor_errors(const std::map<std::string, at::Tensor>& side,
+                           const std::map<std::string, at::Tensor>& reference) {
+  double scale = 0;
+  for (const auto& [name, tensor] : reference) scale = std::max(scale, largest(tensor));
+  TensorErrors errors;
+  for (const auto& [name, tensor] : reference) {
+    const auto found = side.find(name);
+    if (found == side.end() || found->second.sizes() != tensor.sizes()) {
+      throw ConfigError(fmt::format("parameter {} is not alike in both models", name),
+                        {.remedy = "compare configs of one model"});
+    }
+    errors.equal &= same_bits(found->second, tensor);
+    const double bottom = std::max(largest(tensor), 0.01 * scale);
+    const double distance = largest(found->second.to(at::kDouble) - tensor.to(at::kDouble));
+    const double error = distance == 0 ? 0 : distance / bottom;
+    errors.by_name[name] = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+    if (errors.worst_name.empty() || errors.by_name[name] > errors.worst) {
+      errors.worst = errors.by_name[name];
+      errors.worst_name = name;
+    }
+  }
+  return errors;
+}
+
+double worst_of(const std::vector<double>& side, const std::vector<double>& reference, bool& equal) {
+  double worst = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    worst = std::max(worst, relative(side.at(i), reference[i]));
+    equal &= side[i] == reference[i];
+  }
+  return worst;
+}
+
+// The number the side's gradient is a multiple of, when it is one.
+double factor_of(const at::Tensor& side, const at::Tensor& reference) {
+  const auto a = side.to(at::kDouble).flatten();
+  const auto b = reference.to(at::kDouble).flatten();
+  const double factor = (a.dot(b) / b.dot(b)).item<double>();
+  return largest(a - b * factor) < 1e-3 * largest(a) ? factor : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+double parity_tolerance(DType dtype) {
+  if (dtype == DType::float64) return 1e-10;
+  return dtype == DType::float32 ? 1e-3 : 1e-1;
+}
+
+ParitySide run_parity_side(const RunConfig& config, const ParityOptions& options) {
+  const auto data = make_run_data(config);
+  auto trainer = make_trainer(config);
+  Loader loader(data.train, Sampler(data.train->size(), config.global_batch_size, config.trainer.seed),
+                {.microbatches = config.trainer.microbatches, .microbatch_rows = work_size(config).rows});
+  ParitySide side;
+  for (std::int64_t step = 1; step <= options.steps; ++step) {
+    const auto numbers = trainer->step(loader.next()).get();
+    side.losses.push_back(numbers.loss);
+    side.grad_norms.push_back(numbers.grad_norm);
+    if (step == options.steps) side.gradients = copies(*trainer, /*gradients=*/true);
+    if (step == options.resume_at) trainer = saved_and_loaded(config, std::move(trainer));
+  }
+  side.weights = copies(*trainer, /*gradients=*/false);
+  for (const auto& unit : trainer->graph().units) {
+    for (const auto& parameter : unit.parameters) side.names.push_back(parameter.name);
+  }
+  return side;
+}
+
+ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance) {
+  ParityResult result;
+  result.tolerance = tolerance;
+  bool equal = true;
+  result.loss = worst_of(side.losses, reference.losses, equal);
+  result.grad_norm = worst_of(side.grad_norms, reference.grad_norms, equal);
+  const auto gradients = tensor_errors(side.gradients, reference.gradients);
+  const auto weights = tensor_errors(side.weights, reference.weights);
+  result.gradients = gradients.worst;
+  result.weights = weights.worst;
+  result.worst_parameter = gradients.worst >= weights.worst ? gradients.worst_name : weights.worst_name;
+  result.bitwise = equal && gradients.equal && weights.equal;
+  const auto differs = [&](const std::string& name) {
+    const auto found = gradients.by_name.find(name);
+    return found != gradients.by_name.end() && found->second > tolerance;
+  };
+  if (const auto first = std::ranges::find_if(reference.names, differs); first != reference.names.end()) {
+    result.first_difference = *first;
+    result.likely_factor = factor_of(side.gradients.at(*first), reference.gradients.at(*first));
+  }
+  result.pass = result.loss <= tolerance && result.grad_norm <= tolerance && result.gradients <= tolerance &&
+                result.weights <= tolerance;
+  return result;
+}
+
+std::string parity_text(const ParityResult& result) {
+  auto text = fmt::format("{}: {}, tolerance {:.1e}\n", result.pass ? "equal" : "DIFFERENT",
+                          result.bitwise ? "every bit" : "within rounding", result.tolerance);
+  if (!result.pass) text = fmt::format("DIFFERENT beyond {:.1e}\n", result.tolerance);
+  text += fmt::format("  largest relative error: loss {:.2e}, gradient norm {:.2e}, gradients {:.2e}, weights {:.2e}\n",
+                      result.loss, result.grad_norm, result.gradients, result.weights);
+  text += fmt::format("  worst parameter: {}\n", result.worst_parameter);
+  if (!result.first_difference.empty()) {
+    text += fmt::format("  first parameter that differs: {}", result.first_difference);
+    if (std::isfinite(result.likely_factor))
+      text += fmt::format(", its gradient is {:.4g} times", result.likely_factor);
+    text += "\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json parity_json(const ParityResult& result) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  return {{"pass", result.pass},
+          {"bitwise", result.bitwise},
+          {"max_relative_error",
+           {{"loss", number(result.loss)},
+            {"grad_norm", number(result.grad_norm)},
+            {"gradients", number(result.gradients)},
+            {"weights", number(result.weights)}}},
+          {"worst_parameter", result.worst_parameter},
+          {"tolerance", result.tolerance}};
+}
+
+}  // namespace orthant

@@ -1,0 +1,58 @@
+// Parity: two ways to train one model must compute the same numbers. Trains both sides from one seed on the same data
+// and compares losses, gradient norms, gradients and weights by full parameter name.
+//
+// Note [Relative error]: the error of a tensor is max|a - b| / max(max|ref|, 0.01 x the largest max|ref| over all
+// tensors), since some true gradients are zero (attention key biases). A run in float64 has no float32 inside, so that
+// rounding cannot hide a missing sum.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "orthant/train/run_config.h"
+
+namespace orthant {
+
+// What one side computed.
+struct ParitySide {
+  std::vector<std::string> names;  // of all parameters, in model order
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+  std::map<std::string, at::Tensor> gradients;  // of the last step, whole tensors on the host
+  std::map<std::string, at::Tensor> weights;    // after it
+};
+
+struct ParityOptions {
+  std::int64_t steps = 3;
+  std::int64_t resume_at =
+      0;  // the side is saved after this step, thrown away and continued from its checkpoint; 0: not
+};
+
+// Trains `options.steps` steps.
+ParitySide run_parity_side(const RunConfig& config, const ParityOptions& options);
+
+struct ParityResult {
+  bool pass = false;
+  bool bitwise = false;  // every number has the same bits
+  double loss = 0;       // largest relative errors
+  double grad_norm = 0;
+  double gradients = 0;
+  double weights = 0;
+  std::string worst_parameter;
+  std::string first_difference;  // the first parameter, in model order, beyond the tolerance
+  double likely_factor = 1;      // its gradient over the reference's, when that is one number
+  double tolerance = 0;
+};
+
+// What a dtype's rounding allows over a few steps.
+double parity_tolerance(DType dtype);
+
+ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance);
+
+std::string parity_text(const ParityResult& result);
+nlohmann::ordered_json parity_json(const ParityResult& result);
+
+}  // namespace orthant

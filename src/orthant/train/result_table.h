@@ -1,0 +1,34 @@
+// What a run came to, once it is over: a small table for people and the document that `train --json` prints.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "orthant/mesh/mesh.h"
+#include "orthant/train/metrics.h"
+
+namespace orthant {
+
+struct RunResult {
+  std::int64_t steps = 0;                              // made so far, those of earlier parts of a resumed run included
+  double seconds = 0;                                  // of this process, from the first step to the end
+  double first_loss = 0;                               // of this process's first step
+  double final_loss = 0;                               // of the last step
+  EvalMetrics eval = {};                               // the last evaluation; empty when there was none
+  std::optional<double> best_reachable_accuracy = {};  // known for generated data only
+  Mesh mesh = {};
+  std::string output_dir = {};
+  std::int64_t parameters = 0;
+  std::uint64_t weights_hash = 0;
+};
+
+// Lines of "name  value", columns aligned, each ended.
+std::string result_text(const RunResult& result);
+
+// {"steps", "final_loss", "eval": {...}, "mesh": {six degrees}, "world_size", "output_dir", "parameters",
+//  "weights_hash"}; numbers that are not finite print as null.
+nlohmann::ordered_json result_json(const RunResult& result);
+
+}  // namespace orthant

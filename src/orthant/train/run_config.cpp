@@ -1,0 +1,232 @@
+#include "orthant/train/run_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/json_reader.h"
+#include "orthant/base/nearest.h"
+#include "orthant/train/default_config.h"
+
+namespace orthant {
+namespace {
+
+const std::vector<std::string> kDataKinds = {"tokens", "trimodal_demo", "random"};
+const std::vector<std::string> kOptimizers = {"adamw", "sgd"};
+
+std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
+  const auto value = section.get<std::int64_t>(key, standard);
+  if (value < least) section.fail(key, fmt::format("is {}; it must be at least {}", value, least));
+  return value;
+}
+
+DType read_float(JsonReader& section, std::string_view key, DType standard) {
+  const auto text = section.get<std::string>(key, std::string(dtype_name(standard)));
+  static const std::vector<std::string> kFloats = {"float64", "float32", "bfloat16"};
+  if (std::ranges::find(kFloats, text) == kFloats.end()) {
+    section.fail(key, fmt::format("\"{}\" is not a dtype to train in", text), did_you_mean(text, kFloats));
+  }
+  return parse_dtype(text);
+}
+
+DataConfig read_data(JsonReader section) {
+  DataConfig data;
+  data.kind = section.get<std::string>("kind", data.kind);
+  if (std::ranges::find(kDataKinds, data.kind) == kDataKinds.end()) {
+    section.fail("kind", fmt::format("unknown data \"{}\"", data.kind), did_you_mean(data.kind, kDataKinds));
+  }
+  data.sequence_length = at_least(section, "sequence_length", data.sequence_length, 1);
+  if (data.kind != "tokens") data.secondary_length = at_least(section, "secondary_length", 0, 0);
+  data.samples = at_least(section, "samples", data.samples, 1);
+  data.eval_fraction = section.get<double>("eval_fraction", data.eval_fraction);
+  if (data.eval_fraction < 0 || data.eval_fraction > 1) {
+    section.fail("eval_fraction", fmt::format("is {}; it must lie in [0, 1]", data.eval_fraction), "use 0.1");
+  }
+  return data;
+}
+
+Precision read_precision(JsonReader section) {
+  Precision precision;
+  precision.params = read_float(section, "params", precision.params);
+  precision.compute = read_float(section, "compute", precision.params);
+  precision.reduce = read_float(section, "reduce", precision.params);
+  if (precision.params == DType::bfloat16) {
+    section.fail("params", "the optimizer's copy in bfloat16 loses small updates", "use float32 and compute bfloat16");
+  }
+  if (precision.params != precision.compute && precision.compute != DType::bfloat16) {
+    section.fail("compute",
+                 fmt::format("is {} with params {}", dtype_name(precision.compute), dtype_name(precision.params)),
+                 "use the same dtype, or bfloat16");
+  }
+  return precision;
+}
+
+// One rank runs every setting of the axes it does not have; what needs a value keeps its check.
+void read_parallel(JsonReader section, TrainerOptions& trainer) {
+  trainer.stages.schedule = section.get<std::string>("schedule", trainer.stages.schedule);
+  trainer.microbatches = static_cast<int>(at_least(section, "microbatches", 1, 1));
+  trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
+  at_least(section, "virtual_stages", 1, 1);
+  at_least(section, "zero", 0, 0);
+  section.get<bool>("sequence_parallel", false);
+  section.get<bool>("loss_parallel", false);
+  const auto accumulate = section.get<std::string>("accumulate", "full");
+  if (accumulate != "full" && accumulate != "sharded") {
+    section.fail("accumulate", fmt::format("unknown value \"{}\"", accumulate), "use full or sharded");
+  }
+  if (!section.has("split")) return;
+  const auto& split = section.require_raw("split");
+  if (split.is_number_integer() && split.get<int>() >= 1) {
+    trainer.stages.stages = split.get<int>();
+  } else if (split.is_array()) {
+    try {
+      trainer.stages.split = split.get<std::vector<std::vector<std::string>>>();
+    } catch (const nlohmann::json::exception&) {
+      section.fail("split", "is not a list of lists of unit names", R"(use [["embed","layers.0"],["head","loss"]])");
+    }
+  } else if (split != "auto") {
+    section.fail("split", fmt::format("found {}", split.dump()),
+                 "use \"auto\", a number of stages, or a list of lists of unit names");
+  }
+}
+
+OptimizerOptions read_optimizer(JsonReader& section) {
+  OptimizerOptions options;
+  options.kind = section.get<std::string>("kind", options.kind);
+  if (options.kind != "adamw" && options.kind != "sgd") {
+    section.fail("kind", fmt::format("unknown optimizer \"{}\"", options.kind),
+                 did_you_mean(options.kind, kOptimizers));
+  }
+  const auto betas = section.get<std::vector<double>>("betas", {options.beta1, options.beta2});
+  if (betas.size() != 2 || betas[0] < 0 || betas[0] >= 1 || betas[1] < 0 || betas[1] >= 1) {
+    section.fail("betas", fmt::format("must be two numbers in [0, 1), found {}", fmt::join(betas, ", ")),
+                 "use [0.9, 0.95]");
+  }
+  options.beta1 = betas[0];
+  options.beta2 = betas[1];
+  const auto at_least_zero = [&](const char* key, double standard) {
+    const double value = section.get<double>(key, standard);
+    if (value < 0) section.fail(key, fmt::format("is {}; it must not be negative", value), "use 0 or more");
+    return value;
+  };
+  options.eps = at_least_zero("eps", options.eps);
+  options.weight_decay = at_least_zero("weight_decay", options.weight_decay);
+  options.momentum = at_least_zero("momentum", options.momentum);
+  options.clip = at_least_zero("clip", options.clip);
+  return options;
+}
+
+LrSchedule read_lr(JsonReader section, double peak, std::int64_t steps) {
+  LrSchedule lr;
+  lr.kind = parse_lr_schedule(section.get<std::string>("kind", "cosine"));
+  lr.peak = peak;
+  lr.total_steps = steps;
+  lr.warmup_steps = at_least(section, "warmup_steps", 0, 0);
+  lr.final_fraction = section.get<double>("final_fraction", lr.kind == LrSchedule::Kind::constant ? 1.0 : 0.1);
+  lr.decay_steps = section.get<std::int64_t>("decay_steps", lr.decay_steps);
+  lr.check();
+  return lr;
+}
+
+Mesh read_mesh(JsonReader section) {
+  Degrees degrees;
+  for (const auto axis : kAxes) degrees[axis] = section.get<std::int64_t>(axis_name(axis), 1);
+  return Mesh(degrees, section.get<std::string>("order", ""));
+}
+
+void check_batch(const RunConfig& config) {
+  const auto replicas = config.mesh.degree(Axis::dp) * config.mesh.degree(Axis::fsdp);
+  const auto parts = static_cast<std::int64_t>(replicas) * config.trainer.microbatches;
+  if (config.global_batch_size % parts == 0) return;
+  const auto below = config.global_batch_size / parts * parts;
+  throw ConfigError(
+      fmt::format("train.global_batch_size is {}, not a multiple of dp x fsdp x parallel.microbatches = {} x {}",
+                  config.global_batch_size, replicas, config.trainer.microbatches),
+      {.remedy = below > 0 ? fmt::format("use {} or {}", below, below + parts) : fmt::format("use {}", parts)});
+}
+
+}  // namespace
+
+JsonDocument load_run_document(const std::string& path, const std::vector<std::string>& overrides) {
+  JsonOptions embedded;
+  embedded.source = "the embedded default";
+  auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, embedded) : JsonDocument::load(path);
+  for (const auto& assignment : overrides) document.apply_override(assignment);
+  return document;
+}
+
+RunConfig read_run_config(const JsonDocument& document) {
+  JsonReader root(document);
+  if (root.has("primary_text_name") || root.has("label_name")) {
+    root.fail(root.has("label_name") ? "label_name" : "primary_text_name",
+              "this is the flat trimodal form, whose data is a CSV file; only generated data can be trained on",
+              "use the form with sections and data.kind trimodal_demo");
+  }
+  RunConfig config;
+  config.name = root.get<std::string>("name", config.name);
+  config.trainer.seed = root.get<std::uint64_t>("seed", 0);
+  config.model = read_model(root.require_object("model"));
+  config.data = read_data(root.object("data"));
+  config.mesh = read_mesh(root.object("mesh"));
+  read_parallel(root.object("parallel"), config.trainer);
+  config.trainer.precision = read_precision(root.object("precision"));
+  auto optimizer = root.object("optimizer");
+  config.trainer.optimizer = read_optimizer(optimizer);
+  const double peak = optimizer.get<double>("lr", 1e-3);
+  auto train = root.object("train");
+  config.global_batch_size = at_least(train, "global_batch_size", config.global_batch_size, 1);
+  const auto epochs = at_least(train, "epochs", 0, 0);
+  const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+  config.steps = at_least(train, "steps", epochs > 0 ? epochs * per_epoch : 20, 1);
+  config.eval_every = at_least(train, "eval_every", 0, 0);
+  config.trainer.lr = read_lr(root.object("lr_schedule"), peak, config.steps);
+  auto checkpoint = root.object("checkpoint");
+  config.checkpoint.save_every = at_least(checkpoint, "save_every", 0, 0);
+  config.checkpoint.keep_last = at_least(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
+  root.finish();
+  check_batch(config);
+  return config;
+}
+
+std::string resolved_config(const JsonDocument& document) {
+  nlohmann::ordered_json root;
+  for (const auto& entry : document.entries()) {
+    auto* place = &root;
+    std::size_t begin = 0;
+    for (auto dot = entry.key.find('.'); dot != std::string::npos; dot = entry.key.find('.', begin)) {
+      place = &(*place)[entry.key.substr(begin, dot - begin)];
+      begin = dot + 1;
+    }
+    (*place)[entry.key.substr(begin)] = nlohmann::ordered_json::parse(entry.value);
+  }
+  return root.dump(1) + "\n";
+}
+
+std::string printed_config(const JsonDocument& document) {
+  std::size_t width = 0;
+  for (const auto& entry : document.entries()) width = std::max(width, entry.key.size() + entry.value.size());
+  width = std::min<std::size_t>(width, 80);
+  std::string text;
+  for (const auto& entry : document.entries()) {
+    const auto line = fmt::format("{} = {}", entry.key, entry.value);
+    text += fmt::format("{:{}}  ({})\n", line, width + 3, entry.origin);
+  }
+  return text;
+}
+
+WorkSize work_size(const RunConfig& config) {
+  const auto replicas = config.mesh.degree(Axis::dp) * config.mesh.degree(Axis::fsdp);
+  return {.rows = config.global_batch_size / replicas / config.trainer.microbatches,
+          .sequence = config.data.sequence_length,
+          .secondary_sequence = config.data.secondary_length,
+          .compute = config.trainer.precision.compute};
+}
+
+GraphSpec run_spec(const RunConfig& config) {
+  return build_spec(config.model, work_size(config));
+}
+
+}  // namespace orthant

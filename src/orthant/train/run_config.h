@@ -1,0 +1,59 @@
+// The configuration of a run: the sections of a config file, typed and checked. Nothing here runs; every value that is
+// read, defaults included, is noted with its origin for --print-config and the resolved config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "orthant/base/json_document.h"
+#include "orthant/mesh/mesh.h"
+#include "orthant/specs/model_config.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+
+struct DataConfig {
+  std::string kind = "tokens";  // tokens, trimodal_demo, random
+  std::int64_t sequence_length = 128;
+  std::int64_t secondary_length = 0;  // of the second text; 0: as the first
+  std::int64_t samples = 4096;
+  double eval_fraction = 0;  // of samples, generated besides them
+};
+
+struct CheckpointConfig {
+  std::int64_t save_every = 0;  // steps; 0: only at the end when something was asked for, see Loop
+  std::int64_t keep_last = 3;
+};
+
+struct RunConfig {
+  std::string name = "run";
+  ModelConfig model;
+  DataConfig data;
+  Mesh mesh;
+  TrainerOptions trainer;  // seed, precision, optimizer, learning rate, schedule, recompute, microbatches
+  std::int64_t global_batch_size = 8;
+  std::int64_t steps = 0;  // of the whole run: epochs are turned into steps
+  std::int64_t eval_every = 0;
+  CheckpointConfig checkpoint;
+};
+
+// Reads every section and refuses what it does not know. ConfigError.
+RunConfig read_run_config(const JsonDocument& document);
+
+// The file or, when `path` is empty, the embedded default, with overrides applied.
+JsonDocument load_run_document(const std::string& path, const std::vector<std::string>& overrides);
+
+// Every value that was read, as a config file that reads the same.
+std::string resolved_config(const JsonDocument& document);
+
+// "model.hidden_size = 64   (train.json:3)": one line per value.
+std::string printed_config(const JsonDocument& document);
+
+// The rows of a microbatch and the sequence lengths, for the model's spec.
+WorkSize work_size(const RunConfig& config);
+
+// The spec of the run's model, with what is frozen.
+GraphSpec run_spec(const RunConfig& config);
+
+}  // namespace orthant

@@ -1,0 +1,79 @@
+// One call of attention with everything it can have, and shapes that reach every part of it.
+#pragma once
+
+#include "nn/oracle.h"
+#include "orthant/nn/attention.h"
+
+namespace orthant::nn {
+
+// The numbers of a pass that dropout depends on.
+inline Pass pass_at(std::uint64_t seed, std::int64_t step, std::int64_t first_row) {
+  Pass pass;
+  pass.seed = seed;
+  pass.step = step;
+  pass.first_row = first_row;
+  return pass;
+}
+
+struct AttentionShape {
+  std::int64_t rows = 2, sequence = 7, heads = 4, kv_heads = 2, head_size = 6;
+  bool causal = true, rotary = true, masked = false;
+  double dropout = 0;
+};
+
+inline std::string text(const AttentionShape& s) {
+  return (testing::Message() << s.rows << " rows of " << s.sequence << ", heads " << s.heads << "/" << s.kv_heads
+                             << " of " << s.head_size << (s.causal ? " causal" : "") << (s.rotary ? " rotary" : "")
+                             << (s.masked ? " masked" : "") << " dropout " << s.dropout)
+      .GetString();
+}
+
+// One call with everything it can have. The output is as wide as the hidden size 5.
+struct AttentionCase {
+  AttentionShape shape;
+  at::Tensor qkv, residual, gy;
+  Parameter weight, bias;
+  AttentionOptions options;
+
+  AttentionCase(const AttentionShape& given, at::ScalarType dtype) : shape(given) {
+    const auto width = (shape.heads + 2 * shape.kv_heads) * shape.head_size;
+    qkv = make_input(random_tensor({shape.rows, shape.sequence, width}, 1, dtype));
+    residual = make_input(random_tensor({shape.rows, shape.sequence, 5}, 2, dtype));
+    gy = random_tensor({shape.rows, shape.sequence, 5}, 3, dtype);
+    const at::ScalarType gradients = dtype == at::kBFloat16 ? at::kFloat : dtype;
+    weight = make_parameter(random_tensor({5, shape.heads * shape.head_size}, 4, dtype), gradients);
+    bias = make_parameter(random_tensor({5}, 5, dtype), gradients);
+    options.heads = shape.heads;
+    options.kv_heads = shape.kv_heads;
+    options.head_size = shape.head_size;
+    options.causal = shape.causal;
+    if (shape.rotary) options.rotary = rotary_table(shape.sequence, shape.head_size, 1e4, at::dtype(dtype));
+    options.dropout = shape.dropout;
+    options.site = "layers.3.attention.dropout";
+    if (shape.masked) {
+      options.key_mask = at::ones({shape.rows, shape.sequence}, at::kBool);
+      for (std::int64_t row = 0; row < shape.rows; ++row) {
+        // Row r loses its last r keys, and one in the middle.
+        options.key_mask[row].narrow(0, shape.sequence - row, row).fill_(false);
+        if (shape.sequence > 4) options.key_mask[row][2].fill_(false);
+      }
+    }
+  }
+
+  // The rotation works on a copy, as it does on a projection's output.
+  at::Tensor run(Pass& pass) { return attention(qkv.clone(), weight, &bias, options, pass, residual); }
+};
+
+// Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding, dropout.
+inline const std::vector<AttentionShape> kAttentionShapes = {{},
+                                                             {2, 7, 4, 2, 6, false, true, true},
+                                                             {3, 9, 3, 3, 20, true, true, true},
+                                                             {1, 1, 2, 1, 8},
+                                                             {2, 33, 2, 2, 5, false, false, true},
+                                                             {1, 300, 2, 1, 16, true, true, true},
+                                                             {1, 270, 2, 2, 64, false, false, false},
+                                                             {2, 128, 2, 2, 64, true, true, false},
+                                                             {2, 19, 4, 2, 6, true, true, true, 0.25},
+                                                             {2, 40, 2, 2, 8, false, false, true, 0.1}};
+
+}  // namespace orthant::nn

@@ -1,0 +1,252 @@
+"""orthant train as users meet it: results, files, resuming, stopping, and everything that must be refused."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from program import ORTHANT, SOURCE, clean_environment, only_json, orthant, wait_until
+
+LLAMA = os.path.join(SOURCE, "configs", "llama_tiny.json")
+SMALL = ("--set", "model.num_hidden_layers=2", "--set", "model.hidden_size=32", "--set", "model.intermediate_size=48",
+         "--set", "data.sequence_length=16", "--set", "data.samples=128", "--set", "train.global_batch_size=8",
+         "--set", "train.steps=20", "--set", "train.eval_every=0", "--set", "lr_schedule.warmup_steps=3")
+
+
+class TrainTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def train(self, *words, code=0, **options):
+        finished = orthant("train", "--config", LLAMA, *SMALL, *words, cwd=self.folder, **options)
+        self.assertEqual(finished.returncode, code, finished.stderr)
+        return finished
+
+    def metrics(self, run):
+        with open(self.path(run, "metrics.jsonl")) as f:
+            return [{k: v for k, v in json.loads(line).items() if "second" not in k and k != "peak_memory_bytes"} for line in f]
+
+
+class Training(TrainTest):
+    def test_json_is_the_contracts(self):
+        result = only_json(self, self.train("--output_dir", "run", "--json"))
+        self.assertEqual(set(result), {"steps", "final_loss", "eval", "mesh", "world_size", "output_dir", "parameters", "weights_hash"})
+        self.assertEqual((result["steps"], result["world_size"], result["output_dir"]), (20, 1, "run"))
+        self.assertLess(result["final_loss"], 5.5)
+        self.assertEqual(set(result["eval"]), {"loss", "perplexity"})
+        lines = self.metrics("run")
+        self.assertEqual([line["step"] for line in lines], list(range(1, 21)))
+        self.assertEqual(set(lines[0]), {"step", "epoch", "loss", "grad_norm", "lr", "samples", "tokens"})
+        self.assertEqual((lines[0]["samples"], lines[0]["tokens"], lines[-1]["epoch"]), (8, 128, 1))
+        self.assertLess(lines[-1]["loss"], lines[0]["loss"])
+
+    def test_tensorboard_reads_the_curves(self):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        self.train("--output_dir", "run")
+        events = EventAccumulator(self.path("run", "tensorboard"))
+        events.Reload()
+        losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
+        for (step, value), line in zip(losses, self.metrics("run"), strict=True):
+            self.assertEqual(step, line["step"])
+            self.assertAlmostEqual(value, line["loss"], places=4)
+        self.assertIn("eval/loss", events.Tags()["scalars"])
+
+    def test_a_checkpoint_is_read_by_safetensors_alone(self):
+        from safetensors.numpy import load_file
+        self.train("--output_dir", "run", "--set", "checkpoint.save_every=5", "--set", "checkpoint.keep_last=2")
+        self.assertEqual(sorted(os.listdir(self.path("run", "checkpoints"))), ["step-15", "step-20"])
+        tensors = load_file(self.path("run", "checkpoints", "step-20", "rank-0.safetensors"))
+        self.assertEqual(tensors["layers.0.attention.wq.weight"].shape, (32, 32))
+        self.assertEqual(tensors["optimizer.exp_avg_sq.embed.weight"].shape, (256, 32))
+        with open(self.path("run", "checkpoints", "step-20", "manifest.json")) as f:
+            manifest = json.load(f)
+        self.assertEqual(manifest["step"], 20)
+
+    def test_stopping_at_any_step_and_resuming_changes_nothing(self):
+        whole = only_json(self, self.train("--output_dir", "whole", "--json"))
+        for k in range(1, 21):
+            run = f"stopped-{k}"
+            self.train("--output_dir", run, "--steps", k)
+            resumed = only_json(self, self.train("--output_dir", run, "--resume", "auto", "--json"))
+            self.assertEqual(resumed["weights_hash"], whole["weights_hash"], k)
+            self.assertEqual(self.metrics(run), self.metrics("whole"), k)
+
+    def test_the_default_folder_is_the_first_free_one(self):
+        self.train()
+        self.train()
+        self.assertEqual(sorted(os.listdir(self.path("runs"))), ["llama-tiny-1", "llama-tiny-2"])
+
+    def test_sigterm_saves_and_exits_75(self):
+        job = subprocess.Popen([ORTHANT, "train", "--config", LLAMA, "--set", "train.steps=100000", "--output_dir", "run"],
+                               cwd=self.folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        metrics = self.path("run", "metrics.jsonl")
+        self.assertTrue(wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, 30))
+        job.send_signal(signal.SIGTERM)
+        _, errors = job.communicate(timeout=30)
+        self.assertEqual(job.returncode, 75, errors)
+        saved = [int(name[len("step-"):]) for name in os.listdir(self.path("run", "checkpoints"))]
+        self.assertEqual(saved, [self.metrics("run")[-1]["step"]])
+
+    def test_print_config_says_where_values_come_from(self):
+        text = self.train("--print-config").stdout
+        self.assertRegex(text, r"model.hidden_size = 32 +\(--set")
+        self.assertRegex(text, r"model.rope_theta = 10000.0 +\(.*llama_tiny.json:")
+        self.assertRegex(text, r"parallel.microbatches = 1 +\(default\)")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_dry_run_prints_schedule_and_memory_and_writes_nothing(self):
+        text = self.train("--dry-run").stdout
+        self.assertIn("F layers.1 m0", text)
+        self.assertIn("parameters", text)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_the_written_config_trains_the_same(self):
+        first = only_json(self, self.train("--output_dir", "first", "--json"))
+        again = only_json(self, orthant("train", "--config", self.path("first", "config.json"), "--output_dir", self.path("again"), "--json"))
+        self.assertEqual(again["weights_hash"], first["weights_hash"])
+
+
+class Refusals(TrainTest):
+    def refuse(self, code, text, *words):
+        finished = self.train(*words, code=code)
+        self.assertIn(text, finished.stderr)
+        return finished
+
+    def nothing_written(self):
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_wrong_keys_and_values(self):
+        for setting, text in (("model.hiden_size=8", 'hidden_size'), ("optimizer.kind=adan", "adamw"), ("data.kind=token", "tokens"),
+                              ("train.steps=0", "at least 1"), ("parallel.microbatches=3", "use 6 or 9"),
+                              ("precision.compute=float16", "float32"), ("lr_schedule.kind=cosin", "cosine"),
+                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"),
+                              ("model.num_attention_heads=5", "heads"), ("data.eval_fraction=2", "[0, 1]"),
+                              ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]")):
+            with self.subTest(setting):
+                self.refuse(2, text, "--set", setting)
+        self.nothing_written()
+
+    def test_missing_config(self):
+        finished = orthant("train", "--config", "nowhere.json", cwd=self.folder)
+        self.assertEqual(finished.returncode, 2)
+        self.assertIn("nowhere.json", finished.stderr)
+        self.nothing_written()
+
+    def test_a_batch_larger_than_the_data(self):
+        self.refuse(2, "129", "--set", "train.global_batch_size=129")
+        self.nothing_written()
+
+    def test_an_empty_data_set(self):
+        self.refuse(2, "samples", "--set", "data.samples=0")
+        self.nothing_written()
+
+    def test_model_and_data_that_do_not_fit(self):
+        self.refuse(2, "data.kind tokens", "--set", "data.kind=trimodal_demo")
+        self.refuse(2, "129", "--set", "data.sequence_length=129")
+        finished = orthant("train", "--set", "model.primary.vocab_size=20", cwd=self.folder)
+        self.assertEqual(finished.returncode, 2)
+        self.assertIn("set model.primary.vocab_size=", finished.stderr)
+        self.nothing_written()
+
+    def test_several_ranks(self):
+        self.refuse(2, "one rank", "--mesh", "dp=2")
+        self.nothing_written()
+
+    def test_a_folder_in_use(self):
+        self.train("--output_dir", "run", "--steps", "2")
+        self.refuse(2, "holds a run", "--output_dir", "run")
+        with open(self.path("run", ".lock"), "r+") as lock:
+            import fcntl
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.refuse(2, "in use", "--output_dir", "run", "--resume", "auto")
+        with open(self.path("file"), "w"):
+            pass
+        self.refuse(2, "not a folder", "--output_dir", "file")
+
+    def test_damaged_checkpoints(self):
+        self.train("--output_dir", "run", "--steps", "4", "--set", "checkpoint.save_every=2")
+        newest = self.path("run", "checkpoints", "step-4", "rank-0.safetensors")
+        with open(newest, "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            f.write(b"\xff")
+        self.refuse(4, "hash", "--output_dir", "run", "--resume", self.path("run", "checkpoints", "step-4"))
+        finished = self.train("--output_dir", "run", "--resume", "auto", "--steps", "4")
+        self.assertIn("step-4", finished.stderr)
+        self.assertIn("at step 2", finished.stderr)
+        self.refuse(4, "no such checkpoint", "--output_dir", "run", "--resume", "nowhere")
+        self.refuse(4, "another model", "--output_dir", "run", "--resume", "auto", "--set", "model.num_hidden_layers=3")
+        self.refuse(4, "in this model", "--output_dir", "run", "--resume", "auto", "--set", "model.intermediate_size=64")
+
+
+class Parity(TrainTest):
+    def parity(self, *words, code=0):
+        finished = orthant("parity", *words, cwd=self.folder, timeout=120)
+        self.assertEqual(finished.returncode, code, finished.stderr + finished.stdout)
+        return json.loads(finished.stdout) if "--json" in words else finished
+
+    def test_what_regroups_no_sum_has_equal_bits(self):
+        stages = {"llama": '[["embed","layers.0"],["layers.1"],["head"],["loss"]]'}
+        for variation in ("parallel.recompute=selective", "parallel.recompute=full", "parallel.split=4",
+                          f"parallel.split={stages['llama']}"):
+            for schedule in ("gpipe", "1f1b"):
+                with self.subTest(variation=variation, schedule=schedule):
+                    result = self.parity("--config", LLAMA, *SMALL, "--set", "parallel.microbatches=4", "--set", f"parallel.schedule={schedule}",
+                                         "--vary", variation, "--bitwise", "--json")
+                    self.assertEqual((result["pass"], result["bitwise"]), (True, True))
+
+    def test_trimodal_with_dropout_has_equal_bits(self):
+        dropout = ("--set", "model.primary.hidden_dropout_prob=0.1", "--set", "model.secondary.hidden_dropout_prob=0.1",
+                   "--set", "model.primary.attention_probs_dropout_prob=0.1", "--set", "parallel.microbatches=4")
+        for variation in ("parallel.recompute=selective", "parallel.recompute=full", "parallel.split=4"):
+            with self.subTest(variation):
+                self.assertTrue(self.parity(*dropout, "--vary", variation, "--bitwise", "--json")["bitwise"])
+        self.assertTrue(self.parity(*dropout, "--resume-at", "2", "--bitwise", "--json")["bitwise"])
+
+    def test_other_microbatches_compute_the_same_numbers(self):
+        for words in (("--config", LLAMA, *SMALL), ()):
+            result = self.parity(*words, "--vary", "parallel.microbatches=4", "--json")
+            self.assertTrue(result["pass"])
+            self.assertLess(result["max_relative_error"]["gradients"], 1e-11)
+
+    def test_a_difference_is_found_and_named(self):
+        finished = self.parity("--config", LLAMA, *SMALL, "--vary", "optimizer.clip=0.01", code=1)
+        self.assertIn("DIFFERENT", finished.stdout)
+        finished = self.parity("--config", LLAMA, *SMALL, "--vary", "seed=1", code=1)
+        self.assertIn("first parameter that differs: embed.weight", finished.stdout)
+
+    def test_what_it_cannot_do_is_refused(self):
+        for words, text in ((("--inject", "skip-reduce=dp"), "no axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"),
+                            (("--mesh", "dp=2"), "one rank")):
+            self.assertIn(text, self.parity(*words, code=2).stderr)
+
+
+class DataFiles(TrainTest):
+    def test_make_trimodal_writes_what_facts_promise(self):
+        made = only_json(self, orthant("data", "make-trimodal", "--rows", 50, "--out", self.path("demo"), "--json"))
+        with open(made["facts"]) as f:
+            facts = json.load(f)
+        with open(made["data"]) as f:
+            self.assertEqual(len(f.readlines()), 51)
+        self.assertIn("0.97", json.dumps(facts))
+        finished = orthant("data", "make-trimodal", "--rows", 0, "--out", self.path("demo"))
+        self.assertEqual(finished.returncode, 2)
+
+    def test_export_holds_the_batches(self):
+        from safetensors.numpy import load_file
+        out = self.path("batches.safetensors")
+        finished = orthant("data", "export", "--config", LLAMA, *SMALL, "--steps", 2, "--out", out)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        tensors = load_file(out)
+        self.assertEqual(sorted(tensors), ["step.1.input_ids", "step.1.labels", "step.2.input_ids", "step.2.labels"])
+        self.assertEqual(tensors["step.2.labels"].shape, (8, 16))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,151 @@
+// Spec against runtime: the parameters a model really has, and the activation bytes it really keeps between forward and
+// backward, are those its spec states.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "orthant/models/build.h"
+#include "orthant/runtime/executor.h"
+#include "orthant/specs/presets.h"
+#include "orthant/train/memory.h"
+#include "orthant/train/memory_use.h"
+
+namespace orthant {
+namespace {
+
+// Reads the live bytes when the list comes to its reduce action: all forwards done, no backward yet.
+class LiveBytes : public ExecutorEvents {
+ public:
+  void reduce(int) override { bytes = live_memory_bytes(); }
+  std::int64_t bytes = 0;
+};
+
+struct Model {
+  std::string name;
+  ModelConfig config;
+  WorkSize work;
+};
+
+BertConfig tower(std::int64_t layers, double attention_dropout) {
+  BertConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.attention_probs_dropout_prob = attention_dropout;
+  return config;
+}
+
+LlamaConfig llama(bool tied) {
+  LlamaConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 2;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+TrimodalConfig trimodal(double attention_dropout, bool shared, bool tabular) {
+  TrimodalConfig config;
+  config.primary = tower(2, attention_dropout);
+  config.secondary = tower(shared ? 2 : 3, attention_dropout);
+  config.shared_towers = shared;
+  if (tabular) config.tabular = TabularConfig{8, 16};
+  config.projection = 24;
+  return config;
+}
+
+std::vector<Model> models() {
+  const WorkSize work{.rows = 8, .sequence = 64};
+  const WorkSize wide{.rows = 4, .sequence = 64, .compute = DType::float64};
+  return {{"Llama", llama(false), work},
+          {"LlamaTied", llama(true), work},
+          {"LlamaFloat64", llama(false), wide},
+          {"Trimodal", trimodal(0.0, false, true), work},
+          {"TrimodalAttentionDropout", trimodal(0.1, false, true), work},
+          {"TrimodalSharedTowers", trimodal(0.0, true, true), work},
+          {"TrimodalWithoutTable", trimodal(0.0, false, false), work}};
+}
+
+Microbatch rows_for(const GraphSpec& graph) {
+  Microbatch rows;
+  for (const auto& field : graph.batch_fields) {
+    rows.fields[field.name] = field.dtype == DType::boolean ? at::ones(field.shape, at::kBool)
+                              : field.dtype == DType::int64 ? at::zeros(field.shape, at::kLong)
+                                                            : at::ones(field.shape, at::kFloat);
+  }
+  return rows;
+}
+
+class SpecAgainstRuntime : public testing::TestWithParam<Model> {
+ protected:
+  static void SetUpTestSuite() { install_counting_allocator(); }
+
+  SpecAgainstRuntime()
+      : graph(build_spec(GetParam().config, GetParam().work)),
+        store(graph, Mesh(), 0, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},
+              [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); }),
+        units(build_units(GetParam().config, store, tables)) {
+    store.initialise(0);
+  }
+
+  std::int64_t measured(Recompute mode) {
+    Executor executor(graph, units, mode);
+    const std::vector<Microbatch> rows = {rows_for(graph)};
+    std::vector<Action> actions;
+    for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
+      actions.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = 0});
+    }
+    actions.push_back({.kind = ActionKind::reduce, .unit = 0});
+    LiveBytes live;
+    executor.train(actions, rows, {}, &live);  // tables and other things that are made once
+    const auto before = live_memory_bytes();
+    executor.train(actions, rows, {}, &live);
+    return live.bytes - before;
+  }
+
+  GraphSpec graph;
+  Tables tables;
+  ParameterStore store;
+  std::vector<std::unique_ptr<Unit>> units;
+};
+
+TEST_P(SpecAgainstRuntime, HasTheSameParameters) {
+  std::map<std::string, Shape> held;
+  std::int64_t elements = 0;
+  for (const auto& buffer : store.buffers()) {
+    for (const auto& entry : buffer->layout().entries) {
+      EXPECT_TRUE(held.emplace(entry.parameter, entry.shape).second) << entry.parameter;
+      elements += buffer->master_view(entry).numel();
+    }
+  }
+  EXPECT_EQ(elements, graph.num_parameters());
+  for (const auto& unit : graph.units) {
+    for (const auto& parameter : unit.parameters) EXPECT_EQ(held.at(parameter.name), parameter.shape) << parameter.name;
+  }
+}
+
+TEST_P(SpecAgainstRuntime, KeepsTheBytesItStates) {
+  for (const auto mode : kRecomputeModes) {
+    double stated = 0;
+    for (const auto& unit : graph.units) {
+      stated += static_cast<double>(
+          unit.cost.kept_bytes[static_cast<std::size_t>(unit.recomputable ? mode : Recompute::none)]);
+    }
+    const auto found = static_cast<double>(measured(mode));
+    EXPECT_NEAR(found / stated, 1.0, 0.05) << recompute_name(mode) << ": kept " << found << " bytes, stated " << stated;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SpecAgainstRuntime, testing::ValuesIn(models()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace orthant
