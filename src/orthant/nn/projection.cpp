@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "orthant/nn/columns.h"
+#include "orthant/nn/matrix.h"
 
 namespace orthant::nn {
 namespace {
@@ -31,8 +32,8 @@ at::ScalarType product_dtype(const at::Tensor& x) {
 // left right, computed in the dtype of this CPU's choice.
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
   const at::ScalarType dtype = product_dtype(left);
-  if (dtype == left.scalar_type()) return at::mm(left, right);
-  return at::mm(left.to(dtype), right.to(dtype)).to(left.scalar_type());
+  if (dtype == left.scalar_type()) return matrix_times(left, right);
+  return matrix_times(left.to(dtype), right.to(dtype)).to(left.scalar_type());
 }
 
 // In one product with the gradient as its output, whatever dtype it has: CUDA adds float32 products of narrow matrices,
@@ -40,15 +41,14 @@ at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
 void add_weight_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x) {
   at::Tensor& gradient = weight.gradient;
   const at::ScalarType dtype = gradient.scalar_type();
-  const double beta = weight.fresh ? 0 : 1;
   if (product_dtype(gradient) != dtype) {
     add_gradient(weight, matrix_product(gy.t(), x));
     return;
   }
   if (gradient.is_cuda() && gy.scalar_type() != dtype && dtype == at::kFloat && gy.size(0) > 0) {
-    at::addmm_out(gradient, gradient, gy.t(), x, dtype, beta);
+    at::addmm_out(gradient, gradient, gy.t(), x, dtype, weight.fresh ? 0 : 1);
   } else {
-    at::addmm_out(gradient, gradient, gy.to(dtype).t(), x.to(dtype), beta);
+    multiply_into(gradient, gy.to(dtype).t(), x.to(dtype), /*add=*/!weight.fresh);
   }
   weight.fresh = false;
 }
@@ -65,15 +65,17 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   const at::Tensor turned = weight.t();
   const at::ScalarType dtype = product_dtype(x);
   if (dtype != x.scalar_type()) {
-    at::Tensor y = at::mm(x.to(dtype), turned.to(dtype));
+    at::Tensor y = matrix_times(x.to(dtype), turned.to(dtype));
     if (bias.defined()) y.add_(bias);
     if (residual.defined()) y.add_(residual);
     return y.to(x.scalar_type());
   }
-  if (!residual.defined()) return bias.defined() ? at::addmm(bias, x, turned) : at::mm(x, turned);
-  if (!bias.defined()) return at::addmm(residual, x, turned);
-  at::Tensor y = at::add(residual, bias);
-  return y.addmm_(x, turned);
+  if (!residual.defined() && !bias.defined()) return matrix_times(x, turned);
+  at::Tensor y = !bias.defined()      ? residual.clone()
+                 : residual.defined() ? at::add(residual, bias)
+                                      : bias.expand({x.size(0), bias.size(0)}).contiguous();
+  multiply_into(y, x, turned, /*add=*/true);
+  return y;
 }
 
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight) {
