@@ -52,7 +52,8 @@ target_compile_options(${torch_target} INTERFACE
 target_compile_definitions(${torch_target} INTERFACE USE_C10D_GLOO)
 target_link_directories(${torch_target} INTERFACE ${torch_root}/lib)
 target_link_options(${torch_target} INTERFACE "LINKER:-rpath,${torch_root}/lib" "LINKER:--no-as-needed")
-target_link_libraries(${torch_target} INTERFACE torch torch_cpu c10 Threads::Threads)
+# The C++ library comes first: the wheel exports parts of an older std::filesystem, which would answer our calls.
+target_link_libraries(${torch_target} INTERFACE stdc++ torch torch_cpu c10 Threads::Threads)
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/gloo_shims AND NOT EXISTS ${torch_root}/include/gloo/context.h)
   set(orthant_gloo_shims ${CMAKE_CURRENT_LIST_DIR}/gloo_shims)
 endif()

@@ -1,7 +1,12 @@
 """Ranks that use a GPU: started by fork and exec, talking over Gloo when they share it and over NCCL when they do not."""
+import os
+import tempfile
 import unittest
 
-from program import only_json, orthant
+from program import SOURCE, only_json, orthant
+
+LLAMA = ("--config", os.path.join(SOURCE, "configs", "llama_tiny.json"))
+TRIMODAL = ("--set", "model.primary.hidden_dropout_prob=0.1", "--set", "model.secondary.attention_probs_dropout_prob=0.1")
 
 
 class Cuda(unittest.TestCase):
@@ -14,6 +19,36 @@ class Cuda(unittest.TestCase):
         for mesh in ("dp=2", "dp=1"):
             finished = orthant("bench", "comm", "--mesh", mesh, "--device", "cuda", "--max-bytes", "1MiB", "--rounds", 2, "--json", timeout=120)
             self.assertTrue(only_json(self, finished)["rows"])
+
+
+class Training(unittest.TestCase):
+    def parity(self, *words):
+        result = only_json(self, orthant("parity", *words, "--device", "cuda", "--json", timeout=120))
+        self.assertTrue(result["pass"], result)
+        return result
+
+    def test_a_gpu_computes_the_numbers_of_the_cpu(self):
+        for model in (LLAMA, TRIMODAL):
+            self.parity(*model, "--against-device", "cpu")
+            self.parity(*model, "--against-device", "cpu", "--dtype", "float32")
+            self.parity(*model, "--dtype", "bfloat16")
+
+    def test_other_ways_to_train_compute_the_same_numbers(self):
+        for model in (LLAMA, TRIMODAL):
+            for variation in ("parallel.recompute=selective", "parallel.recompute=full", "parallel.split=4"):
+                self.parity(*model, "--set", "parallel.microbatches=4", "--vary", variation)
+            self.parity(*model, "--vary", "parallel.microbatches=4")
+            self.parity(*model, "--resume-at", "2")
+
+    def test_trimodal_bert_base_trains_on_one_gpu(self):
+        towers = [f"model.{side}={{\"preset\": \"bert-base-cased\"}}" for side in ("primary", "secondary")]
+        with tempfile.TemporaryDirectory() as folder:
+            words = [word for setting in (*towers, "precision.compute=bfloat16", "train.steps=12", "train.eval_every=0", "data.eval_fraction=0",
+                                          "train.global_batch_size=32", "optimizer.lr=5e-5") for word in ("--set", setting)]
+            result = only_json(self, orthant("train", *words, "--device", "cuda", "--output_dir", os.path.join(folder, "run"), "--json", timeout=240))
+        self.assertEqual(result["steps"], 12)
+        self.assertGreater(result["parameters"], 200_000_000)
+        self.assertLess(result["final_loss"], 1.0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ struct Options {
   ConfigOptions config;
   RankOptions ranks;
   std::string against = "one";
+  std::string against_device;  // empty: as the tested side
   std::string dtype = "float64";
   std::string inject;
   std::vector<std::string> varied;
@@ -33,6 +34,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--vary", options.varied, "KEY=VALUE for the tested side only, e.g. parallel.recompute=full")
       ->take_all();
   app.add_option("--against", options.against, "the reference: one (one rank), a mesh, or a configuration file");
+  app.add_option("--against-device", options.against_device, "device of the reference: cpu (default: as --device)");
   app.add_option("--steps", options.side.steps, "training steps (default 3)")->check(CLI::Range(1, 1000000));
   app.add_option("--dtype", options.dtype, "float64 (default), float32 or bfloat16");
   app.add_option("--resume-at", options.side.resume_at,
@@ -48,6 +50,11 @@ void check_options(const Options& options) {
   if (std::ranges::find(kDtypes, options.dtype) == kDtypes.end()) {
     throw ConfigError(fmt::format("--dtype {}: unknown", options.dtype),
                       {.remedy = did_you_mean(options.dtype, kDtypes)});
+  }
+  if (!options.against_device.empty() && options.against_device != "cpu") {
+    throw ConfigError(
+        fmt::format("--against-device {}: a reference on another device is on the CPU", options.against_device),
+        {.remedy = "use cpu, or leave it out"});
   }
   const auto& side = options.side;
   if (side.resume_at < 0 || side.resume_at > side.steps) {
@@ -99,12 +106,15 @@ int run_parity(const Arguments& arguments, Context& context) {
   check_trainable(tested);
   check_trainable(reference);
   return run_on_ranks(options.ranks, context, 1, [&](RankContext& rank) {
-    const auto run = [&](RunConfig config, const ParityOptions& how) {
-      config.trainer.device = rank.comm.device;
+    const auto run = [&](RunConfig config, at::Device device, const ParityOptions& how) {
+      config.trainer.device = device;
       return run_parity_side(config, how);
     };
-    const auto expected = run(reference, {.steps = options.side.steps});
-    auto result = compare_sides(run(tested, options.side), expected, parity_tolerance(parse_dtype(options.dtype)));
+    const auto& device = rank.comm.device;
+    const auto expected =
+        run(reference, options.against_device.empty() ? device : at::Device(at::kCPU), {.steps = options.side.steps});
+    auto result =
+        compare_sides(run(tested, device, options.side), expected, parity_tolerance(parse_dtype(options.dtype)));
     if (options.bitwise) result.pass = result.bitwise;
     if (options.json) {
       std::cout << parity_json(result).dump() << std::endl;
