@@ -18,7 +18,7 @@ Manifest small_manifest() {
   manifest.position = 96;
   manifest.samples_seen = 1096;
   manifest.seed = 0xffffffffffffffff;
-  manifest.config_hash = "0123456789abcdef";
+  manifest.updates = 11;
   manifest.tensors = {{"embed.table",
                        {4, 2},
                        DType::float32,
@@ -73,7 +73,7 @@ TEST(Manifest, HasALinePerTensorAndFile) {
             " \"position\": 96,\n"
             " \"samples_seen\": 1096,\n"
             " \"seed\": 18446744073709551615,\n"
-            " \"config_hash\": \"0123456789abcdef\",\n"
+            " \"updates\": 11,\n"
             " \"tied\": {\"head.weight\":\"embed.table\"},\n"
             " \"tensors\": {\n"
             "  \"embed.table\": {\"dtype\":\"float32\",\"pieces\":["

@@ -243,5 +243,17 @@ TEST(RowKernels, SumColumnsAndRows) {
   }
 }
 
+// The output must never be the bias' own memory.
+TEST(Linear, OneRowLeavesTheBiasAsItWas) {
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  Parameter weight{.value = at::ones({3, 2}, options), .gradient = {}};
+  Parameter bias{.value = at::arange(3, options), .gradient = {}};
+  Pass pass;
+  at::NoGradGuard no_gradients;
+  const auto y = linear(at::ones({1, 2}, options), weight, &bias, pass);
+  EXPECT_TRUE(at::equal(y, at::arange(3, options).view({1, 3}) + 2));
+  EXPECT_TRUE(at::equal(bias.value, at::arange(3, options)));
+}
+
 }  // namespace
 }  // namespace orthant::nn

@@ -83,16 +83,21 @@ class Training(TrainTest):
         self.train()
         self.assertEqual(sorted(os.listdir(self.path("runs"))), ["llama-tiny-1", "llama-tiny-2"])
 
-    def test_sigterm_saves_and_exits_75(self):
-        job = subprocess.Popen([ORTHANT, "train", "--config", LLAMA, "--set", "train.steps=100000", "--output_dir", "run"],
+    def test_sigterm_and_ctrl_c_save_and_exit_75(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number):
+                self.stop_by(number, f"run-{number}")
+
+    def stop_by(self, number, run):
+        job = subprocess.Popen([ORTHANT, "train", "--config", LLAMA, "--set", "train.steps=100000", "--output_dir", run],
                                cwd=self.folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        metrics = self.path("run", "metrics.jsonl")
+        metrics = self.path(run, "metrics.jsonl")
         self.assertTrue(wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, 30))
-        job.send_signal(signal.SIGTERM)
+        job.send_signal(number)
         _, errors = job.communicate(timeout=30)
         self.assertEqual(job.returncode, 75, errors)
-        saved = [int(name[len("step-"):]) for name in os.listdir(self.path("run", "checkpoints"))]
-        self.assertEqual(saved, [self.metrics("run")[-1]["step"]])
+        saved = [int(name[len("step-"):]) for name in os.listdir(self.path(run, "checkpoints"))]
+        self.assertEqual(saved, [self.metrics(run)[-1]["step"]])
 
     def test_print_config_says_where_values_come_from(self):
         text = self.train("--print-config").stdout
@@ -124,9 +129,10 @@ class Refusals(TrainTest):
 
     def test_wrong_keys_and_values(self):
         for setting, text in (("model.hiden_size=8", 'hidden_size'), ("optimizer.kind=adan", "adamw"), ("data.kind=token", "tokens"),
-                              ("train.steps=0", "at least 1"), ("parallel.microbatches=3", "use 6 or 9"),
+                              ("train.steps=0", "at least 1"), ("parallel.microbatches=3", "=6 or 9"),
                               ("precision.compute=float16", "float32"), ("lr_schedule.kind=cosin", "cosine"),
-                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"),
+                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "at most 3"),
+                              ("model.freeze=[\"*.wq.weight\"]", "freeze both"), ("train.epochs=2", "train.steps"),
                               ("model.num_attention_heads=5", "heads"), ("data.eval_fraction=2", "[0, 1]"),
                               ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]")):
             with self.subTest(setting):
@@ -155,6 +161,23 @@ class Refusals(TrainTest):
         self.assertIn("set model.primary.vocab_size=", finished.stderr)
         self.nothing_written()
 
+    def test_only_damaged_checkpoints(self):
+        self.train("--output_dir", "run", "--steps", "2")
+        with open(self.path("run", "checkpoints", "step-2", "manifest.json"), "w") as f:
+            f.write("{")
+        self.refuse(4, "none of its 1 checkpoints", "--output_dir", "run", "--resume", "auto")
+
+    def test_what_would_be_ignored(self):
+        self.refuse(2, "--json", "--json", "--dry-run")
+        self.refuse(2, "sgd", "--set", "optimizer.momentum=0.9")
+        self.refuse(2, "nothing to train", "--set", 'model.freeze=["*"]')
+        self.refuse(2, "letters, digits", "--set", "name=../x")
+        self.refuse(2, "use one of them", "--mesh", "dp=1", "--dp_size", "1")
+        finished = orthant("train", "--set", "model.primary.path=/nowhere", cwd=self.folder)
+        self.assertEqual(finished.returncode, 2)
+        self.assertIn("cannot be read", finished.stderr)
+        self.nothing_written()
+
     def test_several_ranks(self):
         self.refuse(2, "one rank", "--mesh", "dp=2")
         self.nothing_written()
@@ -180,8 +203,18 @@ class Refusals(TrainTest):
         finished = self.train("--output_dir", "run", "--resume", "auto", "--steps", "4")
         self.assertIn("step-4", finished.stderr)
         self.assertIn("at step 2", finished.stderr)
-        self.refuse(4, "no such checkpoint", "--output_dir", "run", "--resume", "nowhere")
+        self.train("--output_dir", "run", "--resume", self.path("run", "checkpoints", "step-4"), "--steps", "4")
+        self.refuse(4, "no such checkpoint", "--output_dir", "other", "--resume", "nowhere")
+        self.refuse(2, "another run", "--output_dir", "run", "--resume", "nowhere")
+        self.refuse(4, "checkpoints/step-4", "--output_dir", "other", "--resume", self.path("run"))
         self.refuse(4, "another model", "--output_dir", "run", "--resume", "auto", "--set", "model.num_hidden_layers=3")
+        self.refuse(4, "model/num_attention_heads was 4 there and is 2 now", "--output_dir", "run", "--resume", "auto",
+                    "--set", "model.num_attention_heads=2")
+        self.refuse(2, "seed 0", "--output_dir", "run", "--resume", "auto", "--set", "seed=1")
+        self.refuse(2, "global_batch_size", "--output_dir", "run", "--resume", "auto", "--set", "train.global_batch_size=4")
+        self.refuse(4, "does not have", "--output_dir", "run", "--resume", "auto", "--set", "optimizer.kind=sgd")
+        os.remove(self.path("run", "config.json"))
+        self.refuse(4, "holds no tensor", "--output_dir", "run", "--resume", "auto", "--set", "model.num_hidden_layers=3")
         self.refuse(4, "in this model", "--output_dir", "run", "--resume", "auto", "--set", "model.intermediate_size=64")
 
 
@@ -210,7 +243,7 @@ class Parity(TrainTest):
         self.assertTrue(self.parity(*dropout, "--resume-at", "2", "--bitwise", "--json")["bitwise"])
 
     def test_other_microbatches_compute_the_same_numbers(self):
-        for words in (("--config", LLAMA, *SMALL), ()):
+        for words in (("--config", LLAMA, *SMALL), (), ("--set", "train.global_batch_size=4")):
             result = self.parity(*words, "--vary", "parallel.microbatches=4", "--json")
             self.assertTrue(result["pass"])
             self.assertLess(result["max_relative_error"]["gradients"], 1e-11)
@@ -222,7 +255,7 @@ class Parity(TrainTest):
         self.assertIn("first parameter that differs: embed.weight", finished.stdout)
 
     def test_what_it_cannot_do_is_refused(self):
-        for words, text in ((("--inject", "skip-reduce=dp"), "no axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"),
+        for words, text in ((("--inject", "skip-reduce=dp"), "no axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
                             (("--mesh", "dp=2"), "one rank")):
             self.assertIn(text, self.parity(*words, code=2).stderr)
 

@@ -29,12 +29,11 @@ struct StepTimes {
 StepTimes measure(const RunConfig& config, int warmup, int steps) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
-  Loader loader(data.train, Sampler(data.train->size(), config.global_batch_size, config.trainer.seed),
-                {.microbatches = config.trainer.microbatches, .microbatch_rows = work_size(config).rows});
+  const auto loader = make_loader(config, data, 0);
   StepTimes times;
   for (int i = 0; i < warmup + steps; ++i) {
     const auto began = std::chrono::steady_clock::now();
-    const auto numbers = trainer->step(loader.next()).get();
+    const auto numbers = trainer->step(loader->next()).get();
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     times.losses.push_back(numbers.loss);
     if (i >= warmup) times.seconds.push_back(seconds);

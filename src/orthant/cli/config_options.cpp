@@ -24,14 +24,25 @@ void check_flags(const ConfigOptions& options) {
   check("--save_every", options.save_every);
   if (!options.data_path.empty()) {
     throw ConfigError(
-        fmt::format("--data_path {}: only generated data (tokens, trimodal_demo) can be read", options.data_path),
+        fmt::format("--data_path {}: only generated data (data.kind tokens, trimodal_demo, random) can be trained on",
+                    options.data_path),
         {.remedy = "leave it out"});
   }
 }
 
+std::string order_text(const Mesh& mesh) {
+  std::string text;
+  for (const auto axis : mesh.order()) text += fmt::format("{}{}", text.empty() ? "" : ",", axis_name(axis));
+  return text;
+}
+
 // The degrees that the flags and --mesh leave.
 Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured) {
-  if (!ranks.mesh.empty()) return Mesh::parse(ranks.mesh, ranks.order);
+  const bool sizes = options.pp_size || options.tp_size || options.dp_size || options.fsdp_size;
+  if (!ranks.mesh.empty()) {
+    if (sizes) throw ConfigError("--mesh beside --pp_size and the like", {.remedy = "use one of them"});
+    return Mesh::parse(ranks.mesh, ranks.order);
+  }
   auto degrees = configured.degrees();
   const auto set = [&](Axis axis, const std::optional<std::int64_t>& degree) {
     if (degree) degrees[axis] = *degree;
@@ -40,11 +51,7 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::tp, options.tp_size);
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
-  std::string order = ranks.order;
-  if (order.empty()) {
-    for (const auto axis : configured.order()) order += fmt::format("{}{}", order.empty() ? "" : ",", axis_name(axis));
-  }
-  return Mesh(degrees, order);
+  return Mesh(degrees, ranks.order.empty() ? order_text(configured) : ranks.order);
 }
 
 }  // namespace
@@ -63,7 +70,7 @@ void add_seed_flags(CLI::App& app, ConfigOptions& options) {
   app.add_option("--num-microbatches", options.num_microbatches, "microbatches per replica and step");
   app.add_option("--epochs", options.epochs, "passes over the data (sets train.steps)");
   app.add_option("--save-every", options.save_every, "epochs between checkpoints");
-  app.add_option("--data-path", options.data_path, "data file");
+  app.add_option("--data-path", options.data_path, "data file (refused: only generated data can be trained on)");
 }
 
 LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
@@ -80,12 +87,20 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
   if (options.epochs || options.save_every) {
     const auto config = probe();
     const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
-    if (options.epochs) overrides.push_back(fmt::format("train.steps={}", *options.epochs * per_epoch));
+    if (options.epochs) {
+      overrides.push_back("train.epochs=0");
+      overrides.push_back(fmt::format("train.steps={}", *options.epochs * per_epoch));
+    }
     if (options.save_every)
       overrides.push_back(fmt::format("checkpoint.save_every={}", *options.save_every * per_epoch));
   }
-  auto mesh = resolved_mesh(options, ranks, probe().mesh);
-  for (const auto axis : kAxes) overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+  const auto configured = probe().mesh;
+  const auto mesh = resolved_mesh(options, ranks, configured);
+  for (const auto axis : kAxes) {
+    if (mesh.degree(axis) == configured.degree(axis)) continue;
+    overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+  }
+  if (mesh.order() != configured.order()) overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh)));
   auto document = load_run_document(options.config, overrides);
   LoadedConfig loaded{document, read_run_config(document)};
   loaded.config.mesh = mesh;

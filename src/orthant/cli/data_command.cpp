@@ -64,7 +64,7 @@ int run_export(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant data export --steps 20 --out batches.safetensors")) return 0;
   const auto config = load_config(options, ranks).config;
   const auto data = make_run_data(config);
-  Loader loader(data.train, Sampler(data.train->size(), config.global_batch_size, config.trainer.seed));
+  Loader loader(data.train, make_sampler(config, data));
   std::vector<TensorEntry> entries;
   std::vector<at::Tensor> tensors;
   for (int step = 1; step <= steps; ++step) {

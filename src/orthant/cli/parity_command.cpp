@@ -25,6 +25,7 @@ struct Options {
   std::string inject;
   std::vector<std::string> varied;
   ParityOptions side;
+  bool resume_given = false;
   bool bitwise = false;
   bool json = false;
 };
@@ -57,7 +58,7 @@ void check_options(const Options& options) {
         {.remedy = "use cpu, or leave it out"});
   }
   const auto& side = options.side;
-  if (side.resume_at < 0 || side.resume_at > side.steps) {
+  if (options.resume_given && (side.resume_at < 1 || side.resume_at > side.steps)) {
     throw ConfigError(fmt::format("--resume-at {} of {} steps", side.resume_at, side.steps),
                       {.remedy = fmt::format("use 1 to {}", side.steps)});
   }
@@ -98,6 +99,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant parity --vary parallel.microbatches=4 --vary parallel.recompute=full")) {
     return 0;
   }
+  options.resume_given = app.count("--resume-at") > 0;
   check_options(options);
   set_dtype(options.config, options.dtype);
   const auto reference = load_reference(options);

@@ -21,21 +21,21 @@ constexpr int kStoppedOnRequest = 75;
 
 volatile std::sig_atomic_t stop_requested = 0;
 
-void request_stop(int) {
+// The first signal asks for a checkpoint and an end; a second one ends at once.
+void request_stop(int number) {
   stop_requested = 1;
+  std::signal(number, SIG_DFL);
 }
 
 // Prints what would run, on stdout.
 int dry_run(const RunConfig& config) {
   std::cout << mesh_text(config.mesh, config.mesh.world_size());
   const auto spec = run_spec(config);
-  SummaryOptions options;
-  options.recompute = config.trainer.recompute;
-  std::cout << '\n' << summary_text(spec, options);
+  std::cout << '\n' << summary_text(spec, summary_options(config));
   if (config.mesh.world_size() == 1) {
-    const auto trainer = make_trainer(config);
-    std::cout << fmt::format("\nSchedule of a step, {} actions:\n", trainer->actions().size());
-    for (const auto& action : trainer->actions()) std::cout << "  " << to_string(action, spec) << '\n';
+    const auto actions = step_actions(spec, config.trainer);
+    std::cout << fmt::format("\nSchedule of a step, {} actions:\n", actions.size());
+    for (const auto& action : actions) std::cout << "  " << to_string(action, spec) << '\n';
   }
   std::cout << "\nDry run: nothing was trained.\n";
   return 0;
@@ -63,6 +63,11 @@ int run_train(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGINT, request_stop);
+  if (json && (print_config || ranks.dry_run)) {
+    throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
+  }
   const auto loaded = load_config(config_options, ranks);
   if (print_config) {
     std::cout << printed_config(loaded.document);
@@ -73,7 +78,6 @@ int run_train(const Arguments& arguments, Context& context) {
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = [] { return stop_requested != 0; };
-  std::signal(SIGTERM, request_stop);
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
     auto config = loaded.config;
     config.trainer.device = rank.comm.device;

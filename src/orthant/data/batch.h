@@ -17,7 +17,8 @@ using Fields = std::map<std::string, at::Tensor>;
 inline constexpr const char* kLabelsField = "labels";
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
-// The rows of one step that this replica runs. Rows past the real ones are padding, see Note [Rows of a replica].
+// The rows of one step that this replica runs. Rows past the real ones are padding, see Note [Rows of a replica] in
+// layout/rows.h.
 struct Batch {
   Fields fields;
   std::int64_t rows = 0;       // real rows in `fields`; those after them are padding

@@ -3,21 +3,20 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "orthant/base/error.h"
+#include "orthant/layout/rows.h"
 
 namespace orthant {
 namespace {
 
-std::int64_t divided_up(std::int64_t value, std::int64_t by) {
-  return (value + by - 1) / by;
+RowShare row_share(const LoaderOptions& options) {
+  return {.replicas = options.replicas,
+          .replica = options.replica,
+          .microbatches = options.microbatches,
+          .microbatch_rows = options.microbatch_rows};
 }
 
 void check_options(const LoaderOptions& options, const Sampler& sampler) {
-  if (options.replicas < 1 || options.replica < 0 || options.replica >= options.replicas) {
-    throw InternalError(fmt::format("a loader for replica {} of {}", options.replica, options.replicas));
-  }
   if (options.start_step < 0) throw InternalError(fmt::format("a loader from step {} on", options.start_step));
   if (options.microbatches < 1) {
     throw ConfigError(fmt::format("microbatches is {}, but a step needs at least one", options.microbatches),
@@ -28,15 +27,7 @@ void check_options(const LoaderOptions& options, const Sampler& sampler) {
                                   options.prefetch, options.microbatch_rows),
                       {.remedy = "set 0 for no reading ahead, and 0 for as few rows as needed"});
   }
-  const std::int64_t share = divided_up(sampler.global_batch(), options.replicas);
-  if (options.microbatch_rows > 0 && options.microbatch_rows * options.microbatches < share) {
-    throw ConfigError(
-        fmt::format("a global batch of {} over {} replicas is up to {} rows a replica, but {} microbatches of {} rows "
-                    "hold {}",
-                    sampler.global_batch(), options.replicas, share, options.microbatches, options.microbatch_rows,
-                    options.microbatches * options.microbatch_rows),
-        {.remedy = fmt::format("set microbatch_rows to {}", divided_up(share, options.microbatches))});
-  }
+  replica_rows(sampler.global_batch(), row_share(options));  // throws when the largest batch does not fit
 }
 
 void check_rows(const Fields& fields, std::int64_t rows) {
@@ -112,30 +103,24 @@ void Loader::read_ahead() {
 Batch Loader::read(std::int64_t step) const {
   const StepRows global = sampler_.at(step);
   const auto samples = static_cast<std::int64_t>(global.samples.size());
-  const std::int64_t first = divided_up(options_.replica * samples, options_.replicas);
-  const std::int64_t end = divided_up((options_.replica + 1) * samples, options_.replicas);
-  const std::int64_t rows = end - first;
-  const std::int64_t microbatch_rows = options_.microbatch_rows > 0
-                                           ? options_.microbatch_rows
-                                           : std::max<std::int64_t>(1, divided_up(rows, options_.microbatches));
+  const ReplicaRows rows = replica_rows(samples, row_share(options_));
 
-  std::vector<std::int64_t> indices(global.samples.begin() + first, global.samples.begin() + end);
-  const std::int64_t last = global.samples[static_cast<std::size_t>(end - 1)];
-  indices.resize(static_cast<std::size_t>(microbatch_rows * options_.microbatches), last);
+  std::vector<std::int64_t> indices(global.samples.begin() + rows.real.begin, global.samples.begin() + rows.real.end);
+  indices.resize(static_cast<std::size_t>(rows.padded_rows),
+                 global.samples[static_cast<std::size_t>(rows.padding_row)]);
 
   Batch batch{.fields = dataset_->rows(indices),
-              .rows = rows,
-              .first_row = first,
+              .rows = rows.real.size(),
+              .first_row = rows.real.begin,
               .step = step,
               .epoch = global.epoch,
               .last_of_epoch = global.last_of_epoch,
               .samples = samples};
-  const auto padded_rows = static_cast<std::int64_t>(indices.size());
-  check_rows(batch.fields, padded_rows);
-  if (rows < padded_rows) dataset_->make_padding(batch.fields, rows);
+  check_rows(batch.fields, rows.padded_rows);
+  if (batch.rows < rows.padded_rows) dataset_->make_padding(batch.fields, batch.rows);
 
   Totals totals;
-  if (options_.replicas == 1 && rows == padded_rows) {
+  if (options_.replicas == 1 && batch.rows == rows.padded_rows) {
     totals = {.tokens = dataset_->tokens(batch.fields), .weight_sum = dataset_->weight_sum(batch.fields)};
   } else {
     totals = dataset_->totals(global.samples);

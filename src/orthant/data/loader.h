@@ -1,14 +1,7 @@
 // Batches for one replica, read ahead by a thread of its own. The loader owns the thread and the batches not yet taken;
 // what a batch holds is a function of the step alone, never of timing or of how far ahead is read. Nothing here
 // communicates: each replica adds up the global batch itself, in global row order, so all know the same totals.
-//
-// Note [Rows of a replica]: row g of a global batch of B rows goes to replica floor(g R/B) of R: replica r holds the
-// rows [ceil(r B/R), ceil((r+1) B/R)), also of the smaller last batch of an epoch. A replica then runs `microbatches`
-// microbatches of equal rows, each contiguous: microbatch m is rows [m k, (m+1) k). k is `microbatch_rows` when that is
-// set (every step then has the same shapes), else as few as hold the replica's rows, and at least 1. Missing rows
-// follow the real ones: copies of the replica's last row, or of the last row before its range when it has none, with
-// labels that are ignored. So every replica runs every microbatch, also in a batch of fewer rows than replicas, and
-// padding adds nothing to loss, gradients, `samples` or `tokens`.
+// Which rows a replica gets says Note [Rows of a replica] in layout/rows.h.
 #pragma once
 
 #include <condition_variable>

@@ -70,6 +70,9 @@ class Checker {
 
   void read(const UnitSpec& unit) const {
     for (const auto& input : unit.inputs) {
+      if (std::count(unit.inputs.begin(), unit.inputs.end(), input) > 1) {
+        throw ConfigError(fmt::format("{} reads \"{}\" twice", at(unit), input), {.remedy = "name each input once"});
+      }
       if (written_.contains(input)) continue;
       const bool later = std::any_of(spec_.units.begin(), spec_.units.end(),
                                      [&](const auto& other) { return contains(other.outputs, input); });

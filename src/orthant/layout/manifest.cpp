@@ -124,7 +124,7 @@ void read_facts(JsonReader& reader, Manifest& manifest) {
   manifest.position = reader.require<std::int64_t>("position");
   manifest.samples_seen = reader.require<std::int64_t>("samples_seen");
   manifest.seed = reader.require<std::uint64_t>("seed");
-  manifest.config_hash = reader.require<std::string>("config_hash");
+  manifest.updates = reader.require<std::int64_t>("updates");
 }
 
 }  // namespace
@@ -136,11 +136,11 @@ std::string to_json(const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh64", file.xxh64}};
   return fmt::format(
       "{{\n \"version\": {},\n \"step\": {},\n \"mesh\": {},\n \"epoch\": {},\n \"position\": {},\n"
-      " \"samples_seen\": {},\n \"seed\": {},\n \"config_hash\": {},\n \"tied\": {},\n \"tensors\": {},\n"
+      " \"samples_seen\": {},\n \"seed\": {},\n \"updates\": {},\n \"tied\": {},\n \"tensors\": {},\n"
       " \"files\": {}\n}}\n",
       manifest.version, manifest.step, json(manifest.mesh).dump(), manifest.epoch, manifest.position,
-      manifest.samples_seen, manifest.seed, json(manifest.config_hash).dump(), json(manifest.tied).dump(),
-      members_text(tensors, " "), members_text(files, " "));
+      manifest.samples_seen, manifest.seed, manifest.updates, json(manifest.tied).dump(), members_text(tensors, " "),
+      members_text(files, " "));
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {

@@ -51,7 +51,7 @@ struct Manifest {
   std::int64_t position = 0;      // of the next sample in its epoch
   std::int64_t samples_seen = 0;  // over all epochs
   std::uint64_t seed = 0;
-  std::string config_hash;
+  std::int64_t updates = 0;                 // of the optimizer: fewer than steps when some were left out
   std::vector<ManifestTensor> tensors;      // parse_manifest gives them by name
   std::vector<ManifestFile> files;          // likewise
   std::map<std::string, std::string> tied;  // another name of a tensor -> the name it is stored under

@@ -1,5 +1,5 @@
 // Half-open ranges of elements, rows or ranks, and the balanced rule: how n things are cut over d ranks when d need not
-// divide n. Every cut of a tensor dimension and every division of work among replicas uses this one rule.
+// divide n. Every cut of a tensor dimension uses this one rule; rows are cut as layout/rows.h says.
 #pragma once
 
 #include <algorithm>

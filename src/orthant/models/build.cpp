@@ -20,7 +20,7 @@ class CrossEntropy : public Unit {
     nn::CrossEntropyOptions options;
     options.consume_logits = pass.owns_inputs;
     if (!class_weights_.empty()) {
-      if (!weights_.defined()) weights_ = at::tensor(class_weights_, at::kDouble).to(inputs[0].options());
+      if (!weights_.defined()) weights_ = at::tensor(class_weights_, at::kDouble).to(inputs[0].device());
       options.class_weights = weights_;
     }
     return {nn::cross_entropy(inputs[0], inputs[1], options, pass)};

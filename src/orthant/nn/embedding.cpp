@@ -1,6 +1,7 @@
 #include "orthant/nn/embedding.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -16,6 +17,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// On the CPU, where a wrong id would read and write foreign memory; a device checks by itself and must not be waited
+// for.
+void check_ids(const Lookup& lookup) {
+  if (!lookup.ids.is_cpu() || lookup.ids.numel() == 0) return;
+  const auto [least, largest] = at::aminmax(lookup.ids);
+  const std::int64_t low = least.item<std::int64_t>();
+  const std::int64_t high = largest.item<std::int64_t>();
+  const std::int64_t entries = lookup.table->value.size(0);
+  if (low >= 0 && high < entries) return;
+  throw DataError(fmt::format("id {} of a table with {} entries", low < 0 ? low : high, entries),
+                  {.remedy = "use ids from 0 on and a vocab_size above the largest"});
+}
+
 at::Tensor forward_sum(const std::vector<Lookup>& lookups) {
   const auto deepest = std::max_element(lookups.begin(), lookups.end(),
                                         [](const Lookup& a, const Lookup& b) { return a.ids.dim() < b.ids.dim(); });
@@ -24,6 +38,7 @@ at::Tensor forward_sum(const std::vector<Lookup>& lookups) {
   std::vector<TableRows> rows;
   bool served = true;
   for (const Lookup& lookup : lookups) {
+    check_ids(lookup);
     rows.push_back({lookup.ids.contiguous(), lookup.table->value.contiguous()});
     served = served && kernels::serve(rows.back().table);
   }

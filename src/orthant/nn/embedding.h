@@ -10,8 +10,8 @@ struct Lookup {
   Parameter* table = nullptr;  // [entries, hidden]
 };
 
-// sum over lookups of table[ids] -> [rows, sequence, hidden]; at least one lookup has rows. Keeps the ids. Ids are not
-// checked here (that would stall a device): data does that when it reads them.
+// sum over lookups of table[ids] -> [rows, sequence, hidden]; at least one lookup has rows. Keeps the ids. DataError
+// for an id outside of its table on the CPU; a device is not waited for.
 at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass);
 
 }  // namespace orthant::nn

@@ -71,9 +71,13 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
     return y.to(x.scalar_type());
   }
   if (!residual.defined() && !bias.defined()) return matrix_times(x, turned);
-  at::Tensor y = !bias.defined()      ? residual.clone()
-                 : residual.defined() ? at::add(residual, bias)
-                                      : bias.expand({x.size(0), bias.size(0)}).contiguous();
+  // Always memory of its own: the product is added to it.
+  at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  if (residual.defined() && bias.defined()) {
+    at::add_out(y, residual, bias);
+  } else {
+    y.copy_(residual.defined() ? residual : bias);
+  }
   multiply_into(y, x, turned, /*add=*/true);
   return y;
 }

@@ -23,10 +23,10 @@ std::size_t at(int index) {
 
 struct Executor::Run {
   nn::Pass pass;
-  Tensors inputs;                               // kept for a second forward; empty otherwise
-  std::vector<GradientCatch> catches;           // one per input that needs a gradient, in input order
-  std::vector<torch::autograd::Edge> edges;     // one per output
-  std::vector<at::TensorOptions> loss_options;  // of outputs that are losses, by output
+  Tensors inputs;                            // kept for a second forward; empty otherwise
+  std::vector<GradientCatch> catches;        // one per input that needs a gradient, in input order
+  std::vector<torch::autograd::Edge> edges;  // one per output
+  std::vector<at::TensorOptions> output_options;
 };
 
 struct Executor::Step {
@@ -182,11 +182,10 @@ Tensors Executor::call(int unit, Run& run, const Tensors& inputs, const StepFact
   return outputs;
 }
 
-void Executor::keep_edges(const Plan& plan, Run& run, const Tensors& outputs) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const bool differentiable = outputs[i].requires_grad();
-    run.edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(outputs[i]) : torch::autograd::Edge());
-    run.loss_options.push_back(is_loss_[at(plan.outputs[i])] ? outputs[i].options() : at::TensorOptions());
+void Executor::keep_edges(Run& run, const Tensors& outputs) {
+  for (const auto& output : outputs) {
+    run.edges.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output)
+                                               : torch::autograd::Edge());
   }
 }
 
@@ -206,14 +205,10 @@ void Executor::forward(Step& step, int unit, int m) {
     at::AutoGradMode mode(record);
     if (record) inputs = with_catches(plan, *run, inputs);
     outputs = call(unit, *run, inputs, step.facts);
-    if (record) keep_edges(plan, *run, outputs);
+    if (record) keep_edges(*run, outputs);
   }
-  if (plan.recomputed) {
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      run->loss_options.push_back(is_loss_[at(plan.outputs[i])] ? outputs[i].options() : at::TensorOptions());
-    }
-    run->inputs = std::move(inputs);
-  }
+  for (const auto& output : outputs) run->output_options.push_back(output.options());
+  if (plan.recomputed) run->inputs = std::move(inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = plan.outputs[i];
     if (is_loss_[at(value)]) row.losses[value] = outputs[i].detach().to(at::kDouble);
@@ -252,12 +247,12 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
   }
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
-    gradients.push_back(gradient_of(step, plan.outputs[i], m, run->loss_options[i]));
+    gradients.push_back(gradient_of(step, plan.outputs[i], m, run->output_options[i]));
   }
   if (plan.recomputed) {
     at::AutoGradMode on(true);
     const auto inputs = with_catches(plan, *run, std::exchange(run->inputs, {}));
-    keep_edges(plan, *run, call(unit, *run, inputs, step.facts));
+    keep_edges(*run, call(unit, *run, inputs, step.facts));
   }
   torch::autograd::edge_list roots;
   torch::autograd::variable_list seeds;

@@ -81,7 +81,7 @@ class Executor {
   Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
   Tensors gather_inputs(Step& step, int unit, int m);
   Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
-  void keep_edges(const Plan& plan, Run& run, const Tensors& outputs);
+  static void keep_edges(Run& run, const Tensors& outputs);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
 
   const GraphSpec& graph_;

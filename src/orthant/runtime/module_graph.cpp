@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
@@ -15,18 +17,32 @@ bool is_loss_name(const std::string& name) {
   return name == "loss" || name.ends_with("_loss");
 }
 
+// Autograd has added to the parameter's gradient.
+class NoteGradient : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit NoteGradient(nn::Parameter& parameter) : parameter_(parameter) {}
+  void operator()(const torch::autograd::Variable& variable) override {
+    if (variable.grad().defined()) parameter_.fresh = false;
+  }
+
+ private:
+  nn::Parameter& parameter_;
+};
+
 // The user's module with its parameters moved into the unit's flat buffers.
 class ModuleUnit : public Unit {
  public:
-  ModuleUnit(std::shared_ptr<torch::nn::Module> module, Graph::Forward forward, const UnitParameters& parameters,
-             const std::map<std::string, std::string>& names)
+  ModuleUnit(std::shared_ptr<torch::nn::Module> module, Graph::Forward forward, const UnitParameters& parameters)
       : module_(std::move(module)), forward_(std::move(forward)) {
     at::NoGradGuard no_gradients;
     for (auto& item : module_->named_parameters()) {
-      auto& parameter = parameters.named(names.at(item.key()));
-      parameters.set_initial(names.at(item.key()), item.value());
+      const auto name = fmt::format("{}.{}", parameters.spec().name, item.key());
+      auto& parameter = parameters.named(name);
+      parameters.set_initial(name, item.value());
       item.value().set_data(parameter.value.variable_data());
-      if (parameter.trainable()) item.value().mutable_grad() = parameter.gradient;
+      if (!parameter.trainable()) continue;
+      item.value().mutable_grad() = parameter.gradient;
+      torch::autograd::impl::set_post_acc_grad_hooks(item.value(), std::make_unique<NoteGradient>(parameter));
     }
   }
 
@@ -56,38 +72,21 @@ void Graph::add_module(const std::string& name, std::shared_ptr<torch::nn::Modul
   for (const auto& buffer : module->named_buffers()) {
     if (!buffer.value().is_floating_point()) continue;
     throw ConfigError(
-        fmt::format("unit {} keeps running statistics ({}): they would depend on the mesh", name, buffer.key()),
+        fmt::format("unit {} has a buffer {} of floating-point numbers: running statistics would depend on the mesh",
+                    name, buffer.key()),
         {.remedy = "use a norm without them, such as LayerNorm or GroupNorm"});
   }
   parts_.push_back({name, std::move(module), std::move(forward), std::move(inputs), std::move(outputs)});
 }
 
-// Full name of every parameter of every part: its own, or the first holder's when the tensor is shared.
-static std::vector<std::map<std::string, std::string>> parameter_names(
-    const std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>& modules) {
-  std::map<const void*, std::string> seen;
-  std::vector<std::map<std::string, std::string>> names;
-  for (const auto& [unit, module] : modules) {
-    auto& own = names.emplace_back();
-    for (const auto& item : module->named_parameters()) {
-      const auto full = fmt::format("{}.{}", unit, item.key());
-      own[item.key()] = seen.emplace(item.value().unsafeGetTensorImpl(), full).first->second;
-    }
-  }
-  return names;
-}
-
 GraphSpec Graph::spec() const {
-  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules;
-  for (const auto& part : parts_) modules.emplace_back(part.name, part.module);
-  const auto names = parameter_names(modules);
   GraphSpec spec;
   spec.name = "graph";
   const auto known = [](const std::vector<ValueSpec>& values, const std::string& name) {
     return std::ranges::find(values, name, &ValueSpec::name) != values.end();
   };
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    const auto& part = parts_[p];
+  std::map<const void*, std::string> holders;
+  for (const auto& part : parts_) {
     UnitSpec unit;
     unit.name = part.name;
     unit.kind = "module";
@@ -101,13 +100,19 @@ GraphSpec Graph::spec() const {
     for (const auto& output : part.outputs) {
       spec.values.push_back({.name = output});
       unit.is_loss |= is_loss_name(output);
+      if (is_loss_name(output) && output != part.outputs.front()) {
+        throw ConfigError(fmt::format("unit {} writes the loss \"{}\" after another value", part.name, output),
+                          {.remedy = "name a unit's loss first; one loss per unit"});
+      }
     }
     if (unit.is_loss) unit.recomputable = false;
     for (const auto& item : part.module->named_parameters()) {
-      const auto& full = names[p].at(item.key());
-      if (full != fmt::format("{}.{}", part.name, item.key())) {
-        unit.borrowed.push_back(full);
-        continue;
+      const auto full = fmt::format("{}.{}", part.name, item.key());
+      const auto [holder, first] = holders.emplace(item.value().unsafeGetTensorImpl(), full);
+      if (!first) {
+        throw ConfigError(
+            fmt::format("{} and {} are one tensor: modules of two units cannot share it", holder->second, full),
+            {.remedy = "put both uses into one unit"});
       }
       ParameterSpec parameter;
       parameter.name = full;
@@ -126,13 +131,9 @@ GraphSpec Graph::spec() const {
 }
 
 std::vector<std::unique_ptr<Unit>> Graph::make_units(ParameterStore& store, Tables& /*tables*/) const {
-  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules;
-  for (const auto& part : parts_) modules.emplace_back(part.name, part.module);
-  const auto names = parameter_names(modules);
   std::vector<std::unique_ptr<Unit>> units;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
-    units.push_back(
-        std::make_unique<ModuleUnit>(parts_[p].module, parts_[p].forward, store.unit(static_cast<int>(p)), names[p]));
+    units.push_back(std::make_unique<ModuleUnit>(parts_[p].module, parts_[p].forward, store.unit(static_cast<int>(p))));
   }
   return units;
 }

@@ -6,7 +6,8 @@
 //   graph.add("head", head, {"features", "labels"}, {"loss"});   // a sum over rows
 //
 // Inputs that no unit writes come with the batch. Outputs called "loss", or ending in "_loss", are losses: sums over
-// rows, never means. Parameters of more than one dim are decayed. A tensor that two modules hold is a tied parameter.
+// rows, never means. A unit has at most one, named first. Parameters of more than one dim are decayed. Refused: a
+// tensor that modules of two units hold, and floating-point buffers.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -32,7 +33,8 @@ class Graph {
   using Forward = std::function<Tensors(const Tensors&)>;
 
   // `module` is a ModuleHolder or a shared_ptr of a module whose forward takes as many tensors as there are inputs (up
-  // to eight) and returns a tensor, a vector or a tuple of tensors. ConfigError for a module with running statistics.
+  // to eight) and returns a tensor, a vector or a tuple of tensors. ConfigError for a module with floating-point
+  // buffers.
   template <typename Module>
   Graph& add(const std::string& name, const Module& module, std::vector<std::string> inputs,
              std::vector<std::string> outputs) {

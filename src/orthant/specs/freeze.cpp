@@ -70,6 +70,19 @@ bool matches_pattern(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+// Parameters that one product uses lie side by side, so they are trained or frozen together.
+static void check_joined(const UnitSpec& unit) {
+  for (const auto& frozen : unit.parameters) {
+    if (frozen.trainable || frozen.joined.empty()) continue;
+    for (const auto& other : unit.parameters) {
+      if (!other.trainable || other.joined != frozen.joined) continue;
+      throw ConfigError(
+          fmt::format("model.freeze freezes {} but not {}: one product uses both", frozen.name, other.name),
+          {.remedy = "freeze both or neither"});
+    }
+  }
+}
+
 void freeze(GraphSpec& spec, const std::vector<std::string>& patterns) {
   const auto before = trainable_elements(spec);
   for (const auto& pattern : patterns) {
@@ -83,6 +96,7 @@ void freeze(GraphSpec& spec, const std::vector<std::string>& patterns) {
     }
     if (!matched) refuse_pattern(spec, pattern);
   }
+  for (const auto& unit : spec.units) check_joined(unit);
   const auto after = trainable_elements(spec);
   for (std::size_t i = 0; i < spec.units.size(); ++i) {
     if (before[i] > 0) spec.units[i].cost.weight_flops *= after[i] / before[i];

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 
 #include "orthant/base/error.h"
@@ -166,6 +167,8 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
   manifest.position = cursor.position;
   manifest.samples_seen = cursor.samples_seen;
   manifest.seed = trainer.options().seed;
+  manifest.updates = trainer.optimizer().num_updates();
+  fs::remove_all(path, ignored);
   AtomicFolder target(path);
   const auto flats = saved_flats(trainer);
   const auto file = plan_file(trainer, flats, /*rank=*/0, manifest);
@@ -178,6 +181,11 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
 Manifest verify_checkpoint(const std::string& folder) {
   const fs::path path(folder);
   if (!fs::is_directory(path)) throw DataError(fmt::format("{}: no such checkpoint folder", folder));
+  if (!fs::exists(path / kManifestFile)) {
+    const auto inside = list_checkpoints((path / "checkpoints").string());
+    throw DataError(fmt::format("{}: no checkpoint, it has no {}", folder, kManifestFile),
+                    {.remedy = inside.empty() ? "name a folder step-N" : fmt::format("use {}", inside.front().path)});
+  }
   auto manifest = parse_manifest(read_file(path / kManifestFile), (path / kManifestFile).string());
   for (const auto& file : manifest.files) {
     const auto name = (path / file.name).string();
@@ -201,7 +209,9 @@ Manifest load_checkpoint(Trainer& trainer, const std::string& folder) {
   }
   const auto flats = saved_flats(trainer);
   std::vector<at::Tensor> read;
+  std::set<std::string> known;
   for (const auto& saved : flats) {
+    for (const auto& entry : saved.layout->entries) known.insert(saved.prefix + entry.parameter);
     auto on_host = at::zeros(saved.flat.sizes(), saved.flat.options().device(at::kCPU));
     for (const auto& piece : pieces_of(*saved.layout, {0, saved.layout->size})) {
       const auto& shape = trainer.graph().parameter(piece.tensor).shape;
@@ -211,10 +221,15 @@ Manifest load_checkpoint(Trainer& trainer, const std::string& folder) {
     }
     read.push_back(std::move(on_host));
   }
+  for (const auto& tensor : manifest.tensors) {
+    if (known.contains(tensor.name)) continue;
+    throw DataError(fmt::format("{}: holds {}, which this model or optimizer does not have", folder, tensor.name),
+                    {.remedy = "resume with the config.json of that run"});
+  }
   at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < flats.size(); ++i) flats[i].flat.copy_(read[i]);
   trainer.parameters().publish();
-  trainer.optimizer().set_num_updates(manifest.step);
+  trainer.optimizer().set_num_updates(manifest.updates);
   trainer.set_steps_done(manifest.step);
   return manifest;
 }
@@ -244,6 +259,26 @@ std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent
     }
   }
   return std::nullopt;
+}
+
+DataCursor cursor_after(const Sampler& sampler, std::int64_t steps) {
+  const auto in_epoch = steps % sampler.steps_per_epoch();
+  DataCursor cursor;
+  cursor.epoch = steps / sampler.steps_per_epoch();
+  cursor.position = in_epoch * sampler.global_batch();
+  cursor.samples_seen = cursor.epoch * sampler.size() + cursor.position;
+  return cursor;
+}
+
+std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step) {
+  std::vector<std::int64_t> dropped;
+  std::error_code ignored;
+  for (const auto& checkpoint : list_checkpoints(parent)) {
+    if (checkpoint.step <= step) continue;
+    fs::remove_all(checkpoint.path, ignored);
+    dropped.push_back(checkpoint.step);
+  }
+  return dropped;
 }
 
 void prune_checkpoints(const std::string& parent, std::int64_t keep) {

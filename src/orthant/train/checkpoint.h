@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/data/sampler.h"
 #include "orthant/layout/manifest.h"
 
 namespace orthant {
@@ -18,9 +19,13 @@ struct DataCursor {
   std::int64_t epoch = 0;
   std::int64_t position = 0;  // of the next sample in its epoch
   std::int64_t samples_seen = 0;
+  friend bool operator==(const DataCursor&, const DataCursor&) = default;
 };
 
-// Writes `folder`, which must not exist; its parent is made. DataError on I/O errors, and nothing is left then.
+// After so many steps of that order.
+DataCursor cursor_after(const Sampler& sampler, std::int64_t steps);
+
+// Writes `folder`, instead of one that is there; its parent is made. DataError on I/O errors, and nothing is left then.
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder);
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
@@ -39,6 +44,9 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
 
 // The newest one that verifies; what was refused, and why, goes to `refused`.
 std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent, std::vector<std::string>& refused);
+
+// Removes those of later steps and says which: a resumed run takes another way.
+std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step);
 
 // Removes all but the newest `keep` and what dead processes left half-written.
 void prune_checkpoints(const std::string& parent, std::int64_t keep);

@@ -98,7 +98,12 @@ RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
     options.secondary_length =
         config.data.secondary_length > 0 ? config.data.secondary_length : config.data.sequence_length;
     options.class_weights = model.class_weights;
-    return std::make_shared<TrimodalDemo>(options);
+    try {
+      return std::make_shared<TrimodalDemo>(options);
+    } catch (const ConfigError& error) {
+      throw ConfigError("data.sequence_length or data.secondary_length: " + error.message(),
+                        {.remedy = "primary_length is data.sequence_length; " + error.remedy()});
+    }
   };
   const auto train = make(DataSplit::train, config.data.samples);
   check_vocabulary("primary", model.primary.vocab_size, train->vocab_size());
@@ -122,6 +127,18 @@ RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
 }
 
 }  // namespace
+
+Sampler make_sampler(const RunConfig& config, const RunData& data) {
+  return {data.train->size(), config.global_batch_size, config.trainer.seed};
+}
+
+std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data, std::int64_t steps_done) {
+  LoaderOptions options;
+  options.start_step = steps_done;
+  options.microbatches = config.trainer.microbatches;
+  options.microbatch_rows = work_size(config).rows;
+  return std::make_unique<Loader>(data.train, make_sampler(config, data), options);
+}
 
 RunData make_run_data(const RunConfig& config) {
   if (config.data.kind == "random") return random_data(config);

@@ -13,16 +13,20 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
   classes_[0].weight_decay = options.weight_decay;
   for (auto& group : classes_) group.states.resize(names_.size());
   const auto& buffers = store.buffers();
+  std::vector<std::int64_t> owners;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     const auto& buffer = *buffers[b];
     for (auto& state : states_) {
       state.push_back(buffer.trainable() ? make(buffer.layout().size, buffer.master().scalar_type()) : at::Tensor());
     }
     if (!buffer.trainable()) continue;
+    flat_gradients_.push_back(buffer.gradient());
+    owners.push_back(store.owner(b));
     if (!count_.defined()) count_ = at::zeros({}, buffer.master().options().dtype(at::kFloat));
     add_segment(classes_[0], b, 0, buffer.layout().decayed);
     add_segment(classes_[1], b, buffer.layout().decayed, buffer.layout().size);
   }
+  if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(flat_gradients_.front().device());
 }
 
 void Optimizer::add_segment(DecayClass& target, std::size_t buffer, std::int64_t begin, std::int64_t end) {
@@ -36,13 +40,18 @@ void Optimizer::add_segment(DecayClass& target, std::size_t buffer, std::int64_t
   target.counts.push_back(count_);
 }
 
-void Optimizer::update(double lr, const at::Tensor& norm) {
+void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite) {
   if (!count_.defined()) return;
   at::NoGradGuard no_gradients;
-  const auto finite = norm.isfinite();
   const auto skip = finite.logical_not().to(at::kFloat);
   at::Tensor scale;
-  if (options_.clip > 0) scale = (norm / options_.clip).clamp_min(1.0).to(at::kFloat);
+  if (options_.clip > 0) scale = at::where(finite, (norm / options_.clip).clamp_min(1.0), 1.0);
+  // The fused update takes a float32 scale, which is not exact enough for float64 gradients.
+  if (scale.defined() && flat_gradients_.front().scalar_type() == at::kDouble) {
+    at::_foreach_div_(flat_gradients_, scale);
+    scale.reset();
+  }
+  if (scale.defined()) scale = scale.to(at::kFloat);
   count_.add_(finite);
   for (auto& group : classes_) update_class(group, lr, scale, skip);
   store_.publish();
@@ -77,20 +86,11 @@ void Optimizer::set_num_updates(std::int64_t updates) {
   if (count_.defined()) count_.fill_(updates);
 }
 
-at::Tensor squared_norms(const ParameterStore& store, at::Device device) {
-  std::vector<at::Tensor> gradients;
-  std::vector<std::int64_t> owners;
-  for (std::size_t b = 0; b < store.buffers().size(); ++b) {
-    if (!store.buffers()[b]->trainable()) continue;
-    gradients.push_back(store.buffers()[b]->gradient());
-    owners.push_back(store.owner(b));
-  }
-  auto slots = at::zeros({static_cast<std::int64_t>(store.graph().units.size())},
-                         at::TensorOptions().dtype(at::kDouble).device(device));
-  if (gradients.empty()) return slots;
-  const auto norms = at::stack(at::_foreach_norm(gradients, 2, at::kDouble));
-  const auto places = at::tensor(owners, at::kLong).to(device, /*non_blocking=*/true);
-  return slots.index_add_(0, places, norms * norms);
+at::Tensor Optimizer::squared_norms() const {
+  const auto units = static_cast<std::int64_t>(store_.graph().units.size());
+  if (flat_gradients_.empty()) return at::zeros({units}, at::kDouble);
+  const auto norms = at::stack(at::_foreach_norm(flat_gradients_, 2, at::kDouble));
+  return at::zeros({units}, norms.options()).index_put_({slots_}, norms * norms, /*accumulate=*/true);
 }
 
 }  // namespace orthant

@@ -29,8 +29,11 @@ class Optimizer {
   Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make);
 
   // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
-  // clip (in place), and nothing changes when it is not finite. Does not read the device.
-  void update(double lr, const at::Tensor& norm);
+  // clip, in place. Nothing changes when `finite`, a bool scalar on the device, is false. Does not read the device.
+  void update(double lr, const at::Tensor& norm, const at::Tensor& finite);
+
+  // Per-unit float64 slots: the sum of squares of each unit's gradient elements, [units], on the device. Local.
+  at::Tensor squared_norms() const;
 
   // Names of the state tensors ("exp_avg", "exp_avg_sq"; "momentum"), and state `i` of buffer `b`, flat.
   const std::vector<std::string>& state_names() const { return names_; }
@@ -54,13 +57,12 @@ class Optimizer {
 
   ParameterStore& store_;
   OptimizerOptions options_;
+  std::vector<at::Tensor> flat_gradients_;  // of all trainable buffers
+  at::Tensor slots_;                        // the unit of each of them
   std::vector<std::string> names_;
   std::vector<std::vector<at::Tensor>> states_;  // [state][buffer]; undefined for frozen buffers
   at::Tensor count_;                             // float32 scalar: updates made
   std::vector<DecayClass> classes_;
 };
-
-// Per-unit float64 slots: the sum of squares of each unit's gradient elements, [units], on the device. Local.
-at::Tensor squared_norms(const ParameterStore& store, at::Device device);
 
 }  // namespace orthant

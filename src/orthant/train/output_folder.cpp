@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "orthant/base/error.h"
@@ -32,6 +33,23 @@ std::string first_free(const std::string& name) {
     if (!fs::exists(path)) return path;
   }
   throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output_dir"});
+}
+
+// Two models may have the same shapes: the run that wrote the checkpoint says in its config.json which one it trained.
+void check_same_model(const std::string& checkpoint, const std::string& resolved_config) {
+  const auto written = fs::weakly_canonical(checkpoint).parent_path().parent_path() / "config.json";
+  if (!fs::exists(written)) return;
+  const auto theirs = nlohmann::json::parse(read_file(written), nullptr, /*allow_exceptions=*/false);
+  const auto ours = nlohmann::json::parse(resolved_config);
+  if (!theirs.is_object() || theirs.value("model", nlohmann::json()) == ours.at("model")) return;
+  const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
+  for (const auto& [key, value] : ours.at("model").flatten().items()) {
+    const auto before = flat_theirs.value(key, nlohmann::json());
+    if (before == value) continue;
+    throw DataError(fmt::format("{}: another model: model{} was {} there and is {} now", checkpoint, key, before.dump(),
+                                value.dump()),
+                    {.remedy = fmt::format("resume with {}", written.string())});
+  }
 }
 
 double wall_seconds() {
@@ -62,24 +80,49 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
   if (fs::exists(path_) && !fs::is_directory(path_)) {
     throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
   }
-  if (resume.empty() && holds_run(path_)) {
-    throw ConfigError(fmt::format("output folder {} holds a run", path_),
-                      {.remedy = "continue it with --resume auto, or name another --output_dir"});
+  check_free();
+}
+
+// A checkpoint is continued in its own run's folder, or in one that holds no run.
+void OutputFolder::check_free() const {
+  if (!holds_run(path_) || resume_ == "auto") return;
+  if (!resume_.empty()) {
+    const auto inside = fs::weakly_canonical(resume_).parent_path();
+    if (inside == fs::weakly_canonical(checkpoints())) return;
+    throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, resume_),
+                      {.remedy = "name another --output_dir, or a checkpoint of that run"});
   }
+  throw ConfigError(fmt::format("output folder {} holds a run", path_),
+                    {.remedy = "continue it with --resume auto, or name another --output_dir"});
 }
 
 std::string OutputFolder::checkpoint_path(std::int64_t step) const {
   return fmt::format("{}/step-{}", checkpoints(), step);
 }
 
-void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, std::ostream& out) {
+void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, const Sampler& sampler,
+                               const std::string& resolved_config, std::ostream& out) {
+  check_same_model(checkpoint, resolved_config);
   const auto manifest = load_checkpoint(trainer, checkpoint);
-  cursor_ = {manifest.epoch, manifest.position, manifest.samples_seen};
+  const auto expected = cursor_after(sampler, manifest.step);
+  const DataCursor found{manifest.epoch, manifest.position, manifest.samples_seen};
+  if (manifest.seed != trainer.options().seed || found != expected) {
+    throw ConfigError(
+        fmt::format("{} was written with seed {} after {} samples; with seed {}, this batch size and this data step {} "
+                    "comes after {}: other samples would follow",
+                    checkpoint, manifest.seed, found.samples_seen, trainer.options().seed, manifest.step,
+                    expected.samples_seen),
+        {.remedy = "resume with the seed, train.global_batch_size and data of that run (its config.json)"});
+  }
   for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, manifest.step);
   out << fmt::format("resumed from {} at step {}\n", checkpoint, manifest.step);
+  for (const auto step : drop_checkpoints_after(checkpoints(), manifest.step)) {
+    out << fmt::format("removed the checkpoint of step {}: this run takes another way from here\n", step);
+  }
 }
 
-void OutputFolder::prepare(Trainer& trainer, const std::string& resolved_config, std::ostream& out) {
+void OutputFolder::prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config,
+                           std::ostream& out) {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) {
@@ -87,17 +130,23 @@ void OutputFolder::prepare(Trainer& trainer, const std::string& resolved_config,
                     {.remedy = "name another --output_dir"});
   }
   lock_ = std::make_unique<FolderLock>(path_);
+  check_free();
   if (resume_ == "auto") {
     std::vector<std::string> refused;
     const auto found = newest_valid_checkpoint(checkpoints(), refused);
     for (const auto& reason : refused) out << fmt::format("not resumed from {}\n", reason);
+    if (!found && !refused.empty()) {
+      throw DataError(fmt::format("{}: none of its {} checkpoints can be resumed; the newest: {}", checkpoints(),
+                                  refused.size(), refused.front()),
+                      {.remedy = "start anew in another --output_dir"});
+    }
     if (found) {
-      resume_from(found->path, trainer, out);
+      resume_from(found->path, trainer, sampler, resolved_config, out);
     } else {
       out << fmt::format("{} holds no valid checkpoint: starting at step 0\n", path_);
     }
   } else if (!resume_.empty()) {
-    resume_from(resume_, trainer, out);
+    resume_from(resume_, trainer, sampler, resolved_config, out);
   }
   write_file_atomically(path_ + "/config.json", resolved_config);
 }

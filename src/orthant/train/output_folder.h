@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "orthant/data/sampler.h"
 #include "orthant/files/folder_lock.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
@@ -20,7 +21,7 @@ class OutputFolder {
 
   // Makes the folder, locks it, writes config.json and, when resuming, loads the checkpoint into the trainer and cuts
   // the metrics after its step.
-  void prepare(Trainer& trainer, const std::string& resolved_config, std::ostream& out);
+  void prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config, std::ostream& out);
 
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
@@ -28,14 +29,14 @@ class OutputFolder {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string checkpoint_path(std::int64_t step) const;
-  const DataCursor& cursor() const { return cursor_; }  // where the resumed run stood
 
  private:
-  void resume_from(const std::string& checkpoint, Trainer& trainer, std::ostream& out);
+  void check_free() const;
+  void resume_from(const std::string& checkpoint, Trainer& trainer, const Sampler& sampler,
+                   const std::string& resolved_config, std::ostream& out);
 
   std::string path_;
   std::string resume_;
-  DataCursor cursor_;
   std::unique_ptr<FolderLock> lock_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -59,7 +60,8 @@ std::unique_ptr<Trainer> saved_and_loaded(const RunConfig& config, std::unique_p
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 double largest(const at::Tensor& tensor) {
@@ -84,6 +86,12 @@ TensorErrors tensor_errors(const std::map<std::string, at::Tensor>& side,
   double scale = 0;
   for (const auto& [name, tensor] : reference) scale = std::max(scale, largest(tensor));
   TensorErrors errors;
+  for (const auto& [name, tensor] : side) {
+    if (!reference.contains(name)) {
+      throw ConfigError(fmt::format("parameter {} is not in the reference", name),
+                        {.remedy = "compare configs of one model"});
+    }
+  }
   for (const auto& [name, tensor] : reference) {
     const auto found = side.find(name);
     if (found == side.end() || found->second.sizes() != tensor.sizes()) {
@@ -130,15 +138,17 @@ double parity_tolerance(DType dtype) {
 ParitySide run_parity_side(const RunConfig& config, const ParityOptions& options) {
   const auto data = make_run_data(config);
   auto trainer = make_trainer(config);
-  Loader loader(data.train, Sampler(data.train->size(), config.global_batch_size, config.trainer.seed),
-                {.microbatches = config.trainer.microbatches, .microbatch_rows = work_size(config).rows});
+  auto loader = make_loader(config, data, 0);
   ParitySide side;
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    const auto numbers = trainer->step(loader.next()).get();
+    const auto numbers = trainer->step(loader->next()).get();
     side.losses.push_back(numbers.loss);
     side.grad_norms.push_back(numbers.grad_norm);
     if (step == options.steps) side.gradients = copies(*trainer, /*gradients=*/true);
-    if (step == options.resume_at) trainer = saved_and_loaded(config, std::move(trainer));
+    if (step == options.resume_at) {
+      trainer = saved_and_loaded(config, std::move(trainer));
+      loader = make_loader(config, data, trainer->steps_done());
+    }
   }
   side.weights = copies(*trainer, /*gradients=*/false);
   for (const auto& unit : trainer->graph().units) {
@@ -173,9 +183,11 @@ ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, 
 }
 
 std::string parity_text(const ParityResult& result) {
-  auto text = fmt::format("{}: {}, tolerance {:.1e}\n", result.pass ? "equal" : "DIFFERENT",
-                          result.bitwise ? "every bit" : "within rounding", result.tolerance);
-  if (!result.pass) text = fmt::format("DIFFERENT beyond {:.1e}\n", result.tolerance);
+  const bool rounding = std::max({result.loss, result.grad_norm, result.gradients, result.weights}) <= result.tolerance;
+  std::string text = result.bitwise ? "equal: every bit\n" : fmt::format("equal within {:.1e}\n", result.tolerance);
+  if (!result.pass) {
+    text = rounding ? "DIFFERENT bits, within rounding\n" : fmt::format("DIFFERENT beyond {:.1e}\n", result.tolerance);
+  }
   text += fmt::format("  largest relative error: loss {:.2e}, gradient norm {:.2e}, gradients {:.2e}, weights {:.2e}\n",
                       result.loss, result.grad_norm, result.gradients, result.weights);
   text += fmt::format("  worst parameter: {}\n", result.worst_parameter);

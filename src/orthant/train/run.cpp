@@ -57,7 +57,6 @@ class Loop {
   RunLog log_;
   std::int64_t last_step_;
   RunOutcome outcome_;
-  DataCursor cursor_;
   std::optional<PendingStep> pending_;
   StepMetrics pending_metrics_;
   bool any_reported_ = false;
@@ -66,8 +65,8 @@ class Loop {
 };
 
 void Loop::make_step(Loader& loader) {
-  const auto batch = loader.next();
   const auto began = Clock::now();
+  const auto batch = loader.next();
   StepMetrics metrics;
   metrics.lr = trainer_.lr();
   auto pending = trainer_.step(batch);
@@ -83,9 +82,6 @@ void Loop::make_step(Loader& loader) {
   metrics.peak_memory_bytes = peak_memory_bytes(trainer_.options().device);
   pending_ = std::move(pending);
   pending_metrics_ = metrics;
-  cursor_.samples_seen += batch.samples;
-  cursor_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
-  cursor_.position = batch.last_of_epoch ? 0 : cursor_.position + batch.samples;
 }
 
 // A step's numbers are read when the next one is under way, so that a device never waits for the host.
@@ -103,34 +99,36 @@ void Loop::report_pending() {
     log_.finish();
     throw DataError(fmt::format("step {}: loss {}, gradient norm {}; the update was left out", pending_metrics_.step,
                                 numbers.loss, numbers.grad_norm),
-                    {.remedy = "lower optimizer.lr, or set optimizer.clip"});
+                    {.remedy = "lower optimizer.lr, or look for bad values in the data"});
   }
 }
 
 void Loop::evaluate() {
   if (!data_.eval || evaluated_at_ == trainer_.steps_done()) return;
   evaluated_at_ = trainer_.steps_done();
-  outcome_.result.eval = evaluate_dataset(trainer_, *data_.eval, data_.num_labels, work_size(config_).rows);
-  log_.eval(trainer_.steps_done(), outcome_.result.eval);
+  const auto found =
+      evaluate_dataset(trainer_, *data_.eval, data_.num_labels, work_size(config_).rows, options_.stop_requested);
+  if (found.empty()) {
+    outcome_.stopped = true;
+    return;
+  }
+  outcome_.result.eval = found;
+  log_.eval(trainer_.steps_done(), found);
 }
 
 void Loop::save() {
   if (saved_at_ == trainer_.steps_done()) return;
   saved_at_ = trainer_.steps_done();
-  const auto path = folder_.checkpoint_path(trainer_.steps_done());
-  if (!std::filesystem::exists(path)) save_checkpoint(trainer_, cursor_, path);
+  save_checkpoint(trainer_, cursor_after(make_sampler(config_, data_), trainer_.steps_done()),
+                  folder_.checkpoint_path(trainer_.steps_done()));
   prune_checkpoints(folder_.checkpoints(), config_.checkpoint.keep_last);
 }
 
 RunOutcome Loop::run() {
   const auto began = Clock::now();
-  Loader loader(data_.train, Sampler(data_.train->size(), config_.global_batch_size, config_.trainer.seed),
-                {.start_step = trainer_.steps_done(),
-                 .microbatches = config_.trainer.microbatches,
-                 .microbatch_rows = work_size(config_).rows});
-  cursor_ = folder_.cursor();
+  const auto loader = make_loader(config_, data_, trainer_.steps_done());
   while (trainer_.steps_done() < last_step_ && !outcome_.stopped) {
-    make_step(loader);
+    make_step(*loader);
     const auto step = trainer_.steps_done();
     const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
     if (due(config_.eval_every) || due(config_.checkpoint.save_every)) report_pending();
@@ -151,6 +149,8 @@ RunOutcome Loop::run() {
   return outcome_;
 }
 
+}  // namespace
+
 SummaryOptions summary_options(const RunConfig& config) {
   SummaryOptions options;
   options.parameters = config.trainer.precision.params;
@@ -164,12 +164,9 @@ SummaryOptions summary_options(const RunConfig& config) {
   return options;
 }
 
-}  // namespace
-
 void check_trainable(const RunConfig& config) {
   check_mesh(config.mesh);
-  make_run_data(config);
-  run_spec(config);
+  step_actions(run_spec(config), config.trainer);
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {
@@ -178,10 +175,12 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {
       config.mesh, config.trainer);
 }
 
-EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows) {
+EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows,
+                             const std::function<bool()>& stop_requested) {
   ClassificationTally classes(std::max<std::int64_t>(num_labels, 2));
   LanguageTally language;
   for (std::int64_t first = 0; first < dataset.size(); first += rows) {
+    if (stop_requested && stop_requested()) return {};
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(rows, dataset.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
     const auto fields = dataset.rows(indices);
@@ -198,10 +197,10 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int6
 RunOutcome run_training(const RunConfig& config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out) {
   const auto data = make_run_data(config);
-  Sampler(data.train->size(), config.global_batch_size, config.trainer.seed);  // refuses a batch larger than the data
-  const auto trainer = make_trainer(config);
+  const auto sampler = make_sampler(config, data);
   OutputFolder folder(options.output_dir, config.name, options.resume);
-  folder.prepare(*trainer, resolved_config, out);
+  const auto trainer = make_trainer(config);
+  folder.prepare(*trainer, sampler, resolved_config, out);
   out << summary_text(trainer->graph(), summary_options(config)) << std::flush;
   return Loop(config, options, data, *trainer, folder, out).run();
 }

@@ -8,6 +8,7 @@
 #include "orthant/train/datasets.h"
 #include "orthant/train/result_table.h"
 #include "orthant/train/run_config.h"
+#include "orthant/train/summary.h"
 
 namespace orthant {
 
@@ -35,7 +36,11 @@ void check_trainable(const RunConfig& config);
 // The trainer of a configuration.
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config);
 
-// Loss and whatever fits the task over a whole data set, a microbatch at a time.
-EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows);
+// What a step of the run keeps, for the summary.
+SummaryOptions summary_options(const RunConfig& config);
+
+// Loss and whatever fits the task over a whole data set, a microbatch at a time; nothing when it was told to stop.
+EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows,
+                             const std::function<bool()>& stop_requested = {});
 
 }  // namespace orthant

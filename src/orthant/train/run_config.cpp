@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -19,8 +20,16 @@ const std::vector<std::string> kOptimizers = {"adamw", "sgd"};
 
 std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
   const auto value = section.get<std::int64_t>(key, standard);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (value < least) section.fail(key, fmt::format("is {}; it must be at least {}", value, least));
+  if (value > kMost) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMost));
   return value;
+}
+
+int small_number(JsonReader& section, std::string_view key, int standard, int least, int most) {
+  const auto value = at_least(section, key, standard, least);
+  if (value > most) section.fail(key, fmt::format("is {}; it must be at most {}", value, most));
+  return static_cast<int>(value);
 }
 
 DType read_float(JsonReader& section, std::string_view key, DType standard) {
@@ -64,22 +73,25 @@ Precision read_precision(JsonReader section) {
   return precision;
 }
 
-// One rank runs every setting of the axes it does not have; what needs a value keeps its check.
+// A setting of an axis of degree 1 is accepted, checked, and has no effect: one configuration runs on every mesh.
 void read_parallel(JsonReader section, TrainerOptions& trainer) {
   trainer.stages.schedule = section.get<std::string>("schedule", trainer.stages.schedule);
-  trainer.microbatches = static_cast<int>(at_least(section, "microbatches", 1, 1));
+  trainer.microbatches = small_number(section, "microbatches", 1, 1, 1 << 20);
   trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
-  at_least(section, "virtual_stages", 1, 1);
-  at_least(section, "zero", 0, 0);
+  small_number(section, "virtual_stages", 1, 1, 1 << 20);
+  small_number(section, "zero", 0, 0, 3);
   section.get<bool>("sequence_parallel", false);
   section.get<bool>("loss_parallel", false);
   const auto accumulate = section.get<std::string>("accumulate", "full");
   if (accumulate != "full" && accumulate != "sharded") {
     section.fail("accumulate", fmt::format("unknown value \"{}\"", accumulate), "use full or sharded");
   }
-  if (!section.has("split")) return;
+  if (!section.has("split")) {
+    section.get<std::string>("split", "auto");
+    return;
+  }
   const auto& split = section.require_raw("split");
-  if (split.is_number_integer() && split.get<int>() >= 1) {
+  if (split.is_number_integer() && split.get<std::int64_t>() >= 1 && split.get<std::int64_t>() <= 1 << 20) {
     trainer.stages.stages = split.get<int>();
   } else if (split.is_array()) {
     try {
@@ -116,6 +128,12 @@ OptimizerOptions read_optimizer(JsonReader& section) {
   options.weight_decay = at_least_zero("weight_decay", options.weight_decay);
   options.momentum = at_least_zero("momentum", options.momentum);
   options.clip = at_least_zero("clip", options.clip);
+  if (options.kind == "adamw" && options.eps == 0) {
+    section.fail("eps", "is 0: a gradient of zero would be divided by it", "use 1e-8");
+  }
+  if (options.kind == "adamw" && options.momentum > 0) {
+    section.fail("momentum", "belongs to sgd; adamw has betas", "leave it out, or set optimizer.kind=sgd");
+  }
   return options;
 }
 
@@ -137,6 +155,27 @@ Mesh read_mesh(JsonReader section) {
   return Mesh(degrees, section.get<std::string>("order", ""));
 }
 
+// The name becomes part of a path.
+void check_name(const JsonReader& root, const std::string& name) {
+  const auto plain = [](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.' || letter == '_' || letter == '-';
+  };
+  if (!name.empty() && std::ranges::all_of(name, plain) && name.front() != '-' && name.front() != '.') return;
+  root.fail("name", fmt::format("\"{}\" cannot name a folder", name), "use letters, digits, '.', '_' and '-'");
+}
+
+// Weights of towers are drawn; files of pretrained ones cannot be read.
+void check_paths(const ModelConfig& model) {
+  const auto* trimodal = std::get_if<TrimodalConfig>(&model);
+  if (trimodal == nullptr) return;
+  for (const auto* tower : {&trimodal->primary, &trimodal->secondary}) {
+    if (!tower->path) continue;
+    throw ConfigError(fmt::format("model.{}.path {}: pretrained weights cannot be read",
+                                  tower == &trimodal->primary ? "primary" : "secondary", *tower->path),
+                      {.remedy = "leave it out: weights are drawn from the seed"});
+  }
+}
+
 void check_batch(const RunConfig& config) {
   const auto replicas = config.mesh.degree(Axis::dp) * config.mesh.degree(Axis::fsdp);
   const auto parts = static_cast<std::int64_t>(replicas) * config.trainer.microbatches;
@@ -145,7 +184,8 @@ void check_batch(const RunConfig& config) {
   throw ConfigError(
       fmt::format("train.global_batch_size is {}, not a multiple of dp x fsdp x parallel.microbatches = {} x {}",
                   config.global_batch_size, replicas, config.trainer.microbatches),
-      {.remedy = below > 0 ? fmt::format("use {} or {}", below, below + parts) : fmt::format("use {}", parts)});
+      {.remedy = below > 0 ? fmt::format("set train.global_batch_size={} or {}", below, below + parts)
+                           : fmt::format("set train.global_batch_size={}", parts)});
 }
 
 }  // namespace
@@ -167,6 +207,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   }
   RunConfig config;
   config.name = root.get<std::string>("name", config.name);
+  check_name(root, config.name);
   config.trainer.seed = root.get<std::uint64_t>("seed", 0);
   config.model = read_model(root.require_object("model"));
   config.data = read_data(root.object("data"));
@@ -179,14 +220,18 @@ RunConfig read_run_config(const JsonDocument& document) {
   auto train = root.object("train");
   config.global_batch_size = at_least(train, "global_batch_size", config.global_batch_size, 1);
   const auto epochs = at_least(train, "epochs", 0, 0);
+  if (epochs > 0 && train.has("steps")) {
+    train.fail("epochs", "is given beside train.steps", "set one of them (epochs=0 for steps)");
+  }
   const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
-  config.steps = at_least(train, "steps", epochs > 0 ? epochs * per_epoch : 20, 1);
+  config.steps = epochs > 0 ? epochs * per_epoch : at_least(train, "steps", 20, 1);
   config.eval_every = at_least(train, "eval_every", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak, config.steps);
   auto checkpoint = root.object("checkpoint");
   config.checkpoint.save_every = at_least(checkpoint, "save_every", 0, 0);
   config.checkpoint.keep_last = at_least(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
   root.finish();
+  check_paths(config.model);
   check_batch(config);
   return config;
 }

@@ -22,7 +22,7 @@ struct DataConfig {
 };
 
 struct CheckpointConfig {
-  std::int64_t save_every = 0;  // steps; 0: only at the end when something was asked for, see Loop
+  std::int64_t save_every = 0;  // steps; 0: only at the end
   std::int64_t keep_last = 3;
 };
 

@@ -41,9 +41,27 @@ PendingStep::PendingStep(const at::Tensor& loss_and_norm) {
 }
 
 PendingStep::Numbers PendingStep::get() const {
+  if (!on_host_.defined()) throw InternalError("no step was made whose numbers could be read");
   if (arrived_) static_cast<const c10::Event*>(arrived_.get())->synchronize();
   const auto* numbers = on_host_.const_data_ptr<double>();
   return {numbers[0], numbers[1]};
+}
+
+std::vector<Action> step_actions(const GraphSpec& graph, const TrainerOptions& options) {
+  const auto& plan = options.stages;
+  const auto map = plan.split.empty() ? even_stages(graph, plan.stages) : named_stages(graph, plan.split);
+  if (std::ranges::find(kSchedules, plan.schedule) == kSchedules.end()) {
+    throw ConfigError(fmt::format("unknown schedule \"{}\"", plan.schedule),
+                      {.remedy = did_you_mean(plan.schedule, kSchedules)});
+  }
+  const auto stages = map.num_stages();
+  const auto table = stages == 1                ? one_stage(options.microbatches)
+                     : plan.schedule == "gpipe" ? gpipe(stages, options.microbatches)
+                                                : one_forward_one_backward(stages, options.microbatches);
+  const auto merged = stages == 1 ? table : on_one_rank(table);
+  const auto merged_map = on_one_rank(map);
+  validate(merged, merged_map, graph);
+  return lower(merged, merged_map, graph, /*rank=*/0);
 }
 
 Trainer::~Trainer() = default;
@@ -52,7 +70,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     : graph_(std::move(graph)), mesh_(mesh), options_(std::move(options)) {
   check_mesh(mesh_);
   graph_.check();
-  make_schedule();
+  actions_ = step_actions(graph_, options_);
   const auto make = [this](std::int64_t elements, at::ScalarType type) {
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
   };
@@ -60,6 +78,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
   store_->initialise(options_.seed);
+  if (std::ranges::none_of(store_->buffers(), [](const auto& buffer) { return buffer->trainable(); })) {
+    throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
+  }
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute);
   optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, make);
 }
@@ -69,28 +90,15 @@ Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
           graph.spec(), [&](ParameterStore& store, Tables& tables) { return graph.make_units(store, tables); }, mesh,
           std::move(options)) {}
 
-void Trainer::make_schedule() {
-  const auto& plan = options_.stages;
-  const auto map = plan.split.empty() ? even_stages(graph_, plan.stages) : named_stages(graph_, plan.split);
-  if (std::ranges::find(kSchedules, plan.schedule) == kSchedules.end()) {
-    throw ConfigError(fmt::format("unknown schedule \"{}\"", plan.schedule),
-                      {.remedy = did_you_mean(plan.schedule, kSchedules)});
-  }
-  const auto stages = map.num_stages();
-  const auto table = stages == 1                ? one_stage(options_.microbatches)
-                     : plan.schedule == "gpipe" ? gpipe(stages, options_.microbatches)
-                                                : one_forward_one_backward(stages, options_.microbatches);
-  const auto merged = stages == 1 ? table : on_one_rank(table);
-  const auto merged_map = on_one_rank(map);
-  validate(merged, merged_map, graph_);
-  actions_ = lower(merged, merged_map, graph_, /*rank=*/0);
-}
-
 std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
+  if (batch.fields.empty()) throw ConfigError("a batch without fields", {.remedy = "give it those the graph reads"});
   const auto rows = batch.fields.begin()->second.size(0);
   const auto count = options_.microbatches;
-  if (rows % count != 0) {
-    throw InternalError(fmt::format("{} rows in {} microbatches", rows, count));
+  for (const auto& [name, field] : batch.fields) {
+    if (field.dim() > 0 && field.size(0) == rows && rows > 0 && rows % count == 0) continue;
+    throw ConfigError(fmt::format("batch field {} of shape {} in {} microbatches; field {} has {} rows", name,
+                                  c10::str(field.sizes()), count, batch.fields.begin()->first, rows),
+                      {.remedy = "give every field the same rows, a multiple of the microbatches"});
   }
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
   for (const auto& [name, field] : batch.fields) {
@@ -105,6 +113,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
 }
 
 at::Tensor Trainer::run(const Batch& batch) {
+  const auto parts = microbatches(batch);
   StepFacts facts{options_.seed, steps_done_ + 1, {}};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
@@ -113,7 +122,7 @@ at::Tensor Trainer::run(const Batch& batch) {
     facts.loss_factors[loss] = coefficient / batch.weight_sum;
   }
   store_->begin_step(autograd_units_);
-  const auto losses = executor_->train(actions_, microbatches(batch), facts);
+  const auto losses = executor_->train(actions_, parts, facts);
   const auto unused = store_->complete_gradients();
   if (!unused.empty() && !options_.allow_unused_parameters) {
     throw ConfigError(fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(),
@@ -122,12 +131,12 @@ at::Tensor Trainer::run(const Batch& batch) {
   }
   auto total = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
   for (const auto& name : graph_.losses()) total = total + losses.at(name) * facts.loss_factors.at(name);
-  return at::stack({total, squared_norms(*store_, options_.device).sum().sqrt()});
+  return at::stack({total, optimizer_->squared_norms().to(options_.device).sum().sqrt()});
 }
 
 PendingStep Trainer::step(const Batch& batch) {
   const auto numbers = run(batch);
-  optimizer_->update(lr(), numbers[1]);
+  optimizer_->update(lr(), numbers[1], numbers.isfinite().all());
   ++steps_done_;
   return {numbers};
 }

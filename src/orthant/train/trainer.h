@@ -47,6 +47,9 @@ struct TrainerOptions {
 // ConfigError for a mesh of several ranks.
 void check_mesh(const Mesh& mesh);
 
+// What a step does, by the stages and schedule of the options: validated and lowered. Local; makes no parameters.
+std::vector<Action> step_actions(const GraphSpec& graph, const TrainerOptions& options);
+
 // Makes the units once the parameters exist.
 using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStore&, Tables&)>;
 
@@ -108,8 +111,7 @@ class Trainer {
 
  private:
   std::vector<Microbatch> microbatches(const Batch& batch) const;
-  at::Tensor run(const Batch& batch);  // loss and squared norm: float64 [2], gradients complete
-  void make_schedule();
+  at::Tensor run(const Batch& batch);  // loss and gradient norm: float64 [2], gradients complete
 
   GraphSpec graph_;
   Mesh mesh_;

@@ -118,7 +118,7 @@ void FlatParameters::begin_step(int user, bool zero) {
   if (!layout_.trainable) return;
   const auto place = user_place(user);
   if (zero) gradients_[place].zero_();
-  for (auto& [extent, use] : uses_[place]) use->parameter.fresh = !zero;
+  for (auto& [extent, use] : uses_[place]) use->parameter.fresh = true;
 }
 
 std::vector<std::string> FlatParameters::complete_gradients() {

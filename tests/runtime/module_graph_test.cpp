@@ -1,0 +1,143 @@
+// A user's modules as units: their parameters, what is refused, and that they train, resume and note unused parameters.
+#include "orthant/runtime/module_graph.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <filesystem>
+
+#include "base/error_text.h"
+#include "orthant/base/error.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+struct FirstImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return linear(x).tanh(); }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 6));
+};
+TORCH_MODULE(First);
+
+// Returns a loss and something else; may leave a layer unused.
+struct LastImpl : torch::nn::Module {
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& y) {
+    const auto out = used(x);
+    return {(out - y).square().sum(), out};
+  }
+  torch::nn::Linear used = register_module("used", torch::nn::Linear(6, 2));
+};
+TORCH_MODULE(Last);
+
+struct UnusedImpl : LastImpl {
+  torch::nn::Linear spare = register_module("spare", torch::nn::Linear(6, 2));
+};
+TORCH_MODULE(Unused);
+
+struct NormedImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return norm(x); }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
+};
+TORCH_MODULE(Normed);
+
+template <typename Head>
+Graph graph_with(Head head) {
+  at::manual_seed(3);
+  Graph graph;
+  graph.add("first", First(), {"x"}, {"h"});
+  graph.add("last", head, {"h", "y"}, {"loss", "out"});
+  return graph;
+}
+
+Batch rows() {
+  const auto x = at::arange(32).reshape({8, 4}).to(at::kFloat).sin();
+  return batch_of({{"x", x}, {"y", x.narrow(1, 0, 2).cos()}});
+}
+
+TEST(ModuleGraph, SpecListsTheModulesParameters) {
+  const auto spec = graph_with(Last()).spec();
+  EXPECT_EQ(spec.num_parameters(), 4 * 6 + 6 + 6 * 2 + 2);
+  EXPECT_EQ(spec.batch_fields.size(), 2U);
+  EXPECT_EQ(spec.losses(), std::vector<std::string>{"loss"});
+  EXPECT_TRUE(spec.parameter("first.linear.weight").decay);
+  EXPECT_FALSE(spec.parameter("first.linear.bias").decay);
+}
+
+TEST(ModuleGraph, TrainsLikeATorchLoopAndResumesExactly) {
+  TrainerOptions options;
+  options.lr.peak = 0.05;
+  options.microbatches = 2;
+  Trainer trainer(graph_with(Last()), Mesh(), options);
+  const auto first = trainer.step(rows()).get().loss;
+  for (int i = 0; i < 30; ++i) trainer.step(rows());
+  const auto folder = (std::filesystem::temp_directory_path() / "orthant-module-graph-test").string();
+  trainer.save(folder);
+  Trainer resumed(graph_with(Last()), Mesh(), options);
+  resumed.load(folder);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(resumed.steps_done(), 31);
+  EXPECT_EQ(trainer.step(rows()).get().loss, resumed.step(rows()).get().loss);
+  EXPECT_EQ(trainer.weights_hash(), resumed.weights_hash());
+  EXPECT_LT(trainer.step(rows()).get().loss, 0.2 * first);
+}
+
+TEST(ModuleGraph, GradientsAreThoseOfAutograd) {
+  auto first = First();
+  auto last = Last();
+  const auto batch = rows();
+  auto [loss, out] = last(first(batch.fields.at("x")), batch.fields.at("y"));
+  (loss / 8).backward();
+  const auto expected = first->linear->weight.grad().clone();
+  Graph graph;
+  graph.add("first", first, {"x"}, {"h"}).add("last", last, {"h", "y"}, {"loss", "out"});
+  Trainer trainer(graph, Mesh(), {});
+  const auto found = trainer.gradients(batch).get();
+  EXPECT_FLOAT_EQ(static_cast<float>(found.loss), (loss / 8).item<float>());
+  for (const auto& buffer : trainer.parameters().buffers()) {
+    if (const auto* entry = buffer->layout().find("first.linear.weight")) {
+      EXPECT_TRUE(at::allclose(buffer->gradient_view(*entry), expected, 1e-6, 1e-7));
+    }
+  }
+}
+
+TEST(ModuleGraph, AnUnusedParameterIsNamedUnlessAllowed) {
+  TrainerOptions options;
+  Trainer strict(graph_with(Unused()), Mesh(), options);
+  EXPECT_NE(error_text<ConfigError>([&] { strict.step(rows()); }).find("last.spare."), std::string::npos);
+  options.allow_unused_parameters = true;
+  Trainer lenient(graph_with(Unused()), Mesh(), options);
+  EXPECT_GT(lenient.step(rows()).get().grad_norm, 0);
+}
+
+TEST(ModuleGraph, RefusesWhatWouldNotBeTheSameOnEveryMesh) {
+  Graph graph;
+  EXPECT_NE(error_text<ConfigError>([&] { graph.add("n", Normed(), {"x"}, {"h"}); }).find("running statistics"),
+            std::string::npos);
+  auto shared = First();
+  Graph tied;
+  tied.add("a", shared, {"x"}, {"h"}).add("b", shared, {"h"}, {"loss"});
+  EXPECT_NE(error_text<ConfigError>([&] { tied.spec(); }).find("a.linear.weight and b.linear.weight are one tensor"),
+            std::string::npos);
+  Graph late;
+  late.add("a", Last(), {"x", "y"}, {"out", "loss"});
+  EXPECT_NE(error_text<ConfigError>([&] { late.spec(); }).find("name a unit's loss first"), std::string::npos);
+  Graph narrow = graph_with(Last());
+  Trainer trainer(narrow, Mesh(), {});
+  EXPECT_NE(error_text<ConfigError>([&] { trainer.step(Batch{}); }).find("without fields"), std::string::npos);
+}
+
+TEST(ModuleGraph, AnInfiniteLossChangesNothing) {
+  Trainer trainer(graph_with(Last()), Mesh(), {});
+  trainer.step(rows());
+  const auto before = trainer.weights_hash();
+  auto batch = rows();
+  batch.fields["y"] = at::full_like(batch.fields["y"], INFINITY);
+  EXPECT_TRUE(std::isinf(trainer.step(batch).get().loss));
+  EXPECT_EQ(trainer.weights_hash(), before);
+  EXPECT_EQ(trainer.optimizer().num_updates(), 1);
+}
+
+}  // namespace
+}  // namespace orthant
