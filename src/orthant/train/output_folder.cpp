@@ -43,7 +43,8 @@ void check_same_model(const std::string& checkpoint, const std::string& resolved
   const auto ours = nlohmann::json::parse(resolved_config);
   if (!theirs.is_object() || theirs.value("model", nlohmann::json()) == ours.at("model")) return;
   const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
-  for (const auto& [key, value] : ours.at("model").flatten().items()) {
+  const auto flat_ours = ours.at("model").flatten();
+  for (const auto& [key, value] : flat_ours.items()) {
     const auto before = flat_theirs.value(key, nlohmann::json());
     if (before == value) continue;
     throw DataError(fmt::format("{}: another model: model{} was {} there and is {} now", checkpoint, key, before.dump(),
