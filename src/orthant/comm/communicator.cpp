@@ -95,8 +95,8 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
     make_group(request.name, own, request.purpose);
     by_axes_[request.name].push_back(channel_name(request.name, request.purpose));
   }
-  // Gloo connects pairs one by one: a rank that is done and fails at once would break the connecting of a slower one, which
-  // would then blame the network. So nobody begins before all are connected.
+  // Gloo connects pairs one by one: a rank that is done and fails at once would break the connecting of a slower one,
+  // which would then blame the network. So nobody begins before all are connected.
   if (gloo_) wait_for_all(store_->below("connected"), rank_, mesh_.world_size(), options_.timeout_seconds, "");
 }
 
