@@ -30,12 +30,8 @@ int main() {
   if (std::filesystem::exists("checkpoint")) trainer.load("checkpoint");
   const auto x = at::arange(512).reshape({64, 8}).to(at::kFloat).sin();
   const auto batch = orthant::batch_of({{"x", x}, {"y", x.sum(1, true).cos()}});
-  while (true) {
-    const auto metrics = trainer.step(batch).get();
-    if (trainer.steps_done() % 50 != 0) continue;
-    std::cout << "step " << trainer.steps_done() << " loss " << metrics.loss << std::endl;
-    break;
-  }
-  std::filesystem::remove_all("checkpoint");
+  double loss = 0;
+  for (int i = 0; i < 50; ++i) loss = trainer.step(batch).get().loss;
+  std::cout << "step " << trainer.steps_done() << " loss " << loss << std::endl;
   trainer.save("checkpoint");
 }
