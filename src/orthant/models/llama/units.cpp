@@ -48,25 +48,30 @@ class Layer : public Unit {
   }
 
  private:
-  nn::AttentionOptions options(const at::Tensor& x) const {
-    nn::AttentionOptions options;
-    options.heads = config_.num_attention_heads;
-    options.kv_heads = config_.kv_heads();
-    options.head_size = config_.head_size();
-    options.causal = true;
-    const auto like = x.options().requires_grad(false);
-    const auto key = [&](std::string_view part) {
-      return fmt::format("rotary.{} {} {} {} {}", part, x.size(1), options.head_size, config_.rope_theta,
-                         c10::toString(x.scalar_type()));
+  // The same for every microbatch of one length.
+  const nn::AttentionOptions& options(const at::Tensor& x) {
+    if (sequence_ == x.size(1)) return options_;
+    sequence_ = x.size(1);
+    options_.heads = config_.num_attention_heads;
+    options_.kv_heads = config_.kv_heads();
+    options_.head_size = config_.head_size();
+    options_.causal = true;
+    const auto table = [&](std::string_view part) {
+      const auto key = fmt::format("rotary.{} {} {} {}", part, sequence_, options_.head_size, config_.rope_theta);
+      return tables_.get(key, [&] {
+        const auto both =
+            nn::rotary_table(sequence_, options_.head_size, config_.rope_theta, x.options().requires_grad(false));
+        return part == "cos" ? both.cos : both.sin;
+      });
     };
-    const auto make = [&] { return nn::rotary_table(x.size(1), options.head_size, config_.rope_theta, like); };
-    options.rotary.cos = tables_.get(key("cos"), [&] { return make().cos; });
-    options.rotary.sin = tables_.get(key("sin"), [&] { return make().sin; });
-    return options;
+    options_.rotary = {table("cos"), table("sin")};
+    return options_;
   }
 
   const LlamaConfig config_;
   Tables& tables_;
+  nn::AttentionOptions options_;
+  std::int64_t sequence_ = -1;  // that options_ are for
   nn::Parameter& norm1_;
   nn::Parameter& qkv_;
   nn::Parameter& out_;
