@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/layout/rows.h"
 
 namespace orthant::cli {
 namespace {
@@ -30,12 +31,6 @@ void check_flags(const ConfigOptions& options) {
   }
 }
 
-std::string order_text(const Mesh& mesh) {
-  std::string text;
-  for (const auto axis : mesh.order()) text += fmt::format("{}{}", text.empty() ? "" : ",", axis_name(axis));
-  return text;
-}
-
 // The degrees that the flags and --mesh leave.
 Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured) {
   const bool sizes = options.pp_size || options.tp_size || options.dp_size || options.fsdp_size;
@@ -51,7 +46,7 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::tp, options.tp_size);
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
-  return Mesh(degrees, ranks.order.empty() ? order_text(configured) : ranks.order);
+  return Mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
 }
 
 }  // namespace
@@ -81,12 +76,10 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
   if (options.batch_size) {
     auto document = load_run_document(options.config, options.overrides);
     const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh);
-    overrides.push_back(fmt::format("train.global_batch_size={}",
-                                    *options.batch_size * mesh.degree(Axis::dp) * mesh.degree(Axis::fsdp)));
+    overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
   }
   if (options.epochs || options.save_every) {
-    const auto config = probe();
-    const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+    const auto per_epoch = steps_per_epoch(probe());
     if (options.epochs) {
       overrides.push_back("train.epochs=0");
       overrides.push_back(fmt::format("train.steps={}", *options.epochs * per_epoch));
@@ -100,7 +93,8 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
     if (mesh.degree(axis) == configured.degree(axis)) continue;
     overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
   }
-  if (mesh.order() != configured.order()) overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh)));
+  if (mesh.order() != configured.order())
+    overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh.order())));
   auto document = load_run_document(options.config, overrides);
   LoadedConfig loaded{document, read_run_config(document)};
   loaded.config.mesh = mesh;

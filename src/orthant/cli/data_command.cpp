@@ -13,6 +13,8 @@
 #include "orthant/data/loader.h"
 #include "orthant/data/make_trimodal.h"
 #include "orthant/files/safetensors.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/train/checkpoint.h"
 #include "orthant/train/datasets.h"
 
 namespace orthant::cli {
@@ -43,13 +45,6 @@ int run_make_trimodal(const Arguments& arguments, Context& context) {
   return 0;
 }
 
-std::string element_name(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kLong) return "I64";
-  if (tensor.scalar_type() == at::kBool) return "BOOL";
-  if (tensor.scalar_type() == at::kFloat) return "F32";
-  throw InternalError(fmt::format("a field of dtype {}", c10::toString(tensor.scalar_type())));
-}
-
 // The batches of the first steps, fields named "step.N.field": what another program needs to train on the same data.
 int run_export(const Arguments& arguments, Context& context) {
   CLI::App app("Writes the batches of a run's first steps as a safetensors file, for other programs to train on.",
@@ -69,7 +64,8 @@ int run_export(const Arguments& arguments, Context& context) {
   std::vector<at::Tensor> tensors;
   for (int step = 1; step <= steps; ++step) {
     for (const auto& [name, field] : loader.next().fields) {
-      entries.push_back({fmt::format("step.{}.{}", step, name), element_name(field), field.sizes().vec()});
+      entries.push_back(
+          {fmt::format("step.{}.{}", step, name), element_name(dtype_of(field.scalar_type())), field.sizes().vec()});
       tensors.push_back(field.contiguous());
     }
   }

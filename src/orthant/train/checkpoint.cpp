@@ -27,21 +27,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifestFile = "manifest.json";
 
-std::string element_name(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return "F64";
-    case DType::float32:
-      return "F32";
-    case DType::bfloat16:
-      return "BF16";
-    case DType::float16:
-      return "F16";
-    default:
-      throw InternalError(fmt::format("no checkpoint holds {}", dtype_name(dtype)));
-  }
-}
-
 // One flat tensor that a checkpoint holds, and how its parameters are called there.
 struct SavedFlat {
   const FlatBuffer* layout;
@@ -155,6 +140,28 @@ void read_piece(const ManifestTensor& tensor, const Piece& wanted, std::map<std:
 }
 
 }  // namespace
+
+std::string element_name(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "F64";
+    case DType::float32:
+      return "F32";
+    case DType::bfloat16:
+      return "BF16";
+    case DType::float16:
+      return "F16";
+    case DType::int64:
+      return "I64";
+    case DType::int32:
+      return "I32";
+    case DType::uint8:
+      return "U8";
+    case DType::boolean:
+      return "BOOL";
+  }
+  throw InternalError("a dtype without a name");
+}
 
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder) {
   const fs::path path(folder);

@@ -14,6 +14,9 @@ namespace orthant {
 
 class Trainer;
 
+// What safetensors files call a dtype.
+std::string element_name(DType dtype);
+
 // Where the data stood; a trainer itself does not know.
 struct DataCursor {
   std::int64_t epoch = 0;

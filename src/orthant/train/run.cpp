@@ -156,7 +156,6 @@ SummaryOptions summary_options(const RunConfig& config) {
   options.parameters = config.trainer.precision.params;
   options.compute = config.trainer.precision.compute;
   options.gradients = config.trainer.precision.reduce;
-  options.optimizer = config.trainer.precision.params;
   options.optimizer_copies = config.trainer.optimizer.kind == "adamw" ? 2
                              : config.trainer.optimizer.momentum > 0  ? 1
                                                                       : 0;

@@ -10,6 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/base/nearest.h"
+#include "orthant/layout/rows.h"
 #include "orthant/train/default_config.h"
 
 namespace orthant {
@@ -177,7 +178,7 @@ void check_paths(const ModelConfig& model) {
 }
 
 void check_batch(const RunConfig& config) {
-  const auto replicas = config.mesh.degree(Axis::dp) * config.mesh.degree(Axis::fsdp);
+  const auto replicas = num_replicas(config.mesh);
   const auto parts = static_cast<std::int64_t>(replicas) * config.trainer.microbatches;
   if (config.global_batch_size % parts == 0) return;
   const auto below = config.global_batch_size / parts * parts;
@@ -223,8 +224,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   if (epochs > 0 && train.has("steps")) {
     train.fail("epochs", "is given beside train.steps", "set one of them (epochs=0 for steps)");
   }
-  const auto per_epoch = (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
-  config.steps = epochs > 0 ? epochs * per_epoch : at_least(train, "steps", 20, 1);
+  config.steps = epochs > 0 ? epochs * steps_per_epoch(config) : at_least(train, "steps", 20, 1);
   config.eval_every = at_least(train, "eval_every", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak, config.steps);
   auto checkpoint = root.object("checkpoint");
@@ -262,8 +262,12 @@ std::string printed_config(const JsonDocument& document) {
   return text;
 }
 
+std::int64_t steps_per_epoch(const RunConfig& config) {
+  return (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+}
+
 WorkSize work_size(const RunConfig& config) {
-  const auto replicas = config.mesh.degree(Axis::dp) * config.mesh.degree(Axis::fsdp);
+  const auto replicas = num_replicas(config.mesh);
   return {.rows = config.global_batch_size / replicas / config.trainer.microbatches,
           .sequence = config.data.sequence_length,
           .secondary_sequence = config.data.secondary_length,

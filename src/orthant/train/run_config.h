@@ -50,6 +50,9 @@ std::string resolved_config(const JsonDocument& document);
 // "model.hidden_size = 64   (train.json:3)": one line per value.
 std::string printed_config(const JsonDocument& document);
 
+// The last batch of an epoch may be smaller.
+std::int64_t steps_per_epoch(const RunConfig& config);
+
 // The rows of a microbatch and the sequence lengths, for the model's spec.
 WorkSize work_size(const RunConfig& config);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "orthant/base/human.h"
+#include "orthant/specs/totals.h"
 
 namespace orthant {
 namespace {
@@ -21,10 +22,13 @@ SummaryRow row_of(const UnitSpec& unit, const SummaryOptions& options) {
     row.parameters += count;
     if (parameter.trainable) row.trainable += count;
   }
-  const bool copied = options.compute != options.parameters;
-  row.parameters_bytes = row.parameters * (bytes_of(options.parameters) + (copied ? bytes_of(options.compute) : 0));
-  row.gradients_bytes = row.trainable * bytes_of(options.gradients);
-  row.optimizer_bytes = row.trainable * bytes_of(options.optimizer) * options.optimizer_copies;
+  const auto bytes = state_bytes(unit, {.parameters = options.parameters,
+                                        .compute = options.compute,
+                                        .reduce = options.gradients,
+                                        .moments = options.optimizer_copies});
+  row.parameters_bytes = bytes.parameters + bytes.compute_copy;
+  row.gradients_bytes = bytes.gradients;
+  row.optimizer_bytes = bytes.moments;
   const Recompute mode = unit.recomputable ? options.recompute : Recompute::none;
   row.kept_bytes = unit.cost.kept_bytes.at(static_cast<std::size_t>(mode)) * options.microbatches_in_flight;
   return row;

@@ -11,10 +11,9 @@
 namespace orthant {
 
 struct SummaryOptions {
-  DType parameters = DType::float32;  // what the optimizer updates
+  DType parameters = DType::float32;  // what the optimizer updates and keeps its state in
   DType compute = DType::float32;     // what is multiplied; a second copy of the parameters when it differs
   DType gradients = DType::float32;
-  DType optimizer = DType::float32;
   int optimizer_copies = 2;  // per trainable parameter: AdamW 2, SGD with momentum 1, without 0
   Recompute recompute = Recompute::none;
   std::int64_t microbatches_in_flight = 1;  // forward done, backward not: what kept activations are multiplied by
