@@ -1,0 +1,89 @@
+#include "orthant/schedule/gathers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error_text.h"
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+// F of units 0..n-1, then BW of n-1..0, for each microbatch.
+std::vector<Action> chain(int units, int microbatches) {
+  std::vector<Action> list;
+  for (int m = 0; m < microbatches; ++m) {
+    for (int u = 0; u < units; ++u) list.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = m});
+    for (int u = units; u-- > 0;) list.push_back({.kind = ActionKind::backward, .unit = u, .microbatch = m});
+  }
+  return list;
+}
+
+std::string text(const std::vector<Action>& list) {
+  std::string out;
+  for (const auto& action : list) {
+    const char* name = action.kind == ActionKind::gather ? "g" : action.kind == ActionKind::free ? "-" : "";
+    out += (out.empty() ? "" : " ") + std::string(*name != 0 ? name : std::string(action_name(action.kind))) +
+           std::to_string(action.unit);
+  }
+  return out;
+}
+
+GatherPolicy all_sharded(int units, int limit = 2) {
+  return {.sharded = std::vector<bool>(static_cast<std::size_t>(units), true), .limit = limit};
+}
+
+TEST(Gathers, PrefetchTheNextUseAndKeepTheLastUnitBetweenForwardAndBackward) {
+  EXPECT_EQ(text(with_gathers(chain(3, 1), all_sharded(3))), "g0 g1 F0 -0 g2 F1 -1 g1 F2 BW2 -2 g0 BW1 -1 BW0 -0");
+}
+
+TEST(Gathers, LimitOfOneGathersOnlyWhatRunsNext) {
+  EXPECT_EQ(text(with_gathers(chain(2, 1), all_sharded(2, 1))), "g0 F0 -0 g1 F1 BW1 -1 g0 BW0 -0");
+}
+
+TEST(Gathers, KeptUnitsAreGatheredOnceAStep) {
+  auto policy = all_sharded(3);
+  policy.keep_gathered = true;
+  const auto list = with_gathers(chain(3, 2), policy);
+  EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), 3);
+  EXPECT_EQ(text(list).substr(0, 20), "g0 g1 F0 g2 F1 F2 BW");
+  check_gathers(list, policy);
+}
+
+TEST(Gathers, UnitsWithoutShardsAreLeftAlone) {
+  GatherPolicy policy{.sharded = {false, true, false}};
+  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g1 F0 F1 F2 BW2 BW1 -1 BW0");
+}
+
+TEST(Gathers, EveryChainKeepsTheBoundAndTheNumberOfGathers) {
+  for (int units = 1; units <= 6; ++units) {
+    for (int microbatches = 1; microbatches <= 3; ++microbatches) {
+      for (int limit = 1; limit <= 4; ++limit) {
+        SCOPED_TRACE(std::to_string(units) + " units, " + std::to_string(microbatches) + " microbatches, limit " +
+                     std::to_string(limit));
+        const auto policy = all_sharded(units, limit);
+        const auto list = with_gathers(chain(units, microbatches), policy);
+        check_gathers(list, policy);
+        EXPECT_LE(peak_gathered(list), limit);
+        // Two per unit and microbatch, less the turning points: the last unit of each, the first between two of them.
+        const int expected = 2 * units * microbatches - microbatches - (microbatches - 1);
+        EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), units == 1 ? 1 : expected);
+      }
+    }
+  }
+}
+
+TEST(Gathers, TheCheckNamesWhatIsWrong) {
+  const auto policy = all_sharded(2);
+  const auto refusal = [&](const std::vector<Action>& list) {
+    return error_text<InternalError>([&] { check_gathers(list, policy); });
+  };
+  EXPECT_NE(refusal(chain(2, 1)).find("F of unit 0 microbatch 0: its parameters are shards"), std::string::npos);
+  EXPECT_NE(refusal({{.kind = ActionKind::gather, .unit = 1}}).find("unit 1 is full at the end"), std::string::npos);
+  EXPECT_NE(refusal({{.kind = ActionKind::free, .unit = 1}}).find("it is not full"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orthant
