@@ -1,4 +1,6 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <random>
@@ -93,7 +95,7 @@ TEST(HostileSafetensors, EntriesThatAreNotTensors) {
   EXPECT_EQ(entry_refusal(R"({"shape":["8"]})"), "tensor \"x\" has the string \"8\" at \"shape\"" + whole);
   EXPECT_EQ(entry_refusal(R"({"shape":[[8]]})"), "tensor \"x\" has an array at \"shape\"" + whole);
   EXPECT_EQ(entry_refusal(R"({"shape":[9223372036854775808]})"),
-            "tensor \"x\" has the number 9223372036854775808 at \"shape\"" + whole);
+            "tensor \"x\" has the number 9223372036854775808 at \"shape\", which takes more than 63 bits");
   EXPECT_EQ(entry_refusal(R"({"dtype":"U8","shape":[8],"data_offsets":[0,4,8]})"),
             "tensor \"x\" data_offsets has 3 elements instead of 2");
   std::string ones = "1";
@@ -104,7 +106,8 @@ TEST(HostileSafetensors, EntriesThatAreNotTensors) {
 TEST(HostileSafetensors, TypesAndSizesThatDoNotFit) {
   EXPECT_EQ(entry_refusal(R"({"dtype":"F33","shape":[2],"data_offsets":[0,8]})"),
             "tensor \"x\": unknown dtype \"F33\"");
-  EXPECT_EQ(entry_refusal(R"({"dtype":"F4","shape":[16],"data_offsets":[0,8]})"), "tensor \"x\": unknown dtype \"F4\"");
+  EXPECT_EQ(entry_refusal(R"({"dtype":"f32","shape":[2],"data_offsets":[0,8]})"),
+            "tensor \"x\": unknown dtype \"f32\"");
   EXPECT_EQ(entry_refusal(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"),
             "tensor \"x\": F32 of shape [3] takes 12 bytes, but data_offsets [0, 8] give it 8");
   EXPECT_EQ(entry_refusal(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
@@ -113,8 +116,29 @@ TEST(HostileSafetensors, TypesAndSizesThatDoNotFit) {
             "tensor \"x\": data_offsets [4, 12] do not lie within the file's 8 bytes of data");
   EXPECT_EQ(entry_refusal(R"({"dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8]})"),
             "tensor \"x\": F32 of shape [4294967296, 4294967296, 2] takes more bytes than 63 bits can count");
-  EXPECT_EQ(entry_refusal(R"({"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]})"),
-            "tensor \"x\": U8 of shape [4294967296, 4294967296, 0] takes more bytes than 63 bits can count");
+  // Zero dimensions do not hide an overflow, wherever they stand.
+  for (const std::string shape :
+       {"[4294967296, 4294967296, 0]", "[0, 4294967296, 4294967296]", "[4294967296, 0, 4294967296]"}) {
+    EXPECT_EQ(entry_refusal(R"({"dtype":"U8","shape":)" + shape + R"(,"data_offsets":[0,0]})"),
+              "tensor \"x\": U8 of shape " + shape + " takes more bytes than 63 bits can count");
+  }
+}
+
+TEST(HostileSafetensors, ElementsThatAreNotWholeBytesAreRefusedByName) {
+  for (const std::string type : {"F4", "F6_E2M3", "F6_E3M2"}) {
+    EXPECT_EQ(entry_refusal(R"({"dtype":")" + type + R"(","shape":[8],"data_offsets":[0,8]})"),
+              "tensor \"x\": elements of type " + type + " are not whole bytes and are not supported");
+  }
+}
+
+TEST(HostileSafetensors, TheNewestTypesOfWholeBytesAreKnown) {
+  const TemporaryFolder folder;
+  for (const std::string type : {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}) {
+    test::put_file(
+        folder / type,
+        safetensors_bytes(R"({"x":{"dtype":")" + type + R"(","shape":[8],"data_offsets":[0,8]}})", "01234567"));
+    EXPECT_EQ(SafetensorsFile::open(folder / type).bytes("x").size(), 8U) << type;
+  }
 }
 
 TEST(HostileSafetensors, OverlapsHolesAndBytesThatNobodyOwns) {
@@ -138,6 +162,63 @@ TEST(HostileSafetensors, OverlapsHolesAndBytesThatNobodyOwns) {
             "the header has \"a\" twice");
 }
 
+TEST(HostileSafetensors, TensorsWithoutBytesLieBetweenOthersOnly) {
+  const auto file = [](const std::string& offsets) {
+    return safetensors_bytes(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                             R"("e":{"dtype":"F32","shape":[3,0],"data_offsets":)" +
+                                 offsets + R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                             "01234567");
+  };
+  const TemporaryFolder folder;
+  for (const std::string offsets : {"[0,0]", "[4,4]", "[8,8]"}) {
+    test::put_file(folder / "a", file(offsets));
+    EXPECT_TRUE(SafetensorsFile::open(folder / "a").bytes("e").empty()) << offsets;
+  }
+  EXPECT_EQ(refusal(file("[2,2]")),
+            "tensor \"e\" begins at byte 2 of the data, but what lies before it ends at byte 4: they overlap");
+  EXPECT_EQ(refusal(file("[9,9]")), "tensor \"e\": data_offsets [9, 9] do not lie within the file's 8 bytes of data");
+}
+
+TEST(HostileSafetensors, SpacesMayFollowTheHeaderButNothingElse) {
+  const TemporaryFolder folder;
+  test::put_file(folder / "a", safetensors_bytes("{}" + std::string(1000, ' '), ""));
+  EXPECT_TRUE(SafetensorsFile::open(folder / "a").entries().empty());
+  EXPECT_EQ(refusal(safetensors_bytes("{}  {}", "")), "the header is not JSON: mistake at its byte 4");
+  EXPECT_EQ(refusal(safetensors_bytes(std::string("{\"a\0\":{}}", 10), "")),
+            "the header is not JSON: mistake at its byte 3");
+}
+
+TEST(HostileSafetensors, NamesMustBeUtf8) {
+  for (const std::string name : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\\ud800"}) {
+    EXPECT_TRUE(refusal(safetensors_bytes("{\"" + name + "\":{}}", ""))
+                    .starts_with("the header is not JSON: mistake at its byte "))
+        << name;
+  }
+  const TemporaryFolder folder;
+  test::put_file(folder / "a",
+                 safetensors_bytes(R"({"\u0000é\ud83d\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"));
+  EXPECT_TRUE(SafetensorsFile::open(folder / "a").contains(std::string("\0é😀", 7)));
+}
+
+// What is not nearly linear in the number of tensors does not end within the test's time.
+TEST(HostileSafetensors, ManyTensorsOpenInTime) {
+  constexpr int kCount = 200'000;
+  std::string header = "{";
+  for (int i = 0; i < kCount; ++i) {
+    // The first in the header is the last in the data.
+    header += fmt::format("{}\"t{}\":{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[{},{}]}}", i == 0 ? "" : ",", i,
+                          kCount - 1 - i, kCount - i);
+  }
+  const TemporaryFolder folder;
+  test::put_file(folder / "a", safetensors_bytes(header + "}", std::string(kCount, 'x')));
+  const SafetensorsFile file = SafetensorsFile::open(folder / "a");
+  EXPECT_EQ(file.entries().size(), static_cast<std::size_t>(kCount));
+  EXPECT_EQ(file.entries().front().name, fmt::format("t{}", kCount - 1));
+  for (int i = 0; i < kCount; ++i) ASSERT_TRUE(file.contains(fmt::format("t{}", i)));
+  header += R"(,"t7":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
+  EXPECT_EQ(refusal(safetensors_bytes(header, std::string(kCount, 'x'))), "the header has \"t7\" twice");
+}
+
 TEST(HostileSafetensors, NamesAreShownEscapedAndCut) {
   const std::string name(500, 'n');
   EXPECT_EQ(refusal(safetensors_bytes("{\"\\u001b[31m" + name + "\":{}}", "")),
@@ -148,6 +229,39 @@ TEST(HostileSafetensors, AFolderIsNotAFile) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder.path()); }),
             folder.path().string() + ": not a file");
+}
+
+TEST(HostileSafetensors, APipeThatNobodyWritesToIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "a").c_str(), 0600), 0);
+  EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
+            (folder / "a").string() + ": not a file");
+}
+
+TEST(HostileSafetensors, APointerOfGitLfsIsCalledThat) {
+  const TemporaryFolder folder;
+  test::put_file(folder / "a", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n");
+  EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
+            (folder / "a").string() +
+                ": is a Git LFS pointer to a file, not the file itself\n"
+                "  fix: run `git lfs pull` in its repository, or download the file");
+}
+
+TEST(HostileSafetensors, AFileThatIsCutWhileOpenIsToldByReadsAndByANewMap) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "a").string();
+  test::put_file(path, safetensors_bytes(R"({"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", "01234567"));
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const auto bytes = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, bytes - 3);
+  std::string out(8, '-');
+  EXPECT_TRUE(error_text<DataError>([&] {
+                file.read("x", 0, std::as_writable_bytes(std::span(out)));
+              }).starts_with(fmt::format("{}: ends at byte {}, but 3 more bytes were expected", path, bytes - 3)));
+  EXPECT_EQ(error_text<DataError>([&] { file.bytes("x"); }),
+            fmt::format("{}: had {} bytes when it was opened and now has {}\n"
+                        "  fix: do not write to a file that is being read",
+                        path, bytes, bytes - 3));
 }
 
 TEST(HostileSafetensors, EveryCutIsRefused) {
@@ -165,9 +279,9 @@ TEST(HostileSafetensors, EveryCutIsRefused) {
 // file.
 void check_promises(const std::filesystem::path& path, const std::string& bytes) {
   static const std::map<std::string, std::size_t> element = {
-      {"F64", 8},  {"F32", 4}, {"F16", 2},     {"BF16", 2},    {"I64", 8},    {"I32", 4},
-      {"I16", 2},  {"I8", 1},  {"U64", 8},     {"U32", 4},     {"U16", 2},    {"U8", 1},
-      {"BOOL", 1}, {"C64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
+      {"F64", 8},     {"F32", 4},     {"F16", 2},     {"BF16", 2},        {"I64", 8},        {"I32", 4},  {"I16", 2},
+      {"I8", 1},      {"U64", 8},     {"U32", 4},     {"U16", 2},         {"U8", 1},         {"BOOL", 1}, {"C64", 8},
+      {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}};
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);

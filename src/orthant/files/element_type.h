@@ -13,6 +13,10 @@ namespace orthant {
 // Nothing for a name that the format does not have, or whose elements are not whole bytes.
 std::optional<std::int64_t> element_bytes(std::string_view name);
 
+// The format's types of 4 and 6 bits.
+bool has_partial_byte_elements(std::string_view name);
+
+// Those of whole bytes.
 std::span<const std::string> element_type_names();
 
 }  // namespace orthant

@@ -1,6 +1,6 @@
 // Files of named tensors in the safetensors format: a length, a JSON header, and the tensors' bytes without gaps.
-// Written as a stream and read through a memory map; other programs' files are read too, and nothing in them is
-// trusted. A malformed file is a DataError that names the file, the tensor and the numbers.
+// Written as a stream, read by parts or through a memory map; other programs' files are read too, and nothing in them
+// is trusted. A malformed file is a DataError that names the file, the tensor and the numbers.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +70,14 @@ class SafetensorsWriter {
   bool finished_ = false;
 };
 
-// A handle on an open file: copies share the map. The whole header is checked by open(); contents are read when
-// touched.
+// A handle on an open file: copies share everything. The whole header is checked by open(); contents are read when
+// asked for. Functions may be called from several threads at once.
+//
+// Every file that this accepts the PyPI package `safetensors` accepts. Of what the package accepts, these are refused:
+// a header that begins with white space, a name or metadata key given twice, `"__metadata__": null`, a tensor's
+// description as an array, as a type other than a string, or with unknown keys, more than 64 dimensions, a shape whose
+// dimensions other than 0 multiply beyond 63 bits (which only a tensor without bytes can have), and element types of 4
+// and 6 bits (F4, F6_E2M3, F6_E3M2).
 class SafetensorsFile {
  public:
   static SafetensorsFile open(const std::filesystem::path& path);
@@ -84,12 +90,22 @@ class SafetensorsFile {
   // DataError naming the nearest tensor when there is none of that name; so do all below.
   const TensorEntry& entry(std::string_view name) const;
 
-  // The tensor's bytes in the map, valid while a copy of this handle lives; as aligned as the file's writer left them.
-  // A file that somebody cuts short while it is mapped kills the reader (SIGBUS).
+  // The tensor's bytes in a memory map, made by the first call; valid while a copy of this handle lives; as aligned as
+  // the file's writer left them. A file that somebody cuts short while it is mapped kills the reader (SIGBUS).
   std::span<const std::byte> bytes(std::string_view name) const;
 
-  // Copies a part of a tensor, from its byte `offset` on, through a plain read whose failures are DataErrors.
+  // Copies a part of a tensor, from its byte `offset` on, through a plain read whose failures are DataErrors. No map
+  // and no buffer in between: one call of the system for up to 2 GiB.
   void read(std::string_view name, std::int64_t offset, std::span<std::byte> out) const;
+
+  // Copies the box [offsets, offsets + lengths) of a tensor, row-major, likewise: one read for each contiguous run of
+  // the box, and no byte besides. InternalError when the box leaves the tensor or `out` is not of its size.
+  void read_slice(std::string_view name, std::span<const std::int64_t> offsets, std::span<const std::int64_t> lengths,
+                  std::span<std::byte> out) const;
+
+  // By read() and read_slice() of this handle and its copies. The header, 8 bytes and its length, and what is touched
+  // through bytes() are not counted.
+  std::int64_t bytes_read() const;
 
  private:
   struct State;

@@ -1,6 +1,7 @@
 // The header of a safetensors file, as text and as values. Used by the reader and the writer of safetensors.h only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -17,6 +18,7 @@ inline constexpr std::int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 struct SafetensorsHeader {
   std::vector<TensorEntry> entries;   // in order of their place
   std::vector<std::int64_t> offsets;  // where each begins, in bytes after the header
+  std::vector<std::size_t> by_name;   // their indexes in order of name
   SafetensorsMetadata metadata;
 };
 

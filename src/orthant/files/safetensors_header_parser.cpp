@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -29,6 +29,10 @@ struct RawTensor {
   bool has_offsets = false;
 };
 
+[[noreturn]] void throw_given_twice(const std::filesystem::path& path, std::string_view name) {
+  throw DataError(fmt::format("{}: the header has {} twice", path.string(), shown_name(name)));
+}
+
 class HeaderReader : public nlohmann::json_sax<json> {
  public:
   explicit HeaderReader(const std::filesystem::path& path) : path_(path) {}
@@ -43,8 +47,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool number_integer(number_integer_t value) override { unexpected(fmt::format("the number {}", value)); }
 
   bool number_unsigned(number_unsigned_t value) override {
-    if (list_ == nullptr || value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      unexpected(fmt::format("the number {}", value));
+    if (list_ == nullptr) unexpected(fmt::format("the number {}", value));
+    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      fail(fmt::format("has the number {} at {}, which takes more than 63 bits", value, shown_name(key_)));
     }
     if (list_->size() == kMaxDims) fail(fmt::format("{} has more than {} elements", key_, kMaxDims));
     list_->push_back(static_cast<std::int64_t>(value));
@@ -114,10 +119,11 @@ class HeaderReader : public nlohmann::json_sax<json> {
     } else if (place_ == Place::kMetadata) {
       if (metadata.contains(name)) fail(fmt::format("has the key {} twice", shown_name(name)));
     } else {
-      if (!names_.insert(name).second) {
-        throw DataError(fmt::format("{}: the header has {} twice", path_.string(), shown_name(name)));
+      if (name != kMetadataKey) {
+        tensors.emplace_back().entry.name = name;
+      } else if (std::exchange(has_metadata_, true)) {
+        throw_given_twice(path_, name);
       }
-      if (name != kMetadataKey) tensors.emplace_back().entry.name = name;
     }
     key_ = std::move(name);
     return true;
@@ -157,7 +163,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
 
   const std::filesystem::path& path_;
-  std::set<std::string, std::less<>> names_;
+  bool has_metadata_ = false;
   Place place_ = Place::kOutside;
   std::string key_;                            // read last
   std::vector<std::int64_t>* list_ = nullptr;  // inside an array
@@ -181,6 +187,48 @@ void check_tensor(const RawTensor& tensor, std::int64_t data_bytes, const std::f
   }
 }
 
+// The tensors in order of their place, which must be one after the other through all of the data. Sorting, because a
+// hostile header may have a million names, chosen to collide in any table.
+SafetensorsHeader ordered_header(HeaderReader& reader, std::int64_t data_bytes, const std::filesystem::path& path) {
+  std::vector<RawTensor>& tensors = reader.tensors;
+  std::sort(tensors.begin(), tensors.end(),
+            [](const RawTensor& left, const RawTensor& right) { return left.entry.name < right.entry.name; });
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i].entry.name == tensors[i - 1].entry.name) throw_given_twice(path, tensors[i].entry.name);
+  }
+  for (const RawTensor& tensor : tensors) check_tensor(tensor, data_bytes, path);
+  std::vector<std::size_t> places(tensors.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::sort(places.begin(), places.end(),
+            [&](std::size_t left, std::size_t right) { return tensors[left].offsets < tensors[right].offsets; });
+
+  SafetensorsHeader header;
+  header.metadata = std::move(reader.metadata);
+  header.entries.reserve(tensors.size());
+  header.offsets.reserve(tensors.size());
+  header.by_name.resize(tensors.size());
+  std::int64_t end = 0;
+  for (const std::size_t place : places) {
+    RawTensor& tensor = tensors[place];
+    if (tensor.offsets[0] != end) {
+      throw DataError(
+          fmt::format("{}: tensor {} begins at byte {} of the data, but what lies before it ends at byte {}: {}",
+                      path.string(), shown_name(tensor.entry.name), tensor.offsets[0], end,
+                      tensor.offsets[0] < end ? "they overlap" : "there is a hole"));
+    }
+    end = tensor.offsets[1];
+    header.by_name[place] = header.entries.size();
+    header.offsets.push_back(tensor.offsets[0]);
+    header.entries.push_back(std::move(tensor.entry));
+  }
+  if (end != data_bytes) {
+    throw DataError(fmt::format("{}: the tensors end at byte {} of the data, but the file has {} bytes of data",
+                                path.string(), end, data_bytes),
+                    {.remedy = "the file has bytes that no tensor owns: copy or download it again"});
+  }
+  return header;
+}
+
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, std::int64_t data_bytes,
@@ -193,32 +241,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, std::int64_t d
   // nlohmann takes a zero byte for the end of the text and would not look at what follows.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos) reader.fail_at(zero);
   json::sax_parse(text.begin(), text.end(), &reader);
-  std::vector<RawTensor>& tensors = reader.tensors;
-  for (const RawTensor& tensor : tensors) check_tensor(tensor, data_bytes, path);
-  std::sort(tensors.begin(), tensors.end(), [](const RawTensor& left, const RawTensor& right) {
-    return std::tie(left.offsets, left.entry.name) < std::tie(right.offsets, right.entry.name);
-  });
-
-  SafetensorsHeader header;
-  header.metadata = std::move(reader.metadata);
-  std::int64_t end = 0;
-  for (RawTensor& tensor : tensors) {
-    if (tensor.offsets[0] != end) {
-      throw DataError(
-          fmt::format("{}: tensor {} begins at byte {} of the data, but what lies before it ends at byte {}: {}",
-                      path.string(), shown_name(tensor.entry.name), tensor.offsets[0], end,
-                      tensor.offsets[0] < end ? "they overlap" : "there is a hole"));
-    }
-    end = tensor.offsets[1];
-    header.offsets.push_back(tensor.offsets[0]);
-    header.entries.push_back(std::move(tensor.entry));
-  }
-  if (end != data_bytes) {
-    throw DataError(fmt::format("{}: the tensors end at byte {} of the data, but the file has {} bytes of data",
-                                path.string(), end, data_bytes),
-                    {.remedy = "the file has bytes that no tensor owns: copy or download it again"});
-  }
-  return header;
+  return ordered_header(reader, data_bytes, path);
 }
 
 }  // namespace orthant

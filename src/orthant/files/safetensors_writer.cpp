@@ -30,6 +30,11 @@ std::string shown_name(std::string_view name) {
 
 std::int64_t tensor_bytes(const TensorEntry& entry) {
   const auto element = element_bytes(entry.dtype);
+  if (!element && has_partial_byte_elements(entry.dtype)) {
+    throw DataError(fmt::format("tensor {}: elements of type {} are not whole bytes and are not supported",
+                                shown_name(entry.name), entry.dtype),
+                    {.remedy = "convert the tensor to a wider type, or store its packed bytes as U8"});
+  }
   if (!element) {
     throw DataError(fmt::format("tensor {}: unknown dtype {}", shown_name(entry.name), shown_name(entry.dtype)),
                     {.remedy = did_you_mean(entry.dtype, element_type_names())});
