@@ -1,4 +1,4 @@
-#include "orthant/data/csv.h"
+#include "orthant/text/csv.h"
 
 namespace orthant {
 

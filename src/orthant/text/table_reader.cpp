@@ -1,0 +1,175 @@
+#include "orthant/text/table_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/text/table_rows.h"
+
+namespace orthant {
+namespace {
+
+std::unique_ptr<TableRows> make_rows(ChunkedInput input, TableFormat format, const std::vector<std::string>& columns) {
+  switch (format) {
+    case TableFormat::kCsv:
+      return make_csv_rows(std::move(input), ',', columns);
+    case TableFormat::kTsv:
+      return make_csv_rows(std::move(input), '\t', columns);
+    case TableFormat::kJsonLines:
+      return make_json_rows(std::move(input), false, columns);
+    case TableFormat::kJson:
+      return make_json_rows(std::move(input), true, columns);
+  }
+  throw InternalError("a table format without a reader");
+}
+
+TableFormat format_of(const std::filesystem::path& path) {
+  const std::string ending = path.extension().string();
+  if (ending == ".csv") return TableFormat::kCsv;
+  if (ending == ".tsv") return TableFormat::kTsv;
+  if (ending == ".jsonl" || ending == ".ndjson") return TableFormat::kJsonLines;
+  if (ending == ".json") return TableFormat::kJson;
+  const std::vector<std::string> known = {".csv", ".tsv", ".jsonl", ".ndjson", ".json"};
+  throw ConfigError(fmt::format("{}: a table cannot be read from a file that ends in \"{}\"", path.string(), ending),
+                    {.remedy = did_you_mean(ending, known)});
+}
+
+// In quotes; control characters are escaped, and long texts cut between characters of UTF-8.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kShownBytes = 40;
+  std::size_t cut = std::min(text.size(), kShownBytes);
+  while (cut > 0 && cut < text.size() && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  std::string escaped;
+  for (const char letter : text.substr(0, cut)) {
+    const auto byte = static_cast<unsigned char>(letter);
+    escaped += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, letter);
+  }
+  return fmt::format("\"{}{}\"", escaped, cut < text.size() ? "..." : "");
+}
+
+}  // namespace
+
+struct TableReader::State {
+  std::string name;
+  TableOptions options;
+  std::unique_ptr<TableRows> rows;
+  TableRow row;
+  std::int64_t num_rows = 0;
+  SkippedRows skipped;
+  bool has_row = false;
+
+  void refuse(std::string message, std::string remedy) {
+    if (options.bad_rows == BadRows::kStop) throw DataError(std::move(message), {.remedy = std::move(remedy)});
+    if (skipped.reasons.size() < SkippedRows::kKept) skipped.reasons.push_back(std::move(message));
+    ++skipped.count;
+  }
+};
+
+TableReader::TableReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TableReader::TableReader(TableReader&&) noexcept = default;
+TableReader& TableReader::operator=(TableReader&&) noexcept = default;
+TableReader::~TableReader() = default;
+
+TableReader TableReader::open(const std::filesystem::path& path, TableOptions options) {
+  const TableFormat format = format_of(path);
+  auto state = std::make_unique<State>();
+  state->name = path.string();
+  state->rows = make_rows(ChunkedInput::of_file(path), format, options.columns);
+  state->options = std::move(options);
+  return TableReader(std::move(state));
+}
+
+TableReader TableReader::of_text(std::string text, std::string name, TableFormat format, TableOptions options,
+                                 std::size_t chunk_bytes) {
+  auto state = std::make_unique<State>();
+  state->name = name;
+  state->rows =
+      make_rows(ChunkedInput::of_text(std::move(text), std::move(name), chunk_bytes), format, options.columns);
+  state->options = std::move(options);
+  return TableReader(std::move(state));
+}
+
+bool TableReader::next() {
+  while (true) {
+    state_->has_row = false;
+    TableRow& row = state_->row;
+    switch (state_->rows->next(row)) {
+      case TableRows::Outcome::kRow:
+        ++state_->num_rows;
+        state_->has_row = true;
+        return true;
+      case TableRows::Outcome::kEnd:
+        return false;
+      case TableRows::Outcome::kBad:
+        break;
+    }
+    const std::string where = place_text(state_->name, place_in(row.text, row.bad_offset, row.start));
+    state_->refuse(fmt::format("{}: {}", where, row.reason), row.remedy);
+  }
+}
+
+std::span<const TableField> TableReader::fields() const {
+  if (!state_->has_row) throw InternalError("the fields of a table were asked for without a row");
+  return state_->row.fields;
+}
+
+std::int64_t TableReader::line() const {
+  return state_->row.start.line;
+}
+
+std::string TableReader::place(std::size_t field) const {
+  const TableRow& row = state_->row;
+  return place_text(state_->name, place_in(row.text, row.offsets.at(field), row.start));
+}
+
+void TableReader::reject(std::size_t field, std::string_view message, std::string remedy) {
+  if (!state_->has_row) throw InternalError("a row of a table was rejected twice, or without a row");
+  state_->has_row = false;
+  --state_->num_rows;
+  state_->refuse(fmt::format("{}: column \"{}\": {}", place(field), state_->options.columns.at(field), message),
+                 std::move(remedy));
+}
+
+std::optional<double> TableReader::number(std::size_t field, bool& bad) {
+  const TableField& found = fields()[field];
+  if (found.missing) return std::nullopt;
+  if (const auto value = parse_number(found.text)) return value;
+  bad = true;
+  reject(field, fmt::format("{} is not a finite number", shown(found.text)),
+         "write it like -2.5 or 1e3, or leave it empty where it is missing");
+  return std::nullopt;
+}
+
+std::int64_t TableReader::rows() const {
+  return state_->num_rows;
+}
+
+const SkippedRows& TableReader::skipped() const {
+  return state_->skipped;
+}
+
+const std::string& TableReader::name() const {
+  return state_->name;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return std::nullopt;
+  text = text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::string place_text(std::string_view name, TextPlace place) {
+  return fmt::format("{}:{}:{}", name, place.line, place.column);
+}
+
+}  // namespace orthant

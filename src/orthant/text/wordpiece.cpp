@@ -1,0 +1,168 @@
+#include "orthant/text/wordpiece.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "orthant/base/error.h"
+#include "orthant/text/bert_normalizer.h"
+#include "orthant/text/piece_trie.h"
+#include "orthant/text/unicode.h"
+
+namespace orthant {
+namespace {
+
+// What decode() writes differently, in this order, within each token and the blank before it.
+constexpr std::array<std::array<std::string_view, 2>, 11> kCleanings = {{{" .", "."},
+                                                                         {" ?", "?"},
+                                                                         {" !", "!"},
+                                                                         {" ,", ","},
+                                                                         {" ' ", "'"},
+                                                                         {" n't", "n't"},
+                                                                         {" 'm", "'m"},
+                                                                         {" do not", " don't"},
+                                                                         {" 's", "'s"},
+                                                                         {" 've", "'ve"},
+                                                                         {" 're", "'re"}}};
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+class WordPiece : public Tokenizer::Model {
+ public:
+  explicit WordPiece(const WordPieceOptions& options)
+      : Model(Vocabulary(options.vocabulary, options.source)),
+        prefix_(options.prefix),
+        max_word_(options.max_word),
+        clean_decoded_(options.clean_decoded),
+        unknown_(find_unknown(options)),
+        normalizer_({.clean = options.clean_text,
+                     .ideographs = options.handle_chinese_chars,
+                     .strip_accents = options.strip_accents.value_or(options.lowercase),
+                     .lowercase = options.lowercase},
+                    characters_),
+        pieces_(vocabulary(), options.prefix, options.source) {
+    for (std::size_t byte = 0; byte < classes_.size(); ++byte) {
+      const auto flags = byte < 0x80 ? characters_.flags(static_cast<char32_t>(byte)) : 0;
+      classes_[byte] = byte >= 0x80                             ? ByteClass::kLonger
+                       : (flags & BertCharacters::kSpace)       ? ByteClass::kSpace
+                       : (flags & BertCharacters::kPunctuation) ? ByteClass::kPunctuation
+                                                                : ByteClass::kLetter;
+    }
+    start(options.parts, fmt::format("{} {} {} {} {} {} {} {}", options.unknown, options.prefix, options.max_word,
+                                     options.lowercase, options.strip_accents.value_or(options.lowercase),
+                                     options.handle_chinese_chars, options.clean_text, options.clean_decoded));
+  }
+
+  std::string kind() const override { return "WordPiece"; }
+
+ protected:
+  std::string_view normalize(std::string_view piece, std::string& buffer) const override {
+    return normalizer_.normalize(piece, buffer);
+  }
+
+  void encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const override;
+  std::string decode_known(std::span<const std::int32_t> ids) const override;
+
+ private:
+  enum class ByteClass : std::uint8_t { kLetter, kSpace, kPunctuation, kLonger };
+
+  std::int32_t find_unknown(const WordPieceOptions& options) const {
+    if (const auto id = vocabulary().find(options.unknown)) return *id;
+    throw DataError(
+        fmt::format("{}: the unknown token \"{}\" is not in the vocabulary", options.source, options.unknown),
+        {.remedy = fmt::format("add a line {}, or use the vocabulary the model was trained with", options.unknown)});
+  }
+
+  // Of a character of several bytes.
+  ByteClass class_of(char32_t c) const {
+    const auto flags = characters_.flags(c);
+    if (flags & BertCharacters::kSpace) return ByteClass::kSpace;
+    return flags & BertCharacters::kPunctuation ? ByteClass::kPunctuation : ByteClass::kLetter;
+  }
+
+  void encode_word(std::string_view word, std::int64_t num_characters, std::vector<std::int32_t>& ids) const;
+
+  std::string prefix_;
+  std::int64_t max_word_;
+  bool clean_decoded_;
+  std::int32_t unknown_;
+  BertCharacters characters_;
+  BertNormalizer normalizer_;
+  PieceTrie pieces_;
+  std::array<ByteClass, 256> classes_ = {};
+};
+
+void WordPiece::encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  std::size_t begin = 0;  // of the word that `at` is in
+  std::int64_t num_characters = 0;
+  const auto end_word = [&](std::size_t end) {
+    if (end > begin) encode_word(piece.substr(begin, end - begin), num_characters, ids);
+    num_characters = 0;
+  };
+  for (std::size_t at = 0; at < piece.size();) {
+    ByteClass kind = classes_[static_cast<unsigned char>(piece[at])];
+    std::size_t length = 1;
+    if (kind == ByteClass::kLonger) {
+      const auto decoded = unicode::decode(piece, at);
+      length = decoded.length == 0 ? 1 : static_cast<std::size_t>(decoded.length);
+      kind = class_of(decoded.character);
+    }
+    if (kind == ByteClass::kLetter) {
+      ++num_characters;
+    } else {
+      end_word(at);
+      if (kind == ByteClass::kPunctuation) encode_word(piece.substr(at, length), 1, ids);
+      begin = at + length;
+    }
+    at += length;
+  }
+  end_word(piece.size());
+}
+
+void WordPiece::encode_word(std::string_view word, std::int64_t num_characters, std::vector<std::int32_t>& ids) const {
+  if (num_characters > max_word_) return ids.push_back(unknown_);
+  const std::size_t num_before = ids.size();
+  auto root = PieceTrie::Root::kBegin;
+  while (!word.empty()) {
+    const auto match = pieces_.longest(root, word);
+    if (match.length == 0) {
+      ids.resize(num_before);
+      return ids.push_back(unknown_);
+    }
+    ids.push_back(match.id);
+    word.remove_prefix(match.length);
+    root = PieceTrie::Root::kContinue;
+  }
+}
+
+std::string WordPiece::decode_known(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const AddedToken* added_token = added().find(std::int64_t{ids[i]});
+    std::string token(added_token != nullptr ? std::string_view(added_token->content) : vocabulary().token(ids[i]));
+    if (i > 0) {
+      if (token.starts_with(prefix_)) {
+        token.erase(0, prefix_.size());
+      } else {
+        token.insert(0, 1, ' ');
+      }
+    }
+    if (clean_decoded_) {
+      for (const auto& [from, to] : kCleanings) replace_all(token, from, to);
+    }
+    text += token;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer::Model> make_wordpiece(const WordPieceOptions& options) {
+  return std::make_shared<WordPiece>(options);
+}
+
+}  // namespace orthant
