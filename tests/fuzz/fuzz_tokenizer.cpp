@@ -1,0 +1,97 @@
+// Tokenizers: the first byte chooses between a tokenizer.json of any bytes and one of a few tokenizers made in memory,
+// which encode the rest. Byte-level ones must give back every byte; only the library's own errors may come out.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/base/error.h"
+#include "orthant/text/byte_alphabet.h"
+#include "orthant/text/tokenizer_json.h"
+#include "orthant/text/word_splitter.h"
+#include "orthant/text/wordpiece.h"
+
+namespace {
+
+using namespace orthant;
+using nlohmann::json;
+
+// All bytes and a few merges, with added tokens of every kind.
+json byte_level(const json& pre_tokenizer) {
+  json vocabulary = json::object();
+  for (int byte = 0; byte < 256; ++byte) vocabulary[spelling_of_bytes(std::string(1, static_cast<char>(byte)))] = byte;
+  json merges = json::array();
+  for (const auto& [left, right] :
+       {std::pair("a", "a"), {"aa", "aa"}, {"h", "e"}, {" ", "he"}, {"\xc3", "\xa9"}, {" ", " "}}) {
+    vocabulary.emplace(spelling_of_bytes(std::string(left) + right), vocabulary.size());
+    merges.push_back({spelling_of_bytes(left), spelling_of_bytes(right)});
+  }
+  const auto token = [](const char* content, int id, bool single_word, bool normalized) {
+    return json{
+        {"content", content}, {"id", id}, {"special", true}, {"single_word", single_word}, {"normalized", normalized}};
+  };
+  return {{"added_tokens", json::array({token("<x>", 300, false, false), token("<xx", 301, true, false),
+                                        token("he>", 302, false, true)})},
+          {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", nullptr},
+          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
+}
+
+json split_by(std::string_view regex) {
+  return {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+}
+
+std::vector<Tokenizer> make_tokenizers() {
+  std::vector<Tokenizer> all;
+  const json gpt2 = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  for (const auto& steps : {gpt2, split_by(kLlama3Regex), split_by(R"(\w+|[^\w\s]+(?=\s)|\s\p{Lu}?)")}) {
+    all.emplace_back(tokenizer_from_json(byte_level(steps).dump(), "memory"));
+  }
+  auto lower = byte_level(gpt2);
+  lower["normalizer"] =
+      json::parse(R"({"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]})");
+  lower["pre_tokenizer"]["add_prefix_space"] = true;
+  all.emplace_back(tokenizer_from_json(lower.dump(), "memory"));
+  WordPieceOptions words;
+  words.source = "memory";
+  for (const auto* token : {"[UNK]", "a", "##a", "he", "##e", "!", "\u4e2d"}) {
+    words.vocabulary.push_back({token, static_cast<std::int64_t>(words.vocabulary.size())});
+  }
+  all.emplace_back(make_wordpiece(words));
+  return all;
+}
+
+constexpr std::size_t kNumExact = 3;  // of make_tokenizers(): those that give back every byte
+
+void encode_with(const std::vector<Tokenizer>& all, std::size_t which, std::string_view text) {
+  const auto ids = all[which].encode(text);
+  const auto back = all[which].decode(ids);
+  if (which < kNumExact && back != text) std::abort();
+  (void)all[which].encode_pair(text, text.substr(text.size() / 2), {.max_length = 7});
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::vector<Tokenizer> kTokenizers = make_tokenizers();
+  if (size == 0) return 0;
+  const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    // '{' begins a tokenizer.json; other bytes choose a tokenizer.
+    if (data[0] != '{') {
+      encode_with(kTokenizers, data[0] % kTokenizers.size(), rest);
+      return 0;
+    }
+    const Tokenizer tokenizer(tokenizer_from_json("{" + std::string(rest), "memory"));
+    (void)tokenizer.decode(tokenizer.encode(rest.substr(0, 200)));
+  } catch (const DataError&) {
+  } catch (const ConfigError&) {
+  }
+  return 0;
+}
