@@ -180,12 +180,15 @@ TEST(GraphSpec, RefusesABorrowedParameterWithoutAnEarlierOwner) {
             "list the owner first, or let this unit own it");
 }
 
-TEST(GraphSpec, RefusesAGraphWithoutALoss) {
+TEST(GraphSpec, AcceptsAGraphWithoutALoss) {
   GraphSpec spec = small_graph();
   spec.units[3].is_loss = false;
-  EXPECT_EQ(refusal(spec),
-            "graph \"small\": none of its 4 units is a loss\n  fix: mark the unit that computes the loss with is_loss");
-  spec = small_graph();
+  EXPECT_NO_THROW(spec.check());
+  EXPECT_TRUE(spec.losses().empty());
+}
+
+TEST(GraphSpec, RefusesALossWithoutAnOutput) {
+  GraphSpec spec = small_graph();
   spec.units[3].outputs.clear();
   EXPECT_EQ(refusal(spec),
             "graph \"small\", unit \"loss\" is a loss and has no output\n  fix: "

@@ -15,16 +15,28 @@ inline Pass pass_at(std::uint64_t seed, std::int64_t step, std::int64_t first_ro
   return pass;
 }
 
+inline constexpr double kMagnitude = 1.25;  // of the rotary tables
+
 struct AttentionShape {
   std::int64_t rows = 2, sequence = 7, heads = 4, kv_heads = 2, head_size = 6;
   bool causal = true, rotary = true, masked = false;
   double dropout = 0;
+  bool left = false;  // padding of masked rows comes first: under a causal mask its queries see nothing
 };
+
+inline std::vector<double> rotary_frequencies(std::int64_t head_size, double theta) {
+  std::vector<double> inverse;
+  for (std::int64_t i = 0; i < head_size; i += 2) {
+    inverse.push_back(std::pow(theta, -static_cast<double>(i) / static_cast<double>(head_size)));
+  }
+  return inverse;
+}
 
 inline std::string text(const AttentionShape& s) {
   return (testing::Message() << s.rows << " rows of " << s.sequence << ", heads " << s.heads << "/" << s.kv_heads
                              << " of " << s.head_size << (s.causal ? " causal" : "") << (s.rotary ? " rotary" : "")
-                             << (s.masked ? " masked" : "") << " dropout " << s.dropout)
+                             << (s.masked ? " masked" : "") << (s.left ? " on the left" : "") << " dropout "
+                             << s.dropout)
       .GetString();
 }
 
@@ -47,14 +59,18 @@ struct AttentionCase {
     options.kv_heads = shape.kv_heads;
     options.head_size = shape.head_size;
     options.causal = shape.causal;
-    if (shape.rotary) options.rotary = rotary_table(shape.sequence, shape.head_size, 1e4, at::dtype(dtype));
+    if (shape.rotary) {
+      options.rotary =
+          rotary_table(shape.sequence, rotary_frequencies(shape.head_size, 1e4), kMagnitude, at::dtype(dtype));
+    }
     options.dropout = shape.dropout;
     options.site = "layers.3.attention.dropout";
     if (shape.masked) {
       options.key_mask = at::ones({shape.rows, shape.sequence}, at::kBool);
       for (std::int64_t row = 0; row < shape.rows; ++row) {
-        // Row r loses its last r keys, and one in the middle.
-        options.key_mask[row].narrow(0, shape.sequence - row, row).fill_(false);
+        // Row r loses its last r keys, or the first third and r more, and one in the middle.
+        const std::int64_t lost = row + (shape.left ? shape.sequence / 3 : 0);
+        options.key_mask[row].narrow(0, shape.left ? 0 : shape.sequence - lost, lost).fill_(false);
         if (shape.sequence > 4) options.key_mask[row][2].fill_(false);
       }
     }
@@ -64,7 +80,8 @@ struct AttentionCase {
   at::Tensor run(Pass& pass) { return attention(qkv.clone(), weight, &bias, options, pass, residual); }
 };
 
-// Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding, dropout.
+// Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding
+// on either side, dropout.
 inline const std::vector<AttentionShape> kAttentionShapes = {{},
                                                              {2, 7, 4, 2, 6, false, true, true},
                                                              {3, 9, 3, 3, 20, true, true, true},
@@ -74,6 +91,9 @@ inline const std::vector<AttentionShape> kAttentionShapes = {{},
                                                              {1, 270, 2, 2, 64, false, false, false},
                                                              {2, 128, 2, 2, 64, true, true, false},
                                                              {2, 19, 4, 2, 6, true, true, true, 0.25},
-                                                             {2, 40, 2, 2, 8, false, false, true, 0.1}};
+                                                             {2, 40, 2, 2, 8, false, false, true, 0.1},
+                                                             {2, 21, 4, 2, 6, true, true, true, 0, true},
+                                                             {2, 21, 4, 2, 6, true, false, true, 0.25, true},
+                                                             {1, 300, 2, 1, 16, true, true, true, 0, true}};
 
 }  // namespace orthant::nn

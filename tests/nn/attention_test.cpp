@@ -35,9 +35,9 @@ at::Tensor stream_factors(const Case& given, const Pass& pass) {
 at::Tensor rotated(const at::Tensor& x, const Shape& s) {
   const at::Tensor inverse = at::pow(1e4, -at::arange(0, s.head_size, 2, at::kDouble) / s.head_size);
   const at::Tensor angle = at::outer(at::arange(s.sequence, at::kDouble), inverse);
+  const at::Tensor cos = kMagnitude * angle.cos(), sin = kMagnitude * angle.sin();
   const auto halves = x.chunk(2, -1);
-  return at::cat({halves[0] * angle.cos() - halves[1] * angle.sin(), halves[1] * angle.cos() + halves[0] * angle.sin()},
-                 -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
 struct Oracle {
@@ -59,7 +59,10 @@ Oracle oracle(const Case& given, const Pass& pass) {
   const double hidden = -std::numeric_limits<double>::infinity();
   if (s.causal) scores = scores.masked_fill(at::ones({s.sequence, s.sequence}, at::kBool).triu(1), hidden);
   if (s.masked) scores = scores.masked_fill(given.options.key_mask.logical_not().unsqueeze(1).unsqueeze(1), hidden);
-  const at::Tensor p = at::softmax(scores, -1) * stream_factors(given, pass);
+  // Queries that see nothing take part with probabilities of 0.
+  const at::Tensor seen = scores.isneginf().logical_not();
+  scores = scores.masked_fill(seen.any(-1, true).logical_not(), 0);
+  const at::Tensor p = at::softmax(scores, -1) * seen * stream_factors(given, pass);
   const at::Tensor out = at::matmul(p, spread(parts[2])).transpose(1, 2).flatten(2);
   const at::Tensor y = at::matmul(out, weight.t()) + bias + residual;
   run_backward(y, given.gy.to(at::kDouble));
@@ -264,7 +267,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   heads.options.kv_heads = 3;
   EXPECT_NE(message(heads).find("kv_heads must divide heads"), std::string::npos) << message(heads);
   Case table(Shape(), at::kFloat);
-  table.options.rotary = rotary_table(6, 6, 1e4, at::kFloat);
+  table.options.rotary = rotary_table(6, rotary_frequencies(6, 1e4), 1, at::kFloat);
   EXPECT_NE(message(table).find("rotary tables do not fit"), std::string::npos) << message(table);
   Case mask(Shape(), at::kFloat);
   mask.options.key_mask = at::ones({2, 6}, at::kBool);
@@ -272,13 +275,13 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
 }
 
 TEST(RotaryTable, HoldsAnglesRoundedOnce) {
-  const RotaryTable table = rotary_table(50, 6, 500000.0, at::kFloat);
+  const RotaryTable table = rotary_table(50, rotary_frequencies(6, 500000.0), 0.75, at::kFloat);
   ASSERT_EQ(table.cos.sizes(), at::IntArrayRef({50, 3}));
   for (std::int64_t position : {0, 1, 49}) {
     for (std::int64_t i = 0; i < 3; ++i) {
       const double angle = static_cast<double>(position) * std::pow(500000.0, -2.0 * static_cast<double>(i) / 6.0);
-      EXPECT_FLOAT_EQ(table.cos[position][i].item<float>(), static_cast<float>(std::cos(angle)));
-      EXPECT_FLOAT_EQ(table.sin[position][i].item<float>(), static_cast<float>(std::sin(angle)));
+      EXPECT_FLOAT_EQ(table.cos[position][i].item<float>(), static_cast<float>(0.75 * std::cos(angle)));
+      EXPECT_FLOAT_EQ(table.sin[position][i].item<float>(), static_cast<float>(0.75 * std::sin(angle)));
     }
   }
 }

@@ -3,20 +3,25 @@
 #include "nn/live_bytes.h"
 #include "nn/oracle.h"
 #include "orthant/nn/activation.h"
+#include "orthant/nn/dropout.h"
 #include "orthant/nn/kernels/activation.h"
 
 namespace orthant::nn {
 namespace {
 
-constexpr Activation kKinds[] = {Activation::swiglu, Activation::gelu, Activation::gelu_tanh};
+constexpr Activation kKinds[] = {Activation::swiglu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+                                 Activation::silu};
+constexpr const char* kSite = "layers.3.mlp.activation";
 
 // One call with everything it can have.
 struct Case {
   Activation kind;
+  double dropout;
   at::Tensor x, residual, gy;
   Parameter weight, bias;
 
-  Case(Activation activation, at::IntArrayRef leading, std::int64_t inner, at::ScalarType dtype) : kind(activation) {
+  Case(Activation activation, at::IntArrayRef leading, std::int64_t inner, at::ScalarType dtype, double p = 0)
+      : kind(activation), dropout(p) {
     const auto shape = [&](std::int64_t last) {
       std::vector<std::int64_t> dims(leading.begin(), leading.end());
       dims.push_back(last);
@@ -31,8 +36,7 @@ struct Case {
   }
 
   at::Tensor run(const at::Tensor& input, Pass& pass, Parameter* added, const at::Tensor& sum) {
-    if (kind == Activation::swiglu) return swiglu_linear(input, weight, added, pass, sum);
-    return gelu_linear(input, kind == Activation::gelu ? Gelu::exact : Gelu::tanh, weight, added, pass, sum);
+    return activation_linear(input, {kind, dropout, kSite}, weight, added, pass, sum);
   }
   at::Tensor run(Pass& pass) { return run(x, pass, &bias, residual); }
 };
@@ -42,6 +46,8 @@ at::Tensor formula(Activation kind, const at::Tensor& x) {
   if (kind == Activation::gelu_tanh) {
     return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
   }
+  if (kind == Activation::relu) return x.clamp_min(0);
+  if (kind == Activation::silu) return x * at::sigmoid(x);
   const auto halves = x.chunk(2, -1);
   return halves[0] * at::sigmoid(halves[0]) * halves[1];
 }
@@ -50,17 +56,21 @@ struct Oracle {
   at::Tensor y, x, residual, weight, bias;  // all but y are gradients
 };
 
-Oracle oracle(const Case& given) {
+Oracle oracle(const Case& given, const Pass& pass = {}) {
   const auto leaf = [](const at::Tensor& t) { return t.detach().to(at::kDouble).clone().requires_grad_(); };
   const at::Tensor x = leaf(given.x), residual = leaf(given.residual);
   const at::Tensor weight = leaf(given.weight.value), bias = leaf(given.bias.value);
-  const at::Tensor y = at::matmul(formula(given.kind, x), weight.t()) + bias + residual;
+  at::Tensor middle = formula(given.kind, x);
+  if (given.dropout > 0) {
+    middle = middle * dropout_factors(pass, kSite, given.dropout, middle.sizes(), middle.options());
+  }
+  const at::Tensor y = at::matmul(middle, weight.t()) + bias + residual;
   run_backward(y, given.gy.to(at::kDouble));
   return {y, x.grad(), residual.grad(), weight.grad(), bias.grad()};
 }
 
-void expect_oracle(Case& given, const at::Tensor& y, double scale = 1) {
-  const Oracle expected = oracle(given);
+void expect_oracle(Case& given, const at::Tensor& y, double scale = 1, const Pass& pass = {}) {
+  const Oracle expected = oracle(given, pass);
   const double bound = tolerance(given.x.scalar_type()) * 4;
   const auto near = [&](const at::Tensor& actual, const at::Tensor& wanted, const char* what) {
     expect_close(actual, wanted, bound, wanted.numel() == 0 ? 0 : bound * (1 + wanted.abs().max().item<double>()),
@@ -89,6 +99,29 @@ TEST(Mlp, EqualsAutogradInEveryDtypeAndShape) {
       }
     }
   }
+}
+
+TEST(Mlp, DropsBetweenActivationAndProjection) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const Activation kind : kKinds) {
+      for (const bool deferred : {false, true}) {
+        SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind));
+        Case given(kind, {3, 5}, 37, dtype, 0.3);
+        Pass pass;
+        pass.seed = 5;
+        pass.first_row = 7;
+        pass.defer_weights = deferred;
+        const at::Tensor y = given.run(pass);
+        run_backward(y, given.gy);
+        run_deferred(pass);
+        expect_oracle(given, y, 1, pass);
+      }
+    }
+  }
+  Case given(Activation::relu, {3, 5}, 37, at::kDouble, 0.3), whole(Activation::relu, {3, 5}, 37, at::kDouble);
+  Pass still;
+  still.training = false;
+  expect_same_bits(given.run(still), whole.run(still), "evaluation");
 }
 
 TEST(Mlp, GradientsAreThoseOfCentralDifferences) {
@@ -219,6 +252,12 @@ Results run_kernels(kernels::Isa isa, Activation kind, const at::Tensor& x, cons
   if (kind == Activation::swiglu) {
     table.swiglu(to, from, 1, d.numel());
     table.swiglu_gradient(d_x, again, from, d_from, 1, d.numel());
+  } else if (kind == Activation::relu) {
+    table.relu(to, from, d.numel());
+    table.relu_gradient(d_x, again, from, d_from, d.numel());
+  } else if (kind == Activation::silu) {
+    table.silu(to, from, d.numel());
+    table.silu_gradient(d_x, again, from, d_from, d.numel());
   } else if (kind == Activation::gelu) {
     table.gelu(to, from, d.numel());
     table.gelu_gradient(d_x, again, from, d_from, d.numel());
@@ -259,12 +298,13 @@ TEST(ActivationKernels, SaturateWithoutNaNAndPassNaNOn) {
   const at::Tensor d = at::ones_like(x);
   for (const kernels::Isa isa : {kernels::Isa::plain, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::supported(isa)) continue;
-    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
       const Results out = run_kernels<float>(isa, kind, x, d);
       const at::Tensor limits = at::tensor({0.0f, 0.0f, 0.0f, 90.0f, 200.0f, 1e4f});
       expect_close(out.activation.narrow(0, 1, 5), limits.narrow(0, 1, 5), 1e-6, 1e-6, "activation");
       expect_close(out.d_x.narrow(0, 1, 4), limits.gt(0).to(at::kFloat).narrow(0, 1, 4), 1e-6, 1e-6, "gradient");
-      EXPECT_TRUE(out.activation[6].isnan().item<bool>() && out.d_x[6].isnan().item<bool>());
+      EXPECT_TRUE(out.activation[6].isnan().item<bool>());
+      EXPECT_TRUE(kind == Activation::relu || out.d_x[6].isnan().item<bool>());
     }
   }
 }

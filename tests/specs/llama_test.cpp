@@ -204,8 +204,13 @@ TEST(LlamaConfig, ReadsEveryKey) {
   const LlamaConfig config = llama_of(R"({"kind": "llama", "hidden_size": 60, "num_hidden_layers": 3,
       "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 50, "vocab_size": 70,
       "max_position_embeddings": 90, "rope_theta": 5000, "rms_norm_eps": 1e-4, "tie_word_embeddings": true,
-      "initializer_range": 0.01, "freeze": ["embed.*"]})");
-  EXPECT_EQ(config, (LlamaConfig{60, 3, 6, 2, 8, 50, 70, 90, 5000, 1e-4, true, 0.01, {"embed.*"}}));
+      "initializer_range": 0.01, "freeze": ["embed.*"], "attention_bias": true, "mlp_bias": true,
+      "rope_scaling": {"rope_type": "linear", "factor": 2}})");
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::linear;
+  scaling.factor = 2;
+  EXPECT_EQ(config,
+            (LlamaConfig{60, 3, 6, 2, 8, 50, 70, 90, 5000, 1e-4, scaling, true, true, true, 0.01, {"embed.*"}, {}}));
 }
 
 TEST(LlamaConfig, OverridesItsPreset) {
@@ -258,6 +263,23 @@ TEST(LlamaConfig, RefusesValuesOutOfRange) {
 TEST(LlamaConfig, RefusesKeysItDoesNotKnow) {
   EXPECT_EQ(model_refusal(R"({"kind": "llama", "hiden_size": 64})"),
             "model.json:1:19: unknown key hiden_size\n  fix: use \"hidden_size\"");
+}
+
+TEST(LlamaSpec, HasBiasesWhereAskedFor) {
+  LlamaConfig config = small();
+  const auto plain = llama_spec(config, work_of(1, 1)).unit("layers.0").num_parameters();
+  config.attention_bias = true;
+  config.mlp_bias = true;
+  const GraphSpec spec = llama_spec(config, work_of(1, 1));
+  const std::int64_t heads = (config.num_attention_heads + 2 * config.kv_heads()) * config.head_size();
+  EXPECT_EQ(spec.unit("layers.0").num_parameters() - plain,
+            heads + config.hidden_size + 2 * config.intermediate_size + config.hidden_size);
+  EXPECT_EQ(spec.parameter("layers.1.attention.wk.bias").joined, "qkv_bias");
+  EXPECT_EQ(spec.parameter("layers.1.attention.wk.bias").tp->granule, config.head_size());
+  EXPECT_EQ(spec.parameter("layers.1.mlp.w3.bias").joined, "gate_up_bias");
+  EXPECT_TRUE(spec.parameter("layers.1.attention.wo.bias").partial_under_sequence_parallel);
+  EXPECT_TRUE(spec.parameter("layers.1.mlp.w2.bias").partial_under_sequence_parallel);
+  EXPECT_FALSE(spec.parameter("layers.1.mlp.w2.bias").decay);
 }
 
 TEST(LlamaSpec, RefusesWhatAProgramGotWrong) {

@@ -10,11 +10,13 @@ namespace {
 
 TEST(ModelConfig, ReadsTheKindThatIsNamed) {
   EXPECT_EQ(model_kind(model_of(R"({"kind": "llama"})")), "llama");
-  EXPECT_EQ(model_kind(model_of(R"({"kind": "trimodal"})")), "trimodal");
+  for (const auto* kind : {"trimodal", "bert", "gpt2", "encoder_lm"}) {
+    EXPECT_EQ(model_kind(model_of(std::string("{\"kind\": \"") + kind + "\"}")), kind);
+  }
 }
 
 TEST(ModelConfig, TakesTheKindFromThePreset) {
-  for (const auto family : {PresetFamily::llama, PresetFamily::trimodal}) {
+  for (const auto family : kPresetFamilies) {
     for (const auto& name : preset_names(family)) {
       const ModelConfig config = model_of("{\"preset\": \"" + name + "\"}");
       EXPECT_EQ(model_kind(config), family_name(family));
@@ -24,7 +26,7 @@ TEST(ModelConfig, TakesTheKindFromThePreset) {
   EXPECT_EQ(llama_of(R"({"preset": "llama-tiny"})"), llama_preset("llama-tiny"));
 }
 
-TEST(ModelConfig, AnswersForEitherKind) {
+TEST(ModelConfig, AnswersForEveryKind) {
   const ModelConfig llama = model_of(R"({"preset": "llama-1b", "freeze": ["embed.weight"]})");
   EXPECT_EQ(vocab_size(llama), 32000);
   EXPECT_EQ(max_sequence(llama), 2048);
@@ -33,12 +35,18 @@ TEST(ModelConfig, AnswersForEitherKind) {
   EXPECT_EQ(vocab_size(trimodal), 50265);
   EXPECT_EQ(max_sequence(trimodal), 512);
   EXPECT_TRUE(frozen_patterns(trimodal).empty());
+  const ModelConfig bert = model_of(R"({"preset": "roberta-base"})");
+  EXPECT_EQ(vocab_size(bert), 50265);
+  EXPECT_EQ(max_sequence(bert), 512);
+  EXPECT_EQ(vocab_size(model_of(R"({"preset": "gpt2"})")), 50257);
+  EXPECT_EQ(max_sequence(model_of(R"({"preset": "gpt2"})")), 1024);
+  EXPECT_EQ(max_sequence(model_of(R"({"preset": "encoder-lm"})")), 5000);
 }
 
 TEST(ModelConfig, RefusesUnknownKinds) {
-  EXPECT_EQ(
-      model_refusal(R"({"kind": "lama"})"),
-      "model.json:1:10: kind: unknown model kind \"lama\"\n  fix: did you mean \"llama\"? (one of llama, trimodal)");
+  EXPECT_EQ(model_refusal(R"({"kind": "lama"})"),
+            "model.json:1:10: kind: unknown model kind \"lama\"\n  fix: did you mean \"llama\"? (one of llama, "
+            "trimodal, bert, gpt2, encoder_lm)");
   EXPECT_EQ(model_refusal("{}"), "model.json:1:1: missing key kind (a string)\n  fix: add \"kind\"");
 }
 
@@ -46,10 +54,9 @@ TEST(ModelConfig, RefusesPresetsThatAreNoneOrOfAnotherKind) {
   EXPECT_EQ(
       model_refusal(R"({"preset": "llama-tinny"})"),
       "model.json:1:12: preset: unknown preset \"llama-tinny\"\n  fix: did you mean \"llama-tiny\"? (one of "
-      "llama2-7b, llama3-8b, llama3-70b, llama3-405b, llama-1b, llama-tiny, llama-16, trimodal-tiny, trimodal-16)");
-  EXPECT_EQ(model_refusal(R"({"preset": "bert-tiny"})"),
-            "model.json:1:12: preset: \"bert-tiny\" is the preset of a tower, not of a model\n"
-            "  fix: set kind to \"trimodal\" and primary.preset to \"bert-tiny\"");
+      "llama2-7b, llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, llama-tiny, llama-16, "
+      "bert-base-cased, bert-large-cased, bert-base-uncased, roberta-base, roberta-large, bert-tiny, trimodal-tiny, "
+      "trimodal-16, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, encoder-lm, encoder-lm-tiny)");
   EXPECT_EQ(model_refusal(R"({"kind": "trimodal", "preset": "llama-tiny"})"),
             "model.json:1:32: preset: \"llama-tiny\" is a llama preset; a trimodal preset is expected here\n"
             "  fix: one of trimodal-tiny, trimodal-16");

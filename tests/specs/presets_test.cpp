@@ -15,6 +15,8 @@ TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
   const Counts expected = {{"llama2-7b", 6'738'415'616},
                            {"llama3-8b", 8'030'261'248},
                            {"llama3-70b", 70'553'706'496},
+                           {"llama3.1-8b", 8'030'261'248},
+                           {"llama3.1-70b", 70'553'706'496},
                            {"llama3-405b", 405'853'388'800},
                            {"llama-1b", 1'100'048'384},
                            {"llama-tiny", 2 * (12288 + 36864 + 128) + 64 + 32768},
@@ -48,6 +50,9 @@ TEST(Presets, SmallModelsHaveUnitsForSixteenStages) {
 
 TEST(Presets, HavePublishedConstants) {
   EXPECT_EQ(llama_preset("llama3-70b").rope_theta, 500000);
+  EXPECT_EQ(llama_preset("llama3.1-8b").rope_scaling.factor, 8);
+  EXPECT_EQ(llama_preset("llama3-405b").rope_scaling.original_max_position_embeddings, 8192);
+  EXPECT_EQ(llama_preset("llama3-8b").rope_scaling, RopeScaling{});
   EXPECT_EQ(llama_preset("llama2-7b").rms_norm_eps, 1e-5);
   EXPECT_EQ(llama_preset("llama2-7b").max_position_embeddings, 4096);
   EXPECT_EQ(bert_preset("bert-base-cased").layer_norm_eps, 1e-12);
@@ -58,16 +63,16 @@ TEST(Presets, HavePublishedConstants) {
 }
 
 TEST(Presets, BelongToOneFamily) {
-  for (const auto family : {PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal}) {
+  for (const auto family : kPresetFamilies) {
     for (const auto& name : preset_names(family)) EXPECT_EQ(family_of_preset(name), family) << name;
   }
-  EXPECT_EQ(family_of_preset("gpt2"), std::nullopt);
+  EXPECT_EQ(family_of_preset("gpt3"), std::nullopt);
 }
 
 TEST(Presets, SuggestTheNearestName) {
   EXPECT_EQ(error_text<ConfigError>([] { llama_preset("llama3-7b"); }),
             "llama.preset: unknown preset \"llama3-7b\"\n  fix: did you mean \"llama2-7b\"? (one of llama2-7b, "
-            "llama3-8b, llama3-70b, llama3-405b, llama-1b, llama-tiny, llama-16)");
+            "llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, llama-tiny, llama-16)");
   EXPECT_EQ(error_text<ConfigError>([] { trimodal_preset("bert-tiny"); }),
             "trimodal.preset: \"bert-tiny\" is a bert preset; a trimodal preset is expected here\n"
             "  fix: one of trimodal-tiny, trimodal-16");

@@ -152,16 +152,20 @@ TEST(TrimodalConfig, RefusesSharedTowersThatDiffer) {
   EXPECT_EQ(model_refusal(R"({"kind": "trimodal", "shared_towers": true, "secondary": {"num_hidden_layers": 6}})"),
             "model.json:1:39: shared_towers: the towers share parameters, but num_hidden_layers is 12 in primary and 6 "
             "in secondary\n  fix: set secondary.num_hidden_layers to 12, or shared_towers to false");
-  const std::vector<std::string> differing = {
-      "\"hidden_size\": 60",      "\"num_attention_heads\": 6", "\"intermediate_size\": 6",
-      "\"vocab_size\": 600",      "\"type_vocab_size\": 6",     "\"max_position_embeddings\": 6",
-      "\"layer_norm_eps\": 1e-3", "\"pad_token_id\": 6",        "\"hidden_act\": \"gelu_new\"",
-      "\"position_offset\": 6",   "\"path\": \"elsewhere\""};
+  const std::vector<std::string> differing = {"\"hidden_size\": 60",          "\"num_attention_heads\": 6",
+                                              "\"intermediate_size\": 6",     "\"vocab_size\": 600",
+                                              "\"type_vocab_size\": 6",       "\"max_position_embeddings\": 6",
+                                              "\"layer_norm_eps\": 1e-3",     "\"pad_token_id\": 6",
+                                              "\"hidden_act\": \"gelu_new\"", "\"position_offset\": 6"};
   for (const auto& key : differing) {
     const std::string text =
         model_refusal("{\"kind\": \"trimodal\", \"shared_towers\": true, \"secondary\": {" + key + "}}");
     EXPECT_NE(text.find("but " + key.substr(1, key.find('"', 1) - 1) + " is"), std::string::npos) << text;
   }
+  EXPECT_NE(model_refusal(R"({"kind": "trimodal", "shared_towers": true, "primary": {"preset": "bert-tiny"},
+                              "secondary": {"preset": "bert-tiny", "path": "elsewhere"}})")
+                .find("but path is null in primary and elsewhere in secondary"),
+            std::string::npos);
   EXPECT_NO_THROW(
       trimodal_of(R"({"kind": "trimodal", "shared_towers": true, "secondary": {"hidden_dropout_prob": 0}})"));
 }

@@ -47,10 +47,6 @@ class Checker {
       throw ConfigError(fmt::format("{}: no unit writes value \"{}\"", graph(), value.name),
                         {.remedy = "list it in the outputs of the unit that computes it, or remove it"});
     }
-    if (spec_.losses().empty()) {
-      throw ConfigError(fmt::format("{}: none of its {} units is a loss", graph(), spec_.units.size()),
-                        {.remedy = "mark the unit that computes the loss with is_loss"});
-    }
   }
 
  private:

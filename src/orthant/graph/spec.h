@@ -106,7 +106,8 @@ struct GraphSpec {
   std::vector<UnitSpec> units;
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
-  // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner, no loss.
+  // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph
+  // without a loss is fine: only training asks for one.
   void check() const;
 
   const UnitSpec& unit(std::string_view unit_name) const;     // ConfigError with the nearest name

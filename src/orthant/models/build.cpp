@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
+#include "orthant/models/bert/units.h"
+#include "orthant/models/encoder_lm/units.h"
+#include "orthant/models/gpt2/units.h"
 #include "orthant/models/llama/units.h"
 #include "orthant/models/trimodal/units.h"
 #include "orthant/nn/loss.h"
@@ -31,14 +34,28 @@ class CrossEntropy : public Unit {
   at::Tensor weights_;  // on the device, made once
 };
 
-std::unique_ptr<Unit> make_unit(const LlamaConfig& config, const UnitParameters& parameters, Tables& tables) {
-  if (parameters.spec().kind == "cross_entropy") return std::make_unique<CrossEntropy>(std::vector<double>{});
-  return llama::make_unit(config, parameters, tables);
+std::unique_ptr<Unit> make_model_unit(const LlamaConfig& config, const UnitParameters& p, Tables& tables) {
+  return llama::make_unit(config, p, tables);
+}
+std::unique_ptr<Unit> make_model_unit(const TrimodalConfig& config, const UnitParameters& p, Tables& tables) {
+  return trimodal::make_unit(config, p, tables);
+}
+std::unique_ptr<Unit> make_model_unit(const BertModelConfig& config, const UnitParameters& p, Tables& tables) {
+  return bert::make_unit(config, p, tables);
+}
+std::unique_ptr<Unit> make_model_unit(const Gpt2Config& config, const UnitParameters& p, Tables& tables) {
+  return gpt2::make_unit(config, p, tables);
+}
+std::unique_ptr<Unit> make_model_unit(const EncoderLmConfig& config, const UnitParameters& p, Tables& tables) {
+  return encoder_lm::make_unit(config, p, tables);
 }
 
-std::unique_ptr<Unit> make_unit(const TrimodalConfig& config, const UnitParameters& parameters, Tables& tables) {
-  if (parameters.spec().kind == "cross_entropy") return std::make_unique<CrossEntropy>(config.class_weights);
-  return trimodal::make_unit(config, parameters, tables);
+std::unique_ptr<Unit> make_unit(const ModelConfig& config, const UnitParameters& parameters, Tables& tables) {
+  if (parameters.spec().kind == "cross_entropy") {
+    const auto* trimodal = std::get_if<TrimodalConfig>(&config);
+    return std::make_unique<CrossEntropy>(trimodal == nullptr ? std::vector<double>{} : trimodal->class_weights);
+  }
+  return std::visit([&](const auto& model) { return make_model_unit(model, parameters, tables); }, config);
 }
 
 }  // namespace
@@ -47,7 +64,7 @@ std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, Parame
   std::vector<std::unique_ptr<Unit>> units;
   const auto& specs = parameters.graph().units;
   for (int u = 0; u < static_cast<int>(specs.size()); ++u) {
-    auto unit = std::visit([&](const auto& kind) { return make_unit(kind, parameters.unit(u), tables); }, config);
+    auto unit = make_unit(config, parameters.unit(u), tables);
     if (!unit)
       throw InternalError(fmt::format("no code for units of kind {}", specs[static_cast<std::size_t>(u)].kind));
     units.push_back(std::move(unit));

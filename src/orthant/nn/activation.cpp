@@ -23,6 +23,10 @@ void activate_rows(Activation kind, T* out, const T* x, std::int64_t rows, std::
       return table.gelu(out, x, rows * width);
     case Activation::gelu_tanh:
       return table.gelu_tanh(out, x, rows * width);
+    case Activation::relu:
+      return table.relu(out, x, rows * width);
+    case Activation::silu:
+      return table.silu(out, x, rows * width);
   }
 }
 
@@ -37,6 +41,10 @@ void gradient_rows(Activation kind, T* d_x, T* activation, const T* x, const T* 
       return table.gelu_gradient(d_x, activation, x, d_activation, rows * width);
     case Activation::gelu_tanh:
       return table.gelu_tanh_gradient(d_x, activation, x, d_activation, rows * width);
+    case Activation::relu:
+      return table.relu_gradient(d_x, activation, x, d_activation, rows * width);
+    case Activation::silu:
+      return table.silu_gradient(d_x, activation, x, d_activation, rows * width);
   }
 }
 
@@ -94,6 +102,8 @@ ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, con
 }
 
 at::Tensor plain_activate(Activation kind, const at::Tensor& x) {
+  if (kind == Activation::relu) return at::relu(x);
+  if (kind == Activation::silu) return at::silu(x);
   if (kind != Activation::swiglu) return at::gelu(x, approximation(kind));
   const std::int64_t inner = x.size(1) / 2;
   return at::silu(x.narrow(1, 0, inner)).mul_(x.narrow(1, inner, inner));
@@ -102,6 +112,8 @@ at::Tensor plain_activate(Activation kind, const at::Tensor& x) {
 ActivationGradient plain_activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
                                              bool wants_activation) {
   const at::Tensor activation = wants_activation ? plain_activate(kind, x) : at::Tensor();
+  if (kind == Activation::relu) return {at::threshold_backward(d_activation, x, 0), activation};
+  if (kind == Activation::silu) return {at::silu_backward(d_activation, x), activation};
   if (kind != Activation::swiglu) return {at::gelu_backward(d_activation, x, approximation(kind)), activation};
   const std::int64_t inner = x.size(1) / 2;
   const at::Tensor gate = x.narrow(1, 0, inner), up = x.narrow(1, inner, inner);

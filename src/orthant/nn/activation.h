@@ -6,7 +6,7 @@
 
 namespace orthant::nn {
 
-enum class Activation { swiglu, gelu, gelu_tanh };
+enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
 
 // Outputs per token for an input of `width`: half as many for swiglu.
 std::int64_t activation_width(Activation kind, std::int64_t width);

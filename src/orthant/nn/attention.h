@@ -13,7 +13,12 @@ struct RotaryTable {
   at::Tensor sin;
 };
 
-RotaryTable rotary_table(std::int64_t sequence, std::int64_t head_size, double theta, const at::TensorOptions& options);
+// Angle of position p and channel pair i: p * inverse[i]. Both tables are multiplied by `magnitude`.
+RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inverse, double magnitude,
+                         const at::TensorOptions& options);
+// The same from frequencies [head_size / 2] of any dtype: angles are computed in it.
+RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, double magnitude,
+                         const at::TensorOptions& options);
 
 struct AttentionOptions {
   std::int64_t heads = 1;
@@ -21,7 +26,7 @@ struct AttentionOptions {
   std::int64_t head_size = 1;
   bool causal = false;
   RotaryTable rotary = {};   // undefined tensors: none
-  at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. Every row attends to something
+  at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. A query that sees nothing gets 0
   double dropout = 0;        // of the probabilities; taken through a path that forms them
   std::string site;          // of that dropout
 };

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "orthant/nn/activation.h"
+#include <optional>
+
+#include "orthant/nn/dropout_grid.h"
 #include "orthant/nn/kept.h"
 #include "orthant/nn/projection.h"
 
@@ -12,8 +14,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct MlpState {
+// The activation and its dropout: all that is needed to compute the middle again.
+struct Middle {
   Activation kind;
+  std::optional<DropoutGrid> dropout;
+
+  at::Tensor value(const at::Tensor& x) const { return dropped(activate(kind, x)); }
+  at::Tensor dropped(const at::Tensor& activation) const {
+    return dropout ? apply_dropout(*dropout, activation) : activation;
+  }
+};
+
+struct MlpState {
+  Middle middle;
   Parameter* weight;
   Parameter* bias;
   Pass* pass;
@@ -21,20 +34,20 @@ struct MlpState {
   bool has_residual;
 };
 
-at::Tensor forward_value(Activation kind, const at::Tensor& matrix, at::IntArrayRef leading, const at::Tensor& weight,
-                         const at::Tensor& bias, const at::Tensor& residual) {
+at::Tensor forward_value(const Middle& middle, const at::Tensor& matrix, at::IntArrayRef leading,
+                         const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual) {
   const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
   at::DimVector shape(leading.begin(), leading.end());
   shape.push_back(weight.size(0));
-  return at::_unsafe_view(project(activate(kind, matrix), weight, bias, added), shape);
+  return at::_unsafe_view(project(middle.value(matrix), weight, bias, added), shape);
 }
 
 // The activation is computed again when the addition runs: the queue holds its input alone.
 void add_gradient_later(const MlpState& state, const at::Tensor& gy, const at::Tensor& x) {
-  state.pass->add_weight_gradient([kind = state.kind, weight = state.weight, bias = state.bias, gy, x] {
+  state.pass->add_weight_gradient([middle = state.middle, weight = state.weight, bias = state.bias, gy, x] {
     BelowAutograd below;
     Pass now;
-    add_projection_gradient(now, *weight, bias, gy, activate(kind, x));
+    add_projection_gradient(now, *weight, bias, gy, middle.value(x));
   });
 }
 
@@ -45,7 +58,7 @@ struct Mlp : torch::autograd::Function<Mlp> {
                             MlpState state) {
     BelowAutograd below;
     const at::Tensor matrix = as_matrix(x);
-    at::Tensor y = forward_value(state.kind, matrix, state.leading, weight, bias.value_or(at::Tensor()),
+    at::Tensor y = forward_value(state.middle, matrix, state.leading, weight, bias.value_or(at::Tensor()),
                                  residual.value_or(at::Tensor()));
     ctx->save_for_backward({matrix});
     keep(ctx, std::move(state));
@@ -62,13 +75,14 @@ struct Mlp : torch::autograd::Function<Mlp> {
     const bool later = needs_activation && (state.pass->defer_weights || !needs_x);
     ActivationGradient result;
     if (needs_x) {
-      const at::Tensor d_activation = project_back(gy, state.weight->value);
-      result = activation_gradient(state.kind, x, d_activation, needs_activation && !later);
+      const at::Tensor d_activation = state.middle.dropped(project_back(gy, state.weight->value));
+      result = activation_gradient(state.middle.kind, x, d_activation, needs_activation && !later);
     }
     if (later) {
       add_gradient_later(state, gy, x);
     } else {
-      add_projection_gradient(*state.pass, *state.weight, state.bias, gy, result.activation);
+      const at::Tensor used = result.activation.defined() ? state.middle.dropped(result.activation) : at::Tensor();
+      add_projection_gradient(*state.pass, *state.weight, state.bias, gy, used);
     }
     at::Tensor gx;
     if (needs_x) {
@@ -80,30 +94,25 @@ struct Mlp : torch::autograd::Function<Mlp> {
   }
 };
 
-at::Tensor activation_linear(Activation kind, const at::Tensor& x, Parameter& weight, Parameter* bias, Pass& pass,
-                             const at::Tensor& residual) {
+}  // namespace
+
+at::Tensor activation_linear(const at::Tensor& x, const MlpMiddle& middle, Parameter& weight, Parameter* bias,
+                             Pass& pass, const at::Tensor& residual) {
   const at::Tensor& bias_value = bias == nullptr ? at::Tensor() : bias->value;
   const auto leading = x.sizes().slice(0, x.dim() - 1);
+  Middle between = {middle.activation, std::nullopt};
+  if (drops(middle.dropout, pass)) {
+    at::DimVector shape(leading.begin(), leading.end());
+    shape.push_back(activation_width(middle.activation, x.size(-1)));
+    between.dropout = dropout_grid(pass, middle.site, middle.dropout, shape);
+  }
   if (at::GradMode::is_enabled()) {
     return Mlp::apply(
         x, weight.value, if_defined(bias_value), if_defined(residual),
-        MlpState{kind, &weight, bias, &pass, at::DimVector(leading.begin(), leading.end()), residual.defined()});
+        MlpState{between, &weight, bias, &pass, at::DimVector(leading.begin(), leading.end()), residual.defined()});
   }
   BelowAutograd below;
-  return forward_value(kind, as_matrix(x), leading, weight.value, bias_value, residual);
-}
-
-}  // namespace
-
-at::Tensor swiglu_linear(const at::Tensor& gate_up, Parameter& weight, Parameter* bias, Pass& pass,
-                         const at::Tensor& residual) {
-  return activation_linear(Activation::swiglu, gate_up, weight, bias, pass, residual);
-}
-
-at::Tensor gelu_linear(const at::Tensor& x, Gelu kind, Parameter& weight, Parameter* bias, Pass& pass,
-                       const at::Tensor& residual) {
-  const Activation activation = kind == Gelu::tanh ? Activation::gelu_tanh : Activation::gelu;
-  return activation_linear(activation, x, weight, bias, pass, residual);
+  return forward_value(between, as_matrix(x), leading, weight.value, bias_value, residual);
 }
 
 }  // namespace orthant::nn

@@ -1,20 +1,24 @@
-// The second half of an MLP: activation, then the output projection. One function, so that only the activation's input
-// is kept and its output is computed again in backward, in the pass that needs the input anyway. Local.
+// The second half of an MLP: activation, dropout where there is one, then the output projection. One function, so that
+// only the activation's input is kept and its output is computed again in backward, in the pass that needs the input
+// anyway. Local.
 #pragma once
 
+#include "orthant/nn/activation.h"
 #include "orthant/nn/pass.h"
 
 namespace orthant::nn {
 
-// (silu(gate) * up) W^T + b + residual. gate_up [..., 2 * inner]: gates, then ups, as the joined projection wrote them.
-// Keeps gate_up.
-at::Tensor swiglu_linear(const at::Tensor& gate_up, Parameter& weight, Parameter* bias, Pass& pass,
-                         const at::Tensor& residual = {});
+// What lies between an MLP's two projections.
+struct MlpMiddle {
+  Activation activation = Activation::gelu;
+  double dropout = 0;  // of the activation's output
+  std::string_view site = {};
+};
 
-enum class Gelu { exact, tanh };  // erf; or the tanh approximation (GPT-2)
-
-// gelu(x) W^T + b + residual. Keeps x.
-at::Tensor gelu_linear(const at::Tensor& x, Gelu kind, Parameter& weight, Parameter* bias, Pass& pass,
-                       const at::Tensor& residual = {});
+// dropout(activation(x)) W^T + b + residual. x [..., width], or [..., 2 * inner] for swiglu: gates, then ups, as the
+// joined projection wrote them. bias or nullptr, residual [..., out] or undefined. Keeps x. With dropout x is
+// [rows, inner] or [rows, sequence, inner].
+at::Tensor activation_linear(const at::Tensor& x, const MlpMiddle& middle, Parameter& weight, Parameter* bias,
+                             Pass& pass, const at::Tensor& residual = {});
 
 }  // namespace orthant::nn

@@ -6,13 +6,16 @@
 
 namespace orthant::nn {
 
-RotaryTable rotary_table(std::int64_t sequence, std::int64_t head_size, double theta,
+RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, double magnitude,
                          const at::TensorOptions& options) {
   at::NoGradGuard no_grad;
-  const auto doubles = at::dtype(at::kDouble);
-  const at::Tensor exponents = at::arange(0, head_size, 2, doubles).div_(-static_cast<double>(head_size));
-  const at::Tensor angles = at::outer(at::arange(sequence, doubles), at::pow(theta, exponents));
-  return {angles.cos().to(options), angles.sin().to(options)};
+  const at::Tensor angles = at::outer(at::arange(sequence, inverse.options()), inverse);
+  return {angles.cos().mul_(magnitude).to(options), angles.sin().mul_(magnitude).to(options)};
+}
+
+RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inverse, double magnitude,
+                         const at::TensorOptions& options) {
+  return rotary_table(sequence, at::tensor(inverse, at::dtype(at::kDouble)), magnitude, options);
 }
 
 void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {

@@ -1,11 +1,14 @@
 // Activation functions by the names that Hugging Face gives them.
 #pragma once
 
+#include <optional>
 #include <string_view>
+
+#include "orthant/base/json_reader.h"
 
 namespace orthant {
 
-enum class Activation { gelu, gelu_new, relu };  // gelu: exact, by erf; gelu_new: its tanh approximation
+enum class Activation { gelu, gelu_new, relu, silu };  // gelu: exact, by erf; gelu_new: its tanh approximation
 
 constexpr std::string_view activation_name(Activation activation) {
   switch (activation) {
@@ -15,8 +18,16 @@ constexpr std::string_view activation_name(Activation activation) {
       return "gelu_new";
     case Activation::relu:
       return "relu";
+    case Activation::silu:
+      return "silu";
   }
   return "";
 }
+
+// Also by the other names of the same function: gelu_python, gelu_pytorch_tanh, gelu_fast, swish. Nothing when unknown.
+std::optional<Activation> activation_named(std::string_view name);
+
+// The document's kind of error, with the nearest name, when the value is none of them.
+Activation read_activation(JsonReader& reader, std::string_view key, Activation default_activation);
 
 }  // namespace orthant

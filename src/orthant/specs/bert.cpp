@@ -2,17 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
-#include "orthant/specs/choice.h"
 #include "orthant/specs/presets.h"
 
 namespace orthant {
-namespace {
-
-constexpr std::array<Activation, 2> kActivations = {Activation::gelu, Activation::gelu_new};
-
-}  // namespace
 
 BertConfig read_bert(JsonReader& reader, const BertConfig& defaults) {
   BertConfig config = defaults;
@@ -32,12 +24,12 @@ BertConfig read_bert(JsonReader& reader, const BertConfig& defaults) {
   read_size("max_position_embeddings", config.max_position_embeddings);
   read_size("type_vocab_size", config.type_vocab_size);
   read_number("layer_norm_eps", config.layer_norm_eps);
-  config.hidden_act = read_choice<Activation>(reader, "hidden_act", kActivations, activation_name, config.hidden_act);
+  config.hidden_act = read_activation(reader, "hidden_act", config.hidden_act);
   read_number("hidden_dropout_prob", config.hidden_dropout_prob);
   read_number("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
   read_size("pad_token_id", config.pad_token_id);
   // RoBERTa's rule goes on to hold when its padding token is overridden.
-  if (config.position_offset != 0) config.position_offset = config.pad_token_id + 1;
+  if (config.counts_tokens()) config.position_offset = config.pad_token_id + 1;
   read_size("position_offset", config.position_offset);
   read_number("initializer_range", config.initializer_range);
   if (const auto path = reader.find<std::string>("path")) config.path = path;
@@ -60,9 +52,6 @@ Problem find_problem(const BertConfig& config) {
   if (auto problem = check_size("pad_token_id", config.pad_token_id, 0, config.vocab_size - 1)) return problem;
   if (auto problem = check_size("position_offset", config.position_offset, 0, config.max_position_embeddings - 1)) {
     return problem;
-  }
-  if (config.hidden_act == Activation::relu) {
-    return ConfigProblem{"hidden_act", "relu is not supported in an encoder layer", "use one of gelu, gelu_new"};
   }
   if (auto problem = check_probability("hidden_dropout_prob", config.hidden_dropout_prob)) return problem;
   if (auto problem = check_probability("attention_probs_dropout_prob", config.attention_probs_dropout_prob)) {

@@ -23,7 +23,7 @@ struct BertConfig {
   std::int64_t max_position_embeddings = 512;
   std::int64_t type_vocab_size = 2;
   double layer_norm_eps = 1e-12;
-  Activation hidden_act = Activation::gelu;  // or gelu_new
+  Activation hidden_act = Activation::gelu;
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   std::int64_t pad_token_id = 0;
@@ -32,6 +32,7 @@ struct BertConfig {
   std::optional<std::string> path;   // where pretrained weights lie
 
   std::int64_t head_size() const { return hidden_size / num_attention_heads; }
+  bool counts_tokens() const { return position_offset > 0; }  // RoBERTa's positions: of tokens that are not padding
   std::int64_t max_sequence() const { return max_position_embeddings - position_offset; }
 
   friend bool operator==(const BertConfig&, const BertConfig&) = default;
@@ -47,17 +48,28 @@ enum class Pooling { pooler, cls };
 std::string_view pooling_name(Pooling pooling);
 
 struct BertTower {
-  std::string prefix;  // "primary": units primary.embed, primary.layers.N, primary.pooler
+  std::string prefix;  // "primary": units primary.embed, primary.layers.N, primary.pooler; empty: embed, layers.N, ...
   BertConfig config;
   Pooling pooling = Pooling::pooler;
   std::optional<std::int64_t> projection = std::nullopt;  // width of a last linear; nothing: none
   std::string borrow_from = {};  // prefix of an earlier tower whose parameters this one uses; empty: it owns its own
 
   std::int64_t pooled_size() const { return projection.value_or(config.hidden_size); }
+  // Names of batch fields and values. A tower without a prefix has Hugging Face's, and a field of token types.
+  std::string ids() const { return prefix.empty() ? "input_ids" : prefix + "_ids"; }
+  std::string mask() const { return prefix.empty() ? "attention_mask" : prefix + "_mask"; }
+  std::string last_hidden() const;
+  std::string pooled() const { return prefix.empty() ? "pooler_output" : prefix + ".pooled"; }
 };
 
-// Adds batch fields <prefix>_ids and <prefix>_mask (true: a token, false: padding) and the tower's values and units;
-// its result is value <prefix>.pooled [rows, pooled_size()]. `work.sequence` is this tower's. ConfigError on problems.
+// Adds batch fields for ids and mask (true: a token, false: padding) and the encoder's values and units; its result is
+// value last_hidden() [rows, sequence, hidden]. `work.sequence` is this tower's. ConfigError on problems.
+void append_bert_encoder(GraphSpec& spec, const BertTower& tower, const WorkSize& work);
+
+// After the encoder: unit pooler and value pooled() [rows, pooled_size()].
+void append_bert_pooler(GraphSpec& spec, const BertTower& tower, const WorkSize& work);
+
+// Both.
 void append_bert_tower(GraphSpec& spec, const BertTower& tower, const WorkSize& work);
 
 }  // namespace orthant

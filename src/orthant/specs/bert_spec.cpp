@@ -9,6 +9,11 @@
 namespace orthant {
 namespace {
 
+// The name of something of a tower.
+std::string under(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
 class TowerBuilder {
  public:
   TowerBuilder(GraphSpec& spec, const BertTower& tower, const WorkSize& work)
@@ -17,27 +22,28 @@ class TowerBuilder {
         config_(tower.config),
         work_(work),
         kept_(work.compute),
-        owner_(tower.borrow_from.empty() ? tower.prefix : tower.borrow_from),
-        ids_(tower.prefix + "_ids"),
-        mask_(tower.prefix + "_mask") {}
+        owner_(tower.borrow_from.empty() ? tower.prefix : tower.borrow_from) {}
 
-  void build() {
-    spec_.batch_fields.push_back(batch_field(ids_, {work_.rows, work_.sequence}, DType::int64));
-    spec_.batch_fields.push_back(batch_field(mask_, {work_.rows, work_.sequence}, DType::boolean));
+  void build_encoder() {
+    const Shape tokens = {work_.rows, work_.sequence};
+    spec_.batch_fields.push_back(batch_field(tower_.ids(), tokens, DType::int64));
+    spec_.batch_fields.push_back(batch_field(tower_.mask(), tokens, DType::boolean));
+    if (has_token_types()) spec_.batch_fields.push_back(batch_field("token_type_ids", tokens, DType::int64));
     add_embed();
     for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) add_layer(i);
-    add_pooler();
   }
+
+  void build_pooler();
 
  private:
   Shape per_token(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
-  std::string hidden_name(std::int64_t index) const { return fmt::format("{}.hidden.{}", tower_.prefix, index); }
+  bool has_token_types() const { return tower_.prefix.empty(); }
+  std::string hidden_name(std::int64_t index) const;
   ValueSpec hidden(std::int64_t index) const;
   void add(UnitSpec unit, std::vector<ParameterSpec> parameters, ValueSpec output);
 
   void add_embed();
   void add_layer(std::int64_t index);
-  void add_pooler();
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
   UnitCost layer_cost() const;
 
@@ -47,9 +53,12 @@ class TowerBuilder {
   const WorkSize& work_;
   KeptBytes kept_;
   std::string owner_;  // prefix of the parameters' names
-  std::string ids_;
-  std::string mask_;
 };
+
+std::string TowerBuilder::hidden_name(std::int64_t index) const {
+  if (index == config_.num_hidden_layers) return tower_.last_hidden();
+  return under(tower_.prefix, fmt::format("hidden.{}", index));
+}
 
 ValueSpec TowerBuilder::hidden(std::int64_t index) const {
   ValueSpec value = activation_value(hidden_name(index), per_token(config_.hidden_size), work_.compute);
@@ -71,8 +80,9 @@ void TowerBuilder::add(UnitSpec unit, std::vector<ParameterSpec> parameters, Val
 void TowerBuilder::add_embed() {
   const std::int64_t h = config_.hidden_size;
   const double stddev = config_.initializer_range;
-  const std::string name = owner_ + ".embed";
-  UnitSpec unit = make_unit(tower_.prefix + ".embed", "bert.embed", {ids_, mask_}, {hidden_name(0)});
+  const std::string name = under(owner_, "embed");
+  UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
+  if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
   keep_always(unit.cost, kept_.activation(per_token(h)) + kept_.statistics(per_token(2)));
   // Only the words are summed over the vocabulary's parts; the rest is added where the sequence is already cut.
   add(std::move(unit),
@@ -127,19 +137,19 @@ UnitCost TowerBuilder::layer_cost() const {
 }
 
 void TowerBuilder::add_layer(std::int64_t index) {
-  UnitSpec unit = make_unit(fmt::format("{}.layers.{}", tower_.prefix, index), "bert.layer",
-                            {hidden_name(index), mask_}, {hidden_name(index + 1)});
+  UnitSpec unit = make_unit(under(tower_.prefix, fmt::format("layers.{}", index)), "bert.layer",
+                            {hidden_name(index), tower_.mask()}, {hidden_name(index + 1)});
   unit.recomputable = true;
   unit.cost = layer_cost();
-  add(std::move(unit), layer_parameters(fmt::format("{}.layers.{}", owner_, index)), hidden(index + 1));
+  add(std::move(unit), layer_parameters(under(owner_, fmt::format("layers.{}", index))), hidden(index + 1));
 }
 
-void TowerBuilder::add_pooler() {
+void TowerBuilder::build_pooler() {
   const std::int64_t h = config_.hidden_size;
   const std::int64_t width = tower_.pooled_size();
   const bool dense = tower_.pooling == Pooling::pooler;
   const auto rows = static_cast<double>(work_.rows);
-  const std::string name = owner_ + ".pooler";
+  const std::string name = under(owner_, "pooler");
   std::vector<ParameterSpec> matrices;
   std::vector<ParameterSpec> biases;
   double products = 0;
@@ -154,22 +164,34 @@ void TowerBuilder::add_pooler() {
     products += product_flops(rows, static_cast<double>(width), static_cast<double>(h));
   }
   matrices.insert(matrices.end(), biases.begin(), biases.end());
-  UnitSpec unit = make_unit(tower_.prefix + ".pooler", "bert.pooler", {hidden_name(config_.num_hidden_layers)},
-                            {tower_.prefix + ".pooled"});
+  UnitSpec unit = make_unit(under(tower_.prefix, "pooler"), "bert.pooler", {tower_.last_hidden()}, {tower_.pooled()});
   unit.cost = product_cost(products);
   // The first position, and what tanh made of it.
   keep_always(unit.cost, (dense ? 2 : 1) * kept_.activation({work_.rows, h}));
-  add(std::move(unit), std::move(matrices),
-      activation_value(tower_.prefix + ".pooled", {work_.rows, width}, work_.compute));
+  add(std::move(unit), std::move(matrices), activation_value(tower_.pooled(), {work_.rows, width}, work_.compute));
 }
 
 }  // namespace
 
-void append_bert_tower(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
-  refuse(find_problem(tower.config), tower.prefix);
-  refuse(check_work(work, tower.config.max_sequence()), tower.prefix);
+std::string BertTower::last_hidden() const {
+  return prefix.empty() ? "last_hidden_state" : fmt::format("{}.hidden.{}", prefix, config.num_hidden_layers);
+}
+
+void append_bert_encoder(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
+  const std::string owner = tower.prefix.empty() ? "bert" : tower.prefix;
+  refuse(find_problem(tower.config), owner);
+  refuse(check_work(work, tower.config.max_sequence()), owner);
+  TowerBuilder(spec, tower, work).build_encoder();
+}
+
+void append_bert_pooler(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
   if (tower.projection) refuse(check_width("projection", *tower.projection), tower.prefix);
-  TowerBuilder(spec, tower, work).build();
+  TowerBuilder(spec, tower, work).build_pooler();
+}
+
+void append_bert_tower(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
+  append_bert_encoder(spec, tower, work);
+  append_bert_pooler(spec, tower, work);
 }
 
 }  // namespace orthant

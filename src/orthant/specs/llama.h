@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "orthant/base/json_reader.h"
 #include "orthant/graph/spec.h"
 #include "orthant/specs/config_problem.h"
+#include "orthant/specs/decoder_graph.h"
+#include "orthant/specs/rope.h"
 #include "orthant/specs/work_size.h"
 
 namespace orthant {
@@ -24,22 +27,28 @@ struct LlamaConfig {
   std::int64_t max_position_embeddings = 2048;
   double rope_theta = 10000;
   double rms_norm_eps = 1e-6;
+  RopeScaling rope_scaling;
+  bool attention_bias = false;  // in the four projections of attention
+  bool mlp_bias = false;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
   std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
+  std::optional<std::string> path;  // where pretrained weights lie
 
   std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
   std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
+  // Linear and dynamic scaling read texts longer than max_position_embeddings, by their factor.
+  std::int64_t max_sequence() const;
 
   friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
 };
 
-// Keys as the fields; `preset` gives their defaults. Zeros that stand for another value are replaced by it.
-LlamaConfig read_llama(JsonReader& reader);
+// Keys as the fields, over `defaults`; `preset` replaces those. Zeros that stand for another value are replaced by it.
+LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults = {});
 
 Problem find_problem(const LlamaConfig& config);
 
 // ConfigError when the configuration or the work has a problem. Does not freeze.
-GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work);
+GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use = {});
 
 }  // namespace orthant

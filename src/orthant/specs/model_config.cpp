@@ -3,43 +3,124 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
+#include <utility>
 
+#include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/specs/hugging_face.h"
 #include "orthant/specs/presets.h"
 
 namespace orthant {
 namespace {
 
-const std::array<std::string, 2> kKinds = {"llama", "trimodal"};
+// In the order of ModelConfig.
+const std::array<std::string, 5> kKinds = {"llama", "trimodal", "bert", "gpt2", "encoder_lm"};
 
 // The kind that a model's preset implies; its key is refused when it names none.
 std::string kind_of_preset(const JsonReader& model, const std::string& preset) {
-  const auto family = family_of_preset(preset);
-  if (family && family != PresetFamily::bert) return std::string(family_name(*family));
-  if (family) {
-    model.fail("preset", fmt::format("\"{}\" is the preset of a tower, not of a model", preset),
-               fmt::format("set kind to \"trimodal\" and primary.preset to \"{}\"", preset));
+  if (const auto family = family_of_preset(preset)) return std::string(family_name(*family));
+  std::vector<std::string> names;
+  for (const auto family : kPresetFamilies) {
+    for (auto& name : preset_names(family)) names.push_back(std::move(name));
   }
-  auto names = preset_names(PresetFamily::llama);
-  for (auto& name : preset_names(PresetFamily::trimodal)) names.push_back(std::move(name));
   model.fail("preset", fmt::format("unknown preset \"{}\"", preset), did_you_mean(preset, names));
+}
+
+// The configuration of the folder at `path`. Nothing without one, or when a preset says all that it would.
+std::optional<ModelConfig> read_folder(JsonReader& model) {
+  const auto kind = model.has("kind") ? model.find<std::string>("kind") : std::nullopt;
+  const bool without = kind == "trimodal" || kind == "encoder_lm";
+  if (without && !model.has("path")) return std::nullopt;
+  if (kind == "trimodal") {
+    model.fail("path", "a trimodal model has no folder of its own", "set primary.path and secondary.path");
+  }
+  if (kind == "encoder_lm") {
+    model.fail("path", "there are no Hugging Face models of kind encoder_lm", "remove path");
+  }
+  const auto path = model.find<std::string>("path");
+  if (!path || model.has("preset")) return std::nullopt;
+  return read_hugging_face_config(*path);
+}
+
+template <typename Config>
+Config defaults_from(const std::optional<ModelConfig>& folder) {
+  return folder ? std::get<Config>(*folder) : Config{};
 }
 
 }  // namespace
 
 ModelConfig read_model(JsonReader model) {
   const auto preset = model.find<std::string>("preset");
-  const std::string kind = preset && !model.has("kind") ? model.get<std::string>("kind", kind_of_preset(model, *preset))
-                                                        : model.require<std::string>("kind");
-  if (kind == kKinds[0]) return read_llama(model);
+  const auto folder = read_folder(model);
+  std::string kind;
+  if (model.has("kind") || (!preset && !folder)) {
+    kind = model.require<std::string>("kind");
+  } else {
+    kind = model.get<std::string>("kind", folder ? std::string(model_kind(*folder)) : kind_of_preset(model, *preset));
+  }
+  if (folder && kind != model_kind(*folder)) {
+    model.fail("path", fmt::format("it holds a model of kind {}; kind is {}", model_kind(*folder), kind),
+               fmt::format("set kind to {}, or leave it out", model_kind(*folder)));
+  }
+  if (kind == kKinds[0]) return read_llama(model, defaults_from<LlamaConfig>(folder));
   if (kind == kKinds[1]) return read_trimodal(model);
+  if (kind == kKinds[2]) return read_bert_model(model, defaults_from<BertModelConfig>(folder));
+  if (kind == kKinds[3]) return read_gpt2(model, defaults_from<Gpt2Config>(folder));
+  if (kind == kKinds[4]) return read_encoder_lm(model);
   model.fail("kind", fmt::format("unknown model kind \"{}\"", kind), did_you_mean(kind, kKinds));
 }
 
+namespace {
+
+GraphSpec plain_spec(const LlamaConfig& config, const WorkSize& work) {
+  return llama_spec(config, work);
+}
+GraphSpec plain_spec(const TrimodalConfig& config, const WorkSize& work) {
+  return trimodal_spec(config, work);
+}
+GraphSpec plain_spec(const BertModelConfig& config, const WorkSize& work) {
+  return bert_model_spec(config, work);
+}
+GraphSpec plain_spec(const Gpt2Config& config, const WorkSize& work) {
+  return gpt2_spec(config, work);
+}
+GraphSpec plain_spec(const EncoderLmConfig& config, const WorkSize& work) {
+  return encoder_lm_spec(config, work);
+}
+
+GraphSpec plain_forward_spec(const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+  const DecoderUse use{.loss = false, .mask = options.mask};
+  if (const auto* llama = std::get_if<LlamaConfig>(&config)) return llama_spec(*llama, work, use);
+  if (const auto* bert = std::get_if<BertModelConfig>(&config)) return bert_forward_spec(*bert, work, options.pooler);
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) return gpt2_spec(*gpt2, work, use);
+  if (const auto* encoder = std::get_if<EncoderLmConfig>(&config)) return encoder_lm_spec(*encoder, work, use);
+  throw ConfigError(fmt::format("a model of kind {} has no forward pass of its own", model_kind(config)),
+                    {.remedy = "use a model of kind llama, bert, gpt2 or encoder_lm"});
+}
+
+const BertConfig& first_tower(const TrimodalConfig& config) {
+  return config.primary;
+}
+const BertConfig& first_tower(const BertModelConfig& config) {
+  return config.encoder;
+}
+template <typename Config>
+const Config& first_tower(const Config& config) {
+  return config;
+}
+
+}  // namespace
+
 GraphSpec build_spec(const ModelConfig& config, const WorkSize& work) {
-  const auto* llama = std::get_if<LlamaConfig>(&config);
-  GraphSpec spec = llama != nullptr ? llama_spec(*llama, work) : trimodal_spec(std::get<TrimodalConfig>(config), work);
+  GraphSpec spec = std::visit([&](const auto& model) { return plain_spec(model, work); }, config);
   freeze(spec, frozen_patterns(config));
+  return spec;
+}
+
+GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+  GraphSpec spec = plain_forward_spec(config, work, options);
+  freeze(spec, {"*"});
   return spec;
 }
 
@@ -48,13 +129,11 @@ std::string_view model_kind(const ModelConfig& config) {
 }
 
 std::int64_t vocab_size(const ModelConfig& config) {
-  const auto* llama = std::get_if<LlamaConfig>(&config);
-  return llama != nullptr ? llama->vocab_size : std::get<TrimodalConfig>(config).primary.vocab_size;
+  return std::visit([](const auto& model) { return first_tower(model).vocab_size; }, config);
 }
 
 std::int64_t max_sequence(const ModelConfig& config) {
-  const auto* llama = std::get_if<LlamaConfig>(&config);
-  return llama != nullptr ? llama->max_position_embeddings : std::get<TrimodalConfig>(config).primary.max_sequence();
+  return std::visit([](const auto& model) { return first_tower(model).max_sequence(); }, config);
 }
 
 const std::vector<std::string>& frozen_patterns(const ModelConfig& config) {

@@ -9,20 +9,34 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/graph/spec.h"
+#include "orthant/specs/bert_model.h"
+#include "orthant/specs/encoder_lm.h"
 #include "orthant/specs/freeze.h"
+#include "orthant/specs/gpt2.h"
 #include "orthant/specs/llama.h"
 #include "orthant/specs/trimodal.h"
 #include "orthant/specs/work_size.h"
 
 namespace orthant {
 
-using ModelConfig = std::variant<LlamaConfig, TrimodalConfig>;
+using ModelConfig = std::variant<LlamaConfig, TrimodalConfig, BertModelConfig, Gpt2Config, EncoderLmConfig>;
 
-// `kind` is llama or trimodal; it may be left out when `preset` says it. The caller's finish() refuses unknown keys.
+// `kind` is llama, trimodal, bert, gpt2 or encoder_lm; it may be left out when `preset` says it, or `path`, the folder
+// of a Hugging Face model whose config.json then gives the defaults of all keys. The caller's finish() refuses unknown
+// keys.
 ModelConfig read_model(JsonReader model);
 
 // The spec with the configuration's frozen parameters, checked.
 GraphSpec build_spec(const ModelConfig& config, const WorkSize& work);
+
+// The forward pass alone, every parameter frozen: logits (llama, gpt2, encoder_lm), or last_hidden_state and
+// pooler_output (bert). With `mask` there is a batch field attention_mask, boolean [rows, sequence], true for tokens;
+// bert always has it. ConfigError for a model of another kind.
+struct ForwardOptions {
+  bool mask = false;
+  bool pooler = true;  // bert
+};
+GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const ForwardOptions& options = {});
 
 std::string_view model_kind(const ModelConfig& config);  // "llama"
 std::int64_t vocab_size(const ModelConfig& config);      // of the primary tower

@@ -45,6 +45,11 @@ ParameterSpec norm_weight(std::string name, std::int64_t size) {
   return vector_of(std::move(name), size, Init::Kind::ones);
 }
 
+ParameterSpec uniform(ParameterSpec parameter, double bound) {
+  parameter.init = {Init::Kind::uniform, bound};
+  return parameter;
+}
+
 ParameterSpec along_sequence(ParameterSpec parameter) {
   parameter.partial_under_sequence_parallel = true;
   return parameter;

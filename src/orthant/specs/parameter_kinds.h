@@ -22,6 +22,9 @@ ParameterSpec bias(std::string name, std::int64_t size, std::optional<Split> tp 
 // Ones, not decayed.
 ParameterSpec norm_weight(std::string name, std::int64_t size);
 
+// The parameter, drawn from uniform(-bound, bound) instead.
+ParameterSpec uniform(ParameterSpec parameter, double bound);
+
 // Used where values are cut over the sequence: its gradient is then a partial sum.
 ParameterSpec along_sequence(ParameterSpec parameter);
 

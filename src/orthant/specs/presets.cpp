@@ -10,19 +10,22 @@
 namespace orthant {
 namespace {
 
-constexpr std::array<PresetFamily, 3> kFamilies = {PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal};
-
 struct LlamaRow {
   std::string_view name;
   std::int64_t hidden, layers, heads, kv_heads, inner, vocab, positions;
   double theta;
+  double scaling = 0;  // factor of Llama 3.1's rotary scaling; 0: none
 };
 
-constexpr std::array<LlamaRow, 7> kLlamaRows = {{
+constexpr std::int64_t kLlama3Positions = 8192;  // of Llama 3's first training
+
+constexpr std::array<LlamaRow, 9> kLlamaRows = {{
     {"llama2-7b", 4096, 32, 32, 32, 11008, 32000, 4096, 1e4},
     {"llama3-8b", 4096, 32, 32, 8, 14336, 128256, 8192, 5e5},
     {"llama3-70b", 8192, 80, 64, 8, 28672, 128256, 8192, 5e5},
-    {"llama3-405b", 16384, 126, 128, 8, 53248, 128256, 131072, 5e5},
+    {"llama3.1-8b", 4096, 32, 32, 8, 14336, 128256, 131072, 5e5, 8},
+    {"llama3.1-70b", 8192, 80, 64, 8, 28672, 128256, 131072, 5e5, 8},
+    {"llama3-405b", 16384, 126, 128, 8, 53248, 128256, 131072, 5e5, 8},
     {"llama-1b", 2048, 22, 32, 4, 5632, 32000, 2048, 1e4},
     {"llama-tiny", 64, 2, 4, 2, 192, 256, 512, 1e4},
     {"llama-16", 32, 14, 4, 2, 96, 256, 512, 1e4},
@@ -51,6 +54,29 @@ struct TrimodalRow {
 
 constexpr std::array<TrimodalRow, 2> kTrimodalRows = {{{"trimodal-tiny", 2}, {"trimodal-16", 5}}};
 
+struct Gpt2Row {
+  std::string_view name;
+  std::int64_t hidden, layers, heads, vocab, positions;
+};
+
+constexpr std::array<Gpt2Row, 5> kGpt2Rows = {{
+    {"gpt2", 768, 12, 12, 50257, 1024},
+    {"gpt2-medium", 1024, 24, 16, 50257, 1024},
+    {"gpt2-large", 1280, 36, 20, 50257, 1024},
+    {"gpt2-xl", 1600, 48, 25, 50257, 1024},
+    {"gpt2-tiny", 64, 2, 4, 256, 512},
+}};
+
+struct EncoderLmRow {
+  std::string_view name;
+  std::int64_t hidden, layers, heads, inner, vocab;
+};
+
+constexpr std::array<EncoderLmRow, 2> kEncoderLmRows = {{
+    {"encoder-lm", 4096, 8, 16, 4096, 32768},
+    {"encoder-lm-tiny", 64, 2, 4, 64, 256},
+}};
+
 template <typename Rows>
 auto row_named(const Rows& rows, std::string_view name) {
   return std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
@@ -73,7 +99,7 @@ const auto& require_row(const Rows& rows, PresetFamily family, std::string_view 
 }  // namespace
 
 std::string_view family_name(PresetFamily family) {
-  constexpr std::array<std::string_view, 3> kNames = {"llama", "bert", "trimodal"};
+  constexpr std::array<std::string_view, 5> kNames = {"llama", "bert", "trimodal", "gpt2", "encoder_lm"};
   return kNames[static_cast<std::size_t>(family)];
 }
 
@@ -84,13 +110,17 @@ std::vector<std::string> preset_names(PresetFamily family) {
     case PresetFamily::bert:
       return names_of(kBertRows);
     case PresetFamily::trimodal:
+      return names_of(kTrimodalRows);
+    case PresetFamily::gpt2:
+      return names_of(kGpt2Rows);
+    case PresetFamily::encoder_lm:
       break;
   }
-  return names_of(kTrimodalRows);
+  return names_of(kEncoderLmRows);
 }
 
 std::optional<PresetFamily> family_of_preset(std::string_view name) {
-  for (const auto family : kFamilies) {
+  for (const auto family : kPresetFamilies) {
     const auto names = preset_names(family);
     if (std::find(names.begin(), names.end(), name) != names.end()) return family;
   }
@@ -119,6 +149,11 @@ LlamaConfig llama_preset(std::string_view name) {
   config.max_position_embeddings = row.positions;
   config.rope_theta = row.theta;
   config.rms_norm_eps = 1e-5;
+  if (row.scaling != 0) {
+    config.rope_scaling.kind = RopeScaling::Kind::llama3;
+    config.rope_scaling.factor = row.scaling;
+    config.rope_scaling.original_max_position_embeddings = kLlama3Positions;
+  }
   return config;
 }
 
@@ -147,6 +182,29 @@ TrimodalConfig trimodal_preset(std::string_view name) {
   config.tabular = TabularConfig{16, 32};
   config.fusion.hidden_size = 64;
   config.projection = 32;
+  return config;
+}
+
+Gpt2Config gpt2_preset(std::string_view name) {
+  const Gpt2Row& row = require_row(kGpt2Rows, PresetFamily::gpt2, name);
+  Gpt2Config config;
+  config.hidden_size = row.hidden;
+  config.num_hidden_layers = row.layers;
+  config.num_attention_heads = row.heads;
+  config.intermediate_size = 4 * row.hidden;
+  config.vocab_size = row.vocab;
+  config.max_position_embeddings = row.positions;
+  return config;
+}
+
+EncoderLmConfig encoder_lm_preset(std::string_view name) {
+  const EncoderLmRow& row = require_row(kEncoderLmRows, PresetFamily::encoder_lm, name);
+  EncoderLmConfig config;
+  config.hidden_size = row.hidden;
+  config.num_hidden_layers = row.layers;
+  config.num_attention_heads = row.heads;
+  config.intermediate_size = row.inner;
+  config.vocab_size = row.vocab;
   return config;
 }
 

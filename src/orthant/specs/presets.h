@@ -1,7 +1,8 @@
 // Published model sizes, and small ones for tests, by name. A configuration's `preset` key gives defaults that its
-// other keys override. The long-context scaling of rotary frequencies that Llama 3.1 added is not part of llama3-405b.
+// other keys override. llama3.1-8b, llama3.1-70b and llama3-405b have the scaling of rotary frequencies of Llama 3.1.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,12 +10,17 @@
 
 #include "orthant/specs/bert.h"
 #include "orthant/specs/config_problem.h"
+#include "orthant/specs/encoder_lm.h"
+#include "orthant/specs/gpt2.h"
 #include "orthant/specs/llama.h"
 #include "orthant/specs/trimodal.h"
 
 namespace orthant {
 
-enum class PresetFamily { llama, bert, trimodal };  // bert: towers of a trimodal model
+// Named as the models' kinds; bert: also towers of a trimodal model.
+enum class PresetFamily { llama, bert, trimodal, gpt2, encoder_lm };
+inline constexpr std::array<PresetFamily, 5> kPresetFamilies = {
+    PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal, PresetFamily::gpt2, PresetFamily::encoder_lm};
 
 std::string_view family_name(PresetFamily family);
 std::vector<std::string> preset_names(PresetFamily family);
@@ -27,5 +33,7 @@ Problem find_preset_problem(PresetFamily family, std::string_view name);
 LlamaConfig llama_preset(std::string_view name);
 BertConfig bert_preset(std::string_view name);
 TrimodalConfig trimodal_preset(std::string_view name);
+Gpt2Config gpt2_preset(std::string_view name);
+EncoderLmConfig encoder_lm_preset(std::string_view name);
 
 }  // namespace orthant

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/specs/choice.h"
+#include "orthant/specs/hugging_face.h"
 #include "orthant/specs/presets.h"
 
 namespace orthant {
@@ -69,6 +70,20 @@ Problem find_difference(const BertConfig& primary, const BertConfig& secondary) 
   return found;
 }
 
+// A tower's keys. The folder at its `path` gives the defaults of the others, unless a preset does.
+BertConfig read_tower(JsonReader& reader, std::string_view key, const BertConfig& defaults) {
+  JsonReader tower = reader.object(key);
+  const auto path = tower.find<std::string>("path");
+  if (!path || tower.has("preset")) return read_bert(tower, defaults);
+  const ModelConfig folder = read_hugging_face_config(*path);
+  const auto* bert = std::get_if<BertModelConfig>(&folder);
+  if (bert == nullptr) {
+    tower.fail("path", fmt::format("it holds a model of kind {}; a tower is a BERT or RoBERTa", model_kind(folder)),
+               "give the folder of a BERT or RoBERTa model");
+  }
+  return read_bert(tower, bert->encoder);
+}
+
 }  // namespace
 
 TrimodalConfig read_trimodal(JsonReader& reader) {
@@ -78,10 +93,8 @@ TrimodalConfig read_trimodal(JsonReader& reader) {
     config = trimodal_preset(*name);
   }
   config.shared_towers = reader.get<bool>("shared_towers", config.shared_towers);
-  JsonReader primary = reader.object("primary");
-  config.primary = read_bert(primary, config.primary);
-  JsonReader secondary = reader.object("secondary");
-  config.secondary = read_bert(secondary, config.shared_towers ? config.primary : config.secondary);
+  config.primary = read_tower(reader, "primary", config.primary);
+  config.secondary = read_tower(reader, "secondary", config.shared_towers ? config.primary : config.secondary);
   config.tabular = read_tabular(reader, config.tabular);
   config.fusion = read_fusion(reader, config.fusion);
   config.pooling = read_choice<Pooling>(reader, "pooling", kPoolings, pooling_name, config.pooling);

@@ -46,8 +46,8 @@ struct TrimodalConfig {
   friend bool operator==(const TrimodalConfig&, const TrimodalConfig&) = default;
 };
 
-// Keys as the fields; `preset` gives their defaults, and each tower may have one of its own. `tabular` is an object or
-// null. With shared towers, `secondary` defaults to `primary`.
+// Keys as the fields; `preset` gives their defaults, and each tower may have one of its own, or a `path`. `tabular` is
+// an object or null. With shared towers, `secondary` defaults to `primary`.
 TrimodalConfig read_trimodal(JsonReader& reader);
 
 // Of what is not one tower's alone.

@@ -3,17 +3,18 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "orthant/nn/attention.h"
+#include "orthant/models/activation.h"
+#include "orthant/models/post_norm_layer.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/nn/embedding.h"
 #include "orthant/nn/linear.h"
-#include "orthant/nn/mlp.h"
 #include "orthant/nn/norm.h"
 
 namespace orthant::bert {
 namespace {
 
-// ids and mask [rows, sequence] -> hidden [rows, sequence, hidden]. All tokens are of segment 0.
+// ids and, in some graphs, token types [rows, sequence] -> hidden [rows, sequence, hidden]. Without token types all
+// tokens are of type 0.
 class Embed : public Unit {
  public:
   Embed(const BertConfig& config, const UnitParameters& p, Tables& tables)
@@ -28,19 +29,20 @@ class Embed : public Unit {
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& ids = inputs[0];
-    const auto segments =
-        tables_.get(fmt::format("segments {}", ids.size(1)), [&] { return at::zeros({ids.size(1)}, ids.options()); });
-    const auto sum =
-        nn::embedding({{ids, &word_}, {positions(ids, inputs[1]), &position_}, {segments, &token_type_}}, pass);
+    const auto types = inputs.size() > 1 ? inputs[1] : tables_.get(fmt::format("token types {}", ids.size(1)), [&] {
+      return at::zeros({ids.size(1)}, ids.options());
+    });
+    const auto sum = nn::embedding({{ids, &word_}, {positions(ids), &position_}, {types, &token_type_}}, pass);
     const auto normed = nn::layer_norm(sum, norm_weight_, norm_bias_, config_.layer_norm_eps, pass);
     return {nn::dropout(normed, config_.hidden_dropout_prob, site_, pass)};
   }
 
  private:
-  // BERT counts from 0; RoBERTa counts real tokens from the padding index + 1 and gives padding that index.
-  at::Tensor positions(const at::Tensor& ids, const at::Tensor& mask) {
-    if (config_.position_offset > 0) {
-      const auto real = mask.to(at::kLong);
+  // BERT counts from 0. RoBERTa counts the ids that are not padding, whatever the mask says, from the padding's id + 1
+  // on, and gives padding that id.
+  at::Tensor positions(const at::Tensor& ids) {
+    if (config_.counts_tokens()) {
+      const auto real = ids.ne(config_.pad_token_id).to(at::kLong);
       return real.cumsum(1).mul_(real).add_(config_.position_offset - 1);
     }
     return tables_.get(fmt::format("positions {}", ids.size(1)),
@@ -55,61 +57,6 @@ class Embed : public Unit {
   nn::Parameter& token_type_;
   nn::Parameter& norm_weight_;
   nn::Parameter& norm_bias_;
-};
-
-// hidden, mask -> hidden: attention, then MLP, each followed by dropout, residual and LayerNorm.
-class Layer : public Unit {
- public:
-  Layer(const BertConfig& config, const UnitParameters& p)
-      : config_(config),
-        name_(p.spec().name),
-        qkv_(p.joined("qkv")),
-        qkv_bias_(p.joined("qkv_bias")),
-        out_(p["attention.output.weight"]),
-        out_bias_(p["attention.output.bias"]),
-        norm1_(p["attention.norm.weight"]),
-        norm1_bias_(p["attention.norm.bias"]),
-        up_(p["mlp.up.weight"]),
-        up_bias_(p["mlp.up.bias"]),
-        down_(p["mlp.down.weight"]),
-        down_bias_(p["mlp.down.bias"]),
-        norm2_(p["mlp.norm.weight"]),
-        norm2_bias_(p["mlp.norm.bias"]) {}
-
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    const auto& x = inputs[0];
-    nn::AttentionOptions options;
-    options.heads = config_.num_attention_heads;
-    options.kv_heads = config_.num_attention_heads;
-    options.head_size = config_.hidden_size / config_.num_attention_heads;
-    options.key_mask = inputs[1];
-    options.dropout = config_.attention_probs_dropout_prob;
-    options.site = name_ + ".attention.probabilities";
-    const auto attended = nn::attention(nn::linear(x, qkv_, &qkv_bias_, pass), out_, &out_bias_, options, pass);
-    const auto middle =
-        nn::dropout_add_layer_norm(attended, x, config_.hidden_dropout_prob, name_ + ".attention.dropout", norm1_,
-                                   norm1_bias_, config_.layer_norm_eps, pass);
-    const auto gelu = config_.hidden_act == Activation::gelu ? nn::Gelu::exact : nn::Gelu::tanh;
-    const auto widened = nn::gelu_linear(nn::linear(middle, up_, &up_bias_, pass), gelu, down_, &down_bias_, pass);
-    return {nn::dropout_add_layer_norm(widened, middle, config_.hidden_dropout_prob, name_ + ".mlp.dropout", norm2_,
-                                       norm2_bias_, config_.layer_norm_eps, pass)};
-  }
-
- private:
-  const BertConfig config_;
-  std::string name_;
-  nn::Parameter& qkv_;
-  nn::Parameter& qkv_bias_;
-  nn::Parameter& out_;
-  nn::Parameter& out_bias_;
-  nn::Parameter& norm1_;
-  nn::Parameter& norm1_bias_;
-  nn::Parameter& up_;
-  nn::Parameter& up_bias_;
-  nn::Parameter& down_;
-  nn::Parameter& down_bias_;
-  nn::Parameter& norm2_;
-  nn::Parameter& norm2_bias_;
 };
 
 // hidden [rows, sequence, hidden] -> [rows, width]: the first position, through a tanh layer and a projection when the
@@ -136,14 +83,60 @@ class Pooler : public Unit {
   nn::Parameter* projection_bias_;
 };
 
+// hidden [rows, sequence, hidden] -> logits [rows, sequence, vocabulary] of masked words; the last matrix is the word
+// embedding's.
+class Head : public Unit {
+ public:
+  Head(const BertModelConfig& config, const UnitParameters& p)
+      : activation_(nn_activation(config.head_activation())),
+        eps_(config.encoder.layer_norm_eps),
+        dense_(p["dense.weight"]),
+        dense_bias_(p["dense.bias"]),
+        norm_(p["norm.weight"]),
+        norm_bias_(p["norm.bias"]),
+        words_(p["word.weight"]),
+        bias_(p["bias"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    const auto active = nn::plain_activate(activation_, nn::linear(inputs[0], dense_, &dense_bias_, pass));
+    return {nn::linear(nn::layer_norm(active, norm_, norm_bias_, eps_, pass), words_, &bias_, pass)};
+  }
+
+ private:
+  nn::Activation activation_;
+  double eps_;
+  nn::Parameter& dense_;
+  nn::Parameter& dense_bias_;
+  nn::Parameter& norm_;
+  nn::Parameter& norm_bias_;
+  nn::Parameter& words_;
+  nn::Parameter& bias_;
+};
+
+PostNormLayer layer_of(const BertConfig& config) {
+  PostNormLayer layer;
+  layer.heads = config.num_attention_heads;
+  layer.head_size = config.head_size();
+  layer.eps = config.layer_norm_eps;
+  layer.activation = nn_activation(config.hidden_act);
+  layer.attention_dropout = config.attention_probs_dropout_prob;
+  layer.dropout = config.hidden_dropout_prob;
+  return layer;
+}
+
 }  // namespace
 
 std::unique_ptr<Unit> make_unit(const BertConfig& config, const UnitParameters& parameters, Tables& tables) {
   const auto& kind = parameters.spec().kind;
   if (kind == "bert.embed") return std::make_unique<Embed>(config, parameters, tables);
-  if (kind == "bert.layer") return std::make_unique<Layer>(config, parameters);
+  if (kind == "bert.layer") return make_post_norm_layer(layer_of(config), parameters);
   if (kind == "bert.pooler") return std::make_unique<Pooler>(parameters);
   return nullptr;
+}
+
+std::unique_ptr<Unit> make_unit(const BertModelConfig& config, const UnitParameters& parameters, Tables& tables) {
+  if (parameters.spec().kind == "bert.head") return std::make_unique<Head>(config, parameters);
+  return make_unit(config.encoder, parameters, tables);
 }
 
 }  // namespace orthant::bert

@@ -25,7 +25,7 @@ class Embed : public Unit {
   nn::Parameter& table_;
 };
 
-// hidden -> hidden: norm, attention and residual; norm, SwiGLU MLP and residual.
+// hidden (and a mask) -> hidden: norm, attention and residual; norm, SwiGLU MLP and residual.
 class Layer : public Unit {
  public:
   Layer(const LlamaConfig& config, const UnitParameters& p, Tables& tables)
@@ -33,24 +33,30 @@ class Layer : public Unit {
         tables_(tables),
         norm1_(p["norm1.weight"]),
         qkv_(p.joined("qkv")),
+        qkv_bias_(config.attention_bias ? &p.joined("qkv_bias") : nullptr),
         out_(p["attention.wo.weight"]),
+        out_bias_(p.find("attention.wo.bias")),
         norm2_(p["norm2.weight"]),
         gate_up_(p.joined("gate_up")),
-        down_(p["mlp.w2.weight"]) {}
+        gate_up_bias_(config.mlp_bias ? &p.joined("gate_up_bias") : nullptr),
+        down_(p["mlp.w2.weight"]),
+        down_bias_(p.find("mlp.w2.bias")) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& x = inputs[0];
-    const auto qkv = nn::linear(nn::rms_norm(x, norm1_, config_.rms_norm_eps, pass), qkv_, nullptr, pass);
-    const auto attended = nn::attention(qkv, out_, nullptr, options(x), pass, x);
-    const auto gate_up =
-        nn::linear(nn::rms_norm(attended, norm2_, config_.rms_norm_eps, pass), gate_up_, nullptr, pass);
-    return {nn::swiglu_linear(gate_up, down_, nullptr, pass, attended)};
+    const double eps = config_.rms_norm_eps;
+    prepare(x);
+    options_.key_mask = inputs.size() > 1 ? inputs[1] : at::Tensor();
+    const auto qkv = nn::linear(nn::rms_norm(x, norm1_, eps, pass), qkv_, qkv_bias_, pass);
+    const auto attended = nn::attention(qkv, out_, out_bias_, options_, pass, x);
+    const auto gate_up = nn::linear(nn::rms_norm(attended, norm2_, eps, pass), gate_up_, gate_up_bias_, pass);
+    return {nn::activation_linear(gate_up, {nn::Activation::swiglu}, down_, down_bias_, pass, attended)};
   }
 
  private:
-  // The same for every microbatch of one length.
-  const nn::AttentionOptions& options(const at::Tensor& x) {
-    if (sequence_ == x.size(1)) return options_;
+  // The options but the mask, which are the same for every microbatch of one length.
+  void prepare(const at::Tensor& x) {
+    if (sequence_ == x.size(1)) return;
     sequence_ = x.size(1);
     options_.heads = config_.num_attention_heads;
     options_.kv_heads = config_.kv_heads();
@@ -59,13 +65,30 @@ class Layer : public Unit {
     const auto table = [&](std::string_view part) {
       const auto key = fmt::format("rotary.{} {} {} {}", part, sequence_, options_.head_size, config_.rope_theta);
       return tables_.get(key, [&] {
-        const auto both =
-            nn::rotary_table(sequence_, options_.head_size, config_.rope_theta, x.options().requires_grad(false));
+        const auto both = rotary(x.options().requires_grad(false));
         return part == "cos" ? both.cos : both.sin;
       });
     };
     options_.rotary = {table("cos"), table("sin")};
-    return options_;
+  }
+
+  nn::RotaryTable rotary(const at::TensorOptions& options) const {
+    const auto frequencies = rope_frequencies(config_.rope_scaling, config_.rope_theta, config_.head_size(),
+                                              config_.max_position_embeddings, sequence_);
+    return nn::rotary_table(sequence_, inverse_frequencies(frequencies.inverse, options), frequencies.magnitude,
+                            options);
+  }
+
+  // Pretrained weights have seen angles in float32, powers and products rounded as torch rounds them: at position 1000
+  // an exact angle differs by 1e-4. So they are computed alike, except in float64.
+  at::Tensor inverse_frequencies(const std::vector<double>& exact, const at::TensorOptions& options) const {
+    const auto doubles = at::tensor(exact, at::dtype(at::kDouble));
+    if (options.dtype() == at::kDouble) return doubles;
+    const auto powers = [&](at::ScalarType type) {
+      const auto exponents = at::arange(0, config_.head_size(), 2, at::dtype(type)) / config_.head_size();
+      return at::pow(config_.rope_theta, exponents).reciprocal();
+    };
+    return powers(at::kFloat) * (doubles / powers(at::kDouble)).to(at::kFloat);  // the quotient is the scaling
   }
 
   const LlamaConfig config_;
@@ -74,10 +97,14 @@ class Layer : public Unit {
   std::int64_t sequence_ = -1;  // that options_ are for
   nn::Parameter& norm1_;
   nn::Parameter& qkv_;
+  nn::Parameter* qkv_bias_;
   nn::Parameter& out_;
+  nn::Parameter* out_bias_;
   nn::Parameter& norm2_;
   nn::Parameter& gate_up_;
+  nn::Parameter* gate_up_bias_;
   nn::Parameter& down_;
+  nn::Parameter* down_bias_;
 };
 
 // hidden -> logits [rows, sequence, vocabulary]; the matrix may be the embedding's.

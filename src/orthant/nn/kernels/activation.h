@@ -19,6 +19,10 @@ struct ActivationKernels {
   void (*gelu_gradient)(T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t count) = nullptr;
   void (*gelu_tanh)(T* activation, const T* x, std::int64_t count) = nullptr;
   void (*gelu_tanh_gradient)(T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t count) = nullptr;
+  void (*relu)(T* activation, const T* x, std::int64_t count) = nullptr;
+  void (*relu_gradient)(T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t count) = nullptr;
+  void (*silu)(T* activation, const T* x, std::int64_t count) = nullptr;
+  void (*silu_gradient)(T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t count) = nullptr;
 };
 
 ORTHANT_KERNELS(ActivationKernels<float>);

@@ -1,0 +1,89 @@
+#include "orthant/models/encoder_lm/units.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "orthant/models/post_norm_layer.h"
+#include "orthant/nn/dropout.h"
+#include "orthant/nn/embedding.h"
+#include "orthant/nn/linear.h"
+
+namespace orthant::encoder_lm {
+namespace {
+
+// [sequence, width]: sines in even channels, cosines in odd ones, waves from 2 pi to 20000 pi positions long.
+at::Tensor sine_positions(std::int64_t sequence, std::int64_t width, const at::TensorOptions& options) {
+  const auto doubles = at::dtype(at::kDouble);
+  const auto rates = at::arange(0, width, 2, doubles).mul_(-std::log(10000.0) / static_cast<double>(width)).exp_();
+  const auto angles = at::outer(at::arange(sequence, doubles), rates);
+  at::Tensor table = at::empty({sequence, width}, doubles);
+  table.slice(1, 0, width, 2).copy_(angles.sin());
+  // An odd width has a sine more than cosines.
+  table.slice(1, 1, width, 2).copy_(angles.narrow(1, 0, width / 2).cos());
+  return table.to(options);
+}
+
+// ids [rows, sequence] -> hidden [rows, sequence, hidden].
+class Embed : public Unit {
+ public:
+  Embed(const EncoderLmConfig& config, const UnitParameters& p, Tables& tables)
+      : dropout_(config.dropout), tables_(tables), table_(p["weight"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    const auto words = nn::embedding({{inputs[0], &table_}}, pass);
+    const auto width = words.size(2);
+    const auto positions = tables_.get(fmt::format("sines {} {}", words.size(1), width), [&] {
+      at::NoGradGuard no_grad;
+      return sine_positions(words.size(1), width, words.options().requires_grad(false));
+    });
+    const auto sum = words * std::sqrt(static_cast<double>(width)) + positions;
+    return {nn::dropout(sum, dropout_, "embed.dropout", pass)};
+  }
+
+ private:
+  double dropout_;
+  Tables& tables_;
+  nn::Parameter& table_;
+};
+
+// hidden -> logits [rows, sequence, vocabulary].
+class Head : public Unit {
+ public:
+  explicit Head(const UnitParameters& p) : weight_(p["weight"]), bias_(p["bias"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    return {nn::linear(inputs[0], weight_, &bias_, pass)};
+  }
+
+ private:
+  nn::Parameter& weight_;
+  nn::Parameter& bias_;
+};
+
+PostNormLayer layer_of(const EncoderLmConfig& config) {
+  PostNormLayer layer;
+  layer.heads = config.num_attention_heads;
+  layer.head_size = config.head_size();
+  layer.causal = true;
+  layer.eps = config.layer_norm_eps;
+  layer.activation = nn::Activation::relu;
+  layer.attention_dropout = config.dropout;
+  layer.activation_dropout = config.dropout;
+  layer.dropout = config.dropout;
+  return layer;
+}
+
+}  // namespace
+
+std::unique_ptr<Unit> make_unit(const EncoderLmConfig& config, const UnitParameters& parameters, Tables& tables) {
+  const auto& kind = parameters.spec().kind;
+  if (kind == "encoder_lm.embed") return std::make_unique<Embed>(config, parameters, tables);
+  if (kind == "encoder_lm.layer") return make_post_norm_layer(layer_of(config), parameters);
+  if (kind == "encoder_lm.head") return std::make_unique<Head>(parameters);
+  return nullptr;
+}
+
+}  // namespace orthant::encoder_lm

@@ -1,0 +1,129 @@
+#include "orthant/models/gpt2/units.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/models/activation.h"
+#include "orthant/nn/attention.h"
+#include "orthant/nn/dropout.h"
+#include "orthant/nn/embedding.h"
+#include "orthant/nn/linear.h"
+#include "orthant/nn/mlp.h"
+#include "orthant/nn/norm.h"
+
+namespace orthant::gpt2 {
+namespace {
+
+// ids [rows, sequence] -> hidden [rows, sequence, hidden].
+class Embed : public Unit {
+ public:
+  Embed(const Gpt2Config& config, const UnitParameters& p, Tables& tables)
+      : dropout_(config.embd_pdrop), tables_(tables), words_(p["wte.weight"]), positions_(p["wpe.weight"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    const auto& ids = inputs[0];
+    const auto positions =
+        tables_.get(fmt::format("positions {}", ids.size(1)), [&] { return at::arange(ids.size(1), ids.options()); });
+    const auto sum = nn::embedding({{ids, &words_}, {positions, &positions_}}, pass);
+    return {nn::dropout(sum, dropout_, "embed.dropout", pass)};
+  }
+
+ private:
+  double dropout_;
+  Tables& tables_;
+  nn::Parameter& words_;
+  nn::Parameter& positions_;
+};
+
+// hidden (and a mask) -> hidden: norm, attention, dropout and residual; norm, MLP, dropout and residual.
+class Layer : public Unit {
+ public:
+  Layer(const Gpt2Config& config, const UnitParameters& p)
+      : config_(config),
+        name_(p.spec().name),
+        norm1_(p["ln_1.weight"]),
+        norm1_bias_(p["ln_1.bias"]),
+        qkv_(p["attn.c_attn.weight"]),
+        qkv_bias_(p["attn.c_attn.bias"]),
+        out_(p["attn.c_proj.weight"]),
+        out_bias_(p["attn.c_proj.bias"]),
+        norm2_(p["ln_2.weight"]),
+        norm2_bias_(p["ln_2.bias"]),
+        up_(p["mlp.c_fc.weight"]),
+        up_bias_(p["mlp.c_fc.bias"]),
+        down_(p["mlp.c_proj.weight"]),
+        down_bias_(p["mlp.c_proj.bias"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    const auto& x = inputs[0];
+    // Without dropout the residual is added in the product.
+    const bool fused = config_.resid_pdrop == 0 || !pass.training;
+    const auto add = [&](const at::Tensor& branch, const at::Tensor& residual, const char* site) {
+      return fused ? branch : residual + nn::dropout(branch, config_.resid_pdrop, name_ + site, pass);
+    };
+    nn::AttentionOptions options;
+    options.heads = config_.num_attention_heads;
+    options.kv_heads = config_.num_attention_heads;
+    options.head_size = config_.head_size();
+    options.causal = true;
+    if (inputs.size() > 1) options.key_mask = inputs[1];
+    options.dropout = config_.attn_pdrop;
+    options.site = name_ + ".attn.probabilities";
+    const double eps = config_.layer_norm_epsilon;
+    const auto qkv = nn::linear(nn::layer_norm(x, norm1_, norm1_bias_, eps, pass), qkv_, &qkv_bias_, pass);
+    const auto attended = nn::attention(qkv, out_, &out_bias_, options, pass, fused ? x : at::Tensor());
+    const auto middle = add(attended, x, ".attn.dropout");
+    const auto wide = nn::linear(nn::layer_norm(middle, norm2_, norm2_bias_, eps, pass), up_, &up_bias_, pass);
+    const auto narrow = nn::activation_linear(wide, {nn_activation(config_.activation_function)}, down_, &down_bias_,
+                                              pass, fused ? middle : at::Tensor());
+    return {add(narrow, middle, ".mlp.dropout")};
+  }
+
+ private:
+  const Gpt2Config config_;
+  std::string name_;
+  nn::Parameter& norm1_;
+  nn::Parameter& norm1_bias_;
+  nn::Parameter& qkv_;
+  nn::Parameter& qkv_bias_;
+  nn::Parameter& out_;
+  nn::Parameter& out_bias_;
+  nn::Parameter& norm2_;
+  nn::Parameter& norm2_bias_;
+  nn::Parameter& up_;
+  nn::Parameter& up_bias_;
+  nn::Parameter& down_;
+  nn::Parameter& down_bias_;
+};
+
+// hidden -> logits [rows, sequence, vocabulary]; the matrix may be the embedding's.
+class Head : public Unit {
+ public:
+  Head(const Gpt2Config& config, const UnitParameters& p)
+      : eps_(config.layer_norm_epsilon),
+        norm_(p["ln_f.weight"]),
+        norm_bias_(p["ln_f.bias"]),
+        weight_(config.tie_word_embeddings ? p["wte.weight"] : p["lm_head.weight"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    return {nn::linear(nn::layer_norm(inputs[0], norm_, norm_bias_, eps_, pass), weight_, nullptr, pass)};
+  }
+
+ private:
+  double eps_;
+  nn::Parameter& norm_;
+  nn::Parameter& norm_bias_;
+  nn::Parameter& weight_;
+};
+
+}  // namespace
+
+std::unique_ptr<Unit> make_unit(const Gpt2Config& config, const UnitParameters& parameters, Tables& tables) {
+  const auto& kind = parameters.spec().kind;
+  if (kind == "gpt2.embed") return std::make_unique<Embed>(config, parameters, tables);
+  if (kind == "gpt2.layer") return std::make_unique<Layer>(config, parameters);
+  if (kind == "gpt2.head") return std::make_unique<Head>(config, parameters);
+  return nullptr;
+}
+
+}  // namespace orthant::gpt2

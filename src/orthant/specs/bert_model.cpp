@@ -1,0 +1,64 @@
+#include "orthant/specs/bert_model.h"
+
+#include <utility>
+
+#include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/unit_cost.h"
+
+namespace orthant {
+namespace {
+
+void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower& tower, const WorkSize& work) {
+  const KeptBytes kept(work.compute);
+  const std::int64_t h = config.encoder.hidden_size;
+  const std::int64_t vocab = config.encoder.vocab_size;
+  const Shape hidden = {work.rows, work.sequence, h};
+  UnitSpec unit = make_unit("head", "bert.head", {tower.last_hidden()}, {"logits"});
+  unit.borrowed = {"embed.word.weight"};
+  unit.parameters = {along_sequence(matrix("head.dense.weight", h, h, config.encoder.initializer_range)),
+                     along_sequence(bias("head.dense.bias", h)), along_sequence(norm_weight("head.norm.weight", h)),
+                     along_sequence(bias("head.norm.bias", h)), bias("head.bias", vocab, split_dim(0))};
+  const double tokens = static_cast<double>(work.rows) * static_cast<double>(work.sequence);
+  unit.cost = product_cost(product_flops(tokens, static_cast<double>(h), static_cast<double>(h + vocab)));
+  // Input, what the dense layer made of it (relu needs only its own result), what the activation did, and the norm.
+  const std::int64_t states = config.head_activation() == Activation::relu ? 3 : 4;
+  keep_always(unit.cost, states * kept.activation(hidden) + kept.statistics({work.rows, work.sequence, 2}));
+  ValueSpec logits = activation_value("logits", {work.rows, work.sequence, vocab}, work.compute);
+  logits.tp = split_dim(2);
+  unit.cost.output_bytes = kept.activation(logits.shape);
+  spec.values.push_back(std::move(logits));
+  spec.units.push_back(std::move(unit));
+}
+
+}  // namespace
+
+BertModelConfig read_bert_model(JsonReader& reader, const BertModelConfig& defaults) {
+  BertModelConfig config;
+  config.encoder = read_bert(reader, defaults.encoder);
+  config.freeze = reader.get<std::vector<std::string>>("freeze", defaults.freeze);
+  return config;
+}
+
+GraphSpec bert_model_spec(const BertModelConfig& config, const WorkSize& work) {
+  GraphSpec spec;
+  spec.name = "bert";
+  const BertTower tower{.prefix = "", .config = config.encoder};
+  append_bert_encoder(spec, tower, work);
+  append_head(spec, config, tower, work);
+  spec.batch_fields.push_back(batch_field("labels", {work.rows, work.sequence}, DType::int64));
+  append_cross_entropy(spec, work);
+  spec.check();
+  return spec;
+}
+
+GraphSpec bert_forward_spec(const BertModelConfig& config, const WorkSize& work, bool pooler) {
+  GraphSpec spec;
+  spec.name = "bert";
+  const BertTower tower{.prefix = "", .config = config.encoder};
+  append_bert_encoder(spec, tower, work);
+  if (pooler) append_bert_pooler(spec, tower, work);
+  spec.check();
+  return spec;
+}
+
+}  // namespace orthant

@@ -1,0 +1,108 @@
+#include <cmath>
+#include <utility>
+
+#include "orthant/specs/decoder_graph.h"
+#include "orthant/specs/encoder_lm.h"
+#include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/unit_cost.h"
+
+namespace orthant {
+namespace {
+
+class EncoderLmBuilder : private DecoderGraph {
+ public:
+  EncoderLmBuilder(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use)
+      : DecoderGraph("encoder_lm", config.hidden_size, work, use), config_(config) {}
+
+  GraphSpec build() {
+    add_embed();
+    for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) add_layer(i);
+    add_head();
+    return finish();
+  }
+
+ private:
+  void add_embed();
+  void add_layer(std::int64_t index);
+  void add_head();
+  std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
+  UnitCost layer_cost(double products) const;
+
+  const EncoderLmConfig& config_;
+};
+
+void EncoderLmBuilder::add_embed() {
+  UnitSpec unit = make_unit("embed", "encoder_lm.embed", {"input_ids"}, {"hidden.0"});
+  unit.parameters = {uniform(matrix("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
+                             config_.initializer_range)};
+  add(std::move(unit), hidden(0));
+}
+
+// Bounds of the uniform draws are those of torch.nn.TransformerEncoderLayer.
+std::vector<ParameterSpec> EncoderLmBuilder::layer_parameters(const std::string& layer) const {
+  const std::int64_t h = config_.hidden_size;
+  const std::int64_t f = config_.intermediate_size;
+  const Split by_head = split_dim(0, config_.head_size());
+  const double from_hidden = 1 / std::sqrt(static_cast<double>(h));
+  const double from_inner = 1 / std::sqrt(static_cast<double>(f));
+  const double joined = std::sqrt(6 / (4 * static_cast<double>(h)));  // of one matrix [3 h, h]
+  const auto projection = [&](const char* name) {
+    return uniform(matrix(layer + ".attention." + name + ".weight", h, h, 0, by_head, "qkv"), joined);
+  };
+  return {projection("query"),
+          projection("key"),
+          projection("value"),
+          uniform(matrix(layer + ".attention.output.weight", h, h, 0, split_dim(1, config_.head_size())), from_hidden),
+          uniform(matrix(layer + ".mlp.up.weight", f, h, 0, split_dim(0)), from_hidden),
+          uniform(matrix(layer + ".mlp.down.weight", h, f, 0, split_dim(1)), from_inner),
+          bias(layer + ".attention.query.bias", h, by_head, "qkv_bias"),
+          bias(layer + ".attention.key.bias", h, by_head, "qkv_bias"),
+          bias(layer + ".attention.value.bias", h, by_head, "qkv_bias"),
+          along_sequence(bias(layer + ".attention.output.bias", h)),
+          along_sequence(norm_weight(layer + ".attention.norm.weight", h)),
+          along_sequence(bias(layer + ".attention.norm.bias", h)),
+          uniform(bias(layer + ".mlp.up.bias", f, split_dim(0)), from_hidden),
+          along_sequence(uniform(bias(layer + ".mlp.down.bias", h), from_inner)),
+          along_sequence(norm_weight(layer + ".mlp.norm.weight", h)),
+          along_sequence(bias(layer + ".mlp.norm.bias", h))};
+}
+
+UnitCost EncoderLmBuilder::layer_cost(double products) const {
+  const std::int64_t a = config_.num_attention_heads;
+  UnitCost cost = product_cost(products);
+  add_attention_flops(cost, a, config_.head_size());
+
+  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
+  const std::int64_t heads = hidden_bytes + kept_.statistics(per_token(a));
+  const std::int64_t others = 7 * hidden_bytes  // input, q, k, v, sum and norm after attention, sum after the MLP
+                              + kept_.activation(per_token(config_.intermediate_size)) + kept_.statistics(per_token(4));
+  cost.kept_bytes = {others + heads, others, hidden_bytes};
+  return cost;
+}
+
+void EncoderLmBuilder::add_layer(std::int64_t index) {
+  UnitSpec unit = layer_unit(index, "encoder_lm.layer");
+  unit.parameters = layer_parameters(unit.name);
+  unit.cost = layer_cost(weight_flops(unit));
+  add(std::move(unit), hidden(index + 1));
+}
+
+void EncoderLmBuilder::add_head() {
+  UnitSpec unit = head_unit("encoder_lm.head", config_.num_hidden_layers);
+  unit.parameters = {uniform(matrix("head.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
+                             config_.initializer_range),
+                     bias("head.bias", config_.vocab_size, split_dim(0))};
+  unit.cost = product_cost(weight_flops(unit));
+  keep_always(unit.cost, kept_.activation(per_token(config_.hidden_size)));
+  add(std::move(unit), logits(config_.vocab_size));
+}
+
+}  // namespace
+
+GraphSpec encoder_lm_spec(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use) {
+  refuse(find_problem(config), "encoder_lm");
+  refuse(check_work(work, config.max_position_embeddings), "work");
+  return EncoderLmBuilder(config, work, use).build();
+}
+
+}  // namespace orthant

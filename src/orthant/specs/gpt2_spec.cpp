@@ -1,0 +1,111 @@
+#include <cmath>
+#include <utility>
+
+#include "orthant/specs/decoder_graph.h"
+#include "orthant/specs/gpt2.h"
+#include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/unit_cost.h"
+
+namespace orthant {
+namespace {
+
+class Gpt2Builder : private DecoderGraph {
+ public:
+  Gpt2Builder(const Gpt2Config& config, const WorkSize& work, const DecoderUse& use)
+      : DecoderGraph("gpt2", config.hidden_size, work, use), config_(config) {}
+
+  GraphSpec build() {
+    add_embed();
+    for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) add_layer(i);
+    add_head();
+    return finish();
+  }
+
+ private:
+  void add_embed();
+  void add_layer(std::int64_t index);
+  void add_head();
+  std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
+  UnitCost layer_cost(double products) const;
+
+  const Gpt2Config& config_;
+};
+
+void Gpt2Builder::add_embed() {
+  const std::int64_t h = config_.hidden_size;
+  const double stddev = config_.initializer_range;
+  UnitSpec unit = make_unit("embed", "gpt2.embed", {"input_ids"}, {"hidden.0"});
+  unit.parameters = {matrix("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
+                     along_sequence(matrix("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
+  add(std::move(unit), hidden(0));
+}
+
+std::vector<ParameterSpec> Gpt2Builder::layer_parameters(const std::string& layer) const {
+  const std::int64_t h = config_.hidden_size;
+  const std::int64_t d = config_.head_size();
+  const std::int64_t f = config_.inner_size();
+  const double stddev = config_.initializer_range;
+  // The matrices that end a residual branch.
+  const double end_stddev = stddev / std::sqrt(2 * static_cast<double>(config_.num_hidden_layers));
+  Split joined = split_dim(0, d);
+  joined.blocks = {h, h, h};
+  return {matrix(layer + ".attn.c_attn.weight", 3 * h, h, stddev, joined),
+          matrix(layer + ".attn.c_proj.weight", h, h, end_stddev, split_dim(1, d)),
+          matrix(layer + ".mlp.c_fc.weight", f, h, stddev, split_dim(0)),
+          matrix(layer + ".mlp.c_proj.weight", h, f, end_stddev, split_dim(1)),
+          bias(layer + ".attn.c_attn.bias", 3 * h, joined),
+          along_sequence(bias(layer + ".attn.c_proj.bias", h)),
+          bias(layer + ".mlp.c_fc.bias", f, split_dim(0)),
+          along_sequence(bias(layer + ".mlp.c_proj.bias", h)),
+          along_sequence(norm_weight(layer + ".ln_1.weight", h)),
+          along_sequence(bias(layer + ".ln_1.bias", h)),
+          along_sequence(norm_weight(layer + ".ln_2.weight", h)),
+          along_sequence(bias(layer + ".ln_2.bias", h))};
+}
+
+UnitCost Gpt2Builder::layer_cost(double products) const {
+  const std::int64_t a = config_.num_attention_heads;
+  UnitCost cost = product_cost(products);
+  add_attention_flops(cost, a, config_.head_size());
+
+  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
+  // The heads' output and its statistic, which selective recompute makes again.
+  const std::int64_t heads = hidden_bytes + kept_.statistics(per_token(a));
+  const std::int64_t others = 7 * hidden_bytes  // input, sum after attention, both normed, q, k, v
+                              + kept_.activation(per_token(config_.inner_size())) + kept_.statistics(per_token(4));
+  cost.kept_bytes = {others + heads, others, hidden_bytes};
+  return cost;
+}
+
+void Gpt2Builder::add_layer(std::int64_t index) {
+  UnitSpec unit = layer_unit(index, "gpt2.layer");
+  unit.parameters = layer_parameters(unit.name);
+  unit.cost = layer_cost(weight_flops(unit));
+  add(std::move(unit), hidden(index + 1));
+}
+
+void Gpt2Builder::add_head() {
+  const std::int64_t h = config_.hidden_size;
+  UnitSpec unit = head_unit("gpt2.head", config_.num_hidden_layers);
+  if (config_.tie_word_embeddings) {
+    unit.borrowed = {"embed.wte.weight"};
+  } else {
+    unit.parameters = {matrix("head.lm_head.weight", config_.vocab_size, h, config_.initializer_range, split_dim(0))};
+  }
+  unit.parameters.push_back(along_sequence(norm_weight("head.ln_f.weight", h)));
+  unit.parameters.push_back(along_sequence(bias("head.ln_f.bias", h)));
+  unit.cost =
+      product_cost(product_flops(num_tokens(), static_cast<double>(config_.vocab_size), static_cast<double>(h)));
+  keep_always(unit.cost, 2 * kept_.activation(per_token(h)) + kept_.statistics(per_token(2)));
+  add(std::move(unit), logits(config_.vocab_size));
+}
+
+}  // namespace
+
+GraphSpec gpt2_spec(const Gpt2Config& config, const WorkSize& work, const DecoderUse& use) {
+  refuse(find_problem(config), "gpt2");
+  refuse(check_work(work, config.max_position_embeddings), "work");
+  return Gpt2Builder(config, work, use).build();
+}
+
+}  // namespace orthant

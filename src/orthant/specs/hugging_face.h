@@ -1,0 +1,29 @@
+// A model as Hugging Face describes it: the config.json of a model folder, in and out. Older and newer key names are
+// read and both are written. What would change the mathematics and is not done here is refused by name. Pure: the
+// tensors' names are in hugging_face_names.h, their contents elsewhere.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "orthant/graph/dtype.h"
+#include "orthant/specs/model_config.h"
+
+namespace orthant {
+
+// What folder/config.json says: a llama, gpt2 or bert (BERT and RoBERTa) model. Keys that are absent have the defaults
+// of that model type there, which are not always ours. The encoder's `path` stays empty. DataError that names file and
+// key: no such folder or file, an unknown model_type, a key that asks for what is not done here.
+ModelConfig read_hugging_face_config(const std::filesystem::path& folder);
+
+// The text of such a file instead of the file; `source` is what errors call it.
+ModelConfig parse_hugging_face_config(std::string_view text, const std::string& source);
+
+// What a folder holds besides the body; decides `architectures`.
+enum class HuggingFaceHead { none, language_model };
+
+// The text of a config.json. ConfigError for models that Hugging Face does not have (encoder_lm, trimodal).
+std::string hugging_face_config_text(const ModelConfig& config, HuggingFaceHead head, DType dtype);
+
+}  // namespace orthant
