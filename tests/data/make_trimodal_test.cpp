@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "mesh/thrown_error.h"
-#include "orthant/data/csv.h"
 #include "orthant/data/trimodal_demo.h"
 
 namespace orthant {
@@ -61,16 +60,6 @@ std::vector<std::string> csv_fields(const std::string& line) {
     }
   }
   return fields;
-}
-
-TEST(Csv, QuotesWhatNeedsQuotes) {
-  EXPECT_EQ(csv_field("plain text"), "plain text");
-  EXPECT_EQ(csv_field(""), "");
-  EXPECT_EQ(csv_field("hello, you"), "\"hello, you\"");
-  EXPECT_EQ(csv_field("say \"no\""), "\"say \"\"no\"\"\"");
-  EXPECT_EQ(csv_field("two\nlines"), "\"two\nlines\"");
-  EXPECT_EQ(csv_field("two\r"), "\"two\r\"");
-  EXPECT_EQ(csv_line(std::vector<std::string>{"a", "b,c", ""}), "a,\"b,c\",\n");
 }
 
 TEST_F(MakeTrimodal, CsvHoldsTheSamplesOfTheGenerator) {

@@ -174,8 +174,8 @@ class Refusals(TrainTest):
         self.refuse(2, "letters, digits", "--set", "name=../x")
         self.refuse(2, "use one of them", "--mesh", "dp=1", "--dp_size", "1")
         finished = orthant("train", "--set", "model.primary.path=/nowhere", cwd=self.folder)
-        self.assertEqual(finished.returncode, 2)
-        self.assertIn("cannot be read", finished.stderr)
+        self.assertEqual(finished.returncode, 4)
+        self.assertIn("/nowhere", finished.stderr)
         self.nothing_written()
 
     def test_several_ranks(self):

@@ -62,12 +62,58 @@ TrimodalConfig trimodal(double attention_dropout, bool shared, bool tabular) {
   return config;
 }
 
+BertModelConfig bert(Activation activation) {
+  BertModelConfig config;
+  config.encoder = tower(3, 0.1);
+  config.encoder.hidden_act = activation;
+  return config;
+}
+
+Gpt2Config gpt2(bool tied, double dropout) {
+  Gpt2Config config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = tied;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
+  return config;
+}
+
+EncoderLmConfig encoder_lm(double dropout) {
+  EncoderLmConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.dropout = dropout;
+  return config;
+}
+
+LlamaConfig llama_with_biases() {
+  LlamaConfig config = llama(false);
+  config.attention_bias = config.mlp_bias = true;
+  return config;
+}
+
 std::vector<Model> models() {
   const WorkSize work{.rows = 8, .sequence = 64};
   const WorkSize wide{.rows = 4, .sequence = 64, .compute = DType::float64};
   return {{"Llama", llama(false), work},
           {"LlamaTied", llama(true), work},
           {"LlamaFloat64", llama(false), wide},
+          {"LlamaWithBiases", llama_with_biases(), work},
+          {"Bert", bert(Activation::gelu), work},
+          {"BertRelu", bert(Activation::relu), wide},
+          {"Gpt2", gpt2(true, 0.1), work},
+          {"Gpt2Untied", gpt2(false, 0.1), wide},
+          {"Gpt2WithoutDropout", gpt2(true, 0.0), work},
+          {"EncoderLm", encoder_lm(0.2), work},
+          {"EncoderLmWithoutDropout", encoder_lm(0.0), wide},
           {"Trimodal", trimodal(0.0, false, true), work},
           {"TrimodalAttentionDropout", trimodal(0.1, false, true), work},
           {"TrimodalSharedTowers", trimodal(0.0, true, true), work},

@@ -243,15 +243,6 @@ TEST(RunConfig, ABatchThatCannotBeCutNamesTheTwoNearest) {
   EXPECT_NO_THROW(read({"mesh.dp=2", "mesh.tp=2", "parallel.microbatches=6"}));
 }
 
-TEST(RunConfig, TheFlatFormIsRefusedWithTheWayOut) {
-  for (const std::string key : {"primary_text_name", "label_name"}) {
-    const auto text =
-        error_text<ConfigError>([&] { read_run_config(JsonDocument::parse("{\"" + key + "\": \"some\"}")); });
-    EXPECT_NE(text.find(key + ": this is the flat trimodal form"), std::string::npos) << text;
-    EXPECT_NE(text.find("use the form with sections and data.kind trimodal_demo"), std::string::npos) << text;
-  }
-}
-
 TEST(RunConfig, AModelIsRequired) {
   const auto text = error_text<ConfigError>([] { read_run_config(JsonDocument::parse("{}")); });
   EXPECT_NE(text.find("missing key model"), std::string::npos) << text;

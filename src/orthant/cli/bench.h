@@ -10,6 +10,8 @@ namespace orthant::cli {
 int run_bench_step(const Arguments& arguments, Context& context);
 int run_bench_comm(const Arguments& arguments, Context& context);
 int run_bench_startup(const Arguments& arguments, Context& context);
+int run_bench_tokenize(const Arguments& arguments, Context& context);
+int run_bench_load(const Arguments& arguments, Context& context);
 
 // The value below which a share `q` of the samples lies. Sorts a copy.
 double quantile(std::vector<double> samples, double q);

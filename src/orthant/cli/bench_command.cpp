@@ -9,6 +9,8 @@ const std::vector<Command> kBenchmarks = {
     {"comm", "times of every operation, 4 KiB to 64 MiB", run_bench_comm},
     {"startup", "seconds from process creation to the first finished all-reduce, and memory per rank",
      run_bench_startup},
+    {"tokenize", "speed of a tokenizer on a text, one thread", run_bench_tokenize},
+    {"load", "seconds to load a model folder, beside reading its files once", run_bench_load},
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ struct StepTimes {
   std::int64_t peak_rss_bytes = 0;
 };
 
-StepTimes measure(const RunConfig& config, int warmup, int steps) {
+StepTimes measure(RunConfig config, int warmup, int steps) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);

@@ -40,9 +40,12 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
       {"train", "train a model by a configuration", run_train},
       {"parity", "prove that two ways to train a model compute the same numbers", run_parity},
-      {"data", "write generated data as files", run_data},
+      {"data", "prepare, look at and generate data", run_data},
+      {"forward", "compute the logits or hidden states of a stored model", run_forward},
+      {"checkpoint", "look at, verify, export and import checkpoints", run_checkpoint},
+      {"tokenize", "turn lines of text into token ids, and ids back into text", run_tokenize},
       {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},
-      {"bench", "measure training steps, communication and start-up on this machine", run_bench},
+      {"bench", "measure steps, communication, start-up, loading and tokenizing on this machine", run_bench},
       {"doctor", "say what this machine has and what is wrong; with --mesh, let ranks talk", run_doctor},
       {"launch", "start a program on many ranks, on one host or several", run_launch},
   };

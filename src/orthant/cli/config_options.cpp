@@ -23,12 +23,6 @@ void check_flags(const ConfigOptions& options) {
   check("--num_microbatches", options.num_microbatches);
   check("--epochs", options.epochs);
   check("--save_every", options.save_every);
-  if (!options.data_path.empty()) {
-    throw ConfigError(
-        fmt::format("--data_path {}: only generated data (data.kind tokens, trimodal_demo, random) can be trained on",
-                    options.data_path),
-        {.remedy = "leave it out"});
-  }
 }
 
 // The degrees that the flags and --mesh leave.
@@ -63,29 +57,31 @@ void add_seed_flags(CLI::App& app, ConfigOptions& options) {
   app.add_option("--fsdp-size", options.fsdp_size, "shards");
   app.add_option("--batch-size", options.batch_size, "samples per replica and step");
   app.add_option("--num-microbatches", options.num_microbatches, "microbatches per replica and step");
-  app.add_option("--epochs", options.epochs, "passes over the data (sets train.steps)");
+  app.add_option("--epochs", options.epochs, "passes over the data");
   app.add_option("--save-every", options.save_every, "epochs between checkpoints");
-  app.add_option("--data-path", options.data_path, "data file (refused: only generated data can be trained on)");
+  app.add_option("--data-path", options.data_path, "data file (sets data.path)");
 }
 
 LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
   check_flags(options);
   auto overrides = options.overrides;
+  if (!options.data_path.empty()) {
+    overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
+  }
   const auto probe = [&] { return read_run_config(load_run_document(options.config, overrides)); };
   if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
   if (options.batch_size) {
-    auto document = load_run_document(options.config, options.overrides);
+    auto document = load_run_document(options.config, overrides);
     const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh);
     overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
   }
-  if (options.epochs || options.save_every) {
-    const auto per_epoch = steps_per_epoch(probe());
-    if (options.epochs) {
-      overrides.push_back("train.epochs=0");
-      overrides.push_back(fmt::format("train.steps={}", *options.epochs * per_epoch));
-    }
-    if (options.save_every)
-      overrides.push_back(fmt::format("checkpoint.save_every={}", *options.save_every * per_epoch));
+  if (options.epochs) {
+    overrides.push_back("train.steps=0");
+    overrides.push_back(fmt::format("train.epochs={}", *options.epochs));
+  }
+  if (options.save_every) {
+    overrides.push_back("checkpoint.save_every=0");
+    overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
   }
   const auto configured = probe().mesh;
   const auto mesh = resolved_mesh(options, ranks, configured);

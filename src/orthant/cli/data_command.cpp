@@ -10,6 +10,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/data.h"
 #include "orthant/data/loader.h"
 #include "orthant/data/make_trimodal.h"
 #include "orthant/files/safetensors.h"
@@ -57,7 +58,7 @@ int run_export(const Arguments& arguments, Context& context) {
   app.add_option("--steps", steps, "steps (default 1)")->check(CLI::Range(1, 1000000));
   app.add_option("--out", out, "file to write")->required();
   if (!parse(app, arguments, context, "orthant data export --steps 20 --out batches.safetensors")) return 0;
-  const auto config = load_config(options, ranks).config;
+  auto config = load_config(options, ranks).config;
   const auto data = make_run_data(config);
   Loader loader(data.train, make_sampler(config, data));
   std::vector<TensorEntry> entries;
@@ -79,7 +80,10 @@ int run_export(const Arguments& arguments, Context& context) {
 
 const std::vector<Command> kDataCommands = {
     {"make-trimodal", "the trimodal demo as CSV or JSONL", run_make_trimodal},
+    {"prepare-text", "text files as token ids to train on", run_prepare_text},
     {"export", "batches of a run as safetensors", run_export},
+    {"inspect", "what a table or a folder of tokens holds", run_data_inspect},
+    {"make-vocabulary", "a WordPiece vocabulary from a table's texts", run_make_vocabulary},
 };
 
 }  // namespace

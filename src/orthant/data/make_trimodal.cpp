@@ -11,8 +11,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
-#include "orthant/data/csv.h"
 #include "orthant/data/trimodal_demo.h"
+#include "orthant/text/csv.h"
 
 namespace orthant {
 namespace {

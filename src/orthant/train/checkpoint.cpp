@@ -1,6 +1,7 @@
 #include "orthant/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,14 +19,13 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/train/pretrained.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kManifestFile = "manifest.json";
 
 // One flat tensor that a checkpoint holds, and how its parameters are called there.
 struct SavedFlat {
@@ -42,8 +42,8 @@ std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
     for (std::size_t b = 0; b < buffers.size(); ++b) {
       if (!buffers[b]->trainable()) continue;
-      saved.push_back(
-          {&buffers[b]->layout(), optimizer.state(s, b), fmt::format("optimizer.{}.", optimizer.state_names()[s])});
+      saved.push_back({&buffers[b]->layout(), optimizer.state(s, b),
+                       fmt::format("{}{}.", kOptimizerPrefix, optimizer.state_names()[s])});
     }
   }
   return saved;
@@ -139,6 +139,25 @@ void read_piece(const ManifestTensor& tensor, const Piece& wanted, std::map<std:
   }
 }
 
+// A model that nobody has trained yet: nothing of an optimizer is in it.
+bool has_no_history(const Manifest& manifest) {
+  return manifest.step == 0 && manifest.updates == 0 && std::ranges::none_of(manifest.tensors, [](const auto& tensor) {
+           return tensor.name.starts_with(kOptimizerPrefix);
+         });
+}
+
+void load_untrained(Trainer& trainer, const std::string& folder) {
+  PretrainedWeights(trainer.graph(), {{folder}}).load(trainer.parameters());
+  const auto& optimizer = trainer.optimizer();
+  for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
+    for (std::size_t b = 0; b < trainer.parameters().buffers().size(); ++b) {
+      if (trainer.parameters().buffers()[b]->trainable()) optimizer.state(s, b).zero_();
+    }
+  }
+  trainer.optimizer().set_num_updates(0);
+  trainer.set_steps_done(0);
+}
+
 }  // namespace
 
 std::string element_name(DType dtype) {
@@ -163,7 +182,8 @@ std::string element_name(DType dtype) {
   throw InternalError("a dtype without a name");
 }
 
-void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder) {
+void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
+                     const SavedFiles& others) {
   const fs::path path(folder);
   std::error_code ignored;
   fs::create_directories(path.parent_path().empty() ? fs::path(".") : path.parent_path(), ignored);
@@ -181,6 +201,11 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
   const auto file = plan_file(trainer, flats, /*rank=*/0, manifest);
   const auto written = write_file(file, flats, target.path());
   manifest.files.push_back({file.name, written.bytes, fmt::format("{:016x}", written.xxh64)});
+  for (const auto& [name, text] : others) {
+    write_file_atomically(target.path() / name, text);
+    manifest.files.push_back(
+        {name, static_cast<std::int64_t>(text.size()), fmt::format("{:016x}", xxh64_of_file(target.path() / name))});
+  }
   write_file_atomically(target.path() / kManifestFile, to_json(manifest));
   target.commit();
 }
@@ -210,8 +235,13 @@ Manifest verify_checkpoint(const std::string& folder) {
 
 Manifest load_checkpoint(Trainer& trainer, const std::string& folder) {
   auto manifest = verify_checkpoint(folder);
+  if (has_no_history(manifest)) {
+    load_untrained(trainer, folder);
+    return manifest;
+  }
   std::map<std::string, SafetensorsFile> files;
   for (const auto& file : manifest.files) {
+    if (!file.name.ends_with(".safetensors")) continue;
     files.emplace(file.name, SafetensorsFile::open(fs::path(folder) / file.name));
   }
   const auto flats = saved_flats(trainer);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 namespace orthant {
 
 class Trainer;
+
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kOptimizerPrefix = "optimizer.";  // of the names of its state
 
 // What safetensors files call a dtype.
 std::string element_name(DType dtype);
@@ -28,11 +32,16 @@ struct DataCursor {
 // After so many steps of that order.
 DataCursor cursor_after(const Sampler& sampler, std::int64_t steps);
 
+// Texts by file name that belong to a model besides its weights, such as preprocessing.json.
+using SavedFiles = std::map<std::string, std::string>;
+
 // Writes `folder`, instead of one that is there; its parent is made. DataError on I/O errors, and nothing is left then.
-void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder);
+void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
+                     const SavedFiles& others = {});
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
-// model; nothing is changed then.
+// model; nothing is changed then. One without optimizer state from before the first update (an imported model) starts
+// the optimizer anew; it may be of another dtype and lack the head.
 Manifest load_checkpoint(Trainer& trainer, const std::string& folder);
 
 // Reads and checks manifest, sizes and hashes.

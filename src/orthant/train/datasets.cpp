@@ -9,8 +9,10 @@
 #include "orthant/base/random.h"
 #include "orthant/data/field_checks.h"
 #include "orthant/data/fixed_dataset.h"
+#include "orthant/data/masked_tokens.h"
 #include "orthant/data/tokens.h"
 #include "orthant/data/trimodal_demo.h"
+#include "orthant/train/file_data.h"
 
 namespace orthant {
 namespace {
@@ -43,6 +45,15 @@ at::Tensor random_field(const ValueSpec& field, std::int64_t samples, std::int64
   return numbers;
 }
 
+// Ids of a field are below this.
+std::int64_t id_limit(const ModelConfig& model, const std::string& field) {
+  const auto* trimodal = std::get_if<TrimodalConfig>(&model);
+  if (trimodal != nullptr && field.starts_with("secondary")) return trimodal->secondary.vocab_size;
+  const auto* bert = std::get_if<BertModelConfig>(&model);
+  if (bert != nullptr && field == "token_type_ids") return bert->encoder.type_vocab_size;
+  return vocab_size(model);
+}
+
 RunData random_data(const RunConfig& config) {
   const auto* trimodal = std::get_if<TrimodalConfig>(&config.model);
   FieldLimits limits;
@@ -51,9 +62,7 @@ RunData random_data(const RunConfig& config) {
     Fields fields;
     for (const auto& field : run_spec(config).batch_fields) {
       const bool label = field.name == kLabelsField;
-      const auto limit = label                                                        ? limits.num_labels
-                         : trimodal != nullptr && field.name.starts_with("secondary") ? trimodal->secondary.vocab_size
-                                                                                      : vocab_size(config.model);
+      const auto limit = label ? limits.num_labels : id_limit(config.model, field.name);
       fields[field.name] = random_field(field, samples, limit, seed);
       if (field.dtype == DType::int64 && !label) limits.vocab_sizes[field.name] = limit;
     }
@@ -68,12 +77,16 @@ RunData random_data(const RunConfig& config) {
 }
 
 RunData tokens_data(const RunConfig& config) {
-  const auto make = [&](DataSplit split, std::int64_t size) {
-    return std::make_shared<TokensDataset>(TokensOptions{.vocab_size = vocab_size(config.model),
-                                                         .sequence_length = config.data.sequence_length,
-                                                         .size = size,
-                                                         .seed = config.trainer.seed,
-                                                         .split = split});
+  const auto make = [&](DataSplit split, std::int64_t size) -> std::shared_ptr<const Dataset> {
+    const bool bert = std::holds_alternative<BertModelConfig>(config.model);
+    const auto words = vocab_size(config.model) - (bert ? 1 : 0);  // the last id is bert's mask
+    auto tokens = std::make_shared<TokensDataset>(TokensOptions{.vocab_size = words,
+                                                                .sequence_length = config.data.sequence_length,
+                                                                .size = size,
+                                                                .seed = config.trainer.seed,
+                                                                .split = split});
+    if (!bert) return tokens;
+    return masked(config, tokens, /*mask_id=*/words, {});
   };
   RunData data;
   data.train = make(DataSplit::train, config.data.samples);
@@ -128,6 +141,16 @@ RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
 
 }  // namespace
 
+std::shared_ptr<const Dataset> masked(const RunConfig& config, std::shared_ptr<const Dataset> tokens,
+                                      std::int64_t mask_id, const std::vector<std::int64_t>& special_ids) {
+  MaskingOptions options;
+  options.vocab_size = vocab_size(config.model);
+  options.mask_id = mask_id;
+  options.special_ids = special_ids;
+  options.seed = config.trainer.seed;
+  return std::make_shared<MaskedTokens>(std::move(tokens), options);
+}
+
 Sampler make_sampler(const RunConfig& config, const RunData& data) {
   return {data.train->size(), config.global_batch_size, config.trainer.seed};
 }
@@ -140,14 +163,19 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
   return std::make_unique<Loader>(data.train, make_sampler(config, data), options);
 }
 
-RunData make_run_data(const RunConfig& config) {
-  if (config.data.kind == "random") return random_data(config);
-  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
-    if (config.data.kind != "trimodal_demo") refuse_kinds(config, "trimodal_demo");
-    return trimodal_data(config, *trimodal);
+RunData make_run_data(RunConfig& config) {
+  const auto& kind = config.data.kind;
+  if (kind == "random") return random_data(config);
+  RunData data;
+  if (auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
+    if (kind != "trimodal_demo" && kind != "trimodal") refuse_kinds(config, "trimodal or trimodal_demo");
+    data = kind == "trimodal" ? table_data(config, *trimodal) : trimodal_data(config, *trimodal);
+  } else {
+    if (kind != "tokens" && kind != "text") refuse_kinds(config, "tokens or text");
+    data = kind == "text" ? text_data(config) : tokens_data(config);
   }
-  if (config.data.kind != "tokens") refuse_kinds(config, "tokens");
-  return tokens_data(config);
+  if (config.data.from_files()) set_samples(config, data.train->size());
+  return data;
 }
 
 }  // namespace orthant

@@ -3,10 +3,13 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "orthant/data/dataset.h"
 #include "orthant/data/loader.h"
 #include "orthant/data/sampler.h"
+#include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant {
@@ -16,6 +19,8 @@ struct RunData {
   std::shared_ptr<const Dataset> eval;  // null without evaluation data
   std::optional<double> best_accuracy;  // known for generated classification data
   std::int64_t num_labels = 0;          // 0: language modelling
+  SavedFiles saved_files;               // what belongs to the model besides weights
+  std::vector<std::string> notes;       // lines for the log
 };
 
 // The order of the samples; ConfigError for a batch larger than the data.
@@ -24,7 +29,9 @@ Sampler make_sampler(const RunConfig& config, const RunData& data);
 // The batches of one rank from the step after `steps_done` on, read ahead.
 std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data, std::int64_t steps_done);
 
-// ConfigError when model and data do not fit: kinds, vocabulary, sequence lengths, tabular columns, labels.
-RunData make_run_data(const RunConfig& config);
+// Opens or generates the data, and completes the configuration by what only the data knows: the number of samples and
+// thereby of steps, and class weights. ConfigError when model and data do not fit: kinds, vocabulary, sequence lengths,
+// tabular columns, labels. DataError for bad files.
+RunData make_run_data(RunConfig& config);
 
 }  // namespace orthant

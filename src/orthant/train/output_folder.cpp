@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "orthant/base/error.h"
+#include "orthant/data/preprocessing.h"
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
 #include "orthant/files/whole_file.h"
@@ -51,6 +52,13 @@ void check_same_model(const std::string& checkpoint, const std::string& resolved
                                 value.dump()),
                     {.remedy = fmt::format("resume with {}", written.string())});
   }
+}
+
+void check_same_preparation(const std::string& checkpoint, const SavedFiles& files) {
+  const auto saved = fs::path(checkpoint) / kPreprocessingFile;
+  const auto now = files.find(kPreprocessingFile);
+  if (now == files.end() || !fs::exists(saved)) return;
+  check_same_preprocessing(load_preprocessing(saved), preprocessing_from_json(now->second, "the data"), saved.string());
 }
 
 double wall_seconds() {
@@ -107,7 +115,8 @@ void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, 
   const auto manifest = load_checkpoint(trainer, checkpoint);
   const auto expected = cursor_after(sampler, manifest.step);
   const DataCursor found{manifest.epoch, manifest.position, manifest.samples_seen};
-  if (manifest.seed != trainer.options().seed || found != expected) {
+  // Before the first step nothing was drawn that has to go on: an imported model has no seed.
+  if (found != expected || (manifest.step > 0 && manifest.seed != trainer.options().seed)) {
     throw ConfigError(
         fmt::format("{} was written with seed {} after {} samples; with seed {}, this batch size and this data step {} "
                     "comes after {}: other samples would follow",
@@ -123,7 +132,7 @@ void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, 
 }
 
 void OutputFolder::prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config,
-                           std::ostream& out) {
+                           const SavedFiles& files, std::ostream& out) {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) {
@@ -142,14 +151,17 @@ void OutputFolder::prepare(Trainer& trainer, const Sampler& sampler, const std::
                       {.remedy = "start anew in another --output_dir"});
     }
     if (found) {
+      check_same_preparation(found->path, files);
       resume_from(found->path, trainer, sampler, resolved_config, out);
     } else {
       out << fmt::format("{} holds no valid checkpoint: starting at step 0\n", path_);
     }
   } else if (!resume_.empty()) {
+    check_same_preparation(resume_, files);
     resume_from(resume_, trainer, sampler, resolved_config, out);
   }
   write_file_atomically(path_ + "/config.json", resolved_config);
+  for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
@@ -160,7 +172,8 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   ProgressOptions progress;
   progress.total_steps = config.steps;
   progress.first_step = first_step;
-  progress.rate = config.data.kind == "tokens" ? ProgressRate::tokens : ProgressRate::samples;
+  progress.rate =
+      config.data.kind == "tokens" || config.data.kind == "text" ? ProgressRate::tokens : ProgressRate::samples;
   progress.color = color;
   progress.terminal_width = terminal_width_of(STDERR_FILENO);
   return RunLog({metrics_sink(lines(path_ + "/metrics.jsonl")), eval_sink(lines(path_ + "/eval.jsonl")),

@@ -19,9 +19,10 @@ class OutputFolder {
   // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty.
   OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume);
 
-  // Makes the folder, locks it, writes config.json and, when resuming, loads the checkpoint into the trainer and cuts
-  // the metrics after its step.
-  void prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config, std::ostream& out);
+  // Makes the folder, locks it, writes config.json and `files` and, when resuming, loads the checkpoint into the
+  // trainer and cuts the metrics after its step. DataError when a checkpoint's rows were prepared in another way.
+  void prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config, const SavedFiles& files,
+               std::ostream& out);
 
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);

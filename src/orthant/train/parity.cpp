@@ -135,7 +135,7 @@ double parity_tolerance(DType dtype) {
   return dtype == DType::float32 ? 1e-3 : 1e-1;
 }
 
-ParitySide run_parity_side(const RunConfig& config, const ParityOptions& options) {
+ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
   const auto data = make_run_data(config);
   auto trainer = make_trainer(config);
   auto loader = make_loader(config, data, 0);

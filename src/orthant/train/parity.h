@@ -32,7 +32,7 @@ struct ParityOptions {
 };
 
 // Trains `options.steps` steps.
-ParitySide run_parity_side(const RunConfig& config, const ParityOptions& options);
+ParitySide run_parity_side(RunConfig config, const ParityOptions& options);
 
 struct ParityResult {
   bool pass = false;

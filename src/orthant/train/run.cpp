@@ -17,6 +17,7 @@
 #include "orthant/train/evaluation.h"
 #include "orthant/train/memory_use.h"
 #include "orthant/train/output_folder.h"
+#include "orthant/train/pretrained.h"
 #include "orthant/train/summary.h"
 
 namespace orthant {
@@ -120,7 +121,7 @@ void Loop::save() {
   if (saved_at_ == trainer_.steps_done()) return;
   saved_at_ = trainer_.steps_done();
   save_checkpoint(trainer_, cursor_after(make_sampler(config_, data_), trainer_.steps_done()),
-                  folder_.checkpoint_path(trainer_.steps_done()));
+                  folder_.checkpoint_path(trainer_.steps_done()), data_.saved_files);
   prune_checkpoints(folder_.checkpoints(), config_.checkpoint.keep_last);
 }
 
@@ -169,9 +170,17 @@ void check_trainable(const RunConfig& config) {
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {
-  return std::make_unique<Trainer>(
+  return make_trainer(config, PretrainedWeights(run_spec(config), pretrained_sources(config.model)));
+}
+
+std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedWeights& weights) {
+  auto options = config.trainer;
+  options.drawn = [&](std::string_view parameter) { return !weights.reads(parameter); };
+  auto trainer = std::make_unique<Trainer>(
       run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(config.model, store, tables); },
-      config.mesh, config.trainer);
+      config.mesh, options);
+  weights.load(trainer->parameters());
+  return trainer;
 }
 
 EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows,
@@ -193,13 +202,20 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int6
   return num_labels > 0 ? classes.result() : language.result();
 }
 
-RunOutcome run_training(const RunConfig& config, const std::string& resolved_config, const RunOptions& options,
+RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out) {
   const auto data = make_run_data(config);
+  for (const auto& note : data.notes) out << note << '\n';
   const auto sampler = make_sampler(config, data);
   OutputFolder folder(options.output_dir, config.name, options.resume);
-  const auto trainer = make_trainer(config);
-  folder.prepare(*trainer, sampler, resolved_config, out);
+  // A resumed run has its weights in the checkpoint.
+  const bool resuming =
+      options.resume == "auto" ? !list_checkpoints(folder.checkpoints()).empty() : !options.resume.empty();
+  const auto weights =
+      resuming ? PretrainedWeights() : PretrainedWeights(run_spec(config), pretrained_sources(config.model));
+  for (const auto& note : weights.notes()) out << note << '\n';
+  const auto trainer = make_trainer(config, weights);
+  folder.prepare(*trainer, sampler, resolved_config, data.saved_files, out);
   out << summary_text(trainer->graph(), summary_options(config)) << std::flush;
   return Loop(config, options, data, *trainer, folder, out).run();
 }

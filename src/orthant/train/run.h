@@ -12,6 +12,8 @@
 
 namespace orthant {
 
+class PretrainedWeights;
+
 struct RunOptions {
   std::string output_dir;                       // empty: runs/NAME-N with the first free N
   std::string resume;                           // empty, "auto" or the path of a checkpoint
@@ -27,14 +29,15 @@ struct RunOutcome {
 
 // Trains to the end or until it is told to stop. Progress and messages go to `out`. Nothing is written before the
 // configuration, the data and the model have been found good. ConfigError, DataError.
-RunOutcome run_training(const RunConfig& config, const std::string& resolved_config, const RunOptions& options,
+RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out);
 
 // ConfigError when the configuration asks for what cannot be trained here. Call it before ranks are started.
 void check_trainable(const RunConfig& config);
 
-// The trainer of a configuration.
+// The trainer of a configuration, its weights drawn, or read where the model names a `path`.
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config);
+std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedWeights& weights);
 
 // What a step of the run keeps, for the summary.
 SummaryOptions summary_options(const RunConfig& config);

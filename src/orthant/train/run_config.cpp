@@ -12,11 +12,11 @@
 #include "orthant/base/nearest.h"
 #include "orthant/layout/rows.h"
 #include "orthant/train/default_config.h"
+#include "orthant/train/flat_config.h"
 
 namespace orthant {
 namespace {
 
-const std::vector<std::string> kDataKinds = {"tokens", "trimodal_demo", "random"};
 const std::vector<std::string> kOptimizers = {"adamw", "sgd"};
 
 std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
@@ -40,22 +40,6 @@ DType read_float(JsonReader& section, std::string_view key, DType standard) {
     section.fail(key, fmt::format("\"{}\" is not a dtype to train in", text), did_you_mean(text, kFloats));
   }
   return parse_dtype(text);
-}
-
-DataConfig read_data(JsonReader section) {
-  DataConfig data;
-  data.kind = section.get<std::string>("kind", data.kind);
-  if (std::ranges::find(kDataKinds, data.kind) == kDataKinds.end()) {
-    section.fail("kind", fmt::format("unknown data \"{}\"", data.kind), did_you_mean(data.kind, kDataKinds));
-  }
-  data.sequence_length = at_least(section, "sequence_length", data.sequence_length, 1);
-  if (data.kind != "tokens") data.secondary_length = at_least(section, "secondary_length", 0, 0);
-  data.samples = at_least(section, "samples", data.samples, 1);
-  data.eval_fraction = section.get<double>("eval_fraction", data.eval_fraction);
-  if (data.eval_fraction < 0 || data.eval_fraction > 1) {
-    section.fail("eval_fraction", fmt::format("is {}; it must lie in [0, 1]", data.eval_fraction), "use 0.1");
-  }
-  return data;
 }
 
 Precision read_precision(JsonReader section) {
@@ -138,15 +122,13 @@ OptimizerOptions read_optimizer(JsonReader& section) {
   return options;
 }
 
-LrSchedule read_lr(JsonReader section, double peak, std::int64_t steps) {
+LrSchedule read_lr(JsonReader section, double peak) {
   LrSchedule lr;
   lr.kind = parse_lr_schedule(section.get<std::string>("kind", "cosine"));
   lr.peak = peak;
-  lr.total_steps = steps;
   lr.warmup_steps = at_least(section, "warmup_steps", 0, 0);
   lr.final_fraction = section.get<double>("final_fraction", lr.kind == LrSchedule::Kind::constant ? 1.0 : 0.1);
   lr.decay_steps = section.get<std::int64_t>("decay_steps", lr.decay_steps);
-  lr.check();
   return lr;
 }
 
@@ -165,15 +147,11 @@ void check_name(const JsonReader& root, const std::string& name) {
   root.fail("name", fmt::format("\"{}\" cannot name a folder", name), "use letters, digits, '.', '_' and '-'");
 }
 
-// Weights of towers are drawn; files of pretrained ones cannot be read.
-void check_paths(const ModelConfig& model) {
-  const auto* trimodal = std::get_if<TrimodalConfig>(&model);
-  if (trimodal == nullptr) return;
-  for (const auto* tower : {&trimodal->primary, &trimodal->secondary}) {
-    if (!tower->path) continue;
-    throw ConfigError(fmt::format("model.{}.path {}: pretrained weights cannot be read",
-                                  tower == &trimodal->primary ? "primary" : "secondary", *tower->path),
-                      {.remedy = "leave it out: weights are drawn from the seed"});
+void read_length(JsonReader& train, RunConfig& config) {
+  config.epochs = at_least(train, "epochs", 0, 0);
+  config.steps = at_least(train, "steps", config.epochs > 0 ? 0 : 20, config.epochs > 0 ? 0 : 1);
+  if (config.epochs > 0 && config.steps > 0) {
+    train.fail("epochs", "is given beside train.steps", "set one of them (epochs=0 for steps)");
   }
 }
 
@@ -195,23 +173,20 @@ JsonDocument load_run_document(const std::string& path, const std::vector<std::s
   JsonOptions embedded;
   embedded.source = "the embedded default";
   auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, embedded) : JsonDocument::load(path);
+  if (is_flat_config(document)) document = sections_of_flat_config(document);
   for (const auto& assignment : overrides) document.apply_override(assignment);
   return document;
 }
 
 RunConfig read_run_config(const JsonDocument& document) {
   JsonReader root(document);
-  if (root.has("primary_text_name") || root.has("label_name")) {
-    root.fail(root.has("label_name") ? "label_name" : "primary_text_name",
-              "this is the flat trimodal form, whose data is a CSV file; only generated data can be trained on",
-              "use the form with sections and data.kind trimodal_demo");
-  }
   RunConfig config;
   config.name = root.get<std::string>("name", config.name);
   check_name(root, config.name);
   config.trainer.seed = root.get<std::uint64_t>("seed", 0);
   config.model = read_model(root.require_object("model"));
   config.data = read_data(root.object("data"));
+  config.trainer.pad_to_longest = config.data.from_files() && config.data.pad_to_longest;
   config.mesh = read_mesh(root.object("mesh"));
   read_parallel(root.object("parallel"), config.trainer);
   config.trainer.precision = read_precision(root.object("precision"));
@@ -220,19 +195,19 @@ RunConfig read_run_config(const JsonDocument& document) {
   const double peak = optimizer.get<double>("lr", 1e-3);
   auto train = root.object("train");
   config.global_batch_size = at_least(train, "global_batch_size", config.global_batch_size, 1);
-  const auto epochs = at_least(train, "epochs", 0, 0);
-  if (epochs > 0 && train.has("steps")) {
-    train.fail("epochs", "is given beside train.steps", "set one of them (epochs=0 for steps)");
-  }
-  config.steps = epochs > 0 ? epochs * steps_per_epoch(config) : at_least(train, "steps", 20, 1);
+  read_length(train, config);
   config.eval_every = at_least(train, "eval_every", 0, 0);
-  config.trainer.lr = read_lr(root.object("lr_schedule"), peak, config.steps);
+  config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   auto checkpoint = root.object("checkpoint");
   config.checkpoint.save_every = at_least(checkpoint, "save_every", 0, 0);
+  config.checkpoint.save_every_epochs = at_least(checkpoint, "save_every_epochs", 0, 0);
+  if (config.checkpoint.save_every > 0 && config.checkpoint.save_every_epochs > 0) {
+    checkpoint.fail("save_every_epochs", "is given beside checkpoint.save_every", "set one of them");
+  }
   config.checkpoint.keep_last = at_least(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
   root.finish();
-  check_paths(config.model);
   check_batch(config);
+  if (!config.data.from_files()) set_samples(config, config.data.samples);
   return config;
 }
 
@@ -262,8 +237,16 @@ std::string printed_config(const JsonDocument& document) {
   return text;
 }
 
-std::int64_t steps_per_epoch(const RunConfig& config) {
-  return (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+void set_samples(RunConfig& config, std::int64_t samples) {
+  config.data.samples = samples;
+  const auto per_epoch =
+      (samples + config.global_batch_size - 1) / config.global_batch_size;  // the last may be smaller
+  if (config.epochs > 0) config.steps = config.epochs * per_epoch;
+  if (config.checkpoint.save_every_epochs > 0) {
+    config.checkpoint.save_every = config.checkpoint.save_every_epochs * per_epoch;
+  }
+  config.trainer.lr.total_steps = config.steps;
+  config.trainer.lr.check();
 }
 
 WorkSize work_size(const RunConfig& config) {

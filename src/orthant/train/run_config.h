@@ -9,20 +9,14 @@
 #include "orthant/base/json_document.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/specs/model_config.h"
+#include "orthant/train/data_config.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
 
-struct DataConfig {
-  std::string kind = "tokens";  // tokens, trimodal_demo, random
-  std::int64_t sequence_length = 128;
-  std::int64_t secondary_length = 0;  // of the second text; 0: as the first
-  std::int64_t samples = 4096;
-  double eval_fraction = 0;  // of samples, generated besides them
-};
-
 struct CheckpointConfig {
-  std::int64_t save_every = 0;  // steps; 0: only at the end
+  std::int64_t save_every = 0;         // steps; 0: only at the end
+  std::int64_t save_every_epochs = 0;  // instead; turned into steps
   std::int64_t keep_last = 3;
 };
 
@@ -33,7 +27,8 @@ struct RunConfig {
   Mesh mesh;
   TrainerOptions trainer;  // seed, precision, optimizer, learning rate, schedule, recompute, microbatches
   std::int64_t global_batch_size = 8;
-  std::int64_t steps = 0;  // of the whole run: epochs are turned into steps
+  std::int64_t epochs = 0;
+  std::int64_t steps = 0;  // of the whole run: epochs are turned into steps when the number of samples is known
   std::int64_t eval_every = 0;
   CheckpointConfig checkpoint;
 };
@@ -50,8 +45,9 @@ std::string resolved_config(const JsonDocument& document);
 // "model.hidden_size = 64   (train.json:3)": one line per value.
 std::string printed_config(const JsonDocument& document);
 
-// The last batch of an epoch may be smaller.
-std::int64_t steps_per_epoch(const RunConfig& config);
+// What only the data knows: turns epochs into steps and completes the learning-rate schedule. read_run_config() has
+// done so for generated data; files are counted when they are read. ConfigError.
+void set_samples(RunConfig& config, std::int64_t samples);
 
 // The rows of a microbatch and the sequence lengths, for the model's spec.
 WorkSize work_size(const RunConfig& config);

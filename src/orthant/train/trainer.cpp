@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/data/trim_padding.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/schedule/generators.h"
@@ -70,6 +71,10 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     : graph_(std::move(graph)), mesh_(mesh), options_(std::move(options)) {
   check_mesh(mesh_);
   graph_.check();
+  if (graph_.losses().empty()) {
+    throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
+                      {.remedy = "mark the unit that computes the loss with is_loss"});
+  }
   actions_ = step_actions(graph_, options_);
   const auto make = [this](std::int64_t elements, at::ScalarType type) {
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
@@ -77,7 +82,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, /*rank=*/0, options_.precision, make);
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
-  store_->initialise(options_.seed);
+  store_->initialise(options_.seed, options_.drawn);
+  options_.drawn = {};  // what it refers to may end with this constructor
   if (std::ranges::none_of(store_->buffers(), [](const auto& buffer) { return buffer->trainable(); })) {
     throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
   }
@@ -100,13 +106,26 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
                                   c10::str(field.sizes()), count, batch.fields.begin()->first, rows),
                       {.remedy = "give every field the same rows, a multiple of the microbatches"});
   }
+  const auto size = rows / count;
+  const auto rows_of = [size](const at::Tensor& field, int m) { return field.narrow(0, m * size, size); };
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
+  std::vector<std::map<std::string, std::int64_t>> columns(parts.size());
+  for (int m = 0; m < count; ++m) {
+    const auto place = static_cast<std::size_t>(m);
+    parts[place].first_row = batch.first_row + m * size;
+    if (!options_.pad_to_longest) continue;
+    Fields on_host;
+    for (const auto& [name, field] : batch.fields) on_host[name] = rows_of(field, m);
+    columns[place] = needed_columns(on_host);
+  }
   for (const auto& [name, field] : batch.fields) {
     const auto moved = field.to(options_.device, /*non_blocking=*/true);
     for (int m = 0; m < count; ++m) {
-      auto& part = parts[static_cast<std::size_t>(m)];
-      part.fields[name] = moved.narrow(0, m * (rows / count), rows / count);
-      part.first_row = batch.first_row + m * (rows / count);
+      const auto place = static_cast<std::size_t>(m);
+      auto part = rows_of(moved, m);
+      const auto cut = columns[place].find(name);
+      if (cut != columns[place].end()) part = part.narrow(1, 0, cut->second).contiguous();
+      parts[place].fields[name] = part;
     }
   }
   return parts;
@@ -146,8 +165,12 @@ PendingStep Trainer::gradients(const Batch& batch) {
 }
 
 std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const std::vector<std::string>& wanted) {
+  Fields trimmed = fields;
+  if (options_.pad_to_longest) trim_padding(trimmed);
   Microbatch rows;
-  for (const auto& [name, field] : fields) rows.fields[name] = field.to(options_.device, /*non_blocking=*/true);
+  for (const auto& [name, field] : trimmed) {
+    rows.fields[name] = field.contiguous().to(options_.device, /*non_blocking=*/true);
+  }
   return executor_->evaluate(rows, {options_.seed, steps_done_, {}}, wanted);
 }
 

@@ -41,7 +41,9 @@ struct TrainerOptions {
   StagePlan stages;
   at::Device device = at::kCPU;
   bool allow_unused_parameters = false;
+  bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
   std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
+  DrawnParameters drawn;                            // the others are zero until the caller fills them
 };
 
 // ConfigError for a mesh of several ranks.
@@ -87,7 +89,7 @@ class Trainer {
   // Gradients alone: no update, and the step is not counted. They lie in parameters() until the next call.
   PendingStep gradients(const Batch& batch);
 
-  // The named values of some rows, without gradients and dropout.
+  // The named values of some rows, without gradients and dropout; with pad_to_longest they have that length.
   std::map<std::string, at::Tensor> evaluate(const Fields& fields, const std::vector<std::string>& wanted);
 
   std::int64_t steps_done() const { return steps_done_; }

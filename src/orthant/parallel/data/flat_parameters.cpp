@@ -53,9 +53,10 @@ at::Tensor FlatParameters::view(const at::Tensor& buffer, std::int64_t offset, c
   return buffer.narrow(0, offset, num_elements(shape)).view(shape);
 }
 
-void FlatParameters::initialise(std::uint64_t seed) {
+void FlatParameters::initialise(std::uint64_t seed, const DrawnParameters& drawn) {
   at::NoGradGuard no_gradients;
   for (const auto& entry : layout_.entries) {
+    if (drawn && !drawn(entry.parameter)) continue;
     const auto& spec = graph_.parameter(entry.parameter);
     const auto target = master_view(entry);
     switch (spec.init.kind) {

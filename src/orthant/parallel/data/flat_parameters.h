@@ -29,6 +29,9 @@ namespace orthant {
 // Makes a one-dimensional buffer, filled with zeros: on the device, or where peers can read it.
 using MakeBuffer = std::function<at::Tensor(std::int64_t elements, at::ScalarType type)>;
 
+// Whether the first values of the parameter of that name are drawn; all are when it is empty.
+using DrawnParameters = std::function<bool(std::string_view parameter)>;
+
 class FlatParameters {
  public:
   FlatParameters(const GraphSpec& graph, FlatBuffer layout, const Precision& precision, const MakeBuffer& make);
@@ -36,8 +39,9 @@ class FlatParameters {
   const FlatBuffer& layout() const { return layout_; }
   bool trainable() const { return layout_.trainable; }
 
-  // Draws the first values from (seed, parameter name, global element). Local.
-  void initialise(std::uint64_t seed);
+  // Draws the first values from (seed, parameter name, global element). Local. Where `drawn` is given and false, a
+  // parameter stays as it is: the caller fills it.
+  void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
 
   // The parameter as unit `user` sees it; made on first use. nullptr when this buffer does not hold it.
   nn::Parameter* find(std::string_view name, int user);

@@ -59,8 +59,8 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   }
 }
 
-void ParameterStore::initialise(std::uint64_t seed) {
-  for (const auto& buffer : buffers_) buffer->initialise(seed);
+void ParameterStore::initialise(std::uint64_t seed, const DrawnParameters& drawn) {
+  for (const auto& buffer : buffers_) buffer->initialise(seed, drawn);
 }
 
 UnitParameters ParameterStore::unit(int unit) {

@@ -40,7 +40,7 @@ class ParameterStore {
   ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
                  const MakeBuffer& make);
 
-  void initialise(std::uint64_t seed);
+  void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
   UnitParameters unit(int unit);
 
   // `zero_gradients[u]`: unit u's gradients come from autograd.

@@ -1,0 +1,255 @@
+// orthant checkpoint: looks at checkpoints, proves them whole, and turns them into Hugging Face folders and back.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+#include "orthant/base/nearest.h"
+#include "orthant/cli/command.h"
+#include "orthant/files/safetensors.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/layout/manifest.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_import.h"
+#include "orthant/train/hugging_face_export.h"
+#include "orthant/train/weight_reader.h"
+
+namespace orthant::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t bytes_of(const ManifestTensor& tensor) {
+  return num_elements(tensor.shape) * orthant::bytes_of(tensor.dtype);
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const auto path = fs::path(folder) / kManifestFile;
+  if (!is_checkpoint(folder)) verify_checkpoint(folder);  // says what is wrong
+  return parse_manifest(read_file(path), path.string());
+}
+
+nlohmann::ordered_json manifest_json(const Manifest& manifest) {
+  auto tensors = nlohmann::ordered_json::array();
+  std::int64_t bytes = 0;
+  std::int64_t parameters = 0;
+  for (const auto& tensor : manifest.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"shape", tensor.shape},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"bytes", bytes_of(tensor)},
+                       {"pieces", tensor.pieces.size()}});
+    bytes += bytes_of(tensor);
+    if (!tensor.name.starts_with(kOptimizerPrefix)) parameters += num_elements(tensor.shape);
+  }
+  auto files = nlohmann::ordered_json::array();
+  for (const auto& file : manifest.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh64", file.xxh64}});
+  }
+  return {{"step", manifest.step},
+          {"mesh", manifest.mesh},
+          {"epoch", manifest.epoch},
+          {"position", manifest.position},
+          {"samples_seen", manifest.samples_seen},
+          {"seed", manifest.seed},
+          {"updates", manifest.updates},
+          {"parameters", parameters},
+          {"bytes", bytes},
+          {"tensors", std::move(tensors)},
+          {"files", std::move(files)}};
+}
+
+std::string manifest_text(const std::string& folder, const Manifest& manifest) {
+  const auto facts = manifest_json(manifest);
+  auto text =
+      fmt::format("{}\n  step {}, epoch {}, {} samples seen, seed {}, {} updates, written on mesh {}\n", folder,
+                  manifest.step, manifest.epoch, manifest.samples_seen, manifest.seed, manifest.updates, manifest.mesh);
+  text += fmt::format("  {} parameters, {} in {} tensors and {} file{}\n",
+                      format_count(facts.at("parameters").get<std::int64_t>()),
+                      format_bytes(facts.at("bytes").get<std::int64_t>()), manifest.tensors.size(),
+                      manifest.files.size(), manifest.files.size() == 1 ? "" : "s");
+  std::size_t width = 0;
+  for (const auto& tensor : manifest.tensors) width = std::max(width, tensor.name.size());
+  for (const auto& tensor : manifest.tensors) {
+    text += fmt::format("  {:{}}  {:8}  [{}]\n", tensor.name, width, dtype_name(tensor.dtype),
+                        fmt::join(tensor.shape, ", "));
+  }
+  return text;
+}
+
+int run_inspect(const Arguments& arguments, Context& context) {
+  CLI::App app("Shows what a checkpoint holds: step, mesh it was written on, tensors with their global shapes.",
+               "orthant checkpoint inspect");
+  std::string folder;
+  bool json = false;
+  app.add_option("folder", folder, "checkpoint")->required();
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant checkpoint inspect runs/first/checkpoints/step-100")) return 0;
+  const auto manifest = read_manifest(folder);
+  if (json) {
+    std::cout << manifest_json(manifest).dump() << std::endl;
+  } else {
+    std::cout << manifest_text(folder, manifest) << std::flush;
+  }
+  return 0;
+}
+
+// Hashes, and that every piece is a tensor of its file with the bytes that the manifest promises.
+std::int64_t verify(const std::string& folder) {
+  const auto manifest = verify_checkpoint(folder);
+  std::map<std::string, SafetensorsFile> files;
+  std::int64_t bytes = 0;
+  for (const auto& file : manifest.files) {
+    files.emplace(file.name, SafetensorsFile::open(fs::path(folder) / file.name));
+    bytes += file.bytes;
+  }
+  for (const auto& tensor : manifest.tensors) {
+    for (const auto& piece : tensor.pieces) {
+      const auto& file = files.at(piece.file);
+      const auto& entry = file.entry(piece.tensor);
+      const auto elements = piece.range ? piece.range->size() : num_elements(piece.lengths);
+      if (entry.dtype == element_name(tensor.dtype) && num_elements(entry.shape) == elements) continue;
+      throw DataError(fmt::format("{}: {} is {} [{}], the manifest promises {} elements of {}", file.path().string(),
+                                  piece.tensor, entry.dtype, fmt::join(entry.shape, ", "), elements,
+                                  element_name(tensor.dtype)));
+    }
+  }
+  return bytes;
+}
+
+int run_verify(const Arguments& arguments, Context& context) {
+  CLI::App app("Proves a checkpoint whole: manifest, sizes and the hash of every file.", "orthant checkpoint verify");
+  std::string folder;
+  bool json = false;
+  app.add_option("folder", folder, "checkpoint")->required();
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
+  const auto bytes = verify(folder);
+  const auto manifest = read_manifest(folder);
+  if (json) {
+    std::cout << nlohmann::ordered_json{{"valid", true},
+                                        {"step", manifest.step},
+                                        {"files", manifest.files.size()},
+                                        {"tensors", manifest.tensors.size()},
+                                        {"bytes", bytes}}
+                     .dump()
+              << std::endl;
+  } else {
+    std::cout << fmt::format("{}: valid, step {}, {} tensors, {} file{}, {}\n", folder, manifest.step,
+                             manifest.tensors.size(), manifest.files.size(), manifest.files.size() == 1 ? "" : "s",
+                             format_bytes(bytes))
+              << std::flush;
+  }
+  return 0;
+}
+
+DType weight_dtype(const std::string& name) {
+  const std::vector<std::string> names = {"float32", "float64", "bfloat16", "float16"};
+  for (const auto& known : names) {
+    if (known == name) return parse_dtype(name);
+  }
+  throw ConfigError(fmt::format("--dtype {}: not a dtype of weights", name), {.remedy = did_you_mean(name, names)});
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const auto& note : notes) std::cerr << "orthant: " << note << '\n';
+}
+
+int run_export(const Arguments& arguments, Context& context) {
+  CLI::App app("Writes a checkpoint as a Hugging Face folder: config.json, safetensors, tokenizer files.",
+               "orthant checkpoint export");
+  std::string folder;
+  std::string out;
+  std::string format;
+  std::string dtype;
+  std::string shard_size = "5GB";
+  ExportOptions options;
+  bool json = false;
+  app.add_option("folder", folder, "checkpoint")->required();
+  app.add_option("out", out, "folder to write")->required();
+  app.add_option("--format", format, "huggingface")->required();
+  app.add_option("--dtype", dtype, "of the weights: float32, float64, bfloat16, float16 (default: as stored)");
+  app.add_option("--max-shard-size", shard_size, "largest file, e.g. 5GB (default)");
+  app.add_option("--tower", options.tower, "primary or secondary: that encoder of a trimodal model");
+  app.add_option("--config", options.config_file, "config.json of the run, when the checkpoint lies elsewhere");
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context,
+             "orthant checkpoint export runs/first/checkpoints/step-100 --format huggingface exported")) {
+    return 0;
+  }
+  if (format != "huggingface") {
+    const std::vector<std::string> formats = {"huggingface"};
+    throw ConfigError(fmt::format("--format {}: unknown format", format), {.remedy = did_you_mean(format, formats)});
+  }
+  if (!dtype.empty()) options.dtype = weight_dtype(dtype);
+  options.max_shard_bytes = parse_bytes(shard_size, "--max-shard-size");
+  if (options.max_shard_bytes < 1) {
+    throw ConfigError(fmt::format("--max-shard-size {}: must be at least 1 byte", shard_size), {.remedy = "use 5GB"});
+  }
+  const auto result = export_hugging_face(folder, out, options);
+  print_notes(result.notes);
+  if (json) {
+    std::cout << nlohmann::ordered_json{{"out", out},
+                                        {"files", result.files},
+                                        {"tensors", result.tensors},
+                                        {"bytes", result.bytes},
+                                        {"notes", result.notes}}
+                     .dump()
+              << std::endl;
+  } else {
+    std::cout << fmt::format("{}: {} tensors, {}: {}\n", out, result.tensors, format_bytes(result.bytes),
+                             fmt::join(result.files, ", "))
+              << std::flush;
+  }
+  return 0;
+}
+
+int run_import(const Arguments& arguments, Context& context) {
+  CLI::App app("Turns a Hugging Face folder into a checkpoint of step 0 that train --resume continues from.",
+               "orthant checkpoint import");
+  std::string folder;
+  std::string out;
+  std::string dtype;
+  bool json = false;
+  app.add_option("folder", folder, "Hugging Face folder")->required();
+  app.add_option("out", out, "checkpoint to write")->required();
+  app.add_option("--dtype", dtype, "of the weights: float32, float64, bfloat16, float16 (default: as they are)");
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;
+  const auto result =
+      import_hugging_face(folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(weight_dtype(dtype)));
+  print_notes(result.notes);
+  if (json) {
+    std::cout << nlohmann::ordered_json{{"out", out},
+                                        {"kind", result.kind},
+                                        {"tensors", result.tensors},
+                                        {"bytes", result.bytes},
+                                        {"notes", result.notes}}
+                     .dump()
+              << std::endl;
+  } else {
+    std::cout << fmt::format("{}: {} with {} tensors, {}\n", out, result.kind, result.tensors,
+                             format_bytes(result.bytes))
+              << std::flush;
+  }
+  return 0;
+}
+
+const std::vector<Command> kCheckpointCommands = {
+    {"inspect", "step, mesh, tensors with global shapes", run_inspect},
+    {"verify", "every file's hash", run_verify},
+    {"export", "write a Hugging Face folder", run_export},
+    {"import", "make a checkpoint of a Hugging Face folder", run_import},
+};
+
+}  // namespace
+
+int run_checkpoint(const Arguments& arguments, Context& context) {
+  return run_sub_command("checkpoint", kCheckpointCommands,
+                         "orthant checkpoint inspect runs/first/checkpoints/step-100", arguments, context);
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,132 @@
+#include "orthant/data/inspect_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "orthant/data/table_numbers.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t kProgressRows = 4096;
+
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
+// Collects the facts of one column.
+class ColumnCounter {
+ public:
+  ColumnCounter(std::string name, const std::optional<Tokenizer>& tokenizer) : tokenizer_(tokenizer) {
+    facts_.name = std::move(name);
+    facts_.min = std::numeric_limits<double>::infinity();
+    facts_.max = -facts_.min;
+  }
+
+  void add(const TableField& field) {
+    if (tokenizer_) count_tokens(field.text);
+    if (field.missing) {
+      ++facts_.missing;
+      return;
+    }
+    count_value(field.text);
+    if (const auto number = parse_table_number(field.text)) {
+      ++facts_.numbers;
+      facts_.min = std::min(facts_.min, *number);
+      facts_.max = std::max(facts_.max, *number);
+      sum_ += *number;
+    } else if (is_missing_number(field.text)) {
+      ++missing_words_;
+    }
+  }
+
+  ColumnFacts finish(std::int64_t rows) && {
+    // NA and the like are missing numbers in a column of numbers and words in any other.
+    if (facts_.numbers > 0 && facts_.numbers + facts_.missing + missing_words_ == rows) {
+      facts_.missing += missing_words_;
+    }
+    facts_.distinct = static_cast<std::int64_t>(counts_.size());
+    if (facts_.numbers > 0) {
+      facts_.mean = sum_ / static_cast<double>(facts_.numbers);
+    } else {
+      facts_.min = facts_.max = 0;
+    }
+    if (counts_.size() <= ColumnFacts::kMostValues) {
+      facts_.values.assign(counts_.begin(), counts_.end());
+      std::ranges::sort(facts_.values, [](const auto& a, const auto& b) {
+        return a.second != b.second ? a.second > b.second : a.first < b.first;
+      });
+    }
+    if (tokenizer_ && !facts_.is_numeric(rows)) facts_.tokens = token_facts(rows);
+    return std::move(facts_);
+  }
+
+ private:
+  void count_value(std::string_view text) {
+    constexpr std::size_t kExamples = 3;
+    if (const auto found = counts_.find(text); found != counts_.end()) {
+      ++found->second;
+      return;
+    }
+    if (counts_.size() == ColumnFacts::kMostDistinct) return;
+    counts_.emplace(text, 1);
+    if (facts_.examples.size() < kExamples) facts_.examples.emplace_back(text);
+  }
+
+  void count_tokens(std::string_view text) {
+    ids_.clear();
+    tokenizer_->encode_into(text, {}, ids_);
+    if (lengths_.size() <= ids_.size()) lengths_.resize(ids_.size() + 1);
+    ++lengths_[ids_.size()];
+    total_tokens_ += static_cast<std::int64_t>(ids_.size());
+    if (const auto unknown = tokenizer_->special().unknown) unknown_ += std::ranges::count(ids_, *unknown);
+  }
+
+  TokenFacts token_facts(std::int64_t rows) const {
+    TokenFacts facts{.least = -1, .most = 0, .total = total_tokens_, .p99 = -1, .unknown = unknown_};
+    std::int64_t seen = 0;
+    for (std::size_t length = 0; length < lengths_.size(); ++length) {
+      if (lengths_[length] == 0) continue;
+      facts.most = static_cast<std::int64_t>(length);
+      if (facts.least < 0) facts.least = facts.most;
+      seen += lengths_[length];
+      if (facts.p99 < 0 && seen * 100 >= rows * 99) facts.p99 = facts.most;
+    }
+    return facts;
+  }
+
+  const std::optional<Tokenizer>& tokenizer_;
+  ColumnFacts facts_;
+  double sum_ = 0;
+  std::int64_t missing_words_ = 0;
+  std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>> counts_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::int64_t> lengths_;  // texts by their number of tokens
+  std::int64_t total_tokens_ = 0;
+  std::int64_t unknown_ = 0;
+};
+
+}  // namespace
+
+TableFacts inspect_table(const InspectTableOptions& options) {
+  const auto columns = options.columns.empty() ? table_columns(options.path) : options.columns;
+  auto reader = TableReader::open(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
+  std::vector<ColumnCounter> counters;
+  for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);
+  while (reader.next()) {
+    const auto fields = reader.fields();
+    for (std::size_t i = 0; i < counters.size(); ++i) counters[i].add(fields[i]);
+    if (options.progress && reader.rows() % kProgressRows == 0) options.progress(reader.rows());
+  }
+  TableFacts facts;
+  facts.rows = reader.rows();
+  facts.bad = reader.skipped();
+  for (auto& counter : counters) facts.columns.push_back(std::move(counter).finish(facts.rows));
+  return facts;
+}
+
+}  // namespace orthant

@@ -1,0 +1,64 @@
+// What a table file holds, column by column, for `orthant data inspect`: to be looked at before a run reads the file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "orthant/text/table_reader.h"
+#include "orthant/text/tokenizer.h"
+
+namespace orthant {
+
+struct InspectTableOptions {
+  std::string path;
+  std::vector<std::string> columns;    // empty: all
+  std::optional<Tokenizer> tokenizer;  // counts the tokens of texts
+  std::function<void(std::int64_t rows)> progress;
+};
+
+// Token counts of a column's texts, special tokens included; missing texts count as empty ones.
+struct TokenFacts {
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+  std::int64_t total = 0;
+  std::int64_t p99 = 0;      // 99 of 100 texts have at most so many
+  std::int64_t unknown = 0;  // tokens that are [UNK]
+};
+
+struct ColumnFacts {
+  static constexpr std::size_t kMostDistinct = 10000;
+  static constexpr std::size_t kMostValues = 50;
+
+  std::string name;
+  std::int64_t missing = 0;
+  std::int64_t numbers = 0;   // cells that are numbers
+  std::int64_t distinct = 0;  // different values, kMostDistinct at most
+  double min = 0;             // of the numbers, as are the next two
+  double mean = 0;
+  double max = 0;
+  std::vector<std::string> examples;                         // the first different values, long ones cut
+  std::vector<std::pair<std::string, std::int64_t>> values;  // all with their counts, frequent ones first; or none when
+                                                             // there are more than kMostValues
+  std::optional<TokenFacts> tokens;                          // of a text column, when a tokenizer is there
+
+  bool is_numeric(std::int64_t rows) const { return numbers > 0 && numbers + missing == rows; }
+};
+
+struct TableFacts {
+  std::int64_t rows = 0;  // good ones
+  std::vector<ColumnFacts> columns;
+  SkippedRows bad;  // that cannot be read
+};
+
+// The columns of a file: its header, or the keys of the first thousand JSON rows in order of appearance.
+std::vector<std::string> table_columns(const std::string& path);
+
+// Errors as of TableReader; bad rows are counted, never an error.
+TableFacts inspect_table(const InspectTableOptions& options);
+
+}  // namespace orthant

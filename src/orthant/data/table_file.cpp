@@ -1,0 +1,153 @@
+#include "orthant/data/table_file.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/data/table_numbers.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t kProgressRows = 4096;
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t kShownBytes = 40;
+  if (text.size() <= kShownBytes) return fmt::format("\"{}\"", text);
+  auto cut = kShownBytes;
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  return fmt::format("\"{}...\"", text.substr(0, cut));
+}
+
+// Turns texts into ids of one column.
+class TextColumn {
+ public:
+  TextColumn(const TableText& text, const Tokenizer& tokenizer, TextRows& rows)
+      : tokenizer_(tokenizer), options_{.special = true, .max_length = text.length}, rows_(rows) {
+    rows_.length = text.length;
+    rows_.pad = tokenizer.special().pad.value_or(0);
+  }
+
+  void add(std::string_view text) {
+    ids_.clear();
+    tokenizer_.encode_into(text, options_, ids_);
+    // A row without any position has nothing to attend to: tokenizers without special tokens give it one id.
+    const auto& special = tokenizer_.special();
+    if (ids_.empty()) ids_.push_back(special.end.value_or(special.begin.value_or(special.pad.value_or(0))));
+    rows_.ids.add(ids_);
+  }
+
+ private:
+  Tokenizer tokenizer_;
+  EncodeOptions options_;
+  TextRows& rows_;
+  std::vector<std::int32_t> ids_;
+};
+
+// Places of the columns asked for in the reader's fields: texts, then numbers, then the label.
+struct FieldPlaces {
+  std::vector<std::string> columns;
+  bool secondary = false;
+  std::size_t first_number = 0;
+  std::size_t label = 0;
+};
+
+FieldPlaces field_places(const TrimodalTableOptions& options) {
+  FieldPlaces places;
+  places.columns = {options.primary.column};
+  places.secondary = !options.secondary.column.empty();
+  if (places.secondary) places.columns.push_back(options.secondary.column);
+  places.first_number = places.columns.size();
+  places.columns.insert(places.columns.end(), options.tabular.begin(), options.tabular.end());
+  places.label = places.columns.size();
+  places.columns.push_back(options.label);
+  return places;
+}
+
+// The label of the present row; rejects the row when it has none.
+std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, LabelMap& labels) {
+  const auto& field = reader.fields()[place];
+  if (field.missing) {
+    reader.reject(place, "the label is missing", "give every row a label, or set data.bad_rows=skip");
+    return std::nullopt;
+  }
+  const auto label = labels.number(field.text);
+  if (label) return label;
+  if (labels.is_given()) {
+    reader.reject(place, fmt::format("{} is not one of the labels", shown(field.text)),
+                  did_you_mean(field.text, labels.labels()));
+  } else {
+    reader.reject(place, "the label is not UTF-8", "write the file in UTF-8");
+  }
+  return std::nullopt;
+}
+
+// Adds the numbers of the present row to `numbers`; rejects the row and adds nothing when one is bad.
+bool read_numbers(TableReader& reader, const FieldPlaces& places, std::vector<double>& numbers) {
+  const auto before = numbers.size();
+  for (auto place = places.first_number; place < places.label; ++place) {
+    const auto& field = reader.fields()[place];
+    if (field.missing || is_missing_number(field.text)) {
+      numbers.push_back(std::numeric_limits<double>::quiet_NaN());
+    } else if (const auto value = parse_table_number(field.text)) {
+      numbers.push_back(*value);
+    } else {
+      numbers.resize(before);
+      reader.reject(place, fmt::format("{} is not a number", shown(field.text)),
+                    "write it like -2.5 or 1e3, leave it empty where it is missing, or set data.bad_rows=skip");
+      return false;
+    }
+  }
+  return true;
+}
+
+void check_rows(const TableReader& reader) {
+  const auto& skipped = reader.skipped();
+  if (skipped.count > reader.rows()) {
+    throw DataError(fmt::format("{}: {} of {} rows are bad; the first: {}", reader.name(), skipped.count,
+                                skipped.count + reader.rows(), skipped.reasons.front()),
+                    {.remedy = "look at them with orthant data inspect"});
+  }
+  if (reader.rows() == 0) {
+    throw DataError(fmt::format("{}: no rows", reader.name()), {.remedy = "name a file with one row per sample"});
+  }
+}
+
+}  // namespace
+
+TableFile read_table_file(const std::string& path, const TrimodalTableOptions& options, LabelMap& labels) {
+  const auto places = field_places(options);
+  auto reader = TableReader::open(
+      path, {.columns = places.columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
+  TableFile file{.rows = std::make_shared<TrimodalTable::Rows>(), .numbers = {}, .skipped = {}};
+  auto& rows = *file.rows;
+  rows.columns = static_cast<std::int64_t>(options.tabular.size());
+  TextColumn primary(options.primary, *options.primary.tokenizer, rows.primary);
+  TextColumn secondary(options.secondary, options.secondary.tokenizer.value_or(*options.primary.tokenizer),
+                       rows.secondary);
+  while (reader.next()) {
+    const auto file_row = reader.rows() - 1 + reader.skipped().count;
+    if (options.progress && file_row % kProgressRows == kProgressRows - 1) options.progress(file_row + 1);
+    const auto numbers = file.numbers.size();
+    if (!read_numbers(reader, places, file.numbers)) continue;
+    const auto label = read_label(reader, places.label, labels);  // last: a row that is left out makes no new class
+    if (!label) {
+      file.numbers.resize(numbers);
+      continue;
+    }
+    rows.labels.push_back(*label);
+    rows.file_rows.push_back(file_row);
+    primary.add(reader.fields()[0].text);
+    secondary.add(places.secondary ? reader.fields()[1].text : std::string_view());
+  }
+  check_rows(reader);
+  if (options.progress) options.progress(reader.rows() + reader.skipped().count);
+  rows.primary.ids.shrink();
+  rows.secondary.ids.shrink();
+  file.skipped = reader.skipped();
+  return file;
+}
+
+}  // namespace orthant

@@ -1,0 +1,72 @@
+// Token ids one after the other, and where documents end: memory-mapped from a folder that prepare-text made, or held
+// in memory after text files were tokenized. What a TextDataset reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "orthant/data/token_index.h"
+
+namespace orthant {
+
+// Immutable; all methods are Local and safe from several threads.
+class TokenStore {
+ public:
+  // A complete folder, sizes checked against its index. DataError otherwise.
+  static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder);
+  // `index` says what the ids are; its counts are filled in from them. `ends[d]` is the token after document d.
+  static std::shared_ptr<const TokenStore> in_memory(std::string name, TokenIndex index, std::vector<std::uint32_t> ids,
+                                                     std::vector<std::uint64_t> ends);
+  ~TokenStore();
+  TokenStore(const TokenStore&) = delete;
+  TokenStore& operator=(const TokenStore&) = delete;
+
+  const std::string& name() const { return name_; }  // the folder or files, for messages
+  const TokenIndex& index() const { return index_; }
+  std::int64_t size() const { return index_.tokens; }
+  std::int64_t documents() const { return index_.documents; }
+
+  // Token number of a document's first token; of the end of the last one for document documents().
+  std::int64_t document_begin(std::int64_t document) const;
+
+  // Copies tokens [first, first + out.size()). DataError for an id above the index's largest: the file is damaged.
+  void read(std::int64_t first, std::span<std::int64_t> out) const;
+
+ private:
+  class Mapping;
+  TokenStore(std::string name, TokenIndex index);
+
+  std::string name_;
+  TokenIndex index_;
+  std::unique_ptr<const Mapping> mapped_tokens_, mapped_documents_;
+  std::vector<std::uint32_t> ids_;
+  std::vector<std::uint64_t> own_ends_;
+  const std::byte* tokens_ = nullptr;  // index_.token_bytes each
+  std::span<const std::uint64_t> ends_;
+};
+
+// DataError unless documents follow each other without gaps, none of them empty, to the last token. Reads all ends.
+void check_document_ends(const TokenStore& store);
+
+struct DocumentLengths {
+  std::int64_t shortest = 0, median = 0, longest = 0;  // tokens
+  double mean = 0;
+};
+
+// What `orthant data inspect` shows of a prepared folder.
+struct TokenFolderFacts {
+  TokenIndex index;
+  DocumentLengths lengths;  // zero while the folder is incomplete
+  std::int64_t bytes = 0;   // of tokens.bin and documents.bin
+};
+
+// Sizes, hashes, order of the document ends and the largest id against index.json: DataError names the file and the
+// numbers. Of an incomplete folder only the sizes are checked.
+TokenFolderFacts inspect_token_folder(const std::filesystem::path& folder);
+
+}  // namespace orthant

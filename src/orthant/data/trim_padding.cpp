@@ -1,0 +1,90 @@
+#include "orthant/data/trim_padding.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace orthant {
+namespace {
+
+constexpr const char* kAttentionMask = "attention_mask";
+constexpr std::string_view kMaskEnding = "_mask";
+
+bool is_sequence(const at::Tensor& field) {
+  return field.dim() == 2 && field.is_cpu() && (field.scalar_type() == at::kLong || field.scalar_type() == at::kBool);
+}
+
+const at::Tensor* find_sequence(const Fields& fields, const std::string& name) {
+  const auto found = fields.find(name);
+  return found != fields.end() && is_sequence(found->second) ? &found->second : nullptr;
+}
+
+template <typename T, typename Counts>
+std::int64_t end_of(const at::Tensor& field, const Counts& counts) {
+  const at::Tensor values = field.contiguous();
+  const auto length = values.size(1);
+  std::int64_t end = 0;
+  for (std::int64_t row = 0; row < values.size(0); ++row) {
+    const T* value = values.const_data_ptr<T>() + row * length;
+    for (auto column = length; column > end; --column) {
+      if (counts(value[column - 1])) end = column;
+    }
+  }
+  return end;
+}
+
+// One past the last column with a token (of a mask) or a target (of labels) in any row.
+std::int64_t last_column(const at::Tensor& field, bool labels) {
+  if (field.scalar_type() == at::kBool) return end_of<bool>(field, [](bool real) { return real; });
+  return end_of<std::int64_t>(field, [labels](std::int64_t value) { return labels ? value >= 0 : value != 0; });
+}
+
+// The fields of these names that are as long as the first one.
+std::vector<std::string> together(const Fields& fields, const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  const auto length = fields.at(names.front()).size(1);
+  for (const auto& name : names) {
+    const auto* field = find_sequence(fields, name);
+    if (field != nullptr && field->size(1) == length) found.push_back(name);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::int64_t multiple) {
+  std::map<std::string, std::int64_t> columns;
+  const auto keep = [&](const std::vector<std::string>& names, std::int64_t needed) {
+    const auto length = fields.at(names.front()).size(1);
+    const auto rounded = (std::max<std::int64_t>(needed, 1) + multiple - 1) / multiple * multiple;
+    if (rounded >= length) return;
+    for (const auto& name : together(fields, names)) columns[name] = rounded;
+  };
+  for (const auto& [name, field] : fields) {
+    if (!name.ends_with(kMaskEnding) || name == kAttentionMask || !is_sequence(field)) continue;
+    const auto prefix = name.substr(0, name.size() - kMaskEnding.size());
+    keep({name, prefix + "_ids", prefix + "_types"}, last_column(field, false));
+  }
+  const auto* mask = find_sequence(fields, kAttentionMask);
+  const auto* ids = find_sequence(fields, "input_ids");
+  const auto* labels = find_sequence(fields, kLabelsField);
+  if (mask != nullptr) {
+    const bool targets = labels != nullptr && labels->size(1) == mask->size(1);
+    keep({kAttentionMask, "input_ids", "token_type_ids", "position_ids", kLabelsField},
+         std::max(last_column(*mask, false), targets ? last_column(*labels, true) : 0));
+  } else if (ids != nullptr && labels != nullptr && ids->size(1) == labels->size(1)) {
+    keep({"input_ids", "position_ids", kLabelsField}, last_column(*labels, true));
+  }
+  return columns;
+}
+
+void trim_padding(Fields& fields, std::int64_t multiple) {
+  for (const auto& [name, columns] : needed_columns(fields, multiple)) {
+    auto& field = fields.at(name);
+    field = field.narrow(1, 0, columns);
+  }
+}
+
+}  // namespace orthant

@@ -1,0 +1,127 @@
+#include "orthant/train/data_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+const std::vector<std::string> kKinds = {"tokens", "text", "trimodal", "trimodal_demo", "random"};
+
+std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
+  const auto value = section.get<std::int64_t>(key, standard);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (value < least) section.fail(key, fmt::format("is {}; it must be at least {}", value, least));
+  if (value > kMost) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMost));
+  return value;
+}
+
+// One of two words.
+bool read_switch(JsonReader& section, std::string_view key, const char* when_false, const char* when_true,
+                 bool standard) {
+  const auto word = section.get<std::string>(key, standard ? when_true : when_false);
+  if (word != when_true && word != when_false) {
+    section.fail(key, fmt::format("found \"{}\"", word), fmt::format("use {} or {}", when_true, when_false));
+  }
+  return word == when_true;
+}
+
+// A path or a list of them.
+std::vector<std::string> read_paths(JsonReader& section, std::string_view key) {
+  if (!section.has(key)) return {};
+  const auto& value = section.require_raw(key);
+  if (value.is_null()) return {};
+  if (value.is_string()) return {value.get<std::string>()};
+  const bool texts = value.is_array() && !value.empty() &&
+                     std::ranges::all_of(value, [](const auto& element) { return element.is_string(); });
+  if (!texts) section.fail(key, fmt::format("found {}", value.dump()), "use a path, or a list of paths");
+  return value.get<std::vector<std::string>>();
+}
+
+TextSource read_text(JsonReader& section) {
+  TextSource text;
+  text.path = read_paths(section, "path");
+  if (text.path.empty()) {
+    section.fail("path", "is missing: data.kind text reads files",
+                 "name text files, or a folder that `orthant data prepare-text` made");
+  }
+  text.eval_path = read_paths(section, "eval_path");
+  text.tokenizer = section.find<std::string>("tokenizer").value_or("");
+  text.packing = section.get<bool>("packing", text.packing);
+  return text;
+}
+
+// null stands for no text.
+std::string read_optional_text(JsonReader& section, std::string_view key) {
+  return section.find<std::string>(key).value_or("");
+}
+
+void read_class_weights(JsonReader& section, TableSource& table) {
+  constexpr std::string_view kKey = "class_weights";
+  if (!section.has(kKey)) return;
+  const auto& value = section.require_raw(kKey);
+  table.balanced_class_weights = value == "balanced";
+  if (value.is_null() || table.balanced_class_weights) return;
+  const bool numbers =
+      value.is_array() && std::ranges::all_of(value, [](const auto& element) { return element.is_number(); });
+  if (!numbers) section.fail(kKey, fmt::format("found {}", value.dump()), "use a list of numbers, or \"balanced\"");
+  table.class_weights = value.get<std::vector<double>>();
+}
+
+TableSource read_table(JsonReader& section) {
+  TableSource table;
+  table.path = read_optional_text(section, "path");
+  if (table.path.empty()) {
+    section.fail("path", "is missing: data.kind trimodal reads a file",
+                 "name a .csv, .tsv, .jsonl or .json file (--data_path FILE, or data.path)");
+  }
+  table.eval_path = read_optional_text(section, "eval_path");
+  table.primary_text = section.require<std::string>("primary_text");
+  table.secondary_text = read_optional_text(section, "secondary_text");
+  table.tabular = section.get<std::vector<std::string>>("tabular", {});
+  table.label = section.require<std::string>("label");
+  table.labels = section.get<std::vector<std::string>>("labels", {});
+  read_class_weights(section, table);
+  const auto tokenizer = section.find<std::string>("tokenizer");
+  table.primary_tokenizer = section.find<std::string>("primary_tokenizer").value_or(tokenizer.value_or(""));
+  table.secondary_tokenizer = section.find<std::string>("secondary_tokenizer").value_or(tokenizer.value_or(""));
+  table.skip_bad_rows = read_switch(section, "bad_rows", "stop", "skip", table.skip_bad_rows);
+  return table;
+}
+
+}  // namespace
+
+DataConfig read_data(JsonReader section) {
+  DataConfig data;
+  data.kind = section.get<std::string>("kind", data.kind);
+  if (std::ranges::find(kKinds, data.kind) == kKinds.end()) {
+    section.fail("kind", fmt::format("unknown data \"{}\"", data.kind), did_you_mean(data.kind, kKinds));
+  }
+  data.sequence_length = at_least(section, "sequence_length", data.sequence_length, 1);
+  if (data.kind != "tokens" && data.kind != "text") {
+    data.secondary_length = at_least(section, "secondary_length", 0, 0);
+  }
+  if (data.from_files()) {
+    data.pad_to_longest = read_switch(section, "padding", "full", "longest", data.pad_to_longest);
+  } else {
+    data.samples = at_least(section, "samples", data.samples, 1);
+  }
+  if (data.kind == "text") data.text = read_text(section);
+  if (data.kind == "trimodal") data.table = read_table(section);
+  data.eval_fraction = section.get<double>("eval_fraction", data.eval_fraction);
+  const double most = data.from_files() ? 0.9 : 1;  // of a file, something must be left to train on
+  if (!(data.eval_fraction >= 0 && data.eval_fraction <= most)) {
+    section.fail("eval_fraction", fmt::format("is {}; it must lie in [0, {}]", data.eval_fraction, most), "use 0.1");
+  }
+  if (data.eval_fraction > 0 && (!data.text.eval_path.empty() || !data.table.eval_path.empty())) {
+    section.fail("eval_fraction", "is given beside data.eval_path", "set one of them");
+  }
+  return data;
+}
+
+}  // namespace orthant

@@ -1,0 +1,52 @@
+// The `data` section of a configuration: where samples come from. Nothing is opened here; make_run_data() does that.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/base/json_reader.h"
+
+namespace orthant {
+
+// Kind `text`: a folder that `orthant data prepare-text` made, or text files, which are then tokenized at the start.
+struct TextSource {
+  std::vector<std::string> path;
+  std::vector<std::string> eval_path;  // empty: a part of `path`, see eval_fraction
+  std::string tokenizer;               // file or folder; a prepared folder brings its own
+  bool packing = true;                 // documents one after the other without padding; or one document a sample
+};
+
+// Kind `trimodal`: a table, as CSV or JSON lines.
+struct TableSource {
+  std::string path;
+  std::string eval_path;
+  std::string primary_text;          // columns
+  std::string secondary_text;        // empty: every row has an empty text
+  std::vector<std::string> tabular;  // numbers; may be empty
+  std::string label;
+  std::vector<std::string> labels;      // what the label column holds, in class order; empty: as found, sorted
+  std::vector<double> class_weights;    // one per class; empty: all 1
+  bool balanced_class_weights = false;  // from the training part instead
+  std::string primary_tokenizer;        // files or folders
+  std::string secondary_tokenizer;
+  bool skip_bad_rows = false;
+};
+
+struct DataConfig {
+  std::string kind = "tokens";  // tokens, text, trimodal, trimodal_demo, random
+  std::int64_t sequence_length = 128;
+  std::int64_t secondary_length = 0;  // of the second text; 0: as the first
+  std::int64_t samples = 4096;        // of generated data
+  double eval_fraction = 0;           // of samples: generated besides them, or held out of a file
+  bool pad_to_longest = true;         // of the microbatch; or to the sequence length always
+  TextSource text;
+  TableSource table;
+
+  bool from_files() const { return kind == "text" || kind == "trimodal"; }
+};
+
+DataConfig read_data(JsonReader section);
+
+}  // namespace orthant

@@ -1,0 +1,159 @@
+#include "orthant/train/hugging_face_export.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/files/atomic_folder.h"
+#include "orthant/files/tensor_folder.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/specs/hugging_face.h"
+#include "orthant/specs/hugging_face_names.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/pretrained.h"
+#include "orthant/train/stored_model.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::array<std::string, 2> kTowers = {"primary", "secondary"};
+
+// The part of a stored model that becomes the folder, and what its parameters begin with.
+struct Exported {
+  ModelConfig config;
+  std::string prefix;
+};
+
+Exported exported_part(const ModelConfig& config, const std::string& tower) {
+  const auto* trimodal = std::get_if<TrimodalConfig>(&config);
+  if (tower.empty()) return {config, ""};
+  if (std::ranges::find(kTowers, tower) == kTowers.end()) {
+    throw ConfigError(fmt::format("unknown tower \"{}\"", tower), {.remedy = did_you_mean(tower, kTowers)});
+  }
+  if (trimodal == nullptr) {
+    throw ConfigError(fmt::format("--tower {}: a model of kind {} has no towers", tower, model_kind(config)),
+                      {.remedy = "leave --tower out"});
+  }
+  BertModelConfig bert;
+  const bool primary = tower == kTowers[0];
+  bert.encoder = primary ? trimodal->primary : trimodal->secondary;
+  return {bert, primary || trimodal->shared_towers ? "primary." : "secondary."};
+}
+
+// A stored tensor under its name in the folder.
+struct Item {
+  const TensorEntry* stored;
+  HuggingFaceName name;
+};
+
+// Tied heads are not stored, so they are not written: the library ties them again.
+HuggingFaceHead head_of(const ModelConfig& config, const std::vector<TensorEntry>& entries, const std::string& prefix) {
+  const auto stored = [&](std::string_view name) {
+    return std::ranges::any_of(entries, [&](const auto& entry) { return entry.name == prefix + std::string(name); });
+  };
+  const auto* llama = std::get_if<LlamaConfig>(&config);
+  const auto* gpt2 = std::get_if<Gpt2Config>(&config);
+  const bool tied = (llama != nullptr && llama->tie_word_embeddings) || (gpt2 != nullptr && gpt2->tie_word_embeddings);
+  const bool head = tied || stored("head.weight") || stored("head.lm_head.weight") || stored("head.dense.weight");
+  return head ? HuggingFaceHead::language_model : HuggingFaceHead::none;
+}
+
+std::vector<Item> find_items(const WeightReader& reader, const Exported& part, bool bare,
+                             std::vector<std::string>& notes) {
+  std::vector<Item> items;
+  std::vector<std::string> left;
+  for (const auto& entry : reader.entries()) {
+    if (!entry.name.starts_with(part.prefix)) {
+      left.push_back(entry.name);
+      continue;
+    }
+    auto name = hugging_face_name(tensor_family(part.config), entry.name.substr(part.prefix.size()), bare);
+    if (name) {
+      items.push_back({&entry, std::move(*name)});
+    } else {
+      left.push_back(entry.name);
+    }
+  }
+  if (!left.empty()) {
+    notes.push_back(fmt::format("{} of {} parameters have no place in this folder: {}{}", left.size(),
+                                reader.entries().size(), left.front(), left.size() > 1 ? ", ..." : ""));
+  }
+  return items;
+}
+
+// Every parameter of the body must be there in its shape: what is written can be read again.
+void check_complete(const Exported& part, const WeightReader& reader, const fs::path& checkpoint) {
+  const auto spec = std::holds_alternative<BertModelConfig>(part.config)
+                        ? forward_spec(part.config, {.rows = 1, .sequence = 1}, {.pooler = false})
+                        : build_spec(part.config, {.rows = 1, .sequence = 1});
+  std::vector<std::string> differences;
+  for (const auto& unit : spec.units) {
+    for (const auto& parameter : unit.parameters) {
+      const auto name = part.prefix + parameter.name;
+      const auto found = std::ranges::find(reader.entries(), name, &TensorEntry::name);
+      const auto shape = fmt::format("[{}]", fmt::join(parameter.shape, ", "));
+      if (found == reader.entries().end()) {
+        const auto place = hugging_face_name(tensor_family(part.config), parameter.name, false);
+        if (!place || place->body) differences.push_back(fmt::format("{}: missing, {} expected", name, shape));
+      } else if (found->shape != parameter.shape) {
+        differences.push_back(
+            fmt::format("{}: [{}] there, {} by config.json", name, fmt::join(found->shape, ", "), shape));
+      }
+    }
+  }
+  if (differences.empty()) return;
+  throw_differences(checkpoint.string(), "config.json", differences, "give the config.json of the run that wrote it");
+}
+
+}  // namespace
+
+ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options) {
+  if (!is_checkpoint(checkpoint)) verify_checkpoint(checkpoint.string());  // says what is wrong
+  const auto model = find_stored_model(checkpoint, options.config_file);
+  const auto part = exported_part(model.config, options.tower);
+  const auto asked = options.dtype.value_or(DType::float32);
+  hugging_face_config_text(part.config, HuggingFaceHead::none, asked);  // refuses other kinds
+  verify_checkpoint(checkpoint.string());
+  const auto reader = open_weights(checkpoint);
+  check_complete(part, *reader, checkpoint);
+
+  ExportResult result;
+  const auto head = head_of(part.config, reader->entries(), part.prefix);
+  const auto items = find_items(*reader, part, head == HuggingFaceHead::none, result.notes);
+  std::vector<TensorEntry> entries;
+  std::map<std::string, const Item*> by_name;
+  for (const auto& item : items) {
+    auto shape = item.stored->shape;
+    if (item.name.transposed) std::ranges::reverse(shape);
+    entries.push_back({item.name.tensor, options.dtype ? element_name(asked) : item.stored->dtype, shape});
+    result.bytes += tensor_bytes(entries.back());
+    by_name.emplace(item.name.tensor, &item);
+  }
+  result.tensors = static_cast<std::int64_t>(entries.size());
+  const auto written = options.dtype ? asked : stored_dtype(entries.front());
+
+  AtomicFolder folder(out);
+  const TensorSource source = [&](const TensorEntry& entry, const PutBytes& put) {
+    const auto& item = *by_name.at(entry.name);
+    const auto values = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(stored_dtype(entry))));
+    read_into(*reader, *item.stored, item.name.transposed, values);
+    put({static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
+  };
+  TensorFolderOptions shards;
+  shards.max_shard_bytes = options.max_shard_bytes;
+  result.files = write_tensor_files(folder.path(), entries, source, shards);
+  write_file_atomically(folder.path() / "config.json", hugging_face_config_text(part.config, head, written));
+  result.files.emplace_back("config.json");
+  for (auto& name : copy_tokenizer_files(model.companions, folder.path())) result.files.push_back(std::move(name));
+  folder.commit();
+  return result;
+}
+
+}  // namespace orthant

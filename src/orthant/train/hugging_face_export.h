@@ -1,0 +1,34 @@
+// From a checkpoint to a Hugging Face folder: config.json, model.safetensors or shards, and the tokenizer where there
+// is one. No parameter is held longer than it takes to write it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/graph/dtype.h"
+
+namespace orthant {
+
+struct ExportOptions {
+  std::optional<DType> dtype = {};  // nothing: as stored
+  std::int64_t max_shard_bytes = 5'000'000'000;
+  std::string tower = {};                  // primary or secondary of a trimodal model
+  std::filesystem::path config_file = {};  // of the model, when the checkpoint does not lie in a run's folder
+};
+
+struct ExportResult {
+  std::vector<std::string> files;
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;          // of the tensors
+  std::vector<std::string> notes;  // what has no place there
+};
+
+// Verifies the checkpoint first. Refuses a folder that exists; on failure nothing is left. ConfigError for models that
+// Hugging Face does not have, DataError for a damaged checkpoint.
+ExportResult export_hugging_face(const std::filesystem::path& checkpoint, const std::filesystem::path& out,
+                                 const ExportOptions& options = {});
+
+}  // namespace orthant

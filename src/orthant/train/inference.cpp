@@ -1,0 +1,157 @@
+#include "orthant/train/inference.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/models/build.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/train/large_buffer.h"
+#include "orthant/train/pretrained.h"
+
+namespace orthant {
+namespace {
+
+const std::array<std::string, 3> kFields = {"input_ids", "attention_mask", "token_type_ids"};
+
+std::string shape_text(const at::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+void check_values(const std::string& name, const at::Tensor& values, std::int64_t limit, std::string_view limit_key) {
+  const auto lowest = values.min().to(at::kLong).item<std::int64_t>();
+  const auto highest = values.max().to(at::kLong).item<std::int64_t>();
+  if (lowest >= 0 && highest < limit) return;
+  throw DataError(fmt::format("{} holds {}; {} is {}, so values lie in [0, {}]", name, lowest < 0 ? lowest : highest,
+                              limit_key, limit, limit - 1));
+}
+
+TensorFamily family_of(const StoredModel& model) {
+  return model.checkpoint ? TensorFamily::llama : tensor_family(model.config);
+}
+
+}  // namespace
+
+Inference::Inference(StoredModel model, const InferenceOptions& options) : model_(std::move(model)), options_(options) {
+  load();
+}
+
+void Inference::load() {
+  const WorkSize one{.rows = 1, .sequence = 1, .compute = options_.dtype};
+  ForwardOptions forward{.mask = options_.attention_mask};
+  const std::vector<PretrainedSource> source = {{model_.folder, family_of(model_)}};
+  graph_ = forward_spec(model_.config, one, forward);
+  PretrainedWeights weights(graph_, source);
+  const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
+  if (std::ranges::any_of(weights.absent(), is_pooler)) {
+    forward.pooler = false;
+    graph_ = forward_spec(model_.config, one, forward);
+    weights = PretrainedWeights(graph_, source);
+    notes_.push_back(fmt::format("{}: has no pooler, so there is no pooler_output", model_.folder.string()));
+  }
+  if (!weights.absent().empty()) {
+    throw DataError(
+        fmt::format("{}: lacks {}, without which there are no logits", model_.folder.string(),
+                    fmt::join(weights.absent(), ", ")),
+        {.remedy = "use a folder with a language-model head, or set tie_word_embeddings in its config.json"});
+  }
+  for (auto& note : weights.notes()) notes_.push_back(std::move(note));
+  const auto make = [this](std::int64_t elements, at::ScalarType type) {
+    if (options_.device.is_cpu()) return make_large_buffer(elements, type);
+    return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
+  };
+  const Precision precision{options_.dtype, options_.dtype, options_.dtype};
+  store_ = std::make_unique<ParameterStore>(graph_, Mesh(), /*rank=*/0, precision, make);
+  units_ = build_units(model_.config, *store_, tables_);
+  weights.load(*store_);
+  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none);
+}
+
+std::vector<std::string> Inference::outputs() const {
+  if (!std::holds_alternative<BertModelConfig>(model_.config)) return {"logits"};
+  std::vector<std::string> names = {"last_hidden_state"};
+  const auto pooled = [](const ValueSpec& value) { return value.name == "pooler_output"; };
+  if (std::ranges::any_of(graph_.values, pooled)) names.emplace_back("pooler_output");
+  return names;
+}
+
+Shape Inference::output_shape(const std::string& output, std::int64_t rows, std::int64_t sequence) const {
+  auto shape = graph_.value(output).shape;
+  shape.at(0) = rows;
+  if (shape.size() == 3) shape[1] = sequence;
+  return shape;
+}
+
+void Inference::check(const Fields& inputs) const {
+  for (const auto& [name, tensor] : inputs) {
+    if (std::ranges::find(kFields, name) != kFields.end()) continue;
+    throw DataError(fmt::format("unknown input \"{}\"", name), {.remedy = did_you_mean(name, kFields)});
+  }
+  const auto found = inputs.find("input_ids");
+  if (found == inputs.end()) {
+    throw DataError("the input input_ids is missing", {.remedy = "give input_ids, int64 [rows, sequence]"});
+  }
+  const auto& ids = found->second;
+  for (const auto& [name, tensor] : inputs) {
+    if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/name == "attention_mask")) {
+      throw DataError(fmt::format("{} is of dtype {}", name, c10::toString(tensor.scalar_type())),
+                      {.remedy = "give whole numbers, e.g. int64"});
+    }
+    if (tensor.dim() != 2 || tensor.numel() == 0 || tensor.sizes() != ids.sizes()) {
+      throw DataError(name == "input_ids"
+                          ? fmt::format("input_ids is {}; [rows, sequence] is expected", shape_text(ids))
+                          : fmt::format("{} is {} beside input_ids {}", name, shape_text(tensor), shape_text(ids)),
+                      {.remedy = "give tensors of one shape [rows, sequence], padded where rows are shorter"});
+    }
+  }
+  check_values("input_ids", ids, vocab_size(model_.config), "vocab_size");
+  if (const auto mask = inputs.find("attention_mask"); mask != inputs.end()) {
+    const auto other = mask->second.ne(0).logical_and(mask->second.ne(1));
+    if (other.any().item<bool>()) {
+      throw DataError(fmt::format("attention_mask holds {}", mask->second.masked_select(other)[0].item<std::int64_t>()),
+                      {.remedy = "use 1 for tokens and 0 for padding"});
+    }
+  }
+  const auto* bert = std::get_if<BertModelConfig>(&model_.config);
+  if (inputs.contains("token_type_ids")) {
+    if (bert == nullptr) {
+      throw DataError(
+          fmt::format("token_type_ids are given, but a model of kind {} has none", model_kind(model_.config)),
+          {.remedy = "leave them out"});
+    }
+    check_values("token_type_ids", inputs.at("token_type_ids"), bert->encoder.type_vocab_size, "type_vocab_size");
+  }
+  // Rotary positions go on for ever; the others end with their table.
+  if (!std::holds_alternative<LlamaConfig>(model_.config) && ids.size(1) > max_sequence(model_.config)) {
+    throw DataError(
+        fmt::format("rows of {} tokens; the model has {} positions", ids.size(1), max_sequence(model_.config)),
+        {.remedy = fmt::format("cut them to {}", max_sequence(model_.config))});
+  }
+}
+
+Fields Inference::forward(const Fields& inputs) {
+  check(inputs);
+  const auto ids = inputs.at("input_ids").to(options_.device, at::kLong);
+  Microbatch rows;
+  rows.fields["input_ids"] = ids;
+  const auto mask = inputs.find("attention_mask");
+  if (graph_.is_batch_field("attention_mask")) {
+    rows.fields["attention_mask"] =
+        mask != inputs.end() ? mask->second.to(options_.device, at::kBool) : at::ones_like(ids, at::kBool);
+  } else if (mask != inputs.end() && !mask->second.to(at::kBool).all().item<bool>()) {
+    throw ConfigError("rows are padded, but this inference was made without an attention mask",
+                      {.remedy = "set InferenceOptions::attention_mask"});
+  }
+  if (graph_.is_batch_field("token_type_ids")) {
+    const auto types = inputs.find("token_type_ids");
+    rows.fields["token_type_ids"] =
+        types != inputs.end() ? types->second.to(options_.device, at::kLong) : at::zeros_like(ids);
+  }
+  return executor_->evaluate(rows, {}, outputs());
+}
+
+}  // namespace orthant

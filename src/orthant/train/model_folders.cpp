@@ -1,0 +1,42 @@
+#include "orthant/train/model_folders.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> find_model_folder(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (fs::exists(name)) return name;
+  const auto in_models = fs::path("models") / name;
+  if (fs::exists(in_models)) return in_models.string();
+  return std::nullopt;
+}
+
+std::string require_tokenizer(const std::string& name, const std::string& key, const std::string& data,
+                              const std::vector<std::string>& columns) {
+  const auto make = data.empty() ? std::string()
+                                 : fmt::format(
+                                       "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
+                                       "--columns {} --out models/{}/vocab.txt",
+                                       data, fmt::join(columns, ","), name.empty() ? "own" : name);
+  if (name.empty()) {
+    throw ConfigError(fmt::format("{} is missing: text needs a tokenizer", key),
+                      {.remedy = fmt::format("set {} to a tokenizer.json, a vocab.txt, or the folder of a Hugging Face "
+                                             "model{}",
+                                             key, make)});
+  }
+  if (auto found = find_model_folder(name)) return *found;
+  throw DataError(fmt::format("{}: there is no {} and no models/{}", key, name, name),
+                  {.remedy = fmt::format("put its folder (tokenizer.json or vocab.txt; for pretrained weights also "
+                                         "config.json and model.safetensors) at models/{}{}",
+                                         name, make)});
+}
+
+}  // namespace orthant

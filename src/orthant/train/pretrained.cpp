@@ -1,0 +1,159 @@
+#include "orthant/train/pretrained.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t kMostNamed = 6;
+
+std::string listed(const std::vector<std::string>& names) {
+  const auto shown = std::min(names.size(), kMostNamed);
+  auto text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+std::vector<WantedParameter> wanted_parameters(const GraphSpec& graph, const std::string& prefix) {
+  std::vector<WantedParameter> wanted;
+  for (const auto& unit : graph.units) {
+    for (const auto& parameter : unit.parameters) {
+      if (!parameter.name.starts_with(prefix)) continue;
+      wanted.push_back({parameter.name.substr(prefix.size()), parameter.shape});
+    }
+  }
+  return wanted;
+}
+
+// The same in one of our checkpoints, where names are ours. What it may lack are heads and poolers.
+TensorMatch match_checkpoint(const std::vector<WantedParameter>& wanted, const std::vector<TensorEntry>& stored,
+                             const std::string& folder) {
+  const auto optional = [](std::string_view name) { return name.starts_with("head.") || name.starts_with("pooler."); };
+  std::map<std::string_view, const TensorEntry*> entries;
+  for (const auto& entry : stored) entries.emplace(entry.name, &entry);
+  TensorMatch match;
+  std::vector<std::string> differences;
+  for (const auto& parameter : wanted) {
+    const auto found = entries.find(parameter.name);
+    if (found == entries.end()) {
+      if (optional(parameter.name)) {
+        match.absent.push_back(parameter.name);
+      } else {
+        differences.push_back(
+            fmt::format("{}: missing, [{}] expected", parameter.name, fmt::join(parameter.shape, ", ")));
+      }
+      continue;
+    }
+    if (found->second->shape != parameter.shape) {
+      differences.push_back(fmt::format("{}: [{}] there, [{}] in this model", parameter.name,
+                                        fmt::join(found->second->shape, ", "), fmt::join(parameter.shape, ", ")));
+    }
+    match.uses.push_back({parameter.name, parameter.name, false});
+    entries.erase(found);
+  }
+  for (const auto& [name, entry] : entries) {
+    if (optional(name)) {
+      match.unused.emplace_back(name);
+    } else {
+      differences.push_back(fmt::format("{}: this model has no such parameter", name));
+    }
+  }
+  if (!differences.empty())
+    throw_differences(folder, "the model", differences, "resume with the config.json of that run");
+  return match;
+}
+
+const TensorEntry& entry_named(const WeightReader& reader, const std::string& name) {
+  const auto found = std::ranges::find(reader.entries(), name, &TensorEntry::name);
+  if (found == reader.entries().end()) throw InternalError(fmt::format("no tensor {}", name));
+  return *found;
+}
+
+}  // namespace
+
+std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config) {
+  std::vector<PretrainedSource> sources;
+  const auto add = [&](const std::optional<std::string>& path, TensorFamily family, const char* prefix) {
+    if (path) sources.push_back({*path, family, prefix});
+  };
+  if (const auto* llama = std::get_if<LlamaConfig>(&config)) add(llama->path, TensorFamily::llama, "");
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) add(gpt2->path, TensorFamily::gpt2, "");
+  if (const auto* bert = std::get_if<BertModelConfig>(&config)) {
+    add(bert->encoder.path, tensor_family(bert->encoder), "");
+  }
+  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config)) {
+    add(trimodal->primary.path, tensor_family(trimodal->primary), "primary.");
+    if (!trimodal->shared_towers) add(trimodal->secondary.path, tensor_family(trimodal->secondary), "secondary.");
+  }
+  return sources;
+}
+
+PretrainedWeights::PretrainedWeights(const GraphSpec& graph, const std::vector<PretrainedSource>& sources) {
+  for (const auto& source : sources) open(graph, source);
+}
+
+void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& source) {
+  Folder folder{source, open_weights(source.folder), {}, {}};
+  const auto wanted = wanted_parameters(graph, source.prefix);
+  auto match = is_checkpoint(source.folder)
+                   ? match_checkpoint(wanted, folder.reader->entries(), source.folder.string())
+                   : match_tensors(source.family, wanted, folder.reader->entries(), source.folder.string());
+  for (const auto& use : match.uses) {
+    const auto name = source.prefix + use.parameter;
+    index_.emplace(name, places_.size());
+    places_.push_back({name, folders_.size(), entry_named(*folder.reader, use.tensor), use.transposed});
+  }
+  for (const auto& name : match.absent) absent_.push_back(source.prefix + name);
+  folder.tied = std::move(match.tied);
+  folder.unused = std::move(match.unused);
+  folders_.push_back(std::move(folder));
+}
+
+std::vector<std::string> PretrainedWeights::notes() const {
+  std::vector<std::string> lines;
+  if (!absent_.empty()) lines.push_back(fmt::format("not in the folder, drawn from the seed: {}", listed(absent_)));
+  for (const auto& folder : folders_) {
+    if (folder.unused.empty()) continue;
+    lines.push_back(fmt::format("{}: not used: {}", folder.source.folder.string(), listed(folder.unused)));
+  }
+  return lines;
+}
+
+void PretrainedWeights::check_tied() const {
+  for (const auto& [source, reader, tied, unused] : folders_) {
+    for (const auto& [copy, original] : tied) {
+      if (equal_contents(*reader, copy, original, tensor_bytes(entry_named(*reader, copy)))) continue;
+      const bool decoder = source.family == TensorFamily::llama || source.family == TensorFamily::gpt2;
+      throw DataError(
+          fmt::format("{}: {} differs from {}, to which config.json ties it", source.folder.string(), copy, original),
+          {.remedy = decoder ? "set tie_word_embeddings to false in config.json"
+                             : "a head with a matrix of its own cannot be trained here"});
+    }
+  }
+}
+
+void PretrainedWeights::read(const Place& place, const at::Tensor& target) const {
+  read_into(*folders_[place.folder].reader, place.entry, place.transposed, target);
+}
+
+void PretrainedWeights::load(ParameterStore& parameters) const {
+  check_tied();
+  for (const auto& buffer : parameters.buffers()) {
+    for (const auto& entry : buffer->layout().entries) {
+      const auto found = index_.find(entry.parameter);
+      if (found == index_.end()) continue;
+      if (entry.shape != parameters.graph().parameter(entry.parameter).shape) {
+        throw InternalError(fmt::format("{} is cut over ranks; only whole parameters are loaded", entry.parameter));
+      }
+      read(places_[found->second], buffer->master_view(entry));
+    }
+  }
+  parameters.publish();
+}
+
+}  // namespace orthant

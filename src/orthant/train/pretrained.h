@@ -1,0 +1,77 @@
+// Weights that a model starts from: a Hugging Face folder (or one of our checkpoints) for the whole model, or one for
+// each tower of a trimodal one. Everything is checked by name and shape when it is opened; values are read once,
+// straight into the flat buffers.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/parallel/data/parameter_store.h"
+#include "orthant/specs/hugging_face_names.h"
+#include "orthant/train/weight_reader.h"
+
+namespace orthant {
+
+// A folder and the parameters it serves.
+struct PretrainedSource {
+  std::filesystem::path folder;
+  TensorFamily family = TensorFamily::llama;
+  std::string prefix = {};  // "primary." for that tower; empty for a whole model
+};
+
+// What `path` keys of the model name; none when its weights are drawn.
+std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config);
+
+class PretrainedWeights {
+ public:
+  // Nothing is read.
+  PretrainedWeights() = default;
+
+  // Finds the parameters of `graph` in the folders. DataError that lists all differences, see match_tensors().
+  PretrainedWeights(const GraphSpec& graph, const std::vector<PretrainedSource>& sources);
+
+  // Whether load() fills this parameter. All others keep what they have: those that only we have, and heads and poolers
+  // that a folder lacks.
+  bool reads(std::string_view parameter) const { return index_.contains(parameter); }
+
+  // Of heads and poolers, in the order of the graph.
+  const std::vector<std::string>& absent() const { return absent_; }
+
+  // For people: what is absent, and which tensors have no use here. One line each.
+  std::vector<std::string> notes() const;
+
+  // DataError on I/O errors and on tied tensors that differ. The compute copy follows.
+  void load(ParameterStore& parameters) const;
+
+  // The same for one parameter at a time, in the order of the graph, into tensors of its shape.
+  struct Place {
+    std::string parameter;
+    std::size_t folder = 0;
+    TensorEntry entry;
+    bool transposed = false;
+  };
+  const std::vector<Place>& places() const { return places_; }
+  void read(const Place& place, const at::Tensor& target) const;
+  void check_tied() const;
+
+ private:
+  struct Folder {
+    PretrainedSource source;
+    std::shared_ptr<const WeightReader> reader;
+    std::vector<std::pair<std::string, std::string>> tied;
+    std::vector<std::string> unused;
+  };
+
+  void open(const GraphSpec& graph, const PretrainedSource& source);
+
+  std::vector<Folder> folders_;
+  std::vector<Place> places_;
+  std::map<std::string, std::size_t, std::less<>> index_;  // into places_
+  std::vector<std::string> absent_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,97 @@
+#include "orthant/train/stored_model.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/json_document.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/specs/hugging_face.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/weight_reader.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 9> kTokenizerFiles = {"tokenizer.json",
+                                                        "tokenizer_config.json",
+                                                        "special_tokens_map.json",
+                                                        "added_tokens.json",
+                                                        "vocab.txt",
+                                                        "vocab.json",
+                                                        "merges.txt",
+                                                        "tokenizer.model",
+                                                        "sentencepiece.bpe.model"};
+
+nlohmann::json parsed(const fs::path& file) {
+  return *parse_json(read_file(file), {.source = file.string(), .errors = JsonErrorKind::kData}).value;
+}
+
+// A run wrote every value of its model down; the folder that its weights came from may be gone.
+ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
+  auto& model = config.at("model");
+  model.erase("path");
+  for (const char* tower : {"primary", "secondary"}) {
+    if (model.contains(tower) && model[tower].is_object()) model[tower].erase("path");
+  }
+  JsonReader root(JsonDocument::parse(config.dump(), {.source = source, .errors = JsonErrorKind::kData}));
+  return read_model(root.require_object("model"));
+}
+
+ModelConfig model_of_file(const fs::path& file) {
+  auto config = parsed(file);
+  if (config.contains("model") && config["model"].is_object()) return model_of_run(std::move(config), file.string());
+  return parse_hugging_face_config(read_file(file), file.string());
+}
+
+StoredModel stored_checkpoint(const fs::path& folder, const fs::path& config_file) {
+  const auto run = fs::weakly_canonical(folder).parent_path().parent_path();
+  StoredModel model{folder, /*checkpoint=*/true, {}, folder};
+  std::error_code ignored;
+  if (!config_file.empty()) {
+    model.config = model_of_file(config_file);
+  } else if (fs::exists(folder / "config.json", ignored)) {
+    model.config = model_of_file(folder / "config.json");
+  } else if (fs::exists(run / "config.json", ignored)) {
+    model.config = model_of_file(run / "config.json");
+    model.companions = run;
+  } else {
+    throw DataError(fmt::format("{}: no config.json says which model this is: neither in the checkpoint nor in {}",
+                                folder.string(), run.string()),
+                    {.remedy = "give the run's config.json with --config"});
+  }
+  return model;
+}
+
+}  // namespace
+
+StoredModel find_stored_model(const fs::path& folder, const fs::path& config_file) {
+  if (is_checkpoint(folder)) return stored_checkpoint(folder, config_file);
+  const auto inside = list_checkpoints((folder / "checkpoints").string());
+  if (!inside.empty()) {
+    throw DataError(fmt::format("{}: the folder of a run, not of a model", folder.string()),
+                    {.remedy = fmt::format("use {}", inside.front().path)});
+  }
+  if (!config_file.empty()) return {folder, false, model_of_file(config_file), folder};
+  return {folder, false, read_hugging_face_config(folder), folder};
+}
+
+std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {
+  std::vector<std::string> copied;
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    if (!fs::is_regular_file(from / name, error)) continue;
+    if (!fs::copy_file(from / name, to / name, error) || error) {
+      throw DataError(
+          fmt::format("{}: cannot be copied to {}: {}", (from / name).string(), to.string(), error.message()));
+    }
+    copied.emplace_back(name);
+  }
+  return copied;
+}
+
+}  // namespace orthant

@@ -1,0 +1,27 @@
+// A model on disk: a Hugging Face folder, or one of our checkpoints with the configuration of the run that wrote it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "orthant/specs/model_config.h"
+
+namespace orthant {
+
+struct StoredModel {
+  std::filesystem::path folder;
+  bool checkpoint = false;
+  ModelConfig config;  // without paths: the weights are those of the folder
+  // Where its tokenizer lies when it has one: the folder, or the run's.
+  std::filesystem::path companions;
+};
+
+// A checkpoint's configuration is `config_file` when given (a run's or Hugging Face's config.json), else config.json
+// beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
+StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
+
+// Copies tokenizer.json, vocab.txt, merges.txt and the like, where `from` has them; gives their names.
+std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace orthant

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "orthant/base/error.h"
+#include "orthant/data/trimodal_table.h"
+#include "orthant/train/file_data.h"
+#include "orthant/train/model_folders.h"
+
+namespace orthant {
+namespace {
+
+// The tower's text column with its tokenizer, which fits the tower.
+TableText text_of(const DataConfig& data, const char* tower, const BertConfig& model) {
+  const bool primary = std::string_view(tower) == "primary";
+  const auto& table = data.table;
+  TableText text;
+  text.column = primary ? table.primary_text : table.secondary_text;
+  text.length = primary || data.secondary_length == 0 ? data.sequence_length : data.secondary_length;
+  auto name = primary ? table.primary_tokenizer : table.secondary_tokenizer;
+  if (name.empty() && model.path) name = *model.path;
+  text.tokenizer_name = name;
+  std::vector<std::string> columns = {table.primary_text};
+  if (!table.secondary_text.empty()) columns.push_back(table.secondary_text);
+  text.tokenizer =
+      Tokenizer::load(require_tokenizer(name, fmt::format("data.{}_tokenizer", tower), table.path, columns));
+  if (text.tokenizer->vocab_size() > model.vocab_size) {
+    throw ConfigError(fmt::format("model.{}.vocab_size is {}, but tokenizer {} has ids up to {}", tower,
+                                  model.vocab_size, name, text.tokenizer->vocab_size() - 1),
+                      {.remedy = fmt::format("set model.{}.vocab_size={}", tower, text.tokenizer->vocab_size())});
+  }
+  const auto pad = text.tokenizer->special().pad.value_or(0);
+  if (model.position_offset > 0 && pad != model.pad_token_id) {
+    throw ConfigError(fmt::format("model.{}.pad_token_id is {}, but tokenizer {} pads with {}: positions would be "
+                                  "counted wrongly",
+                                  tower, model.pad_token_id, name, pad),
+                      {.remedy = fmt::format("set model.{}.pad_token_id={}", tower, pad)});
+  }
+  return text;
+}
+
+void check_columns(const TableSource& table, const TrimodalConfig& model) {
+  const auto columns = static_cast<std::int64_t>(table.tabular.size());
+  const auto width = model.tabular ? model.tabular->input_dim : 0;
+  if (width == columns) return;
+  throw ConfigError(
+      fmt::format("model.tabular.input_dim is {}, but data.tabular names {} columns ({})", width, columns,
+                  fmt::join(table.tabular, ", ")),
+      {.remedy = columns == 0 ? "set model.tabular=null" : fmt::format("set model.tabular.input_dim={}", columns)});
+}
+
+TrimodalTableOptions table_options(const RunConfig& config, const TrimodalConfig& model) {
+  const auto& table = config.data.table;
+  if (!model.class_weights.empty() && (!table.class_weights.empty() || table.balanced_class_weights)) {
+    throw ConfigError("model.class_weights and data.class_weights are both given", {.remedy = "set one of them"});
+  }
+  TrimodalTableOptions options;
+  options.path = table.path;
+  options.eval_path = table.eval_path;
+  options.primary = text_of(config.data, "primary", model.primary);
+  options.secondary = text_of(config.data, "secondary", model.secondary);
+  options.tabular = table.tabular;
+  options.label = table.label;
+  options.labels = table.labels;
+  options.class_weights = table.class_weights.empty() ? model.class_weights : table.class_weights;
+  options.balanced_class_weights = table.balanced_class_weights;
+  options.eval_fraction = config.data.eval_fraction;
+  options.seed = config.trainer.seed;
+  options.skip_bad_rows = table.skip_bad_rows;
+  return options;
+}
+
+std::vector<std::string> notes_of(const TrimodalTables& tables, const TrimodalConfig& model, const std::string& path) {
+  std::vector<std::string> notes;
+  notes.push_back(fmt::format("{}: {} rows to train on, {} to evaluate on", path, tables.train->size(),
+                              tables.eval ? tables.eval->size() : 0));
+  for (const auto& [tower, bert] : {std::pair("primary", &model.primary), std::pair("secondary", &model.secondary)}) {
+    if (!bert->path) notes.push_back(fmt::format("model.{}: no path, its weights are drawn from the seed", tower));
+  }
+  if (tables.skipped.count == 0) return notes;
+  notes.push_back(fmt::format("{} bad rows were left out (data.bad_rows skip); the first:", tables.skipped.count));
+  for (const auto& reason : tables.skipped.reasons) notes.push_back("  " + reason);
+  return notes;
+}
+
+}  // namespace
+
+RunData table_data(RunConfig& config, TrimodalConfig& model) {
+  check_columns(config.data.table, model);
+  const auto tables = read_trimodal_tables(table_options(config, model));
+  const auto classes = static_cast<std::int64_t>(tables.preprocessing.labels.size());
+  if (classes != model.num_labels) {
+    throw ConfigError(fmt::format("model.num_labels is {}, but column {} of {} has {} labels: {}", model.num_labels,
+                                  config.data.table.label, config.data.table.path, classes,
+                                  fmt::join(tables.preprocessing.labels, ", ")),
+                      {.remedy = fmt::format("set model.num_labels={}", classes)});
+  }
+  model.class_weights = tables.preprocessing.class_weights;
+  RunData data;
+  data.train = tables.train;
+  data.eval = tables.eval;
+  data.num_labels = classes;
+  data.saved_files[kPreprocessingFile] = to_json(tables.preprocessing);
+  data.notes = notes_of(tables, model, config.data.table.path);
+  return data;
+}
+
+}  // namespace orthant

@@ -1,0 +1,57 @@
+#include "orthant/data/inspect_table.h"
+
+#include <gtest/gtest.h>
+
+#include "data/table_files.h"
+#include "mesh/thrown_error.h"
+
+namespace orthant {
+namespace {
+
+using InspectTable = test::TableFiles;
+
+TEST_F(InspectTable, ListsTheColumnsOfEveryFormat) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(table_columns(write("a.csv", "a,\"b, \"\"c\"\"\",d\r\n1,2,3\r\n")), (Names{"a", "b, \"c\"", "d"}));
+  EXPECT_EQ(table_columns(write("a.tsv", "a b\tc\n")), (Names{"a b", "c"}));
+  const std::string rows = R"({"b": 1, "a": {"x": 2}}
+{"c": null, "b": 2})";
+  EXPECT_EQ(table_columns(write("a.jsonl", rows + "\n")), (Names{"b", "a", "c"}));
+  EXPECT_EQ(table_columns(write("a.json", R"([{"b": 1, "a": 2}, {"c": 3}])")), (Names{"b", "a", "c"}));
+  EXPECT_EQ(test::thrown_text<DataError>([&] { table_columns(write("none.json", "[]")); }),
+            (folder_ / "none.json").string() + ": no rows with columns\nname a file with one object per row");
+}
+
+TEST_F(InspectTable, SaysWhatEachColumnHolds) {
+  const auto path = write("t.csv", "label,x,text\nyes,1,one\nno,,two\nyes,NA,\nbad row\nyes,4,three\n");
+  const auto facts = inspect_table({.path = path, .columns = {}, .tokenizer = {}, .progress = {}});
+  EXPECT_EQ(facts.rows, 4);
+  EXPECT_EQ(facts.bad.count, 1);
+  EXPECT_EQ(facts.bad.reasons, (std::vector<std::string>{path + ":5:8: a row of 1 field, but the header has 3"}));
+  ASSERT_EQ(facts.columns.size(), 3U);
+  const auto& [label, x, text] = std::tie(facts.columns[0], facts.columns[1], facts.columns[2]);
+  EXPECT_FALSE(label.is_numeric(facts.rows));
+  EXPECT_EQ(label.values, (std::vector<std::pair<std::string, std::int64_t>>{{"yes", 3}, {"no", 1}}));
+  EXPECT_TRUE(x.is_numeric(facts.rows));
+  EXPECT_EQ(x.missing, 2) << "NA is a missing number";
+  EXPECT_EQ(x.min, 1);
+  EXPECT_EQ(x.mean, 2.5);
+  EXPECT_EQ(x.max, 4);
+  EXPECT_EQ(text.missing, 1);
+  EXPECT_EQ(text.distinct, 3);
+  EXPECT_EQ(text.examples, (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_FALSE(text.tokens);
+}
+
+TEST_F(InspectTable, CountsDifferentValuesUpToALimit) {
+  std::string text = "x\n";
+  for (int i = 0; i < 10100; ++i) text += std::to_string(i) + "\n";
+  const auto facts =
+      inspect_table({.path = write("many.csv", text), .columns = {"x"}, .tokenizer = {}, .progress = {}});
+  EXPECT_EQ(facts.columns[0].distinct, 10000);
+  EXPECT_TRUE(facts.columns[0].values.empty());
+  EXPECT_EQ(facts.columns[0].max, 10099);
+}
+
+}  // namespace
+}  // namespace orthant

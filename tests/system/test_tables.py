@@ -1,0 +1,135 @@
+"""Tables in, a trained classifier out: the commands about tables, bad rows, and the movies of bench/movies.py."""
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+from program import SOURCE, only_json, orthant
+
+sys.path.insert(0, os.path.join(SOURCE, "bench"))
+
+TOWER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 600,
+         "max_position_embeddings": 16}
+
+
+class TableTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as f:
+            f.write(text)
+        return self.path(name)
+
+    def refused(self, code, *words):
+        finished = orthant(*words, cwd=self.folder)
+        self.assertEqual(finished.returncode, code, finished.stderr)
+        self.assertEqual(finished.stdout, "")
+        return finished.stderr
+
+
+class Commands(TableTest):
+    TABLE = 'text,n,label\n"good, ""old"" film",1.5,yes\nbad film,,no\nshort\ngood film,NA,yes\n'
+
+    def test_inspect_says_what_a_table_holds(self):
+        path = self.write("t.csv", self.TABLE)
+        facts = only_json(self, orthant("data", "inspect", path, "--json"))
+        self.assertEqual((facts["rows"], facts["bad_rows"]["count"]), (3, 1))
+        self.assertIn("t.csv:4:6: a row of 1 field, but the header has 3", facts["bad_rows"]["reasons"][0])
+        text, number, label = facts["columns"]
+        self.assertEqual((text["name"], text["kind"], text["distinct"]), ("text", "text", 3))
+        self.assertEqual((number["kind"], number["missing"], number["min"], number["max"]), ("number", 2, 1.5, 1.5))
+        self.assertEqual(label["values"], [{"value": "yes", "count": 2}, {"value": "no", "count": 1}])
+        shown = orthant("data", "inspect", path, "--columns", "label")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("values: yes (2), no (1)", shown.stdout)
+
+    def test_a_vocabulary_knows_every_word_it_was_made_from(self):
+        path = self.write("t.csv", self.TABLE)
+        made = only_json(self, orthant("data", "make-vocabulary", "--data", path, "--columns", "text", "--size", 200, "--out",
+                                       self.path("vocab.txt"), "--json"))
+        with open(self.path("vocab.txt")) as f:
+            lines = f.read().splitlines()
+        self.assertEqual((lines[:5], len(lines)), (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], made["tokens"]))
+        self.assertIn("film", lines)
+        facts = only_json(self, orthant("data", "inspect", path, "--tokenizer", self.path("vocab.txt"), "--json"))
+        self.assertEqual(facts["columns"][0]["tokens"]["unknown"], 0)
+
+    def test_mistakes_are_named(self):
+        path = self.write("t.csv", self.TABLE)
+        errors = self.refused(2, "data", "inspect", path, "--columns", "labels")
+        self.assertIn('t.csv: there is no column "labels"', errors)
+        self.assertIn('did you mean "label"?', errors)
+        self.assertIn("set --size to", self.refused(2, "data", "make-vocabulary", "--data", path, "--columns", "text", "--size", 9,
+                                                    "--out", self.path("v.txt")))
+        self.refused(4, "data", "inspect", self.path("none.csv"))
+
+
+class Runs(TableTest):
+    def setUp(self):
+        super().setUp()
+        made = only_json(self, orthant("data", "make-trimodal", "--rows", 200, "--out", self.folder, "--json"))
+        self.data = made["data"]
+
+    def config(self, **data):
+        tabular = [f"feature_{i}" for i in range(1, 9)]
+        config = {"name": "t", "seed": 3,
+                  "model": {"kind": "trimodal", "primary": TOWER, "secondary": TOWER, "tabular": {"input_dim": 8, "hidden_dim": 8},
+                            "fusion": {"hidden_size": 8}, "num_labels": 2},
+                  "data": {"kind": "trimodal", "path": self.data, "primary_text": "dialogue", "secondary_text": "shiptrack",
+                           "tabular": tabular, "label": "label", "tokenizer": self.path("vocab.txt"), "sequence_length": 16,
+                           "eval_fraction": 0.2, **data},
+                  "train": {"global_batch_size": 16, "steps": 4}}
+        return self.write("config.json", json.dumps(config))
+
+    def test_preprocessing_is_saved_and_a_run_goes_on_with_the_same_data_only(self):
+        config = self.config(class_weights="balanced")
+        run = self.path("run")
+        result = only_json(self, orthant("train", "--config", config, "--output_dir", run, "--steps", 2, "--json"))
+        self.assertIn("accuracy", result["eval"])
+        for place in (run, self.path("run", "checkpoints", "step-2")):
+            with open(os.path.join(place, "preprocessing.json")) as f:
+                saved = json.load(f)
+            self.assertEqual(saved["labels"], ["0", "1"])
+            self.assertEqual([number["column"] for number in saved["numbers"]], [f"feature_{i}" for i in range(1, 9)])
+            self.assertEqual(len(saved["class_weights"]), 2)
+        only_json(self, orthant("train", "--config", config, "--output_dir", run, "--steps", 3, "--resume", "auto", "--json"))
+        with open(self.data) as f:
+            lines = f.read().splitlines()
+        self.write("trimodal.csv", "\n".join(lines[:-20]) + "\n")
+        errors = self.refused(4, "train", "--config", config, "--output_dir", run, "--resume", "auto", "--json")
+        self.assertIn("numbers.feature_1.mean:", errors)
+        self.assertIn("start a new run", errors)
+
+    def test_a_bad_row_stops_the_run_or_is_left_out(self):
+        with open(self.data) as f:
+            lines = f.read().splitlines()
+        lines[9] = lines[9].rsplit(",", 2)[0] + ",much,1"
+        self.write("trimodal.csv", "\n".join(lines) + "\n")
+        errors = self.refused(4, "train", "--config", self.config(), "--output_dir", self.path("run"), "--json")
+        self.assertRegex(errors, r'trimodal\.csv:10:\d+: column "feature_8": "much" is not a number')
+        finished = orthant("train", "--config", self.config(bad_rows="skip"), "--output_dir", self.path("run"), "--json")
+        only_json(self, finished)
+        self.assertIn("1 bad rows were left out", finished.stderr)
+
+    def test_mistakes_are_named(self):
+        errors = self.refused(2, "train", "--config", self.config(label="lable"), "--output_dir", self.path("run"))
+        self.assertIn('there is no column "lable"', errors)
+        self.assertIn('did you mean "label"?', errors)
+        errors = self.refused(4, "train", "--config", self.config(tokenizer="bert-base-cased"), "--output_dir", self.path("run"))
+        self.assertIn("make-vocabulary", errors)
+
+
+class Movies(TableTest):
+    def test_all_parts_beat_the_majority_class(self):
+        import movies
+        majority = movies.write_fold(self.folder, 0, 4)
+        movies.make_vocabulary(self.folder)
+        accuracy = movies.accuracy(self.folder, movies.PARTS[0], epochs=4)
+        self.assertGreater(accuracy, majority + 0.1)

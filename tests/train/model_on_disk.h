@@ -1,0 +1,63 @@
+// A small Hugging Face folder with drawn weights, for tests to spoil.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "orthant/files/tensor_folder.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/specs/hugging_face.h"
+#include "orthant/specs/hugging_face_names.h"
+#include "orthant/train/checkpoint.h"
+
+namespace orthant {
+
+struct ModelOnDisk {
+  std::filesystem::path folder;
+  std::string text;  // of config.json
+  ModelConfig config;
+  std::map<std::string, at::Tensor> tensors;
+
+  // All that training and the forward pass use.
+  explicit ModelOnDisk(const std::string& config_text)
+      : folder(std::filesystem::path(testing::TempDir()) / ("orthant-model-" + std::to_string(getpid()))),
+        text(config_text),
+        config(parse_hugging_face_config(config_text, "config.json")) {
+    at::manual_seed(1);
+    for (const auto& spec : {build_spec(config, {}), forward_spec(config, {})}) {
+      for (const auto& unit : spec.units) {
+        for (const auto& parameter : unit.parameters) {
+          const auto name = hugging_face_name(tensor_family(config), parameter.name, false).value();
+          auto shape = parameter.shape;
+          if (name.transposed) std::ranges::reverse(shape);
+          tensors[name.tensor] = at::randn(shape) * 0.2;
+        }
+      }
+    }
+  }
+  ~ModelOnDisk() { std::filesystem::remove_all(folder); }
+  ModelOnDisk(const ModelOnDisk&) = delete;
+  ModelOnDisk& operator=(const ModelOnDisk&) = delete;
+
+  void write() const {
+    std::filesystem::remove_all(folder);
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, tensor] : tensors) {
+      entries.push_back({name, element_name(dtype_of(tensor.scalar_type())), tensor.sizes().vec()});
+    }
+    write_tensor_folder(folder, entries, [&](const TensorEntry& entry, const PutBytes& put) {
+      const auto values = tensors.at(entry.name).contiguous();
+      put({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+    });
+    write_file_atomically(folder / "config.json", text);
+  }
+};
+
+}  // namespace orthant
