@@ -133,5 +133,18 @@ TEST(JsonOverride, ComesBeforeReading) {
             "an override came after the document was read");
 }
 
+TEST(JsonDocument, ARemovedKeyIsAsIfNobodyHadWrittenIt) {
+  auto document = JsonDocument::parse(R"({"a": {"b": 1, "c": {"d": 2}}, "e": 3})");
+  document.remove("a.c");
+  document.remove("a.missing.key");
+  document.remove("e");
+  JsonReader reader(document);
+  auto inner = reader.object("a");
+  EXPECT_EQ(inner.get<std::int64_t>("b", 0), 1);
+  EXPECT_FALSE(inner.has("c"));
+  EXPECT_EQ(reader.origin("e"), "default");
+  EXPECT_NO_THROW(reader.finish());
+}
+
 }  // namespace
 }  // namespace orthant

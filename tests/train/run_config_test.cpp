@@ -243,6 +243,35 @@ TEST(RunConfig, ABatchThatCannotBeCutNamesTheTwoNearest) {
   EXPECT_NO_THROW(read({"mesh.dp=2", "mesh.tp=2", "parallel.microbatches=6"}));
 }
 
+TEST(RunConfig, DynamicFrequenciesDoNotFollowTheCutIntoMicrobatches) {
+  const std::vector<std::string> text = {"data.kind=text", "data.path=a.txt",
+                                         "model.rope_scaling={\"rope_type\": \"dynamic\", \"factor\": 4.0}",
+                                         "data.sequence_length=64"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), text.begin(), text.end());
+    auto parsed = JsonDocument::parse(R"({"model": {"kind": "llama", "hidden_size": 16, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64, "max_position_embeddings": 32}})");
+    for (const auto& assignment : more) parsed.apply_override(assignment);
+    return read_run_config(parsed);
+  };
+  const auto refusal = error_text<ConfigError>([&] { with({}); });
+  EXPECT_NE(refusal.find("depend on the length of each microbatch"), std::string::npos) << refusal;
+  EXPECT_NO_THROW(with({"data.padding=full"}));
+  EXPECT_NO_THROW(with({"data.sequence_length=32"}));
+}
+
+TEST(RunConfig, AnotherKindReplacesItsSection) {
+  const auto loaded = [](const std::vector<std::string>& overrides) {
+    return read_run_config(load_run_document("", overrides));
+  };
+  // The embedded default is a trimodal model on generated data.
+  const auto text = loaded({"model.kind=llama", "data.kind=text", "data.path=a.txt", "model.vocab_size=99"});
+  EXPECT_EQ(std::get<LlamaConfig>(text.model).vocab_size, 99);
+  EXPECT_EQ(text.data.sequence_length, 32) << "what all kinds share stays";
+  const auto same = loaded({"data.kind=trimodal_demo", "data.samples=64"});
+  EXPECT_EQ(same.data.secondary_length, 24) << "the kind it has already changes nothing";
+}
+
 TEST(RunConfig, AModelIsRequired) {
   const auto text = error_text<ConfigError>([] { read_run_config(JsonDocument::parse("{}")); });
   EXPECT_NE(text.find("missing key model"), std::string::npos) << text;

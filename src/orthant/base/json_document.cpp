@@ -144,6 +144,25 @@ void JsonDocument::apply_override(std::string_view assignment, std::string_view 
   tree.origins.insert_or_assign(pointer, JsonOrigin{.key = {}, .value = {}, .assignment = origin});
 }
 
+void JsonDocument::remove(std::string_view path) {
+  if (state_->reading) throw InternalError("a key was removed after the document was read");
+  JsonTree& tree = state_->tree;
+  auto steps = split_path(path);
+  const auto last = std::move(steps.back());
+  steps.pop_back();
+  json* around = tree.value.get();
+  std::string pointer;
+  for (const auto& step : steps) {
+    if (!around->is_object() || !around->contains(step)) return;
+    around = &(*around)[step];
+    pointer = child_pointer(pointer, step);
+  }
+  if (!around->is_object() || around->erase(last) == 0) return;
+  pointer = child_pointer(pointer, last);
+  std::erase_if(tree.origins,
+                [&](const auto& origin) { return origin.first == pointer || origin.first.starts_with(pointer + "/"); });
+}
+
 const nlohmann::json& JsonDocument::value() const {
   return *state_->tree.value;
 }

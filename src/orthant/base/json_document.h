@@ -34,6 +34,10 @@ class JsonDocument {
   // and as a string otherwise; missing objects on the way are made. Call it before any reader exists; ConfigError.
   void apply_override(std::string_view assignment, std::string_view flag = "--set");
 
+  // Forgets a key, such as "model.hidden_size", as if nobody had written it; nothing when it is not there. Call it
+  // before any reader exists.
+  void remove(std::string_view path);
+
   const nlohmann::json& value() const;
 
   // In the order of first reading; a value read twice is listed once.

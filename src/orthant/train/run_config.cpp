@@ -155,6 +155,43 @@ void read_length(JsonReader& train, RunConfig& config) {
   }
 }
 
+// Dynamic rotary frequencies follow the length of a text: with padding to the longest of a microbatch they would follow
+// the cut into microbatches.
+void check_positions(const RunConfig& config) {
+  const auto* llama = std::get_if<LlamaConfig>(&config.model);
+  if (llama == nullptr || llama->rope_scaling.kind != RopeScaling::Kind::dynamic) return;
+  if (!config.trainer.pad_to_longest || config.data.sequence_length <= llama->max_position_embeddings) return;
+  throw ConfigError(
+      fmt::format("model.rope_scaling dynamic with data.sequence_length {} beyond max_position_embeddings {}: its "
+                  "frequencies depend on the length of each microbatch",
+                  config.data.sequence_length, llama->max_position_embeddings),
+      {.remedy = "set data.padding=full, or data.sequence_length to at most that"});
+}
+
+// Another kind of model or data, or a folder that describes a model, makes the section's other keys meaningless: an
+// override that sets one of these replaces the section. What all kinds of data share stays.
+void make_room(JsonDocument& document, const std::string& assignment) {
+  const auto equals = std::min(assignment.find('='), assignment.size());
+  const auto key = assignment.substr(0, equals);
+  const bool kind = key == "model.kind" || key == "data.kind";
+  const bool folder = key == "model.path" || key == "model.primary.path" || key == "model.secondary.path";
+  if (!kind && !folder) return;
+  std::string place_of_key = "/" + key;
+  std::ranges::replace(place_of_key, '.', '/');
+  const nlohmann::json::json_pointer pointer(place_of_key);
+  const auto before = document.value().contains(pointer) ? document.value().at(pointer) : nlohmann::json();
+  if (before == assignment.substr(std::min(equals + 1, assignment.size()))) return;
+  const auto section = key.substr(0, key.rfind('.'));
+  const auto place = pointer.parent_pointer();
+  if (!document.value().contains(place) || !document.value().at(place).is_object()) return;
+  std::vector<std::string> keys;
+  for (const auto& [name, value] : document.value().at(place).items()) keys.push_back(name);
+  for (const auto& name : keys) {
+    const bool shared = section == "data" && (name == "sequence_length" || name == "eval_fraction");
+    if (!shared) document.remove(section + "." + name);
+  }
+}
+
 void check_batch(const RunConfig& config) {
   const auto replicas = num_replicas(config.mesh);
   const auto parts = static_cast<std::int64_t>(replicas) * config.trainer.microbatches;
@@ -174,6 +211,7 @@ JsonDocument load_run_document(const std::string& path, const std::vector<std::s
   embedded.source = "the embedded default";
   auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, embedded) : JsonDocument::load(path);
   if (is_flat_config(document)) document = sections_of_flat_config(document);
+  for (const auto& assignment : overrides) make_room(document, assignment);
   for (const auto& assignment : overrides) document.apply_override(assignment);
   return document;
 }
@@ -207,6 +245,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.checkpoint.keep_last = at_least(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
   root.finish();
   check_batch(config);
+  check_positions(config);
   if (!config.data.from_files()) set_samples(config, config.data.samples);
   return config;
 }
