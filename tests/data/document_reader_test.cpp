@@ -17,23 +17,35 @@ using test::TemporaryFolder;
 using test::thrown_text;
 using test::write_text;
 
-std::vector<TextPiece> pieces_from(const std::filesystem::path& path, const std::string& separator,
-                                   std::int64_t position = 0) {
-  const auto reader = open_documents(path, {.separator = separator}, position);
-  std::vector<TextPiece> pieces;
-  for (TextPiece piece; reader->next(piece);) pieces.push_back(piece);
-  return pieces;
+std::vector<TextChunk> chunks_from(const std::filesystem::path& path, const DocumentOptions& options,
+                                   const TextChunk& after = {}) {
+  const auto reader = open_documents(path, options, after.next, !after.ends_document);
+  std::vector<TextChunk> chunks;
+  for (TextChunk chunk; reader->next(chunk);) chunks.push_back(chunk);
+  return chunks;
+}
+
+std::vector<TextChunk> chunks_from(const std::filesystem::path& path, const std::string& separator,
+                                   const TextChunk& after = {}) {
+  return chunks_from(path, DocumentOptions{.separator = separator}, after);
+}
+
+std::vector<std::string> documents_of(const std::vector<TextChunk>& chunks) {
+  std::vector<std::string> documents(1);
+  bool inside = false;
+  for (const auto& chunk : chunks) {
+    EXPECT_EQ(chunk.continues_document, inside);
+    documents.back() += chunk.text;
+    if (chunk.ends_document) documents.emplace_back();
+    inside = !chunk.ends_document;
+  }
+  EXPECT_FALSE(inside) << "the last chunk does not end a document";
+  documents.pop_back();
+  return documents;
 }
 
 std::vector<std::string> documents_of(const std::filesystem::path& path, const std::string& separator) {
-  std::vector<std::string> documents(1);
-  for (const auto& piece : pieces_from(path, separator)) {
-    documents.back() += piece.text;
-    if (piece.ends_document) documents.emplace_back();
-  }
-  EXPECT_TRUE(documents.back().empty()) << "the last piece does not end a document";
-  documents.pop_back();
-  return documents;
+  return documents_of(chunks_from(path, separator));
 }
 
 using Texts = std::vector<std::string>;
@@ -63,7 +75,7 @@ TEST(DocumentReader, TablesGiveOneColumn) {
   EXPECT_EQ(documents_of(csv, "file"), (Texts{"one, \"1\"\n", "", "three"}));
   const auto lines = write_text(folder / "a.jsonl", "{\"text\": \"a\\nb\"}\n\n{\"text\": \"c\", \"more\": [1]}\n");
   EXPECT_EQ(documents_of(lines, "file"), (Texts{"a\nb", "c"}));
-  const auto after_first = pieces_from(csv, "file", pieces_from(csv, "file")[0].next);
+  const auto after_first = chunks_from(csv, "file", chunks_from(csv, "file")[0]);
   ASSERT_EQ(after_first.size(), 2U);
   EXPECT_EQ(after_first[1].text, "three");
 }
@@ -80,28 +92,28 @@ std::string long_text(std::int64_t bytes, bool lines) {
   return text;
 }
 
-TEST(DocumentReader, LongDocumentsComeInPiecesThatAnyPositionContinues) {
+TEST(DocumentReader, LongDocumentsComeInChunksThatAnyPositionContinues) {
   TemporaryFolder folder;
   const auto text = long_text((std::int64_t{11} << 20) + 5, true);
   const auto path = write_text(folder / "long.txt", text);
   for (const std::string separator : {"file", "blank-line", "line"}) {
     SCOPED_TRACE(separator);
-    const auto pieces = pieces_from(path, separator);
-    ASSERT_GT(pieces.size(), 2U);
+    const auto chunks = chunks_from(path, separator);
+    ASSERT_GT(chunks.size(), 2U);
     if (separator == "file") {
       EXPECT_EQ(documents_of(path, separator), Texts{text});
-      for (const auto& piece : pieces) EXPECT_LE(std::ssize(piece.text), DocumentReader::kPieceBytes);
-      EXPECT_TRUE(pieces[0].text.ends_with("\n"));
-      EXPECT_FALSE(std::isspace(static_cast<unsigned char>(pieces[0].text[pieces[0].text.size() - 2])));
-      EXPECT_TRUE(std::isalnum(static_cast<unsigned char>(pieces[1].text[0])));
+      for (const auto& chunk : chunks) EXPECT_LE(std::ssize(chunk.text), ChunkOptions().bytes);
+      EXPECT_TRUE(chunks[0].text.ends_with("\n"));
+      EXPECT_FALSE(std::isspace(static_cast<unsigned char>(chunks[0].text[chunks[0].text.size() - 2])));
+      EXPECT_TRUE(std::isalnum(static_cast<unsigned char>(chunks[1].text[0])));
     }
-    const auto step = std::max<std::size_t>(pieces.size() / 7, 1);
-    for (std::size_t first = 0; first < pieces.size(); first += step) {
-      const auto rest = pieces_from(path, separator, pieces[first].next);
-      ASSERT_EQ(rest.size(), pieces.size() - first - 1) << "from piece " << first;
+    const auto step = std::max<std::size_t>(chunks.size() / 7, 1);
+    for (std::size_t first = 0; first < chunks.size(); first += step) {
+      const auto rest = chunks_from(path, separator, chunks[first]);
+      ASSERT_EQ(rest.size(), chunks.size() - first - 1) << "from chunk " << first;
       for (std::size_t i = 0; i < rest.size(); ++i) {
-        ASSERT_EQ(rest[i].text, pieces[first + 1 + i].text) << "piece " << i << " after " << first;
-        ASSERT_EQ(rest[i].ends_document, pieces[first + 1 + i].ends_document);
+        ASSERT_EQ(rest[i].text, chunks[first + 1 + i].text) << "chunk " << i << " after " << first;
+        ASSERT_EQ(rest[i].ends_document, chunks[first + 1 + i].ends_document);
       }
     }
   }
@@ -110,14 +122,49 @@ TEST(DocumentReader, LongDocumentsComeInPiecesThatAnyPositionContinues) {
 TEST(DocumentReader, TextWithoutLinesIsCutBetweenCharacters) {
   TemporaryFolder folder;
   std::string text;
-  while (std::ssize(text) < DocumentReader::kMaxPieceBytes) text += "\xe2\x82\xac";
+  while (std::ssize(text) < ChunkOptions().most_bytes) text += "\xe2\x82\xac";
   text += "\xe2\x82\xac tail";
   const auto path = write_text(folder / "one_line.txt", text);
-  const auto pieces = pieces_from(path, "line");
-  ASSERT_EQ(pieces.size(), 2U);
-  EXPECT_EQ(pieces[0].text.size() % 3, 0U);
-  EXPECT_FALSE(pieces[0].ends_document);
-  EXPECT_EQ(pieces[0].text + pieces[1].text, text);
+  const auto chunks = chunks_from(path, "line");
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_EQ(chunks[0].text.size() % 3, 0U);
+  EXPECT_FALSE(chunks[0].ends_document);
+  EXPECT_EQ(chunks[0].text + chunks[1].text, text);
+}
+
+TEST(DocumentReader, ABlankLineAfterACutStillEndsTheDocument) {
+  TemporaryFolder folder;
+  const auto path = write_text(folder / "a.txt", "abcdefgh\n\nsecond");
+  for (const std::int64_t bytes : {4, 8, 9, 10, 11}) {
+    const DocumentOptions options{.separator = "blank-line", .chunks = {.bytes = bytes, .most_bytes = bytes}};
+    EXPECT_EQ(documents_of(chunks_from(path, options)), (Texts{"abcdefgh", "second"})) << bytes;
+  }
+}
+
+TEST(DocumentReader, DocumentsDoNotDependOnChunksOrOnWhereReadingBegins) {
+  TemporaryFolder folder;
+  const std::vector<std::string> parts = {"a",  "b.",       "\n",           "\n",   "\r\n", " ",
+                                          "\t", "\xc3\xa9", "\xe2\x82\xac", "\x80", "\nc"};
+  const RandomStream stream(9, "document_reader_test");
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    std::string text;
+    for (std::uint64_t i = 0; i < 40; ++i) text += parts[stream.bits(round * 100 + i) % parts.size()];
+    const auto path = write_text(folder / "a.txt", text);
+    for (const std::string separator : {"file", "blank-line", "line"}) {
+      const auto whole = documents_of(path, separator);
+      for (const std::int64_t bytes : {1, 2, 3, 5, 9, 17}) {
+        SCOPED_TRACE(fmt::format("round {}, {}, chunks of {} bytes", round, separator, bytes));
+        const DocumentOptions options{.separator = separator, .chunks = {.bytes = bytes, .most_bytes = 2 * bytes}};
+        const auto chunks = chunks_from(path, options);
+        ASSERT_EQ(documents_of(chunks), whole);
+        for (std::size_t first = 0; first < chunks.size(); first += 3) {
+          const auto rest = chunks_from(path, options, chunks[first]);
+          ASSERT_EQ(rest.size(), chunks.size() - first - 1);
+          for (std::size_t i = 0; i < rest.size(); ++i) ASSERT_EQ(rest[i].text, chunks[first + 1 + i].text);
+        }
+      }
+    }
+  }
 }
 
 TEST(DocumentReader, RefusesWhatItCannotRead) {
@@ -129,6 +176,10 @@ TEST(DocumentReader, RefusesWhatItCannotRead) {
                 ": open failed: No such file or directory\ncheck the path, and that its folder exists");
   EXPECT_EQ(thrown_text<DataError>([&] { open_documents("/dev/null", {}); }),
             "/dev/null is not a file that can be read again from any place\nwrite the text to a file first");
+  const auto path = write_text(folder / "short.txt", "ab");
+  EXPECT_EQ(
+      thrown_text<DataError>([&] { open_documents(path, {}, 3); }),
+      path + ": ends at byte 2, but byte 3 was reached before\nbring the whole file back, or start anew with --force");
 }
 
 }  // namespace

@@ -10,15 +10,22 @@ namespace {
 
 using InspectTable = test::TableFiles;
 
-TEST_F(InspectTable, ListsTheColumnsOfEveryFormat) {
+TEST_F(InspectTable, LooksAtAllColumnsOfEveryFormat) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(table_columns(write("a.csv", "a,\"b, \"\"c\"\"\",d\r\n1,2,3\r\n")), (Names{"a", "b, \"c\"", "d"}));
-  EXPECT_EQ(table_columns(write("a.tsv", "a b\tc\n")), (Names{"a b", "c"}));
-  const std::string rows = R"({"b": 1, "a": {"x": 2}}
-{"c": null, "b": 2})";
-  EXPECT_EQ(table_columns(write("a.jsonl", rows + "\n")), (Names{"b", "a", "c"}));
-  EXPECT_EQ(table_columns(write("a.json", R"([{"b": 1, "a": 2}, {"c": 3}])")), (Names{"b", "a", "c"}));
-  EXPECT_EQ(test::thrown_text<DataError>([&] { table_columns(write("none.json", "[]")); }),
+  const auto columns = [](const std::string& path) {
+    Names names;
+    for (const auto& column : inspect_table({.path = path, .columns = {}, .tokenizer = {}, .progress = {}}).columns) {
+      names.push_back(column.name);
+    }
+    return names;
+  };
+  EXPECT_EQ(columns(write("a.csv", "a,\"b, \"\"c\"\"\",d\r\n1,2,3\r\n")), (Names{"a", "b, \"c\"", "d"}));
+  EXPECT_EQ(columns(write("a.tsv", "a b\tc\n")), (Names{"a b", "c"}));
+  EXPECT_EQ(columns(write("a.json", R"([{"b": 1, "a": 2}, {"c": 3}])")), (Names{"b", "a", "c"}));
+  EXPECT_EQ(columns(write("a.jsonl", "{\"b\": 1, \"a\": 2}\n{\"bad\": oops}\n{\"c\": null, \"b\": 2}\n")),
+            (Names{"b", "a", "c"}))
+      << "not those of a row that cannot be read";
+  EXPECT_EQ(test::thrown_text<DataError>([&] { columns(write("none.json", "[]")); }),
             (folder_ / "none.json").string() + ": no rows with columns\nname a file with one object per row");
 }
 
@@ -51,6 +58,17 @@ TEST_F(InspectTable, CountsDifferentValuesUpToALimit) {
   EXPECT_EQ(facts.columns[0].distinct, 10000);
   EXPECT_TRUE(facts.columns[0].values.empty());
   EXPECT_EQ(facts.columns[0].max, 10099);
+}
+
+TEST_F(InspectTable, LongValuesAreShownCutAndCountedWhole) {
+  std::string euros;
+  for (int i = 0; i < 100; ++i) euros += "\xe2\x82\xac";
+  const auto path = write("long.csv", "x\n" + euros + "1\n" + euros + "2\n" + euros + "1\n");
+  const auto facts = inspect_table({.path = path, .columns = {"x"}, .tokenizer = {}, .progress = {}});
+  const auto shown = euros.substr(0, 198) + "...";
+  EXPECT_EQ(facts.columns[0].distinct, 2);
+  EXPECT_EQ(facts.columns[0].examples, (std::vector<std::string>{shown, shown}));
+  EXPECT_EQ(facts.columns[0].values, (std::vector<std::pair<std::string, std::int64_t>>{{shown, 2}, {shown, 1}}));
 }
 
 }  // namespace

@@ -87,14 +87,16 @@ TEST(MaskedTokens, SpecialTokensAndPaddingAreNeverTargets) {
 TEST(MaskedTokens, ARowOfSpecialTokensHasNoTarget) {
   const auto source = std::make_shared<FixedDataset>(Fields{{"input_ids", at::full({1, 8}, 2, at::kLong)}},
                                                      FieldLimits{}, std::vector<double>{}, "rows");
-  const MaskedTokens data(source, {.vocab_size = 10, .special_ids = {2}});
-  EXPECT_EQ(data.options().mask_id, 9) << "the last id when none is named";
+  const MaskedTokens data(source, {.vocab_size = 10, .mask_id = 9, .special_ids = {2}});
   EXPECT_EQ(data.totals(std::vector<std::int64_t>{0}).weight_sum, 0);
 }
 
-TEST(MaskedTokens, RefusesMasksOutsideOfTheVocabulary) {
+TEST(MaskedTokens, RefusesMasksThatAreMissingOrOutsideOfTheVocabulary) {
   EXPECT_EQ(thrown_text([] { MaskedTokens(pseudo_text(), {.vocab_size = 10, .mask_id = 10}); }),
             "the mask token has id 10, but model.vocab_size is 10\nset model.vocab_size to 11 or more");
+  EXPECT_EQ(thrown_text([] { MaskedTokens(pseudo_text(), {.vocab_size = 10}); }),
+            "masked language modelling needs a mask token, and none is named\nset the mask id: that of the tokenizer's "
+            "[MASK] or <mask>");
   EXPECT_EQ(thrown_text([] { MaskedTokens(pseudo_text(), {.vocab_size = 10, .fraction = 0}); }),
             "masked language modelling of a fraction 0 of the tokens\nset a fraction above 0 and up to 1");
 }

@@ -145,6 +145,24 @@ TEST(PrepareText, AKilledPreparationGoesOnAndEndsWithTheSameBytes) {
   }
 }
 
+TEST(PrepareText, APreparationKilledInsideADocumentKnowsThatItGoesOn) {
+  TemporaryFolder folder;
+  TextInput input{.files = {write_text(folder / "a.txt", "abcdefgh\n\nsecond\n\nthird")},
+                  .documents = {.separator = "blank-line", .chunks = {.bytes = 4, .most_bytes = 4}}};
+  prepare_text(byte_encoder(), input, {.folder = folder / "whole"});
+  EXPECT_EQ(text_of(*TokenStore::open(folder / "whole")), "abcdefgh|second|third|");
+  int killed = 0;
+  for (int chunks = 1; chunks < 8; ++chunks) {
+    const PrepareOptions options{.folder = folder / "killed", .flush_bytes = 1};
+    // The attempt is killed before the flush that would follow its last chunk.
+    if (killed_after(chunks, input, options)) ++killed;
+    prepare_text(byte_encoder(), input, options);
+    EXPECT_EQ(bytes_of(options.folder), bytes_of(folder / "whole")) << "killed after " << chunks << " chunks";
+    std::filesystem::remove_all(options.folder);
+  }
+  EXPECT_GT(killed, 4);
+}
+
 TEST(PrepareText, WhatWasWrittenAfterTheLastFlushIsDropped) {
   TemporaryFolder folder;
   const auto input = lines_of({write_text(folder / "a.txt", numbered_lines(100))});
@@ -248,11 +266,23 @@ TEST(PrepareText, DamagedFoldersAreRefusedWithTheNumbers) {
   auto ends = good.documents;
   ends[0] = '\x09';
   write_text(out / kDocumentsFile, ends);
-  EXPECT_NE(thrown_text<DataError>([&] { inspect_token_folder(out); }).find("document 0 of 2 has tokens 0 to 9 of 6"),
-            std::string::npos);
+  const auto bad_ends = out.string() + ": document 0 of 2 has tokens 0 to 9 of 6\ncopy documents.bin again, or " +
+                        "prepare the folder again with orthant data prepare-text --force";
+  EXPECT_EQ(thrown_text<DataError>([&] { inspect_token_folder(out); }), bad_ends);
+  EXPECT_EQ(thrown_text<DataError>([&] { TokenStore::open(out); }), bad_ends) << "before anything is split or packed";
+  ends = good.documents;
+  ends[7] = '\x80';  // beyond what is a number of tokens
+  write_text(out / kDocumentsFile, ends);
+  EXPECT_THROW(TokenStore::open(out), DataError);
   write_text(out / kDocumentsFile, good.documents);
 
   auto index = nlohmann::ordered_json::parse(good.index);
+  index["documents"] = 0;
+  write_text(out / kTokenIndexFile, index.dump());
+  write_text(out / kDocumentsFile, "");
+  EXPECT_EQ(
+      thrown_text<DataError>([&] { TokenStore::open(out); }),
+      out.string() + ": 6 tokens, but no documents\nprepare the folder again with orthant data prepare-text --force");
   index["tokens"] = -1;
   write_text(out / kTokenIndexFile, index.dump());
   EXPECT_NE(thrown_text<DataError>([&] { TokenStore::open(out); }).find("tokens: -1 is not in [0,"), std::string::npos);

@@ -14,7 +14,7 @@ namespace orthant::test {
 // Every byte is its own id; 256 ends a document.
 inline TextEncoder byte_encoder(std::int64_t vocab_size = 257) {
   TextEncoder encoder;
-  encoder.encode = [](std::string_view text, std::vector<std::int32_t>& ids) {
+  encoder.encode = [](std::string_view text, bool, std::vector<std::int32_t>& ids) {
     for (const char letter : text) ids.push_back(static_cast<unsigned char>(letter));
   };
   encoder.facts = {.path = "bytes", .kind = "bytes", .fingerprint = 0xb7e5, .vocab_size = vocab_size, .end = 256};

@@ -132,7 +132,10 @@ TEST(SplitText, LargeDocumentsAreCutWhenPacked) {
   EXPECT_EQ(thrown_text<DataError>([&] { split_text(*one, 0.25, false); }),
             "corpus: 1 document cannot be split into training and evaluation (data.eval_fraction 0.25)\nset "
             "data.packing=true, data.eval_path, or data.eval_fraction=0");
-  EXPECT_EQ(thrown_text([&] { split_text(*one, 1.0, true); }), "data.eval_fraction is 1, but it must be in [0, 1)\n");
+  EXPECT_EQ(
+      thrown_text([&] { split_text(*one, 1.0, true); }),
+      "data.eval_fraction is 1, but it must be in [0, 1)\nset data.eval_fraction to 0 (no evaluation) or to a part "
+      "such as 0.05");
 }
 
 TEST(SplitText, PartsAreDisjointAndCompleteForAnyCorpus) {

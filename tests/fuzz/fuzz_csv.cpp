@@ -25,9 +25,8 @@ std::string told(const std::string& text, TableFormat format, BadRows bad_rows, 
         if (field.missing != field.text.empty()) std::abort();
         all += reader.place(i) + (field.missing ? "-" : "=") + std::string(field.text) + "\n";
       }
-      bool bad = false;
-      const auto number = reader.number(0, bad);
-      if (number && (bad || !std::isfinite(*number))) std::abort();
+      const auto number = parse_number(reader.fields()[0].text);
+      if (number && !std::isfinite(*number)) std::abort();
     }
     all += std::to_string(reader.rows()) + " rows, " + std::to_string(reader.skipped().count) + " skipped\n";
     for (const auto& reason : reader.skipped().reasons) all += reason + "\n";

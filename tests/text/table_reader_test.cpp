@@ -97,34 +97,26 @@ TEST(TableReader, NumbersAreParsedStrictly) {
   }
 }
 
-TEST(TableReader, ABadNumberNamesFileLineAndColumn) {
+TEST(TableReader, PlacesNameFileLineAndColumn) {
   auto table = reader_of("x,y\n\"1\n1\",NA\n", TableFormat::kCsv, {"y"});
   ASSERT_TRUE(table.next());
   EXPECT_EQ(table.place(0), "t.csv:3:4");
-  bool bad = false;
-  EXPECT_EQ(thrown_text<DataError>([&] { table.number(0, bad); }),
-            "t.csv:3:4: column \"y\": \"NA\" is not a finite number\n"
-            "write it like -2.5 or 1e3, or leave it empty where it is missing");
 }
 
-TEST(TableReader, BadNumbersOfSkippedRowsAreShownShortAndEscaped) {
-  const std::string umlauts = "\"\x01" + [] {
-    std::string text;
-    for (int i = 0; i < 30; ++i) text += "ü";
-    return text;
-  }() + "\"";
-  auto reader = reader_of("x,y\n1," + umlauts + "\n2,\n3,4.5\n", TableFormat::kCsv, {"y"}, BadRows::kSkip);
-  std::vector<std::optional<double>> numbers;
-  while (reader.next()) {
-    bool bad = false;
-    const auto value = reader.number(0, bad);
-    if (!bad) numbers.push_back(value);
-  }
-  EXPECT_EQ(numbers, (std::vector<std::optional<double>>{std::nullopt, 4.5}));
-  EXPECT_EQ(reader.rows(), 2);
-  EXPECT_EQ(reader.skipped().count, 1);
-  EXPECT_EQ(reader.skipped().reasons,
-            (Rows{"t.csv:2:4: column \"y\": \"\\x01üüüüüüüüüüüüüüüüüüü...\" is not a finite number"}));
+TEST(TableReader, KnowsAllColumns) {
+  EXPECT_EQ(reader_of("a,\"b \"\"c\"\"\"\n1,2\n", TableFormat::kCsv, {"a"}).columns(), (Rows{"a", "b \"c\""}));
+  auto json = reader_of("{\"b\": 1, \"a\": {\"x\": 2}}\n{\"c\": oops}\n{\"b\": 1, \"d\": 2}\n", TableFormat::kJsonLines,
+                        {"b"}, BadRows::kSkip);
+  EXPECT_EQ(json.columns(), Rows{});
+  ASSERT_TRUE(json.next());
+  EXPECT_EQ(json.columns(), (Rows{"b", "a"}));
+  ASSERT_TRUE(json.next());
+  EXPECT_EQ(json.columns(), (Rows{"b", "a", "d"})) << "not those of a bad row";
+}
+
+TEST(TableReader, EndingsTellTables) {
+  for (const char* path : {"a.csv", "b/a.tsv", "a.jsonl", "a.ndjson", "a.json"}) EXPECT_TRUE(is_table(path)) << path;
+  for (const char* path : {"a.txt", "csv", "a.csv.gz", "a.CSV", ".csv/a"}) EXPECT_FALSE(is_table(path)) << path;
 }
 
 TEST(TableReader, RejectedRowsCountAsSkipped) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error_text.h"
 #include "files/temporary_folder.h"
@@ -47,6 +48,22 @@ TEST(TokenizerLoad, TakesAFileOrAFolder) {
   EXPECT_TRUE(Tokenizer::available());
 }
 
+TEST(TokenizerLoad, RolesArePartOfTheFingerprint) {
+  const TemporaryFolder folder;
+  auto file = small_bpe();
+  file["added_tokens"] = nlohmann::json::array({added_token("<one>", 266), added_token("<two>", 267)});
+  write_file_atomically(folder.path() / "tokenizer.json", file.dump());
+  std::set<std::uint64_t> fingerprints = {Tokenizer::load(folder.path()).fingerprint()};
+  for (const char* role : {"pad_token", "unk_token", "bos_token", "eos_token", "mask_token"}) {
+    for (const char* token : {"<one>", "<two>"}) {
+      write_file_atomically(folder.path() / "tokenizer_config.json", nlohmann::json{{role, token}}.dump());
+      const auto tokenizer = Tokenizer::load(folder.path());
+      EXPECT_TRUE(fingerprints.insert(tokenizer.fingerprint()).second) << role << " " << token;
+      EXPECT_EQ(Tokenizer::load(folder.path()).fingerprint(), tokenizer.fingerprint());
+    }
+  }
+}
+
 TEST(TokenizerLoad, ReadsTheFilesOfGpt2) {
   const TemporaryFolder folder;
   write_gpt2_files(folder.path(), {"<|endoftext|>"});
@@ -54,11 +71,13 @@ TEST(TokenizerLoad, ReadsTheFilesOfGpt2) {
   EXPECT_EQ(tokenizer.encode("hello<|endoftext|> world"), (Ids{259, 266, 264}));
   EXPECT_EQ(tokenizer.special().end, 266);
   EXPECT_EQ(Tokenizer::load(folder.path() / "vocab.json").fingerprint(), tokenizer.fingerprint());
-  // The same as a tokenizer.json.
+  // The same as a tokenizer.json, once the role that GPT-2's class gives is said.
   auto file = small_bpe();
   file["model"]["vocab"]["<|endoftext|>"] = 266;
   file["added_tokens"] = nlohmann::json::array({added_token("<|endoftext|>", 266)});
-  EXPECT_EQ(tokenizer_of(file).fingerprint(), tokenizer.fingerprint());
+  TokenizerRoles roles;
+  roles.tokens["unk_token"] = "<|endoftext|>";
+  EXPECT_EQ(Tokenizer(tokenizer_from_json(file.dump(), "t.json", roles)).fingerprint(), tokenizer.fingerprint());
 }
 
 TEST(TokenizerLoad, ReadsTheFilesOfRoberta) {

@@ -22,7 +22,8 @@ ByteWindow::ByteWindow(const std::filesystem::path& path, std::int64_t offset) :
   }
   size_ = file_.size();
   if (offset > size_) {
-    throw DataError(fmt::format("{}: ends at byte {}, but byte {} was reached before", path.string(), size_, offset));
+    throw DataError(fmt::format("{}: ends at byte {}, but byte {} was reached before", path.string(), size_, offset),
+                    {.remedy = "bring the whole file back, or start anew with --force"});
   }
 }
 

@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "orthant/base/error.h"
+#include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/byte_window.h"
+#include "orthant/text/safe_cut.h"
 #include "orthant/text/table_reader.h"
 
 namespace orthant {
 namespace {
 
+constexpr std::string_view kBlanks = " \t\r\n";
 const std::vector<std::string> kSeparators = {"file", "blank-line", "line"};
 
 // Where a document's text ends, and where its separator does.
@@ -43,54 +46,49 @@ std::optional<DocumentEnd> blank_line_end(std::string_view text, bool at_end) {
     place = text.find('\n', next);
   }
   if (!at_end) return std::nullopt;
-  const auto last = text.find_last_not_of(" \t\r\n");
-  const auto line = last == std::string_view::npos ? 0 : text.find('\n', last);
+  const auto last = text.find_last_not_of(kBlanks);
+  const auto line = text.find('\n', last == std::string_view::npos ? 0 : last);
   return DocumentEnd{line == std::string_view::npos ? text.size() : without_line_end(text, line + 1), text.size()};
 }
 
-bool joins_nothing(char letter) {
-  const bool word =
-      (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9');
-  return word || std::string_view(".,;:!?").find(letter) != std::string_view::npos;
-}
-
-// See Note [Pieces]; 0: there is none.
-std::size_t last_safe_cut(std::string_view text) {
-  for (auto place = text.rfind('\n'); place != std::string_view::npos && place > 0;
-       place = text.rfind('\n', place - 1)) {
-    if (place + 1 < text.size() && joins_nothing(text[place - 1]) && joins_nothing(text[place + 1])) return place + 1;
-  }
-  return 0;
-}
-
-// The end of text, moved back to where a UTF-8 character begins.
+// The end of text, moved back to where a UTF-8 character begins and no white space lies before; 0: there is no such
+// place. So line ends, blank lines and the spaces before words stay whole.
 std::size_t character_cut(std::string_view text) {
-  std::size_t cut = text.size();
-  while (cut > text.size() - 4 && (static_cast<unsigned char>(text[cut - 1]) & 0xc0) == 0x80) --cut;
-  return (static_cast<unsigned char>(text[cut - 1]) & 0x80) != 0 ? cut - 1 : cut;
+  const auto is_ascii = [&](std::size_t place) { return (static_cast<unsigned char>(text[place]) & 0x80) == 0; };
+  auto cut = text.size();
+  if (!is_ascii(cut - 1)) {
+    const auto first = cut - std::min<std::size_t>(cut, 4);
+    --cut;
+    while (cut > first && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  }
+  const auto last = text.substr(0, cut).find_last_not_of(kBlanks);
+  return last == std::string_view::npos ? 0 : last + 1;
 }
 
 class PlainText : public DocumentReader {
  public:
-  PlainText(const std::filesystem::path& path, std::string separator, std::int64_t position)
-      : window_(path, position), separator_(std::move(separator)) {
+  PlainText(const std::filesystem::path& path, const DocumentOptions& options, std::int64_t position, bool inside)
+      : name_(path.string()),
+        window_(path, position),
+        separator_(options.separator),
+        chunks_(options.chunks),
+        inside_(inside) {
     if (position == 0) window_.skip_byte_order_mark();
   }
 
-  bool next(TextPiece& piece) override {
-    if (separator_ == "blank-line") skip_blank_lines();
-    for (std::size_t limit = kPieceBytes;; limit *= 2) {
+  bool next(TextChunk& chunk) override {
+    if (separator_ == "blank-line" && !inside_) skip_blank_lines();
+    for (auto limit = static_cast<std::size_t>(chunks_.bytes);; limit *= 2) {
       const bool at_end = window_.fill(limit + 1) <= limit;
       const auto text = window_.view().substr(0, limit);
       if (text.empty()) return false;
       if (const auto end = find_end(text, at_end)) {
-        take(piece, end->text, end->next, /*ends_document=*/true);
+        take(chunk, end->text, end->next, /*ends_document=*/true);
         return true;
       }
-      auto cut = last_safe_cut(text);
-      if (cut == 0 && limit >= kMaxPieceBytes) cut = character_cut(text);
+      const auto cut = find_cut(text);
       if (cut == 0) continue;
-      take(piece, cut, cut, /*ends_document=*/false);
+      take(chunk, cut, cut, /*ends_document=*/false);
       return true;
     }
   }
@@ -103,10 +101,25 @@ class PlainText : public DocumentReader {
     return std::nullopt;
   }
 
+  // 0: more text is needed.
+  std::size_t find_cut(std::string_view text) const {
+    if (!chunks_.may_cut) {
+      if (std::ssize(text) < chunks_.whole_bytes) return 0;
+      throw DataError(
+          fmt::format("{}: the document at byte {} is longer than {}, and the tokenizer makes words across line ends, "
+                      "so that it cannot be cut",
+                      name_, window_.offset(), format_bytes(chunks_.whole_bytes)),
+          {.remedy =
+               "make documents shorter: orthant data prepare-text --separator blank-line or line, or more files"});
+    }
+    const auto cut = last_safe_cut(text);
+    return cut == 0 && std::ssize(text) >= chunks_.most_bytes ? character_cut(text) : cut;
+  }
+
   void skip_blank_lines() {
     while (window_.fill(1) > 0) {
       const auto text = window_.view();
-      const auto next = text.find_first_not_of(" \t\r\n");
+      const auto next = text.find_first_not_of(kBlanks);
       const auto blank = text.substr(0, next).rfind('\n');
       if (blank != std::string_view::npos) {
         window_.consume(blank + 1);
@@ -118,32 +131,38 @@ class PlainText : public DocumentReader {
     }
   }
 
-  void take(TextPiece& piece, std::size_t text, std::size_t next, bool ends_document) {
-    piece.text.assign(window_.view().substr(0, text));
-    piece.ends_document = ends_document;
+  void take(TextChunk& chunk, std::size_t text, std::size_t next, bool ends_document) {
+    chunk.text.assign(window_.view().substr(0, text));
+    chunk.continues_document = inside_;
+    chunk.ends_document = ends_document;
+    inside_ = !ends_document;
     window_.consume(next);
-    piece.next = piece.bytes = window_.offset();
+    chunk.next = chunk.bytes = window_.offset();
   }
 
+  std::string name_;
   ByteWindow window_;
   std::string separator_;
+  ChunkOptions chunks_;
+  bool inside_;  // the next chunk continues a document
 };
 
 // A document a row: positions count rows, and beginning at one means reading those before it once more.
-class TableText : public DocumentReader {
+class TableDocuments : public DocumentReader {
  public:
-  TableText(const std::filesystem::path& path, const std::string& column, std::int64_t position)
+  TableDocuments(const std::filesystem::path& path, const std::string& column, std::int64_t position)
       : reader_(TableReader::open(path, {.columns = {column}})) {
     while (rows_ < position && reader_.next()) count_row();
   }
 
-  bool next(TextPiece& piece) override {
+  bool next(TextChunk& chunk) override {
     if (!reader_.next()) return false;
-    piece.text.assign(reader_.fields()[0].text);
-    piece.ends_document = true;
+    chunk.text.assign(reader_.fields()[0].text);
+    chunk.continues_document = false;
+    chunk.ends_document = true;
     count_row();
-    piece.next = rows_;
-    piece.bytes = bytes_;
+    chunk.next = rows_;
+    chunk.bytes = bytes_;
     return true;
   }
 
@@ -167,13 +186,10 @@ void check_separator(const std::string& separator) {
 }
 
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path, const DocumentOptions& options,
-                                               std::int64_t position) {
+                                               std::int64_t position, bool inside_document) {
   check_separator(options.separator);
-  static const std::vector<std::string> kTables = {".csv", ".tsv", ".jsonl", ".ndjson", ".json"};
-  if (std::ranges::find(kTables, path.extension().string()) != kTables.end()) {
-    return std::make_unique<TableText>(path, options.text_column, position);
-  }
-  return std::make_unique<PlainText>(path, options.separator, position);
+  if (is_table(path)) return std::make_unique<TableDocuments>(path, options.text_column, position);
+  return std::make_unique<PlainText>(path, options, position, inside_document);
 }
 
 }  // namespace orthant

@@ -4,19 +4,32 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <unordered_map>
 
+#include "orthant/base/error.h"
 #include "orthant/data/table_numbers.h"
+#include "orthant/files/xxhash.h"
+#include "orthant/text/shown.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::int64_t kProgressRows = 4096;
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
+std::string cut_value(std::string_view text) {
+  const auto cut = cut_text(text, ColumnFacts::kShownBytes);
+  return cut.size() < text.size() ? std::string(cut) + "..." : std::string(text);
+}
+
+// All columns of a file.
+std::vector<std::string> columns_of(const std::string& path) {
+  auto reader = TableReader::open(path, {.columns = {}, .bad_rows = BadRows::kSkip});
+  for (std::int64_t row = 0; row < TableReader::kNamedRows && reader.next(); ++row) {
+  }
+  if (!reader.columns().empty()) return reader.columns();
+  throw DataError(fmt::format("{}: no rows with columns", path), {.remedy = "name a file with one object per row"});
+}
 
 // Collects the facts of one column.
 class ColumnCounter {
@@ -49,18 +62,15 @@ class ColumnCounter {
     if (facts_.numbers > 0 && facts_.numbers + facts_.missing + missing_words_ == rows) {
       facts_.missing += missing_words_;
     }
-    facts_.distinct = static_cast<std::int64_t>(counts_.size());
+    facts_.distinct = static_cast<std::int64_t>(places_.size());
     if (facts_.numbers > 0) {
       facts_.mean = sum_ / static_cast<double>(facts_.numbers);
     } else {
       facts_.min = facts_.max = 0;
     }
-    if (counts_.size() <= ColumnFacts::kMostValues) {
-      facts_.values.assign(counts_.begin(), counts_.end());
-      std::ranges::sort(facts_.values, [](const auto& a, const auto& b) {
-        return a.second != b.second ? a.second > b.second : a.first < b.first;
-      });
-    }
+    std::ranges::sort(facts_.values, [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second > b.second : a.first < b.first;
+    });
     if (tokenizer_ && !facts_.is_numeric(rows)) facts_.tokens = token_facts(rows);
     return std::move(facts_);
   }
@@ -68,13 +78,20 @@ class ColumnCounter {
  private:
   void count_value(std::string_view text) {
     constexpr std::size_t kExamples = 3;
-    if (const auto found = counts_.find(text); found != counts_.end()) {
-      ++found->second;
+    const auto hash = xxh64(std::as_bytes(std::span(text)));
+    if (const auto found = places_.find(hash); found != places_.end()) {
+      if (!facts_.values.empty()) ++facts_.values[found->second].second;
       return;
     }
-    if (counts_.size() == ColumnFacts::kMostDistinct) return;
-    counts_.emplace(text, 1);
-    if (facts_.examples.size() < kExamples) facts_.examples.emplace_back(text);
+    if (places_.size() == ColumnFacts::kMostDistinct) return;
+    const auto place = places_.size();
+    places_.emplace(hash, place);
+    if (place < ColumnFacts::kMostValues) {
+      facts_.values.emplace_back(cut_value(text), 1);
+    } else {
+      facts_.values.clear();  // there are too many to show
+    }
+    if (place < kExamples) facts_.examples.push_back(cut_value(text));
   }
 
   void count_tokens(std::string_view text) {
@@ -103,7 +120,7 @@ class ColumnCounter {
   ColumnFacts facts_;
   double sum_ = 0;
   std::int64_t missing_words_ = 0;
-  std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>> counts_;
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // of values by their hashes, in facts_.values while it fits
   std::vector<std::int32_t> ids_;
   std::vector<std::int64_t> lengths_;  // texts by their number of tokens
   std::int64_t total_tokens_ = 0;
@@ -113,7 +130,7 @@ class ColumnCounter {
 }  // namespace
 
 TableFacts inspect_table(const InspectTableOptions& options) {
-  const auto columns = options.columns.empty() ? table_columns(options.path) : options.columns;
+  const auto columns = options.columns.empty() ? columns_of(options.path) : options.columns;
   auto reader = TableReader::open(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
   std::vector<ColumnCounter> counters;
   for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);

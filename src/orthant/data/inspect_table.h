@@ -33,15 +33,16 @@ struct TokenFacts {
 struct ColumnFacts {
   static constexpr std::size_t kMostDistinct = 10000;
   static constexpr std::size_t kMostValues = 50;
+  static constexpr std::size_t kShownBytes = 200;  // of a value; longer ones are cut and end in "..."
 
   std::string name;
   std::int64_t missing = 0;
   std::int64_t numbers = 0;   // cells that are numbers
-  std::int64_t distinct = 0;  // different values, kMostDistinct at most
+  std::int64_t distinct = 0;  // different values by their hashes, kMostDistinct at most
   double min = 0;             // of the numbers, as are the next two
   double mean = 0;
   double max = 0;
-  std::vector<std::string> examples;                         // the first different values, long ones cut
+  std::vector<std::string> examples;                         // the first different values
   std::vector<std::pair<std::string, std::int64_t>> values;  // all with their counts, frequent ones first; or none when
                                                              // there are more than kMostValues
   std::optional<TokenFacts> tokens;                          // of a text column, when a tokenizer is there
@@ -54,9 +55,6 @@ struct TableFacts {
   std::vector<ColumnFacts> columns;
   SkippedRows bad;  // that cannot be read
 };
-
-// The columns of a file: its header, or the keys of the first thousand JSON rows in order of appearance.
-std::vector<std::string> table_columns(const std::string& path);
 
 // Errors as of TableReader; bad rows are counted, never an error.
 TableFacts inspect_table(const InspectTableOptions& options);

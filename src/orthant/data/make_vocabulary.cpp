@@ -1,13 +1,12 @@
 #include "orthant/data/make_vocabulary.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "orthant/base/error.h"
 #include "orthant/data/piece_vocabulary.h"
 #include "orthant/text/bert_normalizer.h"
+#include "orthant/text/bert_words.h"
 #include "orthant/text/table_reader.h"
-#include "orthant/text/unicode.h"
 
 namespace orthant {
 namespace {
@@ -17,35 +16,20 @@ constexpr std::int64_t kProgressRows = 4096;
 // Counts words as the WordPiece tokenizer cuts them.
 class WordCounter {
  public:
-  explicit WordCounter(bool cased) : normalizer_({.strip_accents = !cased, .lowercase = !cased}, characters_) {}
+  explicit WordCounter(bool cased)
+      : normalizer_({.strip_accents = !cased, .lowercase = !cased}, characters_), words_(characters_) {}
 
   void add(std::string_view text) {
-    const auto normal = normalizer_.normalize(text, buffer_);
-    std::size_t begin = 0;
-    const auto end_word = [&](std::size_t end) {
-      if (end > begin) count(normal.substr(begin, end - begin));
-    };
-    for (std::size_t at = 0; at < normal.size();) {
-      const auto decoded = unicode::decode(normal, at);
-      const auto next = at + static_cast<std::size_t>(std::max(decoded.length, 1));
-      const auto flags = characters_.flags(decoded.character);
-      if (flags & (BertCharacters::kSpace | BertCharacters::kPunctuation)) {
-        end_word(at);
-        if (!(flags & BertCharacters::kSpace)) count(normal.substr(at, next - at));
-        begin = next;
-      }
-      at = next;
-    }
-    end_word(normal.size());
+    words_.for_each(normalizer_.normalize(text, buffer_),
+                    [&](std::string_view word, std::int64_t) { ++counts_[std::string(word)]; });
   }
 
   const WordCounts& counts() const { return counts_; }
 
  private:
-  void count(std::string_view word) { ++counts_[std::string(word)]; }
-
   BertCharacters characters_;
   BertNormalizer normalizer_;
+  BertWords words_;
   std::string buffer_;
   WordCounts counts_;
 };

@@ -29,11 +29,14 @@ MaskedTokens::MaskedTokens(std::shared_ptr<const Dataset> source, MaskingOptions
     throw ConfigError(fmt::format("masked language modelling of a fraction {} of the tokens", options_.fraction),
                       {.remedy = "set a fraction above 0 and up to 1"});
   }
-  if (options_.mask_id < 0) options_.mask_id = options_.vocab_size - 1;
-  if (options_.mask_id < 0 || options_.mask_id >= options_.vocab_size) {
+  if (options_.mask_id < 0) {
+    throw ConfigError("masked language modelling needs a mask token, and none is named",
+                      {.remedy = "set the mask id: that of the tokenizer's [MASK] or <mask>"});
+  }
+  if (options_.mask_id >= options_.vocab_size) {
     throw ConfigError(
         fmt::format("the mask token has id {}, but model.vocab_size is {}", options_.mask_id, options_.vocab_size),
-        {.remedy = fmt::format("set model.vocab_size to {} or more", std::max<std::int64_t>(options_.mask_id, 0) + 1)});
+        {.remedy = fmt::format("set model.vocab_size to {} or more", options_.mask_id + 1)});
   }
   std::ranges::sort(options_.special_ids);
 }

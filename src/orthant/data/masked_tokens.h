@@ -1,6 +1,7 @@
 // Masked language modelling over another data set: of the tokens that are neither special nor padding, about 15% are
 // targets; of those 80% become the mask token, 10% any token, and 10% stay. Which ones is a function of (seed, sample
-// index, position): the same in every epoch, on every mesh and after every restart.
+// index, position): the same on every mesh and after every restart. Masks repeat: a sample has the same targets and the
+// same replacements in every epoch.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace orthant {
 
 struct MaskingOptions {
   std::int64_t vocab_size = 0;                 // of the model: a random token is any of them
-  std::int64_t mask_id = -1;                   // below 0: the last id, vocab_size - 1, as for generated `tokens`
+  std::int64_t mask_id = -1;                   // must be set
   std::vector<std::int64_t> special_ids = {};  // never targets
   double fraction = 0.15;
   std::uint64_t seed = 0;
@@ -24,7 +25,7 @@ struct MaskingOptions {
 // has at least one target.
 class MaskedTokens : public Dataset {
  public:
-  // ConfigError for a fraction outside (0, 1], or a mask id outside of the vocabulary.
+  // ConfigError for a fraction outside (0, 1], and for a mask id that is missing or outside of the vocabulary.
   MaskedTokens(std::shared_ptr<const Dataset> source, MaskingOptions options);
 
   std::int64_t size() const override { return source_->size(); }

@@ -114,7 +114,7 @@ PreparedText prepare_text(const TextEncoder& encoder, const TextInput& input, co
   prepared.resumed_bytes = index.next.bytes;
   TokenWriter writer(folder, index);
   std::int64_t flushed = index.next.bytes;
-  tokenize_from(index, encoder, writer, writer.first_end(), [&](const TextProgress& progress) {
+  tokenize_from(index, encoder, input.documents, writer, writer.first_end(), [&](const TextProgress& progress) {
     if (options.progress) options.progress(progress);
     if (progress.bytes - flushed < options.flush_bytes) return;
     flushed = progress.bytes;

@@ -14,7 +14,7 @@ struct PrepareOptions {
   std::string folder;                                // made when missing
   bool force = false;                                // start anew whatever is there
   std::int64_t flush_bytes = std::int64_t{8} << 20;  // of input between two points to go on from
-  TextProgressCall progress = {};                    // after every piece
+  TextProgressCall progress = {};                    // after every chunk
 };
 
 struct PreparedText {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/data/hash_text.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -19,26 +19,16 @@ constexpr std::int64_t kVersion = 1;
 nlohmann::ordered_json text_json(const TextPreprocessing& text) {
   return {{"column", text.column},
           {"tokenizer", text.tokenizer},
-          {"fingerprint", fmt::format("{:016x}", text.fingerprint)},
+          {"fingerprint", hash_text(text.fingerprint)},
           {"vocab_size", text.vocab_size},
           {"length", text.length}};
-}
-
-std::uint64_t read_fingerprint(JsonReader& reader) {
-  const auto text = reader.require<std::string>("fingerprint");
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) {
-    reader.fail("fingerprint", fmt::format("expected 16 hexadecimal digits, found \"{}\"", text));
-  }
-  return value;
 }
 
 TextPreprocessing read_text(JsonReader reader) {
   TextPreprocessing text;
   text.column = reader.require<std::string>("column");
   text.tokenizer = reader.require<std::string>("tokenizer");
-  text.fingerprint = read_fingerprint(reader);
+  text.fingerprint = read_hash(reader, "fingerprint");
   text.vocab_size = reader.require<std::int64_t>("vocab_size");
   text.length = reader.require<std::int64_t>("length");
   if (text.length < 1) reader.fail("length", fmt::format("{} is below 1", text.length));

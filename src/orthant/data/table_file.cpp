@@ -7,19 +7,12 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/table_numbers.h"
+#include "orthant/text/shown.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::int64_t kProgressRows = 4096;
-
-std::string shown(std::string_view text) {
-  constexpr std::size_t kShownBytes = 40;
-  if (text.size() <= kShownBytes) return fmt::format("\"{}\"", text);
-  auto cut = kShownBytes;
-  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
-  return fmt::format("\"{}...\"", text.substr(0, cut));
-}
 
 // Turns texts into ids of one column.
 class TextColumn {

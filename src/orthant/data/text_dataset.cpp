@@ -58,7 +58,8 @@ TextSplit split_packed(const TokenStore& tokens, double eval_fraction) {
 
 TextSplit split_text(const TokenStore& tokens, double eval_fraction, bool packing) {
   if (!(eval_fraction >= 0 && eval_fraction < 1)) {
-    throw ConfigError(fmt::format("data.eval_fraction is {}, but it must be in [0, 1)", eval_fraction));
+    throw ConfigError(fmt::format("data.eval_fraction is {}, but it must be in [0, 1)", eval_fraction),
+                      {.remedy = "set data.eval_fraction to 0 (no evaluation) or to a part such as 0.05"});
   }
   if (eval_fraction == 0) return split_at_document(tokens, tokens.documents());
   if (packing && tokens.size() >= 2) return split_packed(tokens, eval_fraction);
@@ -99,7 +100,6 @@ TextDataset::TextDataset(std::shared_ptr<const TokenStore> tokens, TextPart part
 }
 
 void TextDataset::find_documents() {
-  check_document_ends(*tokens_);
   const auto shortest = options_.next_token ? 2 : 1;
   for (auto document = part_.first_document; document < part_.end_document; ++document) {
     left_out_ += tokens_->document_begin(document + 1) - tokens_->document_begin(document) < shortest ? 1 : 0;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/data/hash_text.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -27,20 +27,6 @@ constexpr SpecialToken kSpecialTokens[] = {{"pad", &TokenizerFacts::pad},
                                            {"end", &TokenizerFacts::end},
                                            {"mask", &TokenizerFacts::mask}};
 
-std::string hex(std::uint64_t value) {
-  return fmt::format("{:016x}", value);
-}
-
-std::uint64_t read_hex(JsonReader& reader, const char* key) {
-  const auto text = reader.require<std::string>(key);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc{} || end != text.data() + text.size() || text.size() != 16) {
-    reader.fail(key, fmt::format("\"{}\" is not a number of 16 hexadecimal digits", text));
-  }
-  return value;
-}
-
 std::int64_t read_count(JsonReader& reader, const char* key) {
   const auto value = reader.require<std::int64_t>(key);
   if (value < 0 || value > kMaxCount) reader.fail(key, fmt::format("{} is not in [0, {}]", value, kMaxCount));
@@ -51,7 +37,7 @@ TokenizerFacts read_tokenizer(JsonReader reader) {
   TokenizerFacts facts;
   facts.path = reader.require<std::string>("path");
   facts.kind = reader.require<std::string>("kind");
-  facts.fingerprint = read_hex(reader, "fingerprint");
+  facts.fingerprint = read_hash(reader, "fingerprint");
   facts.vocab_size = read_count(reader, "vocab_size");
   auto special = reader.require_object("special");
   for (const auto& token : kSpecialTokens) {
@@ -69,7 +55,7 @@ nlohmann::ordered_json tokenizer_json(const TokenizerFacts& facts) {
   }
   return {{"path", facts.path},
           {"kind", facts.kind},
-          {"fingerprint", hex(facts.fingerprint)},
+          {"fingerprint", hash_text(facts.fingerprint)},
           {"vocab_size", facts.vocab_size},
           {"special", special}};
 }
@@ -111,14 +97,17 @@ TokenIndex read_index(JsonReader reader) {
   index.tokenizer = read_tokenizer(reader.require_object("tokenizer"));
   for (auto& source : reader.objects("sources")) {
     index.sources.push_back(
-        {source.require<std::string>("path"), read_count(source, "bytes"), read_hex(source, "xxh64")});
+        {source.require<std::string>("path"), read_count(source, "bytes"), read_hash(source, "xxh64")});
   }
   if (index.complete) {
-    index.tokens_xxh64 = read_hex(reader, "tokens_xxh64");
-    index.documents_xxh64 = read_hex(reader, "documents_xxh64");
+    index.tokens_xxh64 = read_hash(reader, "tokens_xxh64");
+    index.documents_xxh64 = read_hash(reader, "documents_xxh64");
   } else {
     auto next = reader.require_object("next");
-    index.next = {read_count(next, "file"), read_count(next, "position"), read_count(next, "bytes")};
+    index.next = {.file = read_count(next, "file"),
+                  .position = read_count(next, "position"),
+                  .bytes = read_count(next, "bytes"),
+                  .inside_document = next.require<bool>("inside_document")};
   }
   check_numbers(reader, index);
   reader.finish();
@@ -156,7 +145,7 @@ TokenIndex read_token_index(const std::filesystem::path& folder) {
 void write_token_index(const std::filesystem::path& folder, const TokenIndex& index) {
   nlohmann::ordered_json sources = nlohmann::ordered_json::array();
   for (const auto& source : index.sources) {
-    sources.push_back({{"path", source.path}, {"bytes", source.bytes}, {"xxh64", hex(source.xxh64)}});
+    sources.push_back({{"path", source.path}, {"bytes", source.bytes}, {"xxh64", hash_text(source.xxh64)}});
   }
   nlohmann::ordered_json json = {{"format", kFormat},
                                  {"version", kVersion},
@@ -172,10 +161,13 @@ void write_token_index(const std::filesystem::path& folder, const TokenIndex& in
                                  {"tokenizer", tokenizer_json(index.tokenizer)},
                                  {"sources", sources}};
   if (index.complete) {
-    json["tokens_xxh64"] = hex(index.tokens_xxh64);
-    json["documents_xxh64"] = hex(index.documents_xxh64);
+    json["tokens_xxh64"] = hash_text(index.tokens_xxh64);
+    json["documents_xxh64"] = hash_text(index.documents_xxh64);
   } else {
-    json["next"] = {{"file", index.next.file}, {"position", index.next.position}, {"bytes", index.next.bytes}};
+    json["next"] = {{"file", index.next.file},
+                    {"position", index.next.position},
+                    {"bytes", index.next.bytes},
+                    {"inside_document", index.next.inside_document}};
   }
   write_file_atomically(folder / kTokenIndexFile,
                         json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

@@ -33,11 +33,12 @@ struct TextFile {
   std::uint64_t xxh64 = 0;
 };
 
-// Where the next piece of text begins.
+// Where the next chunk of text begins.
 struct TextPosition {
   std::int64_t file = 0;      // number in `sources`
-  std::int64_t position = 0;  // in it, see TextPiece::next
+  std::int64_t position = 0;  // in it, see TextChunk::next
   std::int64_t bytes = 0;     // of all files before it, about
+  bool inside_document = false;
 
   friend bool operator==(const TextPosition&, const TextPosition&) = default;
 };

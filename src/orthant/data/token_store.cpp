@@ -36,20 +36,21 @@ void check_hash(const std::filesystem::path& path, std::uint64_t expected) {
                   {.remedy = fmt::format("copy the file again, or {}", kAgain)});
 }
 
-}  // namespace
-
+// Documents follow each other without gaps, none of them empty, to the last token.
 void check_document_ends(const TokenStore& store) {
-  for (std::int64_t document = 0; document < store.documents(); ++document) {
+  const auto documents = store.documents();
+  if (documents == 0 && store.size() > 0) {
+    throw DataError(fmt::format("{}: {} tokens, but no documents", store.name(), store.size()), {.remedy = kAgain});
+  }
+  for (std::int64_t document = 0; document < documents; ++document) {
     const auto begin = store.document_begin(document);
     const auto end = store.document_begin(document + 1);
-    if (begin < end && (document + 1 < store.documents() ? end < store.size() : end == store.size())) continue;
-    throw DataError(fmt::format("{}: document {} of {} has tokens {} to {} of {}", store.name(), document,
-                                store.documents(), begin, end, store.size()),
-                    {.remedy = kAgain});
+    if (begin < end && (document + 1 < documents ? end < store.size() : end == store.size())) continue;
+    throw DataError(fmt::format("{}: document {} of {} has tokens {} to {} of {}", store.name(), document, documents,
+                                begin, end, store.size()),
+                    {.remedy = fmt::format("copy {} again, or {}", kDocumentsFile, kAgain)});
   }
 }
-
-namespace {
 
 // Copies, and gives the largest.
 template <typename Id>
@@ -122,6 +123,7 @@ std::shared_ptr<const TokenStore> TokenStore::open(const std::filesystem::path& 
   store->tokens_ = store->mapped_tokens_->begin();
   store->ends_ = {reinterpret_cast<const std::uint64_t*>(store->mapped_documents_->begin()),
                   static_cast<std::size_t>(store->index_.documents)};
+  check_document_ends(*store);
   return store;
 }
 
@@ -169,7 +171,6 @@ TokenFolderFacts inspect_token_folder(const std::filesystem::path& folder) {
   }
   if (!facts.index.complete) return facts;
   const auto store = TokenStore::open(folder);
-  check_document_ends(*store);
   check_hash(folder / kTokensFile, facts.index.tokens_xxh64);
   check_hash(folder / kDocumentsFile, facts.index.documents_xxh64);
   facts.lengths = measure_documents(*store);

@@ -17,7 +17,7 @@ namespace orthant {
 // Immutable; all methods are Local and safe from several threads.
 class TokenStore {
  public:
-  // A complete folder, sizes checked against its index. DataError otherwise.
+  // A complete folder, sizes and ends of documents checked against its index. DataError otherwise.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder);
   // `index` says what the ids are; its counts are filled in from them. `ends[d]` is the token after document d.
   static std::shared_ptr<const TokenStore> in_memory(std::string name, TokenIndex index, std::vector<std::uint32_t> ids,
@@ -49,9 +49,6 @@ class TokenStore {
   const std::byte* tokens_ = nullptr;  // index_.token_bytes each
   std::span<const std::uint64_t> ends_;
 };
-
-// DataError unless documents follow each other without gaps, none of them empty, to the last token. Reads all ends.
-void check_document_ends(const TokenStore& store);
 
 struct DocumentLengths {
   std::int64_t shortest = 0, median = 0, longest = 0;  // tokens

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Takes pieces one after the other; the index knows at any time what the sink holds.
+// Takes chunks one after the other; the index knows at any time what the sink holds.
 class Tokenization {
  public:
   Tokenization(const TextEncoder& encoder, TokenIndex& index, TokenSink& sink, std::int64_t last_end)
@@ -25,19 +25,20 @@ class Tokenization {
       files_before_ += index.sources[static_cast<std::size_t>(i)].bytes;
   }
 
-  void take(const TextPiece& piece) {
+  void take(const TextChunk& chunk) {
     ids_.clear();
-    encoder_.encode(piece.text, ids_);
+    encoder_.encode(chunk.text, chunk.continues_document, ids_);
     put();
-    if (piece.ends_document) end_document();
-    index_.next.position = piece.next;
-    index_.next.bytes = files_before_ + std::min(piece.bytes, file_bytes());
+    if (chunk.ends_document) end_document();
+    index_.next.position = chunk.next;
+    index_.next.inside_document = !chunk.ends_document;
+    index_.next.bytes = files_before_ + std::min(chunk.bytes, file_bytes());
   }
 
   void end_file() {
     if (index_.tokens > last_end_) end_document();
     files_before_ += file_bytes();
-    index_.next = {index_.next.file + 1, 0, files_before_};
+    index_.next = {.file = index_.next.file + 1, .bytes = files_before_};
   }
 
  private:
@@ -116,25 +117,26 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
   return index;
 }
 
-void tokenize_from(TokenIndex& index, const TextEncoder& encoder, TokenSink& sink, std::int64_t last_end,
-                   const TextProgressCall& after_piece) {
+void tokenize_from(TokenIndex& index, const TextEncoder& encoder, const DocumentOptions& documents, TokenSink& sink,
+                   std::int64_t last_end, const TextProgressCall& after_chunk) {
   Tokenization tokenization(encoder, index, sink, last_end);
   TextProgress progress{.first_byte = index.next.bytes};
   for (const auto& source : index.sources) progress.total_bytes += source.bytes;
   const auto tell = [&] {
-    if (!after_piece) return;
+    if (!after_chunk) return;
     progress.bytes = index.next.bytes;
     progress.documents = index.documents;
     progress.tokens = index.tokens;
-    after_piece(progress);
+    after_chunk(progress);
   };
-  const DocumentOptions documents{.separator = index.separator, .text_column = index.text_column};
-  TextPiece piece;
+  DocumentOptions options = documents;
+  options.chunks.may_cut = options.chunks.may_cut && encoder.may_cut;
+  TextChunk chunk;
   while (index.next.file < static_cast<std::int64_t>(index.sources.size())) {
     const auto& source = index.sources[static_cast<std::size_t>(index.next.file)];
-    const auto reader = open_documents(source.path, documents, index.next.position);
-    while (reader->next(piece)) {
-      tokenization.take(piece);
+    const auto reader = open_documents(source.path, options, index.next.position, index.next.inside_document);
+    while (reader->next(chunk)) {
+      tokenization.take(chunk);
       tell();
     }
     tokenization.end_file();
@@ -147,28 +149,30 @@ std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, cons
                                                 const TextProgressCall& progress) {
   auto index = empty_index(encoder, input);
   MemoryTokens sink;
-  tokenize_from(index, encoder, sink, 0, progress);
+  tokenize_from(index, encoder, input.documents, sink, 0, progress);
   return TokenStore::in_memory(name_of(input.files), std::move(index), std::move(sink.ids), std::move(sink.ends));
 }
 
 TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path) {
   const auto& special = tokenizer.special();
-  return {
-      .encode = [tokenizer](std::string_view text,
-                            std::vector<std::int32_t>& ids) { tokenizer.encode_into(text, {.special = false}, ids); },
-      .facts = {.path = fs::absolute(path).lexically_normal().string(),
-                .kind = tokenizer.kind(),
-                .fingerprint = tokenizer.fingerprint(),
-                .vocab_size = tokenizer.vocab_size(),
-                .pad = special.pad,
-                .unknown = special.unknown,
-                .begin = special.begin,
-                .end = special.end,
-                .mask = special.mask}};
+  return {.encode =
+              [tokenizer](std::string_view text, bool continues, std::vector<std::int32_t>& ids) {
+                tokenizer.encode_into(text, {.special = false, .continues = continues}, ids);
+              },
+          .may_cut = tokenizer.may_be_cut(),
+          .facts = {.path = fs::absolute(path).lexically_normal().string(),
+                    .kind = tokenizer.kind(),
+                    .fingerprint = tokenizer.fingerprint(),
+                    .vocab_size = tokenizer.vocab_size(),
+                    .pad = special.pad,
+                    .unknown = special.unknown,
+                    .begin = special.begin,
+                    .end = special.end,
+                    .mask = special.mask}};
 }
 
 std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
-                                            const TextProgressCall& progress) {
+                                            const DocumentOptions& documents, const TextProgressCall& progress) {
   const auto folder = std::ranges::find_if(paths, [](const std::string& path) { return fs::is_directory(path); });
   if (folder == paths.end()) {
     if (tokenizer.empty()) {
@@ -178,7 +182,8 @@ std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& path
                      "orthant data prepare-text"});
     }
     const auto encoder = text_encoder(Tokenizer::load(tokenizer), tokenizer);
-    return tokenize_text(encoder, {.files = paths, .end_token = encoder.facts.end.has_value()}, progress);
+    return tokenize_text(encoder, {.files = paths, .documents = documents, .end_token = encoder.facts.end.has_value()},
+                         progress);
   }
   if (paths.size() > 1) {
     throw ConfigError(fmt::format("data.path names {} places, among them the folder {}", paths.size(), *folder),

@@ -17,9 +17,11 @@ namespace orthant {
 class Tokenizer;
 class TokenSink;
 
-// A tokenizer as this layer needs it: adds the ids of a text, without special tokens, to the end of a list.
+// A tokenizer as this layer needs it: adds the ids of a text, without special tokens, to the end of a list. A text may
+// continue the one before, see TextChunk.
 struct TextEncoder {
-  std::function<void(std::string_view text, std::vector<std::int32_t>& ids)> encode;
+  std::function<void(std::string_view text, bool continues, std::vector<std::int32_t>& ids)> encode;
+  bool may_cut = true;  // see Note [Safe cuts]
   TokenizerFacts facts;
 };
 TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path);
@@ -40,7 +42,7 @@ struct TextProgress {
 using TextProgressCall = std::function<void(const TextProgress&)>;
 
 // The ids of the files, in memory. ConfigError for no files, an unknown separator or no end token to add; DataError for
-// input without a token. `progress` is called after every piece of text.
+// input without a token. `progress` is called after every chunk of text.
 std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, const TextInput& input,
                                                 const TextProgressCall& progress = {});
 
@@ -48,14 +50,15 @@ std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, cons
 // now, with an end token after every document where the tokenizer has one. A tokenizer given with a prepared folder
 // must be the one that made it. ConfigError otherwise.
 std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
+                                            const DocumentOptions& documents = {},
                                             const TextProgressCall& progress = {});
 
 // The index of files that are yet to be tokenized: all but their hashes. Errors as tokenize_text().
 TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input);
 
-// Tokenizes from index.next to the end of the last file; the index always counts what the sink holds. `last_end` is
-// where the last document it counts ends. DataError when all is done and there is not a single token.
-void tokenize_from(TokenIndex& index, const TextEncoder& encoder, TokenSink& sink, std::int64_t last_end,
-                   const TextProgressCall& after_piece);
+// Tokenizes from index.next to the end of the last of the index's files; the index always counts what the sink holds.
+// `last_end` is where the last document it counts ends. DataError when all is done and there is not a single token.
+void tokenize_from(TokenIndex& index, const TextEncoder& encoder, const DocumentOptions& documents, TokenSink& sink,
+                   std::int64_t last_end, const TextProgressCall& after_chunk);
 
 }  // namespace orthant

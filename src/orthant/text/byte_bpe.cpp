@@ -92,9 +92,9 @@ class ByteBpe : public Tokenizer::Model {
     return normalizer_.apply(piece, buffer);
   }
 
-  void encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const override {
+  void encode_words(std::string_view piece, bool continues, std::vector<std::int32_t>& ids) const override {
     const Borrowed cache(*this);
-    words_.split(piece, [&](std::string_view word) {
+    words_.split(piece, continues, [&](std::string_view word) {
       if (word.size() > WordCache::kMaxBytes) return encode_word(word, ids);
       const auto key = WordCache::key(word);
       if (cache->find(key, ids)) return;
@@ -103,6 +103,8 @@ class ByteBpe : public Tokenizer::Model {
       cache->put(key, std::span(ids).subspan(from));
     });
   }
+
+  bool words_may_be_cut() const override { return words_.is_known(); }
 
   std::string decode_known(std::span<const std::int32_t> ids) const override {
     std::string text;

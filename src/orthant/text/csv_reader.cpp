@@ -57,6 +57,8 @@ class CsvRows : public TableRows {
     return Outcome::kRow;
   }
 
+  const std::vector<std::string>& names() const override { return names_; }
+
  private:
   enum class Scan { kRow, kBad, kMore };
 
@@ -75,7 +77,8 @@ class CsvRows : public TableRows {
 
   ChunkedInput input_;
   char separator_;
-  std::size_t num_columns_ = 0;
+  std::vector<std::string> names_;      // of all columns
+  std::size_t num_columns_ = 0;         // 0 while the header is read
   std::vector<std::size_t> sources_;    // the file's column of each column asked for
   std::vector<RawField> raw_;           // of the present row
   std::vector<std::string> unescaped_;  // texts that are not in the window as they are
@@ -94,21 +97,20 @@ void CsvRows::read_header(const std::vector<std::string>& columns) {
     throw DataError(fmt::format("{}: in the header: {}", where, row.reason), {.remedy = row.remedy});
   }
   num_columns_ = raw_.size();
-  std::vector<std::string> names;
   std::unordered_map<std::string, std::size_t> known;
   for (const RawField& raw : raw_) {
-    names.push_back(raw.doubled ? undoubled(raw.view()) : std::string(raw.view()));
-    const auto [first, is_new] = known.emplace(names.back(), names.size() - 1);
+    names_.push_back(raw.doubled ? undoubled(raw.view()) : std::string(raw.view()));
+    const auto [first, is_new] = known.emplace(names_.back(), names_.size() - 1);
     if (is_new) continue;
     throw DataError(fmt::format("{}: columns {} and {} are both called \"{}\"", place_text(input_.name(), row.start),
-                                first->second + 1, names.size(), names.back()),
+                                first->second + 1, names_.size(), names_.back()),
                     {.remedy = "give each column a name of its own"});
   }
   for (const std::string& column : columns) {
     const auto found = known.find(column);
     if (found == known.end()) {
       throw ConfigError(fmt::format("{}: there is no column \"{}\"", input_.name(), column),
-                        {.remedy = did_you_mean(column, names)});
+                        {.remedy = did_you_mean(column, names_)});
     }
     sources_.push_back(found->second);
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
@@ -45,12 +46,17 @@ class ReadingIterator {
 struct JsonColumns {
   std::vector<std::string> asked;
   std::vector<bool> found;         // in any row so far
-  std::vector<std::string> names;  // keys of the first rows, for suggestions
+  std::vector<std::string> names;  // keys of the first good rows
   std::vector<std::string> texts;  // of the present row, where they are not in the window as they are
 
-  void note(const std::string& key) {
-    constexpr std::size_t kNames = 100;
-    if (names.size() < kNames && std::find(names.begin(), names.end(), key) == names.end()) names.push_back(key);
+  std::vector<std::string> keys;          // of the present row, where they are noted
+  std::unordered_set<std::string> known;  // names
+
+  void note_keys() {
+    constexpr std::size_t kNames = 10000;
+    for (auto& key : keys) {
+      if (names.size() < kNames && known.insert(key).second) names.push_back(std::move(key));
+    }
   }
 };
 
@@ -62,6 +68,7 @@ class MemberReader : public nlohmann::json_sax<json> {
     row.fields.assign(columns.asked.size(), {});
     row.offsets.assign(columns.asked.size(), 0);
     given_.assign(columns.asked.size(), false);
+    columns.keys.clear();
   }
 
   bool null() override {
@@ -81,7 +88,7 @@ class MemberReader : public nlohmann::json_sax<json> {
   bool key(string_t& name) override {
     const std::size_t start = token_start();
     if (depth_ > 1) return true;
-    if (note_names_) columns_.note(name);
+    if (note_names_) columns_.keys.push_back(name);
     slots_.clear();
     for (std::size_t slot = 0; slot < columns_.asked.size(); ++slot) {
       if (columns_.asked[slot] != name) continue;
@@ -195,14 +202,16 @@ class JsonRows : public TableRows {
       ended_ = true;
       return Outcome::kEnd;
     }
-    constexpr std::int64_t kNamedRows = 16;
-    MemberReader reader(row.text, columns_, num_read_++ < kNamedRows, row);
+    MemberReader reader(row.text, columns_, num_read_++ < TableReader::kNamedRows, row);
     const char* const end = row.text.data() + row.text.size();
     const ReadingIterator first(row.text.data(), &reader.reached);
     if (!json::sax_parse(first, ReadingIterator(end, &reader.reached), &reader)) return Outcome::kBad;
+    columns_.note_keys();
     ++num_good_;
     return Outcome::kRow;
   }
+
+  const std::vector<std::string>& names() const override { return columns_.names; }
 
  private:
   void check_columns() const {

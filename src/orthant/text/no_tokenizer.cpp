@@ -35,6 +35,10 @@ Encoding Tokenizer::encode_pair(std::string_view, std::string_view, const Encode
   refuse();
 }
 
+bool Tokenizer::may_be_cut() const {
+  refuse();
+}
+
 std::string Tokenizer::decode(std::span<const std::int32_t>, bool) const {
   refuse();
 }

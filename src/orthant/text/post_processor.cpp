@@ -12,8 +12,8 @@ namespace {
 using Source = PostProcessor::Source;
 
 // What options.max_length leaves for text.
-std::int64_t room_for_text(const std::vector<PostProcessor::Piece>& pieces, const EncodeOptions& options) {
-  const auto num_special = options.special ? std::count_if(pieces.begin(), pieces.end(),
+std::int64_t room_for_text(const std::vector<PostProcessor::Part>& parts, const EncodeOptions& options) {
+  const auto num_special = options.special ? std::count_if(parts.begin(), parts.end(),
                                                            [](const auto& p) { return p.source == Source::token; })
                                            : 0;
   if (options.max_length < num_special) {
@@ -31,24 +31,24 @@ void cut(std::vector<std::int32_t>& ids, std::int64_t length) {
 }  // namespace
 
 PostProcessor PostProcessor::bert(std::int32_t cls, std::int32_t sep) {
-  const Piece begin{Source::token, cls, 0};
-  const Piece end{Source::token, sep, 0};
+  const Part begin{Source::token, cls, 0};
+  const Part end{Source::token, sep, 0};
   return {{begin, {Source::first, 0, 0}, end},
           {begin, {Source::first, 0, 0}, end, {Source::second, 0, 1}, {Source::token, sep, 1}}};
 }
 
 PostProcessor PostProcessor::roberta(std::int32_t cls, std::int32_t sep) {
-  const Piece begin{Source::token, cls, 0};
-  const Piece end{Source::token, sep, 0};
+  const Part begin{Source::token, cls, 0};
+  const Part end{Source::token, sep, 0};
   return {{begin, {Source::first, 0, 0}, end}, {begin, {Source::first, 0, 0}, end, end, {Source::second, 0, 0}, end}};
 }
 
 void PostProcessor::apply(std::vector<std::int32_t> text, const EncodeOptions& options,
                           std::vector<std::int32_t>& ids) const {
   if (options.max_length > 0) cut(text, room_for_text(single, options));
-  for (const auto& piece : single) {
-    if (piece.source == Source::first) ids.insert(ids.end(), text.begin(), text.end());
-    if (piece.source == Source::token && options.special) ids.push_back(piece.id);
+  for (const auto& part : single) {
+    if (part.source == Source::first) ids.insert(ids.end(), text.begin(), text.end());
+    if (part.source == Source::token && options.special) ids.push_back(part.id);
   }
 }
 
@@ -61,14 +61,14 @@ Encoding PostProcessor::apply_pair(std::vector<std::int32_t> first, std::vector<
     cut(second, lengths.second);
   }
   Encoding encoding;
-  for (const auto& piece : pair) {
-    if (piece.source == Source::token) {
-      if (options.special) encoding.ids.push_back(piece.id);
+  for (const auto& part : pair) {
+    if (part.source == Source::token) {
+      if (options.special) encoding.ids.push_back(part.id);
     } else {
-      const auto& text = piece.source == Source::first ? first : second;
+      const auto& text = part.source == Source::first ? first : second;
       encoding.ids.insert(encoding.ids.end(), text.begin(), text.end());
     }
-    encoding.types.resize(encoding.ids.size(), piece.type);
+    encoding.types.resize(encoding.ids.size(), part.type);
   }
   return encoding;
 }

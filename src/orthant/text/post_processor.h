@@ -11,14 +11,14 @@ namespace orthant {
 
 struct PostProcessor {
   enum class Source { first, second, token };
-  struct Piece {
+  struct Part {
     Source source = Source::first;
     std::int32_t id = 0;    // of a token
     std::int32_t type = 0;  // the segment
   };
 
-  std::vector<Piece> single = {{Source::first, 0, 0}};
-  std::vector<Piece> pair = {{Source::first, 0, 0}, {Source::second, 0, 1}};
+  std::vector<Part> single = {{Source::first, 0, 0}};
+  std::vector<Part> pair = {{Source::first, 0, 0}, {Source::second, 0, 1}};
 
   static PostProcessor bert(std::int32_t cls, std::int32_t sep);  // [CLS] A [SEP], [CLS] A [SEP] B [SEP] (types 0, 1)
   static PostProcessor roberta(std::int32_t cls, std::int32_t sep);  // <s> A </s>, <s> A </s></s> B </s> (types 0)

@@ -1,4 +1,4 @@
-// The post-processor of a tokenizer.json as a list of pieces.
+// The post-processor of a tokenizer.json as a list of parts.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace orthant {
 namespace {
 
-using Piece = PostProcessor::Piece;
+using Part = PostProcessor::Part;
 using Source = PostProcessor::Source;
 
 std::int32_t checked_id(const JsonSection& section, std::string_view key, const nlohmann::json& value) {
@@ -26,20 +26,20 @@ std::int32_t id_of_pair(const JsonSection& section, std::string_view key) {
   return checked_id(section, key, value[1]);
 }
 
-std::int32_t type_of(const JsonSection& piece) {
-  const auto type = piece.has("type_id") ? piece.integer("type_id") : 0;
-  if (type < 0 || type > 255) piece.fail("type_id", fmt::format("is {}", type), "segments are between 0 and 255");
+std::int32_t type_of(const JsonSection& part) {
+  const auto type = part.has("type_id") ? part.integer("type_id") : 0;
+  if (type < 0 || type > 255) part.fail("type_id", fmt::format("is {}", type), "segments are between 0 and 255");
   return static_cast<std::int32_t>(type);
 }
 
-std::vector<Piece> read_template(const JsonSection& section, std::string_view key) {
-  std::vector<Piece> pieces;
+std::vector<Part> read_template(const JsonSection& section, std::string_view key) {
+  std::vector<Part> parts;
   for (const auto& element : section.objects(key)) {
     if (element.has("Sequence")) {
       const auto sequence = element.object("Sequence");
       const auto name = sequence.text("id");
       if (name != "A" && name != "B") sequence.fail("id", fmt::format("is \"{}\"", name), "sequences are A and B");
-      pieces.push_back({name == "A" ? Source::first : Source::second, 0, type_of(sequence)});
+      parts.push_back({name == "A" ? Source::first : Source::second, 0, type_of(sequence)});
       continue;
     }
     const auto token = element.object("SpecialToken");
@@ -47,9 +47,9 @@ std::vector<Piece> read_template(const JsonSection& section, std::string_view ke
     const auto entry = tokens.object(token.text("id"));
     const auto& ids = entry.value("ids");
     if (!ids.is_array()) entry.wrong_type("ids", "a list of ids");
-    for (const auto& id : ids) pieces.push_back({Source::token, checked_id(entry, "ids", id), type_of(token)});
+    for (const auto& id : ids) parts.push_back({Source::token, checked_id(entry, "ids", id), type_of(token)});
   }
-  return pieces;
+  return parts;
 }
 
 PostProcessor from_section(const JsonSection& section) {

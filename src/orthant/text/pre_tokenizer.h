@@ -28,9 +28,13 @@ class PreTokenizer {
 
   explicit PreTokenizer(std::vector<Step> steps);
 
-  // Hands every word of `text`, in order, to `word(std::string_view)`.
+  // Hands every word of `text`, in order, to `word(std::string_view)`. A text that continues another one gets no space
+  // before it.
   template <typename Word>
-  void split(std::string_view text, const Word& word) const;
+  void split(std::string_view text, bool continues, const Word& word) const;
+
+  // A hand-written splitter does all of the work: see Note [Safe cuts].
+  bool is_known() const { return only_.has_value(); }
 
   std::string describe() const;
 
@@ -78,8 +82,8 @@ void PreTokenizer::split_stretches(std::string_view text, const Word& word) cons
 }
 
 template <typename Word>
-void PreTokenizer::split(std::string_view text, const Word& word) const {
-  if (leading_space_ && !text.starts_with(' ')) {
+void PreTokenizer::split(std::string_view text, bool continues, const Word& word) const {
+  if (leading_space_ && !continues && !text.starts_with(' ')) {
     split_stretches(" " + std::string(text), word);
   } else {
     split_stretches(text, word);

@@ -27,28 +27,29 @@ std::unique_ptr<TableRows> make_rows(ChunkedInput input, TableFormat format, con
   throw InternalError("a table format without a reader");
 }
 
-TableFormat format_of(const std::filesystem::path& path) {
-  const std::string ending = path.extension().string();
-  if (ending == ".csv") return TableFormat::kCsv;
-  if (ending == ".tsv") return TableFormat::kTsv;
-  if (ending == ".jsonl" || ending == ".ndjson") return TableFormat::kJsonLines;
-  if (ending == ".json") return TableFormat::kJson;
-  const std::vector<std::string> known = {".csv", ".tsv", ".jsonl", ".ndjson", ".json"};
-  throw ConfigError(fmt::format("{}: a table cannot be read from a file that ends in \"{}\"", path.string(), ending),
-                    {.remedy = did_you_mean(ending, known)});
+struct Ending {
+  std::string_view text;
+  TableFormat format;
+};
+constexpr Ending kEndings[] = {{".csv", TableFormat::kCsv},
+                               {".tsv", TableFormat::kTsv},
+                               {".jsonl", TableFormat::kJsonLines},
+                               {".ndjson", TableFormat::kJsonLines},
+                               {".json", TableFormat::kJson}};
+
+const Ending* ending_of(const std::filesystem::path& path) {
+  const auto text = path.extension().string();
+  const auto* found = std::ranges::find(kEndings, text, &Ending::text);
+  return found == std::end(kEndings) ? nullptr : found;
 }
 
-// In quotes; control characters are escaped, and long texts cut between characters of UTF-8.
-std::string shown(std::string_view text) {
-  constexpr std::size_t kShownBytes = 40;
-  std::size_t cut = std::min(text.size(), kShownBytes);
-  while (cut > 0 && cut < text.size() && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
-  std::string escaped;
-  for (const char letter : text.substr(0, cut)) {
-    const auto byte = static_cast<unsigned char>(letter);
-    escaped += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, letter);
-  }
-  return fmt::format("\"{}{}\"", escaped, cut < text.size() ? "..." : "");
+TableFormat format_of(const std::filesystem::path& path) {
+  if (const auto* ending = ending_of(path)) return ending->format;
+  std::vector<std::string> known;
+  for (const auto& ending : kEndings) known.emplace_back(ending.text);
+  const auto found = path.extension().string();
+  throw ConfigError(fmt::format("{}: a table cannot be read from a file that ends in \"{}\"", path.string(), found),
+                    {.remedy = did_you_mean(found, known)});
 }
 
 }  // namespace
@@ -134,14 +135,8 @@ void TableReader::reject(std::size_t field, std::string_view message, std::strin
                  std::move(remedy));
 }
 
-std::optional<double> TableReader::number(std::size_t field, bool& bad) {
-  const TableField& found = fields()[field];
-  if (found.missing) return std::nullopt;
-  if (const auto value = parse_number(found.text)) return value;
-  bad = true;
-  reject(field, fmt::format("{} is not a finite number", shown(found.text)),
-         "write it like -2.5 or 1e3, or leave it empty where it is missing");
-  return std::nullopt;
+const std::vector<std::string>& TableReader::columns() const {
+  return state_->rows->names();
 }
 
 std::int64_t TableReader::rows() const {
@@ -154,6 +149,10 @@ const SkippedRows& TableReader::skipped() const {
 
 const std::string& TableReader::name() const {
   return state_->name;
+}
+
+bool is_table(const std::filesystem::path& path) {
+  return ending_of(path) != nullptr;
 }
 
 std::optional<double> parse_number(std::string_view text) {

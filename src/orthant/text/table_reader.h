@@ -68,8 +68,10 @@ class TableReader {
   // DataError `movies.csv:12:34: column "Major Genre": <message>`, or counts the row as skipped and returns.
   void reject(std::size_t field, std::string_view message, std::string remedy = {});
 
-  // The number in a field, nothing when it is missing. Otherwise `bad` is set and the row rejected as above.
-  std::optional<double> number(std::size_t field, bool& bad);
+  // All columns of the file, in order: those of the header, or the keys that the good ones among the first
+  // kNamedRows rows had, as far as they were read.
+  const std::vector<std::string>& columns() const;
+  static constexpr std::int64_t kNamedRows = 1000;
 
   std::int64_t rows() const;  // good rows so far, less those rejected
   const SkippedRows& skipped() const;
@@ -81,6 +83,9 @@ class TableReader {
 
   std::unique_ptr<State> state_;
 };
+
+// Whether open() reads such a file, by its ending.
+bool is_table(const std::filesystem::path& path);
 
 // A finite decimal number as JSON or C write it ("1", "-2.5e3", "+.5"), with blanks around it; nothing for other texts,
 // among them "", "nan", "inf", "0x10", "1,000" and numbers beyond a double.

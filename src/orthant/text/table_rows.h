@@ -33,6 +33,9 @@ class TableRows {
 
   // Fills `row`, valid until the next call. Throws where the rest of the file cannot be told apart any more.
   virtual Outcome next(TableRow& row) = 0;
+
+  // See TableReader::columns().
+  virtual const std::vector<std::string>& names() const = 0;
 };
 
 inline constexpr std::size_t kMaxRowBytes = std::size_t{1} << 26;

@@ -86,6 +86,10 @@ Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second,
   return model_->encode_pair(first, second, options);
 }
 
+bool Tokenizer::may_be_cut() const {
+  return model_->may_be_cut();
+}
+
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
   return model_->decode(ids, skip_special);
 }

@@ -16,6 +16,7 @@ namespace orthant {
 struct EncodeOptions {
   bool special = true;          // add [CLS], [SEP], <s> and the like, as the file's post-processor says
   std::int64_t max_length = 0;  // ids at most, special ones included; 0: no limit. Text loses its end
+  bool continues = false;       // the text goes on where an earlier one was cut: no space is put before it
 };
 
 // One text, or two: `types` is the segment of each id (0, or 1 for the second text and its end).
@@ -47,6 +48,9 @@ class Tokenizer {
   // Without a post-processor the second text follows the first. The longer text loses its end first.
   Encoding encode_pair(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
 
+  // Whether a text may be cut and its parts encoded one by one: see Note [Safe cuts] in safe_cut.h.
+  bool may_be_cut() const;
+
   // DataError for an id outside of the vocabulary. Byte-level: the exact bytes.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
@@ -54,7 +58,7 @@ class Tokenizer {
   std::optional<std::int32_t> id(std::string_view token) const;
   const SpecialTokens& special() const;
   std::string kind() const;           // "WordPiece", "BPE"
-  std::uint64_t fingerprint() const;  // of everything that decides ids: equal for equal tokenizers
+  std::uint64_t fingerprint() const;  // of everything that decides ids and roles: equal for equal tokenizers
 
   class Model;  // an implementation: wordpiece.h, byte_bpe.h
   explicit Tokenizer(std::shared_ptr<const Model> model) : model_(std::move(model)) {}

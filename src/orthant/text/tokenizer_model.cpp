@@ -6,6 +6,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/text/safe_cut.h"
 
 namespace orthant {
 namespace {
@@ -22,12 +23,12 @@ class Fingerprint {
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i) & 255);
     hash_.update(bytes);
   }
-  void add(const std::vector<PostProcessor::Piece>& pieces) {
-    add(static_cast<std::int64_t>(pieces.size()));
-    for (const auto& piece : pieces) {
-      add(static_cast<std::int64_t>(piece.source));
-      add(std::int64_t{piece.id});
-      add(std::int64_t{piece.type});
+  void add(const std::vector<PostProcessor::Part>& parts) {
+    add(static_cast<std::int64_t>(parts.size()));
+    for (const auto& part : parts) {
+      add(static_cast<std::int64_t>(part.source));
+      add(std::int64_t{part.id});
+      add(std::int64_t{part.type});
     }
   }
   std::uint64_t digest() const { return hash_.digest(); }
@@ -35,6 +36,15 @@ class Fingerprint {
  private:
   Xxh64 hash_;
 };
+
+// Whether a token may be found across a safe cut, or what it takes along depends on what lies behind one.
+bool reaches_over_cut(const AddedToken& token) {
+  const auto may_touch = [&](char letter) {
+    return may_touch_cut(letter) || (token.normalized && static_cast<unsigned char>(letter) >= 0x80);
+  };
+  return token.content.find('\n') != std::string::npos || may_touch(token.content.back()) ||
+         (token.lstrip && may_touch(token.content.front()));
+}
 
 }  // namespace
 
@@ -60,31 +70,46 @@ void Tokenizer::Model::start(const TokenizerParts& parts, std::string_view setti
   }
   hash.add(post_.single);
   hash.add(post_.pair);
+  for (const auto& role : {special_.pad, special_.unknown, special_.begin, special_.end, special_.mask}) {
+    hash.add(std::int64_t{role.value_or(-1)});
+  }
   fingerprint_ = hash.digest();
 }
 
-std::vector<std::int32_t> Tokenizer::Model::encode_text(std::string_view text) const {
+std::vector<std::int32_t> Tokenizer::Model::encode_text(std::string_view text, bool continues) const {
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3);
   std::string buffer;
   added_.split_raw(text, [&](std::string_view piece, std::int32_t token) {
-    if (token >= 0) return ids.push_back(token);
-    added_.split_normalized(normalize(piece, buffer), [&](std::string_view inner, std::int32_t inner_token) {
-      if (inner_token >= 0) return ids.push_back(inner_token);
-      encode_words(inner, ids);
-    });
+    if (token >= 0) {
+      ids.push_back(token);
+    } else {
+      added_.split_normalized(normalize(piece, buffer), [&](std::string_view inner, std::int32_t inner_token) {
+        if (inner_token >= 0) {
+          ids.push_back(inner_token);
+        } else {
+          encode_words(inner, continues, ids);
+        }
+        continues = false;
+      });
+    }
+    continues = false;
   });
   return ids;
 }
 
+bool Tokenizer::Model::may_be_cut() const {
+  return words_may_be_cut() && std::ranges::none_of(added_.tokens(), reaches_over_cut);
+}
+
 void Tokenizer::Model::encode(std::string_view text, const EncodeOptions& options,
                               std::vector<std::int32_t>& ids) const {
-  post_.apply(encode_text(text), options, ids);
+  post_.apply(encode_text(text, options.continues), options, ids);
 }
 
 Encoding Tokenizer::Model::encode_pair(std::string_view first, std::string_view second,
                                        const EncodeOptions& options) const {
-  return post_.apply_pair(encode_text(first), encode_text(second), options);
+  return post_.apply_pair(encode_text(first, options.continues), encode_text(second, false), options);
 }
 
 std::string Tokenizer::Model::decode(std::span<const std::int32_t> ids, bool skip_special) const {

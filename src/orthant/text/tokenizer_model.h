@@ -31,6 +31,7 @@ class Tokenizer::Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
+  bool may_be_cut() const;
   void encode(std::string_view text, const EncodeOptions& options, std::vector<std::int32_t>& ids) const;
   Encoding encode_pair(std::string_view first, std::string_view second, const EncodeOptions& options) const;
   std::string decode(std::span<const std::int32_t> ids, bool skip_special) const;
@@ -53,13 +54,16 @@ class Tokenizer::Model {
 
   // The normalised form: either `piece` itself or a view of `buffer`. Any bytes may come, UTF-8 or not.
   virtual std::string_view normalize(std::string_view piece, std::string& buffer) const = 0;
-  // Adds the ids of normalised text that holds no added token. Never called with an empty piece.
-  virtual void encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const = 0;
+  // Adds the ids of normalised text that holds no added token. Never called with an empty piece. `continues`: it goes
+  // on where text that was encoded before ended.
+  virtual void encode_words(std::string_view piece, bool continues, std::vector<std::int32_t>& ids) const = 0;
+  // Whether no word lies across a safe cut.
+  virtual bool words_may_be_cut() const = 0;
   // The text of ids that all exist; ids of added tokens are among them, their content is added().find(id)->content.
   virtual std::string decode_known(std::span<const std::int32_t> ids) const = 0;
 
  private:
-  std::vector<std::int32_t> encode_text(std::string_view text) const;
+  std::vector<std::int32_t> encode_text(std::string_view text, bool continues) const;
 
   Vocabulary vocabulary_;
   AddedTokens added_;

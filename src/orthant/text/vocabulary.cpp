@@ -8,21 +8,12 @@
 
 #include "orthant/base/error.h"
 #include "orthant/text/byte_hash.h"
+#include "orthant/text/shown.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::uint32_t kAbsent = std::numeric_limits<std::uint32_t>::max();
-
-// At most 40 bytes of a token, with what a terminal may not show escaped.
-std::string shown(std::string_view token) {
-  std::string text;
-  for (const char letter : token.substr(0, 40)) {
-    const auto byte = static_cast<unsigned char>(letter);
-    text += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, letter);
-  }
-  return "\"" + text + (token.size() > 40 ? "...\"" : "\"");
-}
 
 std::int64_t largest_id(const std::vector<Vocabulary::Entry>& entries, const std::string& source) {
   std::int64_t largest = -1;

@@ -6,8 +6,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/text/bert_normalizer.h"
+#include "orthant/text/bert_words.h"
 #include "orthant/text/piece_trie.h"
-#include "orthant/text/unicode.h"
 
 namespace orthant {
 namespace {
@@ -44,14 +44,8 @@ class WordPiece : public Tokenizer::Model {
                      .strip_accents = options.strip_accents.value_or(options.lowercase),
                      .lowercase = options.lowercase},
                     characters_),
+        words_(characters_),
         pieces_(vocabulary(), options.prefix, options.source) {
-    for (std::size_t byte = 0; byte < classes_.size(); ++byte) {
-      const auto flags = byte < 0x80 ? characters_.flags(static_cast<char32_t>(byte)) : 0;
-      classes_[byte] = byte >= 0x80                             ? ByteClass::kLonger
-                       : (flags & BertCharacters::kSpace)       ? ByteClass::kSpace
-                       : (flags & BertCharacters::kPunctuation) ? ByteClass::kPunctuation
-                                                                : ByteClass::kLetter;
-    }
     start(options.parts, fmt::format("{} {} {} {} {} {} {} {}", options.unknown, options.prefix, options.max_word,
                                      options.lowercase, options.strip_accents.value_or(options.lowercase),
                                      options.handle_chinese_chars, options.clean_text, options.clean_decoded));
@@ -64,24 +58,19 @@ class WordPiece : public Tokenizer::Model {
     return normalizer_.normalize(piece, buffer);
   }
 
-  void encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const override;
+  void encode_words(std::string_view piece, bool, std::vector<std::int32_t>& ids) const override {
+    words_.for_each(
+        piece, [&](std::string_view word, std::int64_t num_characters) { encode_word(word, num_characters, ids); });
+  }
+  bool words_may_be_cut() const override { return true; }
   std::string decode_known(std::span<const std::int32_t> ids) const override;
 
  private:
-  enum class ByteClass : std::uint8_t { kLetter, kSpace, kPunctuation, kLonger };
-
   std::int32_t find_unknown(const WordPieceOptions& options) const {
     if (const auto id = vocabulary().find(options.unknown)) return *id;
     throw DataError(
         fmt::format("{}: the unknown token \"{}\" is not in the vocabulary", options.source, options.unknown),
         {.remedy = fmt::format("add a line {}, or use the vocabulary the model was trained with", options.unknown)});
-  }
-
-  // Of a character of several bytes.
-  ByteClass class_of(char32_t c) const {
-    const auto flags = characters_.flags(c);
-    if (flags & BertCharacters::kSpace) return ByteClass::kSpace;
-    return flags & BertCharacters::kPunctuation ? ByteClass::kPunctuation : ByteClass::kLetter;
   }
 
   void encode_word(std::string_view word, std::int64_t num_characters, std::vector<std::int32_t>& ids) const;
@@ -92,36 +81,9 @@ class WordPiece : public Tokenizer::Model {
   std::int32_t unknown_;
   BertCharacters characters_;
   BertNormalizer normalizer_;
+  BertWords words_;
   PieceTrie pieces_;
-  std::array<ByteClass, 256> classes_ = {};
 };
-
-void WordPiece::encode_words(std::string_view piece, std::vector<std::int32_t>& ids) const {
-  std::size_t begin = 0;  // of the word that `at` is in
-  std::int64_t num_characters = 0;
-  const auto end_word = [&](std::size_t end) {
-    if (end > begin) encode_word(piece.substr(begin, end - begin), num_characters, ids);
-    num_characters = 0;
-  };
-  for (std::size_t at = 0; at < piece.size();) {
-    ByteClass kind = classes_[static_cast<unsigned char>(piece[at])];
-    std::size_t length = 1;
-    if (kind == ByteClass::kLonger) {
-      const auto decoded = unicode::decode(piece, at);
-      length = decoded.length == 0 ? 1 : static_cast<std::size_t>(decoded.length);
-      kind = class_of(decoded.character);
-    }
-    if (kind == ByteClass::kLetter) {
-      ++num_characters;
-    } else {
-      end_word(at);
-      if (kind == ByteClass::kPunctuation) encode_word(piece.substr(at, length), 1, ids);
-      begin = at + length;
-    }
-    at += length;
-  }
-  end_word(piece.size());
-}
 
 void WordPiece::encode_word(std::string_view word, std::int64_t num_characters, std::vector<std::int32_t>& ids) const {
   if (num_characters > max_word_) return ids.push_back(unknown_);
