@@ -25,6 +25,7 @@ std::string refusal(const std::string& bytes) {
   test::put_file(path, bytes);
   std::string text = error_text<DataError>([&] { SafetensorsFile::open(path); });
   EXPECT_TRUE(text.starts_with(path + ": ")) << text;
+  EXPECT_NE(text.find("\n  fix: "), std::string::npos) << text;
   text.erase(0, path.size() + 2);
   return text.substr(0, text.find('\n'));
 }
@@ -50,7 +51,9 @@ TEST(HostileSafetensors, AHeaderLongerThanTheFormatAllows) {
   test::put_file(folder / "a", length_text(100'000'001) + "{}");
   std::filesystem::resize_file(folder / "a", 200'000'000);
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
-            (folder / "a").string() + ": a header of 100000001 bytes is longer than the format's 100000000");
+            (folder / "a").string() +
+                ": a header of 100000001 bytes is longer than the format's 100000000\n"
+                "  fix: the file is damaged or of another format: give a .safetensors file");
 }
 
 TEST(HostileSafetensors, HeadersThatAreNotTheFormatsJson) {
@@ -228,14 +231,14 @@ TEST(HostileSafetensors, NamesAreShownEscapedAndCut) {
 TEST(HostileSafetensors, AFolderIsNotAFile) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder.path()); }),
-            folder.path().string() + ": not a file");
+            folder.path().string() + ": not a file\n  fix: give a .safetensors file");
 }
 
 TEST(HostileSafetensors, APipeThatNobodyWritesToIsRefusedAtOnce) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "a").c_str(), 0600), 0);
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
-            (folder / "a").string() + ": not a file");
+            (folder / "a").string() + ": not a file\n  fix: give a .safetensors file");
 }
 
 TEST(HostileSafetensors, APointerOfGitLfsIsCalledThat) {

@@ -169,15 +169,21 @@ TEST(SafetensorsWriter, RefusesEntriesThatNoReaderAccepts) {
             path + ": tensor name \"x\" is given twice\n  fix: give each tensor a name of its own");
   EXPECT_EQ(error_of({{"__metadata__", "U8", {}}}),
             path + ": tensor name \"__metadata__\" is reserved\n  fix: give each tensor a name of its own");
-  EXPECT_EQ(error_of({{"x", "U8", {2, -1}}}), path + ": tensor \"x\": shape [2, -1] has a negative dimension");
+  EXPECT_EQ(error_of({{"x", "U8", {2, -1}}}),
+            path + ": tensor \"x\": shape [2, -1] has a negative dimension\n  fix: give sizes of 0 or more");
   EXPECT_TRUE(
       error_of({{"x", "float32", {}}}).starts_with(path + ": tensor \"x\": unknown dtype \"float32\"\n  fix: "));
   const std::int64_t huge = std::int64_t{1} << 61;
   EXPECT_EQ(error_of({{"x", "F32", {huge}}}),
-            path + ": tensor \"x\": F32 of shape [2305843009213693952] takes more bytes than 63 bits can count");
+            path +
+                ": tensor \"x\": F32 of shape [2305843009213693952] takes more bytes than 63 bits can count\n"
+                "  fix: no file holds that: the shape is damaged or wrong");
   EXPECT_EQ(error_of({{"x", "U8", {huge}}, {"y", "U8", {huge, 3}}}),
-            path + ": the tensors up to \"y\" take more bytes than 63 bits can count");
-  EXPECT_EQ(error_of({{"\xff", "U8", {}}}), path + ": a name or the metadata is not UTF-8");
+            path +
+                ": the tensors up to \"y\" take more bytes than 63 bits can count\n"
+                "  fix: spread the tensors over several files");
+  EXPECT_EQ(error_of({{"\xff", "U8", {}}}),
+            path + ": a name or the metadata is not UTF-8\n  fix: give names and metadata in UTF-8");
   EXPECT_TRUE(folder.names().empty());
 }
 

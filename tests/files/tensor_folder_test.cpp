@@ -309,7 +309,8 @@ TEST(WriteTensorFolder, RefusesWhatCannotBeWritten) {
   };
   EXPECT_EQ(error_of({{"a", "U8", {4}}, {"b", "U8", {4}}, {"a", "U8", {4}}}),
             path + ": tensor name \"a\" is given twice\n  fix: give each tensor a name of its own");
-  EXPECT_EQ(error_of({{"a", "U8", {-4}}}), path + ": tensor \"a\": shape [-4] has a negative dimension");
+  EXPECT_EQ(error_of({{"a", "U8", {-4}}}),
+            path + ": tensor \"a\": shape [-4] has a negative dimension\n  fix: give sizes of 0 or more");
   EXPECT_EQ(error_text<ConfigError>([&] { write_tensor_files(path, {}, put_letters, {.max_shard_bytes = 0}); }),
             "shards of 0 bytes hold nothing\n  fix: set the largest size of a shard to 1 byte or more");
   EXPECT_TRUE(folder.names().empty());

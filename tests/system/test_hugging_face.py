@@ -293,6 +293,20 @@ class Training(Folder):
             expected = transformers.AutoModelForCausalLM.from_pretrained(self.path("trained"))(ids).logits
         self.assertLess(largest_difference(found, expected), 2e-5)
 
+    def test_a_run_outlives_the_folder_it_started_from(self):
+        folder = self.saved(randomize(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)), 5))
+        with open(os.path.join(folder, "tokenizer.json"), "w") as f:
+            f.write("{}")
+        whole, _ = self.train("whole", {"path": folder})
+        self.train("run", {"path": folder}, "--steps", 1)
+        shutil.rmtree(folder)
+        resumed = only_json(self, orthant("train", "--config", self.path("run", "config.json"), "--output_dir", self.path("run"),
+                                          "--resume", "auto", "--json"))
+        self.assertEqual((resumed["steps"], resumed["weights_hash"]), (2, whole["weights_hash"]))
+        result = only_json(self, orthant("checkpoint", "export", self.path("run/checkpoints/step-2"), self.path("out"), "--format",
+                                         "huggingface", "--json"))
+        self.assertEqual(result["files"], ["model.safetensors", "config.json", "tokenizer.json"])
+
     def test_head_that_the_folder_lacks(self):
         bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 2)
         folder = self.saved(bert)
@@ -305,8 +319,11 @@ class Training(Folder):
                 self.assertTrue(torch.equal(found["bert." + name], value), name)
         only_json(self, orthant("checkpoint", "import", folder, self.path("imported"), "--json"))
         by_path, _ = self.train("a", {"path": folder})
-        resumed, _ = self.train("b", {"path": folder}, "--resume", self.path("imported"))
+        resumed, log = self.train("b", {"path": folder}, "--resume", self.path("imported"))
         self.assertEqual(by_path["weights_hash"], resumed["weights_hash"])
+        self.assertIn("drawn from the seed: head.dense.weight", log)
+        imported, _ = self.train("c", {"path": self.path("imported")})
+        self.assertEqual(by_path["weights_hash"], imported["weights_hash"])
 
     def test_towers(self):
         bert = self.saved(randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 3), "bert")
@@ -369,6 +386,8 @@ class BadInput(Folder):
         self.refused(self.forward(attention_mask=ids), "the input input_ids is missing")
         self.refused(self.forward(input_ids=ids.astype(numpy.float32)), "input input_ids is of dtype F32")
         self.refused(self.forward("--dtype", "float31"), "did you mean", code=2)
+        self.refused(orthant("bench", "load", "--model", self.model, "--dtype", "float16"),
+                     "--dtype float16: not one of float32, float64, bfloat16", code=2)
         self.refused(self.forward("--mesh", "tp=2"), "mesh", "2 ranks", code=2)
         self.assertFalse(os.path.exists(self.path("out.safetensors")))
 

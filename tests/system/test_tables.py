@@ -104,8 +104,46 @@ class Runs(TableTest):
             lines = f.read().splitlines()
         self.write("trimodal.csv", "\n".join(lines[:-20]) + "\n")
         errors = self.refused(4, "train", "--config", config, "--output_dir", run, "--resume", "auto", "--json")
-        self.assertIn("numbers.feature_1.mean:", errors)
+        self.assertIn("other data: /rows was 160 there and is 144 now", errors)
         self.assertIn("start a new run", errors)
+
+    def test_checkpoints_are_proved_shown_and_exported(self):
+        run, step = self.path("run"), self.path("run", "checkpoints", "step-2")
+        only_json(self, orthant("train", "--config", self.config(), "--output_dir", run, "--steps", 2, "--json"))
+        facts = only_json(self, orthant("checkpoint", "verify", step, "--json"))
+        self.assertTrue(facts["valid"])
+        facts = only_json(self, orthant("checkpoint", "inspect", step, "--json"))
+        self.assertLessEqual({"preprocessing.json", "rank-0.safetensors"}, {file["name"] for file in facts["files"]})
+        for tower in ("primary", "secondary"):
+            result = only_json(self, orthant("checkpoint", "export", step, self.path(tower), "--format", "huggingface", "--tower", tower,
+                                             "--json"))
+            self.assertEqual(result["files"], ["model.safetensors", "config.json", "vocab.txt"])
+            with open(self.path(tower, "vocab.txt")) as ours, open(self.path("vocab.txt")) as given:
+                self.assertEqual(ours.read(), given.read())
+
+    def test_towers_from_folders_that_are_gone_are_trained_on(self):
+        only_json(self, orthant("train", "--config", self.config(), "--output_dir", self.path("first"), "--steps", 1, "--json"))
+        for tower in ("primary", "secondary"):
+            only_json(self, orthant("checkpoint", "export", self.path("first", "checkpoints", "step-1"), self.path(tower), "--format",
+                                    "huggingface", "--tower", tower, "--json"))
+        config = self.config(tokenizer=None)
+        with open(config) as f:
+            values = json.load(f)
+        del values["data"]["tokenizer"]
+        for tower in ("primary", "secondary"):
+            values["model"][tower] = {"path": self.path(tower)}
+        self.write("config.json", json.dumps(values))
+        whole = only_json(self, orthant("train", "--config", config, "--output_dir", self.path("whole"), "--json"))
+        run = self.path("run")
+        only_json(self, orthant("train", "--config", config, "--output_dir", run, "--steps", 2, "--json"))
+        for tower in ("primary", "secondary"):
+            shutil.rmtree(self.path(tower))
+        resumed = only_json(self, orthant("train", "--config", self.path("run", "config.json"), "--output_dir", run, "--resume", "auto",
+                                          "--json"))
+        self.assertEqual((resumed["steps"], resumed["weights_hash"]), (4, whole["weights_hash"]))
+        result = only_json(self, orthant("checkpoint", "export", self.path("run", "checkpoints", "step-4"), self.path("out"), "--format",
+                                         "huggingface", "--tower", "secondary", "--json"))
+        self.assertIn("vocab.txt", result["files"])
 
     def test_a_bad_row_stops_the_run_or_is_left_out(self):
         with open(self.data) as f:

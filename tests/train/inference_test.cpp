@@ -73,9 +73,12 @@ TEST(Inference, RefusesInputsThatDoNotFit) {
   Inference inference(find_stored_model(disk.folder));
   const auto refusal = [&](const Fields& inputs) { return error_text<DataError>([&] { inference.forward(inputs); }); };
   const auto ids = at::zeros({2, 4}, at::kLong);
-  EXPECT_EQ(refusal({{"input_ids", ids + 31}}), "input_ids holds 31; vocab_size is 31, so values lie in [0, 30]");
+  EXPECT_EQ(refusal({{"input_ids", ids + 31}}),
+            "input_ids holds 31; vocab_size is 31, so values lie in [0, 30]\n"
+            "  fix: use the tokenizer of this model");
   EXPECT_EQ(refusal({{"input_ids", ids}, {"token_type_ids", ids + 2}}),
-            "token_type_ids holds 2; type_vocab_size is 2, so values lie in [0, 1]");
+            "token_type_ids holds 2; type_vocab_size is 2, so values lie in [0, 1]\n"
+            "  fix: number the segments of a row from 0, or leave token_type_ids out");
   EXPECT_EQ(refusal({{"input_ids", ids}, {"attention_mask", ids - 1}}),
             "attention_mask holds -1\n  fix: use 1 for tokens and 0 for padding");
   EXPECT_EQ(refusal({{"input_ids", at::zeros({1, 17}, at::kLong)}}),

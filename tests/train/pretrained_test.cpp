@@ -6,6 +6,7 @@
 #include "base/error_text.h"
 #include "orthant/models/build.h"
 #include "orthant/train/checkpoint_import.h"
+#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/hugging_face_export.h"
 #include "orthant/train/inference.h"
 #include "orthant/train/large_buffer.h"
@@ -110,6 +111,70 @@ TEST(Import, GivesATrainerItsWeightsAndAFreshOptimizer) {
   EXPECT_NE(text.find("the weights do not fit the model (2 differences)"), std::string::npos) << text;
   EXPECT_NE(text.find("embed.weight: [31, 12] there, [32, 12] in this model"), std::string::npos) << text;
   std::filesystem::remove_all(imported);
+}
+
+// An imported checkpoint whose manifest has forgotten these tensors.
+std::string imported_without(const ModelOnDisk& disk, const std::vector<std::string>& names) {
+  const auto folder = disk.folder.string() + "-imported";
+  std::filesystem::remove_all(folder);
+  import_hugging_face(disk.folder, folder);
+  auto manifest = read_manifest(folder);
+  std::erase_if(manifest.tensors, [&](const auto& tensor) { return std::ranges::count(names, tensor.name) > 0; });
+  write_file_atomically(std::filesystem::path(folder) / kManifestFile, to_json(manifest));
+  return folder;
+}
+
+TEST(PretrainedWeights, OfACheckpointMayLackATaskHeadButNotTheLastNorm) {
+  struct Case {
+    const char* config;
+    std::vector<std::string> head;
+    std::string norm;
+  };
+  const std::vector<Case> cases = {{kLlama, {"head.weight"}, "head.norm.weight"},
+                                   {kGpt2, {}, "head.ln_f.bias"},
+                                   {kBert, {"head.norm.weight", "head.bias"}, "layers.1.mlp.norm.weight"}};
+  for (const auto& [config, head, norm] : cases) {
+    ModelOnDisk disk(config);
+    disk.write();
+    const auto spec = build_spec(disk.config, {});
+    if (!head.empty()) {
+      EXPECT_EQ(PretrainedWeights(spec, {{imported_without(disk, head)}}).absent(), head);
+    }
+    ASSERT_NO_THROW(spec.parameter(norm));
+    const auto folder = imported_without(disk, {norm});
+    const auto text = error_text<DataError>([&] { PretrainedWeights(spec, {{folder}}); });
+    EXPECT_NE(text.find(norm + ": missing, [12] expected"), std::string::npos) << text;
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST(PretrainedWeights, ComeFromACheckpointThatAModelNames) {
+  ModelOnDisk disk(kLlama);
+  disk.write();
+  const auto folder = imported_without(disk, {});
+  auto config = std::get<LlamaConfig>(disk.config);
+  config.path = folder;
+  const auto spec = build_spec(config, {});
+  auto store = make_store(spec, DType::float32);
+  PretrainedWeights(spec, pretrained_sources(config)).load(store);
+  EXPECT_TRUE(
+      at::equal(parameter(store, "layers.0.mlp.w2.weight"), disk.tensors.at("model.layers.0.mlp.down_proj.weight")));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Import, LackingAHeadIsToldWhenTrainingGoesOn) {
+  ModelOnDisk disk(kLlama);
+  disk.tensors.erase("lm_head.weight");
+  disk.write();
+  const auto folder = imported_without(disk, {});
+  TrainerOptions options;
+  options.seed = 5;
+  Trainer trainer(
+      build_spec(disk.config, {.rows = 1, .sequence = 8}),
+      [&](ParameterStore& store, Tables& tables) { return build_units(disk.config, store, tables); }, Mesh(), options);
+  EXPECT_EQ(load_checkpoint(trainer, folder).notes,
+            std::vector<std::string>{"not in the folder, drawn from the seed: head.weight"});
+  std::filesystem::remove_all(folder);
 }
 
 TEST(LargeBuffer, IsZeroAlignedAndOfAnySize) {

@@ -3,18 +3,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/dtype_option.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/train/inference.h"
@@ -54,24 +56,21 @@ std::vector<fs::path> weight_files(const std::string& folder) {
   return files;
 }
 
-// Fresh memory of the file's size, read() from its begin to its end: what any program that holds the file must do.
+struct Unmap {
+  std::size_t bytes;
+  void operator()(void* memory) const { munmap(memory, bytes); }
+};
+
+// Fresh memory of the file's size, read from its begin to its end: what any program that holds the file must do.
 Spent read_once(const fs::path& path, std::int64_t bytes) {
   const Stopwatch watch;
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw DataError(fmt::format("{}: cannot be opened", path.string()));
+  const FileHandle file(path, O_RDONLY);
   const auto size = static_cast<std::size_t>(bytes);
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw DataError("not enough memory to read the file once");
-  std::size_t done = 0;
-  while (done < size) {
-    const auto count = ::read(file, static_cast<char*>(memory) + done, size - done);
-    if (count <= 0) throw DataError(fmt::format("{}: ends after {} bytes", path.string(), done));
-    done += static_cast<std::size_t>(count);
-  }
-  close(file);
-  const auto spent = watch.spent();
-  munmap(memory, size);
-  return spent;
+  void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw_io_error(path, fmt::format("mmap of {} bytes to read it", bytes), errno);
+  const std::unique_ptr<void, Unmap> memory(mapped, Unmap{size});
+  file.read_exactly(0, {static_cast<std::byte*>(mapped), size});
+  return watch.spent();
 }
 
 // VmRSS or VmHWM of this process.
@@ -140,7 +139,7 @@ int run_bench_load(const Arguments& arguments, Context& context) {
   int rounds = 7;
   bool json = false;
   app.add_option("--model", folder, "Hugging Face folder")->required();
-  app.add_option("--dtype", dtype, "of the parameters (default float32)");
+  app.add_option("--dtype", dtype, fmt::format("of the parameters: {} (default float32)", dtype_list(kComputeDTypes)));
   app.add_option("--rounds", rounds, "of both (default 7)")->check(CLI::Range(1, 1000));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench load --model Llama-3.2-1B --json")) return 0;
@@ -149,7 +148,7 @@ int run_bench_load(const Arguments& arguments, Context& context) {
                       {.remedy = "name a Hugging Face folder"});
   }
   at::set_num_threads(1);
-  const auto times = measure(folder, parse_dtype(dtype), rounds);
+  const auto times = measure(folder, parse_dtype_option(dtype, kComputeDTypes), rounds);
   const double read = quantile(times.read, 0.5);
   const double load = quantile(times.load, 0.5);
   const double read_cpu = quantile(times.read_cpu, 0.5);

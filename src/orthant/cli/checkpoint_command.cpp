@@ -1,5 +1,6 @@
 // orthant checkpoint: looks at checkpoints, proves them whole, and turns them into Hugging Face folders and back.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -9,27 +10,19 @@
 #include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
-#include "orthant/files/safetensors.h"
-#include "orthant/files/whole_file.h"
+#include "orthant/cli/dtype_option.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
+#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/hugging_face_export.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::int64_t bytes_of(const ManifestTensor& tensor) {
   return num_elements(tensor.shape) * orthant::bytes_of(tensor.dtype);
-}
-
-Manifest read_manifest(const std::string& folder) {
-  const auto path = fs::path(folder) / kManifestFile;
-  if (!is_checkpoint(folder)) verify_checkpoint(folder);  // says what is wrong
-  return parse_manifest(read_file(path), path.string());
 }
 
 nlohmann::ordered_json manifest_json(const Manifest& manifest) {
@@ -97,38 +90,17 @@ int run_inspect(const Arguments& arguments, Context& context) {
   return 0;
 }
 
-// Hashes, and that every piece is a tensor of its file with the bytes that the manifest promises.
-std::int64_t verify(const std::string& folder) {
-  const auto manifest = verify_checkpoint(folder);
-  std::map<std::string, SafetensorsFile> files;
-  std::int64_t bytes = 0;
-  for (const auto& file : manifest.files) {
-    files.emplace(file.name, SafetensorsFile::open(fs::path(folder) / file.name));
-    bytes += file.bytes;
-  }
-  for (const auto& tensor : manifest.tensors) {
-    for (const auto& piece : tensor.pieces) {
-      const auto& file = files.at(piece.file);
-      const auto& entry = file.entry(piece.tensor);
-      const auto elements = piece.range ? piece.range->size() : num_elements(piece.lengths);
-      if (entry.dtype == element_name(tensor.dtype) && num_elements(entry.shape) == elements) continue;
-      throw DataError(fmt::format("{}: {} is {} [{}], the manifest promises {} elements of {}", file.path().string(),
-                                  piece.tensor, entry.dtype, fmt::join(entry.shape, ", "), elements,
-                                  element_name(tensor.dtype)));
-    }
-  }
-  return bytes;
-}
-
 int run_verify(const Arguments& arguments, Context& context) {
-  CLI::App app("Proves a checkpoint whole: manifest, sizes and the hash of every file.", "orthant checkpoint verify");
+  CLI::App app("Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor.",
+               "orthant checkpoint verify");
   std::string folder;
   bool json = false;
   app.add_option("folder", folder, "checkpoint")->required();
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
-  const auto bytes = verify(folder);
-  const auto manifest = read_manifest(folder);
+  const auto manifest = verify_checkpoint(folder);
+  std::int64_t bytes = 0;
+  for (const auto& file : manifest.files) bytes += file.bytes;
   if (json) {
     std::cout << nlohmann::ordered_json{{"valid", true},
                                         {"step", manifest.step},
@@ -144,14 +116,6 @@ int run_verify(const Arguments& arguments, Context& context) {
               << std::flush;
   }
   return 0;
-}
-
-DType weight_dtype(const std::string& name) {
-  const std::vector<std::string> names = {"float32", "float64", "bfloat16", "float16"};
-  for (const auto& known : names) {
-    if (known == name) return parse_dtype(name);
-  }
-  throw ConfigError(fmt::format("--dtype {}: not a dtype of weights", name), {.remedy = did_you_mean(name, names)});
 }
 
 void print_notes(const std::vector<std::string>& notes) {
@@ -171,7 +135,7 @@ int run_export(const Arguments& arguments, Context& context) {
   app.add_option("folder", folder, "checkpoint")->required();
   app.add_option("out", out, "folder to write")->required();
   app.add_option("--format", format, "huggingface")->required();
-  app.add_option("--dtype", dtype, "of the weights: float32, float64, bfloat16, float16 (default: as stored)");
+  app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
   app.add_option("--max-shard-size", shard_size, "largest file, e.g. 5GB (default)");
   app.add_option("--tower", options.tower, "primary or secondary: that encoder of a trimodal model");
   app.add_option("--config", options.config_file, "config.json of the run, when the checkpoint lies elsewhere");
@@ -184,7 +148,7 @@ int run_export(const Arguments& arguments, Context& context) {
     const std::vector<std::string> formats = {"huggingface"};
     throw ConfigError(fmt::format("--format {}: unknown format", format), {.remedy = did_you_mean(format, formats)});
   }
-  if (!dtype.empty()) options.dtype = weight_dtype(dtype);
+  if (!dtype.empty()) options.dtype = parse_dtype_option(dtype, kWeightDTypes);
   options.max_shard_bytes = parse_bytes(shard_size, "--max-shard-size");
   if (options.max_shard_bytes < 1) {
     throw ConfigError(fmt::format("--max-shard-size {}: must be at least 1 byte", shard_size), {.remedy = "use 5GB"});
@@ -216,11 +180,11 @@ int run_import(const Arguments& arguments, Context& context) {
   bool json = false;
   app.add_option("folder", folder, "Hugging Face folder")->required();
   app.add_option("out", out, "checkpoint to write")->required();
-  app.add_option("--dtype", dtype, "of the weights: float32, float64, bfloat16, float16 (default: as they are)");
+  app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as they are)", dtype_list(kWeightDTypes)));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;
-  const auto result =
-      import_hugging_face(folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(weight_dtype(dtype)));
+  const auto result = import_hugging_face(
+      folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)));
   print_notes(result.notes);
   if (json) {
     std::cout << nlohmann::ordered_json{{"out", out},

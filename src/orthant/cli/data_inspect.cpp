@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/data.h"
 #include "orthant/data/inspect_table.h"
@@ -170,6 +171,10 @@ int run_data_inspect(const Arguments& arguments, Context& context) {
   app.add_option("--tokenizer", tokenizer, "file or folder: counts the tokens of texts");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant data inspect movies.csv --tokenizer vocab.txt")) return 0;
+  if (!std::filesystem::exists(options.path)) {
+    throw DataError(fmt::format("{}: there is no such file or folder", options.path),
+                    {.remedy = "name a table, or a folder that orthant data prepare-text made"});
+  }
   if (std::filesystem::is_directory(options.path)) {
     const auto facts = inspect_token_folder(options.path);
     std::cout << (json ? printed(folder_json(options.path, facts), -1) + "\n" : folder_text(options.path, facts))

@@ -23,11 +23,18 @@ void write_vocabulary(const std::filesystem::path& file, const MadeVocabulary& m
     throw DataError(fmt::format("cannot make folder {}: {}", folder.string(), failed.message()),
                     {.remedy = "name a file in a folder that can be made"});
   }
+  // The vocabularies of a folder share this file.
+  const auto settings = folder / "tokenizer_config.json";
+  const auto config =
+      nlohmann::ordered_json{{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", !cased}}.dump(1) + "\n";
+  if (std::filesystem::exists(settings) && read_file(settings) != config) {
+    throw DataError(fmt::format("{} says something else about another tokenizer in that folder", settings.string()),
+                    {.remedy = "write the vocabulary into a folder of its own"});
+  }
   std::string lines;
   for (const auto& token : made.tokens) lines += token + "\n";
   write_file_atomically(file, lines);
-  const nlohmann::ordered_json config = {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", !cased}};
-  write_file_atomically(std::filesystem::absolute(file).parent_path() / "tokenizer_config.json", config.dump(1) + "\n");
+  write_file_atomically(settings, config);
 }
 
 }  // namespace

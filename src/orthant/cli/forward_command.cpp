@@ -1,6 +1,7 @@
 // orthant forward: logits or hidden states of a stored model for the rows of a file.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -9,7 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
-#include "orthant/base/nearest.h"
+#include "orthant/cli/dtype_option.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/files/safetensors.h"
 #include "orthant/nn/scalar_type.h"
@@ -94,19 +95,11 @@ struct ForwardOptionsGiven {
   bool json = false;
 };
 
-DType forward_dtype(const std::string& name) {
-  const std::vector<std::string> names = {"float32", "float64", "bfloat16"};
-  for (const auto& known : names) {
-    if (known == name) return parse_dtype(name);
-  }
-  throw ConfigError(fmt::format("--dtype {}: not a dtype to compute in", name), {.remedy = did_you_mean(name, names)});
-}
-
 int forward(const ForwardOptionsGiven& given, RankContext& rank) {
   const auto began = std::chrono::steady_clock::now();
   const auto inputs = read_inputs(given.inputs);
   InferenceOptions options;
-  options.dtype = forward_dtype(given.dtype);
+  options.dtype = parse_dtype_option(given.dtype, kComputeDTypes);
   options.device = rank.comm.device;
   const auto mask = inputs.find("attention_mask");
   options.attention_mask = mask != inputs.end() && !mask->second.to(at::kBool).all().item<bool>();
@@ -151,14 +144,16 @@ int run_forward(const Arguments& arguments, Context& context) {
                  "safetensors file with input_ids [rows, sequence], optionally attention_mask and token_type_ids")
       ->required();
   app.add_option("--out", given.out, "safetensors file to write")->required();
-  app.add_option("--dtype", given.dtype, "of parameters, arithmetic and results: float32 (default), float64, bfloat16");
+  app.add_option(
+      "--dtype", given.dtype,
+      fmt::format("of parameters, arithmetic and results: {} (default float32)", dtype_list(kComputeDTypes)));
   app.add_flag("--json", given.json, "one JSON document on stdout");
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context,
              "orthant forward --model all-MiniLM-L6-v2 --inputs ids.safetensors --out hidden.safetensors")) {
     return 0;
   }
-  forward_dtype(given.dtype);
+  parse_dtype_option(given.dtype, kComputeDTypes);
   const auto mesh = ranks.mesh.empty() ? Mesh() : Mesh::parse(ranks.mesh, ranks.order);
   check_mesh(mesh);
   if (ranks.dry_run) {

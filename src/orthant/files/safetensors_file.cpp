@@ -54,7 +54,9 @@ void refuse_pointer_file(const FileHandle& file, std::int64_t file_bytes) {
 
 // The header is read, not mapped, so that a file that shrinks meanwhile is an error and not a signal.
 std::string header_of(const FileHandle& file, std::int64_t file_bytes) {
-  if (!file.is_regular()) throw DataError(fmt::format("{}: not a file", file.path().string()));
+  if (!file.is_regular()) {
+    throw DataError(fmt::format("{}: not a file", file.path().string()), {.remedy = "give a .safetensors file"});
+  }
   if (file_bytes < kLengthBytes) {
     throw DataError(fmt::format("{}: {} bytes are too few for a safetensors file", file.path().string(), file_bytes),
                     {.remedy = "the file was cut short: copy or download it again"});
@@ -69,7 +71,8 @@ std::string header_of(const FileHandle& file, std::int64_t file_bytes) {
   }
   if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeaderBytes)) {
     throw DataError(fmt::format("{}: a header of {} bytes is longer than the format's {}", file.path().string(), length,
-                                kMaxSafetensorsHeaderBytes));
+                                kMaxSafetensorsHeaderBytes),
+                    {.remedy = "the file is damaged or of another format: give a .safetensors file"});
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read_exactly(kLengthBytes, std::as_writable_bytes(std::span(text)));

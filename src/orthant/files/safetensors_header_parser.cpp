@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxDims = 64;
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr const char* kDamaged = "the file is damaged or was written wrongly: copy or download it again";
 
 struct RawTensor {
   TensorEntry entry;
@@ -30,7 +31,7 @@ struct RawTensor {
 };
 
 [[noreturn]] void throw_given_twice(const std::filesystem::path& path, std::string_view name) {
-  throw DataError(fmt::format("{}: the header has {} twice", path.string(), shown_name(name)));
+  throw DataError(fmt::format("{}: the header has {} twice", path.string(), shown_name(name)), {.remedy = kDamaged});
 }
 
 class HeaderReader : public nlohmann::json_sax<json> {
@@ -149,7 +150,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
 
   [[noreturn]] void fail(const std::string& message) const {
-    throw DataError(fmt::format("{}: {} {}", path_.string(), subject(), message));
+    throw DataError(fmt::format("{}: {} {}", path_.string(), subject(), message), {.remedy = kDamaged});
   }
 
   [[noreturn]] void unexpected(const std::string& found) const {
@@ -181,9 +182,10 @@ void check_tensor(const RawTensor& tensor, std::int64_t data_bytes, const std::f
                     {.remedy = "the file is damaged or was cut short: copy or download it again"});
   }
   if (end - begin != bytes) {
-    throw DataError(fmt::format("{}: {} of shape [{}] takes {} bytes, but data_offsets [{}, {}] give it {}", named(),
-                                tensor.entry.dtype, fmt::join(tensor.entry.shape, ", "), bytes, begin, end,
-                                end - begin));
+    throw DataError(
+        fmt::format("{}: {} of shape [{}] takes {} bytes, but data_offsets [{}, {}] give it {}", named(),
+                    tensor.entry.dtype, fmt::join(tensor.entry.shape, ", "), bytes, begin, end, end - begin),
+        {.remedy = kDamaged});
   }
 }
 
@@ -214,7 +216,8 @@ SafetensorsHeader ordered_header(HeaderReader& reader, std::int64_t data_bytes, 
       throw DataError(
           fmt::format("{}: tensor {} begins at byte {} of the data, but what lies before it ends at byte {}: {}",
                       path.string(), shown_name(tensor.entry.name), tensor.offsets[0], end,
-                      tensor.offsets[0] < end ? "they overlap" : "there is a hole"));
+                      tensor.offsets[0] < end ? "they overlap" : "there is a hole"),
+          {.remedy = kDamaged});
     }
     end = tensor.offsets[1];
     header.by_name[place] = header.entries.size();

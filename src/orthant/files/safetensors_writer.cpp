@@ -44,12 +44,14 @@ std::int64_t tensor_bytes(const TensorEntry& entry) {
   for (const std::int64_t size : entry.shape) {
     if (size < 0) {
       throw DataError(fmt::format("tensor {}: shape [{}] has a negative dimension", shown_name(entry.name),
-                                  fmt::join(entry.shape, ", ")));
+                                  fmt::join(entry.shape, ", ")),
+                      {.remedy = "give sizes of 0 or more"});
     }
     empty = empty || size == 0;
     if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) {
       throw DataError(fmt::format("tensor {}: {} of shape [{}] takes more bytes than 63 bits can count",
-                                  shown_name(entry.name), entry.dtype, fmt::join(entry.shape, ", ")));
+                                  shown_name(entry.name), entry.dtype, fmt::join(entry.shape, ", ")),
+                      {.remedy = "no file holds that: the shape is damaged or wrong"});
     }
   }
   return empty ? 0 : bytes;
@@ -78,7 +80,8 @@ std::string safetensors_header_text(const std::vector<TensorEntry>& entries, con
     std::int64_t end = 0;
     if (__builtin_add_overflow(offset, tensor_bytes_in(path, entry), &end)) {
       throw DataError(fmt::format("{}: the tensors up to {} take more bytes than 63 bits can count", path.string(),
-                                  shown_name(entry.name)));
+                                  shown_name(entry.name)),
+                      {.remedy = "spread the tensors over several files"});
     }
     ordered_json value;
     value["dtype"] = entry.dtype;
@@ -91,7 +94,8 @@ std::string safetensors_header_text(const std::vector<TensorEntry>& entries, con
   try {
     text = ordered_json(std::move(object)).dump();
   } catch (const nlohmann::json::type_error&) {
-    throw DataError(fmt::format("{}: a name or the metadata is not UTF-8", path.string()));
+    throw DataError(fmt::format("{}: a name or the metadata is not UTF-8", path.string()),
+                    {.remedy = "give names and metadata in UTF-8"});
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > static_cast<std::size_t>(kMaxSafetensorsHeaderBytes)) {

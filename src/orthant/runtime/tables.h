@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -16,6 +18,12 @@ class Tables {
     auto found = kept_.find(key);
     if (found == kept_.end()) found = kept_.emplace(key, make()).first;
     return found->second;
+  }
+
+  // The first `rows` rows of a table that is made with a power of two of them: texts of all lengths share few tables.
+  at::Tensor rows(const std::string& key, std::int64_t rows, const std::function<at::Tensor(std::int64_t rows)>& make) {
+    const auto made = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+    return get(key + " " + std::to_string(made), [&] { return make(made); }).narrow(0, 0, rows);
   }
 
  private:

@@ -98,6 +98,7 @@ ModelConfig read_llama_config(JsonReader& reader) {
   size("max_position_embeddings", config.max_position_embeddings);
   config.rms_norm_eps = reader.find<double>("rms_norm_eps").value_or(1e-6);
   config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
+  config.attention_dropout = reader.find<double>("attention_dropout").value_or(0);
   config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
   config.tie_word_embeddings = reader.find<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = reader.find<double>("initializer_range").value_or(0.02);

@@ -57,7 +57,7 @@ Json config_json(const LlamaConfig& config, HuggingFaceHead head, DType dtype) {
   json["rms_norm_eps"] = config.rms_norm_eps;
   json["hidden_act"] = "silu";
   json["attention_bias"] = config.attention_bias;
-  json["attention_dropout"] = 0.0;
+  json["attention_dropout"] = config.attention_dropout;
   json["mlp_bias"] = config.mlp_bias;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["initializer_range"] = config.initializer_range;

@@ -68,6 +68,7 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
   read_flag("attention_bias", config.attention_bias);
   read_flag("mlp_bias", config.mlp_bias);
+  read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);
   config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
@@ -103,6 +104,7 @@ Problem find_problem(const LlamaConfig& config) {
                          fmt::format("heads of {} channels are odd; rotary positions turn pairs", config.head_size()),
                          fmt::format("set head_dim to {}", config.head_size() + 1)};
   }
+  if (auto problem = check_probability("attention_dropout", config.attention_dropout)) return problem;
   if (auto problem = check_positive("rope_theta", config.rope_theta)) return problem;
   if (auto problem = find_rope_problem(config)) return problem;
   if (auto problem = check_positive("rms_norm_eps", config.rms_norm_eps)) return problem;

@@ -34,6 +34,7 @@ struct LlamaConfig {
   double initializer_range = 0.02;
   std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
   std::optional<std::string> path;  // where pretrained weights lie
+  double attention_dropout = 0;     // of the probabilities
 
   std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
   std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }

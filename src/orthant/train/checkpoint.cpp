@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -19,6 +19,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/trainer.h"
 
@@ -102,41 +103,47 @@ WrittenFile write_file(const RankFile& file, const std::vector<SavedFlat>& flats
   return writer.finish();
 }
 
-const ManifestTensor& stored_tensor(const Manifest& manifest, const std::string& name, const Shape& shape, DType dtype,
-                                    const std::string& folder) {
-  const auto found = std::ranges::find(manifest.tensors, name, &ManifestTensor::name);
-  if (found == manifest.tensors.end()) {
-    throw DataError(fmt::format("{}: holds no tensor {}: it was saved by another model or optimizer", folder, name),
-                    {.remedy = "resume with the config.json of that run"});
+// Both have the same tensors, of the same shapes and dtypes.
+void check_same_tensors(const Trainer& trainer, const std::vector<SavedFlat>& flats, const CheckpointReader& reader,
+                        const std::string& folder) {
+  const char* remedy = "resume with the config.json of that run";
+  std::set<std::string> known;
+  for (const auto& saved : flats) {
+    const auto dtype = dtype_of(saved.flat.scalar_type());
+    for (const auto& entry : saved.layout->entries) {
+      const auto name = saved.prefix + entry.parameter;
+      const auto& shape = trainer.graph().parameter(entry.parameter).shape;
+      const auto* found = reader.find(name);
+      known.insert(name);
+      if (found == nullptr) {
+        throw DataError(fmt::format("{}: holds no tensor {}: it was saved by another model or optimizer", folder, name),
+                        {.remedy = remedy});
+      }
+      if (found->shape == shape && found->dtype == dtype) continue;
+      throw DataError(
+          fmt::format("{}: {} is {} [{}] there and {} [{}] in this model", folder, name, dtype_name(found->dtype),
+                      fmt::join(found->shape, ", "), dtype_name(dtype), fmt::join(shape, ", ")),
+          {.remedy = remedy});
+    }
   }
-  if (found->shape != shape || found->dtype != dtype) {
-    throw DataError(
-        fmt::format("{}: {} is {} [{}] there and {} [{}] in this model", folder, name, dtype_name(found->dtype),
-                    fmt::join(found->shape, ", "), dtype_name(dtype), fmt::join(shape, ", ")),
-        {.remedy = "resume with the config.json of that run"});
+  for (const auto& tensor : reader.manifest().tensors) {
+    if (known.contains(tensor.name)) continue;
+    throw DataError(fmt::format("{}: holds {}, which this model or optimizer does not have", folder, tensor.name),
+                    {.remedy = remedy});
   }
-  return *found;
 }
 
-// Copies what `wanted` shares with the stored pieces into `flat`.
-void read_piece(const ManifestTensor& tensor, const Piece& wanted, std::map<std::string, SafetensorsFile>& files,
-                const at::Tensor& flat) {
-  const auto size = static_cast<std::size_t>(flat.element_size());
-  auto* target = static_cast<std::byte*>(flat.mutable_data_ptr());
-  for (const auto& stored : tensor.pieces) {
-    const Piece piece{tensor.name, stored.offsets, stored.lengths, stored.range, 0};
-    const auto bytes = files.at(stored.file).bytes(stored.tensor);
-    if (bytes.size() != static_cast<std::size_t>(piece.elements()) * size) {
-      throw DataError(fmt::format("{}: tensor {} has {} bytes where the manifest promises {}",
-                                  files.at(stored.file).path().string(), stored.tensor, bytes.size(),
-                                  static_cast<std::size_t>(piece.elements()) * size));
-    }
-    for (const auto& run : intersect(wanted, piece)) {
-      std::memcpy(target + static_cast<std::size_t>(wanted.local_offset + run.wanted_offset) * size,
-                  bytes.data() + static_cast<std::size_t>(run.stored_offset) * size,
-                  static_cast<std::size_t>(run.length) * size);
-    }
+void read_flat(const SavedFlat& saved, const CheckpointReader& reader) {
+  const bool direct = saved.flat.is_cpu();
+  const auto on_host = direct ? saved.flat : at::zeros(saved.flat.sizes(), saved.flat.options().device(at::kCPU));
+  const auto size = static_cast<std::size_t>(on_host.element_size());
+  auto* data = static_cast<std::byte*>(on_host.mutable_data_ptr());
+  for (auto& piece : pieces_of(*saved.layout, {0, saved.layout->size})) {
+    piece.tensor = saved.prefix + piece.tensor;
+    reader.read(piece, {data + static_cast<std::size_t>(piece.local_offset) * size,
+                        static_cast<std::size_t>(piece.elements()) * size});
   }
+  if (!direct) saved.flat.copy_(on_host);
 }
 
 // A model that nobody has trained yet: nothing of an optimizer is in it.
@@ -146,8 +153,10 @@ bool has_no_history(const Manifest& manifest) {
          });
 }
 
-void load_untrained(Trainer& trainer, const std::string& folder) {
-  PretrainedWeights(trainer.graph(), {{folder}}).load(trainer.parameters());
+// Gives what is to be told about it.
+std::vector<std::string> load_untrained(Trainer& trainer, const std::string& folder) {
+  const PretrainedWeights weights(trainer.graph(), {{folder}});
+  weights.load(trainer.parameters());
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
     for (std::size_t b = 0; b < trainer.parameters().buffers().size(); ++b) {
@@ -156,6 +165,26 @@ void load_untrained(Trainer& trainer, const std::string& folder) {
   }
   trainer.optimizer().set_num_updates(0);
   trainer.set_steps_done(0);
+  return weights.notes();
+}
+
+// Sizes and hashes of all files, then what the tensor files hold.
+CheckpointReader open_verified(const fs::path& folder) {
+  auto manifest = read_manifest(folder);
+  const char* remedy = "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
+  for (const auto& file : manifest.files) {
+    const auto name = (folder / file.name).string();
+    std::error_code error;
+    const auto bytes = fs::file_size(folder / file.name, error);
+    if (error || static_cast<std::int64_t>(bytes) != file.bytes) {
+      throw DataError(fmt::format("{}: {} bytes, the manifest promises {}", name, error ? 0 : bytes, file.bytes),
+                      {.remedy = remedy});
+    }
+    const auto hash = fmt::format("{:016x}", xxh64_of_file(folder / file.name));
+    if (hash == file.xxh64) continue;
+    throw DataError(fmt::format("{}: hash {}, the manifest promises {}", name, hash, file.xxh64), {.remedy = remedy});
+  }
+  return {folder, std::move(manifest)};
 }
 
 }  // namespace
@@ -211,64 +240,21 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
 }
 
 Manifest verify_checkpoint(const std::string& folder) {
-  const fs::path path(folder);
-  if (!fs::is_directory(path)) throw DataError(fmt::format("{}: no such checkpoint folder", folder));
-  if (!fs::exists(path / kManifestFile)) {
-    const auto inside = list_checkpoints((path / "checkpoints").string());
-    throw DataError(fmt::format("{}: no checkpoint, it has no {}", folder, kManifestFile),
-                    {.remedy = inside.empty() ? "name a folder step-N" : fmt::format("use {}", inside.front().path)});
-  }
-  auto manifest = parse_manifest(read_file(path / kManifestFile), (path / kManifestFile).string());
-  for (const auto& file : manifest.files) {
-    const auto name = (path / file.name).string();
-    std::error_code error;
-    const auto bytes = fs::file_size(path / file.name, error);
-    if (error || static_cast<std::int64_t>(bytes) != file.bytes) {
-      throw DataError(fmt::format("{}: {} bytes, the manifest promises {}", name, error ? 0 : bytes, file.bytes));
-    }
-    const auto hash = fmt::format("{:016x}", xxh64_of_file(path / file.name));
-    if (hash != file.xxh64)
-      throw DataError(fmt::format("{}: hash {}, the manifest promises {}", name, hash, file.xxh64));
-  }
-  return manifest;
+  return open_verified(folder).manifest();
 }
 
-Manifest load_checkpoint(Trainer& trainer, const std::string& folder) {
-  auto manifest = verify_checkpoint(folder);
-  if (has_no_history(manifest)) {
-    load_untrained(trainer, folder);
-    return manifest;
-  }
-  std::map<std::string, SafetensorsFile> files;
-  for (const auto& file : manifest.files) {
-    if (!file.name.ends_with(".safetensors")) continue;
-    files.emplace(file.name, SafetensorsFile::open(fs::path(folder) / file.name));
-  }
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder) {
+  const auto reader = open_verified(folder);
+  const auto& manifest = reader.manifest();
+  if (has_no_history(manifest)) return {manifest, load_untrained(trainer, folder)};
   const auto flats = saved_flats(trainer);
-  std::vector<at::Tensor> read;
-  std::set<std::string> known;
-  for (const auto& saved : flats) {
-    for (const auto& entry : saved.layout->entries) known.insert(saved.prefix + entry.parameter);
-    auto on_host = at::zeros(saved.flat.sizes(), saved.flat.options().device(at::kCPU));
-    for (const auto& piece : pieces_of(*saved.layout, {0, saved.layout->size})) {
-      const auto& shape = trainer.graph().parameter(piece.tensor).shape;
-      read_piece(
-          stored_tensor(manifest, saved.prefix + piece.tensor, shape, dtype_of(saved.flat.scalar_type()), folder),
-          piece, files, on_host);
-    }
-    read.push_back(std::move(on_host));
-  }
-  for (const auto& tensor : manifest.tensors) {
-    if (known.contains(tensor.name)) continue;
-    throw DataError(fmt::format("{}: holds {}, which this model or optimizer does not have", folder, tensor.name),
-                    {.remedy = "resume with the config.json of that run"});
-  }
+  check_same_tensors(trainer, flats, reader, folder);
   at::NoGradGuard no_gradients;
-  for (std::size_t i = 0; i < flats.size(); ++i) flats[i].flat.copy_(read[i]);
+  for (const auto& saved : flats) read_flat(saved, reader);
   trainer.parameters().publish();
   trainer.optimizer().set_num_updates(manifest.updates);
   trainer.set_steps_done(manifest.step);
-  return manifest;
+  return {manifest, {}};
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {

@@ -15,9 +15,6 @@ namespace orthant {
 
 class Trainer;
 
-inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr const char* kOptimizerPrefix = "optimizer.";  // of the names of its state
-
 // What safetensors files call a dtype.
 std::string element_name(DType dtype);
 
@@ -40,11 +37,16 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
                      const SavedFiles& others = {});
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
-// model; nothing is changed then. One without optimizer state from before the first update (an imported model) starts
-// the optimizer anew; it may be of another dtype and lack the head.
-Manifest load_checkpoint(Trainer& trainer, const std::string& folder);
+// model; all of that is found before anything is changed, and only a file that cannot be read to its end afterwards
+// leaves the trainer with a part of it. One without optimizer state from before the first update (an imported model)
+// starts the optimizer anew; it may be of another dtype and lack the head, which the notes say then.
+struct LoadedCheckpoint {
+  Manifest manifest;
+  std::vector<std::string> notes;  // lines for the log
+};
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder);
 
-// Reads and checks manifest, sizes and hashes.
+// Reads and checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says.
 Manifest verify_checkpoint(const std::string& folder);
 
 // step-N folders of `parent` with their steps, newest first.

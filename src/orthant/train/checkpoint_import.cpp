@@ -11,6 +11,7 @@
 #include "orthant/mesh/mesh.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDataFile = "rank-0.safetensors";
+constexpr const char* kTensorFile = "rank-0.safetensors";
 
 // What training uses, and the pooler of an encoder besides, so that nothing of a model is lost on the way back.
 GraphSpec importable_spec(const ModelConfig& config) {
@@ -58,14 +59,16 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
     const auto& shape = spec.parameter(place.parameter).shape;
     const auto stored = dtype.value_or(stored_dtype(place.entry));
     entries.push_back({place.parameter, element_name(stored), shape});
-    manifest.tensors.push_back(
-        {place.parameter, shape, stored, {{Shape(shape.size(), 0), shape, std::nullopt, kDataFile, place.parameter}}});
+    manifest.tensors.push_back({place.parameter,
+                                shape,
+                                stored,
+                                {{Shape(shape.size(), 0), shape, std::nullopt, kTensorFile, place.parameter}}});
     result.bytes += tensor_bytes(entries.back());
   }
   result.tensors = static_cast<std::int64_t>(entries.size());
 
   AtomicFolder target(out);
-  SafetensorsWriter writer(target.path() / kDataFile, entries, {{"format", "orthant"}});
+  SafetensorsWriter writer(target.path() / kTensorFile, entries, {{"format", "orthant"}});
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto type = scalar_type(stored_dtype(entries[i]));
     const auto values = at::empty(entries[i].shape, at::TensorOptions().dtype(type));
@@ -74,7 +77,7 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
                  {static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
   }
   const auto written = writer.finish();
-  manifest.files.push_back({kDataFile, written.bytes, fmt::format("{:016x}", written.xxh64)});
+  manifest.files.push_back({kTensorFile, written.bytes, fmt::format("{:016x}", written.xxh64)});
   fs::copy_file(folder / "config.json", target.path() / "config.json");
   copy_tokenizer_files(folder, target.path());
   write_file_atomically(target.path() / kManifestFile, to_json(manifest));

@@ -52,6 +52,8 @@ TextSource read_text(JsonReader& section) {
   }
   text.eval_path = read_paths(section, "eval_path");
   text.tokenizer = section.find<std::string>("tokenizer").value_or("");
+  text.separator = section.get<std::string>("separator", text.separator);
+  text.text_column = section.get<std::string>("text_column", text.text_column);
   text.packing = section.get<bool>("packing", text.packing);
   return text;
 }
@@ -90,6 +92,9 @@ TableSource read_table(JsonReader& section) {
   const auto tokenizer = section.find<std::string>("tokenizer");
   table.primary_tokenizer = section.find<std::string>("primary_tokenizer").value_or(tokenizer.value_or(""));
   table.secondary_tokenizer = section.find<std::string>("secondary_tokenizer").value_or(tokenizer.value_or(""));
+  if (tokenizer && section.has("primary_tokenizer") && section.has("secondary_tokenizer")) {
+    section.fail("tokenizer", "has no effect beside primary_tokenizer and secondary_tokenizer", "set those two");
+  }
   table.skip_bad_rows = read_switch(section, "bad_rows", "stop", "skip", table.skip_bad_rows);
   return table;
 }

@@ -15,6 +15,8 @@ struct TextSource {
   std::vector<std::string> path;
   std::vector<std::string> eval_path;  // empty: a part of `path`, see eval_fraction
   std::string tokenizer;               // file or folder; a prepared folder brings its own
+  std::string separator = "file";      // of documents in text files: file, blank-line, line
+  std::string text_column = "text";    // of .jsonl and .csv files
   bool packing = true;                 // documents one after the other without padding; or one document a sample
 };
 

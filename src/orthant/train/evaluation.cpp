@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "orthant/base/error.h"
+#include "orthant/train/shape_text.h"
 
 namespace orthant {
 namespace {
@@ -19,10 +20,6 @@ constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
 // Rows of logits that are turned into float64 at a time.
 constexpr std::int64_t kChunkElements = 1 << 19;
-
-std::string shape_text(const at::Tensor& tensor) {
-  return fmt::format("[{}]", fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
-}
 
 void check_shapes(const at::Tensor& logits, const at::Tensor& labels) {
   const bool fit = logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0);

@@ -5,6 +5,9 @@
 
 namespace orthant {
 
+// Saved with the checkpoints of runs on files: sizes and hashes of what they were trained on.
+inline constexpr const char* kDataFile = "data.json";
+
 // data.kind trimodal: a table. Takes the class weights over into the model's configuration.
 RunData table_data(RunConfig& config, TrimodalConfig& model);
 

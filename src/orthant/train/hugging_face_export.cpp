@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include "orthant/specs/hugging_face.h"
 #include "orthant/specs/hugging_face_names.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
 
@@ -115,7 +117,7 @@ void check_complete(const Exported& part, const WeightReader& reader, const fs::
 }  // namespace
 
 ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options) {
-  if (!is_checkpoint(checkpoint)) verify_checkpoint(checkpoint.string());  // says what is wrong
+  read_manifest(checkpoint);  // refuses what is no checkpoint
   const auto model = find_stored_model(checkpoint, options.config_file);
   const auto part = exported_part(model.config, options.tower);
   const auto asked = options.dtype.value_or(DType::float32);
@@ -151,7 +153,8 @@ ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out
   result.files = write_tensor_files(folder.path(), entries, source, shards);
   write_file_atomically(folder.path() / "config.json", hugging_face_config_text(part.config, head, written));
   result.files.emplace_back("config.json");
-  for (auto& name : copy_tokenizer_files(model.companions, folder.path())) result.files.push_back(std::move(name));
+  const auto tokenizer = tokenizer_folder(model.companions, options.tower);
+  for (auto& name : copy_tokenizer_files(tokenizer, folder.path())) result.files.push_back(std::move(name));
   folder.commit();
   return result;
 }

@@ -12,26 +12,21 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/large_buffer.h"
 #include "orthant/train/pretrained.h"
+#include "orthant/train/shape_text.h"
 
 namespace orthant {
 namespace {
 
 const std::array<std::string, 3> kFields = {"input_ids", "attention_mask", "token_type_ids"};
 
-std::string shape_text(const at::Tensor& tensor) {
-  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
-}
-
-void check_values(const std::string& name, const at::Tensor& values, std::int64_t limit, std::string_view limit_key) {
+void check_values(const std::string& name, const at::Tensor& values, std::int64_t limit, std::string_view limit_key,
+                  const char* remedy) {
   const auto lowest = values.min().to(at::kLong).item<std::int64_t>();
   const auto highest = values.max().to(at::kLong).item<std::int64_t>();
   if (lowest >= 0 && highest < limit) return;
   throw DataError(fmt::format("{} holds {}; {} is {}, so values lie in [0, {}]", name, lowest < 0 ? lowest : highest,
-                              limit_key, limit, limit - 1));
-}
-
-TensorFamily family_of(const StoredModel& model) {
-  return model.checkpoint ? TensorFamily::llama : tensor_family(model.config);
+                              limit_key, limit, limit - 1),
+                  {.remedy = remedy});
 }
 
 }  // namespace
@@ -43,7 +38,8 @@ Inference::Inference(StoredModel model, const InferenceOptions& options) : model
 void Inference::load() {
   const WorkSize one{.rows = 1, .sequence = 1, .compute = options_.dtype};
   ForwardOptions forward{.mask = options_.attention_mask};
-  const std::vector<PretrainedSource> source = {{model_.folder, family_of(model_)}};
+  const auto family = model_.checkpoint ? std::nullopt : std::optional(tensor_family(model_.config));
+  const std::vector<PretrainedSource> source = {{model_.folder, family}};
   graph_ = forward_spec(model_.config, one, forward);
   PretrainedWeights weights(graph_, source);
   const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
@@ -108,7 +104,7 @@ void Inference::check(const Fields& inputs) const {
                       {.remedy = "give tensors of one shape [rows, sequence], padded where rows are shorter"});
     }
   }
-  check_values("input_ids", ids, vocab_size(model_.config), "vocab_size");
+  check_values("input_ids", ids, vocab_size(model_.config), "vocab_size", "use the tokenizer of this model");
   if (const auto mask = inputs.find("attention_mask"); mask != inputs.end()) {
     const auto other = mask->second.ne(0).logical_and(mask->second.ne(1));
     if (other.any().item<bool>()) {
@@ -123,7 +119,8 @@ void Inference::check(const Fields& inputs) const {
           fmt::format("token_type_ids are given, but a model of kind {} has none", model_kind(model_.config)),
           {.remedy = "leave them out"});
     }
-    check_values("token_type_ids", inputs.at("token_type_ids"), bert->encoder.type_vocab_size, "type_vocab_size");
+    check_values("token_type_ids", inputs.at("token_type_ids"), bert->encoder.type_vocab_size, "type_vocab_size",
+                 "number the segments of a row from 0, or leave token_type_ids out");
   }
   // Rotary positions go on for ever; the others end with their table.
   if (!std::holds_alternative<LlamaConfig>(model_.config) && ids.size(1) > max_sequence(model_.config)) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,8 +19,11 @@
 
 namespace orthant {
 
+// What can be computed in.
+inline constexpr std::array<DType, 3> kComputeDTypes = {DType::float32, DType::float64, DType::bfloat16};
+
 struct InferenceOptions {
-  DType dtype = DType::float32;  // of parameters, arithmetic and results: float64, float32 or bfloat16
+  DType dtype = DType::float32;  // of parameters, arithmetic and results
   at::Device device = at::kCPU;
   bool attention_mask = true;  // false: a decoder whose rows are never padded, which is faster
 };

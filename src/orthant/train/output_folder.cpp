@@ -14,6 +14,7 @@
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
 #include "orthant/train/trainer.h"
 
@@ -46,6 +47,7 @@ void check_same_model(const std::string& checkpoint, const std::string& resolved
   const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
   const auto flat_ours = ours.at("model").flatten();
   for (const auto& [key, value] : flat_ours.items()) {
+    if (!flat_theirs.contains(key) || key == "/path" || key.ends_with("/path")) continue;
     const auto before = flat_theirs.value(key, nlohmann::json());
     if (before == value) continue;
     throw DataError(fmt::format("{}: another model: model{} was {} there and is {} now", checkpoint, key, before.dump(),
@@ -54,7 +56,23 @@ void check_same_model(const std::string& checkpoint, const std::string& resolved
   }
 }
 
+// Other texts or rows under the same names would go on in the middle of an order that means nothing for them.
+void check_same_data(const std::string& checkpoint, const SavedFiles& files) {
+  const auto saved = fs::path(checkpoint) / kDataFile;
+  const auto now = files.find(kDataFile);
+  if (now == files.end() || !fs::exists(saved)) return;
+  const auto before = nlohmann::json::parse(read_file(saved), nullptr, /*allow_exceptions=*/false).flatten();
+  const auto found = nlohmann::json::parse(now->second).flatten();
+  for (const auto& [key, value] : found.items()) {
+    if (before.value(key, nlohmann::json()) == value) continue;
+    throw DataError(fmt::format("{}: other data: {} was {} there and is {} now", checkpoint, key,
+                                before.value(key, nlohmann::json()).dump(), value.dump()),
+                    {.remedy = "resume with the files of that run, or start a new run from its weights"});
+  }
+}
+
 void check_same_preparation(const std::string& checkpoint, const SavedFiles& files) {
+  check_same_data(checkpoint, files);
   const auto saved = fs::path(checkpoint) / kPreprocessingFile;
   const auto now = files.find(kPreprocessingFile);
   if (now == files.end() || !fs::exists(saved)) return;
@@ -112,7 +130,7 @@ std::string OutputFolder::checkpoint_path(std::int64_t step) const {
 void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, const Sampler& sampler,
                                const std::string& resolved_config, std::ostream& out) {
   check_same_model(checkpoint, resolved_config);
-  const auto manifest = load_checkpoint(trainer, checkpoint);
+  const auto [manifest, notes] = load_checkpoint(trainer, checkpoint);
   const auto expected = cursor_after(sampler, manifest.step);
   const DataCursor found{manifest.epoch, manifest.position, manifest.samples_seen};
   // Before the first step nothing was drawn that has to go on: an imported model has no seed.
@@ -126,6 +144,7 @@ void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, 
   }
   for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, manifest.step);
   out << fmt::format("resumed from {} at step {}\n", checkpoint, manifest.step);
+  for (const auto& note : notes) out << note << '\n';
   for (const auto step : drop_checkpoints_after(checkpoints(), manifest.step)) {
     out << fmt::format("removed the checkpoint of step {}: this run takes another way from here\n", step);
   }

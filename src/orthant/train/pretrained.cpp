@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "orthant/base/error.h"
+#include "orthant/train/checkpoint.h"
 
 namespace orthant {
 namespace {
@@ -19,29 +22,46 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-std::vector<WantedParameter> wanted_parameters(const GraphSpec& graph, const std::string& prefix) {
-  std::vector<WantedParameter> wanted;
+// Whether weights without this parameter are whole: it is of a pooler or of a task's head. A decoder's last norm lies
+// in the unit of its head, but belongs to the body.
+bool may_be_absent(const UnitSpec& unit, std::string_view name) {
+  if (unit.kind == "llama.head" && name.starts_with("head.norm.")) return false;
+  if (unit.kind == "gpt2.head" && name.starts_with("head.ln_f.")) return false;
+  return name.starts_with("head.") || name.starts_with("pooler.");
+}
+
+struct Wanted {
+  std::vector<WantedParameter> parameters;
+  std::set<std::string, std::less<>> optional;  // names of those that may be absent
+};
+
+Wanted wanted_parameters(const GraphSpec& graph, const std::string& prefix) {
+  Wanted wanted;
   for (const auto& unit : graph.units) {
     for (const auto& parameter : unit.parameters) {
       if (!parameter.name.starts_with(prefix)) continue;
-      wanted.push_back({parameter.name.substr(prefix.size()), parameter.shape});
+      wanted.parameters.push_back({parameter.name.substr(prefix.size()), parameter.shape});
+      const auto& name = wanted.parameters.back().name;
+      if (may_be_absent(unit, name)) wanted.optional.insert(name);
     }
   }
   return wanted;
 }
 
-// The same in one of our checkpoints, where names are ours. What it may lack are heads and poolers.
-TensorMatch match_checkpoint(const std::vector<WantedParameter>& wanted, const std::vector<TensorEntry>& stored,
-                             const std::string& folder) {
-  const auto optional = [](std::string_view name) { return name.starts_with("head.") || name.starts_with("pooler."); };
+bool is_weight_dtype(std::string_view element) {
+  return std::ranges::any_of(kWeightDTypes, [&](DType dtype) { return element_name(dtype) == element; });
+}
+
+// The same as match_tensors() in one of our checkpoints, where names are ours.
+TensorMatch match_checkpoint(const Wanted& wanted, const std::vector<TensorEntry>& stored, const std::string& folder) {
   std::map<std::string_view, const TensorEntry*> entries;
   for (const auto& entry : stored) entries.emplace(entry.name, &entry);
   TensorMatch match;
   std::vector<std::string> differences;
-  for (const auto& parameter : wanted) {
+  for (const auto& parameter : wanted.parameters) {
     const auto found = entries.find(parameter.name);
     if (found == entries.end()) {
-      if (optional(parameter.name)) {
+      if (wanted.optional.contains(parameter.name)) {
         match.absent.push_back(parameter.name);
       } else {
         differences.push_back(
@@ -49,15 +69,18 @@ TensorMatch match_checkpoint(const std::vector<WantedParameter>& wanted, const s
       }
       continue;
     }
-    if (found->second->shape != parameter.shape) {
+    const auto& entry = *found->second;
+    if (entry.shape != parameter.shape) {
       differences.push_back(fmt::format("{}: [{}] there, [{}] in this model", parameter.name,
-                                        fmt::join(found->second->shape, ", "), fmt::join(parameter.shape, ", ")));
+                                        fmt::join(entry.shape, ", "), fmt::join(parameter.shape, ", ")));
+    } else if (!is_weight_dtype(entry.dtype)) {
+      differences.push_back(fmt::format("{}: dtype {}; F64, F32, BF16 and F16 can be read", entry.name, entry.dtype));
     }
     match.uses.push_back({parameter.name, parameter.name, false});
     entries.erase(found);
   }
   for (const auto& [name, entry] : entries) {
-    if (optional(name)) {
+    if (name.starts_with("head.") || name.starts_with("pooler.")) {
       match.unused.emplace_back(name);
     } else {
       differences.push_back(fmt::format("{}: this model has no such parameter", name));
@@ -79,7 +102,7 @@ const TensorEntry& entry_named(const WeightReader& reader, const std::string& na
 std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config) {
   std::vector<PretrainedSource> sources;
   const auto add = [&](const std::optional<std::string>& path, TensorFamily family, const char* prefix) {
-    if (path) sources.push_back({*path, family, prefix});
+    if (path) sources.push_back({*path, is_checkpoint(*path) ? std::nullopt : std::optional(family), prefix});
   };
   if (const auto* llama = std::get_if<LlamaConfig>(&config)) add(llama->path, TensorFamily::llama, "");
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) add(gpt2->path, TensorFamily::gpt2, "");
@@ -100,9 +123,9 @@ PretrainedWeights::PretrainedWeights(const GraphSpec& graph, const std::vector<P
 void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& source) {
   Folder folder{source, open_weights(source.folder), {}, {}};
   const auto wanted = wanted_parameters(graph, source.prefix);
-  auto match = is_checkpoint(source.folder)
-                   ? match_checkpoint(wanted, folder.reader->entries(), source.folder.string())
-                   : match_tensors(source.family, wanted, folder.reader->entries(), source.folder.string());
+  const auto& stored = folder.reader->entries();
+  auto match = source.family ? match_tensors(*source.family, wanted.parameters, stored, source.folder.string())
+                             : match_checkpoint(wanted, stored, source.folder.string());
   for (const auto& use : match.uses) {
     const auto name = source.prefix + use.parameter;
     index_.emplace(name, places_.size());

@@ -1,11 +1,12 @@
-// Weights that a model starts from: a Hugging Face folder (or one of our checkpoints) for the whole model, or one for
-// each tower of a trimodal one. Everything is checked by name and shape when it is opened; values are read once,
-// straight into the flat buffers.
+// Weights that a model starts from: a Hugging Face folder, under its names, or one of our checkpoints, under ours; one
+// for the whole model, or one for each tower of a trimodal one. Everything is checked by name, shape and dtype when it
+// is opened; values are read once, straight into the flat buffers.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,8 @@ namespace orthant {
 // A folder and the parameters it serves.
 struct PretrainedSource {
   std::filesystem::path folder;
-  TensorFamily family = TensorFamily::llama;
-  std::string prefix = {};  // "primary." for that tower; empty for a whole model
+  std::optional<TensorFamily> family = {};  // whose names its tensors have; nothing: ours, of a checkpoint
+  std::string prefix = {};                  // "primary." for that tower; empty for a whole model
 };
 
 // What `path` keys of the model name; none when its weights are drawn.

@@ -18,6 +18,7 @@
 #include "orthant/train/memory_use.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/pretrained.h"
+#include "orthant/train/run_tokenizers.h"
 #include "orthant/train/summary.h"
 
 namespace orthant {
@@ -204,6 +205,7 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int6
 
 RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out) {
+  if (!options.resume.empty() && !options.output_dir.empty()) use_kept_tokenizers(config, options.output_dir);
   const auto data = make_run_data(config);
   for (const auto& note : data.notes) out << note << '\n';
   const auto sampler = make_sampler(config, data);
@@ -216,6 +218,7 @@ RunOutcome run_training(RunConfig config, const std::string& resolved_config, co
   for (const auto& note : weights.notes()) out << note << '\n';
   const auto trainer = make_trainer(config, weights);
   folder.prepare(*trainer, sampler, resolved_config, data.saved_files, out);
+  keep_tokenizers(config, folder.path());
   out << summary_text(trainer->graph(), summary_options(config)) << std::flush;
   return Loop(config, options, data, *trainer, folder, out).run();
 }

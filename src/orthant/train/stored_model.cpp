@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -80,17 +81,31 @@ StoredModel find_stored_model(const fs::path& folder, const fs::path& config_fil
   return {folder, false, read_hugging_face_config(folder), folder};
 }
 
+fs::path tokenizer_folder(const fs::path& folder, const std::string& tower) {
+  return tower.empty() ? folder : folder / "tokenizers" / tower;
+}
+
+bool holds_tokenizer_files(const fs::path& folder) {
+  std::error_code ignored;
+  return std::ranges::any_of(kTokenizerFiles, [&](const char* name) { return fs::exists(folder / name, ignored); });
+}
+
 std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   std::vector<std::string> copied;
-  for (const char* name : kTokenizerFiles) {
-    std::error_code error;
-    if (!fs::is_regular_file(from / name, error)) continue;
-    if (!fs::copy_file(from / name, to / name, error) || error) {
-      throw DataError(
-          fmt::format("{}: cannot be copied to {}: {}", (from / name).string(), to.string(), error.message()));
-    }
+  std::error_code error;
+  const auto copy = [&](const fs::path& source, const char* name) {
+    if (!fs::is_regular_file(source, error)) return;
     copied.emplace_back(name);
+    if (fs::equivalent(source, to / name, error)) return;
+    if (fs::copy_file(source, to / name, fs::copy_options::overwrite_existing, error)) return;
+    throw DataError(fmt::format("{}: cannot be copied to {}: {}", source.string(), to.string(), error.message()),
+                    {.remedy = "look for free space and for the permissions of both"});
+  };
+  if (fs::is_regular_file(from, error)) {
+    copy(from, from.extension() == ".json" ? "tokenizer.json" : "vocab.txt");
+    return copied;
   }
+  for (const char* name : kTokenizerFiles) copy(from / name, name);
   return copied;
 }
 

@@ -21,7 +21,13 @@ struct StoredModel {
 // beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
 StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
 
-// Copies tokenizer.json, vocab.txt, merges.txt and the like, where `from` has them; gives their names.
+// Where a model's folder, or a run's, has the tokenizer of a tower; of the whole model for "".
+std::filesystem::path tokenizer_folder(const std::filesystem::path& folder, const std::string& tower);
+
+bool holds_tokenizer_files(const std::filesystem::path& folder);
+
+// Copies tokenizer.json, vocab.txt, merges.txt and the like into the folder `to`, where `from` has them or is one of
+// them; gives their names there. What `to` has under those names is replaced.
 std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace orthant

@@ -1,13 +1,31 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "orthant/base/error.h"
 #include "orthant/data/trimodal_table.h"
+#include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
 
 namespace orthant {
 namespace {
+
+// Pretrained weights mean nothing with the ids of another tokenizer.
+void check_own_tokenizer(const Tokenizer& tokenizer, const std::string& name, const char* tower,
+                         const BertConfig& model) {
+  if (!model.path || name == *model.path || !std::filesystem::is_directory(*model.path)) return;
+  const auto folder = std::filesystem::path(*model.path);
+  if (!std::filesystem::exists(folder / "tokenizer.json") && !std::filesystem::exists(folder / "vocab.txt")) return;
+  if (std::filesystem::weakly_canonical(name).parent_path() == std::filesystem::weakly_canonical(folder)) return;
+  const auto own = Tokenizer::load(folder);
+  if (own.fingerprint() == tokenizer.fingerprint()) return;
+  throw ConfigError(fmt::format("data.{}_tokenizer {} is not the tokenizer that model.{}.path {} was trained with",
+                                tower, name, tower, *model.path),
+                    {.remedy = fmt::format("set data.{}_tokenizer={}", tower, *model.path)});
+}
 
 // The tower's text column with its tokenizer, which fits the tower.
 TableText text_of(const DataConfig& data, const char* tower, const BertConfig& model) {
@@ -23,6 +41,7 @@ TableText text_of(const DataConfig& data, const char* tower, const BertConfig& m
   if (!table.secondary_text.empty()) columns.push_back(table.secondary_text);
   text.tokenizer =
       Tokenizer::load(require_tokenizer(name, fmt::format("data.{}_tokenizer", tower), table.path, columns));
+  check_own_tokenizer(*text.tokenizer, name, tower, model);
   if (text.tokenizer->vocab_size() > model.vocab_size) {
     throw ConfigError(fmt::format("model.{}.vocab_size is {}, but tokenizer {} has ids up to {}", tower,
                                   model.vocab_size, name, text.tokenizer->vocab_size() - 1),
@@ -100,6 +119,10 @@ RunData table_data(RunConfig& config, TrimodalConfig& model) {
   data.eval = tables.eval;
   data.num_labels = classes;
   data.saved_files[kPreprocessingFile] = to_json(tables.preprocessing);
+  const nlohmann::json facts{{"rows", tables.train->size()},
+                             {"eval_fraction", config.data.eval_fraction},
+                             {"table", fmt::format("{:016x}", xxh64_of_file(config.data.table.path))}};
+  data.saved_files[kDataFile] = facts.dump(1) + "\n";
   data.notes = notes_of(tables, model, config.data.table.path);
   return data;
 }

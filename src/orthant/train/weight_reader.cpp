@@ -6,15 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "orthant/base/error.h"
 #include "orthant/files/tensor_folder.h"
-#include "orthant/files/whole_file.h"
-#include "orthant/layout/manifest.h"
-#include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_reader.h"
 
 namespace orthant {
 namespace {
@@ -38,52 +35,6 @@ class FolderReader : public WeightReader {
   std::vector<TensorEntry> entries_;
 };
 
-// The parameters of a checkpoint; optimizer state is left aside.
-class CheckpointReader : public WeightReader {
- public:
-  explicit CheckpointReader(const fs::path& folder) {
-    const auto path = folder / kManifestFile;
-    auto manifest = parse_manifest(read_file(path), path.string());
-    for (const auto& file : manifest.files) files_.emplace(file.name, SafetensorsFile::open(folder / file.name));
-    for (auto& tensor : manifest.tensors) {
-      if (tensor.name.starts_with(kOptimizerPrefix)) continue;
-      entries_.push_back({tensor.name, element_name(tensor.dtype), tensor.shape});
-      const auto name = tensor.name;
-      tensors_.emplace(name, std::move(tensor));
-    }
-  }
-  const std::vector<TensorEntry>& entries() const override { return entries_; }
-  void read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const override;
-
- private:
-  std::map<std::string, SafetensorsFile> files_;
-  std::map<std::string, ManifestTensor> tensors_;
-  std::vector<TensorEntry> entries_;
-};
-
-void CheckpointReader::read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const {
-  const auto& stored = tensors_.at(tensor);
-  const auto size = bytes_of(stored.dtype);
-  const auto first = offset / size;
-  const auto count = static_cast<std::int64_t>(out.size()) / size;
-  const Shape origin(stored.shape.size(), 0);
-  const Piece wanted{tensor, origin, stored.shape, Range{first, first + count}, 0};
-  for (const auto& part : stored.pieces) {
-    const Piece piece{tensor, part.offsets, part.lengths, part.range, 0};
-    const auto& file = files_.at(part.file);
-    const auto bytes = tensor_bytes(file.entry(part.tensor));
-    if (bytes != piece.elements() * size) {
-      throw DataError(fmt::format("{}: tensor {} has {} bytes where the manifest promises {}", file.path().string(),
-                                  part.tensor, bytes, piece.elements() * size));
-    }
-    for (const auto& run : intersect(wanted, piece)) {
-      file.read(
-          part.tensor, run.stored_offset * size,
-          out.subspan(static_cast<std::size_t>(run.wanted_offset * size), static_cast<std::size_t>(run.length * size)));
-    }
-  }
-}
-
 std::span<std::byte> memory_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
 }
@@ -96,12 +47,12 @@ bool is_checkpoint(const fs::path& folder) {
 }
 
 std::unique_ptr<WeightReader> open_weights(const fs::path& folder) {
-  if (is_checkpoint(folder)) return std::make_unique<CheckpointReader>(folder);
+  if (is_checkpoint(folder)) return std::make_unique<CheckpointReader>(folder, verify_checkpoint(folder.string()));
   return std::make_unique<FolderReader>(folder);
 }
 
 DType stored_dtype(const TensorEntry& entry) {
-  for (const auto dtype : {DType::float32, DType::bfloat16, DType::float16, DType::float64}) {
+  for (const auto dtype : kWeightDTypes) {
     if (entry.dtype == element_name(dtype)) return dtype;
   }
   throw DataError(fmt::format("tensor {} is of dtype {}", entry.name, entry.dtype),

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -32,7 +33,10 @@ bool is_checkpoint(const std::filesystem::path& folder);
 // DataError for a folder that is neither, and for damaged headers or manifests. Hashes are not computed.
 std::unique_ptr<WeightReader> open_weights(const std::filesystem::path& folder);
 
-// Of its elements. DataError unless they are of a floating dtype.
+// What weights are read and written as.
+inline constexpr std::array<DType, 4> kWeightDTypes = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
+
+// Of its elements. DataError unless they are of one of those.
 DType stored_dtype(const TensorEntry& entry);
 
 // Fills `target` with the tensor, or with its transpose, converted to the target's dtype and device. Without a copy in

@@ -29,8 +29,8 @@ class Embed : public Unit {
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& ids = inputs[0];
-    const auto types = inputs.size() > 1 ? inputs[1] : tables_.get(fmt::format("token types {}", ids.size(1)), [&] {
-      return at::zeros({ids.size(1)}, ids.options());
+    const auto types = inputs.size() > 1 ? inputs[1] : tables_.rows("token types", ids.size(1), [&](std::int64_t rows) {
+      return at::zeros({rows}, ids.options());
     });
     const auto sum = nn::embedding({{ids, &word_}, {positions(ids), &position_}, {types, &token_type_}}, pass);
     const auto normed = nn::layer_norm(sum, norm_weight_, norm_bias_, config_.layer_norm_eps, pass);
@@ -45,8 +45,7 @@ class Embed : public Unit {
       const auto real = ids.ne(config_.pad_token_id).to(at::kLong);
       return real.cumsum(1).mul_(real).add_(config_.position_offset - 1);
     }
-    return tables_.get(fmt::format("positions {}", ids.size(1)),
-                       [&] { return at::arange(ids.size(1), ids.options()); });
+    return tables_.rows("positions", ids.size(1), [&](std::int64_t rows) { return at::arange(rows, ids.options()); });
   }
 
   const BertConfig config_;

@@ -35,9 +35,9 @@ class Embed : public Unit {
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto words = nn::embedding({{inputs[0], &table_}}, pass);
     const auto width = words.size(2);
-    const auto positions = tables_.get(fmt::format("sines {} {}", words.size(1), width), [&] {
+    const auto positions = tables_.rows(fmt::format("sines {}", width), words.size(1), [&](std::int64_t rows) {
       at::NoGradGuard no_grad;
-      return sine_positions(words.size(1), width, words.options().requires_grad(false));
+      return sine_positions(rows, width, words.options().requires_grad(false));
     });
     const auto sum = words * std::sqrt(static_cast<double>(width)) + positions;
     return {nn::dropout(sum, dropout_, "embed.dropout", pass)};

@@ -23,7 +23,7 @@ class Embed : public Unit {
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& ids = inputs[0];
     const auto positions =
-        tables_.get(fmt::format("positions {}", ids.size(1)), [&] { return at::arange(ids.size(1), ids.options()); });
+        tables_.rows("positions", ids.size(1), [&](std::int64_t rows) { return at::arange(rows, ids.options()); });
     const auto sum = nn::embedding({{ids, &words_}, {positions, &positions_}}, pass);
     return {nn::dropout(sum, dropout_, "embed.dropout", pass)};
   }

@@ -40,7 +40,9 @@ class Layer : public Unit {
         gate_up_(p.joined("gate_up")),
         gate_up_bias_(config.mlp_bias ? &p.joined("gate_up_bias") : nullptr),
         down_(p["mlp.w2.weight"]),
-        down_bias_(p.find("mlp.w2.bias")) {}
+        down_bias_(p.find("mlp.w2.bias")) {
+    options_.site = p.spec().name + ".attention.probabilities";
+  }
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& x = inputs[0];
@@ -62,20 +64,22 @@ class Layer : public Unit {
     options_.kv_heads = config_.kv_heads();
     options_.head_size = config_.head_size();
     options_.causal = true;
-    const auto table = [&](std::string_view part) {
-      const auto key = fmt::format("rotary.{} {} {} {}", part, sequence_, options_.head_size, config_.rope_theta);
-      return tables_.get(key, [&] {
-        const auto both = rotary(x.options().requires_grad(false));
-        return part == "cos" ? both.cos : both.sin;
+    options_.dropout = config_.attention_dropout;
+    // Dynamic frequencies are those of one length; all others serve every length.
+    const bool dynamic = config_.rope_scaling.kind == RopeScaling::Kind::dynamic;
+    const auto name = fmt::format("rotary {} {} {}", options_.head_size, config_.rope_theta, dynamic ? sequence_ : 0);
+    const auto table = [&](const char* part, at::Tensor nn::RotaryTable::* member) {
+      return tables_.rows(fmt::format("{} {}", name, part), sequence_, [&](std::int64_t positions) {
+        return rotary(positions, x.options().requires_grad(false)).*member;
       });
     };
-    options_.rotary = {table("cos"), table("sin")};
+    options_.rotary = {table("cos", &nn::RotaryTable::cos), table("sin", &nn::RotaryTable::sin)};
   }
 
-  nn::RotaryTable rotary(const at::TensorOptions& options) const {
+  nn::RotaryTable rotary(std::int64_t positions, const at::TensorOptions& options) const {
     const auto frequencies = rope_frequencies(config_.rope_scaling, config_.rope_theta, config_.head_size(),
                                               config_.max_position_embeddings, sequence_);
-    return nn::rotary_table(sequence_, inverse_frequencies(frequencies.inverse, options), frequencies.magnitude,
+    return nn::rotary_table(positions, inverse_frequencies(frequencies.inverse, options), frequencies.magnitude,
                             options);
   }
 

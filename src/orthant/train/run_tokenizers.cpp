@@ -1,0 +1,72 @@
+#include "orthant/train/run_tokenizers.h"
+
+#include <string>
+#include <vector>
+
+#include "orthant/data/token_index.h"
+#include "orthant/train/model_folders.h"
+#include "orthant/train/pretrained.h"
+#include "orthant/train/stored_model.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the configuration calls a tokenizer, and the key that another name is written to.
+struct NamedTokenizer {
+  std::string tower;  // empty: of the whole model
+  std::string name;   // empty: none
+  std::string* key = nullptr;
+};
+
+std::string path_of(const ModelConfig& model) {
+  for (const auto& source : pretrained_sources(model)) {
+    if (source.prefix.empty()) return source.folder.string();
+  }
+  return {};
+}
+
+// Of text that was turned into tokens before: what its index says.
+std::string tokenizer_of_text(const TextSource& text) {
+  if (!text.tokenizer.empty() || text.path.empty() || !holds_token_index(text.path.front())) return text.tokenizer;
+  return read_token_index(text.path.front()).tokenizer.path;
+}
+
+std::vector<NamedTokenizer> named_tokenizers(RunConfig& config) {
+  auto& data = config.data;
+  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
+    const auto named = [](const char* tower, std::string& key, const BertConfig& model) {
+      return NamedTokenizer{tower, key.empty() ? model.path.value_or("") : key, &key};
+    };
+    return {named("primary", data.table.primary_tokenizer, trimodal->primary),
+            named("secondary", data.table.secondary_tokenizer, trimodal->secondary)};
+  }
+  const auto of_text = data.kind == "text" ? tokenizer_of_text(data.text) : std::string();
+  return {{"", of_text.empty() ? path_of(config.model) : of_text, &data.text.tokenizer}};
+}
+
+}  // namespace
+
+void keep_tokenizers(const RunConfig& config, const fs::path& run) {
+  auto copy = config;
+  for (const auto& tokenizer : named_tokenizers(copy)) {
+    const auto found = find_model_folder(tokenizer.name);
+    if (!found) continue;
+    const auto place = tokenizer_folder(run, tokenizer.tower);
+    fs::create_directories(place);
+    copy_tokenizer_files(*found, place);
+  }
+}
+
+void use_kept_tokenizers(RunConfig& config, const fs::path& run) {
+  for (const auto& tokenizer : named_tokenizers(config)) {
+    const auto place = tokenizer_folder(run, tokenizer.tower);
+    // A prepared folder of tokens needs no tokenizer, so only what data reads by name is replaced.
+    if (tokenizer.name.empty() || find_model_folder(tokenizer.name) || !holds_tokenizer_files(place)) continue;
+    if (tokenizer.tower.empty() && tokenizer.key->empty()) continue;
+    *tokenizer.key = place.string();
+  }
+}
+
+}  // namespace orthant
