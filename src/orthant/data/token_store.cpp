@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -80,29 +79,6 @@ DocumentLengths measure_documents(const TokenStore& store) {
 
 }  // namespace
 
-// A whole file, read-only. An empty one has no memory.
-class TokenStore::Mapping {
- public:
-  Mapping(const std::filesystem::path& path, std::int64_t expected) : bytes_(static_cast<std::size_t>(expected)) {
-    const FileHandle file(path, O_RDONLY);
-    check_size(path, file.size(), expected, /*complete=*/true);
-    if (bytes_ == 0) return;
-    memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.fd(), 0);
-    if (memory_ == MAP_FAILED) throw_io_error(path, fmt::format("mmap of {} bytes", bytes_), errno);
-  }
-  ~Mapping() {
-    if (memory_ != nullptr) ::munmap(memory_, bytes_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  const std::byte* begin() const { return static_cast<const std::byte*>(memory_); }
-
- private:
-  void* memory_ = nullptr;
-  std::size_t bytes_;
-};
-
 TokenStore::TokenStore(std::string name, TokenIndex index) : name_(std::move(name)), index_(std::move(index)) {}
 
 TokenStore::~TokenStore() = default;
@@ -116,12 +92,15 @@ std::shared_ptr<const TokenStore> TokenStore::open(const std::filesystem::path& 
   }
   std::shared_ptr<TokenStore> store(new TokenStore(folder.string(), std::move(index)));
   const auto map = [&](const char* file) {
-    return std::make_unique<const Mapping>(folder / file, expected_bytes(store->index_, file));
+    const FileHandle handle(folder / file, O_RDONLY);
+    const auto expected = expected_bytes(store->index_, file);
+    check_size(folder / file, handle.size(), expected, /*complete=*/true);
+    return std::make_unique<const FileMap>(handle, expected);
   };
   store->mapped_tokens_ = map(kTokensFile);
   store->mapped_documents_ = map(kDocumentsFile);
-  store->tokens_ = store->mapped_tokens_->begin();
-  store->ends_ = {reinterpret_cast<const std::uint64_t*>(store->mapped_documents_->begin()),
+  store->tokens_ = store->mapped_tokens_->data();
+  store->ends_ = {reinterpret_cast<const std::uint64_t*>(store->mapped_documents_->data()),
                   static_cast<std::size_t>(store->index_.documents)};
   check_document_ends(*store);
   return store;

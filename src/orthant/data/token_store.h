@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "orthant/data/token_index.h"
+#include "orthant/files/file_map.h"
 
 namespace orthant {
 
@@ -38,12 +39,11 @@ class TokenStore {
   void read(std::int64_t first, std::span<std::int64_t> out) const;
 
  private:
-  class Mapping;
   TokenStore(std::string name, TokenIndex index);
 
   std::string name_;
   TokenIndex index_;
-  std::unique_ptr<const Mapping> mapped_tokens_, mapped_documents_;
+  std::unique_ptr<const FileMap> mapped_tokens_, mapped_documents_;
   std::vector<std::uint32_t> ids_;
   std::vector<std::uint64_t> own_ends_;
   const std::byte* tokens_ = nullptr;  // index_.token_bytes each

@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/files/element_type.h"
+#include "orthant/files/file_map.h"
 #include "orthant/files/safetensors.h"
 #include "orthant/files/safetensors_header.h"
 #include "orthant/files/slice_runs.h"
@@ -21,25 +21,6 @@ namespace orthant {
 namespace {
 
 constexpr std::int64_t kLengthBytes = 8;
-
-// The file's bytes, mapped for reading.
-class FileMap {
- public:
-  FileMap(const FileHandle& file, std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-    void* const memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.fd(), 0);
-    if (memory == MAP_FAILED) throw_io_error(file.path(), fmt::format("mmap of {} bytes", bytes_), errno);
-    data_ = static_cast<const std::byte*>(memory);
-  }
-  FileMap(const FileMap&) = delete;
-  FileMap& operator=(const FileMap&) = delete;
-  ~FileMap() { ::munmap(const_cast<std::byte*>(data_), bytes_); }
-
-  const std::byte* data() const { return data_; }
-
- private:
-  std::size_t bytes_;
-  const std::byte* data_;
-};
 
 // What a clone without the large files has in their place: three lines of text.
 void refuse_pointer_file(const FileHandle& file, std::int64_t file_bytes) {
