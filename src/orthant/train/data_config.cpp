@@ -7,19 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/nearest.h"
+#include "orthant/train/count_key.h"
 
 namespace orthant {
 namespace {
 
 const std::vector<std::string> kKinds = {"tokens", "text", "trimodal", "trimodal_demo", "random"};
-
-std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
-  const auto value = section.get<std::int64_t>(key, standard);
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (value < least) section.fail(key, fmt::format("is {}; it must be at least {}", value, least));
-  if (value > kMost) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMost));
-  return value;
-}
 
 // One of two words.
 bool read_switch(JsonReader& section, std::string_view key, const char* when_false, const char* when_true,
@@ -107,14 +100,14 @@ DataConfig read_data(JsonReader section) {
   if (std::ranges::find(kKinds, data.kind) == kKinds.end()) {
     section.fail("kind", fmt::format("unknown data \"{}\"", data.kind), did_you_mean(data.kind, kKinds));
   }
-  data.sequence_length = at_least(section, "sequence_length", data.sequence_length, 1);
+  data.sequence_length = read_count(section, "sequence_length", data.sequence_length, 1);
   if (data.kind != "tokens" && data.kind != "text") {
-    data.secondary_length = at_least(section, "secondary_length", 0, 0);
+    data.secondary_length = read_count(section, "secondary_length", 0, 0);
   }
   if (data.from_files()) {
     data.pad_to_longest = read_switch(section, "padding", "full", "longest", data.pad_to_longest);
   } else {
-    data.samples = at_least(section, "samples", data.samples, 1);
+    data.samples = read_count(section, "samples", data.samples, 1);
   }
   if (data.kind == "text") data.text = read_text(section);
   if (data.kind == "trimodal") data.table = read_table(section);

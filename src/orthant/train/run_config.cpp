@@ -11,6 +11,7 @@
 #include "orthant/base/json_reader.h"
 #include "orthant/base/nearest.h"
 #include "orthant/layout/rows.h"
+#include "orthant/train/count_key.h"
 #include "orthant/train/default_config.h"
 #include "orthant/train/flat_config.h"
 
@@ -19,16 +20,8 @@ namespace {
 
 const std::vector<std::string> kOptimizers = {"adamw", "sgd"};
 
-std::int64_t at_least(JsonReader& section, std::string_view key, std::int64_t standard, std::int64_t least) {
-  const auto value = section.get<std::int64_t>(key, standard);
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (value < least) section.fail(key, fmt::format("is {}; it must be at least {}", value, least));
-  if (value > kMost) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMost));
-  return value;
-}
-
 int small_number(JsonReader& section, std::string_view key, int standard, int least, int most) {
-  const auto value = at_least(section, key, standard, least);
+  const auto value = read_count(section, key, standard, least);
   if (value > most) section.fail(key, fmt::format("is {}; it must be at most {}", value, most));
   return static_cast<int>(value);
 }
@@ -126,7 +119,7 @@ LrSchedule read_lr(JsonReader section, double peak) {
   LrSchedule lr;
   lr.kind = parse_lr_schedule(section.get<std::string>("kind", "cosine"));
   lr.peak = peak;
-  lr.warmup_steps = at_least(section, "warmup_steps", 0, 0);
+  lr.warmup_steps = read_count(section, "warmup_steps", 0, 0);
   lr.final_fraction = section.get<double>("final_fraction", lr.kind == LrSchedule::Kind::constant ? 1.0 : 0.1);
   lr.decay_steps = section.get<std::int64_t>("decay_steps", lr.decay_steps);
   return lr;
@@ -148,8 +141,8 @@ void check_name(const JsonReader& root, const std::string& name) {
 }
 
 void read_length(JsonReader& train, RunConfig& config) {
-  config.epochs = at_least(train, "epochs", 0, 0);
-  config.steps = at_least(train, "steps", config.epochs > 0 ? 0 : 20, config.epochs > 0 ? 0 : 1);
+  config.epochs = read_count(train, "epochs", 0, 0);
+  config.steps = read_count(train, "steps", config.epochs > 0 ? 0 : 20, config.epochs > 0 ? 0 : 1);
   if (config.epochs > 0 && config.steps > 0) {
     train.fail("epochs", "is given beside train.steps", "set one of them (epochs=0 for steps)");
   }
@@ -232,17 +225,17 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.trainer.optimizer = read_optimizer(optimizer);
   const double peak = optimizer.get<double>("lr", 1e-3);
   auto train = root.object("train");
-  config.global_batch_size = at_least(train, "global_batch_size", config.global_batch_size, 1);
+  config.global_batch_size = read_count(train, "global_batch_size", config.global_batch_size, 1);
   read_length(train, config);
-  config.eval_every = at_least(train, "eval_every", 0, 0);
+  config.eval_every = read_count(train, "eval_every", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   auto checkpoint = root.object("checkpoint");
-  config.checkpoint.save_every = at_least(checkpoint, "save_every", 0, 0);
-  config.checkpoint.save_every_epochs = at_least(checkpoint, "save_every_epochs", 0, 0);
+  config.checkpoint.save_every = read_count(checkpoint, "save_every", 0, 0);
+  config.checkpoint.save_every_epochs = read_count(checkpoint, "save_every_epochs", 0, 0);
   if (config.checkpoint.save_every > 0 && config.checkpoint.save_every_epochs > 0) {
     checkpoint.fail("save_every_epochs", "is given beside checkpoint.save_every", "set one of them");
   }
-  config.checkpoint.keep_last = at_least(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
+  config.checkpoint.keep_last = read_count(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
   root.finish();
   check_batch(config);
   check_positions(config);
