@@ -57,6 +57,21 @@ class TextRuns(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertEqual(json.loads(resumed.stdout)["steps"], 4)
 
+    def test_forward_refuses_a_damaged_checkpoint(self):
+        self.config(LLAMA)
+        self.assertEqual(self.train("--steps", "1").returncode, 0)
+        header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 3], "data_offsets": [0, 24]}}).encode()
+        with open(os.path.join(self.folder, "in.safetensors"), "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header + b"".join(i.to_bytes(8, "little") for i in (5, 6, 7)))
+        forward = ("forward", "--model", "run/checkpoints/step-1", "--inputs", "in.safetensors", "--out", "out.safetensors")
+        self.assertEqual(orthant(*forward, cwd=self.folder).returncode, 0)
+        with open(os.path.join(self.folder, "run/checkpoints/step-1/rank-0.safetensors"), "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            f.write(b"\x7f\x7f")
+        refused = orthant(*forward, cwd=self.folder)
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertIn("the manifest promises", refused.stderr)
+
     def test_a_missing_tokenizer_says_where_to_put_it(self):
         self.config(LLAMA, tokenizer="roberta-base")
         refused = self.train()

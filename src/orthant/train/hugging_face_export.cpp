@@ -122,7 +122,6 @@ ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out
   const auto part = exported_part(model.config, options.tower);
   const auto asked = options.dtype.value_or(DType::float32);
   hugging_face_config_text(part.config, HuggingFaceHead::none, asked);  // refuses other kinds
-  verify_checkpoint(checkpoint.string());
   const auto reader = open_weights(checkpoint);
   check_complete(part, *reader, checkpoint);
 
