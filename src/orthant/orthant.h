@@ -1,17 +1,18 @@
 // The library's face: include this one. What it brings, layer by layer, is the table of contents of orthant.
 #pragma once
 
-#include "orthant/base/error.h"            // ConfigError, CommError, DataError, InternalError
-#include "orthant/base/log.h"              // messages with the rank in front
-#include "orthant/base/random.h"           // random numbers by global index
-#include "orthant/comm/communicator.h"     // the groups of a mesh
-#include "orthant/comm/group.h"            // collectives and messages
-#include "orthant/data/loader.h"           // batches, read ahead
-#include "orthant/launch/environment.h"    // the process environment, read once
-#include "orthant/launch/meeting.h"        // joining the launcher's job
-#include "orthant/mesh/mesh.h"             // axes, coordinates, groups of ranks
-#include "orthant/runtime/module_graph.h"  // a user's modules as a graph of units
-#include "orthant/train/trainer.h"         // places, shards, schedules and trains a graph
+#include "orthant/base/error.h"                   // ConfigError, CommError, DataError, InternalError
+#include "orthant/base/log.h"                     // messages with the rank in front
+#include "orthant/base/random.h"                  // random numbers by global index
+#include "orthant/comm/communicator.h"            // the groups of a mesh
+#include "orthant/comm/group.h"                   // collectives and messages
+#include "orthant/data/loader.h"                  // batches, read ahead
+#include "orthant/launch/environment.h"           // the process environment, read once
+#include "orthant/launch/meeting.h"               // joining the launcher's job
+#include "orthant/mesh/mesh.h"                    // axes, coordinates, groups of ranks
+#include "orthant/parallel/data/data_parallel.h"  // DDP for a user's own module and loop
+#include "orthant/runtime/module_graph.h"         // a user's modules as a graph of units
+#include "orthant/train/trainer.h"                // places, shards, schedules and trains a graph
 
 namespace orthant {
 

@@ -13,6 +13,7 @@
 #include "orthant/nn/attention_heads.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/schedule/lowering.h"
 
 namespace orthant {
 
@@ -95,7 +96,8 @@ class ModelCase {
   }
 
   std::map<std::string, at::Tensor> evaluate(const Fields& fields, const std::vector<std::string>& wanted) {
-    return Executor(graph, units, Recompute::none).evaluate({fields, kFirstRow}, {kSeed, kStep, {}}, wanted);
+    return Executor(graph, units, Recompute::none)
+        .evaluate(forward_actions(graph), {fields, kFirstRow}, {kSeed, kStep, {}}, wanted);
   }
 
   GraphSpec graph;

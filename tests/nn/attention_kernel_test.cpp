@@ -33,13 +33,26 @@ TEST(AttentionHeads, PlainFormulasKeepANarrowDtype) {
   const HeadsSetup setup = heads_setup(wide.qkv, wide.options, Pass());
   const at::Tensor qkv = wide.qkv.detach().clone(), d_out = random_tensor({2, 19, 24}, 9);
   const HeadsOutput expected = heads_forward(qkv, setup, false);
-  const HeadsOutput narrow = plain_heads_forward(qkv.to(at::kBFloat16), setup);
-  EXPECT_EQ(narrow.out.scalar_type(), at::kBFloat16);
-  EXPECT_EQ(narrow.lse.scalar_type(), at::kFloat);
-  expect_close(narrow.out, expected.out, 0.05, 0.05, "out");
-  const at::Tensor d_qkv = plain_heads_backward(qkv.to(at::kBFloat16), narrow, d_out.to(at::kBFloat16), setup);
-  EXPECT_EQ(d_qkv.scalar_type(), at::kBFloat16);
-  expect_close(d_qkv, heads_backward(qkv, expected, d_out, setup), 0.1, 0.1, "gradient");
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    const HeadsOutput narrow = plain_heads_forward(qkv.to(dtype), setup);
+    EXPECT_EQ(narrow.out.scalar_type(), dtype);
+    EXPECT_EQ(narrow.lse.scalar_type(), at::kFloat);
+    expect_close(narrow.out, expected.out, 0.05, 0.05, "out");
+    const at::Tensor d_qkv = plain_heads_backward(qkv.to(dtype), narrow, d_out.to(dtype), setup);
+    EXPECT_EQ(d_qkv.scalar_type(), dtype);
+    expect_close(d_qkv, heads_backward(qkv, expected, d_out, setup), 0.1, 0.1, "gradient");
+  }
+}
+
+TEST(AttentionHeads, PlainScoresOfFloat16DoNotOverflow) {
+  at::NoGradGuard no_grad;
+  Case given({1, 3, 1, 1, 64}, at::kDouble);
+  const HeadsSetup setup = heads_setup(given.qkv, given.options, Pass());
+  // A product of 64 x 40 x 40 = 102400 before it is scaled, and 12800 after.
+  const HeadsOutput output = plain_heads_forward(at::full({1, 3, 3 * 64}, 40.0, at::kHalf), setup);
+  EXPECT_TRUE(at::allclose(output.out.to(at::kFloat), at::full_like(output.out, 40.0).to(at::kFloat), 1e-2, 0))
+      << output.out;
 }
 
 // The first group of heads of a case through one table of kernels, in float or double.

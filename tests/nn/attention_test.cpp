@@ -83,7 +83,7 @@ void expect_oracle(Case& given, const at::Tensor& y, const Pass& pass, double sc
 }
 
 TEST(Attention, EqualsAutogradInEveryDtypeAndShape) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Shape& shape : kAttentionShapes) {
       SCOPED_TRACE(testing::Message() << c10::toString(dtype) << ": " << text(shape));
       Case given(shape, dtype);
@@ -159,7 +159,7 @@ void expect_same_gradients(const Shape& shape, at::ScalarType dtype, const Pass&
 }
 
 TEST(Attention, DeferredAndRecomputedGradientsHaveTheSameBits) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const double dropout : {0.0, 0.2}) {
       const Shape shape = {3, 70, 4, 2, 24, true, true, true, dropout};
       Pass deferred, selective, both;

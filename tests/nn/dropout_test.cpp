@@ -114,7 +114,7 @@ TEST(Dropout, SitesStepsAndSeedsDiffer) {
 }
 
 TEST(Dropout, ScalesForwardAndBackwardByTheSameFactors) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5, 33}, {2, 3, 40}, {0, 3, 8}, {0, 8}}) {
       Pass pass = make_pass(3);
       const at::Tensor x = make_input(random_tensor(shape, 1, dtype));

@@ -53,7 +53,7 @@ void expect_oracle(const Case& given, const at::Tensor& y, double scale = 1) {
 }
 
 TEST(Embedding, EqualsAutogradInEveryDtypeAndShape) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const auto& [rows, sequence, hidden] :
          {std::array<std::int64_t, 3>{3, 7, 5}, {1, 1, 1}, {0, 4, 6}, {5, 8, 300}}) {
       SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " " << rows << " " << sequence << " " << hidden);

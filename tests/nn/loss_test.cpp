@@ -63,7 +63,7 @@ void expect_oracle(Case& given, double factor) {
 TEST(CrossEntropy, EqualsAutogradInEveryDtypeAndShape) {
   const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>> shapes = {
       {{6}, 5}, {{1}, 1}, {{2, 3}, 33}, {{3}, 2100}, {{2}, 4096}, {{40}, 16}};
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const auto& [leading, classes] : shapes) {
       for (const bool consume : {false, true}) {
         for (const bool weighted : {false, true}) {

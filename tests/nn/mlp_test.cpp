@@ -85,7 +85,7 @@ void expect_oracle(Case& given, const at::Tensor& y, double scale = 1, const Pas
 
 TEST(Mlp, EqualsAutogradInEveryDtypeAndShape) {
   const std::vector<std::vector<std::int64_t>> leadings = {{6}, {1}, {3, 5}, {0, 5}, {300}};
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Activation kind : kKinds) {
       for (const auto& leading : leadings) {
         SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind) << " ["
@@ -102,7 +102,7 @@ TEST(Mlp, EqualsAutogradInEveryDtypeAndShape) {
 }
 
 TEST(Mlp, DropsBetweenActivationAndProjection) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Activation kind : kKinds) {
       for (const bool deferred : {false, true}) {
         SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind));
@@ -161,7 +161,7 @@ TEST(Mlp, ASecondBackwardAddsToTheFirst) {
 }
 
 TEST(Mlp, DeferredWeightGradientsHaveTheSameBits) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Activation kind : kKinds) {
       SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind));
       Case now(kind, {10, 13}, 45, dtype), later(kind, {10, 13}, 45, dtype);

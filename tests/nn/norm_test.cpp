@@ -94,7 +94,7 @@ TEST(Norm, EqualsAutogradInEveryDtypeAndShape) {
   const std::vector<std::vector<std::int64_t>> shapes = {{6, 64}, {1, 1},     {3, 5, 37}, {2, 3, 256},
                                                          {0, 16}, {0, 3, 16}, {700, 19}};
   for (const Kind kind : kKinds) {
-    for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const auto& shape : shapes) {
         SCOPED_TRACE(testing::Message() << name(kind) << " " << c10::toString(dtype) << " [" << at::IntArrayRef(shape)
                                         << "]");

@@ -147,8 +147,8 @@ TEST(Executor, EvaluationKeepsNothingAndDropsNothing) {
   Toy toy(test::toy_spec());
   Executor executor(toy.graph, toy.units, Recompute::none);
   const auto rows = test::toy_rows(1)[0];
-  const auto first = executor.evaluate(rows, {.seed = 1, .step = 1}, {"hb", "second_loss"});
-  const auto again = executor.evaluate(rows, {.seed = 2, .step = 9}, {"hb", "second_loss"});
+  const auto first = executor.evaluate(forward_actions(toy.graph), rows, {.seed = 1, .step = 1}, {"hb", "second_loss"});
+  const auto again = executor.evaluate(forward_actions(toy.graph), rows, {.seed = 2, .step = 9}, {"hb", "second_loss"});
   ASSERT_EQ(first.size(), 2U);
   EXPECT_FALSE(first.at("hb").requires_grad());
   EXPECT_TRUE(at::equal(first.at("hb"), again.at("hb")));
@@ -159,7 +159,7 @@ TEST(Executor, AMissingFieldIsNamed) {
   Toy toy(test::toy_spec());
   Executor executor(toy.graph, toy.units, Recompute::none);
   try {
-    executor.evaluate({}, {}, {});
+    executor.evaluate(forward_actions(toy.graph), {}, {}, {});
     FAIL() << "accepted";
   } catch (const DataError& error) {
     EXPECT_EQ(error.message(), "unit a reads the batch field \"x\", which the data does not have");

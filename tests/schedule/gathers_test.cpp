@@ -52,6 +52,32 @@ TEST(Gathers, KeptUnitsAreGatheredOnceAStep) {
   check_gathers(list, policy);
 }
 
+TEST(Gathers, GroupsBecomeFullTogetherAndCountOnce) {
+  auto policy = all_sharded(4);
+  policy.groups = {0, 0, 1, 2};
+  const auto list = with_gathers(chain(4, 1), policy);
+  EXPECT_EQ(text(list), "g0 g1 g2 F0 F1 -0 -1 g3 F2 -2 g2 F3 BW3 -3 g0 g1 BW2 -2 BW1 BW0 -0 -1");
+  EXPECT_EQ(peak_gathered(list, policy), 2);
+  EXPECT_EQ(peak_gathered(list, all_sharded(4)), 3);
+}
+
+TEST(Gathers, ABackwardThatReadsNoParametersIsNoUse) {
+  auto policy = all_sharded(3);
+  policy.reads_in_backward = {false, true, true};
+  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 F0 -0 g2 F1 -1 g1 F2 BW2 -2 BW1 -1 BW0");
+  policy.groups = {0, 0, 1};
+  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 g2 F0 F1 -0 -1 g0 g1 F2 BW2 -2 BW1 -0 -1 BW0");
+}
+
+TEST(Gathers, ComeInTheOrderOfTheUses) {
+  // With room for all, 2 could be full from the start; it waits for the second gather of 0, which must wait itself.
+  const std::vector<Action> uses = {{.unit = 0, .microbatch = 0},
+                                    {.unit = 1, .microbatch = 0},
+                                    {.unit = 0, .microbatch = 1},
+                                    {.unit = 2, .microbatch = 0}};
+  EXPECT_EQ(text(with_gathers(uses, all_sharded(3, 4))), "g0 g1 F0 -0 g0 g2 F1 -1 F0 -0 F2 -2");
+}
+
 TEST(Gathers, UnitsWithoutShardsAreLeftAlone) {
   GatherPolicy policy{.sharded = {false, true, false}};
   EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g1 F0 F1 F2 BW2 BW1 -1 BW0");
@@ -66,7 +92,7 @@ TEST(Gathers, EveryChainKeepsTheBoundAndTheNumberOfGathers) {
         const auto policy = all_sharded(units, limit);
         const auto list = with_gathers(chain(units, microbatches), policy);
         check_gathers(list, policy);
-        EXPECT_LE(peak_gathered(list), limit);
+        EXPECT_LE(peak_gathered(list, policy), limit);
         // Two per unit and microbatch, less the turning points: the last unit of each, the first between two of them.
         const int expected = 2 * units * microbatches - microbatches - (microbatches - 1);
         EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), units == 1 ? 1 : expected);
@@ -83,6 +109,19 @@ TEST(Gathers, TheCheckNamesWhatIsWrong) {
   EXPECT_NE(refusal(chain(2, 1)).find("F of unit 0 microbatch 0: its parameters are shards"), std::string::npos);
   EXPECT_NE(refusal({{.kind = ActionKind::gather, .unit = 1}}).find("unit 1 is full at the end"), std::string::npos);
   EXPECT_NE(refusal({{.kind = ActionKind::free, .unit = 1}}).find("it is not full"), std::string::npos);
+  EXPECT_NE(refusal({{.kind = ActionKind::gather, .unit = 1}, {.kind = ActionKind::gather, .unit = 1}})
+                .find("it is full already"),
+            std::string::npos);
+  auto tight = all_sharded(2, 1);
+  const auto loose = with_gathers(chain(2, 1), policy);
+  EXPECT_NE(error_text<InternalError>([&] { check_gathers(loose, tight); }).find("too many groups are full"),
+            std::string::npos);
+  tight.groups = {0, 0};
+  const auto alone = with_gathers(chain(2, 1), all_sharded(2, 1));
+  EXPECT_NE(error_text<InternalError>([&] {
+              check_gathers(alone, tight);
+            }).find("gather of unit 0 microbatch -1: its group is full in part"),
+            std::string::npos);
 }
 
 }  // namespace

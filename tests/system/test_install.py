@@ -46,6 +46,22 @@ class Install(unittest.TestCase):
             losses.append(float(words[3]))
         self.assertLess(losses[1], 0.7 * losses[0])
 
+    def test_one_loop_plain_ddp_and_fsdp_learns_the_same(self):
+        plain = run(self.build("train_plain"))
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        expected = float(plain.stdout.split()[1])
+        self.assertLess(expected, 1)
+        launch = [os.path.join(self.prefix, "bin", "orthant"), "launch", "--nproc"]
+        for example in ("train_ddp", "train_fsdp"):
+            program = self.build(example)
+            for ranks in (1, 2, 4):
+                finished = run(*launch, ranks, "--", program)
+                self.assertEqual(finished.returncode, 0, finished.stderr)
+                losses = [float(line.split()[-1]) for line in finished.stdout.splitlines()]
+                self.assertEqual(len(losses), ranks)
+                for loss in losses:
+                    self.assertAlmostEqual(loss / expected, 1, delta=1e-3, msg=f"{example} on {ranks} ranks")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -130,8 +130,8 @@ class Refusals(TrainTest):
     def test_wrong_keys_and_values(self):
         for setting, text in (("model.hiden_size=8", 'hidden_size'), ("optimizer.kind=adan", "adamw"), ("data.kind=token", "tokens"),
                               ("train.steps=0", "at least 1"), ("parallel.microbatches=3", "=6 or 9"),
-                              ("precision.compute=float16", "float32"), ("lr_schedule.kind=cosin", "cosine"),
-                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "at most 3"),
+                              ("precision.params=float16", "float32"), ("lr_schedule.kind=cosin", "cosine"),
+                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "one of 0, 1, 2, 3"),
                               ("model.freeze=[\"*.wq.weight\"]", "freeze both"), ("train.epochs=2", "train.steps"),
                               ("model.num_attention_heads=5", "heads"), ("data.eval_fraction=2", "[0, 1]"),
                               ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]")):
@@ -178,8 +178,8 @@ class Refusals(TrainTest):
         self.assertIn("/nowhere", finished.stderr)
         self.nothing_written()
 
-    def test_several_ranks(self):
-        self.refuse(2, "one rank", "--mesh", "dp=2")
+    def test_axes_that_training_does_not_use(self):
+        self.refuse(2, "training has no tp axis", "--mesh", "tp=2")
         self.nothing_written()
 
     def test_a_folder_in_use(self):
@@ -252,11 +252,11 @@ class Parity(TrainTest):
         finished = self.parity("--config", LLAMA, *SMALL, "--vary", "optimizer.clip=0.01", code=1)
         self.assertIn("DIFFERENT", finished.stdout)
         finished = self.parity("--config", LLAMA, *SMALL, "--vary", "seed=1", code=1)
-        self.assertIn("first parameter that differs: embed.weight", finished.stdout)
+        self.assertIn("first gradient that differs: embed.weight", finished.stdout)
 
     def test_what_it_cannot_do_is_refused(self):
-        for words, text in ((("--inject", "skip-reduce=dp"), "no axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
-                            (("--mesh", "dp=2"), "one rank")):
+        for words, text in ((("--inject", "skip-reduce=dp"), "no dp axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
+                            (("--mesh", "tp=2"), "no tp axis")):
             self.assertIn(text, self.parity(*words, code=2).stderr)
 
 

@@ -17,7 +17,7 @@ namespace {
 // Reads the live bytes when the list comes to its reduce action: all forwards done, no backward yet.
 class LiveBytes : public ExecutorEvents {
  public:
-  void reduce(int) override { bytes = live_memory_bytes(); }
+  void reduce(int, int) override { bytes = live_memory_bytes(); }
   std::int64_t bytes = 0;
 };
 

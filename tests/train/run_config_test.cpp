@@ -63,6 +63,7 @@ void expect_same(const RunConfig& found, const RunConfig& expected) {
   const auto& b = expected.trainer;
   EXPECT_EQ(a.seed, b.seed);
   EXPECT_EQ(a.precision, b.precision);
+  EXPECT_EQ(a.loss_scale, b.loss_scale);
   EXPECT_EQ(a.recompute, b.recompute);
   EXPECT_EQ(a.microbatches, b.microbatches);
   EXPECT_EQ(a.stages.schedule, b.stages.schedule);
@@ -105,6 +106,7 @@ TEST(RunConfig, WhatIsLeftOutHasItsDefault) {
   const auto config = read();
   EXPECT_EQ(config.name, "run");
   EXPECT_EQ(config.trainer.precision, Precision());
+  EXPECT_EQ(config.trainer.loss_scale, LossScaleOptions());
   EXPECT_EQ(config.trainer.microbatches, 1);
   EXPECT_EQ(config.trainer.recompute, Recompute::none);
   EXPECT_EQ(config.trainer.optimizer.clip, 0);
@@ -143,7 +145,7 @@ TEST(RunConfig, UnknownNamesAreRefusedWithTheNearestOne) {
       {{"precision.params=float3"},
        {"precision.params: \"float3\" is not a dtype to train in", "did you mean \"float32\"?"}},
       {{"precision.compute=int64"},
-       {"precision.compute: \"int64\" is not a dtype to train in", "one of float64, float32, bfloat16"}},
+       {"precision.compute: \"int64\" is not a dtype to train in", "one of float64, float32, bfloat16, float16"}},
       {{"lr_schedule.kind=cosin"}, {"lr_schedule.kind: unknown schedule \"cosin\"", "did you mean \"cosine\"?"}},
       {{"parallel.recompute=ful"}, {"\"ful\"", "did you mean \"full\"?"}},
       {{"parallel.accumulate=half"}, {"parallel.accumulate: unknown value \"half\"", "use full or sharded"}},
@@ -218,7 +220,7 @@ TEST(RunConfig, DtypesMustFitTogether) {
       {{"precision.params=bfloat16"},
        {"precision.params: the optimizer's copy in bfloat16 loses small updates", "use float32 and compute bfloat16"}},
       {{"precision.params=float32", "precision.compute=float64"},
-       {"precision.compute: is float64 with params float32", "use the same dtype, or bfloat16"}},
+       {"precision.compute: is float64 with params float32", "use the same dtype, bfloat16 or float16"}},
       {{"precision.params=float64", "precision.compute=float32"},
        {"precision.compute: is float32 with params float64"}},
   });
@@ -289,6 +291,8 @@ TEST(RunConfig, TheResolvedConfigReadsTheSame) {
                  "lr_schedule.decay_steps=4", "optimizer.lr=0.1", "optimizer.eps=1e-15", "checkpoint.save_every=7",
                  "model.freeze=[\"embed\"]"})},
       {"split number", document({"parallel.split=2"})},
+      {"float16", document({"precision.compute=float16"})},
+      {"loss scale", document({"precision.compute=float16", "precision.loss_scale.interval=9"})},
       {"random", document({"data.kind=random", "data.secondary_length=5"})},
   };
   for (const auto& [name, first] : documents) {

@@ -11,6 +11,7 @@
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/cli/rank_training.h"
 #include "orthant/data/loader.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
@@ -41,7 +42,14 @@ StepTimes measure(RunConfig config, int warmup, int steps) {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   times.peak_rss_bytes = usage.ru_maxrss * 1024;
-  times.peak_memory_bytes = peak_memory_bytes(config.trainer.device);
+  times.peak_memory_bytes = peak_memory_bytes(config.trainer.device) + trainer->exchanged_bytes();
+  if (const auto& communicator = config.trainer.communicator) {
+    const auto peaks = at::tensor({times.peak_memory_bytes, times.peak_rss_bytes}, at::kLong);
+    const auto most = peaks.to(config.trainer.device);
+    communicator->world().all_reduce(most, comm::Reduction::max).wait();
+    times.peak_memory_bytes = most[0].item<std::int64_t>();
+    times.peak_rss_bytes = most[1].item<std::int64_t>();
+  }
   return times;
 }
 
@@ -66,8 +74,10 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   install_counting_allocator();
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
     auto config = loaded.config;
-    config.trainer.device = rank.comm.device;
+    RankTraining training(rank);
+    training.prepare(config, resolved_config(loaded.document), "bench");
     const auto times = measure(config, warmup, steps);
+    if (!rank.is_first()) return 0;
     const double median = quantile(times.seconds, 0.5);
     if (json) {
       std::cout << nlohmann::ordered_json{{"mesh", rank.mesh.to_string()},

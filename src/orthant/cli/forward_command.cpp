@@ -155,7 +155,11 @@ int run_forward(const Arguments& arguments, Context& context) {
   }
   parse_dtype_option(given.dtype, kComputeDTypes);
   const auto mesh = ranks.mesh.empty() ? Mesh() : Mesh::parse(ranks.mesh, ranks.order);
-  check_mesh(mesh);
+  if (mesh.world_size() > 1) {
+    throw ConfigError(
+        fmt::format("mesh {} has {} ranks; a forward pass runs on one rank", mesh.to_string(), mesh.world_size()),
+        {.remedy = "leave --mesh out"});
+  }
   if (ranks.dry_run) {
     const auto model = find_stored_model(given.model, given.config);
     const auto spec = forward_spec(model.config, {.rows = 1, .sequence = 1});

@@ -10,6 +10,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/cli/rank_training.h"
 #include "orthant/train/parity.h"
 #include "orthant/train/run.h"
 
@@ -37,7 +38,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--against", options.against, "the reference: one (one rank), a mesh, or a configuration file");
   app.add_option("--against-device", options.against_device, "device of the reference: cpu (default: as --device)");
   app.add_option("--steps", options.side.steps, "training steps (default 3)")->check(CLI::Range(1, 1000000));
-  app.add_option("--dtype", options.dtype, "float64 (default), float32 or bfloat16");
+  app.add_option("--dtype", options.dtype, "float64 (default), float32, bfloat16 or float16");
   app.add_option("--resume-at", options.side.resume_at,
                  "save the tested side after this step and continue from the checkpoint");
   app.add_option("--inject", options.inject, "skip-reduce=AXIS[:NAME]: leave out sums over an axis; must then fail");
@@ -47,7 +48,7 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 void check_options(const Options& options) {
-  static const std::vector<std::string> kDtypes = {"float64", "float32", "bfloat16"};
+  static const std::vector<std::string> kDtypes = {"float64", "float32", "bfloat16", "float16"};
   if (std::ranges::find(kDtypes, options.dtype) == kDtypes.end()) {
     throw ConfigError(fmt::format("--dtype {}: unknown", options.dtype),
                       {.remedy = did_you_mean(options.dtype, kDtypes)});
@@ -62,22 +63,49 @@ void check_options(const Options& options) {
     throw ConfigError(fmt::format("--resume-at {} of {} steps", side.resume_at, side.steps),
                       {.remedy = fmt::format("use 1 to {}", side.steps)});
   }
-  if (!options.inject.empty()) {
-    throw ConfigError(
-        fmt::format("--inject {}: one rank sums over no axis, so there is nothing to leave out", options.inject),
-        {.remedy = "use a mesh with that axis"});
-  }
 }
 
-// The products run in `dtype`; bfloat16 keeps float32 weights and gradients.
+// "skip-reduce=fsdp" or "skip-reduce=fsdp:layers.1.attention.wq.weight".
+SkippedSums read_fault(const std::string& text, const RunConfig& config) {
+  SkippedSums skipped;
+  if (text.empty()) return skipped;
+  constexpr std::string_view kKind = "skip-reduce=";
+  if (!text.starts_with(kKind)) {
+    throw ConfigError(fmt::format("--inject {}: unknown fault", text), {.remedy = "use skip-reduce=AXIS[:NAME]"});
+  }
+  const auto rest = text.substr(kKind.size());
+  const auto colon = std::min(rest.find(':'), rest.size());
+  const auto axis = parse_axis(rest.substr(0, colon));
+  skipped.axes = axis;
+  skipped.name = rest.substr(std::min(colon + 1, rest.size()));
+  if (config.mesh.degree(axis) == 1) {
+    throw ConfigError(fmt::format("--inject {}: the mesh {} sums over no {} axis, so there is nothing to leave out",
+                                  text, config.mesh.to_string(), axis_name(axis)),
+                      {.remedy = "use a mesh with that axis"});
+  }
+  if (skipped.name.empty()) return skipped;
+  const auto spec = run_spec(config);
+  std::vector<std::string> names;
+  for (const auto& unit : spec.units) {
+    names.push_back(unit.name);
+    for (const auto& parameter : unit.parameters) names.push_back(parameter.name);
+  }
+  if (std::ranges::find(names, skipped.name) == names.end()) {
+    throw ConfigError(fmt::format("--inject {}: the model has no unit or parameter {}", text, skipped.name),
+                      {.remedy = did_you_mean(skipped.name, names)});
+  }
+  return skipped;
+}
+
+// The products run in `dtype`; bfloat16 and float16 keep float32 weights and gradients.
 void set_dtype(ConfigOptions& config, const std::string& dtype) {
   for (const char* part : {"params", "compute", "reduce"}) {
-    const bool narrow = dtype == "bfloat16" && std::string_view(part) != "compute";
+    const bool narrow = dtype.ends_with("float16") && std::string_view(part) != "compute";
     config.overrides.push_back(fmt::format("precision.{}={}", part, narrow ? "float32" : dtype));
   }
 }
 
-RunConfig load_reference(const Options& options) {
+LoadedConfig load_reference(const Options& options) {
   auto config = options.config;
   auto ranks = options.ranks;
   if (options.against == "one") {
@@ -87,7 +115,7 @@ RunConfig load_reference(const Options& options) {
   } else {
     config.config = options.against;
   }
-  return load_config(config, ranks).config;
+  return load_config(config, ranks);
 }
 
 }  // namespace
@@ -104,19 +132,26 @@ int run_parity(const Arguments& arguments, Context& context) {
   set_dtype(options.config, options.dtype);
   const auto reference = load_reference(options);
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
-  const auto tested = load_config(options.config, options.ranks).config;
-  check_trainable(tested);
-  check_trainable(reference);
+  auto tested = load_config(options.config, options.ranks);
+  tested.config.trainer.skipped = read_fault(options.inject, tested.config);
+  check_trainable(tested.config);
+  check_trainable(reference.config);
+  if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
+    options.ranks.mesh = reference.config.mesh.to_string();
+  }
   return run_on_ranks(options.ranks, context, 1, [&](RankContext& rank) {
-    const auto run = [&](RunConfig config, at::Device device, const ParityOptions& how) {
-      config.trainer.device = device;
+    RankTraining training(rank);
+    const auto run = [&](const LoadedConfig& loaded, const std::string& name, const ParityOptions& how) {
+      auto config = loaded.config;
+      if (!training.takes_part(config.mesh)) return ParitySide();
+      training.prepare(config, resolved_config(loaded.document), name);
+      if (name == "reference" && !options.against_device.empty()) config.trainer.device = at::kCPU;
       return run_parity_side(config, how);
     };
-    const auto& device = rank.comm.device;
-    const auto expected =
-        run(reference, options.against_device.empty() ? device : at::Device(at::kCPU), {.steps = options.side.steps});
-    auto result =
-        compare_sides(run(tested, device, options.side), expected, parity_tolerance(parse_dtype(options.dtype)));
+    const auto expected = run(reference, "reference", {.steps = options.side.steps});
+    const auto found = run(tested, "tested", options.side);
+    if (!rank.is_first()) return 0;
+    auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)));
     if (options.bitwise) result.pass = result.bitwise;
     if (options.json) {
       std::cout << parity_json(result).dump() << std::endl;

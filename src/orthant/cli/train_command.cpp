@@ -9,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/cli/rank_training.h"
 #include "orthant/mesh/picture.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/run.h"
@@ -16,8 +17,6 @@
 
 namespace orthant::cli {
 namespace {
-
-constexpr int kStoppedOnRequest = 75;
 
 volatile std::sig_atomic_t stop_requested = 0;
 
@@ -32,13 +31,43 @@ int dry_run(const RunConfig& config) {
   std::cout << mesh_text(config.mesh, config.mesh.world_size());
   const auto spec = run_spec(config);
   std::cout << '\n' << summary_text(spec, summary_options(config));
-  if (config.mesh.world_size() == 1) {
-    const auto actions = step_actions(spec, config.trainer);
-    std::cout << fmt::format("\nSchedule of a step, {} actions:\n", actions.size());
-    for (const auto& action : actions) std::cout << "  " << to_string(action, spec) << '\n';
-  }
+  check_mesh(config.mesh);
+  const auto actions = step_actions(spec, config.mesh, config.trainer);
+  std::cout << fmt::format("\nSchedule of a step, {} actions:\n", actions.size());
+  for (const auto& action : actions) std::cout << "  " << to_string(action, spec) << '\n';
   std::cout << "\nDry run: nothing was trained.\n";
   return 0;
+}
+
+// One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
+int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOptions& run, bool json) {
+  // Ranks that were forked begin without the launcher's handlers.
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGINT, request_stop);
+  auto config = loaded.config;
+  const auto resolved = resolved_config(loaded.document);
+  RankTraining training(rank);
+  training.prepare(config, resolved, "train");
+  std::ostream nowhere(nullptr);
+  RunOutcome outcome;
+  try {
+    outcome = run_training(config, resolved, run, rank.is_first() ? std::cerr : nowhere);
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.rank() < 0 || error.rank() == rank.job.rank) throw;
+    // That rank says it. Our launcher takes this end for a consequence.
+    return rank.job.launcher == "orthant" ? launch::kPeerLostExitCode : error.exit_code();
+  }
+  if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
+  if (rank.is_first() && !json) std::cout << result_text(outcome.result) << std::flush;
+  return outcome.stopped ? launch::kStoppedExitCode : 0;
+}
+
+void check_backend(const RankOptions& ranks, const RunConfig& config) {
+  if (comm::parse_backend(ranks.backend) != comm::BackendKind::fake || config.mesh.world_size() == 1) return;
+  throw ConfigError("--backend fake moves nothing between ranks: what it trains is no model",
+                    {.remedy = "use another backend, or orthant bench step"});
 }
 
 }  // namespace
@@ -63,8 +92,6 @@ int run_train(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGINT, request_stop);
   if (json && (print_config || ranks.dry_run)) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
   }
@@ -75,20 +102,11 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (ranks.dry_run) return dry_run(loaded.config);
   check_trainable(loaded.config);
+  check_backend(ranks, loaded.config);
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = [] { return stop_requested != 0; };
-  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
-    auto config = loaded.config;
-    config.trainer.device = rank.comm.device;
-    const auto outcome = run_training(config, resolved_config(loaded.document), run, std::cerr);
-    if (json) {
-      std::cout << result_json(outcome.result).dump() << std::endl;
-    } else {
-      std::cout << result_text(outcome.result) << std::flush;
-    }
-    return outcome.stopped ? kStoppedOnRequest : 0;
-  });
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return train_on_rank(rank, loaded, run, json); });
 }
 
 }  // namespace orthant::cli

@@ -110,7 +110,7 @@ const char* name_of(Reduction reduction) {
 }
 
 const char* name_of(Purpose purpose) {
-  static constexpr const char* kNames[] = {"control", "activations", "gradients"};
+  static constexpr const char* kNames[] = {"control", "activations", "gradients", "parameters"};
   return kNames[static_cast<size_t>(purpose)];
 }
 

@@ -20,7 +20,7 @@ enum class Reduction { sum, max };
 const char* name_of(Reduction reduction);
 
 // What a channel is for. Calls of one purpose on one group are first in, first out; purposes never hold each other up.
-enum class Purpose { control, activations, gradients };
+enum class Purpose { control, activations, gradients, parameters };
 const char* name_of(Purpose purpose);
 
 struct Call {

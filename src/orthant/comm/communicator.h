@@ -77,6 +77,9 @@ class Communicator {
   // A buffer that may travel without a copy where the backend can arrange it. Uninitialised, 64-byte aligned.
   at::Tensor allocate(int64_t num_elements, at::ScalarType dtype) const;
 
+  // Whether allocate() takes memory that the process' own allocator does not count.
+  bool allocates_shared() const { return shm_ != nullptr; }
+
   // Sum of the counters of all groups over `axes`, any purpose.
   Counters counters(AxisSet axes) const;
 

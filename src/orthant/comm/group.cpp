@@ -10,6 +10,8 @@
 
 namespace orthant::comm {
 
+Work::Work() = default;
+
 Work::Work(std::shared_ptr<GroupState> group, Call call, std::unique_ptr<Pending> pending)
     : group_(std::move(group)), call_(std::move(call)), pending_(std::move(pending)) {}
 

@@ -18,7 +18,7 @@ class Pending;
 // group's next call, or Communicator::close(), reports where the call was made.
 class [[nodiscard]] Work {
  public:
-  Work() = default;
+  Work();
   Work(std::shared_ptr<GroupState> group, Call call, std::unique_ptr<Pending> pending);
   Work(Work&& other) noexcept;
   Work& operator=(Work&& other) noexcept;

@@ -91,8 +91,9 @@ struct UnitSpec {
   std::vector<std::string> outputs = {};
   std::vector<ParameterSpec> parameters = {};  // those it owns
   std::vector<std::string> borrowed = {};      // names of tied parameters that an earlier unit owns
-  bool recomputable = false;  // transformer layers; embeddings, heads and losses always keep what they need
-  bool is_loss = false;       // its first output is a weighted sum over rows
+  bool recomputable = false;              // transformer layers; embeddings, heads and losses always keep what they need
+  bool is_loss = false;                   // its first output is a weighted sum over rows
+  bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
   UnitCost cost = {};
 
   std::int64_t num_parameters() const;  // of its own

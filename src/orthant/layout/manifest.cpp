@@ -125,6 +125,8 @@ void read_facts(JsonReader& reader, Manifest& manifest) {
   manifest.samples_seen = reader.require<std::int64_t>("samples_seen");
   manifest.seed = reader.require<std::uint64_t>("seed");
   manifest.updates = reader.require<std::int64_t>("updates");
+  manifest.loss_scale = reader.get<double>("loss_scale", manifest.loss_scale);
+  manifest.good_steps = reader.get<std::int64_t>("good_steps", manifest.good_steps);
 }
 
 }  // namespace
@@ -136,11 +138,12 @@ std::string to_json(const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh64", file.xxh64}};
   return fmt::format(
       "{{\n \"version\": {},\n \"step\": {},\n \"mesh\": {},\n \"epoch\": {},\n \"position\": {},\n"
-      " \"samples_seen\": {},\n \"seed\": {},\n \"updates\": {},\n \"tied\": {},\n \"tensors\": {},\n"
+      " \"samples_seen\": {},\n \"seed\": {},\n \"updates\": {},\n \"loss_scale\": {},\n"
+      " \"good_steps\": {},\n \"tied\": {},\n \"tensors\": {},\n"
       " \"files\": {}\n}}\n",
       manifest.version, manifest.step, json(manifest.mesh).dump(), manifest.epoch, manifest.position,
-      manifest.samples_seen, manifest.seed, manifest.updates, json(manifest.tied).dump(), members_text(tensors, " "),
-      members_text(files, " "));
+      manifest.samples_seen, manifest.seed, manifest.updates, manifest.loss_scale, manifest.good_steps,
+      json(manifest.tied).dump(), members_text(tensors, " "), members_text(files, " "));
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {

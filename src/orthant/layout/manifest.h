@@ -52,6 +52,8 @@ struct Manifest {
   std::int64_t samples_seen = 0;  // over all epochs
   std::uint64_t seed = 0;
   std::int64_t updates = 0;                 // of the optimizer: fewer than steps when some were left out
+  double loss_scale = 0;                    // where it is dynamic; 0: it is not
+  std::int64_t good_steps = 0;              // since the loss scale last changed
   std::vector<ManifestTensor> tensors;      // parse_manifest gives them by name
   std::vector<ManifestFile> files;          // likewise
   std::map<std::string, std::string> tied;  // another name of a tensor -> the name it is stored under

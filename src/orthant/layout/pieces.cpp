@@ -80,7 +80,41 @@ std::vector<Piece> share_of(const std::vector<Piece>& pieces, Range share) {
   return taken;
 }
 
+// The elements of `range`, which counts in row-major order of the box from dim `dim` on; dims before it have length 1.
+void add_boxes(std::vector<TensorBox>& boxes, const TensorBox& box, std::size_t dim, Range range) {
+  if (range.empty()) return;
+  const std::int64_t total = product(box.lengths, dim);
+  if (range == Range{0, total}) {
+    boxes.push_back(box);
+    return;
+  }
+  const std::int64_t inner = total / box.lengths[dim];
+  const auto rows = [&](std::int64_t first, std::int64_t count) {
+    TensorBox part = box;
+    part.offsets[dim] += first;
+    part.lengths[dim] = count;
+    return part;
+  };
+  const std::int64_t first = range.begin / inner;
+  const std::int64_t last = (range.end - 1) / inner;
+  if (first == last) {
+    add_boxes(boxes, rows(first, 1), dim + 1, {range.begin - first * inner, range.end - first * inner});
+    return;
+  }
+  const std::int64_t whole_from = (range.begin + inner - 1) / inner;
+  const std::int64_t whole_to = range.end / inner;
+  if (whole_from > first) add_boxes(boxes, rows(first, 1), dim + 1, {range.begin - first * inner, inner});
+  if (whole_to > whole_from) boxes.push_back(rows(whole_from, whole_to - whole_from));
+  if (whole_to <= last) add_boxes(boxes, rows(last, 1), dim + 1, {0, range.end - last * inner});
+}
+
 }  // namespace
+
+std::vector<TensorBox> boxes_of(const Piece& piece, const Shape& global_shape) {
+  std::vector<TensorBox> boxes;
+  add_boxes(boxes, {global_shape, piece.offsets, piece.lengths}, 0, piece.span());
+  return boxes;
+}
 
 Range Piece::span() const {
   return range ? *range : Range{0, product(lengths)};

@@ -40,6 +40,9 @@ std::vector<Piece> pieces_of(const FlatBuffer& buffer, Range part);
 // of its own fsdp shard. See Note [Who writes]. Alike for parameters and optimizer state.
 std::vector<Piece> pieces_to_write(const FlatBuffer& buffer, const Mesh& mesh, int rank);
 
+// The piece as boxes of the global tensor of that shape which, laid end to end, are its elements in order.
+std::vector<TensorBox> boxes_of(const Piece& piece, const Shape& global_shape);
+
 // Elements [stored_offset, stored_offset + length) of one piece are [wanted_offset, ...) of another; both count from
 // the piece's first element.
 struct Overlap {

@@ -38,7 +38,11 @@ at::Tensor output_view(const at::Tensor& out, const AttentionOptions& options) {
 at::Tensor masked_scores(const HeadViews& heads, const AttentionOptions& options) {
   constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
   const double scale = 1 / std::sqrt(static_cast<double>(options.head_size));
-  at::Tensor scores = at::matmul(heads.q, heads.k.transpose(-1, -2)).to(kernels::compute_dtype(heads.q)).mul_(scale);
+  // Products of float16 would overflow before they are scaled.
+  const bool first = heads.q.scalar_type() == at::kHalf;
+  const at::Tensor q = first ? heads.q * scale : heads.q;
+  at::Tensor scores = at::matmul(q, heads.k.transpose(-1, -2)).to(kernels::compute_dtype(q));
+  if (!first) scores.mul_(scale);
   if (options.causal) {
     const std::int64_t sequence = scores.size(-1);
     const auto flags = at::TensorOptions().dtype(at::kBool).device(scores.device());

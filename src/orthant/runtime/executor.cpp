@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/philox.h"
+#include "orthant/graph/backward.h"
 #include "orthant/runtime/gradient_catch.h"
 
 namespace orthant {
@@ -53,31 +54,25 @@ Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Uni
 
 void Executor::make_plans(Recompute recompute) {
   const auto num_values = graph_.values.size();
+  const auto backward = backward_facts(graph_);
   readers_.resize(num_values);
-  needs_gradient_.resize(num_values);
   is_loss_.resize(num_values);
   for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
     const auto& spec = graph_.units[at(u)];
     Plan plan;
-    const auto trainable = [](const ParameterSpec& parameter) { return parameter.trainable; };
-    plan.has_backward =
-        std::ranges::any_of(spec.parameters, trainable) ||
-        std::ranges::any_of(spec.borrowed, [&](const auto& n) { return graph_.parameter(n).trainable; });
+    plan.has_backward = backward.units[at(u)];
     for (const auto& name : spec.inputs) {
       Input input{name};
       if (const auto found = value_index_.find(name); found != value_index_.end()) {
         input.value = found->second;
-        input.needs_gradient = needs_gradient_[at(input.value)];
+        input.needs_gradient = backward.values[at(input.value)];
         readers_[at(input.value)].push_back(u);
-        plan.has_backward |= input.needs_gradient;
       }
       plan.inputs.push_back(std::move(input));
     }
     for (const auto& name : spec.outputs) {
-      const int value = value_index_.at(name);
-      plan.outputs.push_back(value);
-      needs_gradient_[at(value)] = plan.has_backward && graph_.values[at(value)].differentiable;
+      plan.outputs.push_back(value_index_.at(name));
     }
     if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
     plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
@@ -99,6 +94,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     row.runs.resize(graph_.units.size());
   }
   for (const auto& action : actions) {
+    if (events != nullptr) prepare(action, *events);
     switch (action.kind) {
       case ActionKind::forward:
         forward(step, action.unit, action.microbatch);
@@ -112,8 +108,14 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
       case ActionKind::backward_weight:
         run_deferred(step, action.unit, action.microbatch);
         break;
+      case ActionKind::gather:
+        if (events != nullptr) events->gather(action.unit);
+        break;
+      case ActionKind::free:
+        if (events != nullptr) events->free(action.unit);
+        break;
       case ActionKind::reduce:
-        if (events != nullptr) events->reduce(action.unit);
+        if (events != nullptr) events->reduce(action.unit, action.microbatch);
         break;
       default:
         throw InternalError(fmt::format("this executor cannot run: {}", to_string(action, graph_)));
@@ -127,6 +129,17 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     }
   }
   return losses;
+}
+
+void Executor::prepare(const Action& action, ExecutorEvents& events) const {
+  const bool forward = action.kind == ActionKind::forward;
+  const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
+  const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
+  if (!forward && (!(input || weight) || !plans_[at(action.unit)].has_backward)) return;
+  const bool reads = forward || (input && graph_.units[at(action.unit)].backward_reads_parameters);
+  if (reads) events.need_values(action.unit);
+  // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
+  if (weight || (input && units_[at(action.unit)]->accumulates_by_autograd())) events.need_gradients(action.unit);
 }
 
 Tensors Executor::gather_inputs(Step& step, int unit, int m) {
@@ -211,7 +224,14 @@ void Executor::forward(Step& step, int unit, int m) {
   if (plan.recomputed) run->inputs = std::move(inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = plan.outputs[i];
-    if (is_loss_[at(value)]) row.losses[value] = outputs[i].detach().to(at::kDouble);
+    if (is_loss_[at(value)]) {
+      if (outputs[i].scalar_type() == at::kHalf) {
+        throw ConfigError(
+            fmt::format("unit {}: its loss is a float16 sum, which ends at 65504", graph_.units[at(unit)].name),
+            {.remedy = "compute the loss from float32, as in logits.to(torch::kFloat)"});
+      }
+      row.losses[value] = outputs[i].detach().to(at::kDouble);
+    }
     if (readers_[at(value)].empty()) continue;
     row.values[at(value)] = {outputs[i].detach(), static_cast<int>(readers_[at(value)].size())};
   }
@@ -230,7 +250,8 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
   if (is_loss_[at(value)]) {
     const auto found = step.facts.loss_factors.find(graph_.values[at(value)].name);
     const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
-    const auto seed = at::full({}, factor, loss_options);
+    const auto& scale = step.facts.loss_scale;
+    const auto seed = scale.defined() ? (scale * factor).to(loss_options) : at::full({}, factor, loss_options);
     sum = sum.defined() ? sum + seed : seed;
   }
   return sum;
@@ -290,23 +311,28 @@ void Executor::run_deferred(Step& step, int unit, int m) {
   }
 }
 
-std::map<std::string, at::Tensor> Executor::evaluate(const Microbatch& microbatch, const StepFacts& facts,
-                                                     const std::vector<std::string>& wanted) {
+std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
+                                                     const StepFacts& facts, const std::vector<std::string>& wanted,
+                                                     ExecutorEvents* events) {
   at::NoGradGuard no_gradients;
   const std::vector<Microbatch> microbatches = {microbatch};
   Step step{microbatches, facts, std::vector<Step::Row>(1)};
   auto& row = step.rows[0];
   row.values.resize(graph_.values.size());
   std::map<std::string, at::Tensor> found;
-  for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
+  for (const auto& action : actions) {
+    if (events != nullptr) prepare(action, *events);
+    if (events != nullptr && action.kind == ActionKind::gather) events->gather(action.unit);
+    if (events != nullptr && action.kind == ActionKind::free) events->free(action.unit);
+    if (action.kind != ActionKind::forward) continue;
     Run run;
     run.pass.seed = facts.seed;
     run.pass.step = facts.step;
     run.pass.first_row = microbatch.first_row;
     run.pass.training = false;
-    const auto outputs = call(u, run, gather_inputs(step, u, 0), facts);
+    const auto outputs = call(action.unit, run, gather_inputs(step, action.unit, 0), facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const int value = plans_[at(u)].outputs[i];
+      const int value = plans_[at(action.unit)].outputs[i];
       const auto& name = graph_.values[at(value)].name;
       if (std::ranges::find(wanted, name) != wanted.end()) found[name] = outputs[i];
       row.values[at(value)] = {outputs[i], static_cast<int>(readers_[at(value)].size())};

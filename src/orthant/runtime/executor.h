@@ -31,13 +31,19 @@ struct StepFacts {
   std::int64_t step = 0;
   // Gradient of each loss value (by name): coefficient / global sum of target weights. 1 when absent.
   std::map<std::string, double> loss_factors = {};
+  at::Tensor loss_scale = {};  // and times this: a float64 scalar on the device; 1 when undefined
 };
 
-// What the executor tells about its work; all Local and called in list order.
+// Whoever keeps the parameters, told in list order what the executor is about to do and has done.
 class ExecutorEvents {
  public:
   virtual ~ExecutorEvents() = default;
-  virtual void reduce(int unit) {}  // the unit's weight gradients of this step are complete on this rank
+  virtual void gather(int /*unit*/) {}
+  virtual void free(int /*unit*/) {}
+  virtual void need_values(int /*unit*/) {}     // forward or backward is about to read the unit's parameters
+  virtual void need_gradients(int /*unit*/) {}  // backward is about to add to its gradients
+  // The unit's weight gradients are complete on this rank: those of one microbatch, or of the step when negative.
+  virtual void reduce(int /*unit*/, int /*microbatch*/) {}
 };
 
 class Executor {
@@ -51,9 +57,10 @@ class Executor {
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                           ExecutorEvents* events = nullptr);
 
-  // Forward only, without gradients and dropout. Returns the named values of the microbatch.
-  std::map<std::string, at::Tensor> evaluate(const Microbatch& microbatch, const StepFacts& facts,
-                                             const std::vector<std::string>& wanted);
+  // Runs a list of forwards, without gradients and dropout. Returns the named values of the microbatch.
+  std::map<std::string, at::Tensor> evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
+                                             const StepFacts& facts, const std::vector<std::string>& wanted,
+                                             ExecutorEvents* events = nullptr);
 
   // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
   bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
@@ -78,6 +85,7 @@ class Executor {
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
+  void prepare(const Action& action, ExecutorEvents& events) const;
   Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
   Tensors gather_inputs(Step& step, int unit, int m);
   Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
@@ -89,7 +97,6 @@ class Executor {
   Recompute recompute_;
   std::vector<Plan> plans_;
   std::vector<std::vector<int>> readers_;  // per value: consuming units, ascending
-  std::vector<bool> needs_gradient_;       // per value
   std::map<std::string, int> value_index_;
   std::vector<bool> is_loss_;  // per value
 };

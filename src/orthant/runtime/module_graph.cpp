@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
 #include <map>
@@ -77,6 +78,29 @@ void Graph::add_module(const std::string& name, std::shared_ptr<torch::nn::Modul
         {.remedy = "use a norm without them, such as LayerNorm or GroupNorm"});
   }
   parts_.push_back({name, std::move(module), std::move(forward), std::move(inputs), std::move(outputs)});
+}
+
+Graph& Graph::add_children(const std::string& name, const torch::nn::Sequential& children, const std::string& input,
+                           const std::string& output) {
+  if (children->is_empty()) throw ConfigError(fmt::format("{}: a Sequential without children", name));
+  auto value = input;
+  for (std::size_t i = 0; i < children->size(); ++i) {
+    const auto unit = fmt::format("{}.{}", name, i);
+    const auto written = i + 1 == children->size() ? output : fmt::format("{}.output", unit);
+    auto child = std::make_shared<torch::nn::AnyModule>(*(children->begin() + static_cast<std::ptrdiff_t>(i)));
+    auto forward = [child](const Tensors& inputs) { return Tensors{child->forward<at::Tensor>(inputs.front())}; };
+    add_module(unit, child->ptr(), std::move(forward), {value}, {written});
+    value = written;
+  }
+  return *this;
+}
+
+std::vector<at::Tensor> Graph::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& part : parts_) {
+    for (const auto& parameter : part.module->parameters()) all.push_back(parameter);
+  }
+  return all;
 }
 
 GraphSpec Graph::spec() const {

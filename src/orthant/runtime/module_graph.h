@@ -26,6 +26,10 @@
 #include "orthant/runtime/tables.h"
 #include "orthant/runtime/unit.h"
 
+namespace torch::nn {
+class Sequential;
+}
+
 namespace orthant {
 
 class Graph {
@@ -43,6 +47,14 @@ class Graph {
     add_module(name, pointer, std::move(forward), std::move(inputs), std::move(outputs));
     return *this;
   }
+
+  // The children of a torch::nn::Sequential as units "name.0", "name.1", ...: each takes the value before it.
+  // ConfigError as for add(), and for no children.
+  Graph& add_children(const std::string& name, const torch::nn::Sequential& children, const std::string& input,
+                      const std::string& output);
+
+  // Of all modules, as they are now.
+  std::vector<at::Tensor> parameters() const;
 
   // The spec: checked. And what the Trainer makes the units from.
   GraphSpec spec() const;

@@ -51,8 +51,10 @@ std::string to_string(const Action& action, const GraphSpec& graph) {
   switch (action.kind) {
     case ActionKind::gather:
     case ActionKind::free:
-    case ActionKind::reduce:
       return fmt::format("{} {}", name, unit(action.unit));
+    case ActionKind::reduce:
+      if (action.microbatch < 0) return fmt::format("{} {}", name, unit(action.unit));
+      return fmt::format("{} {} m{}", name, unit(action.unit), action.microbatch);
     case ActionKind::send:
       return fmt::format("{} {} m{} -> {}", name, value(), action.microbatch, action.peer);
     case ActionKind::receive:

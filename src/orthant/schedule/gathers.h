@@ -1,11 +1,14 @@
 // Where sharded parameters become full and shards again, as actions of a rank's list. Lowering knows nothing of shards;
-// this pass puts gather and free around what uses them, as early as a bound on full units allows.
+// this pass puts gather and free around what uses them, as early as a bound on full groups of units allows.
 //
-// Note [Gathers]: a unit's parameters must be full for its F, B and BW; W multiplies what the forward pass kept and
-// needs none. A unit stays full after a use only when the next use in the list is its own (the last unit between its
-// forward and backward), or when everything is kept. A gather is placed right after the use or free that makes room for
-// it, in the order of the uses: it travels while earlier units compute. Two units that share a tied buffer each gather
-// it; the buffer is full while either is.
+// Note [Gathers]: a unit's parameters must be full for its F, and for its B and BW when their formulas read them (a
+// table lookup's do not, nor do those of a unit that takes no part in backward); W multiplies what the forward pass
+// kept and needs none. Units of one group (layout/unit_groups.h) become full and shards together: a use of one is a use
+// of the group, and a group's gathers follow each other, one per member in ascending order, as do its frees. A group
+// stays full after a use only when the next use in the list is its own (the last unit between its forward and
+// backward), or when everything is kept. Gathers come in the order of the uses, each right after the use or free that
+// makes room for it: it travels while earlier units compute. Two units that share a tied buffer each gather it; the
+// buffer is full while either is.
 #pragma once
 
 #include <vector>
@@ -15,19 +18,22 @@
 namespace orthant {
 
 struct GatherPolicy {
-  std::vector<bool> sharded;   // per unit: its parameters are shards between uses
-  int limit = 2;               // units full at one time, the one in use included; at least 1
-  bool keep_gathered = false;  // from the first use of a step to the last
+  std::vector<bool> sharded = {};            // per unit: its parameters are shards between uses
+  int limit = 2;                             // groups full at one time, the one in use included; at least 1
+  bool keep_gathered = false;                // from the first use of a step to the last
+  std::vector<int> groups = {};              // per unit; empty: every unit alone
+  std::vector<bool> reads_in_backward = {};  // per unit: its B and BW read its parameters; empty: all do
 };
 
 // The list with gathers and frees. Every gathered unit is freed by the end.
 std::vector<Action> with_gathers(const std::vector<Action>& actions, const GatherPolicy& policy);
 
-// The most units that are full at one time in a list.
-int peak_gathered(const std::vector<Action>& actions);
+// The most groups that are full at one time in a list.
+int peak_gathered(const std::vector<Action>& actions, const GatherPolicy& policy);
 
 // InternalError unless every use of a sharded unit lies between its gather and its free, no unit is gathered twice or
-// freed while it is not full, all are free at the end, and at most `limit` are full unless all are kept.
+// freed while it is not full, the members of a group are gathered and freed one after another, all are free at the end,
+// and at most `limit` groups are full unless all are kept.
 void check_gathers(const std::vector<Action>& actions, const GatherPolicy& policy);
 
 }  // namespace orthant

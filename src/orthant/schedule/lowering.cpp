@@ -245,4 +245,12 @@ LoweredList lower_with_origins(const StageTable& table, const StageMap& map, con
   return Lowering(table, map, graph, rank).run();
 }
 
+std::vector<Action> forward_actions(const GraphSpec& graph) {
+  std::vector<Action> actions;
+  for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
+    actions.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = 0});
+  }
+  return actions;
+}
+
 }  // namespace orthant

@@ -30,4 +30,7 @@ struct LoweredList {
 };
 LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank);
 
+// Forward of every unit once, in the order of the graph: for evaluation on one stage.
+std::vector<Action> forward_actions(const GraphSpec& graph);
+
 }  // namespace orthant

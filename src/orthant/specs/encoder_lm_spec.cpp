@@ -35,6 +35,7 @@ void EncoderLmBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "encoder_lm.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {uniform(matrix("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range)};
+  unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
 }
 

@@ -37,6 +37,7 @@ void Gpt2Builder::add_embed() {
   UnitSpec unit = make_unit("embed", "gpt2.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {matrix("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
                      along_sequence(matrix("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
+  unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
 }
 

@@ -35,6 +35,7 @@ void LlamaBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "llama.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {
       matrix("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
+  unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
 }
 

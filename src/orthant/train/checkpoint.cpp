@@ -2,24 +2,25 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <set>
-#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/files/atomic_folder.h"
 #include "orthant/files/partial.h"
-#include "orthant/files/safetensors.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/checkpoint_plan.h"
+#include "orthant/train/control_group.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/trainer.h"
 
@@ -28,89 +29,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One flat tensor that a checkpoint holds, and how its parameters are called there.
-struct SavedFlat {
-  const FlatBuffer* layout;
-  at::Tensor flat;
-  std::string prefix;  // "" or "optimizer.exp_avg."
-};
-
-std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
-  std::vector<SavedFlat> saved;
-  const auto& buffers = trainer.parameters().buffers();
-  for (const auto& buffer : buffers) saved.push_back({&buffer->layout(), buffer->master(), ""});
-  const auto& optimizer = trainer.optimizer();
-  for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
-    for (std::size_t b = 0; b < buffers.size(); ++b) {
-      if (!buffers[b]->trainable()) continue;
-      saved.push_back({&buffers[b]->layout(), optimizer.state(s, b),
-                       fmt::format("{}{}.", kOptimizerPrefix, optimizer.state_names()[s])});
-    }
-  }
-  return saved;
-}
-
-std::span<const std::byte> bytes_of(const at::Tensor& flat, const Piece& piece) {
-  const auto size = static_cast<std::size_t>(flat.element_size());
-  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
-  return {data + static_cast<std::size_t>(piece.local_offset) * size,
-          static_cast<std::size_t>(piece.elements()) * size};
-}
-
-// A rank's file: what it holds, in the order it is written.
-struct RankFile {
-  struct Part {
-    std::size_t flat;
-    Piece piece;
-    TensorEntry entry;
-  };
-  std::string name;
-  std::vector<Part> parts;
-};
-
-RankFile plan_file(const Trainer& trainer, const std::vector<SavedFlat>& flats, int rank, Manifest& manifest) {
-  RankFile file{fmt::format("rank-{}.safetensors", rank), {}};
-  std::map<std::string, std::size_t> place;
-  for (std::size_t f = 0; f < flats.size(); ++f) {
-    const auto dtype = dtype_of(flats[f].flat.scalar_type());
-    for (auto& piece : pieces_to_write(*flats[f].layout, trainer.mesh(), rank)) {
-      const auto name = flats[f].prefix + piece.tensor;
-      const auto [found, added] = place.emplace(name, manifest.tensors.size());
-      if (added) manifest.tensors.push_back({name, trainer.graph().parameter(piece.tensor).shape, dtype, {}});
-      auto& pieces = manifest.tensors[found->second].pieces;
-      const auto stored = pieces.empty() ? name : fmt::format("{}#{}", name, pieces.size());
-      pieces.push_back({piece.offsets, piece.lengths, piece.range, file.name, stored});
-      const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
-      file.parts.push_back({f, std::move(piece), {stored, element_name(dtype), shape}});
-    }
-  }
-  return file;
-}
-
-WrittenFile write_file(const RankFile& file, const std::vector<SavedFlat>& flats, const fs::path& folder) {
-  std::vector<TensorEntry> entries;
-  for (const auto& part : file.parts) entries.push_back(part.entry);
-  SafetensorsWriter writer(folder / file.name, std::move(entries), {{"format", "orthant"}});
-  at::Tensor on_host;
-  std::size_t held = flats.size();
-  for (const auto& part : file.parts) {
-    if (part.flat != held) {
-      on_host = flats[part.flat].flat.cpu();
-      held = part.flat;
-    }
-    writer.write(part.entry.name, bytes_of(on_host, part.piece));
-  }
-  return writer.finish();
-}
+constexpr const char* kNewCheckpoint = ".new";  // after the name of the one that it will replace
 
 // Both have the same tensors, of the same shapes and dtypes.
-void check_same_tensors(const Trainer& trainer, const std::vector<SavedFlat>& flats, const CheckpointReader& reader,
-                        const std::string& folder) {
+void check_same_tensors(const Trainer& trainer, const std::vector<SavedFlat>& flats, const CheckpointReader& reader) {
+  const auto folder = reader.folder().string();
   const char* remedy = "resume with the config.json of that run";
   std::set<std::string> known;
   for (const auto& saved : flats) {
-    const auto dtype = dtype_of(saved.flat.scalar_type());
-    for (const auto& entry : saved.layout->entries) {
+    const auto dtype = dtype_of(saved.owned.scalar_type());
+    for (const auto& entry : saved.parameters->layout().entries) {
       const auto name = saved.prefix + entry.parameter;
       const auto& shape = trainer.graph().parameter(entry.parameter).shape;
       const auto* found = reader.find(name);
@@ -133,17 +61,19 @@ void check_same_tensors(const Trainer& trainer, const std::vector<SavedFlat>& fl
   }
 }
 
+// What this rank owns of it.
 void read_flat(const SavedFlat& saved, const CheckpointReader& reader) {
-  const bool direct = saved.flat.is_cpu();
-  const auto on_host = direct ? saved.flat : at::zeros(saved.flat.sizes(), saved.flat.options().device(at::kCPU));
+  const bool direct = saved.owned.is_cpu();
+  const auto on_host = direct ? saved.owned : at::zeros(saved.owned.sizes(), saved.owned.options().device(at::kCPU));
   const auto size = static_cast<std::size_t>(on_host.element_size());
   auto* data = static_cast<std::byte*>(on_host.mutable_data_ptr());
-  for (auto& piece : pieces_of(*saved.layout, {0, saved.layout->size})) {
+  const auto owned = saved.parameters->owned();
+  for (auto& piece : pieces_of(saved.parameters->layout(), owned)) {
     piece.tensor = saved.prefix + piece.tensor;
-    reader.read(piece, {data + static_cast<std::size_t>(piece.local_offset) * size,
+    reader.read(piece, {data + static_cast<std::size_t>(piece.local_offset - owned.begin) * size,
                         static_cast<std::size_t>(piece.elements()) * size});
   }
-  if (!direct) saved.flat.copy_(on_host);
+  if (!direct) saved.owned.copy_(on_host);
 }
 
 // A model that nobody has trained yet: nothing of an optimizer is in it.
@@ -154,8 +84,9 @@ bool has_no_history(const Manifest& manifest) {
 }
 
 // Gives what is to be told about it.
-std::vector<std::string> load_untrained(Trainer& trainer, const std::string& folder) {
-  const PretrainedWeights weights(trainer.graph(), {{folder}});
+std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem::path& folder) {
+  PretrainedWeights weights;
+  ControlGroup(trainer.options()).together([&] { weights = PretrainedWeights(trainer.graph(), {{folder}}); });
   weights.load(trainer.parameters());
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
@@ -168,23 +99,84 @@ std::vector<std::string> load_untrained(Trainer& trainer, const std::string& fol
   return weights.notes();
 }
 
-// Sizes and hashes of all files, then what the tensor files hold.
-CheckpointReader open_verified(const fs::path& folder) {
-  auto manifest = read_manifest(folder);
+void check_file(const fs::path& path, const ManifestFile& promised) {
   const char* remedy = "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
-  for (const auto& file : manifest.files) {
-    const auto name = (folder / file.name).string();
-    std::error_code error;
-    const auto bytes = fs::file_size(folder / file.name, error);
-    if (error || static_cast<std::int64_t>(bytes) != file.bytes) {
-      throw DataError(fmt::format("{}: {} bytes, the manifest promises {}", name, error ? 0 : bytes, file.bytes),
-                      {.remedy = remedy});
-    }
-    const auto hash = fmt::format("{:016x}", xxh64_of_file(folder / file.name));
-    if (hash == file.xxh64) continue;
-    throw DataError(fmt::format("{}: hash {}, the manifest promises {}", name, hash, file.xxh64), {.remedy = remedy});
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error || static_cast<std::int64_t>(bytes) != promised.bytes) {
+    throw DataError(
+        fmt::format("{}: {} bytes, the manifest promises {}", path.string(), error ? 0 : bytes, promised.bytes),
+        {.remedy = remedy});
   }
-  return {folder, std::move(manifest)};
+  const auto hash = fmt::format("{:016x}", xxh64_of_file(path));
+  if (hash == promised.xxh64) return;
+  throw DataError(fmt::format("{}: hash {}, the manifest promises {}", path.string(), hash, promised.xxh64),
+                  {.remedy = remedy});
+}
+
+// A folder that takes the place of another when it is complete. Rank 0's.
+class NewCheckpoint {
+ public:
+  explicit NewCheckpoint(const fs::path& path)
+      : path_(final_path_of(path)), beside_(path_.string() + kNewCheckpoint), folder_(made_place()) {}
+
+  const fs::path& path() const { return folder_.path(); }
+
+  void commit() {
+    folder_.commit();
+    if (folder_.final_path() == path_) return;
+    std::error_code error;
+    if (::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(beside_, error);
+    } else {  // the file system or kernel knows only the plain call
+      fs::remove_all(path_, error);
+      fs::rename(beside_, path_, error);
+      if (error) throw DataError(fmt::format("{}: rename to {}: {}", beside_, path_.string(), error.message()));
+    }
+    fsync_path(path_.parent_path());
+  }
+
+ private:
+  fs::path made_place() const {
+    std::error_code ignored;
+    fs::create_directories(path_.parent_path(), ignored);
+    fs::remove_all(beside_, ignored);
+    return fs::exists(fs::symlink_status(path_, ignored)) ? fs::path(beside_) : path_;
+  }
+
+  fs::path path_;
+  std::string beside_;
+  AtomicFolder folder_;
+};
+
+// Sizes and hashes, as [bytes, hash] of every rank; nothing where a rank has no file.
+using WrittenFiles = std::vector<at::Tensor>;
+
+Manifest make_manifest(const Trainer& trainer, const DataCursor& cursor, const std::vector<SavedFlat>& flats,
+                       const WrittenFiles& written) {
+  Manifest manifest;
+  manifest.step = trainer.steps_done();
+  manifest.mesh = trainer.mesh().to_string();
+  manifest.epoch = cursor.epoch;
+  manifest.position = cursor.position;
+  manifest.samples_seen = cursor.samples_seen;
+  manifest.seed = trainer.options().seed;
+  manifest.updates = trainer.optimizer().num_updates();
+  if (trainer.loss_scale().dynamic()) {
+    const auto scale = trainer.loss_scale().state();
+    manifest.loss_scale = scale.value;
+    manifest.good_steps = scale.good_steps;
+  }
+  std::vector<RankFile> files;
+  for (std::size_t rank = 0; rank < written.size(); ++rank) {
+    files.push_back(plan_file(trainer, flats, static_cast<int>(rank)));
+    if (written[rank].numel() == 0) continue;
+    const auto* facts = written[rank].const_data_ptr<std::int64_t>();
+    manifest.files.push_back(
+        {files.back().name, facts[0], fmt::format("{:016x}", static_cast<std::uint64_t>(facts[1]))});
+  }
+  add_pieces(manifest, trainer, flats, files);
+  return manifest;
 }
 
 }  // namespace
@@ -213,48 +205,73 @@ std::string element_name(DType dtype) {
 
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
                      const SavedFiles& others) {
-  const fs::path path(folder);
-  std::error_code ignored;
-  fs::create_directories(path.parent_path().empty() ? fs::path(".") : path.parent_path(), ignored);
-  Manifest manifest;
-  manifest.step = trainer.steps_done();
-  manifest.mesh = trainer.mesh().to_string();
-  manifest.epoch = cursor.epoch;
-  manifest.position = cursor.position;
-  manifest.samples_seen = cursor.samples_seen;
-  manifest.seed = trainer.options().seed;
-  manifest.updates = trainer.optimizer().num_updates();
-  fs::remove_all(path, ignored);
-  AtomicFolder target(path);
+  const ControlGroup ranks(trainer.options());
+  std::optional<NewCheckpoint> target;
+  ranks.together([&] {
+    if (ranks.is_first()) target.emplace(folder);
+  });
+  const fs::path place = ranks.from_first(target ? target->path().string() : "");
   const auto flats = saved_flats(trainer);
-  const auto file = plan_file(trainer, flats, /*rank=*/0, manifest);
-  const auto written = write_file(file, flats, target.path());
-  manifest.files.push_back({file.name, written.bytes, fmt::format("{:016x}", written.xxh64)});
-  for (const auto& [name, text] : others) {
-    write_file_atomically(target.path() / name, text);
-    manifest.files.push_back(
-        {name, static_cast<std::int64_t>(text.size()), fmt::format("{:016x}", xxh64_of_file(target.path() / name))});
-  }
-  write_file_atomically(target.path() / kManifestFile, to_json(manifest));
-  target.commit();
+  at::Tensor written = at::empty({0}, at::kLong);
+  ranks.together([&] {
+    const auto file = plan_file(trainer, flats, ranks.rank());
+    if (file.parts.empty()) return;
+    const auto facts = write_rank_file(file, flats, place);
+    written = at::tensor({facts.bytes, static_cast<std::int64_t>(facts.xxh64)}, at::kLong);
+  });
+  const auto all = ranks.gather(written);
+  ranks.together([&] {
+    if (!target) return;
+    auto manifest = make_manifest(trainer, cursor, flats, all);
+    for (const auto& [name, text] : others) {
+      write_file_atomically(place / name, text);
+      manifest.files.push_back(
+          {name, static_cast<std::int64_t>(text.size()), fmt::format("{:016x}", xxh64_of_file(place / name))});
+    }
+    write_file_atomically(place / kManifestFile, to_json(manifest));
+    target->commit();
+  });
+}
+
+CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks) {
+  std::error_code ignored;
+  const auto named = ranks.from_first(fs::absolute(folder, ignored).string());
+  const fs::path path = ranks.is_first() ? folder : named;
+  std::optional<CheckpointReader> reader;
+  ranks.together([&] {
+    auto manifest = read_manifest(path);
+    const auto share = static_cast<std::size_t>(ranks.size());
+    for (auto i = static_cast<std::size_t>(ranks.rank()); i < manifest.files.size(); i += share) {
+      check_file(path / manifest.files[i].name, manifest.files[i]);
+    }
+    reader.emplace(path, std::move(manifest));
+  });
+  return std::move(*reader);
 }
 
 Manifest verify_checkpoint(const std::string& folder) {
-  return open_verified(folder).manifest();
+  return open_checkpoint(folder, {}).manifest();
+}
+
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint) {
+  const ControlGroup ranks(trainer.options());
+  const auto& manifest = checkpoint.manifest();
+  if (has_no_history(manifest)) return {manifest, load_untrained(trainer, checkpoint.folder())};
+  const auto flats = saved_flats(trainer);
+  ranks.together([&] { check_same_tensors(trainer, flats, checkpoint); });
+  at::NoGradGuard no_gradients;
+  ranks.together([&] {
+    for (const auto& saved : flats) read_flat(saved, checkpoint);
+  });
+  trainer.parameters().publish();
+  trainer.optimizer().set_num_updates(manifest.updates);
+  if (manifest.loss_scale > 0) trainer.loss_scale().set_state({manifest.loss_scale, manifest.good_steps});
+  trainer.set_steps_done(manifest.step);
+  return {manifest, {}};
 }
 
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder) {
-  const auto reader = open_verified(folder);
-  const auto& manifest = reader.manifest();
-  if (has_no_history(manifest)) return {manifest, load_untrained(trainer, folder)};
-  const auto flats = saved_flats(trainer);
-  check_same_tensors(trainer, flats, reader, folder);
-  at::NoGradGuard no_gradients;
-  for (const auto& saved : flats) read_flat(saved, reader);
-  trainer.parameters().publish();
-  trainer.optimizer().set_num_updates(manifest.updates);
-  trainer.set_steps_done(manifest.step);
-  return {manifest, {}};
+  return load_checkpoint(trainer, open_checkpoint(folder, ControlGroup(trainer.options())));
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
@@ -270,18 +287,6 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
   }
   std::ranges::sort(found, std::greater<>(), &FoundCheckpoint::step);
   return found;
-}
-
-std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent, std::vector<std::string>& refused) {
-  for (const auto& checkpoint : list_checkpoints(parent)) {
-    try {
-      verify_checkpoint(checkpoint.path);
-      return checkpoint;
-    } catch (const DataError& error) {
-      refused.push_back(error.message());
-    }
-  }
-  return std::nullopt;
 }
 
 DataCursor cursor_after(const Sampler& sampler, std::int64_t steps) {
@@ -309,6 +314,7 @@ void prune_checkpoints(const std::string& parent, std::int64_t keep) {
   std::error_code ignored;
   for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) fs::remove_all(found[i].path, ignored);
   for (const auto& partial : stale_partials(parent)) fs::remove_all(partial, ignored);
+  for (const auto& checkpoint : found) fs::remove_all(checkpoint.path + kNewCheckpoint, ignored);
 }
 
 }  // namespace orthant

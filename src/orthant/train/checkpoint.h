@@ -1,18 +1,21 @@
 // Checkpoints of a trainer: parameters and optimizer state as pieces of global tensors, the manifest last, all of it
-// atomic. What is written does not depend on the mesh; what is read is what this rank needs.
+// atomic. Every rank writes a file of its own, each element once over all of them; any mesh reads what another wrote,
+// and a rank reads what it owns. Where several ranks call, the folder that rank 0 names counts, and all of them throw
+// the same error or none does.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "orthant/data/sampler.h"
 #include "orthant/layout/manifest.h"
+#include "orthant/train/checkpoint_reader.h"
 
 namespace orthant {
 
+class ControlGroup;
 class Trainer;
 
 // What safetensors files call a dtype.
@@ -32,22 +35,27 @@ DataCursor cursor_after(const Sampler& sampler, std::int64_t steps);
 // Texts by file name that belong to a model besides its weights, such as preprocessing.json.
 using SavedFiles = std::map<std::string, std::string>;
 
-// Writes `folder`, instead of one that is there; its parent is made. DataError on I/O errors, and nothing is left then.
+// Writes `folder`, instead of one that is there; its parent is made. DataError with rank and path on I/O errors of any
+// rank; what was there before is there still then, and nothing else is left. Collective over the world.
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
                      const SavedFiles& others = {});
+
+// Checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says. The ranks share out the
+// files to hash. DataError. Collective over the world; Local for one rank.
+CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks);
+Manifest verify_checkpoint(const std::string& folder);
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
 // model; all of that is found before anything is changed, and only a file that cannot be read to its end afterwards
 // leaves the trainer with a part of it. One without optimizer state from before the first update (an imported model)
-// starts the optimizer anew; it may be of another dtype and lack the head, which the notes say then.
+// starts the optimizer anew; it may be of another dtype and lack the head, which the notes say then. Collective over
+// the world.
 struct LoadedCheckpoint {
   Manifest manifest;
   std::vector<std::string> notes;  // lines for the log
 };
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint);
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder);
-
-// Reads and checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says.
-Manifest verify_checkpoint(const std::string& folder);
 
 // step-N folders of `parent` with their steps, newest first.
 struct FoundCheckpoint {
@@ -55,9 +63,6 @@ struct FoundCheckpoint {
   std::string path;
 };
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
-
-// The newest one that verifies; what was refused, and why, goes to `refused`.
-std::optional<FoundCheckpoint> newest_valid_checkpoint(const std::string& parent, std::vector<std::string>& refused);
 
 // Removes those of later steps and says which: a resumed run takes another way.
 std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step);

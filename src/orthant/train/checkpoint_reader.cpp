@@ -26,7 +26,8 @@ Manifest read_manifest(const fs::path& folder) {
   return parse_manifest(read_file(path), path.string());
 }
 
-CheckpointReader::CheckpointReader(const fs::path& folder, Manifest manifest) : manifest_(std::move(manifest)) {
+CheckpointReader::CheckpointReader(const fs::path& folder, Manifest manifest)
+    : folder_(folder), manifest_(std::move(manifest)) {
   for (const auto& file : manifest_.files) {
     if (file.name.ends_with(".safetensors")) files_.emplace(file.name, SafetensorsFile::open(folder / file.name));
   }

@@ -1,5 +1,5 @@
 // A checkpoint's tensors by their global names, whatever pieces they lie in: the one place that opens the files of a
-// manifest and reads from them. Parameters and optimizer state; hashes are verify_checkpoint()'s matter.
+// manifest and reads from them. Parameters and optimizer state; hashes are open_checkpoint()'s matter.
 #pragma once
 
 #include <filesystem>
@@ -26,6 +26,7 @@ class CheckpointReader : public WeightReader {
   // in its file with the dtype and the number of elements that the manifest promises. DataError.
   CheckpointReader(const std::filesystem::path& folder, Manifest manifest);
 
+  const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   const ManifestTensor* find(std::string_view name) const;  // null when there is none
 
@@ -39,6 +40,7 @@ class CheckpointReader : public WeightReader {
  private:
   void check(const ManifestTensor& tensor) const;
 
+  std::filesystem::path folder_;
   Manifest manifest_;
   std::map<std::string, SafetensorsFile, std::less<>> files_;
   std::map<std::string, std::size_t, std::less<>> index_;  // into manifest_.tensors

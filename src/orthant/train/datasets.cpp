@@ -12,6 +12,7 @@
 #include "orthant/data/masked_tokens.h"
 #include "orthant/data/tokens.h"
 #include "orthant/data/trimodal_demo.h"
+#include "orthant/layout/rows.h"
 #include "orthant/train/file_data.h"
 
 namespace orthant {
@@ -160,6 +161,10 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
   options.start_step = steps_done;
   options.microbatches = config.trainer.microbatches;
   options.microbatch_rows = work_size(config).rows;
+  options.replicas = num_replicas(config.mesh);
+  if (const auto& communicator = config.trainer.communicator) {
+    options.replica = replica_index(config.mesh, config.mesh.coordinate(communicator->rank()));
+  }
   return std::make_unique<Loader>(data.train, make_sampler(config, data), options);
 }
 

@@ -10,6 +10,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/models/build.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/schedule/lowering.h"
 #include "orthant/train/large_buffer.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/shape_text.h"
@@ -148,7 +149,7 @@ Fields Inference::forward(const Fields& inputs) {
     rows.fields["token_type_ids"] =
         types != inputs.end() ? types->second.to(options_.device, at::kLong) : at::zeros_like(ids);
   }
-  return executor_->evaluate(rows, {}, outputs());
+  return executor_->evaluate(forward_actions(graph_), rows, {}, outputs());
 }
 
 }  // namespace orthant

@@ -4,10 +4,23 @@
 #include <fmt/format.h>
 
 namespace orthant {
+namespace {
+
+std::vector<std::string> state_names_of(const OptimizerOptions& options) {
+  if (options.kind == "adamw") return {"exp_avg", "exp_avg_sq"};
+  if (options.kind == "sgd" && options.momentum > 0) return {"momentum"};
+  return {};
+}
+
+}  // namespace
+
+int num_states(const OptimizerOptions& options) {
+  return static_cast<int>(state_names_of(options).size());
+}
+
 Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make)
     : store_(store), options_(options) {
-  if (options.kind == "adamw") names_ = {"exp_avg", "exp_avg_sq"};
-  if (options.kind == "sgd" && options.momentum > 0) names_ = {"momentum"};
+  names_ = state_names_of(options);
   states_.resize(names_.size());
   classes_.resize(2);
   classes_[0].weight_decay = options.weight_decay;
@@ -16,45 +29,61 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
   std::vector<std::int64_t> owners;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     const auto& buffer = *buffers[b];
+    const auto owned = buffer.owned();
     for (auto& state : states_) {
-      state.push_back(buffer.trainable() ? make(buffer.layout().size, buffer.master().scalar_type()) : at::Tensor());
+      state.push_back(buffer.trainable() ? make(owned.size(), buffer.master().scalar_type()) : at::Tensor());
     }
     if (!buffer.trainable()) continue;
-    flat_gradients_.push_back(buffer.gradient());
+    const auto& gradient = buffer.owned_gradient();
+    const bool elsewhere = gradient.device() != buffer.master().device();
+    if (elsewhere) on_device_.push_back(gradient);
+    flat_gradients_.push_back(elsewhere ? make(owned.size(), gradient.scalar_type()) : gradient);
+    const auto counted = balanced_range(owned.size(), store.num_replicas(), store.replica());
+    counted_.push_back(gradient.narrow(0, counted.begin, counted.size()));
     owners.push_back(store.owner(b));
     if (!count_.defined()) count_ = at::zeros({}, buffer.master().options().dtype(at::kFloat));
-    add_segment(classes_[0], b, 0, buffer.layout().decayed);
-    add_segment(classes_[1], b, buffer.layout().decayed, buffer.layout().size);
+    const auto decayed = buffer.layout().decayed;
+    add_segment(classes_[0], b, flat_gradients_.back(), common(owned, {0, decayed}));
+    add_segment(classes_[1], b, flat_gradients_.back(), common(owned, {decayed, buffer.layout().size}));
   }
-  if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(flat_gradients_.front().device());
+  if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(counted_.front().device());
 }
 
-void Optimizer::add_segment(DecayClass& target, std::size_t buffer, std::int64_t begin, std::int64_t end) {
-  if (begin == end) return;
+void Optimizer::add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range) {
+  if (range.empty()) return;
   const auto& flat = *store_.buffers()[buffer];
-  target.parameters.push_back(flat.master().narrow(0, begin, end - begin));
-  target.gradients.push_back(flat.gradient().narrow(0, begin, end - begin));
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    target.states[i].push_back(states_[i][buffer].narrow(0, begin, end - begin));
-  }
+  const auto part = [&](const at::Tensor& owned) {
+    return owned.narrow(0, range.begin - flat.owned().begin, range.size());
+  };
+  target.parameters.push_back(part(flat.master()));
+  target.gradients.push_back(part(gradient));
+  for (std::size_t i = 0; i < states_.size(); ++i) target.states[i].push_back(part(states_[i][buffer]));
   target.counts.push_back(count_);
 }
 
-void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite) {
+void Optimizer::fetch_gradients() {
+  for (std::size_t i = 0; i < on_device_.size(); ++i) flat_gradients_[i].copy_(on_device_[i], /*non_blocking=*/true);
+}
+
+void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale) {
   if (!count_.defined()) return;
   at::NoGradGuard no_gradients;
-  const auto skip = finite.logical_not().to(at::kFloat);
+  // With the update on the host this waits for the norm, and thereby for the gradients fetched before it.
+  const auto here = [&](const at::Tensor& scalar) { return scalar.to(count_.device()); };
+  const auto go_on = here(finite);
+  const auto skip = go_on.logical_not().to(at::kFloat);
   at::Tensor scale;
-  if (options_.clip > 0) scale = at::where(finite, (norm / options_.clip).clamp_min(1.0), 1.0);
+  if (options_.clip > 0) scale = at::where(go_on, (here(norm) / options_.clip).clamp_min(1.0), 1.0);
+  if (loss_scale.defined()) scale = scale.defined() ? scale * here(loss_scale) : here(loss_scale).to(at::kDouble);
   // The fused update takes a float32 scale, which is not exact enough for float64 gradients.
   if (scale.defined() && flat_gradients_.front().scalar_type() == at::kDouble) {
     at::_foreach_div_(flat_gradients_, scale);
     scale.reset();
   }
   if (scale.defined()) scale = scale.to(at::kFloat);
-  count_.add_(finite);
+  count_.add_(go_on);
   for (auto& group : classes_) update_class(group, lr, scale, skip);
-  store_.publish();
+  store_.publish_update();
 }
 
 void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) {
@@ -88,8 +117,8 @@ void Optimizer::set_num_updates(std::int64_t updates) {
 
 at::Tensor Optimizer::squared_norms() const {
   const auto units = static_cast<std::int64_t>(store_.graph().units.size());
-  if (flat_gradients_.empty()) return at::zeros({units}, at::kDouble);
-  const auto norms = at::stack(at::_foreach_norm(flat_gradients_, 2, at::kDouble));
+  if (counted_.empty()) return at::zeros({units}, at::kDouble);
+  const auto norms = at::stack(at::_foreach_norm(counted_, 2, at::kDouble));
   return at::zeros({units}, norms.options()).index_put_({slots_}, norms * norms, /*accumulate=*/true);
 }
 

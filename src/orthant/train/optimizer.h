@@ -1,5 +1,6 @@
-// The optimizer: one fused update per decay class over all flat buffers of a rank. Its state lies in flat buffers of
-// the same layout, so that it is sharded, saved and read like the parameters.
+// The optimizer: one fused update per decay class over what a rank owns of all flat buffers. Its state lies in flat
+// buffers of the same layout and ranges, so that it is sharded, saved and read like the parameters. When the store
+// keeps the optimizer's copy on the host, state and update are there too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,19 +24,29 @@ struct OptimizerOptions {
   double clip = 0;             // largest global gradient norm; 0: none
 };
 
+// Tensors of the parameters' size that it keeps: 2 for AdamW, 1 for SGD with momentum.
+int num_states(const OptimizerOptions& options);
+
 class Optimizer {
  public:
-  // State for every trainable buffer of the store. Keeps a reference to it.
+  // State for every trainable buffer of the store, in memory of `make`, which is on the device of the optimizer's
+  // copies. Keeps a reference to the store.
   Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make);
 
-  // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
-  // clip, in place. Nothing changes when `finite`, a bool scalar on the device, is false. Does not read the device.
-  void update(double lr, const at::Tensor& norm, const at::Tensor& finite);
+  // Gradients start on their way to the host when the update runs there. Once a step, before update().
+  void fetch_gradients();
 
-  // Per-unit float64 slots: the sum of squares of each unit's gradient elements, [units], on the device. Local.
+  // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
+  // clip, in place. `loss_scale`, when defined, is a float64 scalar that gradients, but not the norm, are too large by.
+  // Nothing changes when `finite`, a bool scalar on the device, is false. Reads the device only when the update runs on
+  // the host. Collective over fsdp where full values follow.
+  void update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale = {});
+
+  // Per-unit float64 slots: the sum of squares of the gradient elements this rank answers for, [units], on the device.
+  // Summed over the data axes every element counts once: replicas share the elements they own alike. Local.
   at::Tensor squared_norms() const;
 
-  // Names of the state tensors ("exp_avg", "exp_avg_sq"; "momentum"), and state `i` of buffer `b`, flat.
+  // Names of the state tensors ("exp_avg", "exp_avg_sq"; "momentum"), and state `i` of buffer `b`: its owned range.
   const std::vector<std::string>& state_names() const { return names_; }
   const at::Tensor& state(std::size_t i, std::size_t buffer) const { return states_[i][buffer]; }
 
@@ -52,12 +63,14 @@ class Optimizer {
     std::vector<at::Tensor> counts;
   };
 
-  void add_segment(DecayClass& target, std::size_t buffer, std::int64_t begin, std::int64_t end);
+  void add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range);
   void update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip);
 
   ParameterStore& store_;
   OptimizerOptions options_;
-  std::vector<at::Tensor> flat_gradients_;  // of all trainable buffers
+  std::vector<at::Tensor> flat_gradients_;  // owned, of all trainable buffers, where the update runs
+  std::vector<at::Tensor> on_device_;       // the same on the device; empty when the update runs there
+  std::vector<at::Tensor> counted_;         // what squared_norms() counts
   at::Tensor slots_;                        // the unit of each of them
   std::vector<std::string> names_;
   std::vector<std::vector<at::Tensor>> states_;  // [state][buffer]; undefined for frozen buffers

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ostream>
 
 #include "orthant/base/error.h"
 #include "orthant/data/preprocessing.h"
@@ -16,7 +15,6 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
-#include "orthant/train/trainer.h"
 
 namespace orthant {
 namespace {
@@ -127,31 +125,11 @@ std::string OutputFolder::checkpoint_path(std::int64_t step) const {
   return fmt::format("{}/step-{}", checkpoints(), step);
 }
 
-void OutputFolder::resume_from(const std::string& checkpoint, Trainer& trainer, const Sampler& sampler,
-                               const std::string& resolved_config, std::ostream& out) {
-  check_same_model(checkpoint, resolved_config);
-  const auto [manifest, notes] = load_checkpoint(trainer, checkpoint);
-  const auto expected = cursor_after(sampler, manifest.step);
-  const DataCursor found{manifest.epoch, manifest.position, manifest.samples_seen};
-  // Before the first step nothing was drawn that has to go on: an imported model has no seed.
-  if (found != expected || (manifest.step > 0 && manifest.seed != trainer.options().seed)) {
-    throw ConfigError(
-        fmt::format("{} was written with seed {} after {} samples; with seed {}, this batch size and this data step {} "
-                    "comes after {}: other samples would follow",
-                    checkpoint, manifest.seed, found.samples_seen, trainer.options().seed, manifest.step,
-                    expected.samples_seen),
-        {.remedy = "resume with the seed, train.global_batch_size and data of that run (its config.json)"});
-  }
-  for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, manifest.step);
-  out << fmt::format("resumed from {} at step {}\n", checkpoint, manifest.step);
-  for (const auto& note : notes) out << note << '\n';
-  for (const auto step : drop_checkpoints_after(checkpoints(), manifest.step)) {
-    out << fmt::format("removed the checkpoint of step {}: this run takes another way from here\n", step);
-  }
+bool OutputFolder::resumes() const {
+  return resume_ == "auto" ? !list_checkpoints(checkpoints()).empty() : !resume_.empty();
 }
 
-void OutputFolder::prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config,
-                           const SavedFiles& files, std::ostream& out) {
+void OutputFolder::open() {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) {
@@ -160,25 +138,31 @@ void OutputFolder::prepare(Trainer& trainer, const Sampler& sampler, const std::
   }
   lock_ = std::make_unique<FolderLock>(path_);
   check_free();
-  if (resume_ == "auto") {
-    std::vector<std::string> refused;
-    const auto found = newest_valid_checkpoint(checkpoints(), refused);
-    for (const auto& reason : refused) out << fmt::format("not resumed from {}\n", reason);
-    if (!found && !refused.empty()) {
-      throw DataError(fmt::format("{}: none of its {} checkpoints can be resumed; the newest: {}", checkpoints(),
-                                  refused.size(), refused.front()),
-                      {.remedy = "start anew in another --output_dir"});
-    }
-    if (found) {
-      check_same_preparation(found->path, files);
-      resume_from(found->path, trainer, sampler, resolved_config, out);
-    } else {
-      out << fmt::format("{} holds no valid checkpoint: starting at step 0\n", path_);
-    }
-  } else if (!resume_.empty()) {
-    check_same_preparation(resume_, files);
-    resume_from(resume_, trainer, sampler, resolved_config, out);
+}
+
+std::vector<std::string> OutputFolder::checkpoints_to_resume() const {
+  if (resume_ != "auto") return resume_.empty() ? std::vector<std::string>{} : std::vector<std::string>{resume_};
+  std::vector<std::string> found;
+  for (auto& checkpoint : list_checkpoints(checkpoints())) found.push_back(std::move(checkpoint.path));
+  return found;
+}
+
+void OutputFolder::check_same_run(const std::string& checkpoint, const std::string& resolved_config,
+                                  const SavedFiles& files) const {
+  check_same_preparation(checkpoint, files);
+  check_same_model(checkpoint, resolved_config);
+}
+
+std::vector<std::string> OutputFolder::cut_after(std::int64_t step) const {
+  for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, step);
+  std::vector<std::string> notes;
+  for (const auto dropped : drop_checkpoints_after(checkpoints(), step)) {
+    notes.push_back(fmt::format("removed the checkpoint of step {}: this run takes another way from here", dropped));
   }
+  return notes;
+}
+
+void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
   write_file_atomically(path_ + "/config.json", resolved_config);
   for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
 }

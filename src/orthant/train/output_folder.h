@@ -1,12 +1,13 @@
 // The folder a run writes: config.json, metrics.jsonl, eval.jsonl, tensorboard/, checkpoints/step-N. A folder that
-// holds a run is refused unless that run is resumed; two jobs never write one folder.
+// holds a run is refused unless that run is resumed; two jobs never write one folder. Rank 0 has it: nothing here
+// communicates.
 #pragma once
 
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "orthant/data/sampler.h"
 #include "orthant/files/folder_lock.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
@@ -19,10 +20,23 @@ class OutputFolder {
   // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty.
   OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume);
 
-  // Makes the folder, locks it, writes config.json and `files` and, when resuming, loads the checkpoint into the
-  // trainer and cuts the metrics after its step. DataError when a checkpoint's rows were prepared in another way.
-  void prepare(Trainer& trainer, const Sampler& sampler, const std::string& resolved_config, const SavedFiles& files,
-               std::ostream& out);
+  // Whether this run goes on from a checkpoint: one was named, or there are some to choose from.
+  bool resumes() const;
+
+  // Makes the folder and locks it. ConfigError when another job has it.
+  void open();
+
+  // The checkpoints to resume from, the best first; those after the first are tried when it is damaged.
+  std::vector<std::string> checkpoints_to_resume() const;
+
+  // DataError when a checkpoint is of another model, or its rows were prepared in another way.
+  void check_same_run(const std::string& checkpoint, const std::string& resolved_config, const SavedFiles& files) const;
+
+  // Metrics, evaluations and checkpoints after that step go: the run takes another way. Gives what is to be told.
+  std::vector<std::string> cut_after(std::int64_t step) const;
+
+  // config.json and what belongs to the model.
+  void write(const std::string& resolved_config, const SavedFiles& files) const;
 
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
@@ -33,8 +47,6 @@ class OutputFolder {
 
  private:
   void check_free() const;
-  void resume_from(const std::string& checkpoint, Trainer& trainer, const Sampler& sampler,
-                   const std::string& resolved_config, std::ostream& out);
 
   std::string path_;
   std::string resume_;

@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/data/loader.h"
+#include "orthant/files/xxhash.h"
 #include "orthant/train/run.h"
 
 namespace orthant {
@@ -20,16 +21,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whole tensors, from the ranges that ranks own.
 std::map<std::string, at::Tensor> copies(const Trainer& trainer, bool gradients) {
   std::map<std::string, at::Tensor> found;
-  for (const auto& buffer : trainer.parameters().buffers()) {
-    if (gradients && !buffer->trainable()) continue;
-    for (const auto& entry : buffer->layout().entries) {
-      const auto view = gradients ? buffer->gradient_view(entry) : buffer->master_view(entry);
-      found[entry.parameter] = view.detach().cpu().clone();
+  const auto& store = trainer.parameters();
+  for (std::size_t b = 0; b < store.buffers().size(); ++b) {
+    const auto& buffer = *store.buffers()[b];
+    if (gradients && !buffer.trainable()) continue;
+    const auto owned = gradients ? buffer.owned_gradient() : buffer.master();
+    const auto flat = store.whole(b, owned.to(trainer.options().device)).cpu();
+    for (const auto& entry : buffer.layout().entries) {
+      found[entry.parameter] = flat.narrow(0, entry.offset, entry.elements).view(entry.shape).clone();
     }
   }
   return found;
+}
+
+// Whether every rank has the same bits of these. Collective over the world.
+bool same_on_all_ranks(const Trainer& trainer, const std::map<std::string, at::Tensor>& tensors) {
+  const auto& communicator = trainer.options().communicator;
+  if (!communicator) return true;
+  std::uint64_t hash = 0;
+  for (const auto& [name, tensor] : tensors) {
+    hash = hash * 31 + xxh64({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  const auto own = at::tensor({static_cast<std::int64_t>(hash)}, at::kLong).to(trainer.options().device);
+  const auto all = at::empty({trainer.mesh().world_size()}, own.options());
+  communicator->world().all_gather(all, own).wait();
+  return all.eq(own).all().item<bool>();
 }
 
 // A folder that goes away with the object.
@@ -128,11 +147,23 @@ double factor_of(const at::Tensor& side, const at::Tensor& reference) {
   return largest(a - b * factor) < 1e-3 * largest(a) ? factor : std::numeric_limits<double>::quiet_NaN();
 }
 
+// What a wrong gradient hints at.
+std::string likely_cause(double factor) {
+  if (!std::isfinite(factor)) return "by no single factor: a sum over an axis is missing, or other rows were summed";
+  const bool more = factor > 1;
+  const double degree = more ? factor : 1 / factor;
+  const auto whole = std::round(degree);
+  if (whole < 2 || std::abs(degree - whole) > 1e-3 * whole) return fmt::format("it is {:.4g} times too large", factor);
+  return fmt::format("x{:.4g}: a sum over an axis of degree {:.0f} is {}", factor, whole,
+                     more ? "done twice" : "missing or an average");
+}
+
 }  // namespace
 
 double parity_tolerance(DType dtype) {
   if (dtype == DType::float64) return 1e-10;
-  return dtype == DType::float32 ? 1e-3 : 1e-1;
+  if (dtype == DType::float32) return 1e-3;
+  return dtype == DType::float16 ? 1e-2 : 1e-1;
 }
 
 ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
@@ -141,7 +172,12 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
   auto loader = make_loader(config, data, 0);
   ParitySide side;
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    const auto numbers = trainer->step(loader->next()).get();
+    const auto batch = loader->next();
+    if (step == 1) {
+      trainer->gradients(batch).get();
+      side.first_gradients = copies(*trainer, /*gradients=*/true);
+    }
+    const auto numbers = trainer->step(batch).get();
     side.losses.push_back(numbers.loss);
     side.grad_norms.push_back(numbers.grad_norm);
     if (step == options.steps) side.gradients = copies(*trainer, /*gradients=*/true);
@@ -151,6 +187,7 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
     }
   }
   side.weights = copies(*trainer, /*gradients=*/false);
+  side.replicas_equal = same_on_all_ranks(*trainer, side.weights);
   for (const auto& unit : trainer->graph().units) {
     for (const auto& parameter : unit.parameters) side.names.push_back(parameter.name);
   }
@@ -169,16 +206,22 @@ ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, 
   result.weights = weights.worst;
   result.worst_parameter = gradients.worst >= weights.worst ? gradients.worst_name : weights.worst_name;
   result.bitwise = equal && gradients.equal && weights.equal;
+  const auto first_gradients = tensor_errors(side.first_gradients, reference.first_gradients);
+  const bool at_first = first_gradients.worst > tolerance;
+  const auto& errors = at_first ? first_gradients : gradients;
   const auto differs = [&](const std::string& name) {
-    const auto found = gradients.by_name.find(name);
-    return found != gradients.by_name.end() && found->second > tolerance;
+    const auto found = errors.by_name.find(name);
+    return found != errors.by_name.end() && found->second > tolerance;
   };
   if (const auto first = std::ranges::find_if(reference.names, differs); first != reference.names.end()) {
     result.first_difference = *first;
-    result.likely_factor = factor_of(side.gradients.at(*first), reference.gradients.at(*first));
+    const auto& ours = at_first ? side.first_gradients : side.gradients;
+    const auto& theirs = at_first ? reference.first_gradients : reference.gradients;
+    result.likely_factor = factor_of(ours.at(*first), theirs.at(*first));
   }
-  result.pass = result.loss <= tolerance && result.grad_norm <= tolerance && result.gradients <= tolerance &&
-                result.weights <= tolerance;
+  result.replicas_equal = side.replicas_equal && reference.replicas_equal;
+  result.pass = result.replicas_equal && result.loss <= tolerance && result.grad_norm <= tolerance &&
+                result.gradients <= tolerance && result.weights <= tolerance;
   return result;
 }
 
@@ -191,11 +234,10 @@ std::string parity_text(const ParityResult& result) {
   text += fmt::format("  largest relative error: loss {:.2e}, gradient norm {:.2e}, gradients {:.2e}, weights {:.2e}\n",
                       result.loss, result.grad_norm, result.gradients, result.weights);
   text += fmt::format("  worst parameter: {}\n", result.worst_parameter);
+  if (!result.replicas_equal) text += "  replicas hold different weights\n";
   if (!result.first_difference.empty()) {
-    text += fmt::format("  first parameter that differs: {}", result.first_difference);
-    if (std::isfinite(result.likely_factor))
-      text += fmt::format(", its gradient is {:.4g} times", result.likely_factor);
-    text += "\n";
+    text += fmt::format("  first gradient that differs: {}, {}\n", result.first_difference,
+                        likely_cause(result.likely_factor));
   }
   return text;
 }
@@ -212,6 +254,9 @@ nlohmann::ordered_json parity_json(const ParityResult& result) {
             {"gradients", number(result.gradients)},
             {"weights", number(result.weights)}}},
           {"worst_parameter", result.worst_parameter},
+          {"first_difference", result.first_difference},
+          {"likely_factor", number(result.likely_factor)},
+          {"replicas_equal", result.replicas_equal},
           {"tolerance", result.tolerance}};
 }
 

@@ -21,8 +21,10 @@ struct ParitySide {
   std::vector<std::string> names;  // of all parameters, in model order
   std::vector<double> losses;
   std::vector<double> grad_norms;
-  std::map<std::string, at::Tensor> gradients;  // of the last step, whole tensors on the host
-  std::map<std::string, at::Tensor> weights;    // after it
+  std::map<std::string, at::Tensor> first_gradients;  // of the first step, not clipped; whole tensors on the host
+  std::map<std::string, at::Tensor> gradients;        // of the last step
+  std::map<std::string, at::Tensor> weights;          // after it
+  bool replicas_equal = true;                         // ranks that hold the same elements hold the same bits
 };
 
 struct ParityOptions {
@@ -31,7 +33,7 @@ struct ParityOptions {
       0;  // the side is saved after this step, thrown away and continued from its checkpoint; 0: not
 };
 
-// Trains `options.steps` steps.
+// Trains `options.steps` steps. Collective over the ranks of the configuration's communicator; every rank gets all.
 ParitySide run_parity_side(RunConfig config, const ParityOptions& options);
 
 struct ParityResult {
@@ -42,8 +44,11 @@ struct ParityResult {
   double gradients = 0;
   double weights = 0;
   std::string worst_parameter;
-  std::string first_difference;  // the first parameter, in model order, beyond the tolerance
-  double likely_factor = 1;      // its gradient over the reference's, when that is one number
+  bool replicas_equal = true;
+  // In the first step, before anything has spread, or else in the last: the first parameter, in model order, whose
+  // gradient is beyond the tolerance, and its gradient over the reference's, when that is one number.
+  std::string first_difference;
+  double likely_factor = 1;
   double tolerance = 0;
 };
 

@@ -173,7 +173,13 @@ void PretrainedWeights::load(ParameterStore& parameters) const {
       if (entry.shape != parameters.graph().parameter(entry.parameter).shape) {
         throw InternalError(fmt::format("{} is cut over ranks; only whole parameters are loaded", entry.parameter));
       }
-      read(places_[found->second], buffer->master_view(entry));
+      if (buffer->owns_all()) {
+        read(places_[found->second], buffer->master_view(entry));
+        continue;
+      }
+      const auto whole = at::empty(entry.shape, buffer->master().options());
+      read(places_[found->second], whole);
+      buffer->assign(entry, whole);
     }
   }
   parameters.publish();

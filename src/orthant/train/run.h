@@ -1,4 +1,5 @@
-// A whole training run: output folder, data, trainer, evaluation, checkpoints, reports. The command `train` is this.
+// A whole training run: output folder, data, trainer, evaluation, checkpoints, reports. The command `train` is this, on
+// every rank: rank 0 writes the folder and reports, the others write their part of checkpoints and a log.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ struct RunOptions {
   std::string resume;                           // empty, "auto" or the path of a checkpoint
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;
-  std::function<bool()> stop_requested = {};  // asked after every step: save and leave
+  std::function<bool()> stop_requested = {};  // asked in every step: save and leave. One rank's request is enough
 };
 
 struct RunOutcome {
@@ -27,8 +28,10 @@ struct RunOutcome {
   bool stopped = false;  // on request, after saving
 };
 
-// Trains to the end or until it is told to stop. Progress and messages go to `out`. Nothing is written before the
-// configuration, the data and the model have been found good. ConfigError, DataError.
+// Trains to the end or until a rank is told to stop; all ranks stop after the same step. Progress and messages go to
+// `out`: what several ranks would say alike comes from each of them, so that all but rank 0 are given one that drops
+// it. Nothing is written before the configuration, the data and the model have been found good. ConfigError,
+// DataError; one with a rank is thrown by all ranks. Collective over the world.
 RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out);
 
@@ -41,9 +44,5 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedW
 
 // What a step of the run keeps, for the summary.
 SummaryOptions summary_options(const RunConfig& config);
-
-// Loss and whatever fits the task over a whole data set, a microbatch at a time; nothing when it was told to stop.
-EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, std::int64_t num_labels, std::int64_t rows,
-                             const std::function<bool()>& stop_requested = {});
 
 }  // namespace orthant

@@ -12,8 +12,10 @@
 #include "orthant/base/nearest.h"
 #include "orthant/layout/rows.h"
 #include "orthant/train/count_key.h"
+#include "orthant/train/data_parallel_config.h"
 #include "orthant/train/default_config.h"
 #include "orthant/train/flat_config.h"
+#include "orthant/train/precision_config.h"
 
 namespace orthant {
 namespace {
@@ -26,44 +28,15 @@ int small_number(JsonReader& section, std::string_view key, int standard, int le
   return static_cast<int>(value);
 }
 
-DType read_float(JsonReader& section, std::string_view key, DType standard) {
-  const auto text = section.get<std::string>(key, std::string(dtype_name(standard)));
-  static const std::vector<std::string> kFloats = {"float64", "float32", "bfloat16"};
-  if (std::ranges::find(kFloats, text) == kFloats.end()) {
-    section.fail(key, fmt::format("\"{}\" is not a dtype to train in", text), did_you_mean(text, kFloats));
-  }
-  return parse_dtype(text);
-}
-
-Precision read_precision(JsonReader section) {
-  Precision precision;
-  precision.params = read_float(section, "params", precision.params);
-  precision.compute = read_float(section, "compute", precision.params);
-  precision.reduce = read_float(section, "reduce", precision.params);
-  if (precision.params == DType::bfloat16) {
-    section.fail("params", "the optimizer's copy in bfloat16 loses small updates", "use float32 and compute bfloat16");
-  }
-  if (precision.params != precision.compute && precision.compute != DType::bfloat16) {
-    section.fail("compute",
-                 fmt::format("is {} with params {}", dtype_name(precision.compute), dtype_name(precision.params)),
-                 "use the same dtype, or bfloat16");
-  }
-  return precision;
-}
-
 // A setting of an axis of degree 1 is accepted, checked, and has no effect: one configuration runs on every mesh.
-void read_parallel(JsonReader section, TrainerOptions& trainer) {
+void read_parallel(JsonReader section, const Mesh& mesh, TrainerOptions& trainer) {
   trainer.stages.schedule = section.get<std::string>("schedule", trainer.stages.schedule);
   trainer.microbatches = small_number(section, "microbatches", 1, 1, 1 << 20);
   trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
   small_number(section, "virtual_stages", 1, 1, 1 << 20);
-  small_number(section, "zero", 0, 0, 3);
+  read_data_parallel(section, mesh, trainer);
   section.get<bool>("sequence_parallel", false);
   section.get<bool>("loss_parallel", false);
-  const auto accumulate = section.get<std::string>("accumulate", "full");
-  if (accumulate != "full" && accumulate != "sharded") {
-    section.fail("accumulate", fmt::format("unknown value \"{}\"", accumulate), "use full or sharded");
-  }
   if (!section.has("split")) {
     section.get<std::string>("split", "auto");
     return;
@@ -219,8 +192,8 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.data = read_data(root.object("data"));
   config.trainer.pad_to_longest = config.data.from_files() && config.data.pad_to_longest;
   config.mesh = read_mesh(root.object("mesh"));
-  read_parallel(root.object("parallel"), config.trainer);
-  config.trainer.precision = read_precision(root.object("precision"));
+  read_parallel(root.object("parallel"), config.mesh, config.trainer);
+  read_precision(root.object("precision"), config.trainer);
   auto optimizer = root.object("optimizer");
   config.trainer.optimizer = read_optimizer(optimizer);
   const double peak = optimizer.get<double>("lr", 1e-3);
@@ -228,6 +201,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.global_batch_size = read_count(train, "global_batch_size", config.global_batch_size, 1);
   read_length(train, config);
   config.eval_every = read_count(train, "eval_every", 0, 0);
+  config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   auto checkpoint = root.object("checkpoint");
   config.checkpoint.save_every = read_count(checkpoint, "save_every", 0, 0);

@@ -8,6 +8,8 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/trim_padding.h"
+#include "orthant/layout/pieces.h"
+#include "orthant/layout/rows.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/schedule/generators.h"
@@ -21,23 +23,44 @@ namespace {
 
 const std::vector<std::string> kSchedules = {"gpipe", "1f1b"};
 
+// The store does what the executor's list says.
+class StoreEvents : public ExecutorEvents {
+ public:
+  explicit StoreEvents(ParameterStore& store) : store_(store) {}
+  void gather(int unit) override { store_.gather(unit); }
+  void free(int unit) override { store_.free(unit); }
+  void need_values(int unit) override { store_.need_values(unit); }
+  void need_gradients(int unit) override { store_.need_gradients(unit); }
+  void reduce(int unit, int microbatch) override { store_.reduce(unit, microbatch); }
+
+ private:
+  ParameterStore& store_;
+};
+
 }  // namespace
 
 void check_mesh(const Mesh& mesh) {
-  if (mesh.world_size() == 1) return;
-  throw ConfigError(fmt::format("mesh {} has {} ranks; training runs on one rank", mesh.to_string(), mesh.world_size()),
-                    {.remedy = "use --mesh dp=1"});
+  for (const auto axis : mesh.active_axes()) {
+    if (axis == Axis::dp || axis == Axis::fsdp) continue;
+    throw ConfigError(
+        fmt::format("mesh {}: training has no {} axis; it uses dp and fsdp", mesh.to_string(), axis_name(axis)),
+        {.remedy = fmt::format("use --mesh dp={}", mesh.world_size())});
+  }
 }
 
-PendingStep::PendingStep(const at::Tensor& loss_and_norm) {
-  if (loss_and_norm.is_cpu()) {
-    on_host_ = loss_and_norm;
+std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options) {
+  return data_groups(mesh, options.data);
+}
+
+PendingStep::PendingStep(const at::Tensor& numbers) {
+  if (numbers.is_cpu()) {
+    on_host_ = numbers;
     return;
   }
-  on_host_ = at::empty(loss_and_norm.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
-  on_host_.copy_(loss_and_norm, /*non_blocking=*/true);
-  auto event = std::make_shared<c10::Event>(loss_and_norm.device().type());
-  event->record(c10::impl::VirtualGuardImpl(loss_and_norm.device().type()).getStream(loss_and_norm.device()));
+  on_host_ = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
+  on_host_.copy_(numbers, /*non_blocking=*/true);
+  auto event = std::make_shared<c10::Event>(numbers.device().type());
+  event->record(c10::impl::VirtualGuardImpl(numbers.device().type()).getStream(numbers.device()));
   arrived_ = std::move(event);
 }
 
@@ -45,10 +68,38 @@ PendingStep::Numbers PendingStep::get() const {
   if (!on_host_.defined()) throw InternalError("no step was made whose numbers could be read");
   if (arrived_) static_cast<const c10::Event*>(arrived_.get())->synchronize();
   const auto* numbers = on_host_.const_data_ptr<double>();
-  return {numbers[0], numbers[1]};
+  const auto most = *std::max_element(numbers + 4, numbers + on_host_.numel());
+  return {numbers[0], numbers[1], numbers[2] > 0, numbers[3] > 0, static_cast<std::int64_t>(most)};
 }
 
-std::vector<Action> step_actions(const GraphSpec& graph, const TrainerOptions& options) {
+std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
+                                                  const TrainerOptions& options, double timeout_seconds) {
+  if (job.world_size == 1) return nullptr;
+  comm::CommOptions comm;
+  comm.device = options.device;
+  comm.timeout_seconds = timeout_seconds;
+  return comm::make_communicator(mesh, job, comm, trainer_groups(mesh, options));
+}
+
+DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  DataSettings settings;
+  settings.mesh = mesh;
+  settings.policy = effective_policy(options.data, mesh);
+  settings.params = options.precision.params;
+  settings.compute = options.precision.compute;
+  settings.reduce = options.precision.reduce;
+  settings.optimizer_copies = num_states(options.optimizer);
+  settings.microbatches = options.microbatches;
+  settings.groups = unit_groups(graph, options.units);
+  settings.bf16_hook = static_cast<bool>(options.hook);
+  return settings;
+}
+
+std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  return data_actions(forward_actions(graph), graph, data_settings(graph, mesh, options));
+}
+
+std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   const auto& plan = options.stages;
   const auto map = plan.split.empty() ? even_stages(graph, plan.stages) : named_stages(graph, plan.split);
   if (std::ranges::find(kSchedules, plan.schedule) == kSchedules.end()) {
@@ -62,7 +113,7 @@ std::vector<Action> step_actions(const GraphSpec& graph, const TrainerOptions& o
   const auto merged = stages == 1 ? table : on_one_rank(table);
   const auto merged_map = on_one_rank(map);
   validate(merged, merged_map, graph);
-  return lower(merged, merged_map, graph, /*rank=*/0);
+  return data_actions(lower(merged, merged_map, graph, /*rank=*/0), graph, data_settings(graph, mesh, options));
 }
 
 Trainer::~Trainer() = default;
@@ -75,11 +126,27 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});
   }
-  actions_ = step_actions(graph_, options_);
-  const auto make = [this](std::int64_t elements, at::ScalarType type) {
+  actions_ = step_actions(graph_, mesh_, options_);
+  evaluation_actions_ = evaluation_actions(graph_, mesh_, options_);
+  const bool offloads = options_.data.offload != Offload::none;
+  const auto on_device = [this](std::int64_t elements, at::ScalarType type) {
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
   };
-  store_ = std::make_unique<ParameterStore>(graph_, mesh_, /*rank=*/0, options_.precision, make);
+  const auto on_host = [this](std::int64_t elements, at::ScalarType type) {
+    return at::zeros({elements}, at::TensorOptions().dtype(type).pinned_memory(!options_.device.is_cpu()));
+  };
+  // Where peers can read it.
+  const auto exchanged = [&, this](std::int64_t elements, at::ScalarType type) {
+    return options_.communicator ? options_.communicator->allocate(elements, type).zero_() : on_device(elements, type);
+  };
+  DataOptions data{.policy = options_.data,
+                   .groups = unit_groups(graph_, options_.units),
+                   .hook = options_.hook,
+                   .skipped = options_.skipped,
+                   .communicator = options_.communicator.get(),
+                   .make_host = on_host};
+  store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(data));
+  events_ = std::make_unique<StoreEvents>(*store_);
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
   store_->initialise(options_.seed, options_.drawn);
@@ -88,13 +155,49 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
   }
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute);
-  optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, make);
+  const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
+  loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
+  if (offloads) {
+    optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, on_host);
+  } else {
+    optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, on_device);
+  }
 }
 
 Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
     : Trainer(
-          graph.spec(), [&](ParameterStore& store, Tables& tables) { return graph.make_units(store, tables); }, mesh,
-          std::move(options)) {}
+          graph.spec(),
+          [&, this](ParameterStore& store, Tables& tables) {
+            broadcast(graph.parameters());
+            return graph.make_units(store, tables);
+          },
+          mesh, std::move(options)) {}
+
+void Trainer::broadcast(const std::vector<at::Tensor>& tensors) const {
+  if (!options_.communicator) return;
+  at::NoGradGuard no_gradients;
+  for (const auto& tensor : tensors) {
+    const auto sent = tensor.detach().to(options_.device).contiguous();
+    options_.communicator->world().broadcast(sent, /*root=*/0).wait();
+    tensor.detach().copy_(sent);
+  }
+}
+
+Batch Trainer::own_rows(const Batch& whole) const {
+  const auto replicas = num_replicas(mesh_);
+  const auto rows = whole.fields.empty() ? 0 : whole.fields.begin()->second.size(0);
+  const auto parts = static_cast<std::int64_t>(replicas) * options_.microbatches;
+  if (rows == 0 || rows % parts != 0) {
+    throw ConfigError(
+        fmt::format("a batch of {} rows for {} replicas of {} microbatches", rows, replicas, options_.microbatches),
+        {.remedy = fmt::format("give a multiple of {} rows", parts)});
+  }
+  auto own = whole;
+  own.rows = rows / replicas;
+  own.first_row = whole.first_row + replica_index(mesh_, mesh_.coordinate(rank())) * own.rows;
+  for (auto& [name, field] : own.fields) field = field.narrow(0, own.first_row - whole.first_row, own.rows);
+  return own;
+}
 
 std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
   if (batch.fields.empty()) throw ConfigError("a batch without fields", {.remedy = "give it those the graph reads"});
@@ -131,9 +234,9 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
   return parts;
 }
 
-at::Tensor Trainer::run(const Batch& batch) {
+at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   const auto parts = microbatches(batch);
-  StepFacts facts{options_.seed, steps_done_ + 1, {}};
+  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value()};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
     const auto found = options_.loss_coefficients.find(loss);
@@ -141,27 +244,51 @@ at::Tensor Trainer::run(const Batch& batch) {
     facts.loss_factors[loss] = coefficient / batch.weight_sum;
   }
   store_->begin_step(autograd_units_);
-  const auto losses = executor_->train(actions_, parts, facts);
-  const auto unused = store_->complete_gradients();
+  const auto losses = executor_->train(actions_, parts, facts, events_.get());
+  const auto unused = store_->finish_gradients();
   if (!unused.empty() && !options_.allow_unused_parameters) {
     throw ConfigError(fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(),
                                   facts.step, unused.size()),
-                      {.remedy = "freeze it (model.freeze), or allow unused parameters"});
+                      {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true"});
   }
-  auto total = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
-  for (const auto& name : graph_.losses()) total = total + losses.at(name) * facts.loss_factors.at(name);
-  return at::stack({total, optimizer_->squared_norms().to(options_.device).sum().sqrt()});
+  optimizer_->fetch_gradients();
+  auto loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
+  for (const auto& name : graph_.losses()) loss = loss + losses.at(name) * facts.loss_factors.at(name);
+  return summed(loss, report);
 }
 
-PendingStep Trainer::step(const Batch& batch) {
-  const auto numbers = run(batch);
-  optimizer_->update(lr(), numbers[1], numbers.isfinite().all());
+// One sum over all ranks: loss, requests to stop, every rank's memory, and a slot per unit for the squared norm.
+at::Tensor Trainer::summed(const at::Tensor& loss, const RankReport& report) {
+  auto told = at::zeros({1 + mesh_.world_size()}, at::kDouble);
+  told[0] = report.stop ? 1.0 : 0.0;
+  told[1 + rank()] = static_cast<double>(report.peak_memory_bytes);
+  const auto norms = optimizer_->squared_norms().to(options_.device);
+  auto all = at::cat({loss, told.to(options_.device, /*non_blocking=*/true), norms});
+  if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
+  const auto told_size = told.numel();
+  auto norm = all.narrow(0, 1 + told_size, norms.numel()).sum().sqrt().reshape({1});
+  if (loss_scale_->value().defined()) norm = norm / loss_scale_->value();
+  const auto whole = all.narrow(0, 0, 1);
+  return at::cat({whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, 1, told_size)});
+}
+
+PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
+  const auto numbers = run(batch, report);
+  const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
+  optimizer_->update(lr(), numbers[1], finite, loss_scale_->value());
+  loss_scale_->update(finite);
   ++steps_done_;
-  return {numbers};
+  return PendingStep(numbers);
 }
 
 PendingStep Trainer::gradients(const Batch& batch) {
-  return {run(batch)};
+  const auto numbers = run(batch, {});
+  if (const auto& scale = loss_scale_->value(); scale.defined()) {
+    for (const auto& buffer : store_->buffers()) {
+      if (buffer->trainable()) buffer->owned_gradient().div_(scale);
+    }
+  }
+  return PendingStep(numbers);
 }
 
 std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const std::vector<std::string>& wanted) {
@@ -171,23 +298,30 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
   for (const auto& [name, field] : trimmed) {
     rows.fields[name] = field.contiguous().to(options_.device, /*non_blocking=*/true);
   }
-  return executor_->evaluate(rows, {options_.seed, steps_done_, {}}, wanted);
+  return executor_->evaluate(evaluation_actions_, rows, {options_.seed, steps_done_, {}}, wanted, events_.get());
 }
 
 std::uint64_t Trainer::weights_hash() const {
   std::uint64_t sum = 0;
   for (const auto& buffer : store_->buffers()) {
-    for (const auto& entry : buffer->layout().entries) {
-      std::int64_t done = 0;
-      const auto local = buffer->master_view(entry);
-      for (const auto& box : entry.boxes) {
-        const auto length = box.lengths.at(static_cast<std::size_t>(entry.dim));
-        sum += partial_weights_hash(entry.parameter, local.narrow(entry.dim, done, length).contiguous(), box);
-        done += length;
-      }
+    for (const auto& piece : pieces_to_write(buffer->layout(), mesh_, rank())) {
+      const auto values = buffer->master().narrow(0, piece.local_offset - buffer->owned().begin, piece.elements());
+      const TensorBox box{graph_.parameter(piece.tensor).shape, piece.offsets, piece.lengths};
+      sum += partial_weights_hash(piece.tensor, values, box, piece.span().begin);
     }
   }
-  return sum;
+  if (!options_.communicator) return sum;
+  // In halves, so that the ranks' sums cannot overflow.
+  const auto low = static_cast<std::int64_t>(sum & 0xffffffffU);
+  const auto halves = at::tensor({low, static_cast<std::int64_t>(sum >> 32)}, at::kLong).to(options_.device);
+  options_.communicator->world().all_reduce(halves).wait();
+  const auto on_host = halves.cpu();
+  const auto* half = on_host.const_data_ptr<std::int64_t>();
+  return static_cast<std::uint64_t>(half[0]) + (static_cast<std::uint64_t>(half[1]) << 32);
+}
+
+std::int64_t Trainer::exchanged_bytes() const {
+  return options_.communicator && options_.communicator->allocates_shared() ? store_->bytes() : 0;
 }
 
 void Trainer::save(const std::string& folder) const {

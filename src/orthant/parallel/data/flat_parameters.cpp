@@ -5,60 +5,111 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/base/random.h"
+#include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
 
 namespace orthant {
 namespace {
 
+at::Tensor part(const at::Tensor& flat, Range range) {
+  return flat.narrow(0, range.begin, range.size());
+}
+
+at::Tensor view(const at::Tensor& buffer, std::int64_t offset, const Shape& shape) {
+  return buffer.narrow(0, offset, num_elements(shape)).view(shape);
+}
+
 template <typename Scalar>
 at::Tensor drawn_box(const ParameterSpec& spec, const TensorBox& box, std::uint64_t seed, at::ScalarType type) {
   const RandomStream stream(seed, spec.name);
-  auto drawn = at::empty(box.lengths, at::TensorOptions().dtype(type));
+  auto drawn = at::empty({num_elements(box.lengths)}, at::TensorOptions().dtype(type));
   const std::span<Scalar> out(drawn.mutable_data_ptr<Scalar>(), static_cast<std::size_t>(drawn.numel()));
   if (spec.init.kind == Init::Kind::normal) stream.fill_normal(out, box, 0.0, spec.init.scale);
   if (spec.init.kind == Init::Kind::uniform) stream.fill_uniform(out, box, -spec.init.scale, spec.init.scale);
   return drawn;
 }
 
-// Draws the local tensor box by box. Narrow types are rounded from float32 draws, which are rounded from double ones.
-void draw_into(const at::Tensor& target, const ParameterSpec& spec, const FlatEntry& entry, std::uint64_t seed) {
+// Draws the piece box by box. Narrow types are rounded from float32 draws, which are rounded from double ones.
+void draw_into(const at::Tensor& target, const ParameterSpec& spec, const Piece& piece, std::uint64_t seed) {
   std::int64_t done = 0;
-  for (const auto& box : entry.boxes) {
-    const auto length = box.lengths.at(static_cast<std::size_t>(entry.dim));
+  for (const auto& box : boxes_of(piece, spec.shape)) {
     const auto drawn = target.scalar_type() == at::kDouble ? drawn_box<double>(spec, box, seed, at::kDouble)
                                                            : drawn_box<float>(spec, box, seed, at::kFloat);
-    target.narrow(entry.dim, done, length).copy_(drawn);
-    done += length;
+    target.narrow(0, done, drawn.numel()).copy_(drawn);
+    done += drawn.numel();
   }
+}
+
+// What no parameter covers.
+std::vector<Range> gaps_of(const FlatBuffer& layout) {
+  std::vector<Range> gaps;
+  std::int64_t end = 0;
+  for (const auto& entry : layout.entries) {
+    if (entry.offset > end) gaps.push_back({end, entry.offset});
+    end = entry.offset + entry.elements;
+  }
+  if (layout.size > end) gaps.push_back({end, layout.size});
+  return gaps;
 }
 
 }  // namespace
 
 FlatParameters::FlatParameters(const GraphSpec& graph, FlatBuffer layout, const Precision& precision,
-                               const MakeBuffer& make)
-    : graph_(graph), layout_(std::move(layout)), uses_(layout_.users.size()) {
-  master_ = make(layout_.size, scalar_type(precision.params));
-  compute_ = precision.compute == precision.params ? master_ : make(layout_.size, scalar_type(precision.compute));
-  if (!layout_.trainable) return;
-  for (std::size_t i = 0; i < layout_.users.size(); ++i) {
-    gradients_.push_back(make(layout_.size, scalar_type(precision.reduce)));
+                               const DataPolicy& policy, int shard, const BufferMemory& memory)
+    : graph_(graph),
+      layout_(std::move(layout)),
+      policy_(policy),
+      owned_(policy.shards_state() ? layout_.shard(shard) : Range{0, layout_.size}),
+      gaps_(gaps_of(layout_)),
+      users_(layout_.users.size()) {
+  make_values(precision, memory);
+  make_gradients(precision, memory);
+}
+
+void FlatParameters::make_values(const Precision& precision, const BufferMemory& memory) {
+  const auto params = scalar_type(precision.params);
+  const auto compute = scalar_type(precision.compute);
+  const bool on_host = policy_.offload != Offload::none;
+  if (transient_values()) {
+    transient_ = TransientBuffer(*memory.pool, *memory.gathered, layout_.size, compute, memory.device);
+    values_ = transient_.tensor();
+    if (policy_.offload == Offload::optimizer) shard_ = memory.make(owned_.size(), compute);
+  } else {
+    values_ = memory.make(layout_.size, compute);
+  }
+  shares_ = !transient_values() && params == compute && !on_host;
+  if (shares_) {
+    master_ = part(values_, owned_);
+  } else {
+    master_ = (on_host ? memory.make_host : memory.make)(owned_.size(), params);
   }
 }
 
-at::Tensor FlatParameters::view(const at::Tensor& buffer, std::int64_t offset, const Shape& shape) {
-  return buffer.narrow(0, offset, num_elements(shape)).view(shape);
+void FlatParameters::make_gradients(const Precision& precision, const BufferMemory& memory) {
+  if (!trainable()) return;
+  const auto type = scalar_type(precision.reduce);
+  for (auto& user : users_) {
+    if (policy_.shards_gradients()) {
+      user.transient = TransientBuffer(*memory.pool, *memory.gradients, layout_.size, type, memory.device);
+      user.full = user.transient.tensor();
+    } else {
+      user.full = memory.make(layout_.size, type);
+    }
+  }
+  owned_gradient_ = policy_.shards_gradients() ? memory.make(owned_.size(), type) : part(users_.front().full, owned_);
 }
 
 void FlatParameters::initialise(std::uint64_t seed, const DrawnParameters& drawn) {
   at::NoGradGuard no_gradients;
-  for (const auto& entry : layout_.entries) {
-    if (drawn && !drawn(entry.parameter)) continue;
-    const auto& spec = graph_.parameter(entry.parameter);
-    const auto target = master_view(entry);
+  for (const auto& piece : pieces_of(layout_, owned_)) {
+    if (drawn && !drawn(piece.tensor)) continue;
+    const auto& spec = graph_.parameter(piece.tensor);
+    const auto target = master_.narrow(0, piece.local_offset - owned_.begin, piece.elements());
     switch (spec.init.kind) {
       case Init::Kind::zeros:
         target.zero_();
@@ -69,10 +120,17 @@ void FlatParameters::initialise(std::uint64_t seed, const DrawnParameters& drawn
       case Init::Kind::given:
         break;
       default:
-        draw_into(target, spec, entry, seed);
+        draw_into(target, spec, piece, seed);
     }
   }
-  publish();
+}
+
+void FlatParameters::assign(const FlatEntry& entry, const at::Tensor& whole) {
+  at::NoGradGuard no_gradients;
+  const auto met = common(owned_, entry.range());
+  if (met.empty()) return;
+  const auto source = whole.detach().reshape({-1}).narrow(0, met.begin - entry.offset, met.size());
+  master_.narrow(0, met.begin - owned_.begin, met.size()).copy_(source);
 }
 
 std::size_t FlatParameters::user_place(int user) const {
@@ -84,16 +142,16 @@ std::size_t FlatParameters::user_place(int user) const {
 }
 
 nn::Parameter* FlatParameters::use(std::size_t first, std::size_t count, const Shape& shape, int user) {
-  const auto place = user_place(user);
-  auto& slot = uses_[place][{first, count}];
+  auto& gradients = users_[user_place(user)];
+  auto& slot = gradients.uses[{first, count}];
   if (!slot) {
     slot = std::make_unique<Use>();
     const auto offset = layout_.entries[first].offset;
     for (std::size_t i = first; i < first + count; ++i) slot->names.push_back(layout_.entries[i].parameter);
-    slot->parameter.value = view(compute_, offset, shape).variable_data();
-    if (layout_.trainable) {
+    slot->parameter.value = view(values_, offset, shape).variable_data();
+    if (trainable()) {
       slot->parameter.value.requires_grad_();
-      slot->parameter.gradient = view(gradients_[place], offset, shape);
+      slot->parameter.gradient = view(gradients.full, offset, shape);
     }
   }
   return &slot->parameter;
@@ -115,37 +173,99 @@ nn::Parameter* FlatParameters::joined(std::string_view label, int user) {
   return use(run.first_entry, run.num_entries, shape, user);
 }
 
-void FlatParameters::begin_step(int user, bool zero) {
-  if (!layout_.trainable) return;
-  const auto place = user_place(user);
-  if (zero) gradients_[place].zero_();
-  for (auto& [extent, use] : uses_[place]) use->parameter.fresh = true;
+at::Tensor FlatParameters::gather_input() const {
+  if (!transient_values()) return part(values_, owned_);
+  if (shard_.defined()) return shard_;
+  if (master_.scalar_type() == values_.scalar_type() && master_.device() == values_.device()) return master_;
+  auto own = part(transient_.block(), owned_);
+  own.copy_(master_, /*non_blocking=*/true);
+  return own;
 }
 
-std::vector<std::string> FlatParameters::complete_gradients() {
-  std::vector<std::string> unused;
-  if (!layout_.trainable) return unused;
+void FlatParameters::publish_owned() {
   at::NoGradGuard no_gradients;
-  std::map<std::string, int> written;
-  for (const auto& entry : layout_.entries) written[entry.parameter] = 0;
-  for (auto& uses : uses_) {
-    for (auto& [extent, use] : uses) {
-      if (use->parameter.fresh) {
-        use->parameter.gradient.zero_();
-      } else {
-        for (const auto& name : use->names) ++written[name];
-      }
+  if (shard_.defined()) shard_.copy_(master_, /*non_blocking=*/true);
+  if (!transient_values() && !shares_) part(values_, owned_).copy_(master_, /*non_blocking=*/true);
+}
+
+void FlatParameters::begin_step(int user, bool zero) {
+  if (!trainable()) return;
+  auto& gradients = users_[user_place(user)];
+  gradients.starts_at_zero = zero;
+  if (zero && !policy_.shards_gradients()) gradients.full.zero_();
+  for (auto& [extent, use] : gradients.uses) {
+    use->parameter.fresh = true;
+    use->written = false;
+  }
+}
+
+void FlatParameters::attach_gradients(int user) {
+  if (!trainable() || !policy_.shards_gradients()) return;
+  auto& gradients = users_[user_place(user)];
+  if (gradients.transient.has_memory()) return;
+  gradients.transient.attach();
+  if (gradients.starts_at_zero) gradients.full.zero_();
+}
+
+void FlatParameters::release_gradients() {
+  for (auto& gradients : users_) gradients.transient.release();
+}
+
+void FlatParameters::complete_gradients() {
+  if (!trainable()) return;
+  at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < users_.size(); ++i) {
+    auto& gradients = users_[i];
+    attach_gradients(layout_.users[i]);
+    for (auto& [extent, use] : gradients.uses) {
+      if (use->parameter.fresh) use->parameter.gradient.zero_();
+      use->written |= !use->parameter.fresh;
+      use->parameter.fresh = true;
+    }
+    if (policy_.shards_gradients()) clear_rest(gradients);
+    if (i > 0) users_.front().full.add_(gradients.full);
+  }
+}
+
+// Memory from the pool holds old numbers where no use writes.
+void FlatParameters::clear_rest(UserGradients& gradients) const {
+  for (const auto& gap : gaps_) part(gradients.full, gap).zero_();
+  std::vector<bool> covered(layout_.entries.size());
+  for (const auto& [extent, use] : gradients.uses) {
+    for (std::size_t i = 0; i < extent.second; ++i) covered[extent.first + i] = true;
+  }
+  for (std::size_t i = 0; i < covered.size(); ++i) {
+    if (!covered[i]) part(gradients.full, layout_.entries[i].range()).zero_();
+  }
+}
+
+std::vector<std::string> FlatParameters::unused() const {
+  std::vector<std::string> names;
+  if (!trainable()) return names;
+  std::set<std::string_view> written;
+  for (const auto& gradients : users_) {
+    for (const auto& [extent, use] : gradients.uses) {
+      if (use->written) written.insert(use->names.begin(), use->names.end());
     }
   }
-  for (const auto& [name, count] : written) {
-    if (count == 0) unused.push_back(name);
+  for (const auto& entry : layout_.entries) {
+    if (!written.contains(entry.parameter)) names.push_back(entry.parameter);
   }
-  for (std::size_t i = 1; i < gradients_.size(); ++i) gradients_.front().add_(gradients_[i]);
-  return unused;
+  return names;
 }
 
-void FlatParameters::publish() {
-  if (!compute_.is_same(master_)) compute_.copy_(master_);
+at::Tensor FlatParameters::gradient() const {
+  return policy_.shards_gradients() ? users_.front().transient.block() : users_.front().full;
+}
+
+at::Tensor FlatParameters::master_view(const FlatEntry& entry) const {
+  if (!owns_all()) throw InternalError(fmt::format("buffer {} is a shard: it has no whole parameters", layout_.name));
+  return view(master_, entry.offset, entry.shape);
+}
+
+at::Tensor FlatParameters::gradient_view(const FlatEntry& entry) const {
+  if (!owns_all()) throw InternalError(fmt::format("buffer {} is a shard: it has no whole gradients", layout_.name));
+  return view(users_.front().full, entry.offset, entry.shape);
 }
 
 }  // namespace orthant

@@ -1,11 +1,15 @@
 // One flat buffer of a unit at run time: the optimizer's copy of its parameters, the copy that products use, and the
-// gradients, each contiguous, with parameters as views. See Note [Flat unit buffers].
+// gradients, each contiguous, with parameters as views. A policy says which of them a rank holds whole. Local: nothing
+// here communicates. See Note [Flat unit buffers].
 //
 // Note [Flat unit buffers]: the layout (layout/flat_unit.h) says where each parameter lies; it is the same for all
-// three buffers. When `params` and `compute` are one dtype they are one buffer. A tied parameter is read by several
-// units through one value buffer, but each use has a gradient buffer of its own: a use adds its microbatches in order,
-// and the uses are added in unit order when the step's gradients are complete, so that bits do not depend on the
-// schedule. Gaps between parameters are zero everywhere and stay zero.
+// three buffers. A rank owns a range of it: its fsdp shard, or all when nothing is sharded. master() and
+// owned_gradient() cover that range alone; values and gradients are full, but where the policy shards them they have
+// memory only while they are needed (transient_buffer.h). When `params` and `compute` are one dtype, the optimizer's
+// copy is the owned part of the values wherever both lie on the rank. A tied parameter is read by several units through
+// one value buffer, but each use has a gradient buffer of its own: a use adds its microbatches in order, and the uses
+// are added in unit order when the gradients are complete, so that bits do not depend on the schedule. Gaps between
+// parameters are zero everywhere and stay zero.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,65 +24,111 @@
 #include <vector>
 
 #include "orthant/graph/spec.h"
+#include "orthant/layout/data_policy.h"
 #include "orthant/layout/flat_unit.h"
 #include "orthant/nn/pass.h"
 #include "orthant/parallel/data/precision.h"
+#include "orthant/parallel/data/transient_buffer.h"
 
 namespace orthant {
-
-// Makes a one-dimensional buffer, filled with zeros: on the device, or where peers can read it.
-using MakeBuffer = std::function<at::Tensor(std::int64_t elements, at::ScalarType type)>;
 
 // Whether the first values of the parameter of that name are drawn; all are when it is empty.
 using DrawnParameters = std::function<bool(std::string_view parameter)>;
 
+// Where buffers come from.
+struct BufferMemory {
+  MakeBuffer make;       // on the device, for good
+  MakeBuffer make_host;  // on the host, for what is offloaded
+  BufferPool* pool;      // on the device, for a while
+  LiveBytes* gathered;   // of it, values
+  LiveBytes* gradients;  // and gradients
+  at::Device device = at::kCPU;
+};
+
 class FlatParameters {
  public:
-  FlatParameters(const GraphSpec& graph, FlatBuffer layout, const Precision& precision, const MakeBuffer& make);
+  // `shard`: this rank's fsdp coordinate; `policy` is effective. Keeps a reference to `graph`.
+  FlatParameters(const GraphSpec& graph, FlatBuffer layout, const Precision& precision, const DataPolicy& policy,
+                 int shard, const BufferMemory& memory);
 
   const FlatBuffer& layout() const { return layout_; }
   bool trainable() const { return layout_.trainable; }
+  Range owned() const { return owned_; }
+  bool owns_all() const { return owned_.size() == layout_.size; }
 
-  // Draws the first values from (seed, parameter name, global element). Local. Where `drawn` is given and false, a
-  // parameter stays as it is: the caller fills it.
+  // Draws the first values of the owned range from (seed, parameter name, global element). Where `drawn` is given and
+  // false, a parameter stays as it is: the caller fills it. publish_owned() must follow.
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
+  // The owned part of a whole parameter.
+  void assign(const FlatEntry& entry, const at::Tensor& whole);
 
   // The parameter as unit `user` sees it; made on first use. nullptr when this buffer does not hold it.
   nn::Parameter* find(std::string_view name, int user);
   // Neighbours with one label as one parameter: [sum of first dims, rest]. nullptr when there is no such label.
   nn::Parameter* joined(std::string_view label, int user);
 
-  // Before the first microbatch. `zero`: gradients are cleared now, for units whose gradients autograd accumulates.
+  // Full values. Where they are transient, their memory comes with attach and goes with release.
+  bool transient_values() const { return policy_.shards_parameters(); }
+  bool has_values() const { return !transient_values() || transient_.has_memory(); }
+  void attach_values() { transient_.attach(); }
+  void release_values() { transient_.release(); }
+  // What an all-gather over fsdp fills, and this rank's part of it, in the compute dtype and up to date.
+  at::Tensor gather_output() const { return transient_values() ? transient_.block() : values_; }
+  at::Tensor gather_input() const;
+  // After a change of master(): the owned part of the values follows.
+  void publish_owned();
+
+  // Before the first microbatch. `zero`: gradients must be zero before the first is added, for units whose gradients
+  // autograd accumulates.
   void begin_step(int user, bool zero);
+  // Gradients of one use have memory from here until release_gradients().
+  void attach_gradients(int user);
+  void release_gradients();
+  // Clears what nobody wrote since the last call, and gaps, and adds the uses together into gradient(). The next
+  // addition starts anew.
+  void complete_gradients();
+  // Names of parameters that got no gradient since begin_step().
+  std::vector<std::string> unused() const;
 
-  // After the last microbatch: clears what nobody wrote and adds the uses together into gradient(). Returns the names
-  // of parameters that got no gradient.
-  std::vector<std::string> complete_gradients();
-
-  // After an update of master(): the compute copy follows.
-  void publish();
+  at::Tensor gradient() const;                                          // full: the sum after completion
+  const at::Tensor& owned_gradient() const { return owned_gradient_; }  // what the optimizer reads
 
   const at::Tensor& master() const { return master_; }
-  const at::Tensor& gradient() const { return gradients_.front(); }  // of the first user: the sum after completion
-  at::Tensor master_view(const FlatEntry& entry) const { return view(master_, entry.offset, entry.shape); }
-  at::Tensor gradient_view(const FlatEntry& entry) const { return view(gradient(), entry.offset, entry.shape); }
+  // Of a buffer that is owned whole; InternalError otherwise.
+  at::Tensor master_view(const FlatEntry& entry) const;
+  at::Tensor gradient_view(const FlatEntry& entry) const;
 
  private:
   struct Use {
     std::vector<std::string> names;  // of the parameters it covers
     nn::Parameter parameter;
+    bool written = false;  // since begin_step()
+  };
+  struct UserGradients {
+    at::Tensor full;
+    TransientBuffer transient;  // what `full` is, when gradients are sharded
+    bool starts_at_zero = false;
+    std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<Use>> uses;  // (first entry, count)
   };
 
-  static at::Tensor view(const at::Tensor& buffer, std::int64_t offset, const Shape& shape);
+  void make_values(const Precision& precision, const BufferMemory& memory);
+  void make_gradients(const Precision& precision, const BufferMemory& memory);
+  void clear_rest(UserGradients& gradients) const;
   std::size_t user_place(int user) const;
   nn::Parameter* use(std::size_t first, std::size_t count, const Shape& shape, int user);
 
   const GraphSpec& graph_;
   FlatBuffer layout_;
-  at::Tensor master_;
-  at::Tensor compute_;                 // is master_ when the dtypes agree
-  std::vector<at::Tensor> gradients_;  // one per user; empty when frozen
-  std::vector<std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<Use>>> uses_;  // per user: (first, count)
+  DataPolicy policy_;
+  Range owned_;
+  std::vector<Range> gaps_;
+  at::Tensor master_;  // owned range
+  at::Tensor values_;  // full; master_ is a part of it when `shares_` is set
+  TransientBuffer transient_;
+  at::Tensor shard_;  // owned range on the device, in the compute dtype; only where the master lies on the host
+  bool shares_ = false;
+  std::vector<UserGradients> users_;
+  at::Tensor owned_gradient_;
 };
 
 }  // namespace orthant

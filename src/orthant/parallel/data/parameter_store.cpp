@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 
 #include "orthant/base/error.h"
 
@@ -36,7 +38,7 @@ nn::Parameter& UnitParameters::named(std::string_view full) const {
 
 void UnitParameters::set_initial(std::string_view full, const at::Tensor& values) const {
   for (auto* buffer : buffers_) {
-    if (const auto* entry = buffer->layout().find(full)) buffer->master_view(*entry).copy_(values);
+    if (const auto* entry = buffer->layout().find(full)) buffer->assign(*entry, values);
   }
 }
 
@@ -47,28 +49,98 @@ nn::Parameter& UnitParameters::joined(std::string_view label) const {
   throw InternalError(fmt::format("unit {} has no parameters joined as {}", spec_->name, label));
 }
 
+std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& policy) {
+  const auto effective = effective_policy(policy, mesh);
+  std::vector<comm::GroupRequest> groups;
+  if (effective.shards_state()) {
+    groups.push_back({Axis::fsdp, comm::Purpose::gradients});
+    groups.push_back({Axis::fsdp, comm::Purpose::parameters});
+  }
+  if (const auto axes = replica_axes(effective, mesh); !axes.empty()) {
+    groups.push_back({axes, comm::Purpose::gradients});
+  }
+  return groups;
+}
+
 ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
-                               const MakeBuffer& make)
-    : graph_(graph) {
+                               const MakeBuffer& make, DataOptions options)
+    : graph_(graph), policy_(effective_policy(options.policy, mesh)), pool_(make) {
   const auto coordinate = mesh.coordinate(rank);
+  const auto counted = [&](const MakeBuffer& from) {
+    return [&](std::int64_t elements, at::ScalarType type) {
+      auto buffer = from(elements, type);
+      bytes_ += static_cast<std::int64_t>(buffer.nbytes());
+      return buffer;
+    };
+  };
+  const BufferMemory memory{.make = counted(make),
+                            .make_host = counted(options.make_host ? options.make_host : make),
+                            .pool = &pool_,
+                            .gathered = &gathered_,
+                            .gradients = &gradients_,
+                            .device = make(kFlatAlignment, at::kFloat).device()};
+  units_.used.resize(graph.units.size());
+  units_.held.resize(graph.units.size());
+  units_.groups = std::move(options.groups);
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
+    if (units_.groups.size() < graph.units.size()) units_.groups.push_back(u);
     for (auto& layout : flat_buffers(graph, u, mesh, coordinate)) {
-      buffers_.push_back(std::make_unique<FlatParameters>(graph, std::move(layout), precision, make));
-      owners_.push_back(u);
+      const auto b = static_cast<int>(buffers_.size());
+      for (const int user : layout.users) units_.used[static_cast<std::size_t>(user)].push_back(b);
+      if (layout.trainable) units_.held[static_cast<std::size_t>(u)].push_back(b);
+      buffers_.push_back(std::make_unique<FlatParameters>(graph, std::move(layout), precision, policy_,
+                                                          coordinate[Axis::fsdp], memory));
     }
+  }
+  GradientGroups groups;
+  comm::Group parameters;
+  if (options.communicator != nullptr) {
+    if (policy_.shards_state()) {
+      groups.shards = options.communicator->group(Axis::fsdp, comm::Purpose::gradients);
+      parameters = options.communicator->group(Axis::fsdp, comm::Purpose::parameters);
+    }
+    if (const auto axes = replica_axes(policy_, mesh); !axes.empty()) {
+      groups.replicas = options.communicator->group(axes, comm::Purpose::gradients);
+      num_replicas_ = groups.num_replicas = groups.replicas.size();
+      replica_ = groups.replicas.index();
+    }
+  } else if (mesh.world_size() > 1) {
+    throw InternalError(fmt::format("a store on the mesh {} without a communicator", mesh.to_string()));
+  }
+  shards_ = parameters;
+  gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
+  sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, std::move(groups), std::move(options.hook),
+                                         std::move(options.skipped));
+}
+
+// Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
+ParameterStore::~ParameterStore() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    gathers_->finish();
+  } catch (const std::exception&) {
+    // A peer is gone; whoever calls it next is told.
   }
 }
 
 void ParameterStore::initialise(std::uint64_t seed, const DrawnParameters& drawn) {
   for (const auto& buffer : buffers_) buffer->initialise(seed, drawn);
+  publish();
 }
 
 UnitParameters ParameterStore::unit(int unit) {
   std::vector<FlatParameters*> used;
-  for (const auto& buffer : buffers_) {
-    if (std::ranges::find(buffer->layout().users, unit) != buffer->layout().users.end()) used.push_back(buffer.get());
+  for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
+    used.push_back(buffers_[static_cast<std::size_t>(b)].get());
   }
   return {graph_.units[static_cast<std::size_t>(unit)], unit, std::move(used)};
+}
+
+void ParameterStore::need_gradients(int unit) {
+  for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
+    sums_->settle(b);
+    buffers_[static_cast<std::size_t>(b)]->attach_gradients(unit);
+  }
 }
 
 void ParameterStore::begin_step(const std::vector<bool>& zero_gradients) {
@@ -79,14 +151,24 @@ void ParameterStore::begin_step(const std::vector<bool>& zero_gradients) {
   }
 }
 
-std::vector<std::string> ParameterStore::complete_gradients() {
+std::vector<std::string> ParameterStore::finish_gradients() {
+  sums_->finish();
   std::vector<std::string> unused;
-  for (const auto& buffer : buffers_) std::ranges::copy(buffer->complete_gradients(), std::back_inserter(unused));
+  for (const auto& buffer : buffers_) std::ranges::copy(buffer->unused(), std::back_inserter(unused));
   return unused;
 }
 
-void ParameterStore::publish() {
-  for (const auto& buffer : buffers_) buffer->publish();
+std::vector<std::string> ParameterStore::complete_gradients() {
+  for (int u = static_cast<int>(graph_.units.size()); u-- > 0;) reduce(u, /*microbatch=*/-1);
+  return finish_gradients();
+}
+
+at::Tensor ParameterStore::whole(std::size_t buffer, const at::Tensor& owned) const {
+  if (buffers_[buffer]->owns_all()) return owned;
+  auto all = at::empty({buffers_[buffer]->layout().size}, owned.options());
+  comm::Group group = shards_;
+  group.all_gather(all, owned.contiguous()).wait();
+  return all;
 }
 
 }  // namespace orthant

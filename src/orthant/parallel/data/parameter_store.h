@@ -1,11 +1,15 @@
-// All flat buffers of a rank, and each unit's way to its parameters.
+// All flat buffers of a rank, each unit's way to its parameters, and their exchange with the other ranks.
 #pragma once
 
 #include <memory>
 #include <span>
 
+#include "orthant/comm/communicator.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/parallel/data/flat_parameters.h"
+#include "orthant/parallel/data/gradient_hook.h"
+#include "orthant/parallel/data/gradient_sums.h"
+#include "orthant/parallel/data/value_gathers.h"
 
 namespace orthant {
 
@@ -34,29 +38,83 @@ class UnitParameters {
   std::vector<FlatParameters*> buffers_;
 };
 
+// How a rank's buffers are kept and with whom they are exchanged. The default is one rank.
+struct DataOptions {
+  DataPolicy policy;        // made effective by the store
+  std::vector<int> groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
+  GradientHook hook;
+  SkippedSums skipped;
+  const comm::Communicator* communicator = nullptr;  // null: one rank. Has data_groups(); outlives the store
+  MakeBuffer make_host;                              // for what is offloaded; the store's `make` when empty
+};
+
+// The groups of ranks that a store of that policy talks to; for the communicator.
+std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& policy);
+
 class ParameterStore {
  public:
   // The buffers of all units, on the device of `make`. Keeps a reference to `graph`.
-  ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
-                 const MakeBuffer& make);
+  ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision, const MakeBuffer& make,
+                 DataOptions options = {});
+  ~ParameterStore();
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
 
+  // Draws the owned values. Collective over fsdp.
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
   UnitParameters unit(int unit);
 
+  // After the optimizer's copies were filled from outside: full values follow. publish_update() after an update: only
+  // trainable ones do. Collective over fsdp.
+  void publish() { gathers_->publish(/*all=*/true); }
+  void publish_update() { gathers_->publish(/*all=*/false); }
+
+  // Called in the order of an action list. See ValueGathers and GradientSums.
+  void gather(int unit) { gathers_->gather(unit); }
+  void free(int unit) { gathers_->free(unit); }
+  void need_values(int unit) { gathers_->need(unit); }
+  void need_gradients(int unit);
+  void reduce(int unit, int microbatch) { sums_->reduce(unit, microbatch); }
+
   // `zero_gradients[u]`: unit u's gradients come from autograd.
   void begin_step(const std::vector<bool>& zero_gradients);
-  std::vector<std::string> complete_gradients();  // names of trainable parameters without a gradient
-  void publish();
+  // Blocks until gradients are sums over all replicas. Returns the names of trainable parameters without one.
+  std::vector<std::string> finish_gradients();
+  // Without an action list: all units are reduced, the last first.
+  std::vector<std::string> complete_gradients();
 
   const std::vector<std::unique_ptr<FlatParameters>>& buffers() const { return buffers_; }
   // The unit that owns buffer i.
-  int owner(std::size_t buffer) const { return owners_[buffer]; }
+  int owner(std::size_t buffer) const { return buffers_[buffer]->layout().users.front(); }
   const GraphSpec& graph() const { return graph_; }
+  const DataPolicy& policy() const { return policy_; }
+  // Among the ranks whose owned ranges are equal: their number, and this rank's place.
+  int num_replicas() const { return num_replicas_; }
+  int replica() const { return replica_; }
+  // Memory that was made for all buffers: for good, and for those that come and go.
+  std::int64_t bytes() const { return bytes_ + pool_.bytes(); }
+  std::int64_t kept_bytes() const { return bytes_; }
+  // The most that gathered values and full gradients took at one time, where they come and go.
+  std::int64_t gathered_peak() const { return gathered_.peak; }
+  std::int64_t gradients_peak() const { return gradients_.peak; }
+
+  // A whole flat tensor from owned parts of it. Collective over fsdp.
+  at::Tensor whole(std::size_t buffer, const at::Tensor& owned) const;
 
  private:
   const GraphSpec& graph_;
+  DataPolicy policy_;
+  std::int64_t bytes_ = 0;
+  BufferPool pool_;
+  LiveBytes gathered_;
+  LiveBytes gradients_;
   std::vector<std::unique_ptr<FlatParameters>> buffers_;
-  std::vector<int> owners_;
+  UnitBuffers units_;
+  comm::Group shards_;
+  int num_replicas_ = 1;
+  int replica_ = 0;
+  std::unique_ptr<ValueGathers> gathers_;
+  std::unique_ptr<GradientSums> sums_;
 };
 
 }  // namespace orthant

@@ -1,0 +1,71 @@
+#include "orthant/cli/rank_training.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "orthant/base/error.h"
+
+namespace orthant::cli {
+namespace {
+
+std::map<std::string, std::string> values_of(const std::string& resolved) {
+  std::map<std::string, std::string> values;
+  const auto flat = nlohmann::json::parse(resolved).flatten();
+  for (const auto& [key, value] : flat.items()) {
+    auto dotted = key.substr(key.starts_with('/') ? 1 : 0);
+    for (auto& letter : dotted) letter = letter == '/' ? '.' : letter;
+    values[dotted] = value.dump();
+  }
+  return values;
+}
+
+// Every rank sees all texts, so that all of them refuse alike.
+void check_same_config(comm::Store store, const RankContext& rank, int world_size, const std::string& resolved) {
+  const auto texts = comm::wait_for_all(store, rank.job.rank, world_size, rank.comm.timeout_seconds, resolved);
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    const auto difference = first_difference(texts.front(), texts[r], static_cast<int>(r));
+    if (difference.empty()) continue;
+    throw ConfigError(fmt::format("ranks were given different configurations: {}", difference),
+                      {.remedy = "start every rank with the same file and the same options", .rank = rank.job.rank});
+  }
+}
+
+}  // namespace
+
+std::string first_difference(const std::string& first, const std::string& other, int other_rank) {
+  if (first == other) return {};
+  const auto ours = values_of(first);
+  const auto theirs = values_of(other);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : ours) keys.insert(key);
+  for (const auto& [key, value] : theirs) keys.insert(key);
+  const auto shown = [](const std::map<std::string, std::string>& values, const std::string& key) {
+    const auto found = values.find(key);
+    return found == values.end() ? std::string("not set") : found->second;
+  };
+  for (const auto& key : keys) {
+    const auto a = shown(ours, key);
+    const auto b = shown(theirs, key);
+    if (a != b) return fmt::format("{} is {} on rank 0 and {} on rank {}", key, a, b, other_rank);
+  }
+  return {};
+}
+
+RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
+
+void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name) {
+  config.trainer.device = rank_.comm.device;
+  const auto world_size = config.mesh.world_size();
+  if (world_size == 1) return;
+  std::optional<comm::Store> store;
+  if (store_) {
+    store = store_->below(name);
+    check_same_config(store->below("config"), rank_, world_size, resolved);
+  }
+  config.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm,
+                                                                     trainer_groups(config.mesh, config.trainer));
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,36 @@
+// What a rank needs before it can train by a configuration: the other ranks. Joins the job's store once; every training
+// of the command (parity has two) then has a communicator of its own over the first ranks of the job.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "orthant/cli/rank_command.h"
+#include "orthant/train/run_config.h"
+
+namespace orthant::cli {
+
+class RankTraining {
+ public:
+  // Blocks until connected.
+  explicit RankTraining(const RankContext& rank);
+
+  // Whether this rank takes part in a training on that mesh: the first ranks of the job do.
+  bool takes_part(const Mesh& mesh) const { return rank_.job.rank < mesh.world_size(); }
+
+  // Puts device and communicator into the configuration. `resolved` is its text: when ranks have different ones, all of
+  // them throw a ConfigError that names the first key that differs. `name` tells trainings of one command apart.
+  // Collective over the ranks that take part.
+  void prepare(RunConfig& config, const std::string& resolved, const std::string& name);
+
+ private:
+  const RankContext& rank_;
+  std::optional<comm::Store> store_;
+};
+
+// What two resolved configurations first disagree in: "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 3"; empty when
+// they agree.
+std::string first_difference(const std::string& first, const std::string& other, int other_rank);
+
+}  // namespace orthant::cli

@@ -1,0 +1,63 @@
+#include "orthant/layout/data_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+const std::vector<std::string> kOffloads = {"none", "optimizer", "params"};
+const std::vector<std::string> kZeroNames = {"0", "1", "2", "3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD"};
+
+}  // namespace
+
+std::string_view offload_name(Offload offload) {
+  return kOffloads[static_cast<std::size_t>(offload)];
+}
+
+Offload parse_offload(std::string_view text) {
+  const auto found = std::ranges::find(kOffloads, text);
+  if (found == kOffloads.end()) {
+    throw ConfigError(fmt::format("parallel.offload: unknown value \"{}\"", text),
+                      {.remedy = did_you_mean(text, kOffloads)});
+  }
+  return static_cast<Offload>(found - kOffloads.begin());
+}
+
+int parse_zero(std::string_view text) {
+  const auto found = std::ranges::find(kZeroNames, text);
+  if (found == kZeroNames.end()) {
+    throw ConfigError(fmt::format("parallel.zero: unknown value \"{}\"", text),
+                      {.remedy = did_you_mean(text, kZeroNames)});
+  }
+  constexpr int kMeaning[] = {0, 1, 2, 3, 0, 2, 3};
+  return kMeaning[found - kZeroNames.begin()];
+}
+
+DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh) {
+  if (mesh.degree(Axis::fsdp) == 1) {
+    policy.zero = 0;
+    policy.accumulate_sharded = false;
+  }
+  if (policy.accumulate_sharded && !policy.shards_gradients()) {
+    throw ConfigError(
+        fmt::format("parallel.accumulate is sharded with parallel.zero {}: gradients have no shards there",
+                    policy.zero),
+        {.remedy = "set parallel.zero=2 or 3, or parallel.accumulate=full"});
+  }
+  return policy;
+}
+
+AxisSet replica_axes(const DataPolicy& policy, const Mesh& mesh) {
+  AxisSet axes;
+  if (mesh.degree(Axis::dp) > 1) axes = axes | Axis::dp;
+  if (policy.zero == 0 && mesh.degree(Axis::fsdp) > 1) axes = axes | Axis::fsdp;
+  return axes;
+}
+
+}  // namespace orthant

@@ -1,0 +1,180 @@
+#include "orthant/parallel/data/gradient_sums.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
+                           const DataPolicy& policy, GradientGroups groups, GradientHook hook, SkippedSums skipped)
+    : buffers_(buffers),
+      units_(units),
+      policy_(policy),
+      groups_(std::move(groups)),
+      hook_(std::move(hook)),
+      skipped_(std::move(skipped)),
+      added_(buffers.size()) {
+  for (std::size_t u = 0; u < units.groups.size(); ++u) {
+    group_holders_.resize(std::max(group_holders_.size(), at(units.groups[u]) + 1));
+    if (!units.held[u].empty()) ++group_holders_[at(units.groups[u])];
+  }
+}
+
+bool GradientSums::skips(int buffer, Axis axis) const {
+  if (!skipped_.axes.contains(axis)) return false;
+  const auto& layout = buffers_[at(buffer)]->layout();
+  return skipped_.name.empty() || layout.name == skipped_.name || layout.find(skipped_.name) != nullptr;
+}
+
+std::vector<int> GradientSums::not_skipped(const std::vector<int>& buffers, Axis axis) const {
+  std::vector<int> kept;
+  for (const int b : buffers) {
+    if (!skips(b, axis)) kept.push_back(b);
+  }
+  return kept;
+}
+
+void GradientSums::reduce(int unit, int microbatch) {
+  // In shards every microbatch has been sent; what is left is the sum over replicas.
+  const bool rest = policy_.accumulate_sharded && microbatch < 0;
+  if (!rest) {
+    for (const int b : units_.held[at(unit)]) buffers_[at(b)]->complete_gradients();
+  }
+  collect(unit, microbatch);
+}
+
+void GradientSums::collect(int unit, int microbatch) {
+  const auto& held = units_.held[at(unit)];
+  if (policy_.shards_gradients()) {
+    const std::pair key(units_.groups[at(unit)], microbatch);
+    auto& waiting = waiting_[key];
+    waiting.units.push_back(unit);
+    waiting.buffers.insert(waiting.buffers.end(), held.begin(), held.end());
+    if (waiting.units.size() < group_holders_[at(key.first)]) return;
+    const auto complete = std::move(waiting.buffers);
+    waiting_.erase(key);
+    send(complete, microbatch);
+    return;
+  }
+  for (const int b : held) {
+    bucket_.push_back(b);
+    bucket_bytes_ += static_cast<std::int64_t>(buffers_[at(b)]->gradient().nbytes());
+  }
+  if (bucket_bytes_ < policy_.bucket_bytes) return;
+  bucket_bytes_ = 0;
+  send(std::exchange(bucket_, {}), microbatch);
+}
+
+void GradientSums::send(const std::vector<int>& buffers, int microbatch) {
+  if (buffers.empty()) return;
+  const bool last = microbatch < 0;
+  if (!policy_.shards_state()) {
+    start_sum(buffers);
+  } else if (policy_.accumulate_sharded && last) {
+    while (!scatters_.empty()) finish_scatter();
+    if (groups_.num_replicas > 1) start_sum(buffers);
+    for (const int b : buffers) added_[at(b)] = false;
+  } else {
+    start_scatter(buffers, last && groups_.num_replicas > 1);
+    // Full gradients wait for nobody else; neither does a sum over replicas.
+    const bool soon = policy_.shards_gradients() || groups_.num_replicas > 1;
+    while (soon && scatters_.size() > 1) finish_scatter();
+  }
+}
+
+void GradientSums::start_scatter(const std::vector<int>& buffers, bool then_sum) {
+  Scatter scatter{.buffers = buffers, .received = {}, .work = {}, .then_sum = then_sum};
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> inputs;
+  for (const int b : buffers) {
+    const auto& buffer = *buffers_[at(b)];
+    const auto full = buffer.gradient();
+    const auto own = [&](const at::Tensor& flat) {
+      return flat.narrow(0, buffer.owned().begin, buffer.owned().size());
+    };
+    const bool skip = skips(b, Axis::fsdp);
+    const auto input = hook_ ? hook_.encode(full) : full;
+    const bool direct = !hook_ && !added_[at(b)] && !skip;
+    scatter.received.push_back(direct ? at::Tensor() : own(input));
+    if (skip) continue;
+    inputs.push_back(input);
+    outputs.push_back(direct ? buffer.owned_gradient() : scatter.received.back());
+  }
+  if (!inputs.empty()) scatter.work = groups_.shards.reduce_scatter(outputs, inputs);
+  scatters_.push_back(std::move(scatter));
+}
+
+void GradientSums::finish_scatter() {
+  auto scatter = std::move(scatters_.front());
+  scatters_.pop_front();
+  scatter.work.wait();
+  for (std::size_t i = 0; i < scatter.buffers.size(); ++i) {
+    const int b = scatter.buffers[i];
+    const auto& received = scatter.received[i];
+    const auto& target = buffers_[at(b)]->owned_gradient();
+    if (received.defined() && added_[at(b)]) {
+      auto sum = received;
+      if (hook_) {
+        sum = at::empty_like(target);
+        hook_.decode(received, sum);
+      }
+      target.add_(sum);
+    } else if (received.defined()) {
+      if (hook_) {
+        hook_.decode(received, target);
+      } else {
+        target.copy_(received);
+      }
+    }
+    added_[at(b)] = policy_.accumulate_sharded;
+    buffers_[at(b)]->release_gradients();
+  }
+  if (scatter.then_sum) start_sum(scatter.buffers);
+}
+
+void GradientSums::settle(int buffer) {
+  const auto travels = [&](const Scatter& scatter) {
+    return std::ranges::find(scatter.buffers, buffer) != scatter.buffers.end();
+  };
+  while (std::ranges::any_of(scatters_, travels)) finish_scatter();
+}
+
+void GradientSums::start_sum(const std::vector<int>& buffers) {
+  Sum sum;
+  sum.buffers = not_skipped(buffers, Axis::dp);
+  if (!policy_.shards_state()) sum.buffers = not_skipped(sum.buffers, Axis::fsdp);
+  if (sum.buffers.empty() || groups_.num_replicas == 1) return;
+  std::vector<at::Tensor> tensors;
+  for (const int b : sum.buffers) {
+    const auto& owned = buffers_[at(b)]->owned_gradient();
+    tensors.push_back(hook_ ? hook_.encode(owned) : owned);
+  }
+  if (hook_) sum.travelling = tensors;
+  sum.work = groups_.replicas.all_reduce(tensors);
+  sums_.push_back(std::move(sum));
+}
+
+void GradientSums::finish() {
+  if (!bucket_.empty()) {
+    bucket_bytes_ = 0;
+    send(std::exchange(bucket_, {}), /*microbatch=*/-1);
+  }
+  while (!scatters_.empty()) finish_scatter();
+  for (auto& sum : sums_) {
+    sum.work.wait();
+    for (std::size_t i = 0; i < sum.travelling.size(); ++i) {
+      hook_.decode(sum.travelling[i], buffers_[at(sum.buffers[i])]->owned_gradient());
+    }
+  }
+  sums_.clear();
+}
+
+}  // namespace orthant

@@ -1,0 +1,93 @@
+// Gradients of a step summed over the data axes: over fsdp by reduce-scatter into the owned shard, then over dp by
+// all-reduce; where nothing is sharded by one all-reduce over both. Sums travel while earlier units run backward.
+//
+// Note [Gradient sums]: units that finish are collected into calls as Note [Data policies] says. A reduce-scatter is
+// waited for when the next one has been started, so that at most two calls' full gradients are alive; its sum over dp
+// starts then. With gradients accumulated in shards, each microbatch is scattered and added, and the sum over dp comes
+// once, when the step's last microbatch has been added. A hook changes what travels, not where it goes.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "orthant/comm/group.h"
+#include "orthant/mesh/axis.h"
+#include "orthant/parallel/data/flat_parameters.h"
+#include "orthant/parallel/data/gradient_hook.h"
+#include "orthant/parallel/data/value_gathers.h"
+
+namespace orthant {
+
+// Sums that are left out on purpose, to show that a comparison notices. See `orthant parity --inject`.
+struct SkippedSums {
+  AxisSet axes;
+  std::string name;  // of a parameter or a unit; empty: all
+};
+
+struct GradientGroups {
+  comm::Group shards;    // fsdp; used when zero is above 0
+  comm::Group replicas;  // replica_axes(): the last sum; unset when there is one
+  int num_replicas = 1;
+};
+
+class GradientSums {
+ public:
+  // Keeps references to `buffers`, `units` and `policy`.
+  GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
+               const DataPolicy& policy, GradientGroups groups, GradientHook hook, SkippedSums skipped);
+
+  // The gradients of buffers that the unit holds are complete on this rank: those of one microbatch, or of the step
+  // when `microbatch` is negative. Collective over the data axes.
+  void reduce(int unit, int microbatch);
+
+  // Before new gradients of the buffer are written: blocks until none of it is under way.
+  void settle(int buffer);
+
+  // Sends what is still collected and blocks until owned_gradient() of every trainable buffer is the sum. Collective.
+  void finish();
+
+ private:
+  struct Scatter {
+    std::vector<int> buffers;
+    std::vector<at::Tensor> received;  // owned parts; undefined: the owned gradient itself
+    comm::Work work;
+    bool then_sum = false;  // over replicas, when it has arrived
+  };
+  struct Sum {
+    std::vector<int> buffers;
+    std::vector<at::Tensor> travelling;  // encoded; empty without a hook
+    comm::Work work;
+  };
+  struct Waiting {
+    std::vector<int> units;
+    std::vector<int> buffers;
+  };
+
+  void collect(int unit, int microbatch);
+  void send(const std::vector<int>& buffers, int microbatch);
+  void start_scatter(const std::vector<int>& buffers, bool then_sum);
+  void finish_scatter();
+  void start_sum(const std::vector<int>& buffers);
+  std::vector<int> not_skipped(const std::vector<int>& buffers, Axis axis) const;
+  bool skips(int buffer, Axis axis) const;
+
+  const std::vector<std::unique_ptr<FlatParameters>>& buffers_;
+  const UnitBuffers& units_;
+  const DataPolicy& policy_;
+  GradientGroups groups_;
+  GradientHook hook_;
+  SkippedSums skipped_;
+  std::vector<std::size_t> group_holders_;  // per unit group: members that hold trainable buffers
+  std::vector<int> bucket_;                 // zero 0 and 1
+  std::int64_t bucket_bytes_ = 0;
+  std::map<std::pair<int, int>, Waiting> waiting_;  // zero 2 and 3: by (unit group, microbatch)
+  std::deque<Scatter> scatters_;
+  std::vector<Sum> sums_;
+  std::vector<bool> added_;  // per buffer: its owned gradient holds an earlier microbatch
+};
+
+}  // namespace orthant

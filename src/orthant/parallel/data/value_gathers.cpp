@@ -1,0 +1,104 @@
+#include "orthant/parallel/data/value_gathers.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+ValueGathers::ValueGathers(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
+                           const DataPolicy& policy, comm::Group group)
+    : buffers_(buffers),
+      units_(units),
+      policy_(policy),
+      group_(std::move(group)),
+      holders_(buffers.size()),
+      flights_(buffers.size()) {
+  for (std::size_t u = 0; u < units.groups.size(); ++u) {
+    const auto id = at(units.groups[u]);
+    if (id >= last_member_.size()) last_member_.resize(id + 1, -1);
+    if (!units.used[u].empty()) last_member_[id] = static_cast<int>(u);
+  }
+}
+
+void ValueGathers::start(const std::vector<int>& buffers) {
+  if (buffers.empty()) return;
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> inputs;
+  for (const int b : buffers) {
+    outputs.push_back(buffers_[at(b)]->gather_output());
+    inputs.push_back(buffers_[at(b)]->gather_input());
+  }
+  const auto flight = std::make_shared<Flight>(Flight{group_.all_gather(outputs, inputs)});
+  for (const int b : buffers) flights_[at(b)] = flight;
+}
+
+void ValueGathers::wait(int buffer) {
+  auto& flight = flights_[at(buffer)];
+  if (!flight) return;
+  if (!flight->arrived) flight->work.wait();
+  flight->arrived = true;
+  flight.reset();
+}
+
+void ValueGathers::gather(int unit) {
+  waiting_.push_back(unit);
+  if (unit != last_member_[at(units_.groups[at(unit)])]) return;
+  std::vector<int> needed;
+  for (const int member : waiting_) {
+    for (const int b : units_.used[at(member)]) {
+      if (holders_[at(b)]++ > 0) continue;
+      buffers_[at(b)]->attach_values();
+      needed.push_back(b);
+    }
+  }
+  waiting_.clear();
+  start(needed);
+}
+
+void ValueGathers::free(int unit) {
+  for (const int b : units_.used[at(unit)]) {
+    if (--holders_[at(b)] > 0) continue;
+    wait(b);
+    buffers_[at(b)]->release_values();
+  }
+}
+
+void ValueGathers::need(int unit) {
+  for (const int b : units_.used[at(unit)]) {
+    if (!buffers_[at(b)]->has_values()) {
+      throw InternalError(fmt::format("unit {} runs while buffer {} is a shard", unit, buffers_[at(b)]->layout().name));
+    }
+    wait(b);
+  }
+}
+
+void ValueGathers::publish(bool all) {
+  finish();
+  for (const auto& buffer : buffers_) {
+    if (all || buffer->trainable()) buffer->publish_owned();
+  }
+  if (!policy_.shards_state() || policy_.shards_parameters()) return;
+  std::vector<std::vector<int>> calls(last_member_.size());
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const auto owner = at(buffers_[b]->layout().users.front());
+    if (all || buffers_[b]->trainable()) calls[at(units_.groups[owner])].push_back(static_cast<int>(b));
+  }
+  for (const auto& call : calls) start(call);
+}
+
+void ValueGathers::finish() {
+  for (std::size_t b = 0; b < flights_.size(); ++b) wait(static_cast<int>(b));
+}
+
+}  // namespace orthant

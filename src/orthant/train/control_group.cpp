@@ -1,0 +1,110 @@
+#include "orthant/train/control_group.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+at::Tensor bytes_of(const std::string& text) {
+  auto bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
+// An error on its way to the other ranks.
+std::string packed(int exit_code, const std::string& message, const std::string& remedy) {
+  using nlohmann::json;
+  return json{exit_code, message, remedy}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+[[noreturn]] void throw_packed(const std::string& text, int rank) {
+  const auto parts = nlohmann::json::parse(text);
+  const auto message = parts[1].get<std::string>();
+  const ErrorDetails details{.remedy = parts[2].get<std::string>(), .rank = rank};
+  if (parts[0] == 2) throw ConfigError(message, details);
+  if (parts[0] == 4) throw DataError(message, details);
+  throw InternalError(message, details);
+}
+
+}  // namespace
+
+ControlGroup::ControlGroup(const TrainerOptions& options)
+    : communicator_(options.communicator), device_(options.device) {}
+
+std::string ControlGroup::from_first(const std::string& text) const {
+  if (alone()) return text;
+  auto world = communicator_->world();
+  const auto length = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong).to(device_);
+  world.broadcast(length, /*root=*/0).wait();
+  const auto size = length.item<std::int64_t>();
+  if (size == 0) return {};
+  const auto bytes = (is_first() ? bytes_of(text) : at::empty({size}, at::kByte)).to(device_);
+  world.broadcast(bytes, /*root=*/0).wait();
+  return text_of(bytes.cpu());
+}
+
+std::vector<at::Tensor> ControlGroup::gather(const at::Tensor& values) const {
+  if (alone()) return {values};
+  auto world = communicator_->world();
+  const auto on_device = at::TensorOptions().device(device_);
+  const auto lengths = at::zeros({size()}, on_device.dtype(at::kLong));
+  world.all_gather(lengths, at::tensor({values.numel()}, at::kLong).to(device_)).wait();
+  const auto on_host = lengths.cpu();
+  const auto* length = on_host.const_data_ptr<std::int64_t>();
+  const std::vector<std::int64_t> counts(length, length + size());
+  auto all = at::zeros({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, values.options());
+  if (all.numel() > 0) {
+    const auto received = all.to(device_);
+    world.all_gather(received, values.contiguous().to(device_), counts).wait();
+    all = received.cpu();
+  }
+  return all.split_with_sizes(counts);
+}
+
+std::vector<std::string> ControlGroup::gather_texts(const std::string& text) const {
+  std::vector<std::string> texts;
+  for (const auto& bytes : gather(bytes_of(text))) texts.push_back(text_of(bytes));
+  return texts;
+}
+
+bool ControlGroup::any(bool here) const {
+  if (alone()) return here;
+  const auto flag = at::tensor({std::int64_t{here}}, at::kLong).to(device_);
+  communicator_->world().all_reduce(flag, comm::Reduction::max).wait();
+  return flag.item<std::int64_t>() != 0;
+}
+
+void ControlGroup::together(const std::function<void()>& act) const {
+  if (alone()) return act();
+  std::string told;
+  try {
+    act();
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    told = packed(error.exit_code(), error.message(), error.remedy());
+  } catch (const std::exception& error) {
+    told = packed(70, error.what(), "");
+  }
+  const auto all = gather_texts(told);
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto& text = all[static_cast<std::size_t>(rank)];
+    if (!text.empty()) throw_packed(text, rank);
+  }
+}
+
+ErrorDetails ControlGroup::alike(std::string remedy) const {
+  return {.remedy = std::move(remedy), .rank = is_first() ? -1 : 0};
+}
+
+}  // namespace orthant

@@ -1,0 +1,53 @@
+// What the ranks of a training tell one another besides the model's tensors: texts, decisions, and whether all of them
+// came through. Decisions that change the number of calls (to stop, to save, to refuse) are taken here, so that no rank
+// waits for one that has gone another way. One rank has no communicator: every call then answers from what it is given.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orthant/base/error.h"
+#include "orthant/comm/communicator.h"
+
+namespace orthant {
+
+struct TrainerOptions;
+
+class ControlGroup {
+ public:
+  ControlGroup() = default;  // one rank
+  // The ranks of a trainer's communicator. Tensors travel from its device, as the backend wants them.
+  explicit ControlGroup(const TrainerOptions& options);
+
+  int rank() const { return communicator_ ? communicator_->rank() : 0; }
+  int size() const { return communicator_ ? communicator_->mesh().world_size() : 1; }
+  bool is_first() const { return rank() == 0; }
+  bool alone() const { return size() == 1; }
+
+  // Rank 0's text. Collective over the world.
+  std::string from_first(const std::string& text) const;
+
+  // Every rank's values, by rank: CPU tensors of one dim and one dtype, of any length. Collective over the world.
+  std::vector<at::Tensor> gather(const at::Tensor& values) const;
+  std::vector<std::string> gather_texts(const std::string& text) const;
+
+  // Whether it is so on some rank. Collective over the world.
+  bool any(bool here) const;
+
+  // Runs `act`, which must not communicate, and returns when all ranks have. When it throws on some, all ranks throw
+  // what the first of them threw, with its rank; a CommError passes at once. Collective over the world.
+  void together(const std::function<void()>& act) const;
+
+  // Of an error that every rank throws by itself: it is said to be rank 0's on the others. Local.
+  ErrorDetails alike(std::string remedy) const;
+
+ private:
+  std::shared_ptr<const comm::Communicator> communicator_;
+  at::Device device_ = at::kCPU;
+};
+
+}  // namespace orthant

@@ -1,0 +1,59 @@
+#include "orthant/train/rank_log.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <filesystem>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+
+namespace fs = std::filesystem;
+
+void RankLog::open(const std::string& run, int rank) {
+  const auto folder = fs::path(run) / "log";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw DataError(fmt::format("{}: cannot be made: {}", folder.string(), error.message()),
+                    {.remedy = "name an --output_dir that every rank can write", .rank = rank});
+  }
+  file_ = std::make_unique<LineFile>(folder / fmt::format("rank-{}.log", rank));
+  for (const auto& line : waiting_) file_->append(line);
+  waiting_.clear();
+}
+
+void RankLog::say(std::string_view text) {
+  const auto time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    auto line = fmt::format("{} {}", time, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (file_) {
+      file_->append(line);
+    } else {
+      waiting_.push_back(std::move(line));
+    }
+  }
+}
+
+std::string start_line(const Mesh& mesh, int rank, const std::string& device) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  const auto coordinate = mesh.coordinate(rank);
+  std::vector<std::string> place;
+  for (const auto axis : mesh.active_axes()) {
+    if (axis != Axis::ep) place.push_back(fmt::format("{}={}", axis_name(axis), coordinate[axis]));
+  }
+  return fmt::format("rank {} of {} started: host {}, process {}, at {} of mesh {}, device {}", rank, mesh.world_size(),
+                     host.data(), getpid(), place.empty() ? "dp=0" : fmt::format("{}", fmt::join(place, ",")),
+                     mesh.to_string(), device);
+}
+
+}  // namespace orthant

@@ -1,0 +1,73 @@
+#include "orthant/train/resume.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "orthant/base/error.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+// The best checkpoint that is whole; nothing when there is none to choose from. When `choose`, damaged ones are passed
+// over, else refused.
+std::optional<CheckpointReader> first_whole(const std::vector<std::string>& candidates, bool choose,
+                                            const ControlGroup& ranks, const ResumeOptions& options) {
+  std::string newest_refusal;
+  for (std::size_t i = 0;; ++i) {
+    const auto path = ranks.from_first(i < candidates.size() ? candidates[i] : "");
+    if (path.empty()) {
+      if (newest_refusal.empty()) return std::nullopt;
+      throw DataError(fmt::format("{}/checkpoints: none of its {} checkpoints can be resumed; the newest: {}",
+                                  options.output_dir, i, newest_refusal),
+                      ranks.alike("start anew in another --output_dir"));
+    }
+    try {
+      return open_checkpoint(path, ranks);
+    } catch (const DataError& error) {
+      if (!choose) throw;
+      if (newest_refusal.empty()) newest_refusal = error.message();
+      options.notes(fmt::format("not resumed from {}", error.message()));
+    }
+  }
+}
+
+void check_cursor(const std::string& checkpoint, const Manifest& manifest, const Sampler& sampler, std::uint64_t seed) {
+  const auto expected = cursor_after(sampler, manifest.step);
+  const DataCursor found{manifest.epoch, manifest.position, manifest.samples_seen};
+  // Before the first step nothing was drawn that has to go on: an imported model has no seed.
+  if (found == expected && (manifest.step == 0 || manifest.seed == seed)) return;
+  throw ConfigError(
+      fmt::format("{} was written with seed {} after {} samples; with seed {}, this batch size and this data step {} "
+                  "comes after {}: other samples would follow",
+                  checkpoint, manifest.seed, found.samples_seen, seed, manifest.step, expected.samples_seen),
+      {.remedy = "resume with the seed, train.global_batch_size and data of that run (its config.json)"});
+}
+
+}  // namespace
+
+void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
+  if (options.resume.empty()) return;
+  const ControlGroup ranks(trainer.options());
+  const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
+  const auto checkpoint = first_whole(candidates, /*choose=*/options.resume == "auto", ranks, options);
+  if (!checkpoint) return options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
+  const auto path = checkpoint->folder().string();
+  ranks.together([&] {
+    if (folder == nullptr) return;
+    folder->check_same_run(path, options.resolved_config, options.files);
+  });
+  const auto [manifest, notes] = load_checkpoint(trainer, *checkpoint);
+  std::vector<std::string> cut;
+  ranks.together([&] {
+    if (folder == nullptr) return;
+    check_cursor(path, manifest, sampler, trainer.options().seed);
+    cut = folder->cut_after(manifest.step);
+  });
+  options.notes(fmt::format("resumed from {} at step {}", path, manifest.step));
+  for (const auto& note : notes) options.notes(note);
+  for (const auto& note : cut) options.notes(note);
+}
+
+}  // namespace orthant

@@ -1,0 +1,28 @@
+// How a run goes on from a checkpoint: rank 0 looks which one, all ranks prove it whole together, rank 0 compares it
+// with the run, and every rank loads what it owns.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "orthant/data/sampler.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/control_group.h"
+#include "orthant/train/output_folder.h"
+
+namespace orthant {
+
+struct ResumeOptions {
+  std::string resume;  // empty: nothing is resumed
+  std::string output_dir;
+  std::string resolved_config;
+  SavedFiles files;                               // what belongs to the model besides weights
+  std::function<void(const std::string&)> notes;  // receives lines for people, on every rank
+};
+
+// `folder` is rank 0's, open; null on the others. DataError when no checkpoint can be resumed or it is of another run;
+// ConfigError when other samples would follow it. Nothing in the folder changes before all of that has been found
+// good. Collective over the world.
+void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options);
+
+}  // namespace orthant

@@ -1,0 +1,79 @@
+#include "orthant/layout/data_policy.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error_text.h"
+
+namespace orthant {
+namespace {
+
+TEST(DataPolicy, ReadsNumbersAndNamesOfZero) {
+  EXPECT_EQ(parse_zero("0"), 0);
+  EXPECT_EQ(parse_zero("1"), 1);
+  EXPECT_EQ(parse_zero("2"), 2);
+  EXPECT_EQ(parse_zero("3"), 3);
+  EXPECT_EQ(parse_zero("NO_SHARD"), 0);
+  EXPECT_EQ(parse_zero("SHARD_GRAD_OP"), 2);
+  EXPECT_EQ(parse_zero("FULL_SHARD"), 3);
+}
+
+TEST(DataPolicy, RefusesAnotherZeroWithTheNearestName) {
+  const auto text = error_text<ConfigError>([] { parse_zero("FULL_SHART"); });
+  EXPECT_NE(text.find("parallel.zero: unknown value \"FULL_SHART\""), std::string::npos) << text;
+  EXPECT_NE(text.find("did you mean \"FULL_SHARD\"?"), std::string::npos) << text;
+  const auto number = error_text<ConfigError>([] { parse_zero("4"); });
+  EXPECT_NE(number.find("parallel.zero: unknown value \"4\""), std::string::npos) << number;
+  EXPECT_NE(number.find("0, 1, 2, 3, NO_SHARD, SHARD_GRAD_OP, FULL_SHARD"), std::string::npos) << number;
+}
+
+TEST(DataPolicy, ReadsOffloadNamesAndWritesThem) {
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::params}) {
+    EXPECT_EQ(parse_offload(offload_name(offload)), offload);
+  }
+  EXPECT_EQ(offload_name(Offload::optimizer), "optimizer");
+  const auto text = error_text<ConfigError>([] { parse_offload("optimiser"); });
+  EXPECT_NE(text.find("parallel.offload: unknown value \"optimiser\""), std::string::npos) << text;
+  EXPECT_NE(text.find("did you mean \"optimizer\"?"), std::string::npos) << text;
+}
+
+TEST(DataPolicy, WithoutShardsEveryPolicyIsZeroNought) {
+  const DataPolicy asked{.zero = 3, .accumulate_sharded = true, .limit_all_gathers = 4};
+  const auto found = effective_policy(asked, Mesh::parse("dp=4"));
+  EXPECT_EQ(found, (DataPolicy{.zero = 0, .accumulate_sharded = false, .limit_all_gathers = 4}));
+  EXPECT_FALSE(found.shards_state());
+}
+
+TEST(DataPolicy, WithShardsAPolicyIsWhatWasAsked) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    const DataPolicy asked{.zero = zero, .accumulate_sharded = zero >= 2};
+    const auto found = effective_policy(asked, Mesh::parse("dp=2,fsdp=2"));
+    EXPECT_EQ(found, asked);
+    EXPECT_EQ(found.shards_state(), zero >= 1);
+    EXPECT_EQ(found.shards_gradients(), zero >= 2);
+    EXPECT_EQ(found.shards_parameters(), zero >= 3);
+  }
+}
+
+TEST(DataPolicy, RefusesShardedAccumulationOfWholeGradients) {
+  const auto text =
+      error_text<ConfigError>([] { effective_policy({.zero = 1, .accumulate_sharded = true}, Mesh::parse("fsdp=2")); });
+  EXPECT_NE(text.find("parallel.accumulate is sharded with parallel.zero 1: gradients have no shards there"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("set parallel.zero=2 or 3, or parallel.accumulate=full"), std::string::npos) << text;
+}
+
+TEST(DataPolicy, ReplicasAreDpAndUncutFsdpOfDegreesAboveOne) {
+  const auto axes = [](int zero, const char* mesh) { return replica_axes({.zero = zero}, Mesh::parse(mesh)).name(); };
+  EXPECT_EQ(axes(0, "dp=2,fsdp=2"), "dp+fsdp");
+  EXPECT_EQ(axes(0, "fsdp=2"), "fsdp");
+  EXPECT_EQ(axes(0, "dp=4"), "dp");
+  EXPECT_EQ(axes(0, "dp=1"), "none");
+  for (int zero = 1; zero <= 3; ++zero) {
+    EXPECT_EQ(axes(zero, "dp=2,fsdp=2"), "dp");
+    EXPECT_EQ(axes(zero, "fsdp=2"), "none");
+  }
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,145 @@
+// The walk over a list against the formulas, for the models we build and for random graphs and schedules.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "orthant/layout/unit_groups.h"
+#include "orthant/plan/data_state.h"
+#include "orthant/plan/data_traffic.h"
+#include "orthant/specs/presets.h"
+#include "plan/data_graphs.h"
+#include "schedule/random_tables.h"
+
+namespace orthant {
+namespace {
+
+using test::draw;
+
+std::vector<GraphSpec> models() {
+  WorkSize work;
+  work.rows = 2;
+  work.sequence = 4;
+  LlamaConfig llama = llama_preset("llama-tiny");
+  llama.tie_word_embeddings = false;
+  Gpt2Config gpt2 = gpt2_preset("gpt2-tiny");
+  gpt2.tie_word_embeddings = false;
+  return {llama_spec(llama, work), gpt2_spec(gpt2, work), encoder_lm_spec(encoder_lm_preset("encoder-lm-tiny"), work),
+          trimodal_spec(trimodal_preset("trimodal-tiny"), work)};
+}
+
+DataSettings random_settings(const GraphSpec& graph, std::mt19937& random) {
+  DataSettings settings;
+  settings.mesh = Mesh({{Axis::dp, 1 + draw(random, 3)}, {Axis::fsdp, 1 + draw(random, 4)}});
+  const int zero = draw(random, 4);
+  settings.policy = effective_policy({.zero = zero,
+                                      .accumulate_sharded = zero >= 2 && draw(random, 2) == 0,
+                                      .limit_all_gathers = 1 + draw(random, 4),
+                                      .keep_gathered = draw(random, 4) == 0,
+                                      .bucket_bytes = draw(random, 6) * 100'000,
+                                      .offload = Offload::none},
+                                     settings.mesh);
+  settings.compute = draw(random, 2) == 0 ? DType::float32 : DType::bfloat16;
+  settings.bf16_hook = draw(random, 3) == 0;
+  settings.microbatches = 1 + draw(random, 3);
+  if (draw(random, 2) == 0) {
+    settings.groups =
+        unit_groups(graph, {.kind = UnitGrouping::Kind::min_params, .min_params = draw(random, 200'000), .names = {}});
+  }
+  return settings;
+}
+
+std::string describe(const GraphSpec& graph, const DataSettings& settings) {
+  return fmt::format("{} on {}, zero {}, {} microbatches{}{}, limit {}, buckets of {}, {} groups", graph.name,
+                     settings.mesh.to_string(), settings.policy.zero, settings.microbatches,
+                     settings.policy.accumulate_sharded ? " in shards" : "",
+                     settings.policy.keep_gathered ? ", kept" : "", settings.policy.limit_all_gathers,
+                     settings.policy.bucket_bytes, settings.groups.empty() ? 0 : settings.groups.back() + 1);
+}
+
+TEST(DataProperty, EmbeddingsThatOnlyLookUpAreNotReadInBackward) {
+  for (const GraphSpec& graph : models()) {
+    for (const UnitSpec& unit : graph.units) {
+      const bool looks_up = unit.name == "embed";  // those of BERT towers are "primary.embed" and have a norm
+      EXPECT_EQ(unit.backward_reads_parameters, !looks_up) << graph.name << " " << unit.name;
+    }
+  }
+}
+
+TEST(DataProperty, TheWalkAgreesWithTheFormulasOnEveryModel) {
+  std::mt19937 random(75);
+  for (const GraphSpec& graph : models()) {
+    for (int trial = 0; trial < 150; ++trial) {
+      const auto settings = random_settings(graph, random);
+      SCOPED_TRACE(describe(graph, settings));
+      const auto actions = test::one_stage_actions(graph, settings);
+      const auto walked = data_traffic(graph, settings, actions);
+      const auto formula = one_stage_traffic(graph, settings);
+      EXPECT_EQ(walked.gather.calls, formula.gather.calls);
+      EXPECT_EQ(walked.gather.bytes, formula.gather.bytes);
+      EXPECT_EQ(walked.scatter.calls, formula.scatter.calls);
+      EXPECT_EQ(walked.scatter.bytes, formula.scatter.bytes);
+      EXPECT_EQ(walked.sum.calls, formula.sum.calls);
+      EXPECT_EQ(walked.sum.bytes, formula.sum.bytes);
+    }
+  }
+}
+
+TEST(DataProperty, ShardsOfAllRanksMakeTheWholeState) {
+  for (const GraphSpec& graph : models()) {
+    for (const int degree : {2, 3, 4, 8}) {
+      const auto state = [&](int zero) {
+        return data_state(graph, test::settings_of(fmt::format("dp=2,fsdp={}", degree), zero));
+      };
+      SCOPED_TRACE(fmt::format("{} over {} shards", graph.name, degree));
+      EXPECT_EQ(degree * state(3).total(), state(0).total());
+      EXPECT_EQ(degree * state(3).parameters, state(0).compute);
+      EXPECT_EQ(degree * state(2).gradients, state(1).gradients);
+      for (int zero = 1; zero <= 3; ++zero) {
+        EXPECT_EQ(degree * state(zero).optimizer, state(0).optimizer);
+        EXPECT_LT(state(zero).total(), state(zero - 1).total());
+      }
+      EXPECT_GE(state(0).total(), 16 * graph.num_parameters());
+    }
+  }
+}
+
+// Whatever the graph, its ties and the schedule: gradients of every trainable buffer travel once a step (or
+// microbatch), no more is ever full than everything, and no less than the largest group that is used.
+TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTheWhole) {
+  std::mt19937 random(76);
+  for (int trial = 0; trial < 300; ++trial) {
+    const GraphSpec graph = test::random_graph(random);
+    const auto settings = random_settings(graph, random);
+    SCOPED_TRACE(fmt::format("trial {}: {}", trial, describe(graph, settings)));
+    StageMap map = test::random_stages(graph, random);
+    map = on_one_rank(std::move(map));
+    const StageTable table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
+    const auto actions = data_actions(lower(table, map, graph, 0), graph, settings);
+    const auto traffic = data_traffic(graph, settings, actions);
+    const auto peaks = data_peaks(graph, settings, actions);
+    std::int64_t trainable = 0;
+    std::int64_t uses = 0;
+    std::int64_t all = 0;
+    for (const FlatBuffer& buffer : data_buffers(graph, settings).all) {
+      all += buffer.size;
+      if (buffer.trainable) trainable += buffer.size;
+      if (buffer.trainable) uses += buffer.size * static_cast<std::int64_t>(buffer.users.size());
+    }
+    const bool sharded = settings.policy.shards_state();
+    const std::int64_t element = settings.bf16_hook ? 2 : 4;
+    const int times = settings.policy.accumulate_sharded ? settings.microbatches : 1;
+    EXPECT_EQ(traffic.scatter.bytes, sharded ? times * trainable * element : 0);
+    const bool replicas = settings.mesh.degree(Axis::dp) > 1 || (!sharded && settings.mesh.degree(Axis::fsdp) > 1);
+    const std::int64_t shards = sharded ? settings.mesh.degree(Axis::fsdp) : 1;
+    EXPECT_EQ(traffic.sum.bytes, replicas ? trainable * element / shards : 0);
+    EXPECT_EQ(traffic.gather.bytes == 0, !sharded || all == 0);
+    EXPECT_LE(peaks.gathered, all * bytes_of(settings.compute));
+    EXPECT_EQ(peaks.gathered > 0, settings.policy.shards_parameters() && all > 0);
+    EXPECT_LE(peaks.gradients, uses * 4);
+    EXPECT_EQ(peaks.gradients > 0, settings.policy.shards_gradients() && trainable > 0);
+  }
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,185 @@
+// Random graphs, stages, schedules, groups and bounds, with an oracle that knows only the rule: the uses of a list, one
+// after another, say which groups must become full and in which order.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orthant/schedule/gathers.h"
+#include "orthant/schedule/generators.h"
+#include "orthant/schedule/lowering.h"
+#include "schedule/random_tables.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+struct Case {
+  std::vector<Action> actions;
+  GatherPolicy policy;
+  std::set<int> on_list;  // units
+
+  bool uses(const Action& action) const {
+    switch (action.kind) {
+      case ActionKind::forward:
+        return policy.sharded[at(action.unit)];
+      case ActionKind::backward:
+      case ActionKind::backward_input:
+        return policy.sharded[at(action.unit)] && policy.reads_in_backward[at(action.unit)];
+      default:
+        return false;
+    }
+  }
+  int group(int unit) const { return policy.groups[at(unit)]; }
+  std::vector<int> members(int wanted) const {
+    std::vector<int> units;
+    for (const int unit : on_list) {
+      if (policy.sharded[at(unit)] && group(unit) == wanted) units.push_back(unit);
+    }
+    return units;
+  }
+};
+
+StageTable random_table(const GraphSpec& graph, StageMap& map, int microbatches, std::mt19937& random) {
+  const int stages =
+      1 + test::draw(random, std::min(3, static_cast<int>(graph.units.size()) - 1));  // the loss is no stage alone
+  switch (test::draw(random, 4)) {
+    case 0:
+      map = even_stages(graph, 1);
+      return one_stage(microbatches);
+    case 1:
+      map = even_stages(graph, stages);
+      return gpipe(stages, microbatches);
+    case 2:
+      map = even_stages(graph, stages);
+      return one_forward_one_backward(stages, microbatches);
+    default:
+      map = test::random_stages(graph, random);
+      return test::TableDraw(graph, map, microbatches, 50, random).table();
+  }
+}
+
+Case random_case(std::mt19937& random) {
+  const GraphSpec graph = test::random_graph(random);
+  StageMap map;
+  const StageTable table = random_table(graph, map, 1 + test::draw(random, 4), random);
+  Case one{.actions = lower(table, map, graph, test::draw(random, map.num_ranks())), .policy = {}, .on_list = {}};
+  const int num_groups = 1 + test::draw(random, static_cast<int>(graph.units.size()));
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    one.policy.sharded.push_back(test::draw(random, 5) > 0);
+    one.policy.reads_in_backward.push_back(test::draw(random, 4) > 0);
+    one.policy.groups.push_back(test::draw(random, num_groups));
+  }
+  one.policy.limit = 1 + test::draw(random, 4);
+  one.policy.keep_gathered = test::draw(random, 4) == 0;
+  for (const Action& action : one.actions) {
+    if (action.kind == ActionKind::forward) one.on_list.insert(action.unit);
+  }
+  return one;
+}
+
+// The groups of the uses, a group again only after another's use, or never when all is kept.
+std::vector<int> expected_order(const Case& one) {
+  std::vector<int> order;
+  for (const Action& action : one.actions) {
+    if (!one.uses(action)) continue;
+    const int group = one.group(action.unit);
+    const bool known = one.policy.keep_gathered ? std::ranges::find(order, group) != order.end()
+                                                : !order.empty() && order.back() == group;
+    if (!known) order.push_back(group);
+  }
+  return order;
+}
+
+// Runs of one kind over one group: gathers or frees, in list order. Fails where a run is not the whole group ascending.
+std::vector<int> runs(const Case& one, const std::vector<Action>& list, ActionKind kind) {
+  std::vector<int> groups;
+  for (std::size_t i = 0; i < list.size();) {
+    if (list[i].kind != kind) {
+      ++i;
+      continue;
+    }
+    groups.push_back(one.group(list[i].unit));
+    for (const int unit : one.members(groups.back())) {
+      EXPECT_TRUE(i < list.size() && list[i].kind == kind && list[i].unit == unit)
+          << "unit " << unit << " is not next in its group's run at " << i;
+      ++i;
+    }
+  }
+  return groups;
+}
+
+TEST(GathersProperty, EveryListIsCoveredBoundedAndOrdered) {
+  std::mt19937 random(71);
+  for (int trial = 0; trial < 600; ++trial) {
+    SCOPED_TRACE(fmt::format("trial {}", trial));
+    const Case one = random_case(random);
+    const auto list = with_gathers(one.actions, one.policy);
+    ASSERT_NO_THROW(check_gathers(list, one.policy));
+    std::vector<Action> rest;
+    std::set<int> full;
+    for (const Action& action : list) {
+      if (action.kind == ActionKind::gather) {
+        EXPECT_TRUE(full.insert(action.unit).second);
+      } else if (action.kind == ActionKind::free) {
+        EXPECT_EQ(full.erase(action.unit), 1U);
+      } else {
+        rest.push_back(action);
+        EXPECT_TRUE(!one.uses(action) || full.contains(action.unit)) << "unit " << action.unit << " is used as shards";
+      }
+    }
+    EXPECT_TRUE(full.empty());
+    EXPECT_EQ(rest, one.actions);
+    EXPECT_EQ(runs(one, list, ActionKind::gather), expected_order(one));
+    EXPECT_EQ(runs(one, list, ActionKind::free).size(), expected_order(one).size());
+    EXPECT_TRUE(one.policy.keep_gathered || peak_gathered(list, one.policy) <= one.policy.limit);
+  }
+}
+
+// Before the frees that precede a run of gathers there was no room, or the first group of the run was still full.
+TEST(GathersProperty, GathersComeAsEarlyAsRoomAllows) {
+  std::mt19937 random(72);
+  int waiting = 0;
+  for (int trial = 0; trial < 600; ++trial) {
+    Case one = random_case(random);
+    one.policy.keep_gathered = false;
+    SCOPED_TRACE(fmt::format("trial {}, limit {}", trial, one.policy.limit));
+    const auto list = with_gathers(one.actions, one.policy);
+    std::map<int, int> full;         // group -> full members
+    std::map<int, int> before_free;  // as of the last run of frees
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const ActionKind kind = list[i].kind;
+      const ActionKind previous = i == 0 ? ActionKind::forward : list[i - 1].kind;
+      if (kind == ActionKind::free && previous != ActionKind::free) before_free = full;
+      if (kind == ActionKind::gather && i > 0 && previous != ActionKind::gather) {
+        ++waiting;
+        const int group = one.group(list[i].unit);
+        EXPECT_EQ(previous, ActionKind::free) << "the gather at " << i << " waits for nothing";
+        EXPECT_TRUE(static_cast<int>(before_free.size()) == one.policy.limit || before_free.contains(group))
+            << "the gather at " << i << " could have come earlier";
+      }
+      if (kind == ActionKind::gather) ++full[one.group(list[i].unit)];
+      if (kind == ActionKind::free && --full[one.group(list[i].unit)] == 0) full.erase(one.group(list[i].unit));
+    }
+  }
+  EXPECT_GT(waiting, 1000);
+}
+
+TEST(GathersProperty, OneLimitPerUseNeverNeedsMoreThanTheGroupInUse) {
+  std::mt19937 random(73);
+  for (int trial = 0; trial < 200; ++trial) {
+    SCOPED_TRACE(fmt::format("trial {}", trial));
+    Case one = random_case(random);
+    one.policy.keep_gathered = false;
+    one.policy.limit = 1;
+    EXPECT_EQ(peak_gathered(with_gathers(one.actions, one.policy), one.policy), expected_order(one).empty() ? 0 : 1);
+  }
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,97 @@
+#include "orthant/train/control_group.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+void on_control_groups(int size, const std::function<void(const ControlGroup&)>& body) {
+  for (const auto backend : {comm::BackendKind::gloo, comm::BackendKind::shm}) {
+    comm::run_thread_ranks(size, [&](int rank, comm::Store store) {
+      TrainerOptions options;
+      options.communicator = std::make_shared<comm::Communicator>(Mesh(Degrees{{Axis::dp, size}}), rank, store,
+                                                                  comm::test::quick(/*check=*/true, backend));
+      body(ControlGroup(options));
+    });
+  }
+}
+
+TEST(ControlGroup, TellsTheTextOfTheFirstRank) {
+  std::string letters;
+  for (int i = 0; i < 100000; ++i) letters += static_cast<char>(i);
+  for (const auto& text : {std::string(), std::string("a/b"), letters}) {
+    on_control_groups(3, [&](const ControlGroup& ranks) {
+      EXPECT_EQ(ranks.from_first(ranks.is_first() ? text : "something else"), text);
+    });
+  }
+  EXPECT_EQ(ControlGroup().from_first("alone"), "alone");
+}
+
+TEST(ControlGroup, GathersWhatIsOfDifferentLength) {
+  on_control_groups(4, [&](const ControlGroup& ranks) {
+    const auto all = ranks.gather(at::full({ranks.rank() * 2}, ranks.rank() + 0.5, at::kDouble));
+    ASSERT_EQ(all.size(), 4U);
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(r)], at::full({r * 2}, r + 0.5, at::kDouble))) << r;
+    }
+    for (const auto& nothing : ranks.gather(at::empty({0}, at::kLong))) EXPECT_EQ(nothing.numel(), 0);
+    EXPECT_EQ(ranks.gather_texts(ranks.rank() == 2 ? "two" : ""), (std::vector<std::string>{"", "", "two", ""}));
+  });
+  EXPECT_EQ(ControlGroup().gather_texts("one"), std::vector<std::string>{"one"});
+}
+
+TEST(ControlGroup, KnowsWhatIsSoOnSomeRank) {
+  on_control_groups(3, [&](const ControlGroup& ranks) {
+    EXPECT_TRUE(ranks.any(ranks.rank() == 1));
+    EXPECT_FALSE(ranks.any(false));
+  });
+  EXPECT_TRUE(ControlGroup().any(true));
+  EXPECT_FALSE(ControlGroup().any(false));
+}
+
+template <typename Kind>
+std::string thrown_together(const ControlGroup& ranks, const std::function<void()>& act) {
+  try {
+    ranks.together(act);
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ControlGroup, AllThrowWhatTheFirstThatFailsThrew) {
+  on_control_groups(4, [&](const ControlGroup& ranks) {
+    int done = 0;
+    ranks.together([&] { ++done; });
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(thrown_together<DataError>(ranks,
+                                         [&] {
+                                           if (ranks.rank() < 2) return;
+                                           throw DataError("bad \xff" + std::to_string(ranks.rank()),
+                                                           {.remedy = "mend it"});
+                                         }),
+              "rank 2: bad \xef\xbf\xbd"
+              "2\n  fix: mend it");
+    EXPECT_EQ(thrown_together<ConfigError>(ranks, [&] { throw ConfigError("wrong"); }), "rank 0: wrong");
+    EXPECT_EQ(thrown_together<InternalError>(ranks,
+                                             [&] {
+                                               if (ranks.rank() == 3) throw std::runtime_error("strange");
+                                             }),
+              "rank 3: strange");
+  });
+  EXPECT_EQ(thrown_together<DataError>({}, [] { throw DataError("mine"); }), "mine") << "one rank has no number";
+}
+
+TEST(ControlGroup, AnErrorOfAllIsSaidByTheFirst) {
+  on_control_groups(2, [&](const ControlGroup& ranks) {
+    EXPECT_EQ(std::string(DataError("all", ranks.alike("this")).what()),
+              ranks.is_first() ? "all\n  fix: this" : "rank 0: all\n  fix: this");
+  });
+}
+
+}  // namespace
+}  // namespace orthant

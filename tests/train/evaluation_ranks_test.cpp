@@ -1,0 +1,95 @@
+// An evaluation on many ranks measures what one rank measures.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "orthant/layout/rows.h"
+#include "orthant/train/evaluation_pass.h"
+#include "train/training_ranks.h"
+
+namespace orthant {
+namespace {
+
+// The first rows of another data set.
+class FirstRows : public Dataset {
+ public:
+  FirstRows(std::shared_ptr<const Dataset> all, std::int64_t size) : all_(std::move(all)), size_(size) {}
+  std::int64_t size() const override { return size_; }
+  Fields rows(std::span<const std::int64_t> indices) const override {
+    check_indices(indices, size_);
+    return all_->rows(indices);
+  }
+  double weight_sum(const Fields& fields) const override { return all_->weight_sum(fields); }
+
+ private:
+  std::shared_ptr<const Dataset> all_;
+  std::int64_t size_;
+};
+
+// Of every rank, in no order.
+std::vector<EvalMetrics> evaluate_on(const RunConfig& run, std::int64_t size, std::int64_t rows) {
+  std::mutex mutex;
+  std::vector<EvalMetrics> found;
+  on_ranks(run, [&](const RunConfig& config) {
+    auto data_config = config;
+    const auto data = make_run_data(data_config);
+    const auto trainer = make_trainer(config);
+    const auto metrics = evaluate_dataset(*trainer, FirstRows(data.train, size),
+                                          {.num_labels = data.num_labels, .rows = rows, .stop_requested = {}});
+    const std::lock_guard lock(mutex);
+    found.push_back(metrics);
+  });
+  return found;
+}
+
+RunConfig tiny_trimodal(const MeshCase& mesh) {
+  return small_config("", {"data.samples=48", "train.global_batch_size=12"}, mesh);
+}
+
+void compare(const std::function<RunConfig(const MeshCase&)>& config, const std::set<std::string>& names) {
+  for (const std::int64_t size : {1, 3, 7, 25}) {
+    EvalMetrics expected;
+    for (const auto& mesh : kMeshes) {
+      SCOPED_TRACE(case_name(mesh) + ", rows " + std::to_string(size));
+      for (const auto& found : evaluate_on(config(mesh), size, /*rows=*/2)) {
+        if (expected.empty()) expected = found;
+        ASSERT_EQ(found.size(), names.size());
+        for (const auto& [name, value] : found) {
+          EXPECT_TRUE(names.contains(name)) << name;
+          if (name == "loss" || name == "perplexity") {
+            EXPECT_NEAR(value, expected.at(name), 1e-12 * expected.at(name)) << name;
+          } else if (std::isnan(expected.at(name))) {
+            EXPECT_TRUE(std::isnan(value)) << name;
+          } else {
+            EXPECT_EQ(value, expected.at(name)) << name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EvaluationRanks, OfALanguageModelMeasureWhatOneRankDoes) {
+  compare(tiny_llama, {"loss", "perplexity"});
+}
+
+TEST(EvaluationRanks, OfAClassifierMeasureWhatOneRankDoes) {
+  compare(tiny_trimodal, {"loss", "accuracy", "f1", "f1_macro", "roc_auc"});
+}
+
+TEST(EvaluationRanks, StopWhenOneOfThemIsAskedTo) {
+  on_ranks(tiny_llama({"fsdp=3", 3}), [&](const RunConfig& config) {
+    auto data_config = config;
+    const auto data = make_run_data(data_config);
+    const auto trainer = make_trainer(config);
+    int asked = 0;
+    const auto stop = [&] { return ++asked == 3 && rank_of(config) == 2; };
+    EXPECT_TRUE(evaluate_dataset(*trainer, *data.train, {.num_labels = 0, .rows = 2, .stop_requested = stop}).empty());
+    EXPECT_EQ(asked, 3);
+    // Nobody is left waiting.
+    EXPECT_FALSE(evaluate_dataset(*trainer, *data.train, {.num_labels = 0, .rows = 2, .stop_requested = {}}).empty());
+  });
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,48 @@
+#include "orthant/train/rank_log.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "base/error_text.h"
+#include "orthant/files/whole_file.h"
+#include "train/training_ranks.h"
+
+namespace orthant {
+namespace {
+
+TEST(RankLog, WritesEveryLineWithTheTimeAndWhatWasSaidBeforeItWasOpened) {
+  const TestFolder folder("orthant-rank-log");
+  for (const char* text : {"first", "again"}) {
+    RankLog log;
+    log.say(text);
+    log.open(folder.path.string(), 3);
+    log.say("two\nlines\n");
+  }
+  const std::string time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ ";
+  std::string expected;
+  for (const char* line : {"first", "two", "lines", "again", "two", "lines"}) expected += time + line + "\n";
+  const auto found = read_file(folder.path / "log" / "rank-3.log");
+  EXPECT_TRUE(std::regex_match(found, std::regex(expected))) << found;
+}
+
+TEST(RankLog, AFolderThatCannotBeMadeIsRefused) {
+  const TestFolder folder("orthant-rank-log");
+  write_file_atomically(folder.path / "log", "");
+  RankLog log;
+  const auto text = error_text<DataError>([&] { log.open(folder.path.string(), 2); });
+  EXPECT_TRUE(text.starts_with("rank 2: " + (folder.path / "log").string() + ": cannot be made: ")) << text;
+  EXPECT_TRUE(text.ends_with("\n  fix: name an --output_dir that every rank can write")) << text;
+}
+
+TEST(RankLog, BeginsWithWhereTheRankIs) {
+  const auto line = start_line(Mesh::parse("dp=2,fsdp=2"), 3, "cpu");
+  EXPECT_TRUE(line.starts_with("rank 3 of 4 started: host ")) << line;
+  EXPECT_TRUE(
+      line.ends_with(", process " + std::to_string(getpid()) + ", at dp=1,fsdp=1 of mesh dp=2,fsdp=2, device cpu"))
+      << line;
+  EXPECT_NE(start_line(Mesh(), 0, "cpu").find(", at dp=0 of mesh dp=1,"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orthant
