@@ -74,6 +74,8 @@ TEST(Manifest, HasALinePerTensorAndFile) {
             " \"samples_seen\": 1096,\n"
             " \"seed\": 18446744073709551615,\n"
             " \"updates\": 11,\n"
+            " \"loss_scale\": 0,\n"
+            " \"good_steps\": 0,\n"
             " \"tied\": {\"head.weight\":\"embed.table\"},\n"
             " \"tensors\": {\n"
             "  \"embed.table\": {\"dtype\":\"float32\",\"pieces\":["

@@ -82,6 +82,9 @@ def rows():
         yield Row(model, "dp=2,fsdp=2", dtype="bfloat16")
         yield Row(model, "fsdp=2", "parallel.zero=3", against="dp=2", quick=quick)
         yield Row(model, "dp=2,fsdp=2", steps=20, quick=model == "llama tied")
+        # Batches of 24, 24 and 2 rows: the last leaves replicas without a row.
+        yield Row(model, "fsdp=4", "data.samples=50", steps=5, quick=quick)
+        yield Row(model, "dp=3", "data.samples=49", "parallel.microbatches=2", steps=4)
         yield Row(model, "dp=2", canary="dp", quick=quick)
         for zero in (0, 1, 2, 3):
             yield Row(model, "fsdp=2", f"parallel.zero={zero}", canary="fsdp", quick=quick and zero == 3)
@@ -96,8 +99,9 @@ def run(row, folder, extra):
         with open(path, "w") as f:
             json.dump({**CONFIGS[row.model], **TRAINING}, f)
     words = row.words(path)
-    # What is frozen is frozen on both sides.
-    words = [("--set" if w == "--vary" and words[i + 1].startswith("model.freeze") else w) for i, w in enumerate(words)]
+    # What is frozen and how many samples there are holds for both sides.
+    both = ("model.freeze", "data.samples")
+    words = [("--set" if w == "--vary" and words[i + 1].startswith(both) else w) for i, w in enumerate(words)]
     done = subprocess.run(words + extra, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, 1) or not done.stdout.strip():
         return False, f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"

@@ -40,6 +40,22 @@ class Training(unittest.TestCase):
             self.parity(*model, "--vary", "parallel.microbatches=4")
             self.parity(*model, "--resume-at", "2")
 
+    def test_data_parallel_ranks_share_a_gpu_over_gloo(self):
+        for model in (LLAMA, TRIMODAL):
+            words = (*model, "--set", "train.global_batch_size=24", "--backend", "gloo")
+            self.parity(*words, "--mesh", "dp=2")
+            for zero in (1, 2, 3):
+                self.parity(*words, "--mesh", "fsdp=2", "--vary", f"parallel.zero={zero}", "--set", "parallel.microbatches=2")
+            self.parity(*words, "--mesh", "dp=2,fsdp=2", "--vary", "parallel.accumulate=sharded", "--set", "parallel.microbatches=2")
+            for offload in ("optimizer", "params"):
+                self.parity(*words, "--mesh", "fsdp=2", "--vary", f"parallel.offload={offload}")
+            self.parity(*words, "--mesh", "fsdp=2", "--dtype", "bfloat16")
+            self.parity(*words, "--mesh", "dp=2", "--against-device", "cpu")
+
+    def test_one_rank_over_nccl(self):
+        self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--against-device", "cpu")
+        self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--vary", "parallel.offload=params")
+
     def test_trimodal_bert_base_trains_on_one_gpu(self):
         towers = [f"model.{side}={{\"preset\": \"bert-base-cased\"}}" for side in ("primary", "secondary")]
         with tempfile.TemporaryDirectory() as folder:

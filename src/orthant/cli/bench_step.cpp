@@ -69,7 +69,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench step --config llama.json --steps 10 --json")) return 0;
 
-  const auto loaded = load_config(options, ranks);
+  const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);
   install_counting_allocator();
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {

@@ -26,7 +26,8 @@ void check_flags(const ConfigOptions& options) {
 }
 
 // The degrees that the flags and --mesh leave.
-Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured) {
+Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured,
+                   std::optional<int> world_size) {
   const bool sizes = options.pp_size || options.tp_size || options.dp_size || options.fsdp_size;
   if (!ranks.mesh.empty()) {
     if (sizes) throw ConfigError("--mesh beside --pp_size and the like", {.remedy = "use one of them"});
@@ -40,7 +41,19 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::tp, options.tp_size);
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
-  return Mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
+  const Mesh mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
+  if (!world_size || mesh.world_size() == *world_size || (options.dp_size && options.fsdp_size)) return mesh;
+  return mesh.with_inferred(options.dp_size ? Axis::fsdp : Axis::dp, *world_size);
+}
+
+// Of the launcher that started this process; nothing without one.
+std::optional<int> world_of_launcher(const RankOptions& ranks, const launch::Environment& environment) {
+  auto place = ranks.place;
+  place.launcher = ranks.launcher;
+  place.rendezvous = ranks.rendezvous;
+  place.bind = ranks.bind_address;
+  const auto job = launch::detect(environment, place);
+  return job ? std::optional(job->world_size) : std::nullopt;
 }
 
 }  // namespace
@@ -62,8 +75,9 @@ void add_seed_flags(CLI::App& app, ConfigOptions& options) {
   app.add_option("--data-path", options.data_path, "data file (sets data.path)");
 }
 
-LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
+LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const launch::Environment& environment) {
   check_flags(options);
+  const auto world_size = world_of_launcher(ranks, environment);
   auto overrides = options.overrides;
   if (!options.data_path.empty()) {
     overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
@@ -72,7 +86,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
   if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
   if (options.batch_size) {
     auto document = load_run_document(options.config, overrides);
-    const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh);
+    const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh, world_size);
     overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
   }
   if (options.epochs) {
@@ -84,7 +98,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks) {
     overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
   }
   const auto configured = probe().mesh;
-  const auto mesh = resolved_mesh(options, ranks, configured);
+  const auto mesh = resolved_mesh(options, ranks, configured, world_size);
   for (const auto axis : kAxes) {
     if (mesh.degree(axis) == configured.degree(axis)) continue;
     overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));

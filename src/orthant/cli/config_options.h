@@ -33,8 +33,9 @@ struct LoadedConfig {
   RunConfig config;
 };
 
-// Reads the file, applies flags and overrides (in that order), and --mesh, which replaces the mesh whole. The mesh that
-// results is put into `ranks`. ConfigError.
-LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks);
+// Reads the file, applies flags and overrides (in that order), and --mesh, which replaces the mesh whole. Under a
+// launcher, without --mesh, dp (or fsdp when --dp_size is given) becomes what fills its world. The mesh that results is
+// put into `ranks`. ConfigError.
+LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const launch::Environment& environment);
 
 }  // namespace orthant::cli

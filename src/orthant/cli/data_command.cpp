@@ -58,7 +58,7 @@ int run_export(const Arguments& arguments, Context& context) {
   app.add_option("--steps", steps, "steps (default 1)")->check(CLI::Range(1, 1000000));
   app.add_option("--out", out, "file to write")->required();
   if (!parse(app, arguments, context, "orthant data export --steps 20 --out batches.safetensors")) return 0;
-  auto config = load_config(options, ranks).config;
+  auto config = load_config(options, ranks, {}).config;
   const auto data = make_run_data(config);
   Loader loader(data.train, make_sampler(config, data));
   std::vector<TensorEntry> entries;

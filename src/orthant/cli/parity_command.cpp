@@ -105,7 +105,7 @@ void set_dtype(ConfigOptions& config, const std::string& dtype) {
   }
 }
 
-LoadedConfig load_reference(const Options& options) {
+LoadedConfig load_reference(const Options& options, const launch::Environment& environment) {
   auto config = options.config;
   auto ranks = options.ranks;
   if (options.against == "one") {
@@ -115,7 +115,7 @@ LoadedConfig load_reference(const Options& options) {
   } else {
     config.config = options.against;
   }
-  return load_config(config, ranks);
+  return load_config(config, ranks, environment);
 }
 
 }  // namespace
@@ -130,9 +130,9 @@ int run_parity(const Arguments& arguments, Context& context) {
   options.resume_given = app.count("--resume-at") > 0;
   check_options(options);
   set_dtype(options.config, options.dtype);
-  const auto reference = load_reference(options);
+  const auto reference = load_reference(options, context.environment);
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
-  auto tested = load_config(options.config, options.ranks);
+  auto tested = load_config(options.config, options.ranks, context.environment);
   tested.config.trainer.skipped = read_fault(options.inject, tested.config);
   check_trainable(tested.config);
   check_trainable(reference.config);

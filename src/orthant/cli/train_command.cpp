@@ -95,7 +95,7 @@ int run_train(const Arguments& arguments, Context& context) {
   if (json && (print_config || ranks.dry_run)) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
   }
-  const auto loaded = load_config(config_options, ranks);
+  const auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
     std::cout << printed_config(loaded.document);
     return 0;

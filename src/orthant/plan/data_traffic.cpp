@@ -71,18 +71,17 @@ std::vector<GroupSize> plain_groups(const GraphSpec& graph, const DataBuffers& b
 
 // In elements.
 DataTraffic::Entry sharded_gathers(const std::vector<GroupSize>& groups, const DataSettings& settings) {
-  DataTraffic::Entry once;
-  for (const GroupSize& group : groups) add(once, group.elements);
-  if (settings.policy.keep_gathered || groups.size() <= 1) return once;
-  DataTraffic::Entry entry = once;
-  for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
-    if (groups[i].reads_in_backward) add(entry, groups[i].elements);
-  }
-  entry.calls *= settings.microbatches;
-  entry.bytes *= settings.microbatches;
-  if (groups.front().reads_in_backward) {
-    entry.calls -= settings.microbatches - 1;
-    entry.bytes -= (settings.microbatches - 1) * groups.front().elements;
+  const auto limit = static_cast<std::size_t>(settings.policy.limit_all_gathers);
+  const bool all_stay = settings.policy.keep_gathered || groups.size() <= limit;
+  DataTraffic::Entry entry;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    std::int64_t times = all_stay ? 1 : settings.microbatches;
+    if (!all_stay && groups[i].reads_in_backward) {
+      if (i + limit < groups.size()) times += settings.microbatches;
+      if (i < limit) times -= settings.microbatches - 1;
+    }
+    entry.calls += times;
+    entry.bytes += times * groups[i].elements;
   }
   return entry;
 }

@@ -36,46 +36,63 @@ Members used_members(const std::vector<Action>& actions, const GatherPolicy& pol
   return members;
 }
 
-// A stretch of the list during which a group is full: uses of its own, nobody else's in between unless all is kept.
-struct Stretch {
+struct Use {
   int group;
-  std::ptrdiff_t first_use;  // positions in the list
-  std::ptrdiff_t last_use;
+  std::size_t position;  // in the list
 };
 
-std::vector<Stretch> stretches(const std::vector<Action>& actions, const GatherPolicy& policy) {
-  std::vector<Stretch> found;
-  std::map<int, std::size_t> open;  // group -> its stretch that a further use makes longer
+std::vector<Use> uses_of(const std::vector<Action>& actions, const GatherPolicy& policy) {
+  std::vector<Use> uses;
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (!is_use(actions[i], policy)) continue;
-    const int group = group_of(actions[i].unit, policy);
-    const auto position = static_cast<std::ptrdiff_t>(i);
-    if (!policy.keep_gathered && !found.empty() && found.back().group != group) open.clear();
-    const auto [place, added] = open.emplace(group, found.size());
-    if (added) found.push_back({group, position, position});
-    found[place->second].last_use = position;
+    if (is_use(actions[i], policy)) uses.push_back({group_of(actions[i].unit, policy), i});
   }
-  return found;
+  return uses;
 }
 
-// For each stretch the position after which it may be gathered; -1: at the start. Ascending. Counts as if everything
-// were freed after its last use; what is kept is gathered as far ahead as it would be otherwise.
-std::vector<std::ptrdiff_t> rooms(const std::vector<Stretch>& found, const GatherPolicy& policy) {
-  std::vector<std::ptrdiff_t> room(found.size(), -1);
-  std::map<int, std::ptrdiff_t> freed;  // group -> last use of its latest stretch
-  const auto limit = static_cast<std::size_t>(policy.limit);
-  for (std::size_t k = 0; k < found.size(); ++k) {
-    if (k > 0) room[k] = room[k - 1];
-    if (k >= limit) {
-      const Stretch& leaves = found[k - limit];
-      room[k] = std::max(room[k], policy.keep_gathered ? leaves.first_use : leaves.last_use);
-    }
-    const auto [before, first] = freed.emplace(found[k].group, found[k].last_use);
-    if (!first) room[k] = std::max(room[k], before->second);
-    before->second = found[k].last_use;
+std::vector<Use> first_uses(const std::vector<Use>& uses) {
+  std::vector<Use> first;
+  std::set<int> seen;
+  for (const Use& use : uses) {
+    if (seen.insert(use.group).second) first.push_back(use);
   }
-  return room;
+  return first;
 }
+
+// The groups of the uses to come, `limit` at most; moves along the list. A group that is used again before a further
+// one is due has uses left when one passes, and stays.
+class Window {
+ public:
+  Window(const std::vector<Use>& uses, int limit) : uses_(uses), limit_(static_cast<std::size_t>(limit)) {}
+
+  // The groups that there was room for, in the order of their uses.
+  std::vector<int> widen() {
+    std::vector<int> added;
+    for (; end_ < uses_.size(); ++end_) {
+      const int group = uses_[end_].group;
+      if (!left_.contains(group)) {
+        if (left_.size() == limit_) break;
+        added.push_back(group);
+      }
+      ++left_[group];
+    }
+    return added;
+  }
+
+  // Past the next use. True when its group leaves.
+  bool pass() {
+    const auto used = left_.find(uses_[begin_++].group);
+    if (--used->second > 0) return false;
+    left_.erase(used);
+    return true;
+  }
+
+ private:
+  const std::vector<Use>& uses_;
+  std::size_t limit_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::map<int, int> left_;  // group -> its uses in [begin, end)
+};
 
 void append(std::vector<Action>& list, ActionKind kind, const std::set<int>& units) {
   for (const int unit : units) list.push_back({.kind = kind, .unit = unit});
@@ -115,16 +132,25 @@ class FullUnits {
 std::vector<Action> with_gathers(const std::vector<Action>& actions, const GatherPolicy& policy) {
   if (policy.limit < 1) throw InternalError(fmt::format("{} gathered groups at most: nothing could run", policy.limit));
   const auto members = used_members(actions, policy);
-  const auto found = stretches(actions, policy);
-  const auto room = rooms(found, policy);
+  const auto uses = uses_of(actions, policy);
   std::vector<std::vector<Action>> after(actions.size());
-  std::vector<Action> list;
-  for (const Stretch& stretch : found) {
-    append(after[static_cast<std::size_t>(stretch.last_use)], ActionKind::free, members.at(stretch.group));
+  if (policy.keep_gathered) {
+    std::map<int, std::size_t> last;
+    for (const Use& use : uses) last[use.group] = use.position;
+    for (const auto& [group, position] : last) append(after[position], ActionKind::free, members.at(group));
   }
-  for (std::size_t k = 0; k < found.size(); ++k) {
-    auto& place = room[k] < 0 ? list : after[static_cast<std::size_t>(room[k])];
-    append(place, ActionKind::gather, members.at(found[k].group));
+  // What is kept makes no room; it is gathered as far ahead as if every group were used once.
+  const auto paced = policy.keep_gathered ? first_uses(uses) : uses;
+  Window window(paced, policy.limit);
+  const auto gather = [&](std::vector<Action>& place) {
+    for (const int group : window.widen()) append(place, ActionKind::gather, members.at(group));
+  };
+  std::vector<Action> list;
+  gather(list);
+  for (const Use& use : paced) {
+    const bool leaves = window.pass();
+    if (leaves && !policy.keep_gathered) append(after[use.position], ActionKind::free, members.at(use.group));
+    gather(after[use.position]);
   }
   for (std::size_t i = 0; i < actions.size(); ++i) {
     list.push_back(actions[i]);

@@ -4,11 +4,13 @@
 // Note [Gathers]: a unit's parameters must be full for its F, and for its B and BW when their formulas read them (a
 // table lookup's do not, nor do those of a unit that takes no part in backward); W multiplies what the forward pass
 // kept and needs none. Units of one group (layout/unit_groups.h) become full and shards together: a use of one is a use
-// of the group, and a group's gathers follow each other, one per member in ascending order, as do its frees. A group
-// stays full after a use only when the next use in the list is its own (the last unit between its forward and
-// backward), or when everything is kept. Gathers come in the order of the uses, each right after the use or free that
-// makes room for it: it travels while earlier units compute. Two units that share a tied buffer each gather it; the
-// buffer is full while either is.
+// of the group, and a group's gathers follow each other, one per member in ascending order, as do its frees. At any
+// time the groups of the next uses are full, `limit` different ones at most. So a group is freed after a use when its
+// next use comes later than those of `limit` others, and stays full otherwise: in a chain the last `limit` groups
+// between forward and backward, the first `limit` between two microbatches. The room of what is freed goes to the next
+// group in the order of uses, at once: its gather travels while earlier units compute. When everything is kept a group
+// stays full from its gather to its last use, and each first use of a group lets one more be gathered. Two units that
+// share a tied buffer each gather it; the buffer is full while either is.
 #pragma once
 
 #include <vector>
