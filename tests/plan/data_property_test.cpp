@@ -34,7 +34,7 @@ DataSettings random_settings(const GraphSpec& graph, std::mt19937& random) {
   const int zero = draw(random, 4);
   settings.policy = effective_policy({.zero = zero,
                                       .accumulate_sharded = zero >= 2 && draw(random, 2) == 0,
-                                      .limit_all_gathers = 1 + draw(random, 4),
+                                      .limit_all_gathers = 1 + draw(random, 6),
                                       .keep_gathered = draw(random, 4) == 0,
                                       .bucket_bytes = draw(random, 6) * 100'000,
                                       .offload = Offload::none},

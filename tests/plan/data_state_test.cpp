@@ -94,6 +94,9 @@ TEST(DataPeaks, TwoGroupsAreFullAndTwoReductionsAlive) {
   auto settings = settings_of("fsdp=2", 3);
   settings.policy.limit_all_gathers = 1;
   EXPECT_EQ(peaks_of(sized_chain(), settings).gathered, 256 * 4);
+  settings.policy.limit_all_gathers = 3;  // both layers and head
+  EXPECT_EQ(peaks_of(sized_chain(), settings).gathered, (64 + 64 + 256) * 4);
+  settings.policy.limit_all_gathers = 1;
   settings.policy.keep_gathered = true;
   EXPECT_EQ(peaks_of(sized_chain(), settings).gathered, 512 * 4);
 }

@@ -75,15 +75,38 @@ TEST(DataTraffic, ZeroTwoScattersEveryGroupAlone) {
 TEST(DataTraffic, ZeroThreeGathersTwiceLessWhatStaysFull) {
   auto graph = sized_chain();
   const auto settings = settings_of("fsdp=2", 3);
-  EXPECT_EQ(both(graph, settings), (DataTraffic{{7, (2 * 512 - 256) * 4}, {4, 512 * 4}, {}}));
+  EXPECT_EQ(both(graph, settings), (DataTraffic{{6, (2 * 512 - 64 - 256) * 4}, {4, 512 * 4}, {}}));
   graph.units[0].backward_reads_parameters = false;
-  EXPECT_EQ(both(graph, settings), (DataTraffic{{6, (2 * 512 - 256 - 128) * 4}, {4, 512 * 4}, {}}));
+  EXPECT_EQ(both(graph, settings), (DataTraffic{{5, (2 * 512 - 64 - 256 - 128) * 4}, {4, 512 * 4}, {}}));
+}
+
+TEST(DataTraffic, ALargerLimitKeepsMoreFullAtTheTurningPoints) {
+  auto graph = sized_chain();
+  auto settings = settings_of("fsdp=2", 3);
+  const auto gather = [&](int limit, int microbatches) {
+    settings.policy.limit_all_gathers = limit;
+    settings.microbatches = microbatches;
+    return both(graph, settings).gather;
+  };
+  using Entry = DataTraffic::Entry;
+  EXPECT_EQ(gather(1, 1), (Entry{7, (2 * 512 - 256) * 4}));
+  EXPECT_EQ(gather(3, 1), (Entry{5, (2 * 512 - 64 - 64 - 256) * 4}));
+  EXPECT_EQ(gather(4, 1), (Entry{4, 512 * 4}));
+  EXPECT_EQ(gather(5, 1), (Entry{4, 512 * 4}));
+  EXPECT_EQ(gather(1, 2), (Entry{13, (2 * 768 - 128) * 4}));
+  // embed for F, for BW and the next F, for BW; the layers once; head for each microbatch.
+  EXPECT_EQ(gather(3, 2), (Entry{7, (3 * 128 + 64 + 64 + 2 * 256) * 4}));
+  EXPECT_EQ(gather(4, 2), (Entry{4, 512 * 4}));
+  graph.units[0].backward_reads_parameters = false;
+  // embed and head for each microbatch, the layers once.
+  EXPECT_EQ(gather(3, 2), (Entry{6, (2 * 128 + 64 + 64 + 2 * 256) * 4}));
+  EXPECT_EQ(gather(4, 2), (Entry{4, 512 * 4}));
 }
 
 TEST(DataTraffic, GroupsShareTheirGathers) {
   auto settings = settings_of("fsdp=2", 3);
   settings.groups = {0, 0, 1, 2, 3};
-  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{5, (2 * 512 - 256) * 4}, {3, 512 * 4}, {}}));
+  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{4, (2 * 512 - 64 - 256) * 4}, {3, 512 * 4}, {}}));
   settings.groups = {0, 0, 0, 0, 0};
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{1, 512 * 4}, {1, 512 * 4}, {}}));
 }
@@ -98,7 +121,7 @@ TEST(DataTraffic, KeptParametersAreGatheredOnceAStep) {
 TEST(DataTraffic, MicrobatchesGatherAgainAndScatterWhereShardsAccumulate) {
   auto settings = settings_of("dp=2,fsdp=2", 3);
   settings.microbatches = 2;
-  const DataTraffic::Entry gather{13, (2 * 768 - 128) * 4};
+  const DataTraffic::Entry gather{10, (2 * 704 - 128 - 64) * 4};
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{gather, {4, 512 * 4}, {4, 256 * 4}}));
   settings.policy.accumulate_sharded = true;
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{gather, {8, 2 * 512 * 4}, {4, 256 * 4}}));
@@ -107,9 +130,9 @@ TEST(DataTraffic, MicrobatchesGatherAgainAndScatterWhereShardsAccumulate) {
 TEST(DataTraffic, DtypesAndTheHookSetTheBytes) {
   auto settings = settings_of("dp=2,fsdp=2", 3);
   settings.compute = DType::bfloat16;
-  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{7, 768 * 2}, {4, 512 * 4}, {4, 256 * 4}}));
+  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{6, 704 * 2}, {4, 512 * 4}, {4, 256 * 4}}));
   settings.bf16_hook = true;
-  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{7, 768 * 2}, {4, 512 * 2}, {4, 256 * 2}}));
+  EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{6, 704 * 2}, {4, 512 * 2}, {4, 256 * 2}}));
   settings.reduce = DType::float64;
   settings.bf16_hook = false;
   EXPECT_EQ(both(sized_chain(), settings).scatter, (DataTraffic::Entry{4, 512 * 8}));
@@ -132,9 +155,9 @@ TEST(DataTraffic, PaddingTravelsToo) {
 TEST(DataTraffic, ATiedBufferIsGatheredUnlessAnotherUserHoldsIt) {
   const auto graph = sized_chain(true);
   auto settings = settings_of("fsdp=2", 3);
-  EXPECT_EQ(traffic_of(graph, settings), (DataTraffic{{7, (3 * 128 + 4 * 64) * 4}, {3, 256 * 4}, {}}));
+  EXPECT_EQ(traffic_of(graph, settings), (DataTraffic{{6, (3 * 128 + 3 * 64) * 4}, {3, 256 * 4}, {}}));
   settings.policy.limit_all_gathers = 4;
-  EXPECT_EQ(traffic_of(graph, settings), (DataTraffic{{5, (128 + 4 * 64) * 4}, {3, 256 * 4}, {}}));
+  EXPECT_EQ(traffic_of(graph, settings), (DataTraffic{{3, (128 + 2 * 64) * 4}, {3, 256 * 4}, {}}));
 }
 
 TEST(DataTraffic, FrozenBuffersAreGatheredForTheirUsesAndNeverSummed) {
@@ -142,12 +165,12 @@ TEST(DataTraffic, FrozenBuffersAreGatheredForTheirUsesAndNeverSummed) {
   test::freeze_unit(graph, "embed");
   test::freeze_unit(graph, "layers.0");
   // Below the first trainable unit nothing is read in backward.
-  EXPECT_EQ(traffic_of(graph, settings_of("fsdp=2", 3)), (DataTraffic{{5, (512 + 64) * 4}, {2, 320 * 4}, {}}));
+  EXPECT_EQ(traffic_of(graph, settings_of("fsdp=2", 3)), (DataTraffic{{4, 512 * 4}, {2, 320 * 4}, {}}));
   EXPECT_EQ(traffic_of(graph, settings_of("fsdp=2", 1)), (DataTraffic{{2, 320 * 4}, {1, 320 * 4}, {}}));
   EXPECT_EQ(traffic_of(graph, settings_of("dp=2", 0)), (DataTraffic{{}, {}, {1, 320 * 4}}));
   auto above = sized_chain();
   test::freeze_unit(above, "layers.1");
-  EXPECT_EQ(traffic_of(above, settings_of("fsdp=2", 3)), (DataTraffic{{7, 768 * 4}, {3, 448 * 4}, {}}));
+  EXPECT_EQ(traffic_of(above, settings_of("fsdp=2", 3)), (DataTraffic{{6, 704 * 4}, {3, 448 * 4}, {}}));
 }
 
 TEST(DataTraffic, TheFormulaRefusesWhatItDoesNotCover) {

@@ -1,5 +1,5 @@
-// Random graphs, stages, schedules, groups and bounds, with an oracle that knows only the rule: the uses of a list, one
-// after another, say which groups must become full and in which order.
+// Random graphs, stages, schedules, groups and bounds, with two oracles that look at nothing but the order of uses: the
+// next different groups, and a store of `limit` places from which the group that was used longest ago is pushed out.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -83,17 +83,30 @@ Case random_case(std::mt19937& random) {
   return one;
 }
 
-// The groups of the uses, a group again only after another's use, or never when all is kept.
+// The groups that a store of `limit` places, or of enough when all is kept, lacks at their uses. It looks back where
+// the pass looks ahead: between two uses of a group lie the same others either way.
 std::vector<int> expected_order(const Case& one) {
   std::vector<int> order;
+  std::vector<int> recent;  // the last used first
   for (const Action& action : one.actions) {
     if (!one.uses(action)) continue;
     const int group = one.group(action.unit);
-    const bool known = one.policy.keep_gathered ? std::ranges::find(order, group) != order.end()
-                                                : !order.empty() && order.back() == group;
-    if (!known) order.push_back(group);
+    if (std::erase(recent, group) == 0) order.push_back(group);
+    recent.insert(recent.begin(), group);
+    if (!one.policy.keep_gathered && static_cast<int>(recent.size()) > one.policy.limit) recent.pop_back();
   }
   return order;
+}
+
+// The groups of the uses from a place of the list on, `limit` different ones at most.
+std::set<int> next_groups(const Case& one, const std::vector<Action>& list, std::size_t from) {
+  std::set<int> groups;
+  for (std::size_t i = from; i < list.size(); ++i) {
+    if (!one.uses(list[i])) continue;
+    if (static_cast<int>(groups.size()) == one.policy.limit && !groups.contains(one.group(list[i].unit))) break;
+    groups.insert(one.group(list[i].unit));
+  }
+  return groups;
 }
 
 // Runs of one kind over one group: gathers or frees, in list order. Fails where a run is not the whole group ascending.
@@ -141,7 +154,50 @@ TEST(GathersProperty, EveryListIsCoveredBoundedAndOrdered) {
   }
 }
 
-// Before the frees that precede a run of gathers there was no room, or the first group of the run was still full.
+// Whatever runs, the next groups are full and no others.
+TEST(GathersProperty, FullAreTheGroupsOfTheNextUses) {
+  std::mt19937 random(74);
+  for (int trial = 0; trial < 300; ++trial) {
+    Case one = random_case(random);
+    one.policy.keep_gathered = false;
+    SCOPED_TRACE(fmt::format("trial {}, limit {}", trial, one.policy.limit));
+    const auto list = with_gathers(one.actions, one.policy);
+    std::multiset<int> full;  // a group per full member
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].kind == ActionKind::gather) {
+        full.insert(one.group(list[i].unit));
+      } else if (list[i].kind == ActionKind::free) {
+        full.erase(full.find(one.group(list[i].unit)));
+      } else {
+        ASSERT_EQ(std::set<int>(full.begin(), full.end()), next_groups(one, list, i)) << "at " << i;
+      }
+    }
+  }
+}
+
+// No group gives back the room that its own next gather takes: between the two, another is gathered.
+TEST(GathersProperty, NoGroupIsGatheredRightAfterItsOwnFree) {
+  std::mt19937 random(77);
+  int again = 0;
+  for (int trial = 0; trial < 600; ++trial) {
+    const Case one = random_case(random);
+    SCOPED_TRACE(fmt::format("trial {}, limit {}", trial, one.policy.limit));
+    std::set<int> freed;   // since another group was gathered
+    std::set<int> before;  // earlier
+    for (const Action& action : with_gathers(one.actions, one.policy)) {
+      const int group = action.unit < 0 ? -1 : one.group(action.unit);
+      if (action.kind == ActionKind::free) freed.insert(group);
+      if (action.kind != ActionKind::gather) continue;
+      EXPECT_FALSE(freed.contains(group)) << "unit " << action.unit;
+      again += before.contains(group) ? 1 : 0;
+      before.merge(freed);
+      freed.clear();
+    }
+  }
+  EXPECT_GT(again, 1000);
+}
+
+// Before the free that precedes a gather there was no room.
 TEST(GathersProperty, GathersComeAsEarlyAsRoomAllows) {
   std::mt19937 random(72);
   int waiting = 0;
@@ -158,9 +214,8 @@ TEST(GathersProperty, GathersComeAsEarlyAsRoomAllows) {
       if (kind == ActionKind::free && previous != ActionKind::free) before_free = full;
       if (kind == ActionKind::gather && i > 0 && previous != ActionKind::gather) {
         ++waiting;
-        const int group = one.group(list[i].unit);
         EXPECT_EQ(previous, ActionKind::free) << "the gather at " << i << " waits for nothing";
-        EXPECT_TRUE(static_cast<int>(before_free.size()) == one.policy.limit || before_free.contains(group))
+        EXPECT_EQ(static_cast<int>(before_free.size()), one.policy.limit)
             << "the gather at " << i << " could have come earlier";
       }
       if (kind == ActionKind::gather) ++full[one.group(list[i].unit)];

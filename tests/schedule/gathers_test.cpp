@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
@@ -35,12 +36,40 @@ GatherPolicy all_sharded(int units, int limit = 2) {
   return {.sharded = std::vector<bool>(static_cast<std::size_t>(units), true), .limit = limit};
 }
 
-TEST(Gathers, PrefetchTheNextUseAndKeepTheLastUnitBetweenForwardAndBackward) {
-  EXPECT_EQ(text(with_gathers(chain(3, 1), all_sharded(3))), "g0 g1 F0 -0 g2 F1 -1 g1 F2 BW2 -2 g0 BW1 -1 BW0 -0");
+TEST(Gathers, PrefetchTheNextUseAndKeepTheLastUnitsBetweenForwardAndBackward) {
+  EXPECT_EQ(text(with_gathers(chain(3, 1), all_sharded(3))), "g0 g1 F0 -0 g2 F1 F2 BW2 -2 g0 BW1 -1 BW0 -0");
+  EXPECT_EQ(text(with_gathers(chain(4, 1), all_sharded(4))),
+            "g0 g1 F0 -0 g2 F1 -1 g3 F2 F3 BW3 -3 g1 BW2 -2 g0 BW1 -1 BW0 -0");
+  EXPECT_EQ(text(with_gathers(chain(4, 1), all_sharded(4, 3))),
+            "g0 g1 g2 F0 -0 g3 F1 F2 F3 BW3 -3 g0 BW2 -2 BW1 -1 BW0 -0");
+}
+
+TEST(Gathers, KeepTheFirstUnitsBetweenMicrobatches) {
+  EXPECT_EQ(text(with_gathers(chain(3, 2), all_sharded(3))),
+            "g0 g1 F0 -0 g2 F1 F2 BW2 -2 g0 BW1 BW0 F0 -0 g2 F1 F2 BW2 -2 g0 BW1 -1 BW0 -0");
+}
+
+TEST(Gathers, WithRoomForAllEachIsGatheredOnce) {
+  EXPECT_EQ(text(with_gathers(chain(2, 2), all_sharded(2))), "g0 g1 F0 F1 BW1 BW0 F0 F1 BW1 -1 BW0 -0");
+}
+
+TEST(Gathers, ForwardsOfAllMicrobatchesFirstKeepOnlyTheLastUnitsOfTheLast) {
+  std::vector<Action> list;
+  for (int m = 0; m < 2; ++m) {
+    for (int u = 0; u < 3; ++u) list.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = m});
+  }
+  for (int m = 0; m < 2; ++m) {
+    for (int u = 3; u-- > 0;) list.push_back({.kind = ActionKind::backward, .unit = u, .microbatch = m});
+  }
+  EXPECT_EQ(text(with_gathers(list, all_sharded(3))),
+            "g0 g1 F0 -0 g2 F1 -1 g0 F2 -2 g1 F0 -0 g2 F1 F2 "
+            "BW2 -2 g0 BW1 -1 g2 BW0 -0 g1 BW2 -2 g0 BW1 -1 BW0 -0");
 }
 
 TEST(Gathers, LimitOfOneGathersOnlyWhatRunsNext) {
   EXPECT_EQ(text(with_gathers(chain(2, 1), all_sharded(2, 1))), "g0 F0 -0 g1 F1 BW1 -1 g0 BW0 -0");
+  EXPECT_EQ(text(with_gathers(chain(2, 2), all_sharded(2, 1))),
+            "g0 F0 -0 g1 F1 BW1 -1 g0 BW0 F0 -0 g1 F1 BW1 -1 g0 BW0 -0");
 }
 
 TEST(Gathers, KeptUnitsAreGatheredOnceAStep) {
@@ -56,7 +85,7 @@ TEST(Gathers, GroupsBecomeFullTogetherAndCountOnce) {
   auto policy = all_sharded(4);
   policy.groups = {0, 0, 1, 2};
   const auto list = with_gathers(chain(4, 1), policy);
-  EXPECT_EQ(text(list), "g0 g1 g2 F0 F1 -0 -1 g3 F2 -2 g2 F3 BW3 -3 g0 g1 BW2 -2 BW1 BW0 -0 -1");
+  EXPECT_EQ(text(list), "g0 g1 g2 F0 F1 -0 -1 g3 F2 F3 BW3 -3 g0 g1 BW2 -2 BW1 BW0 -0 -1");
   EXPECT_EQ(peak_gathered(list, policy), 2);
   EXPECT_EQ(peak_gathered(list, all_sharded(4)), 3);
 }
@@ -64,18 +93,21 @@ TEST(Gathers, GroupsBecomeFullTogetherAndCountOnce) {
 TEST(Gathers, ABackwardThatReadsNoParametersIsNoUse) {
   auto policy = all_sharded(3);
   policy.reads_in_backward = {false, true, true};
-  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 F0 -0 g2 F1 -1 g1 F2 BW2 -2 BW1 -1 BW0");
+  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 F0 -0 g2 F1 F2 BW2 -2 BW1 -1 BW0");
   policy.groups = {0, 0, 1};
-  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 g2 F0 F1 -0 -1 g0 g1 F2 BW2 -2 BW1 -0 -1 BW0");
+  EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 g2 F0 F1 F2 BW2 -2 BW1 -0 -1 BW0");
 }
 
 TEST(Gathers, ComeInTheOrderOfTheUses) {
-  // With room for all, 2 could be full from the start; it waits for the second gather of 0, which must wait itself.
-  const std::vector<Action> uses = {{.unit = 0, .microbatch = 0},
-                                    {.unit = 1, .microbatch = 0},
-                                    {.unit = 0, .microbatch = 1},
-                                    {.unit = 2, .microbatch = 0}};
-  EXPECT_EQ(text(with_gathers(uses, all_sharded(3, 4))), "g0 g1 F0 -0 g0 g2 F1 -1 F0 -0 F2 -2");
+  std::vector<Action> uses = {{.unit = 0, .microbatch = 0},
+                              {.unit = 1, .microbatch = 0},
+                              {.unit = 0, .microbatch = 1},
+                              {.unit = 2, .microbatch = 0}};
+  // 2 waits for 1 to leave, not for 0, which is used again before.
+  EXPECT_EQ(text(with_gathers(uses, all_sharded(3))), "g0 g1 F0 F1 -1 g2 F0 -0 F2 -2");
+  EXPECT_EQ(text(with_gathers(uses, all_sharded(3, 3))), "g0 g1 g2 F0 F1 -1 F0 -0 F2 -2");
+  std::swap(uses[2], uses[3]);
+  EXPECT_EQ(text(with_gathers(uses, all_sharded(3))), "g0 g1 F0 -0 g2 F1 -1 g0 F2 -2 F0 -0");
 }
 
 TEST(Gathers, UnitsWithoutShardsAreLeftAlone) {
@@ -93,9 +125,9 @@ TEST(Gathers, EveryChainKeepsTheBoundAndTheNumberOfGathers) {
         const auto list = with_gathers(chain(units, microbatches), policy);
         check_gathers(list, policy);
         EXPECT_LE(peak_gathered(list, policy), limit);
-        // Two per unit and microbatch, less the turning points: the last unit of each, the first between two of them.
-        const int expected = 2 * units * microbatches - microbatches - (microbatches - 1);
-        EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), units == 1 ? 1 : expected);
+        // Two per unit and microbatch, less the turning points: the last of each, the first between two of them.
+        const int expected = 2 * units * microbatches - limit * (2 * microbatches - 1);
+        EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), units <= limit ? units : expected);
       }
     }
   }

@@ -131,7 +131,7 @@ class Refusals(TrainTest):
         for setting, text in (("model.hiden_size=8", 'hidden_size'), ("optimizer.kind=adan", "adamw"), ("data.kind=token", "tokens"),
                               ("train.steps=0", "at least 1"), ("parallel.microbatches=3", "=6 or 9"),
                               ("precision.params=float16", "float32"), ("lr_schedule.kind=cosin", "cosine"),
-                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "one of 0, 1, 2, 3"),
+                              ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "it must be at most 3"),
                               ("model.freeze=[\"*.wq.weight\"]", "freeze both"), ("train.epochs=2", "train.steps"),
                               ("model.num_attention_heads=5", "heads"), ("data.eval_fraction=2", "[0, 1]"),
                               ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]")):

@@ -9,8 +9,8 @@
 //   zero 2   the same; with gradients accumulated in shards scatter M N g
 //   zero 3   likewise, but gather M (2 N - L - E) c - (M - 1) F c instead: of the groups with parameters, L the last k
 //            (limit_all_gathers), which stay full between forward and backward, E those before them whose backward
-//            reads none, F those of the first k whose backward reads them, which stay full between
-//            microbatches; with k groups or fewer, or all kept, N c
+//            reads none, F those of the first k whose backward reads some, which stay full between microbatches;
+//            with k groups or fewer, or all kept, N c
 // Frozen buffers are gathered with zero 3 only and never summed.
 #pragma once
 

@@ -5,12 +5,12 @@
 // table lookup's do not, nor do those of a unit that takes no part in backward); W multiplies what the forward pass
 // kept and needs none. Units of one group (layout/unit_groups.h) become full and shards together: a use of one is a use
 // of the group, and a group's gathers follow each other, one per member in ascending order, as do its frees. At any
-// time the groups of the next uses are full, `limit` different ones at most. So a group is freed after a use when its
-// next use comes later than those of `limit` others, and stays full otherwise: in a chain the last `limit` groups
-// between forward and backward, the first `limit` between two microbatches. The room of what is freed goes to the next
-// group in the order of uses, at once: its gather travels while earlier units compute. When everything is kept a group
-// stays full from its gather to its last use, and each first use of a group lets one more be gathered. Two units that
-// share a tied buffer each gather it; the buffer is full while either is.
+// time the groups of the next uses are full, `limit` different ones at most. So a group is freed after a use when
+// `limit` others are used before it is again, or never is, and stays full otherwise: in a chain the last `limit` groups
+// between forward and backward, the first `limit` between two microbatches. What it made room for, the next group in
+// the order of uses, is gathered at once and travels while earlier units compute; a group is never gathered right after
+// its own free. When everything is kept, a group stays full until its last use, and each first use of a group lets one
+// more be gathered. Two units that share a tied buffer each gather it; the buffer is full while either is.
 #pragma once
 
 #include <vector>

@@ -173,14 +173,15 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
   ParitySide side;
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     const auto batch = loader->next();
-    if (step == 1) {
+    // Before the update, which clips them where it works.
+    if (step == 1 || step == options.steps) {
       trainer->gradients(batch).get();
-      side.first_gradients = copies(*trainer, /*gradients=*/true);
+      side.gradients = copies(*trainer, /*gradients=*/true);
     }
+    if (step == 1) side.first_gradients = side.gradients;
     const auto numbers = trainer->step(batch).get();
     side.losses.push_back(numbers.loss);
     side.grad_norms.push_back(numbers.grad_norm);
-    if (step == options.steps) side.gradients = copies(*trainer, /*gradients=*/true);
     if (step == options.resume_at) {
       trainer = saved_and_loaded(config, std::move(trainer));
       loader = make_loader(config, data, trainer->steps_done());

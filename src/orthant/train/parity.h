@@ -21,7 +21,7 @@ struct ParitySide {
   std::vector<std::string> names;  // of all parameters, in model order
   std::vector<double> losses;
   std::vector<double> grad_norms;
-  std::map<std::string, at::Tensor> first_gradients;  // of the first step, not clipped; whole tensors on the host
+  std::map<std::string, at::Tensor> first_gradients;  // of the first step, before clipping; whole tensors on the host
   std::map<std::string, at::Tensor> gradients;        // of the last step
   std::map<std::string, at::Tensor> weights;          // after it
   bool replicas_equal = true;                         // ranks that hold the same elements hold the same bits
