@@ -24,7 +24,7 @@ int main() {
   graph.add("loss", SquaredError(), {"output", "y"}, {"loss"});  // a sum over rows
 
   orthant::TrainerOptions options;
-  options.data.zero = 3;
+  options.policy.zero = 3;
   options.optimizer.weight_decay = 0;
   options.lr = {.kind = orthant::LrSchedule::Kind::constant, .peak = 1e-2};
   options.communicator = orthant::connect_ranks(mesh, job, options);

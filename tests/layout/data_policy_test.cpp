@@ -64,7 +64,7 @@ TEST(DataPolicy, RefusesShardedAccumulationOfWholeGradients) {
 }
 
 TEST(DataPolicy, ReplicasAreDpAndUncutFsdpOfDegreesAboveOne) {
-  const auto axes = [](int zero, const char* mesh) { return replica_axes({.zero = zero}, Mesh::parse(mesh)).name(); };
+  const auto axes = [](int zero, const char* mesh) { return copy_axes({.zero = zero}, Mesh::parse(mesh)).name(); };
   EXPECT_EQ(axes(0, "dp=2,fsdp=2"), "dp+fsdp");
   EXPECT_EQ(axes(0, "fsdp=2"), "fsdp");
   EXPECT_EQ(axes(0, "dp=4"), "dp");

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "orthant/plan/data_settings.h"
+#include "orthant/plan/data_actions.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/schedule/stages.h"

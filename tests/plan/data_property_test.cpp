@@ -43,7 +43,7 @@ DataSettings random_settings(const GraphSpec& graph, std::mt19937& random) {
   settings.bf16_hook = draw(random, 3) == 0;
   settings.microbatches = 1 + draw(random, 3);
   if (draw(random, 2) == 0) {
-    settings.groups =
+    settings.unit_groups =
         unit_groups(graph, {.kind = UnitGrouping::Kind::min_params, .min_params = draw(random, 200'000), .names = {}});
   }
   return settings;
@@ -54,7 +54,7 @@ std::string describe(const GraphSpec& graph, const DataSettings& settings) {
                      settings.mesh.to_string(), settings.policy.zero, settings.microbatches,
                      settings.policy.accumulate_sharded ? " in shards" : "",
                      settings.policy.keep_gathered ? ", kept" : "", settings.policy.limit_all_gathers,
-                     settings.policy.bucket_bytes, settings.groups.empty() ? 0 : settings.groups.back() + 1);
+                     settings.policy.bucket_bytes, settings.unit_groups.empty() ? 0 : settings.unit_groups.back() + 1);
 }
 
 TEST(DataProperty, EmbeddingsThatOnlyLookUpAreNotReadInBackward) {
@@ -121,7 +121,7 @@ TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTh
     std::int64_t trainable = 0;
     std::int64_t uses = 0;
     std::int64_t all = 0;
-    for (const FlatBuffer& buffer : data_buffers(graph, settings).all) {
+    for (const FlatBuffer& buffer : unit_buffers(graph, settings.mesh, {}, settings.unit_groups).all) {
       all += buffer.size;
       if (buffer.trainable) trainable += buffer.size;
       if (buffer.trainable) uses += buffer.size * static_cast<std::int64_t>(buffer.users.size());

@@ -103,10 +103,10 @@ TEST(DataPeaks, TwoGroupsAreFullAndTwoReductionsAlive) {
 
 TEST(DataPeaks, GroupsLiveTogether) {
   auto settings = settings_of("fsdp=2", 3);
-  settings.groups = {0, 0, 1, 1, 2};
+  settings.unit_groups = {0, 0, 1, 1, 2};
   // Both groups are full at once; the gradients of the first are made while those of the second travel.
   EXPECT_EQ(peaks_of(sized_chain(), settings), (DataPeaks{512 * 4, 512 * 4}));
-  settings.groups = {0, 1, 1, 2, 3};
+  settings.unit_groups = {0, 1, 1, 2, 3};
   // head with layers.0 and layers.1; then embed with those.
   EXPECT_EQ(peaks_of(sized_chain(), settings), (DataPeaks{(128 + 256) * 4, (128 + 256) * 4}));
 }
@@ -121,7 +121,7 @@ TEST(DataPeaks, FullAccumulationKeepsAllGradientsShardedOnlyThoseUnderWay) {
 
 TEST(DataPeaks, GradientsOfOneGroupAloneAreNeverThereTwice) {
   auto settings = settings_of("fsdp=2", 3);
-  settings.groups = {0, 0, 0, 0, 0};
+  settings.unit_groups = {0, 0, 0, 0, 0};
   settings.microbatches = 3;
   settings.policy.accumulate_sharded = true;
   EXPECT_EQ(peaks_of(sized_chain(), settings), (DataPeaks{512 * 4, 512 * 4}));

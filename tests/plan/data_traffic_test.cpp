@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "orthant/base/error.h"
+
+#include "base/error_text.h"
 #include "plan/data_graphs.h"
 
 namespace orthant {
@@ -68,7 +71,7 @@ TEST(DataTraffic, ZeroTwoScattersEveryGroupAlone) {
   EXPECT_EQ(both(sized_chain(), settings_of("dp=2,fsdp=2", 2)),
             (DataTraffic{{4, 512 * 4}, {4, 512 * 4}, {4, 256 * 4}}));
   auto settings = settings_of("dp=2,fsdp=2", 2);
-  settings.groups = {0, 0, 1, 2, 3};
+  settings.unit_groups = {0, 0, 1, 2, 3};
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{3, 512 * 4}, {3, 512 * 4}, {3, 256 * 4}}));
 }
 
@@ -105,9 +108,9 @@ TEST(DataTraffic, ALargerLimitKeepsMoreFullAtTheTurningPoints) {
 
 TEST(DataTraffic, GroupsShareTheirGathers) {
   auto settings = settings_of("fsdp=2", 3);
-  settings.groups = {0, 0, 1, 2, 3};
+  settings.unit_groups = {0, 0, 1, 2, 3};
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{4, (2 * 512 - 64 - 256) * 4}, {3, 512 * 4}, {}}));
-  settings.groups = {0, 0, 0, 0, 0};
+  settings.unit_groups = {0, 0, 0, 0, 0};
   EXPECT_EQ(both(sized_chain(), settings), (DataTraffic{{1, 512 * 4}, {1, 512 * 4}, {}}));
 }
 
@@ -180,9 +183,36 @@ TEST(DataTraffic, TheFormulaRefusesWhatItDoesNotCover) {
   EXPECT_NE(refusal(sized_chain(true), settings_of("fsdp=2", 3)).find("does not cover buffer embed.tied"),
             std::string::npos);
   auto settings = settings_of("fsdp=2", 3);
-  settings.groups = {0, 1, 0, 1, 2};
+  settings.unit_groups = {0, 1, 0, 1, 2};
   EXPECT_NE(refusal(sized_chain(), settings).find("needs groups of neighbours; unit layers.1 is in 0"),
             std::string::npos);
+}
+
+TEST(DataActions, RefusesGroupsThatAreNotDoneWithAMicrobatchTogether) {
+  const auto graph = test::sized_chain();
+  auto settings = test::settings_of("fsdp=2", 3);
+  settings.policy.accumulate_sharded = true;
+  settings.microbatches = 2;
+  // Two stages, one after the other: head and loss run both microbatches before the rest does.
+  std::vector<Action> lowered;
+  for (int m = 0; m < 2; ++m) {
+    for (int u = 0; u < 5; ++u) lowered.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = m});
+  }
+  for (const auto& [last, first] : {std::pair(4, 3), std::pair(2, 0)}) {
+    for (int m = 0; m < 2; ++m) {
+      for (int u = last; u >= first; --u) {
+        lowered.push_back({.kind = ActionKind::backward, .unit = u, .microbatch = m});
+        if (m == 1 && u < 4) lowered.push_back({.kind = ActionKind::reduce, .unit = u});
+      }
+    }
+  }
+  EXPECT_NO_THROW(data_actions(lowered, graph, settings));
+  settings.unit_groups = {0, 1, 2, 0, 3};  // the first unit and the head, on different stages
+  EXPECT_EQ(error_text<ConfigError>([&] { data_actions(lowered, graph, settings); }),
+            "parallel.units joins head with units whose gradients of microbatch 0 come later in this schedule than its "
+            "next microbatch\n  fix: use parallel.accumulate=full, or groups inside one stage");
+  settings.policy.accumulate_sharded = false;
+  EXPECT_NO_THROW(data_actions(lowered, graph, settings));
 }
 
 }  // namespace

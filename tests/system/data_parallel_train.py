@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -164,6 +165,29 @@ class Failing(RanksTest):
     def test_a_backend_that_moves_nothing_is_refused(self):
         self.assertIn("--backend fake", self.train("--mesh", "dp=2", "--backend", "fake", code=2).stderr)
         self.assertEqual(os.listdir(self.folder), [])
+
+
+class Mismatch(RanksTest):
+    def start(self, rank, port, *words):
+        env = clean_environment(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                                TORCHELASTIC_RUN_ID="mismatch")
+        command = [ORTHANT, "train", "--config", LLAMA, *SMALL, "--mesh", "fsdp=2", "--output_dir", self.path("run"), "--timeout", "20", *words]
+        return subprocess.Popen(command, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_ranks_with_different_configurations_stop_before_the_first_step_and_name_the_key(self):
+        for words, text in ((("--set", "optimizer.lr=0.002"), "optimizer.lr is 0.003 on rank 0 and 0.002 on rank 1"),
+                            (("--set", "parallel.zero=1"), "parallel.zero is 3 on rank 0 and 1 on rank 1"),
+                            (("--steps", "4"), "--steps is -1 on rank 0 and 4 on rank 1")):
+            with self.subTest(words), socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+                free.close()
+                jobs = [self.start(0, port), self.start(1, port, *words)]
+                for job in jobs:
+                    _, errors = job.communicate(timeout=60)
+                    self.assertEqual(job.returncode, 2, errors)
+                    self.assertIn(f"ranks were given different configurations: {text}", errors)
+                self.assertFalse(os.path.exists(self.path("run")))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ void check_rank(const RunConfig& ranked) {
   const auto settings = data_settings(trainer->graph(), config.mesh, trainer->options());
   const auto expected = data_traffic(trainer->graph(), settings, trainer->actions());
   const auto& communicator = *config.trainer.communicator;
-  const auto replicas = replica_axes(settings.policy, config.mesh);
+  const auto replicas = copy_axes(settings.policy, config.mesh);
   const auto shards_before = communicator.counters(Axis::fsdp);
   const auto replicas_before = communicator.counters(replicas);
   trainer->step(loader->next()).get();

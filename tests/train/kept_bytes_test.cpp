@@ -15,7 +15,7 @@ namespace orthant {
 namespace {
 
 // Reads the live bytes when the list comes to its reduce action: all forwards done, no backward yet.
-class LiveBytes : public ExecutorEvents {
+class LiveBytes : public ParameterKeeper {
  public:
   void reduce(int, int) override { bytes = live_memory_bytes(); }
   std::int64_t bytes = 0;

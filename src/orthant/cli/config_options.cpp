@@ -82,11 +82,10 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
   if (!options.data_path.empty()) {
     overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
   }
-  const auto probe = [&] { return read_run_config(load_run_document(options.config, overrides)); };
+  const auto configured_mesh = [&] { return read_run_mesh(load_run_document(options.config, overrides)); };
   if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
   if (options.batch_size) {
-    auto document = load_run_document(options.config, overrides);
-    const auto mesh = resolved_mesh(options, ranks, read_run_config(document).mesh, world_size);
+    const auto mesh = resolved_mesh(options, ranks, configured_mesh(), world_size);
     overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
   }
   if (options.epochs) {
@@ -97,7 +96,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
     overrides.push_back("checkpoint.save_every=0");
     overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
   }
-  const auto configured = probe().mesh;
+  const auto configured = configured_mesh();
   const auto mesh = resolved_mesh(options, ranks, configured, world_size);
   for (const auto axis : kAxes) {
     if (mesh.degree(axis) == configured.degree(axis)) continue;

@@ -134,6 +134,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
   auto tested = load_config(options.config, options.ranks, context.environment);
   tested.config.trainer.skipped = read_fault(options.inject, tested.config);
+  refuse_fake_backend(options.ranks, tested.config.mesh);
   check_trainable(tested.config);
   check_trainable(reference.config);
   if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
@@ -152,7 +153,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     const auto found = run(tested, "tested", options.side);
     if (!rank.is_first()) return 0;
     auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)));
-    if (options.bitwise) result.pass = result.bitwise;
+    if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
     if (options.json) {
       std::cout << parity_json(result).dump() << std::endl;
     } else {

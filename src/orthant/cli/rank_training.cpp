@@ -21,12 +21,28 @@ std::map<std::string, std::string> values_of(const std::string& resolved) {
   return values;
 }
 
+constexpr double kGoodbyeSeconds = 5;
+
+// With the options of communication that must be alike.
+std::string with_options(const std::string& resolved, const comm::CommOptions& options) {
+  auto text = nlohmann::json::parse(resolved);
+  text["--backend"] = comm::name_of(options.backend);
+  text["--check-collectives"] = options.check;
+  return text.dump();
+}
+
 // Every rank sees all texts, so that all of them refuse alike.
 void check_same_config(comm::Store store, const RankContext& rank, int world_size, const std::string& resolved) {
   const auto texts = comm::wait_for_all(store, rank.job.rank, world_size, rank.comm.timeout_seconds, resolved);
   for (std::size_t r = 1; r < texts.size(); ++r) {
     const auto difference = first_difference(texts.front(), texts[r], static_cast<int>(r));
     if (difference.empty()) continue;
+    // Whoever serves the store stays until the others have read it.
+    try {
+      comm::wait_for_all(store.below("read"), rank.job.rank, world_size, kGoodbyeSeconds, "");
+    } catch (const Error&) {
+      // It is gone: this rank has read all it needs.
+    }
     throw ConfigError(fmt::format("ranks were given different configurations: {}", difference),
                       {.remedy = "start every rank with the same file and the same options", .rank = rank.job.rank});
   }
@@ -53,6 +69,12 @@ std::string first_difference(const std::string& first, const std::string& other,
   return {};
 }
 
+void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {
+  if (comm::parse_backend(ranks.backend) != comm::BackendKind::fake || mesh.world_size() == 1) return;
+  throw ConfigError("--backend fake moves nothing between ranks: what it trains is no model",
+                    {.remedy = "use another backend, or orthant bench step"});
+}
+
 RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
 
 void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name) {
@@ -62,7 +84,7 @@ void RankTraining::prepare(RunConfig& config, const std::string& resolved, const
   std::optional<comm::Store> store;
   if (store_) {
     store = store_->below(name);
-    check_same_config(store->below("config"), rank_, world_size, resolved);
+    check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm));
   }
   config.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm,
                                                                      trainer_groups(config.mesh, config.trainer));

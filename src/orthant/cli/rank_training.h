@@ -29,6 +29,9 @@ class RankTraining {
   std::optional<comm::Store> store_;
 };
 
+// ConfigError for a backend that moves nothing, where the numbers matter.
+void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh);
+
 // What two resolved configurations first disagree in: "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 3"; empty when
 // they agree.
 std::string first_difference(const std::string& first, const std::string& other, int other_rank);

@@ -7,10 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/human.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/mesh/picture.h"
+#include "orthant/plan/data_state.h"
+#include "orthant/plan/data_traffic.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/run.h"
 #include "orthant/train/summary.h"
@@ -26,6 +29,36 @@ void request_stop(int number) {
   std::signal(number, SIG_DFL);
 }
 
+// What must be the same on every rank: the configuration and the options that say how far and from where.
+std::string compared_text(const std::string& resolved, const RunOptions& run) {
+  auto compared = nlohmann::json::parse(resolved);
+  compared["--steps"] = run.stop_after.value_or(-1);
+  compared["--resume"] = run.resume;
+  return compared.dump();
+}
+
+// What one rank of the data axes keeps and sends by the closed forms of `plan`.
+std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
+  const auto settings = data_settings(spec, config.mesh, config.trainer);
+  const auto state = data_state(spec, settings);
+  const auto peaks = data_peaks(spec, settings, actions);
+  const auto traffic = data_traffic(spec, settings, actions);
+  auto text = fmt::format("\nA rank keeps {} of parameters, {} of gradients, {} of optimizer state",
+                          format_bytes(state.parameters + state.compute), format_bytes(state.gradients),
+                          format_bytes(state.optimizer));
+  if (peaks.gathered > 0) text += fmt::format(", and for a while at most {} gathered", format_bytes(peaks.gathered));
+  if (peaks.gradients > 0) text += fmt::format(", {} of full gradients", format_bytes(peaks.gradients));
+  text += ".\nA step of a rank sends";
+  const auto add = [&](const char* name, const DataTraffic::Entry& entry) {
+    if (entry.calls > 0) text += fmt::format(" {} in {} {},", format_bytes(entry.bytes), entry.calls, name);
+  };
+  add("all-gathers", traffic.gather);
+  add("reduce-scatters", traffic.scatter);
+  add("all-reduces", traffic.sum);
+  text += " and a few numbers for loss and norm.\n";
+  return text;
+}
+
 // Prints what would run, on stdout.
 int dry_run(const RunConfig& config) {
   std::cout << mesh_text(config.mesh, config.mesh.world_size());
@@ -33,6 +66,7 @@ int dry_run(const RunConfig& config) {
   std::cout << '\n' << summary_text(spec, summary_options(config));
   check_mesh(config.mesh);
   const auto actions = step_actions(spec, config.mesh, config.trainer);
+  if (config.mesh.world_size() > 1) std::cout << rank_text(config, spec, actions);
   std::cout << fmt::format("\nSchedule of a step, {} actions:\n", actions.size());
   for (const auto& action : actions) std::cout << "  " << to_string(action, spec) << '\n';
   std::cout << "\nDry run: nothing was trained.\n";
@@ -47,7 +81,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
   auto config = loaded.config;
   const auto resolved = resolved_config(loaded.document);
   RankTraining training(rank);
-  training.prepare(config, resolved, "train");
+  training.prepare(config, compared_text(resolved, run), "train");
   std::ostream nowhere(nullptr);
   RunOutcome outcome;
   try {
@@ -62,12 +96,6 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
   if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
   if (rank.is_first() && !json) std::cout << result_text(outcome.result) << std::flush;
   return outcome.stopped ? launch::kStoppedExitCode : 0;
-}
-
-void check_backend(const RankOptions& ranks, const RunConfig& config) {
-  if (comm::parse_backend(ranks.backend) != comm::BackendKind::fake || config.mesh.world_size() == 1) return;
-  throw ConfigError("--backend fake moves nothing between ranks: what it trains is no model",
-                    {.remedy = "use another backend, or orthant bench step"});
 }
 
 }  // namespace
@@ -102,7 +130,7 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (ranks.dry_run) return dry_run(loaded.config);
   check_trainable(loaded.config);
-  check_backend(ranks, loaded.config);
+  refuse_fake_backend(ranks, loaded.config.mesh);
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = [] { return stop_requested != 0; };

@@ -53,7 +53,7 @@ DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh) {
   return policy;
 }
 
-AxisSet replica_axes(const DataPolicy& policy, const Mesh& mesh) {
+AxisSet copy_axes(const DataPolicy& policy, const Mesh& mesh) {
   AxisSet axes;
   if (mesh.degree(Axis::dp) > 1) axes = axes | Axis::dp;
   if (policy.zero == 0 && mesh.degree(Axis::fsdp) > 1) axes = axes | Axis::fsdp;

@@ -54,6 +54,6 @@ int parse_zero(std::string_view text);
 
 // The axes whose ranks hold equal owned ranges, over which the last sum of a gradient goes: dp, and fsdp when `zero`
 // is 0; those of degree above 1. `policy` is effective.
-AxisSet replica_axes(const DataPolicy& policy, const Mesh& mesh);
+AxisSet copy_axes(const DataPolicy& policy, const Mesh& mesh);
 
 }  // namespace orthant

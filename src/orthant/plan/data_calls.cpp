@@ -10,7 +10,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::vector<DataCall> bucket_calls(const DataBuffers& buffers, const DataSettings& settings,
+std::vector<DataCall> bucket_calls(const UnitBuffers& buffers, const DataSettings& settings,
                                    const std::vector<Action>& actions) {
   std::vector<DataCall> calls;
   DataCall bucket;
@@ -29,10 +29,10 @@ std::vector<DataCall> bucket_calls(const DataBuffers& buffers, const DataSetting
   return calls;
 }
 
-std::vector<DataCall> group_calls(const DataBuffers& buffers, const std::vector<Action>& actions) {
+std::vector<DataCall> group_calls(const UnitBuffers& buffers, const std::vector<Action>& actions) {
   std::map<int, int> holders;  // group -> units that are reduced
   for (std::size_t u = 0; u < buffers.held.size(); ++u) {
-    if (!buffers.held[u].empty()) ++holders[buffers.groups[u]];
+    if (!buffers.held[u].empty()) ++holders[buffers.unit_groups[u]];
   }
   struct Waiting {
     int units = 0;
@@ -43,7 +43,7 @@ std::vector<DataCall> group_calls(const DataBuffers& buffers, const std::vector<
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.kind != ActionKind::reduce) continue;
-    const int group = buffers.groups[at(action.unit)];
+    const int group = buffers.unit_groups[at(action.unit)];
     Waiting& members = waiting[{group, action.microbatch}];
     const auto& held = buffers.held[at(action.unit)];
     members.buffers.insert(members.buffers.end(), held.begin(), held.end());
@@ -56,7 +56,7 @@ std::vector<DataCall> group_calls(const DataBuffers& buffers, const std::vector<
 
 }  // namespace
 
-std::vector<DataCall> gather_calls(const DataBuffers& buffers, const std::vector<Action>& actions) {
+std::vector<DataCall> gather_calls(const UnitBuffers& buffers, const std::vector<Action>& actions) {
   std::vector<int> holders(buffers.all.size(), 0);
   std::vector<DataCall> calls;
   DataCall call;
@@ -70,7 +70,7 @@ std::vector<DataCall> gather_calls(const DataBuffers& buffers, const std::vector
       if (holders[at(b)]++ == 0) call.buffers.push_back(b);
     }
     const bool goes_on = i + 1 < actions.size() && actions[i + 1].kind == ActionKind::gather &&
-                         buffers.groups[at(actions[i + 1].unit)] == buffers.groups[at(action.unit)];
+                         buffers.unit_groups[at(actions[i + 1].unit)] == buffers.unit_groups[at(action.unit)];
     if (goes_on) continue;
     call.position = i;
     if (!call.buffers.empty()) calls.push_back(std::exchange(call, {}));
@@ -78,7 +78,7 @@ std::vector<DataCall> gather_calls(const DataBuffers& buffers, const std::vector
   return calls;
 }
 
-std::vector<DataCall> gradient_calls(const DataBuffers& buffers, const DataSettings& settings,
+std::vector<DataCall> gradient_calls(const UnitBuffers& buffers, const DataSettings& settings,
                                      const std::vector<Action>& actions) {
   return settings.policy.shards_gradients() ? group_calls(buffers, actions) : bucket_calls(buffers, settings, actions);
 }

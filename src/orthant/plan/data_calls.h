@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "orthant/graph/spec.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/data_settings.h"
+#include "orthant/schedule/actions.h"
 
 namespace orthant {
 
@@ -17,12 +20,12 @@ struct DataCall {
 
 // One per group that becomes full, over the buffers that are not full already: another user of a tied buffer may hold
 // it.
-std::vector<DataCall> gather_calls(const DataBuffers& buffers, const std::vector<Action>& actions);
+std::vector<DataCall> gather_calls(const UnitBuffers& buffers, const std::vector<Action>& actions);
 
 // With zero 0 and 1 a call is made as soon as the gradients of units that finished one after another have bucket_bytes
 // (in the reduce dtype), the rest at the end; with 2 and 3 when the last unit of a group has finished. With gradients
 // accumulated in shards, once for every microbatch and once for the step.
-std::vector<DataCall> gradient_calls(const DataBuffers& buffers, const DataSettings& settings,
+std::vector<DataCall> gradient_calls(const UnitBuffers& buffers, const DataSettings& settings,
                                      const std::vector<Action>& actions);
 
 }  // namespace orthant

@@ -14,7 +14,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::int64_t gathered_peak(const DataBuffers& buffers, const std::vector<Action>& actions) {
+std::int64_t gathered_peak(const UnitBuffers& buffers, const std::vector<Action>& actions) {
   std::vector<int> holders(buffers.all.size(), 0);
   std::int64_t alive = 0;
   std::int64_t peak = 0;
@@ -32,7 +32,7 @@ std::int64_t gathered_peak(const DataBuffers& buffers, const std::vector<Action>
 // Full gradients that come and go along a list; in elements.
 class FullGradients {
  public:
-  FullGradients(const DataBuffers& buffers, const DataSettings& settings, const std::vector<Action>& actions)
+  FullGradients(const UnitBuffers& buffers, const DataSettings& settings, const std::vector<Action>& actions)
       : buffers_(buffers), settings_(settings), actions_(actions), calls_(gradient_calls(buffers, settings, actions)) {}
 
   std::int64_t peak() {
@@ -75,7 +75,7 @@ class FullGradients {
     under_way_.pop_front();
   }
 
-  const DataBuffers& buffers_;
+  const UnitBuffers& buffers_;
   const DataSettings& settings_;
   const std::vector<Action>& actions_;
   std::vector<DataCall> calls_;
@@ -95,7 +95,7 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
   const bool offloaded = policy.offload != Offload::none;
   const bool shares = !policy.shards_parameters() && settings.params == settings.compute && !offloaded;
   DataState state;
-  for (const FlatBuffer& buffer : data_buffers(graph, settings).all) {
+  for (const FlatBuffer& buffer : unit_buffers(graph, settings.mesh, {}, settings.unit_groups).all) {
     const std::int64_t owned = buffer.size / shards;
     if (!shares) state.parameters += owned * params;
     if (!policy.shards_parameters()) state.compute += buffer.size * compute;
@@ -110,7 +110,7 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
 }
 
 DataPeaks data_peaks(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
-  const auto buffers = data_buffers(graph, settings);
+  const auto buffers = unit_buffers(graph, settings.mesh, {}, settings.unit_groups);
   DataPeaks peaks;
   if (settings.policy.shards_parameters()) {
     peaks.gathered = gathered_peak(buffers, actions) * bytes_of(settings.compute);

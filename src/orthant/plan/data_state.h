@@ -15,7 +15,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "orthant/graph/spec.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/data_settings.h"
+#include "orthant/schedule/actions.h"
 
 namespace orthant {
 

@@ -16,7 +16,7 @@ std::int64_t gradient_bytes(const DataSettings& settings) {
 }
 
 bool has_replicas(const DataSettings& settings) {
-  return !replica_axes(settings.policy, settings.mesh).empty();
+  return !copy_axes(settings.policy, settings.mesh).empty();
 }
 
 void add(DataTraffic::Entry& entry, std::int64_t bytes) {
@@ -25,12 +25,12 @@ void add(DataTraffic::Entry& entry, std::int64_t bytes) {
 }
 
 // After an update, with zero 1 and 2: one call per group with something trainable.
-DataTraffic::Entry update_gathers(const DataBuffers& buffers, std::int64_t element_bytes) {
+DataTraffic::Entry update_gathers(const UnitBuffers& buffers, std::int64_t element_bytes) {
   std::vector<int> groups;
   DataTraffic::Entry entry;
   for (std::size_t u = 0; u < buffers.held.size(); ++u) {
     if (buffers.held[u].empty()) continue;
-    groups.push_back(buffers.groups[u]);
+    groups.push_back(buffers.unit_groups[u]);
     entry.bytes += buffers.elements(buffers.held[u]) * element_bytes;
   }
   std::ranges::sort(groups);
@@ -46,7 +46,7 @@ struct GroupSize {
   bool reads_in_backward = false;
 };
 
-std::vector<GroupSize> plain_groups(const GraphSpec& graph, const DataBuffers& buffers) {
+std::vector<GroupSize> plain_groups(const GraphSpec& graph, const UnitBuffers& buffers) {
   for (const FlatBuffer& buffer : buffers.all) {
     if (!buffer.trainable || buffer.tied()) {
       throw InternalError(fmt::format("the formula for plain traffic does not cover buffer {}", buffer.name));
@@ -55,7 +55,7 @@ std::vector<GroupSize> plain_groups(const GraphSpec& graph, const DataBuffers& b
   std::vector<GroupSize> groups;
   for (std::size_t u = 0; u < buffers.used.size(); ++u) {
     if (buffers.used[u].empty()) continue;
-    const int group = buffers.groups[u];
+    const int group = buffers.unit_groups[u];
     if (groups.empty() || groups.back().group != group) {
       if (std::ranges::find(groups, group, &GroupSize::group) != groups.end()) {
         throw InternalError(fmt::format("the formula for plain traffic needs groups of neighbours; unit {} is in {}",
@@ -87,7 +87,7 @@ DataTraffic::Entry sharded_gathers(const std::vector<GroupSize>& groups, const D
 }
 
 // Calls with zero 0 and 1, where the last units finish first.
-std::int64_t num_buckets(const DataBuffers& buffers, const DataSettings& settings) {
+std::int64_t num_buckets(const UnitBuffers& buffers, const DataSettings& settings) {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;
   bool open = false;
@@ -106,7 +106,7 @@ std::int64_t num_buckets(const DataBuffers& buffers, const DataSettings& setting
 
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
   const DataPolicy& policy = settings.policy;
-  const auto buffers = data_buffers(graph, settings);
+  const auto buffers = unit_buffers(graph, settings.mesh, {}, settings.unit_groups);
   const std::int64_t shards = policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
   DataTraffic traffic;
   for (const DataCall& call : gradient_calls(buffers, settings, actions)) {
@@ -129,7 +129,7 @@ DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, c
 
 DataTraffic one_stage_traffic(const GraphSpec& graph, const DataSettings& settings) {
   const DataPolicy& policy = settings.policy;
-  const auto buffers = data_buffers(graph, settings);
+  const auto buffers = unit_buffers(graph, settings.mesh, {}, settings.unit_groups);
   const auto groups = plain_groups(graph, buffers);
   std::int64_t elements = 0;
   for (const GroupSize& group : groups) elements += group.elements;

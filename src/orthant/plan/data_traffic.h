@@ -17,7 +17,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "orthant/graph/spec.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/data_settings.h"
+#include "orthant/schedule/actions.h"
 
 namespace orthant {
 
@@ -29,7 +32,7 @@ struct DataTraffic {
   };
   Entry gather = {};   // all_gather over fsdp
   Entry scatter = {};  // reduce_scatter over fsdp
-  Entry sum = {};      // all_reduce over replica_axes()
+  Entry sum = {};      // all_reduce over copy_axes()
   friend bool operator==(const DataTraffic&, const DataTraffic&) = default;
 };
 

@@ -87,14 +87,14 @@ void Executor::make_plans(Recompute recompute) {
 
 std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& actions,
                                                   const std::vector<Microbatch>& microbatches, const StepFacts& facts,
-                                                  ExecutorEvents* events) {
+                                                  ParameterKeeper* keeper) {
   Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
   for (auto& row : step.rows) {
     row.values.resize(graph_.values.size());
     row.runs.resize(graph_.units.size());
   }
   for (const auto& action : actions) {
-    if (events != nullptr) prepare(action, *events);
+    if (keeper != nullptr) prepare(action, *keeper);
     switch (action.kind) {
       case ActionKind::forward:
         forward(step, action.unit, action.microbatch);
@@ -109,13 +109,13 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
         run_deferred(step, action.unit, action.microbatch);
         break;
       case ActionKind::gather:
-        if (events != nullptr) events->gather(action.unit);
+        if (keeper != nullptr) keeper->gather(action.unit);
         break;
       case ActionKind::free:
-        if (events != nullptr) events->free(action.unit);
+        if (keeper != nullptr) keeper->free(action.unit);
         break;
       case ActionKind::reduce:
-        if (events != nullptr) events->reduce(action.unit, action.microbatch);
+        if (keeper != nullptr) keeper->reduce(action.unit, action.microbatch);
         break;
       default:
         throw InternalError(fmt::format("this executor cannot run: {}", to_string(action, graph_)));
@@ -131,18 +131,18 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   return losses;
 }
 
-void Executor::prepare(const Action& action, ExecutorEvents& events) const {
+void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
   const bool forward = action.kind == ActionKind::forward;
   const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
   const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
   if (!forward && (!(input || weight) || !plans_[at(action.unit)].has_backward)) return;
   const bool reads = forward || (input && graph_.units[at(action.unit)].backward_reads_parameters);
-  if (reads) events.need_values(action.unit);
+  if (reads) keeper.need_values(action.unit);
   // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
-  if (weight || (input && units_[at(action.unit)]->accumulates_by_autograd())) events.need_gradients(action.unit);
+  if (weight || (input && units_[at(action.unit)]->accumulates_by_autograd())) keeper.need_gradients(action.unit);
 }
 
-Tensors Executor::gather_inputs(Step& step, int unit, int m) {
+Tensors Executor::take_inputs(Step& step, int unit, int m) {
   Tensors inputs;
   for (const auto& input : plans_[at(unit)].inputs) {
     if (input.value < 0) {
@@ -211,7 +211,7 @@ void Executor::forward(Step& step, int unit, int m) {
   run->pass.first_row = step.microbatches[at(m)].first_row;
   run->pass.recompute = recompute_;
   run->pass.owns_inputs = plan.owns_inputs;
-  auto inputs = gather_inputs(step, unit, m);
+  auto inputs = take_inputs(step, unit, m);
   Tensors outputs;
   {
     const bool record = plan.has_backward && !plan.recomputed;
@@ -313,7 +313,7 @@ void Executor::run_deferred(Step& step, int unit, int m) {
 
 std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
                                                      const StepFacts& facts, const std::vector<std::string>& wanted,
-                                                     ExecutorEvents* events) {
+                                                     ParameterKeeper* keeper) {
   at::NoGradGuard no_gradients;
   const std::vector<Microbatch> microbatches = {microbatch};
   Step step{microbatches, facts, std::vector<Step::Row>(1)};
@@ -321,16 +321,16 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
   row.values.resize(graph_.values.size());
   std::map<std::string, at::Tensor> found;
   for (const auto& action : actions) {
-    if (events != nullptr) prepare(action, *events);
-    if (events != nullptr && action.kind == ActionKind::gather) events->gather(action.unit);
-    if (events != nullptr && action.kind == ActionKind::free) events->free(action.unit);
+    if (keeper != nullptr) prepare(action, *keeper);
+    if (keeper != nullptr && action.kind == ActionKind::gather) keeper->gather(action.unit);
+    if (keeper != nullptr && action.kind == ActionKind::free) keeper->free(action.unit);
     if (action.kind != ActionKind::forward) continue;
     Run run;
     run.pass.seed = facts.seed;
     run.pass.step = facts.step;
     run.pass.first_row = microbatch.first_row;
     run.pass.training = false;
-    const auto outputs = call(action.unit, run, gather_inputs(step, action.unit, 0), facts);
+    const auto outputs = call(action.unit, run, take_inputs(step, action.unit, 0), facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const int value = plans_[at(action.unit)].outputs[i];
       const auto& name = graph_.values[at(value)].name;

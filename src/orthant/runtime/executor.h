@@ -35,9 +35,9 @@ struct StepFacts {
 };
 
 // Whoever keeps the parameters, told in list order what the executor is about to do and has done.
-class ExecutorEvents {
+class ParameterKeeper {
  public:
-  virtual ~ExecutorEvents() = default;
+  virtual ~ParameterKeeper() = default;
   virtual void gather(int /*unit*/) {}
   virtual void free(int /*unit*/) {}
   virtual void need_values(int /*unit*/) {}     // forward or backward is about to read the unit's parameters
@@ -55,12 +55,12 @@ class Executor {
   // sum over microbatches, not divided. Throws InternalError when the list asks for what is not there.
   std::map<std::string, at::Tensor> train(const std::vector<Action>& actions,
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
-                                          ExecutorEvents* events = nullptr);
+                                          ParameterKeeper* keeper = nullptr);
 
   // Runs a list of forwards, without gradients and dropout. Returns the named values of the microbatch.
   std::map<std::string, at::Tensor> evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
                                              const StepFacts& facts, const std::vector<std::string>& wanted,
-                                             ExecutorEvents* events = nullptr);
+                                             ParameterKeeper* keeper = nullptr);
 
   // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
   bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
@@ -85,9 +85,9 @@ class Executor {
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
-  void prepare(const Action& action, ExecutorEvents& events) const;
+  void prepare(const Action& action, ParameterKeeper& keeper) const;
   Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
-  Tensors gather_inputs(Step& step, int unit, int m);
+  Tensors take_inputs(Step& step, int unit, int m);
   Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
   static void keep_edges(Run& run, const Tensors& outputs);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "orthant/base/error.h"
+#include "orthant/parallel/data/module_replicas.h"
 
 namespace orthant {
 namespace {
@@ -44,6 +45,12 @@ class ModuleUnit : public Unit {
       if (!parameter.trainable()) continue;
       item.value().mutable_grad() = parameter.gradient;
       torch::autograd::impl::set_post_acc_grad_hooks(item.value(), std::make_unique<NoteGradient>(parameter));
+    }
+  }
+
+  ~ModuleUnit() override {
+    for (const auto& parameter : module_->parameters()) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
     }
   }
 
@@ -95,12 +102,17 @@ Graph& Graph::add_children(const std::string& name, const torch::nn::Sequential&
   return *this;
 }
 
-std::vector<at::Tensor> Graph::parameters() const {
+void Graph::take_first_rank(const comm::Communicator& communicator) const {
+  std::string description;
   std::vector<at::Tensor> all;
   for (const auto& part : parts_) {
+    description += fmt::format("unit {}\n{}", part.name, description_of(*part.module));
     for (const auto& parameter : part.module->parameters()) all.push_back(parameter);
+    for (const auto& buffer : part.module->buffers()) all.push_back(buffer);
   }
-  return all;
+  check_same(communicator, communicator.world(), description);
+  constexpr std::int64_t kCallBytes = std::int64_t{25} << 20;
+  broadcast_values(communicator, communicator.world(), all, kCallBytes);
 }
 
 GraphSpec Graph::spec() const {

@@ -53,8 +53,9 @@ class Graph {
   Graph& add_children(const std::string& name, const torch::nn::Sequential& children, const std::string& input,
                       const std::string& output);
 
-  // Of all modules, as they are now.
-  std::vector<at::Tensor> parameters() const;
+  // Makes the modules of all ranks alike: rank 0's parameters and buffers. ConfigError, on every rank, that names the
+  // first difference when they are not of the same make. Collective over the world.
+  void take_first_rank(const comm::Communicator& communicator) const;
 
   // The spec: checked. And what the Trainer makes the units from.
   GraphSpec spec() const;

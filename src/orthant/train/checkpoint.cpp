@@ -19,7 +19,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/train/checkpoint_plan.h"
+#include "orthant/train/checkpoint_files.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/trainer.h"
@@ -260,6 +260,7 @@ LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& check
   const auto flats = saved_flats(trainer);
   ranks.together([&] { check_same_tensors(trainer, flats, checkpoint); });
   at::NoGradGuard no_gradients;
+  trainer.parameters().settle_values();
   ranks.together([&] {
     for (const auto& saved : flats) read_flat(saved, checkpoint);
   });

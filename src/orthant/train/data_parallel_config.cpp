@@ -12,20 +12,20 @@ namespace orthant {
 namespace {
 
 constexpr double kMostBucketMb = 1 << 20;
+constexpr int kMostGathers = 1 << 20;
 
-int read_zero(JsonReader& section, const Mesh& mesh) {
-  const std::int64_t standard = mesh.degree(Axis::fsdp) > 1 ? 3 : 0;
+int read_zero(JsonReader& section) {
   if (section.has("zero") && section.require_raw("zero").is_string())
     return parse_zero(section.get<std::string>("zero", ""));
-  const auto zero = read_count(section, "zero", standard, 0);
-  if (zero > 3) section.fail("zero", fmt::format("is {}; it must be at most 3", zero));
+  const auto zero = read_count(section, "zero", 3, 0);
+  if (zero > 3) section.fail("zero", fmt::format("is {}; it must be at most 3", zero), "use 0, 1, 2 or 3");
   return static_cast<int>(zero);
 }
 
 UnitGrouping read_units(JsonReader& section) {
   UnitGrouping grouping;
   const char* remedy =
-      R"(use "layer", {"min_params": 1000000}, or lists of unit names such as [["layers.0","layers.1"]])";
+      R"(use "layer", {"min_params": N} with a whole N from 1 on, or lists of unit names such as [["layers.0","layers.1"]])";
   if (!section.has("units")) {
     section.get<std::string>("units", "layer");
     return grouping;
@@ -51,14 +51,17 @@ UnitGrouping read_units(JsonReader& section) {
 }  // namespace
 
 void read_data_parallel(JsonReader& section, const Mesh& mesh, TrainerOptions& trainer) {
-  auto& policy = trainer.data;
-  policy.zero = read_zero(section, mesh);
+  auto& policy = trainer.policy;
+  policy.zero = read_zero(section);
   const auto accumulate = section.get<std::string>("accumulate", "full");
   if (accumulate != "full" && accumulate != "sharded") {
     section.fail("accumulate", fmt::format("unknown value \"{}\"", accumulate), "use full or sharded");
   }
   policy.accumulate_sharded = accumulate == "sharded";
-  policy.limit_all_gathers = static_cast<int>(read_count(section, "limit_all_gathers", policy.limit_all_gathers, 1));
+  const auto limit = read_count(section, "limit_all_gathers", policy.limit_all_gathers, 1);
+  if (limit > kMostGathers)
+    section.fail("limit_all_gathers", fmt::format("is {}; it must be at most {}", limit, kMostGathers), "use 2");
+  policy.limit_all_gathers = static_cast<int>(limit);
   policy.keep_gathered = section.get<bool>("keep_gathered", policy.keep_gathered);
   const double bucket = section.get<double>("bucket_mb", 25);
   if (!(bucket >= 0) || bucket > kMostBucketMb) {

@@ -38,7 +38,7 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
     const bool elsewhere = gradient.device() != buffer.master().device();
     if (elsewhere) on_device_.push_back(gradient);
     flat_gradients_.push_back(elsewhere ? make(owned.size(), gradient.scalar_type()) : gradient);
-    const auto counted = balanced_range(owned.size(), store.num_replicas(), store.replica());
+    const auto counted = balanced_range(owned.size(), store.num_copies(), store.copy_index());
     counted_.push_back(gradient.narrow(0, counted.begin, counted.size()));
     owners.push_back(store.owner(b));
     if (!count_.defined()) count_ = at::zeros({}, buffer.master().options().dtype(at::kFloat));

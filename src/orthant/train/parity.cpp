@@ -230,7 +230,9 @@ std::string parity_text(const ParityResult& result) {
   const bool rounding = std::max({result.loss, result.grad_norm, result.gradients, result.weights}) <= result.tolerance;
   std::string text = result.bitwise ? "equal: every bit\n" : fmt::format("equal within {:.1e}\n", result.tolerance);
   if (!result.pass) {
-    text = rounding ? "DIFFERENT bits, within rounding\n" : fmt::format("DIFFERENT beyond {:.1e}\n", result.tolerance);
+    text = !result.replicas_equal ? "DIFFERENT between replicas\n"
+           : rounding             ? "DIFFERENT bits, within rounding\n"
+                                  : fmt::format("DIFFERENT beyond {:.1e}\n", result.tolerance);
   }
   text += fmt::format("  largest relative error: loss {:.2e}, gradient norm {:.2e}, gradients {:.2e}, weights {:.2e}\n",
                       result.loss, result.grad_norm, result.gradients, result.weights);

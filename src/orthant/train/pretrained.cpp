@@ -166,6 +166,7 @@ void PretrainedWeights::read(const Place& place, const at::Tensor& target) const
 
 void PretrainedWeights::load(ParameterStore& parameters) const {
   check_tied();
+  parameters.settle_values();
   for (const auto& buffer : parameters.buffers()) {
     for (const auto& entry : buffer->layout().entries) {
       const auto found = index_.find(entry.parameter);

@@ -113,9 +113,10 @@ void Loop::report_pending() {
   log_.step(pending_metrics_);
   if (!numbers.skipped && (!std::isfinite(numbers.loss) || !std::isfinite(numbers.grad_norm))) {
     log_.finish();
-    throw DataError(fmt::format("step {}: loss {}, gradient norm {}; the update was left out", pending_metrics_.step,
-                                numbers.loss, numbers.grad_norm),
-                    ranks_.alike("lower optimizer.lr, or look for bad values in the data"));
+    throw DataError(
+        fmt::format("step {}: loss {}, gradient norm {}; the update was left out", pending_metrics_.step, numbers.loss,
+                    numbers.grad_norm),
+        ranks_.alike("lower optimizer.lr (or a fixed precision.loss_scale), or look for bad values in the data"));
   }
 }
 
@@ -252,9 +253,7 @@ SummaryOptions summary_options(const RunConfig& config) {
   options.parameters = config.trainer.precision.params;
   options.compute = config.trainer.precision.compute;
   options.gradients = config.trainer.precision.reduce;
-  options.optimizer_copies = config.trainer.optimizer.kind == "adamw" ? 2
-                             : config.trainer.optimizer.momentum > 0  ? 1
-                                                                      : 0;
+  options.optimizer_copies = num_states(config.trainer.optimizer);
   options.recompute = config.trainer.recompute;
   return options;
 }

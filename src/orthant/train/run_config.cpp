@@ -182,6 +182,11 @@ JsonDocument load_run_document(const std::string& path, const std::vector<std::s
   return document;
 }
 
+Mesh read_run_mesh(const JsonDocument& document) {
+  JsonReader root(document);
+  return read_mesh(root.object("mesh"));
+}
+
 RunConfig read_run_config(const JsonDocument& document) {
   JsonReader root(document);
   RunConfig config;

@@ -36,6 +36,9 @@ struct RunConfig {
 // Reads every section and refuses what it does not know. ConfigError.
 RunConfig read_run_config(const JsonDocument& document);
 
+// The mesh alone, without looking at what must fit it.
+Mesh read_run_mesh(const JsonDocument& document);
+
 // The file or, when `path` is empty, the embedded default, with overrides applied.
 JsonDocument load_run_document(const std::string& path, const std::vector<std::string>& overrides);
 

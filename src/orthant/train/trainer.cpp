@@ -11,6 +11,7 @@
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/plan/data_actions.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/lowering.h"
@@ -24,9 +25,9 @@ namespace {
 const std::vector<std::string> kSchedules = {"gpipe", "1f1b"};
 
 // The store does what the executor's list says.
-class StoreEvents : public ExecutorEvents {
+class StoreKeeper : public ParameterKeeper {
  public:
-  explicit StoreEvents(ParameterStore& store) : store_(store) {}
+  explicit StoreKeeper(ParameterStore& store) : store_(store) {}
   void gather(int unit) override { store_.gather(unit); }
   void free(int unit) override { store_.free(unit); }
   void need_values(int unit) override { store_.need_values(unit); }
@@ -49,7 +50,7 @@ void check_mesh(const Mesh& mesh) {
 }
 
 std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options) {
-  return data_groups(mesh, options.data);
+  return data_groups(mesh, options.policy);
 }
 
 PendingStep::PendingStep(const at::Tensor& numbers) {
@@ -77,6 +78,7 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
   if (job.world_size == 1) return nullptr;
   comm::CommOptions comm;
   comm.device = options.device;
+  comm.bind_address = job.rendezvous.bind_address;
   comm.timeout_seconds = timeout_seconds;
   return comm::make_communicator(mesh, job, comm, trainer_groups(mesh, options));
 }
@@ -84,14 +86,17 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   DataSettings settings;
   settings.mesh = mesh;
-  settings.policy = effective_policy(options.data, mesh);
+  settings.policy = effective_policy(options.policy, mesh);
   settings.params = options.precision.params;
   settings.compute = options.precision.compute;
   settings.reduce = options.precision.reduce;
   settings.optimizer_copies = num_states(options.optimizer);
   settings.microbatches = options.microbatches;
-  settings.groups = unit_groups(graph, options.units);
-  settings.bf16_hook = static_cast<bool>(options.hook);
+  settings.unit_groups = unit_groups(graph, options.units);
+  if (options.hook) {
+    const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
+    settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
+  }
   return settings;
 }
 
@@ -128,7 +133,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   }
   actions_ = step_actions(graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(graph_, mesh_, options_);
-  const bool offloads = options_.data.offload != Offload::none;
+  const bool offloads = options_.policy.offload != Offload::none;
   const auto on_device = [this](std::int64_t elements, at::ScalarType type) {
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
   };
@@ -136,17 +141,17 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     return at::zeros({elements}, at::TensorOptions().dtype(type).pinned_memory(!options_.device.is_cpu()));
   };
   // Where peers can read it.
-  const auto exchanged = [&, this](std::int64_t elements, at::ScalarType type) {
+  const auto exchanged = [on_device, this](std::int64_t elements, at::ScalarType type) {
     return options_.communicator ? options_.communicator->allocate(elements, type).zero_() : on_device(elements, type);
   };
-  DataOptions data{.policy = options_.data,
-                   .groups = unit_groups(graph_, options_.units),
-                   .hook = options_.hook,
-                   .skipped = options_.skipped,
-                   .communicator = options_.communicator.get(),
-                   .make_host = on_host};
-  store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(data));
-  events_ = std::make_unique<StoreEvents>(*store_);
+  StoreOptions store{.policy = options_.policy,
+                     .unit_groups = unit_groups(graph_, options_.units),
+                     .hook = options_.hook,
+                     .skipped = options_.skipped,
+                     .communicator = options_.communicator.get(),
+                     .make_host = on_host};
+  store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
+  keeper_ = std::make_unique<StoreKeeper>(*store_);
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
   store_->initialise(options_.seed, options_.drawn);
@@ -168,20 +173,10 @@ Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
     : Trainer(
           graph.spec(),
           [&, this](ParameterStore& store, Tables& tables) {
-            broadcast(graph.parameters());
+            if (options_.communicator) graph.take_first_rank(*options_.communicator);
             return graph.make_units(store, tables);
           },
           mesh, std::move(options)) {}
-
-void Trainer::broadcast(const std::vector<at::Tensor>& tensors) const {
-  if (!options_.communicator) return;
-  at::NoGradGuard no_gradients;
-  for (const auto& tensor : tensors) {
-    const auto sent = tensor.detach().to(options_.device).contiguous();
-    options_.communicator->world().broadcast(sent, /*root=*/0).wait();
-    tensor.detach().copy_(sent);
-  }
-}
 
 Batch Trainer::own_rows(const Batch& whole) const {
   const auto replicas = num_replicas(mesh_);
@@ -234,6 +229,15 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
   return parts;
 }
 
+// What an error left half done cannot be made good: gathered values and collected gradients are of no known state.
+void Trainer::begin_list() {
+  if (unfinished_) {
+    throw ConfigError("an earlier step or evaluation of this trainer ended with an error",
+                      {.remedy = "make a new trainer and load the last checkpoint"});
+  }
+  unfinished_ = true;
+}
+
 at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   const auto parts = microbatches(batch);
   StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value()};
@@ -243,13 +247,16 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
     const double coefficient = found == options_.loss_coefficients.end() ? 1.0 : found->second;
     facts.loss_factors[loss] = coefficient / batch.weight_sum;
   }
+  begin_list();
   store_->begin_step(autograd_units_);
-  const auto losses = executor_->train(actions_, parts, facts, events_.get());
+  const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
   const auto unused = store_->finish_gradients();
+  unfinished_ = false;
   if (!unused.empty() && !options_.allow_unused_parameters) {
-    throw ConfigError(fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(),
-                                  facts.step, unused.size()),
-                      {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true"});
+    throw ConfigError(
+        fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(), facts.step,
+                    unused.size()),
+        {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
   optimizer_->fetch_gradients();
   auto loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
@@ -298,7 +305,10 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
   for (const auto& [name, field] : trimmed) {
     rows.fields[name] = field.contiguous().to(options_.device, /*non_blocking=*/true);
   }
-  return executor_->evaluate(evaluation_actions_, rows, {options_.seed, steps_done_, {}}, wanted, events_.get());
+  begin_list();
+  auto values = executor_->evaluate(evaluation_actions_, rows, {options_.seed, steps_done_, {}}, wanted, keeper_.get());
+  unfinished_ = false;
+  return values;
 }
 
 std::uint64_t Trainer::weights_hash() const {

@@ -44,7 +44,7 @@ struct TrainerOptions {
   Recompute recompute = Recompute::none;
   int microbatches = 1;
   StagePlan stages;
-  DataPolicy data;     // what the fsdp axis shards, how gradients travel
+  DataPolicy policy;   // what the fsdp axis shards, which calls are joined
   UnitGrouping units;  // which units share calls
   GradientHook hook;   // how gradients travel
   SkippedSums skipped;
@@ -159,7 +159,7 @@ class Trainer {
   std::vector<Microbatch> microbatches(const Batch& batch) const;
   // The numbers of a PendingStep; gradients are complete.
   at::Tensor run(const Batch& batch, const RankReport& report);
-  void broadcast(const std::vector<at::Tensor>& tensors) const;  // rank 0's values to all
+  void begin_list();
   at::Tensor summed(const at::Tensor& loss, const RankReport& report);
 
   GraphSpec graph_;
@@ -172,10 +172,11 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;
-  std::unique_ptr<ExecutorEvents> events_;
+  std::unique_ptr<ParameterKeeper> keeper_;
   std::vector<Action> actions_;
   std::vector<Action> evaluation_actions_;
   std::int64_t steps_done_ = 0;
+  bool unfinished_ = false;  // a list has begun and not ended
 };
 
 }  // namespace orthant

@@ -1,8 +1,8 @@
 // One flat buffer of a unit at run time: the optimizer's copy of its parameters, the copy that products use, and the
 // gradients, each contiguous, with parameters as views. A policy says which of them a rank holds whole. Local: nothing
-// here communicates. See Note [Flat unit buffers].
+// here communicates. See Note [Buffers at run time].
 //
-// Note [Flat unit buffers]: the layout (layout/flat_unit.h) says where each parameter lies; it is the same for all
+// Note [Buffers at run time]: the layout (layout/flat_unit.h) says where each parameter lies; it is the same for all
 // three buffers. A rank owns a range of it: its fsdp shard, or all when nothing is sharded. master() and
 // owned_gradient() cover that range alone; values and gradients are full, but where the policy shards them they have
 // memory only while they are needed (transient_buffer.h). When `params` and `compute` are one dtype, the optimizer's

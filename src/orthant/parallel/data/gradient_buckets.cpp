@@ -133,12 +133,7 @@ void GradientBuckets::start_complete() {
   const at::NoGradGuard no_gradients;
   for (; next_ < buckets_.size() && buckets_[next_].complete(); ++next_) {
     auto& bucket = buckets_[next_];
-    bucket.travelling = options_.hook ? options_.hook.encode(bucket.flat) : bucket.flat;
-    if (bucket.travelling.dim() != 1 || bucket.travelling.numel() != bucket.num_elements) {
-      throw ConfigError(fmt::format("DataParallel: the gradient hook made [{}] of [{}]",
-                                    fmt::join(bucket.travelling.sizes(), ", "), bucket.num_elements),
-                        {.remedy = "let encode return one dimension of as many elements", .rank = rank_});
-    }
+    bucket.travelling = options_.hook ? encoded(options_.hook, bucket.flat) : bucket.flat;
     bucket.work = group_.all_reduce(bucket.travelling);
   }
 }

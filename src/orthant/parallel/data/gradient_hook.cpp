@@ -15,6 +15,17 @@ const std::vector<std::string> kHooks = {"none", "bf16"};
 
 }  // namespace
 
+at::Tensor encoded(const GradientHook& hook, const at::Tensor& gradients) {
+  if (!hook.decode) throw ConfigError("a gradient hook without decode", {.remedy = "give both functions"});
+  auto travelling = hook.encode(gradients);
+  if (travelling.dim() != 1 || travelling.numel() != gradients.numel()) {
+    throw ConfigError(fmt::format("a gradient hook made {} elements in {} dims of {} gradients", travelling.numel(),
+                                  travelling.dim(), gradients.numel()),
+                      {.remedy = "let encode return one dimension of as many elements"});
+  }
+  return travelling;
+}
+
 GradientHook bf16_hook() {
   return {[](const at::Tensor& gradients) { return gradients.to(at::kBFloat16); },
           [](const at::Tensor& travelled, const at::Tensor& gradients) { gradients.copy_(travelled); }};

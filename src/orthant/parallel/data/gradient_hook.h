@@ -19,6 +19,9 @@ struct GradientHook {
   explicit operator bool() const { return static_cast<bool>(encode); }
 };
 
+// What travels. ConfigError when the hook has no decode, or encode returns another number of elements.
+at::Tensor encoded(const GradientHook& hook, const at::Tensor& gradients);
+
 // Gradients travel in bfloat16: half the bytes of float32, sums rounded to 8 bits.
 GradientHook bf16_hook();
 

@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "orthant/base/error.h"
 
 namespace orthant {
 namespace {
@@ -13,25 +17,40 @@ std::size_t at(int index) {
 
 }  // namespace
 
+std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units) {
+  std::vector<bool> found;
+  bool any = skipped.name.empty();
+  for (const auto& buffer : units.all) {
+    const auto& owner = graph.units[at(buffer.users.front())].name;
+    found.push_back(skipped.name.empty() || owner == skipped.name || buffer.find(skipped.name) != nullptr);
+    any |= buffer.trainable && found.back();
+  }
+  if (!any) {
+    throw ConfigError(fmt::format("{} has no trainable parameters: no sum of gradients can be left out", skipped.name),
+                      {.remedy = "name another unit or parameter"});
+  }
+  return found;
+}
+
 GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-                           const DataPolicy& policy, GradientGroups groups, GradientHook hook, SkippedSums skipped)
+                           const DataPolicy& policy, GradientGroups groups, GradientHook hook, AxisSet skipped_axes,
+                           std::vector<bool> skipped_buffers)
     : buffers_(buffers),
       units_(units),
       policy_(policy),
       groups_(std::move(groups)),
       hook_(std::move(hook)),
-      skipped_(std::move(skipped)),
+      skipped_axes_(skipped_axes),
+      skipped_buffers_(std::move(skipped_buffers)),
       added_(buffers.size()) {
-  for (std::size_t u = 0; u < units.groups.size(); ++u) {
-    group_holders_.resize(std::max(group_holders_.size(), at(units.groups[u]) + 1));
-    if (!units.held[u].empty()) ++group_holders_[at(units.groups[u])];
+  for (std::size_t u = 0; u < units.unit_groups.size(); ++u) {
+    group_holders_.resize(std::max(group_holders_.size(), at(units.unit_groups[u]) + 1));
+    if (!units.held[u].empty()) ++group_holders_[at(units.unit_groups[u])];
   }
 }
 
 bool GradientSums::skips(int buffer, Axis axis) const {
-  if (!skipped_.axes.contains(axis)) return false;
-  const auto& layout = buffers_[at(buffer)]->layout();
-  return skipped_.name.empty() || layout.name == skipped_.name || layout.find(skipped_.name) != nullptr;
+  return skipped_axes_.contains(axis) && skipped_buffers_[at(buffer)];
 }
 
 std::vector<int> GradientSums::not_skipped(const std::vector<int>& buffers, Axis axis) const {
@@ -54,7 +73,7 @@ void GradientSums::reduce(int unit, int microbatch) {
 void GradientSums::collect(int unit, int microbatch) {
   const auto& held = units_.held[at(unit)];
   if (policy_.shards_gradients()) {
-    const std::pair key(units_.groups[at(unit)], microbatch);
+    const std::pair key(units_.unit_groups[at(unit)], microbatch);
     auto& waiting = waiting_[key];
     waiting.units.push_back(unit);
     waiting.buffers.insert(waiting.buffers.end(), held.begin(), held.end());
@@ -80,12 +99,12 @@ void GradientSums::send(const std::vector<int>& buffers, int microbatch) {
     start_sum(buffers);
   } else if (policy_.accumulate_sharded && last) {
     while (!scatters_.empty()) finish_scatter();
-    if (groups_.num_replicas > 1) start_sum(buffers);
+    if (groups_.num_copies > 1) start_sum(buffers);
     for (const int b : buffers) added_[at(b)] = false;
   } else {
-    start_scatter(buffers, last && groups_.num_replicas > 1);
+    start_scatter(buffers, last && groups_.num_copies > 1);
     // Full gradients wait for nobody else; neither does a sum over replicas.
-    const bool soon = policy_.shards_gradients() || groups_.num_replicas > 1;
+    const bool soon = policy_.shards_gradients() || groups_.num_copies > 1;
     while (soon && scatters_.size() > 1) finish_scatter();
   }
 }
@@ -101,7 +120,7 @@ void GradientSums::start_scatter(const std::vector<int>& buffers, bool then_sum)
       return flat.narrow(0, buffer.owned().begin, buffer.owned().size());
     };
     const bool skip = skips(b, Axis::fsdp);
-    const auto input = hook_ ? hook_.encode(full) : full;
+    const auto input = hook_ ? encoded(hook_, full) : full;
     const bool direct = !hook_ && !added_[at(b)] && !skip;
     scatter.received.push_back(direct ? at::Tensor() : own(input));
     if (skip) continue;
@@ -151,18 +170,19 @@ void GradientSums::start_sum(const std::vector<int>& buffers) {
   Sum sum;
   sum.buffers = not_skipped(buffers, Axis::dp);
   if (!policy_.shards_state()) sum.buffers = not_skipped(sum.buffers, Axis::fsdp);
-  if (sum.buffers.empty() || groups_.num_replicas == 1) return;
+  if (sum.buffers.empty() || groups_.num_copies == 1) return;
   std::vector<at::Tensor> tensors;
   for (const int b : sum.buffers) {
     const auto& owned = buffers_[at(b)]->owned_gradient();
-    tensors.push_back(hook_ ? hook_.encode(owned) : owned);
+    tensors.push_back(hook_ ? encoded(hook_, owned) : owned);
   }
   if (hook_) sum.travelling = tensors;
-  sum.work = groups_.replicas.all_reduce(tensors);
+  sum.work = groups_.copies.all_reduce(tensors);
   sums_.push_back(std::move(sum));
 }
 
 void GradientSums::finish() {
+  if (!waiting_.empty()) throw InternalError("gradients of a unit group are complete for some of its units only");
   if (!bucket_.empty()) {
     bucket_bytes_ = 0;
     send(std::exchange(bucket_, {}), /*microbatch=*/-1);

@@ -25,20 +25,24 @@ namespace orthant {
 // Sums that are left out on purpose, to show that a comparison notices. See `orthant parity --inject`.
 struct SkippedSums {
   AxisSet axes;
-  std::string name;  // of a parameter or a unit; empty: all
+  std::string name;  // of a parameter or of the unit that owns it; empty: all
 };
 
+// Per buffer, what a name means. ConfigError when a name is given that no trainable buffer goes by.
+std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units);
+
 struct GradientGroups {
-  comm::Group shards;    // fsdp; used when zero is above 0
-  comm::Group replicas;  // replica_axes(): the last sum; unset when there is one
-  int num_replicas = 1;
+  comm::Group shards;  // fsdp; used when zero is above 0
+  comm::Group copies;  // copy_axes(): the last sum; unset when there is one
+  int num_copies = 1;
 };
 
 class GradientSums {
  public:
   // Keeps references to `buffers`, `units` and `policy`.
   GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-               const DataPolicy& policy, GradientGroups groups, GradientHook hook, SkippedSums skipped);
+               const DataPolicy& policy, GradientGroups groups, GradientHook hook, AxisSet skipped_axes,
+               std::vector<bool> skipped_buffers);
 
   // The gradients of buffers that the unit holds are complete on this rank: those of one microbatch, or of the step
   // when `microbatch` is negative. Collective over the data axes.
@@ -80,7 +84,8 @@ class GradientSums {
   const DataPolicy& policy_;
   GradientGroups groups_;
   GradientHook hook_;
-  SkippedSums skipped_;
+  AxisSet skipped_axes_;
+  std::vector<bool> skipped_buffers_;
   std::vector<std::size_t> group_holders_;  // per unit group: members that hold trainable buffers
   std::vector<int> bucket_;                 // zero 0 and 1
   std::int64_t bucket_bytes_ = 0;

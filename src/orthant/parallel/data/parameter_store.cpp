@@ -56,14 +56,14 @@ std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& 
     groups.push_back({Axis::fsdp, comm::Purpose::gradients});
     groups.push_back({Axis::fsdp, comm::Purpose::parameters});
   }
-  if (const auto axes = replica_axes(effective, mesh); !axes.empty()) {
+  if (const auto axes = copy_axes(effective, mesh); !axes.empty()) {
     groups.push_back({axes, comm::Purpose::gradients});
   }
   return groups;
 }
 
 ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
-                               const MakeBuffer& make, DataOptions options)
+                               const MakeBuffer& make, StoreOptions options)
     : graph_(graph), policy_(effective_policy(options.policy, mesh)), pool_(make) {
   const auto coordinate = mesh.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
@@ -79,18 +79,10 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
                             .gathered = &gathered_,
                             .gradients = &gradients_,
                             .device = make(kFlatAlignment, at::kFloat).device()};
-  units_.used.resize(graph.units.size());
-  units_.held.resize(graph.units.size());
-  units_.groups = std::move(options.groups);
-  for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
-    if (units_.groups.size() < graph.units.size()) units_.groups.push_back(u);
-    for (auto& layout : flat_buffers(graph, u, mesh, coordinate)) {
-      const auto b = static_cast<int>(buffers_.size());
-      for (const int user : layout.users) units_.used[static_cast<std::size_t>(user)].push_back(b);
-      if (layout.trainable) units_.held[static_cast<std::size_t>(u)].push_back(b);
-      buffers_.push_back(std::make_unique<FlatParameters>(graph, std::move(layout), precision, policy_,
-                                                          coordinate[Axis::fsdp], memory));
-    }
+  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups);
+  for (const auto& layout : units_.all) {
+    buffers_.push_back(
+        std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
   }
   GradientGroups groups;
   comm::Group parameters;
@@ -99,10 +91,10 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       groups.shards = options.communicator->group(Axis::fsdp, comm::Purpose::gradients);
       parameters = options.communicator->group(Axis::fsdp, comm::Purpose::parameters);
     }
-    if (const auto axes = replica_axes(policy_, mesh); !axes.empty()) {
-      groups.replicas = options.communicator->group(axes, comm::Purpose::gradients);
-      num_replicas_ = groups.num_replicas = groups.replicas.size();
-      replica_ = groups.replicas.index();
+    if (const auto axes = copy_axes(policy_, mesh); !axes.empty()) {
+      groups.copies = options.communicator->group(axes, comm::Purpose::gradients);
+      num_copies_ = groups.num_copies = groups.copies.size();
+      copy_index_ = groups.copies.index();
     }
   } else if (mesh.world_size() > 1) {
     throw InternalError(fmt::format("a store on the mesh {} without a communicator", mesh.to_string()));
@@ -110,7 +102,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   shards_ = parameters;
   gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
   sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, std::move(groups), std::move(options.hook),
-                                         std::move(options.skipped));
+                                         options.skipped.axes, skipped_buffers(options.skipped, graph, units_));
 }
 
 // Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
@@ -152,6 +144,7 @@ void ParameterStore::begin_step(const std::vector<bool>& zero_gradients) {
 }
 
 std::vector<std::string> ParameterStore::finish_gradients() {
+  settle_values();
   sums_->finish();
   std::vector<std::string> unused;
   for (const auto& buffer : buffers_) std::ranges::copy(buffer->unused(), std::back_inserter(unused));

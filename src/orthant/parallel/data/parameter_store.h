@@ -39,9 +39,9 @@ class UnitParameters {
 };
 
 // How a rank's buffers are kept and with whom they are exchanged. The default is one rank.
-struct DataOptions {
-  DataPolicy policy;        // made effective by the store
-  std::vector<int> groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
+struct StoreOptions {
+  DataPolicy policy;             // made effective by the store
+  std::vector<int> unit_groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
   GradientHook hook;
   SkippedSums skipped;
   const comm::Communicator* communicator = nullptr;  // null: one rank. Has data_groups(); outlives the store
@@ -55,7 +55,7 @@ class ParameterStore {
  public:
   // The buffers of all units, on the device of `make`. Keeps a reference to `graph`.
   ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision, const MakeBuffer& make,
-                 DataOptions options = {});
+                 StoreOptions options = {});
   ~ParameterStore();
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
@@ -64,6 +64,8 @@ class ParameterStore {
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
   UnitParameters unit(int unit);
 
+  // Before the optimizer's copies are written: blocks until no gather reads or writes them any more.
+  void settle_values() { gathers_->finish(); }
   // After the optimizer's copies were filled from outside: full values follow. publish_update() after an update: only
   // trainable ones do. Collective over fsdp.
   void publish() { gathers_->publish(/*all=*/true); }
@@ -89,8 +91,8 @@ class ParameterStore {
   const GraphSpec& graph() const { return graph_; }
   const DataPolicy& policy() const { return policy_; }
   // Among the ranks whose owned ranges are equal: their number, and this rank's place.
-  int num_replicas() const { return num_replicas_; }
-  int replica() const { return replica_; }
+  int num_copies() const { return num_copies_; }
+  int copy_index() const { return copy_index_; }
   // Memory that was made for all buffers: for good, and for those that come and go.
   std::int64_t bytes() const { return bytes_ + pool_.bytes(); }
   std::int64_t kept_bytes() const { return bytes_; }
@@ -111,8 +113,8 @@ class ParameterStore {
   std::vector<std::unique_ptr<FlatParameters>> buffers_;
   UnitBuffers units_;
   comm::Group shards_;
-  int num_replicas_ = 1;
-  int replica_ = 0;
+  int num_copies_ = 1;
+  int copy_index_ = 0;
   std::unique_ptr<ValueGathers> gathers_;
   std::unique_ptr<GradientSums> sums_;
 };

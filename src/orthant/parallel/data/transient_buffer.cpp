@@ -34,8 +34,10 @@ void TransientBuffer::attach() {
   if (has_memory()) return;
   block_ = pool_->take(tensor_.numel(), tensor_.scalar_type());
   live_->add(static_cast<std::int64_t>(block_.nbytes()));
-  tensor_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
-      c10::DataPtr(block_.mutable_data_ptr(), tensor_.device()));
+  // The storage keeps the block alive: views of it may outlive this object, in a user's module.
+  auto* held = new at::Tensor(block_);
+  tensor_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(
+      block_.mutable_data_ptr(), held, [](void* block) { delete static_cast<at::Tensor*>(block); }, tensor_.device()));
 }
 
 void TransientBuffer::release() {

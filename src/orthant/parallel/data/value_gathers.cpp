@@ -24,8 +24,8 @@ ValueGathers::ValueGathers(const std::vector<std::unique_ptr<FlatParameters>>& b
       group_(std::move(group)),
       holders_(buffers.size()),
       flights_(buffers.size()) {
-  for (std::size_t u = 0; u < units.groups.size(); ++u) {
-    const auto id = at(units.groups[u]);
+  for (std::size_t u = 0; u < units.unit_groups.size(); ++u) {
+    const auto id = at(units.unit_groups[u]);
     if (id >= last_member_.size()) last_member_.resize(id + 1, -1);
     if (!units.used[u].empty()) last_member_[id] = static_cast<int>(u);
   }
@@ -53,7 +53,7 @@ void ValueGathers::wait(int buffer) {
 
 void ValueGathers::gather(int unit) {
   waiting_.push_back(unit);
-  if (unit != last_member_[at(units_.groups[at(unit)])]) return;
+  if (unit != last_member_[at(units_.unit_groups[at(unit)])]) return;
   std::vector<int> needed;
   for (const int member : waiting_) {
     for (const int b : units_.used[at(member)]) {
@@ -92,7 +92,7 @@ void ValueGathers::publish(bool all) {
   std::vector<std::vector<int>> calls(last_member_.size());
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     const auto owner = at(buffers_[b]->layout().users.front());
-    if (all || buffers_[b]->trainable()) calls[at(units_.groups[owner])].push_back(static_cast<int>(b));
+    if (all || buffers_[b]->trainable()) calls[at(units_.unit_groups[owner])].push_back(static_cast<int>(b));
   }
   for (const auto& call : calls) start(call);
 }

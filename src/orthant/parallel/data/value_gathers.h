@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "orthant/comm/group.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/parallel/data/flat_parameters.h"
 
 namespace orthant {
-
-// Which units share calls and which buffers they use; alike on every rank of a stage.
-struct UnitBuffers {
-  std::vector<std::vector<int>> used;  // per unit: buffers it reads, own and tied
-  std::vector<std::vector<int>> held;  // per unit: buffers whose gradients it reduces
-  std::vector<int> groups;             // per unit, see layout/unit_groups.h
-};
 
 class ValueGathers {
  public:

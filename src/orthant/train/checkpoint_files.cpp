@@ -1,4 +1,4 @@
-#include "orthant/train/checkpoint_plan.h"
+#include "orthant/train/checkpoint_files.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "orthant/schedule/reductions.h"
+#include "orthant/schedule/microbatch_reductions.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
