@@ -47,6 +47,7 @@ class Training(unittest.TestCase):
             for zero in (1, 2, 3):
                 self.parity(*words, "--mesh", "fsdp=2", "--vary", f"parallel.zero={zero}", "--set", "parallel.microbatches=2")
             self.parity(*words, "--mesh", "dp=2,fsdp=2", "--vary", "parallel.accumulate=sharded", "--set", "parallel.microbatches=2")
+            self.parity(*words, "--mesh", "fsdp=2", "--vary", "parallel.zero=1", "--resume-at", "2")
             for offload in ("optimizer", "params"):
                 self.parity(*words, "--mesh", "fsdp=2", "--vary", f"parallel.offload={offload}")
             self.parity(*words, "--mesh", "fsdp=2", "--dtype", "bfloat16")
