@@ -1,6 +1,9 @@
 #include "orthant/train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 namespace orthant {
@@ -36,7 +39,7 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
     if (!buffer.trainable()) continue;
     const auto& gradient = buffer.owned_gradient();
     const bool elsewhere = gradient.device() != buffer.master().device();
-    if (elsewhere) on_device_.push_back(gradient);
+    if (elsewhere) fetched_[static_cast<int>(b)] = flat_gradients_.size();
     flat_gradients_.push_back(elsewhere ? make(owned.size(), gradient.scalar_type()) : gradient);
     const auto counted = balanced_range(owned.size(), store.num_copies(), store.copy_index());
     counted_.push_back(gradient.narrow(0, counted.begin, counted.size()));
@@ -46,6 +49,7 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
     add_segment(classes_[0], b, flat_gradients_.back(), common(owned, {0, decayed}));
     add_segment(classes_[1], b, flat_gradients_.back(), common(owned, {decayed, buffer.layout().size}));
   }
+  if (!fetched_.empty()) store.set_sum_listener([this](int buffer) { fetch(buffer); });
   if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(counted_.front().device());
 }
 
@@ -61,14 +65,27 @@ void Optimizer::add_segment(DecayClass& target, std::size_t buffer, const at::Te
   target.counts.push_back(count_);
 }
 
-void Optimizer::fetch_gradients() {
-  for (std::size_t i = 0; i < on_device_.size(); ++i) flat_gradients_[i].copy_(on_device_[i], /*non_blocking=*/true);
+// The copies' stream waits for what was asked of the device so far: the gradient is complete then.
+void Optimizer::fetch(int buffer) {
+  const auto& gradient = store_.buffers()[static_cast<std::size_t>(buffer)]->owned_gradient();
+  const c10::impl::VirtualGuardImpl device(gradient.device().type());
+  if (!copies_) copies_ = device.getStreamFromGlobalPool(gradient.device());
+  c10::Event complete(gradient.device().type());
+  complete.record(device.getStream(gradient.device()));
+  complete.block(*copies_);
+  const c10::StreamGuard on_copies(*copies_);
+  flat_gradients_[fetched_.at(buffer)].copy_(gradient, /*non_blocking=*/true);
+}
+
+void Optimizer::wait_for_fetched() {
+  if (copies_) copies_->synchronize();
 }
 
 void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale) {
   if (!count_.defined()) return;
   at::NoGradGuard no_gradients;
-  // With the update on the host this waits for the norm, and thereby for the gradients fetched before it.
+  wait_for_fetched();
+  // With the update on the host this waits for the norm.
   const auto here = [&](const at::Tensor& scalar) { return scalar.to(count_.device()); };
   const auto go_on = here(finite);
   const auto skip = go_on.logical_not().to(at::kFloat);

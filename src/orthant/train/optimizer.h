@@ -1,11 +1,15 @@
 // The optimizer: one fused update per decay class over what a rank owns of all flat buffers. Its state lies in flat
 // buffers of the same layout and ranges, so that it is sharded, saved and read like the parameters. When the store
-// keeps the optimizer's copy on the host, state and update are there too.
+// keeps the optimizer's copy on the host, state and update are there too, and each gradient travels there on a stream
+// of its own as soon as it is the sum over all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,9 +36,6 @@ class Optimizer {
   // State for every trainable buffer of the store, in memory of `make`, which is on the device of the optimizer's
   // copies. Keeps a reference to the store.
   Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make);
-
-  // Gradients start on their way to the host when the update runs there. Once a step, before update().
-  void fetch_gradients();
 
   // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
   // clip, in place. `loss_scale`, when defined, is a float64 scalar that gradients, but not the norm, are too large by.
@@ -63,13 +64,16 @@ class Optimizer {
     std::vector<at::Tensor> counts;
   };
 
+  void fetch(int buffer);
+  void wait_for_fetched();
   void add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range);
   void update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip);
 
   ParameterStore& store_;
   OptimizerOptions options_;
   std::vector<at::Tensor> flat_gradients_;  // owned, of all trainable buffers, where the update runs
-  std::vector<at::Tensor> on_device_;       // the same on the device; empty when the update runs there
+  std::map<int, std::size_t> fetched_;      // buffer -> its place there, of gradients that a step brings to the host
+  std::optional<c10::Stream> copies_;       // where they travel
   std::vector<at::Tensor> counted_;         // what squared_norms() counts
   at::Tensor slots_;                        // the unit of each of them
   std::vector<std::string> names_;

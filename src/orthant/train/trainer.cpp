@@ -258,7 +258,6 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
                     unused.size()),
         {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
-  optimizer_->fetch_gradients();
   auto loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
   for (const auto& name : graph_.losses()) loss = loss + losses.at(name) * facts.loss_factors.at(name);
   return summed(loss, report);

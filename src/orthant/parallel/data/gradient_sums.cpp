@@ -99,18 +99,18 @@ void GradientSums::send(const std::vector<int>& buffers, int microbatch) {
     start_sum(buffers);
   } else if (policy_.accumulate_sharded && last) {
     while (!scatters_.empty()) finish_scatter();
-    if (groups_.num_copies > 1) start_sum(buffers);
+    start_sum(buffers);
     for (const int b : buffers) added_[at(b)] = false;
   } else {
-    start_scatter(buffers, last && groups_.num_copies > 1);
+    start_scatter(buffers, last);
     // Full gradients wait for nobody else; neither does a sum over replicas.
     const bool soon = policy_.shards_gradients() || groups_.num_copies > 1;
     while (soon && scatters_.size() > 1) finish_scatter();
   }
 }
 
-void GradientSums::start_scatter(const std::vector<int>& buffers, bool then_sum) {
-  Scatter scatter{.buffers = buffers, .received = {}, .work = {}, .then_sum = then_sum};
+void GradientSums::start_scatter(const std::vector<int>& buffers, bool last) {
+  Scatter scatter{.buffers = buffers, .received = {}, .work = {}, .last = last};
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> inputs;
   for (const int b : buffers) {
@@ -156,7 +156,12 @@ void GradientSums::finish_scatter() {
     added_[at(b)] = policy_.accumulate_sharded;
     buffers_[at(b)]->release_gradients();
   }
-  if (scatter.then_sum) start_sum(scatter.buffers);
+  if (scatter.last) start_sum(scatter.buffers);
+}
+
+void GradientSums::tell(const std::vector<int>& buffers) const {
+  if (!listener_) return;
+  for (const int b : buffers) listener_(b);
 }
 
 void GradientSums::settle(int buffer) {
@@ -170,6 +175,8 @@ void GradientSums::start_sum(const std::vector<int>& buffers) {
   Sum sum;
   sum.buffers = not_skipped(buffers, Axis::dp);
   if (!policy_.shards_state()) sum.buffers = not_skipped(sum.buffers, Axis::fsdp);
+  if (sum.buffers.size() < buffers.size()) tell(buffers);  // some were left out on purpose
+  if (groups_.num_copies == 1) tell(buffers);
   if (sum.buffers.empty() || groups_.num_copies == 1) return;
   std::vector<at::Tensor> tensors;
   for (const int b : sum.buffers) {
@@ -194,6 +201,7 @@ void GradientSums::finish() {
       hook_.decode(sum.travelling[i], buffers_[at(sum.buffers[i])]->owned_gradient());
     }
   }
+  for (const auto& sum : sums_) tell(sum.buffers);
   sums_.clear();
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +49,9 @@ class GradientSums {
   // when `microbatch` is negative. Collective over the data axes.
   void reduce(int unit, int microbatch);
 
+  // Called, in one order, when owned_gradient() of a buffer is the sum over all ranks: within reduce() or finish().
+  void set_listener(std::function<void(int buffer)> listener) { listener_ = std::move(listener); }
+
   // Before new gradients of the buffer are written: blocks until none of it is under way.
   void settle(int buffer);
 
@@ -59,7 +63,7 @@ class GradientSums {
     std::vector<int> buffers;
     std::vector<at::Tensor> received;  // owned parts; undefined: the owned gradient itself
     comm::Work work;
-    bool then_sum = false;  // over replicas, when it has arrived
+    bool last = false;  // of the step: then comes the sum over copies
   };
   struct Sum {
     std::vector<int> buffers;
@@ -73,8 +77,9 @@ class GradientSums {
 
   void collect(int unit, int microbatch);
   void send(const std::vector<int>& buffers, int microbatch);
-  void start_scatter(const std::vector<int>& buffers, bool then_sum);
+  void start_scatter(const std::vector<int>& buffers, bool last);
   void finish_scatter();
+  void tell(const std::vector<int>& buffers) const;
   void start_sum(const std::vector<int>& buffers);
   std::vector<int> not_skipped(const std::vector<int>& buffers, Axis axis) const;
   bool skips(int buffer, Axis axis) const;
@@ -92,6 +97,7 @@ class GradientSums {
   std::map<std::pair<int, int>, Waiting> waiting_;  // zero 2 and 3: by (unit group, microbatch)
   std::deque<Scatter> scatters_;
   std::vector<Sum> sums_;
+  std::function<void(int)> listener_;
   std::vector<bool> added_;  // per buffer: its owned gradient holds an earlier microbatch
 };
 

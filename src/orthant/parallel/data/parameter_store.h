@@ -78,6 +78,8 @@ class ParameterStore {
   void need_gradients(int unit);
   void reduce(int unit, int microbatch) { sums_->reduce(unit, microbatch); }
 
+  void set_sum_listener(std::function<void(int buffer)> listener) { sums_->set_listener(std::move(listener)); }
+
   // `zero_gradients[u]`: unit u's gradients come from autograd.
   void begin_step(const std::vector<bool>& zero_gradients);
   // Blocks until gradients are sums over all replicas. Returns the names of trainable parameters without one.
