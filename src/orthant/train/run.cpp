@@ -111,6 +111,10 @@ void Loop::report_pending() {
   any_reported_ = true;
   outcome_.result.final_loss = numbers.loss;
   log_.step(pending_metrics_);
+  if (numbers.skipped) {
+    rank_log_.say(fmt::format("step {}: gradients overflowed, the update was left out and the loss scale lowered",
+                              pending_metrics_.step));
+  }
   if (!numbers.skipped && (!std::isfinite(numbers.loss) || !std::isfinite(numbers.grad_norm))) {
     log_.finish();
     throw DataError(
