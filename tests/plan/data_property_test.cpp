@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "orthant/base/error.h"
 #include "orthant/layout/unit_groups.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
@@ -108,14 +109,23 @@ TEST(DataProperty, ShardsOfAllRanksMakeTheWholeState) {
 // microbatch), no more is ever full than everything, and no less than the largest group that is used.
 TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTheWhole) {
   std::mt19937 random(76);
+  int refused = 0;
   for (int trial = 0; trial < 300; ++trial) {
     const GraphSpec graph = test::random_graph(random);
-    const auto settings = random_settings(graph, random);
+    auto settings = random_settings(graph, random);
     SCOPED_TRACE(fmt::format("trial {}: {}", trial, describe(graph, settings)));
     StageMap map = test::random_stages(graph, random);
     map = on_one_rank(std::move(map));
     const StageTable table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
-    const auto actions = data_actions(lower(table, map, graph, 0), graph, settings);
+    const auto lowered = lower(table, map, graph, 0);
+    std::vector<Action> actions;
+    try {
+      actions = data_actions(lowered, graph, settings);
+    } catch (const ConfigError&) {  // units of one group that this schedule does not finish together
+      ++refused;
+      settings.unit_groups.clear();
+      actions = data_actions(lowered, graph, settings);
+    }
     const auto traffic = data_traffic(graph, settings, actions);
     const auto peaks = data_peaks(graph, settings, actions);
     std::int64_t trainable = 0;
@@ -139,6 +149,8 @@ TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTh
     EXPECT_LE(peaks.gradients, uses * 4);
     EXPECT_EQ(peaks.gradients > 0, settings.policy.shards_gradients() && trainable > 0);
   }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 100);
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST(DataParallelRefuses, HooksThatChangeTheNumberOfElements) {
                       const DataParallel parallel(two, communicator, {.hook = hook});
                       (two.a * two.b).sum().backward();
                     }),
-                    {"the gradient hook made [2] of [6]", "as many elements"});
+                    {"a gradient hook made 2 elements in 1 dims of 6 gradients", "as many elements"});
 }
 
 TEST(DataParallelRefuses, GradientsWithAGraph) {
