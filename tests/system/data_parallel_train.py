@@ -1,14 +1,12 @@
 """orthant train on many ranks: the numbers of one rank, one output folder, one way to stop, and checkpoints for any mesh."""
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import unittest
 
-from program import ORTHANT, SOURCE, children, clean_environment, is_alive, only_json, orthant, wait_until
+from program import ORTHANT, SOURCE, FolderTest, children, clean_environment, is_alive, only_json, orthant, wait_until
 
 LLAMA = os.path.join(SOURCE, "configs", "llama_tiny.json")
 SMALL = ("--set", "model.num_hidden_layers=2", "--set", "model.hidden_size=32", "--set", "model.intermediate_size=48",
@@ -16,14 +14,7 @@ SMALL = ("--set", "model.num_hidden_layers=2", "--set", "model.hidden_size=32", 
          "--set", "train.steps=6", "--set", "train.eval_every=3", "--set", "lr_schedule.warmup_steps=3")
 
 
-class RanksTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
+class RanksTest(FolderTest):
     def train(self, *words, code=0, **options):
         finished = orthant("train", "--config", LLAMA, *SMALL, *words, cwd=self.folder, **options)
         self.assertEqual(finished.returncode, code, finished.stderr)

@@ -1,9 +1,12 @@
 """What the system tests share: where the program is, running it, and looking at the processes it leaves."""
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import unittest
 
 ORTHANT = os.environ.get("ORTHANT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin", "orthant"))
 SOURCE = os.environ.get("ORTHANT_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -87,3 +90,14 @@ def wait_until(condition, seconds):
 
 def python():
     return sys.executable
+
+
+class FolderTest(unittest.TestCase):
+    """A test with a folder of its own, which goes away with it."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)

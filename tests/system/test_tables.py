@@ -3,10 +3,9 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import unittest
 
-from program import SOURCE, only_json, orthant
+from program import SOURCE, FolderTest, only_json, orthant
 
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 
@@ -14,14 +13,7 @@ TOWER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
          "max_position_embeddings": 16}
 
 
-class TableTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
+class TableTest(FolderTest):
     def write(self, name, text):
         with open(self.path(name), "w") as f:
             f.write(text)
