@@ -210,6 +210,16 @@ TEST(Optimizer, DecaysMatricesAndLeavesBiasesAlone) {
   EXPECT_EQ(after.at("a.bias"), before.at("a.bias"));
 }
 
+TEST(Optimizer, ClippingGradientsOfZeroChangesNoBit) {
+  for (const auto dtype : {DType::float32, DType::float64}) {
+    Problem problem(dtype);
+    Optimizer optimizer(problem.store, {.weight_decay = 0, .clip = 0.7}, make_zeros);
+    const auto before = parameters_of(problem.store);
+    optimizer.update(0.1, at::zeros({}, at::kDouble), at::scalar_tensor(true, at::kBool));
+    EXPECT_EQ(parameters_of(problem.store), before);
+  }
+}
+
 TEST(Optimizer, ANormBelowTheClipChangesNoBit) {
   Problem clipped(DType::float32);
   Problem free(DType::float32);
