@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -102,7 +101,7 @@ void GradientBuckets::accumulated(std::size_t index) {
   if (slot.ready) {
     throw ConfigError(
         fmt::format("DataParallel: parameter {} got a second gradient before backward() had ended", slot.name),
-        {.remedy = "use a parameter in one recomputed part only; after an error in backward() make a new DataParallel",
+        {.remedy = "use a parameter in one recomputed part only; after an error in backward() end the program",
          .rank = rank_});
   }
   take_gradient(slot);

@@ -1,7 +1,6 @@
 #include "orthant/parallel/data/gradient_sums.h"
 
 #include <ATen/ATen.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>
