@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/ranges.h"
 #include "orthant/graph/spec.h"
 #include "orthant/layout/flat_unit.h"
-#include "orthant/layout/ranges.h"
 
 namespace orthant::test {
 

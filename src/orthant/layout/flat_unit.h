@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "orthant/base/random.h"
+#include "orthant/base/ranges.h"
 #include "orthant/graph/spec.h"
-#include "orthant/layout/ranges.h"
 #include "orthant/mesh/mesh.h"
 
 namespace orthant {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "orthant/base/random.h"
+#include "orthant/base/ranges.h"
 #include "orthant/graph/spec.h"
-#include "orthant/layout/ranges.h"
 
 namespace orthant {
 

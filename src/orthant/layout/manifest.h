@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "orthant/base/ranges.h"
 #include "orthant/graph/dtype.h"
 #include "orthant/graph/spec.h"
-#include "orthant/layout/ranges.h"
 
 namespace orthant {
 

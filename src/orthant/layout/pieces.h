@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/ranges.h"
 #include "orthant/layout/flat_unit.h"
-#include "orthant/layout/ranges.h"
 #include "orthant/mesh/mesh.h"
 
 namespace orthant {

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "orthant/layout/ranges.h"
+#include "orthant/base/ranges.h"
 #include "orthant/mesh/mesh.h"
 
 namespace orthant {

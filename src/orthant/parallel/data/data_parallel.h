@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "orthant/base/ranges.h"
 #include "orthant/comm/communicator.h"
-#include "orthant/layout/ranges.h"
 #include "orthant/parallel/data/gradient_hook.h"
 
 namespace torch::nn {
