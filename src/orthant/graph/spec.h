@@ -49,8 +49,9 @@ struct ParameterSpec {
   bool trainable = true;  // a frozen one has no gradient and no optimizer state
   // Neighbours with the same non-empty label are used by one product and lie side by side without a gap: q, k, v.
   std::string joined = {};
+  bool table = false;            // its rows are looked up by id; a tied one may be multiplied elsewhere
   std::optional<Split> tp = {};  // nothing: replicated over tp
-  // Under sequence parallelism each tp rank sees only its part of the sequence: its gradient is then a partial sum.
+  // Under sequence parallelism each tp rank sees only its own tokens: its gradient is then a partial sum.
   bool partial_under_sequence_parallel = false;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
@@ -60,8 +61,11 @@ struct ValueSpec {
   Shape shape = {};  // dim 0 counts the rows of a microbatch; a loss has shape {}
   DType dtype = DType::float32;
   bool differentiable = true;
-  std::optional<Split> tp = {};   // vocabulary-sharded logits
-  bool sequence_sharded = false;  // dim 1 is cut over tp when sequence parallelism is on
+  // The batch field [rows, sequence] whose tokens it has, so that its size in a microbatch is known; empty: none.
+  std::string tokens_of = {};
+  std::optional<Split> tp = {};  // vocabulary-sharded logits
+  // Under sequence parallelism its tokens, row after row, are cut over tp: [own tokens, channels].
+  bool sequence_sharded = false;
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
 };
 
@@ -105,6 +109,8 @@ struct GraphSpec {
   std::vector<ValueSpec> batch_fields;  // values that come with the data: ids, masks, labels
   std::vector<ValueSpec> values;        // values that units write
   std::vector<UnitSpec> units;
+  // 0: placements say what could be cut over tp; otherwise what is, on that many tp ranks. See layout/tensor_policy.h.
+  int tp_degree = 0;
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
   // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph

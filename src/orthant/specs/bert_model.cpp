@@ -12,20 +12,23 @@ void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower
   const KeptBytes kept(work.compute);
   const std::int64_t h = config.encoder.hidden_size;
   const std::int64_t vocab = config.encoder.vocab_size;
-  const Shape hidden = {work.rows, work.sequence, h};
+  const RankWork rank(work);
   UnitSpec unit = make_unit("head", "bert.head", {tower.last_hidden()}, {"logits"});
   unit.borrowed = {"embed.word.weight"};
   unit.parameters = {along_sequence(matrix("head.dense.weight", h, h, config.encoder.initializer_range)),
                      along_sequence(bias("head.dense.bias", h)), along_sequence(norm_weight("head.norm.weight", h)),
                      along_sequence(bias("head.norm.bias", h)), bias("head.bias", vocab, split_dim(0))};
-  const double tokens = static_cast<double>(work.rows) * static_cast<double>(work.sequence);
-  unit.cost = product_cost(product_flops(tokens, static_cast<double>(h), static_cast<double>(h + vocab)));
+  const auto width = static_cast<double>(h);
+  unit.cost = product_cost(product_flops(rank.num_own_tokens(), width, width) +
+                           product_flops(rank.num_tokens(), width, static_cast<double>(rank.part(vocab))));
   // Input, what the dense layer made of it (relu needs only its own result), what the activation did, and the norm.
-  const std::int64_t states = config.head_activation() == Activation::relu ? 3 : 4;
-  keep_always(unit.cost, states * kept.activation(hidden) + kept.statistics({work.rows, work.sequence, 2}));
+  const std::int64_t states = config.head_activation() == Activation::relu ? 2 : 3;
+  keep_always(unit.cost, states * kept.activation(rank.own(h)) + kept.activation(rank.column_input(h)) +
+                             kept.statistics(rank.own(2)));
   ValueSpec logits = activation_value("logits", {work.rows, work.sequence, vocab}, work.compute);
+  logits.tokens_of = tower.ids();
   logits.tp = split_dim(2);
-  unit.cost.output_bytes = kept.activation(logits.shape);
+  unit.cost.output_bytes = kept.activation(rank.value(logits));
   spec.values.push_back(std::move(logits));
   spec.units.push_back(std::move(unit));
 }

@@ -21,6 +21,7 @@ class TowerBuilder {
         tower_(tower),
         config_(tower.config),
         work_(work),
+        rank_(work),
         kept_(work.compute),
         owner_(tower.borrow_from.empty() ? tower.prefix : tower.borrow_from) {}
 
@@ -51,7 +52,8 @@ class TowerBuilder {
   const BertTower& tower_;
   const BertConfig& config_;
   const WorkSize& work_;
-  KeptBytes kept_;
+  const RankWork rank_;
+  const KeptBytes kept_;
   std::string owner_;  // prefix of the parameters' names
 };
 
@@ -62,6 +64,7 @@ std::string TowerBuilder::hidden_name(std::int64_t index) const {
 
 ValueSpec TowerBuilder::hidden(std::int64_t index) const {
   ValueSpec value = activation_value(hidden_name(index), per_token(config_.hidden_size), work_.compute);
+  value.tokens_of = tower_.ids();
   value.sequence_sharded = true;
   return value;
 }
@@ -72,7 +75,7 @@ void TowerBuilder::add(UnitSpec unit, std::vector<ParameterSpec> parameters, Val
   } else {
     for (auto& parameter : parameters) unit.borrowed.push_back(std::move(parameter.name));
   }
-  unit.cost.output_bytes = kept_.activation(output.shape);
+  unit.cost.output_bytes = kept_.activation(rank_.value(output));
   spec_.values.push_back(std::move(output));
   spec_.units.push_back(std::move(unit));
 }
@@ -83,12 +86,12 @@ void TowerBuilder::add_embed() {
   const std::string name = under(owner_, "embed");
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
-  keep_always(unit.cost, kept_.activation(per_token(h)) + kept_.statistics(per_token(2)));
+  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.statistics(rank_.own(2)));
   // Only the words are summed over the vocabulary's parts; the rest is added where the sequence is already cut.
   add(std::move(unit),
-      {matrix(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
-       along_sequence(matrix(name + ".position.weight", config_.max_position_embeddings, h, stddev)),
-       along_sequence(matrix(name + ".token_type.weight", config_.type_vocab_size, h, stddev)),
+      {table(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
+       along_sequence(table(name + ".position.weight", config_.max_position_embeddings, h, stddev)),
+       along_sequence(table(name + ".token_type.weight", config_.type_vocab_size, h, stddev)),
        along_sequence(norm_weight(name + ".norm.weight", h)), along_sequence(bias(name + ".norm.bias", h))},
       hidden(0));
 }
@@ -117,22 +120,27 @@ std::vector<ParameterSpec> TowerBuilder::layer_parameters(const std::string& lay
 }
 
 UnitCost TowerBuilder::layer_cost() const {
-  const std::int64_t a = config_.num_attention_heads;
+  const std::int64_t a = rank_.part(config_.num_attention_heads);
+  const std::int64_t inner = rank_.part(config_.intermediate_size);
   const auto rows = static_cast<double>(work_.rows);
   const auto s = static_cast<double>(work_.sequence);
   const auto h = static_cast<double>(config_.hidden_size);
-  const auto f = static_cast<double>(config_.intermediate_size);
+  const auto projected = static_cast<double>(a * config_.head_size());
   const double attention =
       attention_flops(rows, static_cast<double>(a), s, static_cast<double>(config_.head_size()), /*causal=*/false);
-  UnitCost cost = product_cost(4 * product_flops(rows * s, h, h) + 2 * product_flops(rows * s, h, f));
+  UnitCost cost = product_cost(4 * product_flops(rows * s, projected, h) +
+                               2 * product_flops(rows * s, h, static_cast<double>(inner)));
   cost.forward_flops += attention;
   cost.input_flops += 2 * attention;
 
-  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
-  const std::int64_t statistics = kept_.statistics(per_token(a));  // from which probabilities are made again
-  const std::int64_t others = 7 * hidden_bytes  // input, q, k, v, sum and norm after attention, sum after the MLP
-                              + kept_.activation(per_token(config_.intermediate_size)) + kept_.statistics(per_token(4));
-  cost.kept_bytes = {others + hidden_bytes + statistics, others, hidden_bytes};
+  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
+  const std::int64_t multiplied = kept_.activation(rank_.column_input(config_.hidden_size));
+  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
+  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));  // probabilities are made again from it
+  const std::int64_t others = 2 * multiplied + 3 * head_channels              // input and norm after attention, q, k, v
+                              + 2 * own                                       // sums after attention and after the MLP
+                              + kept_.activation(rank_.all(inner)) + kept_.statistics(rank_.own(4));
+  cost.kept_bytes = {others + heads, others, own};
   return cost;
 }
 

@@ -9,7 +9,7 @@
 namespace orthant {
 
 DecoderGraph::DecoderGraph(std::string name, std::int64_t hidden_size, const WorkSize& work, const DecoderUse& use)
-    : work_(work), use_(use), hidden_size_(hidden_size), kept_(work.compute) {
+    : work_(work), use_(use), hidden_size_(hidden_size), rank_(work), kept_(work.compute) {
   const Shape tokens = {work.rows, work.sequence};
   spec_.name = std::move(name);
   spec_.batch_fields = {batch_field("input_ids", tokens, DType::int64)};
@@ -17,16 +17,12 @@ DecoderGraph::DecoderGraph(std::string name, std::int64_t hidden_size, const Wor
   if (use_.loss) spec_.batch_fields.push_back(batch_field("labels", tokens, DType::int64));
 }
 
-double DecoderGraph::num_tokens() const {
-  return static_cast<double>(work_.rows) * static_cast<double>(work_.sequence);
-}
-
 double DecoderGraph::weight_flops(const UnitSpec& unit) const {
   double flops = 0;
   for (const auto& parameter : unit.parameters) {
     if (parameter.shape.size() != 2) continue;
-    flops +=
-        product_flops(num_tokens(), static_cast<double>(parameter.shape[0]), static_cast<double>(parameter.shape[1]));
+    const Shape shape = rank_.parameter(parameter);
+    flops += product_flops(rank_.num_tokens(), static_cast<double>(shape[0]), static_cast<double>(shape[1]));
   }
   return flops;
 }
@@ -45,26 +41,28 @@ UnitSpec DecoderGraph::head_unit(std::string kind, std::int64_t num_layers) cons
 
 ValueSpec DecoderGraph::hidden(std::int64_t index) const {
   ValueSpec value = activation_value(fmt::format("hidden.{}", index), per_token(hidden_size_), work_.compute);
+  value.tokens_of = "input_ids";
   value.sequence_sharded = true;
   return value;
 }
 
 ValueSpec DecoderGraph::logits(std::int64_t vocab_size) const {
   ValueSpec value = activation_value("logits", per_token(vocab_size), work_.compute);
+  value.tokens_of = "input_ids";
   value.tp = split_dim(2);
   return value;
 }
 
 void DecoderGraph::add_attention_flops(UnitCost& cost, std::int64_t heads, std::int64_t head_size) const {
   const double flops =
-      attention_flops(static_cast<double>(work_.rows), static_cast<double>(heads), static_cast<double>(work_.sequence),
-                      static_cast<double>(head_size), /*causal=*/true);
+      attention_flops(static_cast<double>(work_.rows), static_cast<double>(rank_.part(heads)),
+                      static_cast<double>(work_.sequence), static_cast<double>(head_size), /*causal=*/true);
   cost.forward_flops += flops;
   cost.input_flops += 2 * flops;
 }
 
 void DecoderGraph::add(UnitSpec unit, ValueSpec output) {
-  unit.cost.output_bytes = kept_.activation(output.shape);
+  unit.cost.output_bytes = kept_.activation(rank_.value(output));
   spec_.values.push_back(std::move(output));
   spec_.units.push_back(std::move(unit));
 }

@@ -25,15 +25,14 @@ class DecoderGraph {
   DecoderGraph(std::string name, std::int64_t hidden_size, const WorkSize& work, const DecoderUse& use);
 
   Shape per_token(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
-  double num_tokens() const;
-  double weight_flops(const UnitSpec& unit) const;  // products of all its own matrices with every token
+  double weight_flops(const UnitSpec& unit) const;  // products of all its own matrices with every token, on one rank
 
   // The unit layers.<index> of that kind, from hidden.<index> (and the mask) to hidden.<index + 1>.
   UnitSpec layer_unit(std::int64_t index, std::string kind) const;
   UnitSpec head_unit(std::string kind, std::int64_t num_layers) const;
   ValueSpec hidden(std::int64_t index) const;
   ValueSpec logits(std::int64_t vocab_size) const;
-  // Causal attention of `heads` heads, to a layer's cost.
+  // Causal attention of a rank's part of `heads` heads, to a layer's cost.
   void add_attention_flops(UnitCost& cost, std::int64_t heads, std::int64_t head_size) const;
 
   void add(UnitSpec unit, ValueSpec output);
@@ -43,7 +42,8 @@ class DecoderGraph {
   const WorkSize& work_;
   const DecoderUse use_;
   const std::int64_t hidden_size_;
-  KeptBytes kept_;
+  const RankWork rank_;
+  const KeptBytes kept_;
   GraphSpec spec_;
 };
 

@@ -33,7 +33,7 @@ class EncoderLmBuilder : private DecoderGraph {
 
 void EncoderLmBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "encoder_lm.embed", {"input_ids"}, {"hidden.0"});
-  unit.parameters = {uniform(matrix("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
+  unit.parameters = {uniform(table("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range)};
   unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
@@ -69,15 +69,19 @@ std::vector<ParameterSpec> EncoderLmBuilder::layer_parameters(const std::string&
 }
 
 UnitCost EncoderLmBuilder::layer_cost(double products) const {
-  const std::int64_t a = config_.num_attention_heads;
   UnitCost cost = product_cost(products);
-  add_attention_flops(cost, a, config_.head_size());
+  add_attention_flops(cost, config_.num_attention_heads, config_.head_size());
 
-  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
-  const std::int64_t heads = hidden_bytes + kept_.statistics(per_token(a));
-  const std::int64_t others = 7 * hidden_bytes  // input, q, k, v, sum and norm after attention, sum after the MLP
-                              + kept_.activation(per_token(config_.intermediate_size)) + kept_.statistics(per_token(4));
-  cost.kept_bytes = {others + heads, others, hidden_bytes};
+  const std::int64_t a = rank_.part(config_.num_attention_heads);
+  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
+  const std::int64_t multiplied = kept_.activation(rank_.column_input(config_.hidden_size));
+  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
+  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));
+  const std::int64_t others = 2 * multiplied + 3 * head_channels  // input and norm after attention, q, k, v
+                              + 2 * own                           // sums after attention and after the MLP
+                              + kept_.activation(rank_.all(rank_.part(config_.intermediate_size))) +
+                              kept_.statistics(rank_.own(4));
+  cost.kept_bytes = {others + heads, others, own};
   return cost;
 }
 
@@ -94,7 +98,7 @@ void EncoderLmBuilder::add_head() {
                              config_.initializer_range),
                      bias("head.bias", config_.vocab_size, split_dim(0))};
   unit.cost = product_cost(weight_flops(unit));
-  keep_always(unit.cost, kept_.activation(per_token(config_.hidden_size)));
+  keep_always(unit.cost, kept_.activation(rank_.column_input(config_.hidden_size)));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -35,8 +35,8 @@ void Gpt2Builder::add_embed() {
   const std::int64_t h = config_.hidden_size;
   const double stddev = config_.initializer_range;
   UnitSpec unit = make_unit("embed", "gpt2.embed", {"input_ids"}, {"hidden.0"});
-  unit.parameters = {matrix("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
-                     along_sequence(matrix("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
+  unit.parameters = {table("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
+                     along_sequence(table("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
   unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
 }
@@ -65,16 +65,19 @@ std::vector<ParameterSpec> Gpt2Builder::layer_parameters(const std::string& laye
 }
 
 UnitCost Gpt2Builder::layer_cost(double products) const {
-  const std::int64_t a = config_.num_attention_heads;
   UnitCost cost = product_cost(products);
-  add_attention_flops(cost, a, config_.head_size());
+  add_attention_flops(cost, config_.num_attention_heads, config_.head_size());
 
-  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
+  const std::int64_t a = rank_.part(config_.num_attention_heads);
+  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
+  const std::int64_t normed = kept_.activation(rank_.column_input(config_.hidden_size));
+  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
   // The heads' output and its statistic, which selective recompute makes again.
-  const std::int64_t heads = hidden_bytes + kept_.statistics(per_token(a));
-  const std::int64_t others = 7 * hidden_bytes  // input, sum after attention, both normed, q, k, v
-                              + kept_.activation(per_token(config_.inner_size())) + kept_.statistics(per_token(4));
-  cost.kept_bytes = {others + heads, others, hidden_bytes};
+  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));
+  const std::int64_t others = 2 * own + 2 * normed + 3 * head_channels  // input, sum, both normed, q, k, v
+                              + kept_.activation(rank_.all(rank_.part(config_.inner_size()))) +
+                              kept_.statistics(rank_.own(4));
+  cost.kept_bytes = {others + heads, others, own};
   return cost;
 }
 
@@ -95,9 +98,10 @@ void Gpt2Builder::add_head() {
   }
   unit.parameters.push_back(along_sequence(norm_weight("head.ln_f.weight", h)));
   unit.parameters.push_back(along_sequence(bias("head.ln_f.bias", h)));
-  unit.cost =
-      product_cost(product_flops(num_tokens(), static_cast<double>(config_.vocab_size), static_cast<double>(h)));
-  keep_always(unit.cost, 2 * kept_.activation(per_token(h)) + kept_.statistics(per_token(2)));
+  unit.cost = product_cost(
+      product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
+  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
+                             kept_.statistics(rank_.own(2)));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

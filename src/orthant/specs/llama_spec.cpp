@@ -34,7 +34,7 @@ class LlamaBuilder : private DecoderGraph {
 void LlamaBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "llama.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {
-      matrix("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
+      table("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   unit.backward_reads_parameters = false;
   add(std::move(unit), hidden(0));
 }
@@ -78,19 +78,21 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
 }
 
 UnitCost LlamaBuilder::layer_cost(double products) const {
-  const std::int64_t a = config_.num_attention_heads;
   const std::int64_t d = config_.head_size();
   UnitCost cost = product_cost(products);
-  add_attention_flops(cost, a, d);
+  add_attention_flops(cost, config_.num_attention_heads, d);
 
-  const std::int64_t hidden_bytes = kept_.activation(per_token(config_.hidden_size));
+  const std::int64_t a = rank_.part(config_.num_attention_heads);
+  const std::int64_t kv = rank_.part(config_.kv_heads());
+  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
+  const std::int64_t normed = kept_.activation(rank_.column_input(config_.hidden_size));
   // The heads' output and its statistic, which selective recompute makes again.
-  const std::int64_t heads = kept_.activation(per_token(a * d)) + kept_.statistics(per_token(a));
-  const std::int64_t others = 4 * hidden_bytes  // input, sum after attention, and both normed
-                              + kept_.activation(per_token((a + 2 * config_.kv_heads()) * d)) +
-                              kept_.activation(per_token(2 * config_.intermediate_size)) +
-                              kept_.statistics(per_token(2));
-  cost.kept_bytes = {others + heads, others, hidden_bytes};
+  const std::int64_t heads = kept_.activation(rank_.all(a * d)) + kept_.statistics(rank_.all(a));
+  const std::int64_t others = 2 * own + 2 * normed  // input, sum after attention, and both normed
+                              + kept_.activation(rank_.all((a + 2 * kv) * d)) +
+                              kept_.activation(rank_.all(2 * rank_.part(config_.intermediate_size))) +
+                              kept_.statistics(rank_.own(2));
+  cost.kept_bytes = {others + heads, others, own};
   return cost;
 }
 
@@ -111,9 +113,11 @@ void LlamaBuilder::add_head() {
         matrix("head.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   }
   unit.parameters.push_back(along_sequence(norm_weight("head.norm.weight", config_.hidden_size)));
+  const std::int64_t h = config_.hidden_size;
   unit.cost = product_cost(
-      product_flops(num_tokens(), static_cast<double>(config_.vocab_size), static_cast<double>(config_.hidden_size)));
-  keep_always(unit.cost, 2 * kept_.activation(per_token(config_.hidden_size)) + kept_.statistics(per_token(1)));
+      product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
+  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
+                             kept_.statistics(rank_.own(1)));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -34,6 +34,13 @@ ParameterSpec matrix(std::string name, std::int64_t rows, std::int64_t columns, 
   return parameter;
 }
 
+ParameterSpec table(std::string name, std::int64_t entries, std::int64_t columns, double stddev,
+                    std::optional<Split> tp) {
+  ParameterSpec parameter = matrix(std::move(name), entries, columns, stddev, std::move(tp));
+  parameter.table = true;
+  return parameter;
+}
+
 ParameterSpec bias(std::string name, std::int64_t size, std::optional<Split> tp, std::string joined) {
   ParameterSpec parameter = vector_of(std::move(name), size, Init::Kind::zeros);
   parameter.joined = std::move(joined);

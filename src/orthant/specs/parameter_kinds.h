@@ -11,9 +11,13 @@ namespace orthant {
 
 Split split_dim(int dim, std::int64_t granule = 1);
 
-// A linear or embedding weight: drawn from normal(0, stddev), decayed.
+// A linear weight: drawn from normal(0, stddev), decayed.
 ParameterSpec matrix(std::string name, std::int64_t rows, std::int64_t columns, double stddev,
                      std::optional<Split> tp = std::nullopt, std::string joined = {});
+
+// Rows that are looked up by id; drawn and decayed likewise. Cut over its entries, or whole.
+ParameterSpec table(std::string name, std::int64_t entries, std::int64_t columns, double stddev,
+                    std::optional<Split> tp = std::nullopt);
 
 // Zeros, not decayed.
 ParameterSpec bias(std::string name, std::int64_t size, std::optional<Split> tp = std::nullopt,

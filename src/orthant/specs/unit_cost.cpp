@@ -31,6 +31,43 @@ std::int64_t KeptBytes::statistics(const Shape& shape) const {
   return bytes(shape, statistics_dtype(compute_));
 }
 
+std::int64_t RankWork::part(std::int64_t size) const {
+  return (size + work_.tensor.degree - 1) / work_.tensor.degree;
+}
+
+double RankWork::num_own_tokens() const {
+  return cuts_tokens() ? static_cast<double>(part(work_.rows * work_.sequence)) : num_tokens();
+}
+
+Shape RankWork::own(std::int64_t channels) const {
+  return cuts_tokens() ? Shape{part(work_.rows * work_.sequence), channels} : all(channels);
+}
+
+Shape RankWork::column_input(std::int64_t channels) const {
+  return work_.tensor.regather ? own(channels) : all(channels);
+}
+
+Shape RankWork::value(const ValueSpec& spec) const {
+  if (spec.sequence_sharded && cuts_tokens()) return own(spec.shape.back());
+  Shape shape = spec.shape;
+  if (spec.tp && work_.tensor.loss_parallel) {
+    std::int64_t& size = shape.at(static_cast<std::size_t>(spec.tp->dim));
+    size = part(size);
+  }
+  return shape;
+}
+
+Shape RankWork::parameter(const ParameterSpec& spec) const {
+  if (!spec.tp) return spec.shape;
+  Shape shape = spec.shape;
+  std::int64_t& size = shape.at(static_cast<std::size_t>(spec.tp->dim));
+  const std::int64_t granule = spec.tp->granule;
+  const auto blocks = spec.tp->blocks.empty() ? std::vector<std::int64_t>{size} : spec.tp->blocks;
+  size = 0;
+  for (const std::int64_t block : blocks) size += part(block / granule) * granule;
+  return shape;
+}
+
 DType statistics_dtype(DType compute) {
   return compute == DType::float64 ? DType::float64 : DType::float32;
 }
@@ -88,7 +125,7 @@ void append_cross_entropy(GraphSpec& spec, const WorkSize& work) {
   UnitSpec unit = make_unit("loss", "cross_entropy", {"logits", "labels"}, {"loss"});
   unit.is_loss = true;
   // The logits are overwritten by their gradient.
-  keep_always(unit.cost, KeptBytes(work.compute).activation(spec.value("logits").shape));
+  keep_always(unit.cost, KeptBytes(work.compute).activation(RankWork(work).value(spec.value("logits"))));
   unit.cost.output_bytes = bytes_of(dtype);
   spec.values.push_back(activation_value("loss", {}, dtype));
   spec.units.push_back(std::move(unit));

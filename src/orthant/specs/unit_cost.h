@@ -5,6 +5,12 @@
 // unit whose inputs need no gradient has no input_flops for its first product. Kept bytes are what the runtime's
 // functions keep from forward to backward: activations in the compute dtype, row statistics of norms and attention in
 // float32 (float64 when computing in it). Ids and masks are not counted.
+//
+// Note [What a rank keeps]: with tensor parallelism a cost is that of one tp rank, the one with the largest parts, as
+// the model declares its splits (a plan that replicates something is not priced). Heads, inner channels and words are
+// cut; between products (inputs of norms, residual sums, their statistics) a rank has all tokens, or its own under
+// sequence parallelism. A column product keeps its input: all tokens, which under sequence parallelism are a gathered
+// copy, or its own tokens when they are gathered again in backward.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +31,28 @@ class KeptBytes {
 
  private:
   DType compute_;
+};
+
+// What one tp rank has of a microbatch. See Note [What a rank keeps].
+class RankWork {
+ public:
+  explicit RankWork(const WorkSize& work) : work_(work) {}
+
+  // Of things that are cut over tp: heads, inner channels, words. At least one, for key/value heads are held in copies.
+  std::int64_t part(std::int64_t size) const;
+  double num_tokens() const { return static_cast<double>(work_.rows) * static_cast<double>(work_.sequence); }
+  double num_own_tokens() const;  // that it has between products
+
+  Shape all(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
+  Shape own(std::int64_t channels) const;
+  Shape column_input(std::int64_t channels) const;  // as a column product keeps it
+  Shape value(const ValueSpec& spec) const;         // as it lies between units
+  Shape parameter(const ParameterSpec& spec) const;
+
+ private:
+  bool cuts_tokens() const { return work_.tensor.degree > 1 && work_.tensor.sequence_parallel; }
+
+  WorkSize work_;
 };
 
 // Sums, norm statistics and losses: float32, or float64 when computing in it.

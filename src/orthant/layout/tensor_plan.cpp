@@ -1,0 +1,330 @@
+#include "orthant/layout/tensor_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+// What a parameter is to tensor parallelism, as the model declares it.
+enum class Part {
+  column,    // weight or bias of a product whose output is cut
+  row,       // weight of a product that is summed over tp
+  row_bias,  // added once, after that sum
+  table,     // cut over its entries
+  tokens,    // whole, used on each rank's own tokens under sequence parallelism
+  whole,     // whole, used alike on every rank
+};
+
+// First part and the rest of a name, without the unit's.
+std::string_view after_unit(const UnitSpec& unit, std::string_view name) {
+  if (name.starts_with(unit.name) && name.substr(unit.name.size()).starts_with('.')) {
+    return name.substr(unit.name.size() + 1);
+  }
+  return name;
+}
+
+// The weight that a bias is added to the product of, among the unit's own; null when it is no bias or there is none.
+const ParameterSpec* weight_of(const UnitSpec& unit, const ParameterSpec& bias) {
+  constexpr std::string_view kEnd = ".bias";
+  if (!bias.name.ends_with(kEnd)) return nullptr;
+  const std::string wanted = bias.name.substr(0, bias.name.size() - kEnd.size()) + ".weight";
+  const auto found = std::ranges::find(unit.parameters, wanted, &ParameterSpec::name);
+  return found == unit.parameters.end() ? nullptr : &*found;
+}
+
+Part part_of(const UnitSpec& unit, const ParameterSpec& parameter) {
+  if (parameter.tp && parameter.table) return Part::table;
+  if (parameter.tp) return parameter.tp->dim == 0 ? Part::column : Part::row;
+  const ParameterSpec* weight = weight_of(unit, parameter);
+  if (weight != nullptr && weight->tp) return Part::row_bias;
+  return parameter.partial_under_sequence_parallel ? Part::tokens : Part::whole;
+}
+
+// A parameter, and the place in the plan of the pattern that holds for it; -1: none.
+struct Planned {
+  UnitSpec* unit = nullptr;
+  ParameterSpec* parameter = nullptr;
+  Part part = Part::whole;
+  int entry = -1;
+};
+
+// See Note [Product chains].
+struct Chain {
+  std::string_view first;  // of its parameters' names after the unit's; empty: the unit has one product
+  std::vector<const Planned*> cut;
+};
+
+struct Refusal {
+  std::string reason;
+  std::string remedy;
+};
+
+class Planner {
+ public:
+  Planner(GraphSpec& graph, const TensorPolicy& policy) : graph_(graph), policy_(policy) {
+    for (UnitSpec& unit : graph.units) {
+      for (ParameterSpec& parameter : unit.parameters) {
+        planned_.push_back({&unit, &parameter, part_of(unit, parameter), entry_of(parameter.name)});
+      }
+    }
+    for (const Planned& planned : planned_) {
+      const Key key = chain_key(*planned.unit, *planned.parameter);
+      Chain& chain = chains_[key];
+      chain.first = key.second;
+      if (planned.parameter->tp) chain.cut.push_back(&planned);
+    }
+  }
+
+  void run() {
+    for (std::size_t i = 0; i < policy_.plan.size(); ++i) check_matches(policy_.plan[i].first);
+    for (const Planned& planned : planned_) {
+      if (planned.entry < 0) continue;
+      if (const auto refusal = refusal_of(planned); !refusal.reason.empty()) refuse(planned, refusal);
+    }
+    for (const auto& [key, chain] : chains_) replicate(chain);
+  }
+
+ private:
+  using Key = std::pair<const UnitSpec*, std::string_view>;
+
+  int entry_of(std::string_view name) const {
+    for (std::size_t i = policy_.plan.size(); i-- > 0;) {
+      if (matches_plan(policy_.plan[i].first, name)) return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  TensorStyle style(const Planned& planned) const {
+    return policy_.plan[static_cast<std::size_t>(planned.entry)].second;
+  }
+  bool is_replicated(const Planned* planned) const {
+    return planned->entry >= 0 && style(*planned) == TensorStyle::replicate;
+  }
+
+  Key chain_key(const UnitSpec& unit, const ParameterSpec& parameter) const;
+  const Chain& chain_of(const Planned& planned) const {
+    return chains_.at(chain_key(*planned.unit, *planned.parameter));
+  }
+  bool is_whole(const Chain& chain) const {
+    return !chain.cut.empty() &&
+           std::ranges::all_of(chain.cut, [this](const Planned* planned) { return is_replicated(planned); });
+  }
+
+  void check_matches(const std::string& pattern) const;
+  [[noreturn]] void refuse(const Planned& planned, const Refusal& refusal) const;
+  Refusal refusal_of(const Planned& planned) const;
+  Refusal column_refusal(const Planned& planned) const;
+  Refusal row_refusal(const Planned& planned) const;
+  Refusal sequence_refusal(const Planned& planned) const;
+  Refusal replicate_refusal(const Planned& planned) const;
+
+  void replicate(const Chain& chain);
+  Refusal half_refusal(const Planned& whole, const Chain& chain) const;
+  Refusal token_refusal(const Chain& chain) const;
+  std::vector<ValueSpec*> logits_of(const Chain& chain) const;
+
+  GraphSpec& graph_;
+  const TensorPolicy& policy_;
+  std::vector<Planned> planned_;
+  std::map<Key, Chain> chains_;
+};
+
+Planner::Key Planner::chain_key(const UnitSpec& unit, const ParameterSpec& parameter) const {
+  if (parameter.tp && parameter.shape.size() == 1 && weight_of(unit, parameter) == nullptr) {
+    for (const std::string& name : unit.borrowed) {
+      const ParameterSpec& lent = graph_.parameter(name);
+      if (lent.tp && lent.table) return chain_key(graph_.units[static_cast<std::size_t>(graph_.owner(name))], lent);
+    }
+  }
+  const std::string_view rest = after_unit(unit, parameter.name);
+  const std::size_t dot = rest.find('.');
+  return {&unit, dot == std::string_view::npos ? std::string_view() : rest.substr(0, dot)};
+}
+
+// Names that patterns may have: what follows the unit's name, without "weight" and "bias".
+void Planner::check_matches(const std::string& pattern) const {
+  std::vector<std::string> names;
+  for (const Planned& planned : planned_) {
+    if (matches_plan(pattern, planned.parameter->name)) return;
+    const std::string_view rest = after_unit(*planned.unit, planned.parameter->name);
+    const std::size_t dot = rest.rfind('.');
+    const std::string name(dot == std::string_view::npos ? std::string_view(planned.unit->name) : rest.substr(0, dot));
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  throw ConfigError(fmt::format("parallel.plan: \"{}\" matches no parameter of {}", pattern, graph_.name),
+                    {.remedy = did_you_mean(pattern, names)});
+}
+
+void Planner::refuse(const Planned& planned, const Refusal& refusal) const {
+  const auto& [pattern, style] = policy_.plan[static_cast<std::size_t>(planned.entry)];
+  throw ConfigError(
+      fmt::format("parallel.plan: \"{}\" cannot be {}: {}", pattern, tensor_style_name(style), refusal.reason),
+      {.remedy = refusal.remedy});
+}
+
+Refusal Planner::refusal_of(const Planned& planned) const {
+  switch (style(planned)) {
+    case TensorStyle::column:
+      return column_refusal(planned);
+    case TensorStyle::row:
+      return row_refusal(planned);
+    case TensorStyle::sequence:
+      return sequence_refusal(planned);
+    case TensorStyle::replicate:
+      return replicate_refusal(planned);
+  }
+  return {};
+}
+
+Refusal whole_refusal(const std::string& name) {
+  return {name + " is used with all channels on every rank, and nothing around it is cut to match",
+          "leave it out of the plan"};
+}
+
+Refusal Planner::column_refusal(const Planned& planned) const {
+  const std::string& name = planned.parameter->name;
+  if (planned.part == Part::column) return {};
+  if (planned.part == Part::table) {
+    return {name +
+                " is a table, which column cuts over channels: each rank would look up a part of every vector, and "
+                "what follows needs all of it",
+            "use row, which cuts it over its entries (the default), or replicate"};
+  }
+  if (planned.part == Part::tokens || planned.part == Part::whole) return whole_refusal(name);
+  const Chain& chain = chain_of(planned);
+  const auto before = std::ranges::find(chain.cut, Part::column, &Planned::part);
+  return {fmt::format("{} would need all channels of its input, and {} gives each rank its own part of them", name,
+                      before == chain.cut.end() ? "what precedes it" : (*before)->parameter->name),
+          "use row (the default)"};
+}
+
+Refusal Planner::row_refusal(const Planned& planned) const {
+  const std::string& name = planned.parameter->name;
+  if (planned.part == Part::row || planned.part == Part::row_bias || planned.part == Part::table) return {};
+  if (planned.part == Part::tokens || planned.part == Part::whole) return whole_refusal(name);
+  const Chain& chain = chain_of(planned);
+  const auto after = std::ranges::find(chain.cut, Part::row, &Planned::part);
+  const std::string also = after == chain.cut.end()
+                               ? ""
+                               : fmt::format(", and {} reads its output cut over channels", (*after)->parameter->name);
+  return {fmt::format("{} would need its input cut over channels, and that is whole on every rank{}", name, also),
+          "use column (the default)"};
+}
+
+Refusal Planner::sequence_refusal(const Planned& planned) const {
+  const std::string& name = planned.parameter->name;
+  switch (planned.part) {
+    case Part::row_bias:
+    case Part::tokens:
+      if (policy_.sequence_parallel) return {};
+      return {fmt::format("{} works on all tokens while sequence parallelism is off", name),
+              "set parallel.sequence_parallel to true, or leave it out of the plan"};
+    case Part::table:
+      return {name + " is a table that is cut over its entries, so every rank looks up all tokens",
+              "use row (the default)"};
+    case Part::column:
+    case Part::row:
+      return {name + " is cut over channels and multiplies all tokens",
+              planned.part == Part::column ? "use column (the default)" : "use row (the default)"};
+    case Part::whole:
+      break;
+  }
+  return {name + " works on values without a sequence", "leave it out of the plan"};
+}
+
+Refusal Planner::replicate_refusal(const Planned& planned) const {
+  const bool tokens = planned.part == Part::tokens || planned.part == Part::row_bias;
+  if (!tokens || !policy_.sequence_parallel || is_whole(chain_of(planned))) return {};
+  return {planned.parameter->name +
+              " sees only a rank's own tokens under sequence parallelism, so its gradient is a partial sum",
+          "use sequence (the default), or set parallel.sequence_parallel to false"};
+}
+
+void Planner::replicate(const Chain& chain) {
+  const auto whole = std::ranges::find_if(chain.cut, [this](const Planned* p) { return is_replicated(p); });
+  if (whole == chain.cut.end()) return;
+  if (!is_whole(chain)) refuse(**whole, half_refusal(**whole, chain));
+  const std::vector<ValueSpec*> logits = logits_of(chain);
+  if (policy_.sequence_parallel) {
+    if (const auto refusal = token_refusal(chain); !refusal.reason.empty()) refuse(**whole, refusal);
+  }
+  for (const Planned* planned : chain.cut) {
+    planned->parameter->tp.reset();
+    planned->parameter->partial_under_sequence_parallel = policy_.sequence_parallel;
+  }
+  for (ValueSpec* value : logits) value->tp.reset();
+}
+
+// Why one of a chain cannot be whole alone.
+Refusal Planner::half_refusal(const Planned& whole, const Chain& chain) const {
+  std::vector<std::string> names;
+  for (const Planned* planned : chain.cut) names.push_back(planned->parameter->name);
+  const std::string remedy = fmt::format("replicate all of {}, or none", fmt::join(names, ", "));
+  const auto cut = [&](Part part) {
+    const auto found = std::ranges::find_if(
+        chain.cut, [&](const Planned* planned) { return planned->part == part && !is_replicated(planned); });
+    return found == chain.cut.end() ? nullptr : (*found)->parameter;
+  };
+  const std::string& name = whole.parameter->name;
+  if (const auto* row = cut(Part::row); row != nullptr && whole.part == Part::column) {
+    return {fmt::format("{} would give every rank all channels while {} sums parts over tp: the sum would be tp times "
+                        "too large",
+                        name, row->name),
+            remedy};
+  }
+  if (const auto* column = cut(Part::column); column != nullptr && whole.part == Part::row) {
+    return {fmt::format("{} would take all channels while {} gives each rank its own part of them", name, column->name),
+            remedy};
+  }
+  const auto other = std::ranges::find_if(chain.cut, [this](const Planned* p) { return !is_replicated(p); });
+  return {fmt::format("{} would be whole while {}, used with it, is cut", name, (*other)->parameter->name), remedy};
+}
+
+// Why a whole chain cannot work on each rank's own tokens.
+Refusal Planner::token_refusal(const Chain& chain) const {
+  const std::string remedy = "leave it out of the plan, or set parallel.sequence_parallel to false";
+  const std::string& name = chain.cut.front()->parameter->name;
+  const bool has_heads =
+      std::ranges::any_of(chain.cut, [](const Planned* planned) { return planned->parameter->tp->granule > 1; });
+  if (has_heads || chain.first.starts_with("att")) {
+    return {fmt::format("{} is a part of attention, which needs all tokens, and a whole one would see only a rank's "
+                        "own under sequence parallelism",
+                        name),
+            remedy};
+  }
+  if (logits_of(chain).empty()) return {};
+  return {fmt::format("{} makes {}, which are of all tokens, and a whole one would see only a rank's own under "
+                      "sequence parallelism",
+                      name, logits_of(chain).front()->name),
+          remedy};
+}
+
+// The cut values that units write with the chain's parameters.
+std::vector<ValueSpec*> Planner::logits_of(const Chain& chain) const {
+  std::vector<ValueSpec*> logits;
+  for (const Planned* planned : chain.cut) {
+    for (const int user : graph_.users(planned->parameter->name)) {
+      for (const std::string& output : graph_.units[static_cast<std::size_t>(user)].outputs) {
+        ValueSpec& value = *std::ranges::find(graph_.values, output, &ValueSpec::name);
+        if (value.tp && std::ranges::find(logits, &value) == logits.end()) logits.push_back(&value);
+      }
+    }
+  }
+  return logits;
+}
+
+}  // namespace
+
+void apply_tensor_plan(GraphSpec& graph, const TensorPolicy& policy) {
+  if (!policy.plan.empty()) Planner(graph, policy).run();
+}
+
+}  // namespace orthant

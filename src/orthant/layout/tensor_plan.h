@@ -1,0 +1,18 @@
+// A plan's styles applied to what a model declares: which parameters stay cut over tp and which become whole, or why
+// that would give wrong sums. A part of placed_graph(). Local.
+//
+// Note [Product chains]: column products leave their output cut over channels, and the row product after them sums
+// over tp what it makes of those parts. So the cut parameters of such a chain are whole together or not at all. They
+// are those of one unit whose names begin alike after the unit's name ("layers.3" + "mlp"); a head and a table are
+// chains of their own, and a tied table is one with the bias that the head adds to its product.
+#pragma once
+
+#include "orthant/graph/spec.h"
+#include "orthant/layout/tensor_policy.h"
+
+namespace orthant {
+
+// For more than one tp rank. ConfigError that names the pattern, the parameter, the reason and what to set.
+void apply_tensor_plan(GraphSpec& graph, const TensorPolicy& policy);
+
+}  // namespace orthant

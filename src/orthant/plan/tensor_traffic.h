@@ -1,0 +1,53 @@
+// Calls and payload bytes of tensor parallelism, per rank and step, as the counters of `comm` count them: the tensor of
+// an all-reduce, the gathered output, the whole input of a reduce-scatter; a call over a list of tensors is one call.
+//
+// Note [Tensor traffic]: N is tokens x hidden in the compute dtype. Per microbatch, without and with sequence
+// parallelism (SP):
+//   column product   forward -, SP gather N        backward sum N, SP scatter N, where its input needs a gradient;
+//                                                  SP with regather besides gather N where its weight is trained
+//   row product      forward sum N, SP scatter N   backward -, SP gather N
+//   cut table        forward sum N, SP scatter N   backward -, SP gather N where it is trained
+//   pooler           forward -, SP sum rows x hidden
+//   whole logits     forward gather tokens x words
+//   cut logits       three sums of a float64 per token in the forward of the loss
+// So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats a
+// layer's forward. Once a step: the sums of gradients that are partial because ranks see their own tokens, and of
+// copied key/value heads; one call per unit that owns such parameters.
+#pragma once
+
+#include <cstdint>
+
+#include "orthant/graph/spec.h"
+
+namespace orthant {
+
+struct TensorSettings {
+  int degree = 1;
+  bool sequence_parallel = false;
+  bool loss_parallel = false;
+  bool regather = false;
+  DType compute = DType::float32;
+  DType reduce = DType::float32;
+  int microbatches = 1;
+  Recompute recompute = Recompute::none;
+};
+
+struct TensorTraffic {
+  struct Entry {
+    std::int64_t calls = 0;
+    std::int64_t bytes = 0;
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  Entry sum = {};       // all_reduce over tp of activations, their gradients and loss statistics
+  Entry gather = {};    // all_gather over tp
+  Entry scatter = {};   // reduce_scatter over tp
+  Entry partials = {};  // all_reduce over tp of gradients
+  Entry copies = {};    // all_reduce over the holders of a copy of gradients
+  friend bool operator==(const TensorTraffic&, const TensorTraffic&) = default;
+};
+
+// Of a placed graph (layout/tensor_policy.h) with the sizes of one microbatch, all units on this rank; of its forward
+// alone when it has no loss. InternalError when the graph was not placed by these settings.
+TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings);
+
+}  // namespace orthant

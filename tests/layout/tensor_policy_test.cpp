@@ -1,0 +1,133 @@
+#include "orthant/layout/tensor_policy.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error_text.h"
+#include "orthant/layout/local_parameter.h"
+#include "specs/small_models.h"
+
+namespace orthant {
+namespace {
+
+using test::small_work;
+using Plan = std::vector<std::pair<std::string, TensorStyle>>;
+
+GraphSpec llama() {
+  return llama_spec(test::small_llama(), small_work());
+}
+
+GraphSpec gpt2(bool tied = true) {
+  return gpt2_spec(test::small_gpt2(tied), small_work());
+}
+
+GraphSpec bert() {
+  return bert_model_spec(test::small_bert(), small_work());
+}
+
+constexpr TensorPolicy policy(bool sequence, bool loss = true) {
+  return {.sequence_parallel = sequence, .loss_parallel = loss};
+}
+
+std::string degree_refusal(const GraphSpec& graph, int degree) {
+  return error_text<ConfigError>([&] { placed_graph(graph, {}, degree); });
+}
+
+TEST(TensorStyle, HasTwoSetsOfNames) {
+  for (const auto style : {TensorStyle::column, TensorStyle::row, TensorStyle::sequence, TensorStyle::replicate}) {
+    EXPECT_EQ(parse_tensor_style(tensor_style_name(style)), style);
+  }
+  EXPECT_EQ(parse_tensor_style("colwise"), TensorStyle::column);
+  EXPECT_EQ(parse_tensor_style("rowwise"), TensorStyle::row);
+  EXPECT_EQ(tensor_style_name(parse_tensor_style("colwise")), "column");
+  EXPECT_EQ(error_text<ConfigError>([] { parse_tensor_style("colum"); }),
+            "unknown tensor style \"colum\"\n  fix: did you mean \"column\"? (one of column, row, sequence, replicate, "
+            "colwise, rowwise)");
+}
+
+TEST(PlacedGraph, CutsNothingOnOneRank) {
+  const Plan ignored = {{"nothing of that name", TensorStyle::row}};
+  for (const auto& graph : {llama(), gpt2(), bert(), trimodal_spec(test::small_trimodal(), small_work())}) {
+    const auto placed = placed_graph(graph, {true, true, true, ignored}, 1);
+    for (const auto& value : placed.values) EXPECT_FALSE(value.tp || value.sequence_sharded) << value.name;
+    for (const auto& unit : placed.units) {
+      for (const auto& parameter : unit.parameters) {
+        EXPECT_FALSE(parameter.tp || parameter.partial_under_sequence_parallel) << parameter.name;
+      }
+    }
+  }
+}
+
+TEST(PlacedGraph, KeepsWhatThePolicyUses) {
+  const GraphSpec graph = bert();
+  GraphSpec all = graph;
+  all.tp_degree = 2;
+  EXPECT_EQ(placed_graph(graph, policy(true), 2), all);
+  const auto without_sequence = placed_graph(graph, policy(false), 2);
+  EXPECT_FALSE(without_sequence.value("hidden.1").sequence_sharded);
+  EXPECT_FALSE(without_sequence.parameter("layers.0.mlp.norm.bias").partial_under_sequence_parallel);
+  EXPECT_TRUE(without_sequence.value("logits").tp);
+  EXPECT_EQ(without_sequence.parameter("layers.0.mlp.up.bias"), graph.parameter("layers.0.mlp.up.bias"));
+  const auto whole_logits = placed_graph(graph, policy(true, false), 2);
+  EXPECT_FALSE(whole_logits.value("logits").tp);
+  EXPECT_TRUE(whole_logits.value("hidden.1").sequence_sharded);
+  EXPECT_EQ(whole_logits.parameter("head.bias"), graph.parameter("head.bias"));
+}
+
+TEST(PlacedGraph, RefusesDegreesThatHeadsDoNotDivideInto) {
+  EXPECT_EQ(degree_refusal(llama(), 3),
+            "parameter layers.0.attention.wq.weight: tp=3 does not fit dim 0 of shape [8, 8], where a block has 4 "
+            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 4");
+  EXPECT_EQ(degree_refusal(gpt2(), 3),
+            "parameter layers.0.attn.c_attn.weight: tp=3 does not fit dim 0 of shape [24, 8], where a block has 4 "
+            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 4");
+  EXPECT_EQ(error_text<InternalError>([] { placed_graph(llama(), {}, 0); }), "graph \"llama\": no tp of degree 0");
+}
+
+TEST(PlacedGraph, StaysWhereItLies) {
+  const auto placed = placed_graph(bert(), policy(false, false), 2);
+  EXPECT_EQ(placed.tp_degree, 2);
+  EXPECT_EQ(placed_graph(placed, policy(true, true), 2), placed);
+  EXPECT_EQ(error_text<InternalError>([&] { placed_graph(placed, {}, 4); }),
+            "graph \"bert\" lies over 2 tp ranks, not over 4");
+}
+
+// Degrees that one parameter accepts and another does not are no remedy.
+TEST(PlacedGraph, NamesDegreesThatEveryParameterFits) {
+  LlamaConfig config = test::small_llama();
+  config.num_attention_heads = 6;
+  config.hidden_size = 12;
+  EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 4),
+            "parameter layers.0.attention.wq.weight: tp=4 does not fit dim 0 of shape [12, 12], where a block has 6 "
+            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 6");
+  EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 3),
+            "parameter layers.0.attention.wk.weight: tp=3 does not fit dim 0 of shape [4, 12], where a block has 2 "
+            "granules of 2: more ranks than granules must be a multiple of them\n  fix: set tp to 1, 2 or 6");
+}
+
+TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
+  const auto placed = placed_graph(llama(), policy(true), 4);
+  EXPECT_EQ(copy_holders(placed.parameter("layers.0.attention.wk.weight"), 4, 3), (std::vector<Range>{{2, 4}}));
+  EXPECT_EQ(copy_holders(placed.parameter("layers.0.attention.wq.weight"), 4, 3), (std::vector<Range>{{3, 4}}));
+  // 8 is a multiple of the 4 heads, but a sum over copies would count them twice.
+  EXPECT_EQ(degree_refusal(llama(), 8),
+            "parameter layers.0.attention.wo.weight: tp=8 is more than the 4 parts of 2 that dim 1 of shape [8, 8] "
+            "has, and only key and value heads may be held in copies\n  fix: set tp to 1, 2 or 4");
+  LlamaConfig few_words = test::small_llama();
+  few_words.vocab_size = 2;
+  EXPECT_EQ(degree_refusal(llama_spec(few_words, small_work()), 4),
+            "parameter embed.weight: tp=4 is more than the 2 parts of 1 that dim 0 of shape [2, 8] has, and only key "
+            "and value heads may be held in copies\n  fix: set tp to 1 or 2");
+}
+
+TEST(PlacedGraph, CutsVocabularyAndInnerChannelsUnevenly) {
+  LlamaConfig config = test::small_llama();
+  config.num_attention_heads = config.num_key_value_heads = 3;
+  config.hidden_size = 12;
+  const auto placed = placed_graph(llama_spec(config, small_work()), policy(false), 3);
+  EXPECT_EQ(local_parameter(placed.parameter("embed.weight"), 3, 0).shape, (Shape{3, 12}));
+  EXPECT_EQ(local_parameter(placed.parameter("embed.weight"), 3, 2).shape, (Shape{4, 12}));
+  EXPECT_EQ(local_parameter(placed.parameter("layers.0.mlp.w2.weight"), 3, 2).shape, (Shape{12, 4}));
+}
+
+}  // namespace
+}  // namespace orthant
