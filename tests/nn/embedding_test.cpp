@@ -84,8 +84,8 @@ TEST(Embedding, FusedEqualsPlain) {
   const at::Tensor gy = given.gy.view({24, 33});
   for (const auto& [ids, entries] : {std::pair{given.ids, 11}, {given.places, 8}}) {
     const at::Tensor by_kernel = at::ones({entries, 33}, at::kDouble), by_aten = by_kernel.clone();
-    fused::add_table_rows(by_kernel, ids, gy);
-    plain::add_table_rows(by_aten, ids, gy);
+    fused::add_table_rows({ids, by_kernel}, gy);
+    plain::add_table_rows({ids, by_aten}, gy);
     expect_close(by_kernel, by_aten, "gradient");
   }
 }

@@ -20,17 +20,16 @@ struct AttentionState {
   bool has_residual;
 };
 
-at::Tensor output_projection(const at::Tensor& out, const at::Tensor& weight, const at::Tensor& bias,
-                             const at::Tensor& residual) {
-  const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
-  return at::_unsafe_view(project(as_matrix(out), weight, bias, added), {out.size(0), out.size(1), weight.size(0)});
+at::Tensor output_projection(const at::Tensor& out, const AttentionState& state, const at::Tensor& residual) {
+  const at::Tensor y = project_out(as_matrix(out), *state.weight, state.bias, residual, *state.pass);
+  return shaped_out(y, out.sizes().slice(0, 2), *state.weight, *state.pass);
 }
 
-// Forward and backward are Local. Keeps the rotated qkv, and what heads_forward() returns unless that is computed
+// Keeps the rotated qkv, and what heads_forward() returns unless that is computed
 // again.
 struct Attention : torch::autograd::Function<Attention> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& residual,
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& /*weight*/,
+                            const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,
                             AttentionState state) {
     BelowAutograd below;
     const at::Tensor joined = qkv.contiguous();
@@ -40,8 +39,9 @@ struct Attention : torch::autograd::Function<Attention> {
     } else {
       ctx->save_for_backward({joined, output.out, output.lse});
     }
+    at::Tensor y = output_projection(output.out, state, residual.value_or(at::Tensor()));
     keep(ctx, std::move(state));
-    return output_projection(output.out, weight, bias.value_or(at::Tensor()), residual.value_or(at::Tensor()));
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -51,10 +51,10 @@ struct Attention : torch::autograd::Function<Attention> {
     const at::Tensor& qkv = saved[0];
     const HeadsOutput output =
         saved.size() == 1 ? heads_forward(qkv, state.heads, false) : HeadsOutput{saved[1], saved[2]};
-    const at::Tensor gy = as_matrix(gradients[0]);
+    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass);
     at::Tensor d_qkv;
     if (ctx->needs_input_grad(0)) {
-      const at::Tensor d_out = project_back(gy, state.weight->value);
+      const at::Tensor d_out = project_back(gy.all, state.weight->value);
       d_qkv = heads_backward(qkv, output, d_out.view(output.out.sizes()), state.heads);
     }
     add_projection_gradient(*state.pass, *state.weight, state.bias, gy, as_matrix(output.out));
@@ -66,14 +66,15 @@ struct Attention : torch::autograd::Function<Attention> {
 
 at::Tensor attention(const at::Tensor& qkv, Parameter& weight, Parameter* bias, const AttentionOptions& options,
                      Pass& pass, const at::Tensor& residual) {
-  const HeadsSetup heads = heads_setup(qkv, options, pass);
-  const at::Tensor& bias_value = bias == nullptr ? at::Tensor() : bias->value;
+  AttentionOptions own = options;
+  if (weight.cut.row()) own.first_head = weight.cut.first / options.head_size;
+  AttentionState state{&weight, bias, &pass, heads_setup(qkv, own, pass), residual.defined()};
   if (at::GradMode::is_enabled()) {
-    return Attention::apply(qkv, weight.value, if_defined(bias_value), if_defined(residual),
-                            AttentionState{&weight, bias, &pass, heads, residual.defined()});
+    return Attention::apply(qkv, weight.value, if_defined(bias == nullptr ? at::Tensor() : bias->value),
+                            if_defined(residual), std::move(state));
   }
   BelowAutograd below;
-  return output_projection(heads_forward(qkv.contiguous(), heads, true).out, weight.value, bias_value, residual);
+  return output_projection(heads_forward(qkv.contiguous(), state.heads, true).out, state, residual);
 }
 
 }  // namespace orthant::nn

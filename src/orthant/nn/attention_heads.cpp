@@ -122,12 +122,12 @@ at::Tensor fused_backward(const at::Tensor& qkv, const HeadsOutput& output, cons
 
 std::uint64_t HeadsSetup::element(std::int64_t row, std::int64_t head) const {
   const std::uint64_t place = (dropout.first_row + static_cast<std::uint64_t>(row)) * kMaxHeads;
-  return (place + static_cast<std::uint64_t>(head)) * kMaxPositions * kMaxChannels;
+  return (place + static_cast<std::uint64_t>(options.first_head + head)) * kMaxPositions * kMaxChannels;
 }
 
 HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass) {
-  if (options.kv_heads < 1 || options.heads % options.kv_heads != 0 || options.heads > kMaxHeads || qkv.dim() != 3 ||
-      qkv.size(2) != (options.heads + 2 * options.kv_heads) * options.head_size) {
+  if (options.kv_heads < 1 || options.heads % options.kv_heads != 0 || options.first_head + options.heads > kMaxHeads ||
+      qkv.dim() != 3 || qkv.size(2) != (options.heads + 2 * options.kv_heads) * options.head_size) {
     throw InternalError(fmt::format(
         "attention of {} heads and {} key/value heads of size {}: kv_heads must divide heads (at most {}), and qkv be "
         "[rows, sequence, (heads + 2 kv_heads) * head_size], not {}",

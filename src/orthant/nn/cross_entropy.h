@@ -1,9 +1,11 @@
 // Cross-entropy on matrices, without autograd: fused kernels on the CPU, ATen's formulas elsewhere and as the kernels'
-// oracle. logits [tokens, classes] contiguous, targets [tokens] int64. Local.
+// oracle. logits [tokens, classes] contiguous, targets [tokens] int64.
 //
 // Note [Logits]: forward reads the logits once and keeps one number per token, the logarithm of the sum of
 // exponentials; backward reads them once more and writes the gradient, already scaled, over them or beside them.
 // Writing the gradient in forward would save the second exponential, but cost another pass over memory to scale it.
+// Logits that are cut over tp are never gathered: each rank makes that number of its own classes, and the ranks
+// exchange one number per token three times, for the whole number and the target's logit.
 #pragma once
 
 #include "orthant/nn/loss.h"
@@ -12,21 +14,25 @@ namespace orthant::nn {
 
 struct CrossEntropyForward {
   at::Tensor loss;  // a scalar: float64 for float64 logits, else float32
-  at::Tensor lse;   // [tokens]: float64 on the CPU, elsewhere the loss's dtype; of ignored targets anything
+  at::Tensor lse;   // [tokens], of all ranks' classes: float64 on the CPU, elsewhere the loss's dtype; of ignored
+                    // targets anything
 };
 
+// Collective over the axis when options.classes says that the logits are cut. Local otherwise, and without an axis.
 CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                          const CrossEntropyOptions& options);
+                                          const CrossEntropyOptions& options, TensorAxis* axis = nullptr);
 
 // d_loss * weight * (softmax - onehot), rows of zeros where the target is ignored. Into the logits' memory when they
-// are consumed and of a dtype the kernels serve, else a new tensor.
+// are consumed and of a dtype the kernels serve, else a new tensor. Local.
 at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
-                                  const at::Tensor& d_loss, const CrossEntropyOptions& options);
+                                  const at::Tensor& d_loss, const CrossEntropyOptions& options,
+                                  TensorAxis* axis = nullptr);
 
 // The same by ATen's formulas; lse has the loss's dtype.
 CrossEntropyForward plain_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                                const CrossEntropyOptions& options);
+                                                const CrossEntropyOptions& options, TensorAxis* axis = nullptr);
 at::Tensor plain_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
-                                        const at::Tensor& d_loss, const CrossEntropyOptions& options);
+                                        const at::Tensor& d_loss, const CrossEntropyOptions& options,
+                                        TensorAxis* axis = nullptr);
 
 }  // namespace orthant::nn

@@ -6,7 +6,8 @@
 
 namespace orthant::nn {
 
-// x [rows, channels] or [rows, sequence, channels]. Element (row, position, channel) has index
+// x [rows, channels] or [rows, sequence, channels]; [own tokens, channels] where the pass cuts tokens. Element (row,
+// position, channel) has index
 // ((first_row + row) * kMaxPositions + position) * kMaxChannels + channel of the site's stream. Identity when p is 0 or
 // the pass is not training.
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, Pass& pass);

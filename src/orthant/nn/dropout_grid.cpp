@@ -64,7 +64,8 @@ bool drops(double p, const Pass& pass) {
 DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,
                          std::int64_t first_position, std::int64_t first_channel) {
   const bool valid = shape.size() == 2 || shape.size() == 3;
-  const std::int64_t positions = valid && shape.size() == 3 ? shape[1] : 1;
+  const bool own_tokens = shape.size() == 2 && pass.cuts_tokens();
+  const std::int64_t positions = own_tokens ? pass.sequence : valid && shape.size() == 3 ? shape[1] : 1;
   if (!valid || first_position + positions > static_cast<std::int64_t>(kMaxPositions) ||
       first_channel + shape.back() > static_cast<std::int64_t>(kMaxChannels)) {
     throw InternalError(
@@ -81,6 +82,7 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
                p < 1 ? 1 / (1 - p) : 0};
   grid.first_row = static_cast<std::uint64_t>(pass.first_row);
   grid.positions = static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 1));
+  grid.first_token = own_tokens ? static_cast<std::uint64_t>(pass.own_tokens().begin) : 0;
   grid.first_position = static_cast<std::uint64_t>(first_position);
   grid.first_channel = static_cast<std::uint64_t>(first_channel);
   return grid;
@@ -91,7 +93,8 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
   const auto integers = at::TensorOptions().dtype(at::kLong).device(options.device());
   const auto positions = static_cast<std::int64_t>(grid.positions);
   const auto first_channel = static_cast<std::int64_t>(grid.first_channel);
-  const at::Tensor token = at::arange(tokens, integers);
+  const auto first_token = static_cast<std::int64_t>(grid.first_token);
+  const at::Tensor token = at::arange(first_token, first_token + tokens, integers);
   const at::Tensor row = token.div(positions, "floor").add_(static_cast<std::int64_t>(grid.first_row));
   const at::Tensor position = token.remainder(positions).add_(static_cast<std::int64_t>(grid.first_position));
   // A block holds two neighbouring channels.

@@ -10,24 +10,27 @@ namespace orthant::nn {
 // Whether a site drops anything in this pass. InternalError unless 0 <= p <= 1.
 bool drops(double p, const Pass& pass);
 
-// Matrix row t holds the channels of position first_position + t % positions of batch row first_row + t / positions.
+// With n = first_token + t, matrix row t holds the channels of position first_position + n % positions of batch row
+// first_row + n / positions.
 struct DropoutGrid {
   kernels::DropoutDraw draw = {};
   std::uint64_t first_row = 0;
   std::uint64_t positions = 1;
+  std::uint64_t first_token = 0;
   std::uint64_t first_position = 0;
   std::uint64_t first_channel = 0;
 
   // Index in the stream of the first element of matrix row `token`.
   std::uint64_t index(std::int64_t token) const {
-    const std::uint64_t row = first_row + static_cast<std::uint64_t>(token) / positions;
-    const std::uint64_t position = first_position + static_cast<std::uint64_t>(token) % positions;
+    const std::uint64_t n = first_token + static_cast<std::uint64_t>(token);
+    const std::uint64_t row = first_row + n / positions;
+    const std::uint64_t position = first_position + n % positions;
     return (row * kMaxPositions + position) * kMaxChannels + first_channel;
   }
 };
 
-// For x [rows, channels] or [rows, positions, channels]. InternalError for another shape or a larger one than the
-// strides of the global index allow.
+// For x [rows, channels] or [rows, positions, channels]; where the pass cuts tokens [own tokens, channels].
+// InternalError for another shape or a larger one than the strides of the global index allow.
 DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,
                          std::int64_t first_position = 0, std::int64_t first_channel = 0);
 

@@ -10,6 +10,7 @@
 #include "orthant/nn/kept.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/nn/projection.h"
+#include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
 namespace {
@@ -17,33 +18,73 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+bool is_cut(const Parameter& table) {
+  return table.cut.dim == 0;
+}
+
 // On the CPU, where a wrong id would read and write foreign memory; a device checks by itself and must not be waited
-// for.
+// for. Of a cut table it is told what to check: an id that no rank holds would give zeros.
 void check_ids(const Lookup& lookup) {
-  if (!lookup.ids.is_cpu() || lookup.ids.numel() == 0) return;
+  const std::int64_t entries = lookup.entries > 0 ? lookup.entries : lookup.table->value.size(0);
+  if (lookup.ids.numel() == 0) return;
+  if (!lookup.ids.is_cpu()) {
+    if (is_cut(*lookup.table)) at::_assert_async(lookup.ids.ge(0).logical_and_(lookup.ids.lt(entries)).all());
+    return;
+  }
   const auto [least, largest] = at::aminmax(lookup.ids);
   const std::int64_t low = least.item<std::int64_t>();
   const std::int64_t high = largest.item<std::int64_t>();
-  const std::int64_t entries = lookup.table->value.size(0);
   if (low >= 0 && high < entries) return;
   throw DataError(fmt::format("id {} of a table with {} entries", low < 0 ? low : high, entries),
                   {.remedy = "use ids from 0 on and a vocab_size above the largest"});
 }
 
-at::Tensor forward_sum(const std::vector<Lookup>& lookups) {
-  const auto deepest = std::max_element(lookups.begin(), lookups.end(),
-                                        [](const Lookup& a, const Lookup& b) { return a.ids.dim() < b.ids.dim(); });
-  at::DimVector shape(deepest->ids.sizes());
-  if (shape.size() != 2) throw InternalError("embedding: no lookup has ids of shape [rows, sequence]");
+// [rows, sequence], and what is looked up on this rank.
+struct Tokens {
+  at::DimVector shape;
+  std::int64_t count = 0;  // of all ranks
+  bool any_cut = false;    // a table is cut: this rank looks up all tokens, and the ranks' sums are added
+  TensorCut sum = {};      // how
+
+  Tokens(const std::vector<Lookup>& lookups, const Pass& pass) {
+    for (const Lookup& lookup : lookups) {
+      if (lookup.ids.dim() == 2) shape = at::DimVector(lookup.ids.sizes());
+      if (!is_cut(*lookup.table)) continue;
+      any_cut = true;
+      sum.dim = 0;
+      sum.sums = sum.sums && lookup.table->cut.sums;
+    }
+    if (shape.size() != 2) throw InternalError("embedding: no lookup has ids of shape [rows, sequence]");
+    count = shape[0] * shape[1];
+    if (!pass.cuts_tokens() || (shape[0] == pass.rows && shape[1] == pass.sequence)) return;
+    throw InternalError(fmt::format("embedding: ids of shape [{}, {}] in a pass of {} rows of {} tokens", shape[0],
+                                    shape[1], pass.rows, pass.sequence));
+  }
+};
+
+// The ids of this rank's tokens, where the pass cuts them.
+at::Tensor own_ids(const at::Tensor& ids, const Pass& pass) {
+  if (!pass.cuts_tokens()) return ids.contiguous();
+  const Range own = pass.own_tokens();
+  if (ids.numel() == pass.num_tokens()) return ids.contiguous().view({-1}).narrow(0, own.begin, own.size());
+  return ids.index_select(0, at::arange(own.begin, own.end, ids.options()).remainder_(pass.sequence));
+}
+
+at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
+  const Tokens tokens(lookups, pass);
   std::vector<TableRows> rows;
   bool served = true;
   for (const Lookup& lookup : lookups) {
     check_ids(lookup);
-    rows.push_back({lookup.ids.contiguous(), lookup.table->value.contiguous()});
+    const at::Tensor ids = tokens.any_cut ? lookup.ids.contiguous() : own_ids(lookup.ids, pass);
+    rows.push_back({ids, lookup.table->value.contiguous(), lookup.table->cut});
     served = served && kernels::serve(rows.back().table);
   }
-  const std::int64_t tokens = deepest->ids.numel();
-  const at::Tensor sum = served ? fused::sum_table_rows(rows, tokens) : plain::sum_table_rows(rows, tokens);
+  const std::int64_t count = tokens.any_cut || !pass.cuts_tokens() ? tokens.count : pass.own_tokens().size();
+  const at::Tensor here = served ? fused::sum_table_rows(rows, count) : plain::sum_table_rows(rows, count);
+  const at::Tensor sum = sum_tokens(here, tokens.sum, pass).get();
+  if (pass.cuts_tokens()) return sum;
+  at::DimVector shape = tokens.shape;
   shape.push_back(sum.size(1));
   return at::_unsafe_view(sum, shape);
 }
@@ -51,11 +92,12 @@ at::Tensor forward_sum(const std::vector<Lookup>& lookups) {
 void add_rows(Parameter& table, const at::Tensor& ids, const at::Tensor& gy) {
   if (table.fresh) table.gradient.zero_();
   table.fresh = false;
+  const TableRows gradient = {ids, table.gradient, table.cut};
   const at::Tensor wide = gy.to(table.gradient.scalar_type());
   if (kernels::serve(table.gradient) && table.gradient.is_contiguous()) {
-    fused::add_table_rows(table.gradient, ids, wide);
+    fused::add_table_rows(gradient, wide);
   } else {
-    plain::add_table_rows(table.gradient, ids, wide);
+    plain::add_table_rows(gradient, wide);
   }
 }
 
@@ -65,33 +107,41 @@ struct EmbeddingState {
   std::size_t num_arguments;  // of apply()
 };
 
-// Forward and backward are Local.
+// Forward sums over tp when a table is cut. Backward then gathers the gradient over tp where the pass cuts tokens, also
+// when weight gradients are deferred. Local otherwise.
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(AutogradContext* ctx, at::TensorList tables, const std::vector<Lookup>& lookups,
                             Pass* pass) {
     BelowAutograd below;
+    at::Tensor sum = forward_sum(lookups, *pass);
     EmbeddingState state = {{}, pass, tables.size() + 2};
     variable_list ids;
     for (const Lookup& lookup : lookups) {
       if (!lookup.table->trainable()) continue;
       state.tables.push_back(lookup.table);
-      ids.push_back(lookup.ids.contiguous());
+      ids.push_back(is_cut(*lookup.table) ? lookup.ids.contiguous() : own_ids(lookup.ids, *pass));
     }
     ctx->save_for_backward(std::move(ids));
     keep(ctx, std::move(state));
-    return forward_sum(lookups);
+    return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
     const auto& state = kept<EmbeddingState>(ctx);
-    const at::Tensor gy = as_matrix(gradients[0]);
     const variable_list ids = ctx->get_saved_variables();
-    for (std::size_t k = 0; k < ids.size(); ++k) {
-      state.pass->add_weight_gradient([table = state.tables[k], id = ids[k], gy] {
-        BelowAutograd under;
-        add_rows(*table, id, gy);
-      });
+    const at::Tensor own = as_matrix(gradients[0]);
+    const bool any_cut = std::any_of(state.tables.begin(), state.tables.end(), [](auto* p) { return is_cut(*p); });
+    Arriving all = any_cut ? gather_tokens(own, *state.pass) : Arriving(own);
+    // Whole tables first: the gather is on its way.
+    for (const bool cut : {false, true}) {
+      for (std::size_t k = 0; k < ids.size(); ++k) {
+        if (is_cut(*state.tables[k]) != cut) continue;
+        state.pass->add_weight_gradient([table = state.tables[k], id = ids[k], gy = cut ? all.get() : own] {
+          BelowAutograd under;
+          add_rows(*table, id, gy);
+        });
+      }
     }
     return variable_list(state.num_arguments);
   }
@@ -102,7 +152,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
 at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass) {
   if (!at::GradMode::is_enabled()) {
     BelowAutograd below;
-    return forward_sum(lookups);
+    return forward_sum(lookups, pass);
   }
   std::vector<at::Tensor> tables;
   for (const Lookup& lookup : lookups) tables.push_back(lookup.table->value);

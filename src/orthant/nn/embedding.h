@@ -1,4 +1,5 @@
-// Sums of table rows: token, position and segment embeddings. Local.
+// Sums of table rows: token, position and segment embeddings. A table may be cut along its entries over tp: forward is
+// then a sum over tp, and backward a gather where the pass cuts tokens. Local otherwise.
 #pragma once
 
 #include "orthant/nn/pass.h"
@@ -7,11 +8,13 @@ namespace orthant::nn {
 
 struct Lookup {
   at::Tensor ids;              // int64 [rows, sequence], or [sequence] for all rows alike
-  Parameter* table = nullptr;  // [entries, hidden]
+  Parameter* table = nullptr;  // [entries, hidden], or the entries from cut.first on that this rank holds
+  std::int64_t entries = 0;    // of the whole table; 0: as many as it holds
 };
 
-// sum over lookups of table[ids] -> [rows, sequence, hidden]; at least one lookup has rows. Keeps the ids. DataError
-// for an id outside of its table on the CPU; a device is not waited for.
+// sum over lookups of table[ids] -> [rows, sequence, hidden], or [own tokens, hidden] where the pass cuts tokens; at
+// least one lookup has rows. Keeps the ids. Gradients of whole tables are those of the rank's own tokens. DataError for
+// an id outside of its table on the CPU, on every rank; a device is not waited for.
 at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass);
 
 }  // namespace orthant::nn

@@ -1,5 +1,10 @@
 // Rows of embedding tables without autograd, twice: `fused` runs the kernels (float32 and float64 on the CPU), `plain`
 // is made of ATen's functions, serves everything else and is the fused one's oracle. Local.
+//
+// Note [Cut tables]: of a table that is cut over tp a rank holds a range of entries, and the ranks' sums are added up.
+// Each token's row of a whole table must come in once: the rank that holds the token's row of the first cut table adds
+// it. So each rank makes one pass over its part of the sum, all ranks work, and with one cut table each token's sum is
+// made on one rank, in the order and with the bits of one rank.
 #pragma once
 
 #include "orthant/nn/pass.h"
@@ -10,19 +15,20 @@ namespace orthant::nn {
 // are summed in the order of tokens.
 struct TableRows {
   at::Tensor ids;
-  at::Tensor table;  // [entries, width]
+  at::Tensor table;    // [entries, width]
+  TensorCut cut = {};  // of the table: ids count from its first entry on, and entries held elsewhere are left out
 };
 
 namespace plain {
 at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t tokens);
-// gradient[ids[t]] += gy[t] for gy [tokens, width].
-void add_table_rows(const at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& gy);
+// gradient.table[ids[t]] += gy[t] for gy [tokens, width].
+void add_table_rows(const TableRows& gradient, const at::Tensor& gy);
 }  // namespace plain
 
 // Tables, gy and gradient are contiguous and of one dtype.
 namespace fused {
 at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t tokens);
-void add_table_rows(const at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& gy);
+void add_table_rows(const TableRows& gradient, const at::Tensor& gy);
 }  // namespace fused
 
 }  // namespace orthant::nn

@@ -34,16 +34,13 @@ struct MlpState {
   bool has_residual;
 };
 
-at::Tensor forward_value(const Middle& middle, const at::Tensor& matrix, at::IntArrayRef leading,
-                         const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual) {
-  const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
-  at::DimVector shape(leading.begin(), leading.end());
-  shape.push_back(weight.size(0));
-  return at::_unsafe_view(project(middle.value(matrix), weight, bias, added), shape);
+at::Tensor forward_value(const MlpState& state, const at::Tensor& matrix, const at::Tensor& residual) {
+  const at::Tensor y = project_out(state.middle.value(matrix), *state.weight, state.bias, residual, *state.pass);
+  return shaped_out(y, state.leading, *state.weight, *state.pass);
 }
 
 // The activation is computed again when the addition runs: the queue holds its input alone.
-void add_gradient_later(const MlpState& state, const at::Tensor& gy, const at::Tensor& x) {
+void add_gradient_later(const MlpState& state, const OutGradient& gy, const at::Tensor& x) {
   state.pass->add_weight_gradient([middle = state.middle, weight = state.weight, bias = state.bias, gy, x] {
     BelowAutograd below;
     Pass now;
@@ -51,15 +48,14 @@ void add_gradient_later(const MlpState& state, const at::Tensor& gy, const at::T
   });
 }
 
-// Forward and backward are Local. Keeps x.
+// Keeps x.
 struct Mlp : torch::autograd::Function<Mlp> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& residual,
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& /*weight*/,
+                            const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,
                             MlpState state) {
     BelowAutograd below;
     const at::Tensor matrix = as_matrix(x);
-    at::Tensor y = forward_value(state.middle, matrix, state.leading, weight, bias.value_or(at::Tensor()),
-                                 residual.value_or(at::Tensor()));
+    at::Tensor y = forward_value(state, matrix, residual.value_or(at::Tensor()));
     ctx->save_for_backward({matrix});
     keep(ctx, std::move(state));
     return y;
@@ -69,13 +65,13 @@ struct Mlp : torch::autograd::Function<Mlp> {
     BelowAutograd below;
     const auto& state = kept<MlpState>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor gy = as_matrix(gradients[0]);
+    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass);
     const bool needs_x = ctx->needs_input_grad(0);
     const bool needs_activation = state.weight->trainable();
     const bool later = needs_activation && (state.pass->defer_weights || !needs_x);
     ActivationGradient result;
     if (needs_x) {
-      const at::Tensor d_activation = state.middle.dropped(project_back(gy, state.weight->value));
+      const at::Tensor d_activation = state.middle.dropped(project_back(gy.all, state.weight->value));
       result = activation_gradient(state.middle.kind, x, d_activation, needs_activation && !later);
     }
     if (later) {
@@ -98,21 +94,25 @@ struct Mlp : torch::autograd::Function<Mlp> {
 
 at::Tensor activation_linear(const at::Tensor& x, const MlpMiddle& middle, Parameter& weight, Parameter* bias,
                              Pass& pass, const at::Tensor& residual) {
-  const at::Tensor& bias_value = bias == nullptr ? at::Tensor() : bias->value;
   const auto leading = x.sizes().slice(0, x.dim() - 1);
-  Middle between = {middle.activation, std::nullopt};
+  MlpState state{{middle.activation, std::nullopt},
+                 &weight,
+                 bias,
+                 &pass,
+                 at::DimVector(leading.begin(), leading.end()),
+                 residual.defined()};
   if (drops(middle.dropout, pass)) {
     at::DimVector shape(leading.begin(), leading.end());
     shape.push_back(activation_width(middle.activation, x.size(-1)));
-    between.dropout = dropout_grid(pass, middle.site, middle.dropout, shape);
+    const std::int64_t first_channel = weight.cut.row() ? weight.cut.first : 0;
+    state.middle.dropout = dropout_grid(pass, middle.site, middle.dropout, shape, /*first_position=*/0, first_channel);
   }
   if (at::GradMode::is_enabled()) {
-    return Mlp::apply(
-        x, weight.value, if_defined(bias_value), if_defined(residual),
-        MlpState{between, &weight, bias, &pass, at::DimVector(leading.begin(), leading.end()), residual.defined()});
+    return Mlp::apply(x, weight.value, if_defined(bias == nullptr ? at::Tensor() : bias->value), if_defined(residual),
+                      std::move(state));
   }
   BelowAutograd below;
-  return forward_value(between, as_matrix(x), leading, weight.value, bias_value, residual);
+  return forward_value(state, as_matrix(x), residual);
 }
 
 }  // namespace orthant::nn

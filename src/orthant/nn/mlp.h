@@ -1,6 +1,6 @@
 // The second half of an MLP: activation, dropout where there is one, then the output projection. One function, so that
 // only the activation's input is kept and its output is computed again in backward, in the pass that needs the input
-// anyway. Local.
+// anyway. Local, but where the projection is cut by rows: see Note [Cut products] in projection.h.
 #pragma once
 
 #include "orthant/nn/activation.h"

@@ -17,8 +17,21 @@
 
 #include "orthant/base/random.h"
 #include "orthant/graph/spec.h"
+#include "orthant/nn/tensor_axis.h"
 
 namespace orthant::nn {
+
+// What this rank holds of a parameter over the tensor axis.
+struct TensorCut {
+  // Which dim is cut; -1: none, the parameter is whole. Of a weight [out, in] dim 0 makes a column product, whose
+  // output is cut, and dim 1 a row product, whose output is a sum over the axis. A table is cut along its entries.
+  int dim = -1;
+  std::int64_t first = 0;  // global index of the first held one along that dim; of the first block
+  bool sums = true;        // false: its sums over the axis are left out on purpose, to show that a comparison notices
+
+  bool column() const { return dim == 0; }
+  bool row() const { return dim == 1; }
+};
 
 // A parameter as the functions see it: views of a unit's flat buffers. Whoever owns the buffers owns this object, and
 // it outlives every Pass that uses it.
@@ -26,6 +39,7 @@ struct Parameter {
   at::Tensor value;     // a leaf of autograd that requires a gradient when trainable
   at::Tensor gradient;  // same shape, the dtype gradients are accumulated in; undefined when frozen
   bool fresh = true;    // nothing was added in this step yet: the next addition overwrites
+  TensorCut cut = {};
 
   bool trainable() const { return gradient.defined(); }
 };
@@ -37,6 +51,16 @@ struct Pass {
   bool training = true;        // false: no dropout
   Recompute recompute = Recompute::none;
   bool owns_inputs = false;  // nobody reads the unit's input values after it: it may overwrite them
+
+  TensorAxis* tensor = nullptr;  // null: this rank holds whole layers
+  // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none.
+  std::int64_t rows = 0;
+  std::int64_t sequence = 0;
+
+  // Whether each tp rank holds a part of the tokens between products. Their values are then [own tokens, channels].
+  bool cuts_tokens() const { return tensor != nullptr && tensor->sequence_parallel() && sequence > 0; }
+  std::int64_t num_tokens() const { return rows * sequence; }
+  Range own_tokens() const { return cuts_tokens() ? tensor->part(num_tokens()) : Range{0, num_tokens()}; }
 
   bool defer_weights = false;
   std::vector<std::function<void()>> deferred;

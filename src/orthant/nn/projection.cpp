@@ -6,6 +6,7 @@
 
 #include "orthant/nn/columns.h"
 #include "orthant/nn/matrix.h"
+#include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
 namespace {
@@ -82,11 +83,40 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return y;
 }
 
+at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,
+                       const Pass& pass) {
+  const at::Tensor bias_value = bias == nullptr ? at::Tensor() : bias->value;
+  const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
+  const bool sums = pass.tensor != nullptr && weight.cut.row();
+  if (!sums) return project(x, weight.value, bias_value, added);
+  if (!pass.cuts_tokens()) {
+    const bool first = pass.tensor->index() == 0;
+    const at::Tensor partial = first ? project(x, weight.value, bias_value, added) : project(x, weight.value, {}, {});
+    return sum_tokens(partial, weight.cut, pass).get();
+  }
+  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}), weight.cut, pass).get();
+  if (bias_value.defined()) y.add_(bias_value);
+  if (added.defined()) y.add_(added);
+  return y;
+}
+
+at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parameter& weight, const Pass& pass) {
+  if (leading.size() == 1 || (weight.cut.row() && pass.cuts_tokens())) return y;
+  at::DimVector shape(leading.begin(), leading.end());
+  shape.push_back(y.size(1));
+  return at::_unsafe_view(y, shape);
+}
+
+OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass) {
+  const at::Tensor own = as_matrix(gy);
+  return {weight.cut.row() ? gather_tokens(own, pass).get() : own, own};
+}
+
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight) {
   return matrix_product(gy, weight);
 }
 
-void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const at::Tensor& gy,
+void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,
                              const at::Tensor& x) {
   const bool has_weight = weight.trainable();
   const bool has_bias = bias != nullptr && bias->trainable();
@@ -94,8 +124,8 @@ void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, con
   // Without a trainable weight the queued work does not hold on to x.
   pass.add_weight_gradient([&weight, bias = has_bias ? bias : nullptr, gy, x = has_weight ? x : at::Tensor()] {
     BelowAutograd below;
-    if (x.defined()) add_weight_gradient(weight, gy, x);
-    if (bias != nullptr) add_gradient(*bias, sum_columns(gy));
+    if (x.defined()) add_weight_gradient(weight, gy.all, x);
+    if (bias != nullptr) add_gradient(*bias, sum_columns(gy.own));
   });
 }
 

@@ -1,5 +1,11 @@
 // The three products of a linear layer, without autograd: what linear, attention and the MLP's second half are made of.
-// Matrices are 2-D [tokens, features]. Callers run below autograd: see BelowAutograd. Local.
+// Matrices are 2-D [tokens, features]. Callers run below autograd: see BelowAutograd. Local, but where a weight is cut.
+//
+// Note [Cut products]: over the tensor axis a column product reads all tokens and makes its own channels; a row product
+// reads its own channels and makes a part of every output, which is summed. Between the two nothing travels. Forward
+// sums after the row product, backward after the column product, where the sum travels while the weight's gradient is
+// computed. Under sequence parallelism a sum leaves each rank its own tokens (scatter), and what needs all of them
+// gathers them first: the same bytes, cut in two.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,11 +24,27 @@ at::Tensor as_matrix(const at::Tensor& x);
 // x W^T (+ b) (+ residual), a new tensor. bias and residual may be undefined; the residual is not modified.
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual);
 
+// The same of a product that ends a branch, whose weight may be cut by rows: bias and residual are added once. The
+// residual, and the result, hold this rank's tokens where the pass cuts them. Collective over tp then.
+at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,
+                       const Pass& pass);
+
+// [leading..., features] of such a result; where the pass cuts tokens [own tokens, features], already so.
+at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parameter& weight, const Pass& pass);
+
 // gy W: the gradient of x.
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight);
 
+// The gradient of such a result as backward needs it: `all` for the products, `own` for the bias.
+struct OutGradient {
+  at::Tensor all;
+  at::Tensor own;
+};
+OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass);
+
 // weight.gradient += gy^T x, bias.gradient += column sums of gy (bias may be nullptr), each in one pass over the
 // gradient and none where the parameter is frozen. Runs now or is queued: see Note [Weight gradients].
-void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const at::Tensor& gy, const at::Tensor& x);
+void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,
+                             const at::Tensor& x);
 
 }  // namespace orthant::nn

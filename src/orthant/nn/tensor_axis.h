@@ -1,0 +1,51 @@
+// The ranks that share every layer, as the functions of this layer see them: what they exchange, not how. A function
+// with a null axis, or on a parameter that is whole, is Local. Implemented over a group of ranks in parallel/tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "orthant/base/ranges.h"
+
+namespace orthant::nn {
+
+// One exchange under way. wait() once: blocks until outputs are readable and inputs may be reused.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual void wait() = 0;
+};
+
+struct TensorAxisFacts {
+  int degree = 1;
+  int index = 0;
+  bool sequence_parallel = false;
+  bool regather = false;  // column products keep their rank's tokens alone and gather them again in backward
+};
+
+class TensorAxis {
+ public:
+  explicit TensorAxis(const TensorAxisFacts& facts) : facts_(facts) {}
+  virtual ~TensorAxis() = default;
+
+  int degree() const { return facts_.degree; }
+  int index() const { return facts_.index; }
+  bool sequence_parallel() const { return facts_.sequence_parallel; }
+  bool regather() const { return facts_.regather; }
+  Range part(std::int64_t size) const { return balanced_range(size, facts_.degree, facts_.index); }
+
+  // In place. All four are Collective over the axis, and take contiguous tensors.
+  virtual std::unique_ptr<Exchange> sum(const at::Tensor& tensor) = 0;
+  virtual std::unique_ptr<Exchange> maximum(const at::Tensor& tensor) = 0;
+  // output = the ranks' inputs one after the other along dim 0, which the balanced rule cuts.
+  virtual std::unique_ptr<Exchange> gather(const at::Tensor& output, const at::Tensor& input) = 0;
+  // output = this rank's part along dim 0 of the sum of inputs. It may lie in the input.
+  virtual std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input) = 0;
+
+ private:
+  TensorAxisFacts facts_;
+};
+
+}  // namespace orthant::nn

@@ -1,0 +1,113 @@
+#include "orthant/nn/token_values.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+#include "orthant/nn/kept.h"
+#include "orthant/nn/projection.h"
+#include "orthant/nn/tensor_tokens.h"
+
+namespace orthant::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Of a pass that cuts tokens: which rows have their first token on this rank, and where.
+struct FirstTokens {
+  std::int64_t rows, sequence;
+  Range own;   // tokens
+  Range held;  // rows
+
+  explicit FirstTokens(const Pass& pass) : rows(pass.rows), sequence(pass.sequence), own(pass.own_tokens()) {
+    const auto row_from = [&](std::int64_t token) { return (token + sequence - 1) / sequence; };
+    held = {row_from(own.begin), row_from(own.end)};
+  }
+
+  at::Tensor of_tokens(const at::Tensor& x) const {
+    return x.slice(0, held.begin * sequence - own.begin, std::nullopt, sequence);
+  }
+  at::Tensor of_rows(const at::Tensor& y) const { return y.narrow(0, held.begin, held.size()); }
+};
+
+// Forward sums over tp, backward is Local.
+struct FirstPositions : torch::autograd::Function<FirstPositions> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Pass* pass, bool sums) {
+    BelowAutograd below;
+    const FirstTokens first(*pass);
+    at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
+    if (!first.held.empty()) first.of_rows(y).copy_(first.of_tokens(x));
+    if (sums) pass->tensor->sum(y)->wait();
+    keep(ctx, first);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    BelowAutograd below;
+    const auto& first = kept<FirstTokens>(ctx);
+    const at::Tensor gx = at::zeros({first.own.size(), gradients[0].size(1)}, gradients[0].options());
+    if (!first.held.empty()) first.of_tokens(gx).copy_(first.of_rows(gradients[0]));
+    return {gx, {}, {}};
+  }
+};
+
+// [n, own channels] -> [n, channels]. Equal parts travel as they lie; others as channels, of which a gather takes any
+// number.
+at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorAxis& axis) {
+  const std::int64_t n = own.size(0);
+  if (channels % axis.degree() == 0) {
+    const at::Tensor all = at::empty({axis.degree(), n, own.size(1)}, own.options());
+    axis.gather(all, own.unsqueeze(0))->wait();
+    return all.transpose(0, 1).contiguous().view({n, channels});
+  }
+  const at::Tensor all = at::empty({channels, n}, own.options());
+  const at::Tensor turned = own.t().contiguous();
+  axis.gather(all, turned)->wait();
+  return all.t().contiguous();
+}
+
+// Forward gathers over tp, backward is Local.
+struct WholeChannels : torch::autograd::Function<WholeChannels> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, std::int64_t channels, TensorAxis* axis) {
+    BelowAutograd below;
+    at::DimVector shape(x.sizes());
+    shape.back() = channels;
+    keep(ctx, axis->part(channels));
+    // Without elements the number of rows cannot be told from the matrix.
+    const std::int64_t n = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+    return gather_channels(x.contiguous().view({n, x.size(-1)}), channels, *axis).view(shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    BelowAutograd below;
+    const auto& own = kept<Range>(ctx);
+    return {gradients[0].narrow(-1, own.begin, own.size()).contiguous(), {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor first_positions(const at::Tensor& x, Pass& pass, bool sums) {
+  if (!pass.cuts_tokens()) return x.select(1, 0).contiguous();
+  return FirstPositions::apply(x, &pass, sums);
+}
+
+at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass) {
+  if (pass.tensor == nullptr) return x;
+  const Range own = pass.tensor->part(channels);
+  if (x.size(-1) != own.size()) {
+    throw InternalError(fmt::format("whole_channels: {} channels where tp rank {} of {} has {} of {}", x.size(-1),
+                                    pass.tensor->index(), pass.tensor->degree(), own.size(), channels));
+  }
+  return WholeChannels::apply(x, channels, pass.tensor);
+}
+
+at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass) {
+  if (!pass.cuts_tokens()) return x;
+  BelowAutograd below;
+  const at::Tensor all = gather_tokens(x.detach().contiguous(), pass).get();
+  return all.view({pass.rows, pass.sequence, x.size(1)});
+}
+
+}  // namespace orthant::nn

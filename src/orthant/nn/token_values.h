@@ -1,0 +1,22 @@
+// Values of all tokens or channels from those that each tensor-parallel rank holds: what poolers, whole logits and
+// tests read. Without an axis each gives what one rank would read.
+#pragma once
+
+#include "orthant/nn/pass.h"
+
+namespace orthant::nn {
+
+// x [rows, sequence, hidden], or [own tokens, hidden] where the pass cuts tokens -> [rows, hidden], position 0 of every
+// row, on every rank. The result's gradient is alike on all ranks. Where tokens are cut forward is a sum over tp;
+// backward is Local. `sums` false: that is left out on purpose, to show that a comparison notices.
+at::Tensor first_positions(const at::Tensor& x, Pass& pass, bool sums = true);
+
+// x [..., own channels], the tp axis's part of `channels` -> [..., channels] on every rank. The result's gradient is
+// alike on all ranks. Forward gathers over tp, backward is Local. Without an axis x itself.
+at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass);
+
+// x [own tokens, channels] -> [rows, sequence, channels] on every rank, without autograd. Gathers over tp. Where the
+// pass does not cut tokens x itself.
+at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass);
+
+}  // namespace orthant::nn
