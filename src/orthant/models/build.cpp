@@ -17,11 +17,17 @@ namespace {
 // logits, labels -> weighted sum of the cross entropy.
 class CrossEntropy : public Unit {
  public:
-  explicit CrossEntropy(std::vector<double> class_weights) : class_weights_(std::move(class_weights)) {}
+  CrossEntropy(std::vector<double> class_weights, const UnitParameters& p)
+      : class_weights_(std::move(class_weights)), sums_(p.sums_over_tp()) {
+    const auto& logits = p.graph().value(p.spec().inputs.front());
+    if (logits.tp) classes_ = logits.shape.back();
+  }
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     nn::CrossEntropyOptions options;
     options.consume_logits = pass.owns_inputs;
+    if (pass.tensor != nullptr) options.classes = classes_;
+    options.sums = sums_;
     if (!class_weights_.empty()) {
       if (!weights_.defined()) weights_ = at::tensor(class_weights_, at::kDouble).to(inputs[0].device());
       options.class_weights = weights_;
@@ -31,7 +37,9 @@ class CrossEntropy : public Unit {
 
  private:
   std::vector<double> class_weights_;
-  at::Tensor weights_;  // on the device, made once
+  bool sums_;
+  std::int64_t classes_ = 0;  // of the vocabulary, when tp cuts the logits
+  at::Tensor weights_;        // on the device, made once
 };
 
 std::unique_ptr<Unit> make_model_unit(const LlamaConfig& config, const UnitParameters& p, Tables& tables) {
@@ -53,7 +61,8 @@ std::unique_ptr<Unit> make_model_unit(const EncoderLmConfig& config, const UnitP
 std::unique_ptr<Unit> make_unit(const ModelConfig& config, const UnitParameters& parameters, Tables& tables) {
   if (parameters.spec().kind == "cross_entropy") {
     const auto* trimodal = std::get_if<TrimodalConfig>(&config);
-    return std::make_unique<CrossEntropy>(trimodal == nullptr ? std::vector<double>{} : trimodal->class_weights);
+    return std::make_unique<CrossEntropy>(trimodal == nullptr ? std::vector<double>{} : trimodal->class_weights,
+                                          parameters);
   }
   return std::visit([&](const auto& model) { return make_model_unit(model, parameters, tables); }, config);
 }

@@ -31,9 +31,9 @@ class Layer : public Unit {
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& x = inputs[0];
     nn::AttentionOptions options;
-    options.heads = layer_.heads;
-    options.kv_heads = layer_.heads;
     options.head_size = layer_.head_size;
+    options.heads = out_.value.size(1) / options.head_size;  // of this rank
+    options.kv_heads = options.heads;
     options.causal = layer_.causal;
     if (inputs.size() > 1) options.key_mask = inputs[1];
     options.dropout = layer_.attention_dropout;

@@ -11,7 +11,6 @@
 namespace orthant {
 
 struct PostNormLayer {
-  std::int64_t heads = 1;
   std::int64_t head_size = 1;
   bool causal = false;
   double eps = 1e-5;

@@ -11,6 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/philox.h"
 #include "orthant/graph/backward.h"
+#include "orthant/nn/token_values.h"
 #include "orthant/runtime/gradient_catch.h"
 
 namespace orthant {
@@ -47,8 +48,9 @@ struct Executor::Step {
   std::vector<Row> rows;
 };
 
-Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute)
-    : graph_(graph), units_(units), recompute_(recompute) {
+Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
+                   nn::TensorAxis* tensor)
+    : graph_(graph), units_(units), recompute_(recompute), tensor_(tensor) {
   make_plans(recompute);
 }
 
@@ -75,6 +77,11 @@ void Executor::make_plans(Recompute recompute) {
       plan.outputs.push_back(value_index_.at(name));
     }
     if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
+    for (const auto* names : {&spec.outputs, &spec.inputs}) {
+      for (const auto& name : *names) {
+        if (plan.tokens_of.empty()) plan.tokens_of = graph_.value(name).tokens_of;
+      }
+    }
     plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
     plans_.push_back(std::move(plan));
   }
@@ -142,6 +149,24 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
   if (weight || (input && units_[at(action.unit)]->accumulates_by_autograd())) keeper.need_gradients(action.unit);
 }
 
+void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
+  const auto& microbatch = step.microbatches[at(m)];
+  pass.seed = step.facts.seed;
+  pass.step = step.facts.step;
+  pass.first_row = microbatch.first_row;
+  pass.tensor = tensor_;
+  const auto ids = microbatch.fields.find(plans_[at(unit)].tokens_of);
+  if (ids == microbatch.fields.end()) return;
+  pass.rows = ids->second.size(0);
+  pass.sequence = ids->second.size(1);
+}
+
+at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const {
+  if (value.sequence_sharded) return nn::whole_tokens(held, pass);
+  if (value.tp && tensor_ != nullptr) return nn::whole_channels(held, value.shape.back(), pass);
+  return held;
+}
+
 Tensors Executor::take_inputs(Step& step, int unit, int m) {
   Tensors inputs;
   for (const auto& input : plans_[at(unit)].inputs) {
@@ -206,9 +231,7 @@ void Executor::forward(Step& step, int unit, int m) {
   const auto& plan = plans_[at(unit)];
   auto& row = step.rows[at(m)];
   auto run = std::make_unique<Run>();
-  run->pass.seed = step.facts.seed;
-  run->pass.step = step.facts.step;
-  run->pass.first_row = step.microbatches[at(m)].first_row;
+  begin_pass(run->pass, step, unit, m);
   run->pass.recompute = recompute_;
   run->pass.owns_inputs = plan.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
@@ -326,15 +349,15 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
     if (keeper != nullptr && action.kind == ActionKind::free) keeper->free(action.unit);
     if (action.kind != ActionKind::forward) continue;
     Run run;
-    run.pass.seed = facts.seed;
-    run.pass.step = facts.step;
-    run.pass.first_row = microbatch.first_row;
+    begin_pass(run.pass, step, action.unit, 0);
     run.pass.training = false;
     const auto outputs = call(action.unit, run, take_inputs(step, action.unit, 0), facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const int value = plans_[at(action.unit)].outputs[i];
       const auto& name = graph_.values[at(value)].name;
-      if (std::ranges::find(wanted, name) != wanted.end()) found[name] = outputs[i];
+      if (std::ranges::find(wanted, name) != wanted.end()) {
+        found[name] = whole_value(graph_.values[at(value)], outputs[i], run.pass);
+      }
       row.values[at(value)] = {outputs[i], static_cast<int>(readers_[at(value)].size())};
     }
   }

@@ -48,8 +48,10 @@ class ParameterKeeper {
 
 class Executor {
  public:
-  // `units[u]` is the code of unit u; null for units of other ranks. Keeps references to `graph` and `units`.
-  Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute);
+  // `units[u]` is the code of unit u; null for units of other ranks. `tensor`: the ranks that share each unit, null
+  // when there is one. Keeps references to all three.
+  Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
+           nn::TensorAxis* tensor = nullptr);
 
   // Runs the list: forward and backward of every microbatch. Returns each loss as a float64 scalar on the device: the
   // sum over microbatches, not divided. Throws InternalError when the list asks for what is not there.
@@ -57,7 +59,8 @@ class Executor {
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                           ParameterKeeper* keeper = nullptr);
 
-  // Runs a list of forwards, without gradients and dropout. Returns the named values of the microbatch.
+  // Runs a list of forwards, without gradients and dropout. Returns the named values of the microbatch, whole on every
+  // tp rank.
   std::map<std::string, at::Tensor> evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
                                              const StepFacts& facts, const std::vector<std::string>& wanted,
                                              ParameterKeeper* keeper = nullptr);
@@ -77,6 +80,7 @@ class Executor {
     bool has_backward = false;
     bool owns_inputs = false;  // sole reader of all its values
     bool recomputed = false;   // forward keeps only the inputs
+    std::string tokens_of;     // the batch field whose tokens it works on; empty: none
   };
   struct Run;   // one unit, one microbatch, between its forward and the end of its backward
   struct Step;  // everything that lives for one call of train()
@@ -86,6 +90,8 @@ class Executor {
   void backward(Step& step, int unit, int m, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Action& action, ParameterKeeper& keeper) const;
+  void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
+  at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const;
   Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
   Tensors take_inputs(Step& step, int unit, int m);
   Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
@@ -95,6 +101,7 @@ class Executor {
   const GraphSpec& graph_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   Recompute recompute_;
+  nn::TensorAxis* tensor_;
   std::vector<Plan> plans_;
   std::vector<std::vector<int>> readers_;  // per value: consuming units, ascending
   std::map<std::string, int> value_index_;

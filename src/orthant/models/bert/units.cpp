@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "orthant/models/activation.h"
+#include "orthant/models/logits.h"
 #include "orthant/models/post_norm_layer.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/nn/embedding.h"
@@ -32,7 +33,8 @@ class Embed : public Unit {
     const auto types = inputs.size() > 1 ? inputs[1] : tables_.rows("token types", ids.size(1), [&](std::int64_t rows) {
       return at::zeros({rows}, ids.options());
     });
-    const auto sum = nn::embedding({{ids, &word_}, {positions(ids), &position_}, {types, &token_type_}}, pass);
+    const auto sum =
+        nn::embedding({{ids, &word_, config_.vocab_size}, {positions(ids), &position_}, {types, &token_type_}}, pass);
     const auto normed = nn::layer_norm(sum, norm_weight_, norm_bias_, config_.layer_norm_eps, pass);
     return {nn::dropout(normed, config_.hidden_dropout_prob, site_, pass)};
   }
@@ -63,19 +65,21 @@ class Embed : public Unit {
 class Pooler : public Unit {
  public:
   explicit Pooler(const UnitParameters& p)
-      : dense_(p.find("dense.weight")),
+      : sums_(p.sums_over_tp()),
+        dense_(p.find("dense.weight")),
         dense_bias_(p.find("dense.bias")),
         projection_(p.find("projection.weight")),
         projection_bias_(p.find("projection.bias")) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    auto first = inputs[0].select(1, 0).contiguous();
+    auto first = nn::first_positions(inputs[0], pass, sums_);
     if (dense_ != nullptr) first = nn::linear(first, *dense_, dense_bias_, pass).tanh();
     if (projection_ != nullptr) first = nn::linear(first, *projection_, projection_bias_, pass);
     return {first};
   }
 
  private:
+  bool sums_;
   nn::Parameter* dense_;
   nn::Parameter* dense_bias_;
   nn::Parameter* projection_;
@@ -93,12 +97,11 @@ class Head : public Unit {
         dense_bias_(p["dense.bias"]),
         norm_(p["norm.weight"]),
         norm_bias_(p["norm.bias"]),
-        words_(p["word.weight"]),
-        bias_(p["bias"]) {}
+        logits_(p, p["word.weight"], &p["bias"]) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto active = nn::plain_activate(activation_, nn::linear(inputs[0], dense_, &dense_bias_, pass));
-    return {nn::linear(nn::layer_norm(active, norm_, norm_bias_, eps_, pass), words_, &bias_, pass)};
+    return {logits_.forward(nn::layer_norm(active, norm_, norm_bias_, eps_, pass), pass)};
   }
 
  private:
@@ -108,13 +111,11 @@ class Head : public Unit {
   nn::Parameter& dense_bias_;
   nn::Parameter& norm_;
   nn::Parameter& norm_bias_;
-  nn::Parameter& words_;
-  nn::Parameter& bias_;
+  Logits logits_;
 };
 
 PostNormLayer layer_of(const BertConfig& config) {
   PostNormLayer layer;
-  layer.heads = config.num_attention_heads;
   layer.head_size = config.head_size();
   layer.eps = config.layer_norm_eps;
   layer.activation = nn_activation(config.hidden_act);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "orthant/models/logits.h"
 #include "orthant/models/post_norm_layer.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/nn/embedding.h"
@@ -26,25 +27,34 @@ at::Tensor sine_positions(std::int64_t sequence, std::int64_t width, const at::T
   return table.to(options);
 }
 
+// Rows of a table [sequence, width] for the tokens of this rank, where the pass cuts them; else all rows.
+at::Tensor of_own_tokens(const at::Tensor& table, const nn::Pass& pass) {
+  if (!pass.cuts_tokens()) return table;
+  const Range own = pass.own_tokens();
+  const auto places = at::arange(own.begin, own.end, at::TensorOptions().dtype(at::kLong).device(table.device()));
+  return table.index_select(0, places.remainder(pass.sequence));
+}
+
 // ids [rows, sequence] -> hidden [rows, sequence, hidden].
 class Embed : public Unit {
  public:
   Embed(const EncoderLmConfig& config, const UnitParameters& p, Tables& tables)
-      : dropout_(config.dropout), tables_(tables), table_(p["weight"]) {}
+      : dropout_(config.dropout), entries_(config.vocab_size), tables_(tables), table_(p["weight"]) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    const auto words = nn::embedding({{inputs[0], &table_}}, pass);
-    const auto width = words.size(2);
-    const auto positions = tables_.rows(fmt::format("sines {}", width), words.size(1), [&](std::int64_t rows) {
+    const auto words = nn::embedding({{inputs[0], &table_, entries_}}, pass);
+    const auto width = words.size(-1);
+    const auto positions = tables_.rows(fmt::format("sines {}", width), pass.sequence, [&](std::int64_t rows) {
       at::NoGradGuard no_grad;
       return sine_positions(rows, width, words.options().requires_grad(false));
     });
-    const auto sum = words * std::sqrt(static_cast<double>(width)) + positions;
+    const auto sum = words * std::sqrt(static_cast<double>(width)) + of_own_tokens(positions, pass);
     return {nn::dropout(sum, dropout_, "embed.dropout", pass)};
   }
 
  private:
   double dropout_;
+  std::int64_t entries_;
   Tables& tables_;
   nn::Parameter& table_;
 };
@@ -52,20 +62,16 @@ class Embed : public Unit {
 // hidden -> logits [rows, sequence, vocabulary].
 class Head : public Unit {
  public:
-  explicit Head(const UnitParameters& p) : weight_(p["weight"]), bias_(p["bias"]) {}
+  explicit Head(const UnitParameters& p) : logits_(p, p["weight"], &p["bias"]) {}
 
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {nn::linear(inputs[0], weight_, &bias_, pass)};
-  }
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override { return {logits_.forward(inputs[0], pass)}; }
 
  private:
-  nn::Parameter& weight_;
-  nn::Parameter& bias_;
+  Logits logits_;
 };
 
 PostNormLayer layer_of(const EncoderLmConfig& config) {
   PostNormLayer layer;
-  layer.heads = config.num_attention_heads;
   layer.head_size = config.head_size();
   layer.causal = true;
   layer.eps = config.layer_norm_eps;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "orthant/models/activation.h"
+#include "orthant/models/logits.h"
 #include "orthant/nn/attention.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/nn/embedding.h"
@@ -18,18 +19,23 @@ namespace {
 class Embed : public Unit {
  public:
   Embed(const Gpt2Config& config, const UnitParameters& p, Tables& tables)
-      : dropout_(config.embd_pdrop), tables_(tables), words_(p["wte.weight"]), positions_(p["wpe.weight"]) {}
+      : dropout_(config.embd_pdrop),
+        entries_(config.vocab_size),
+        tables_(tables),
+        words_(p["wte.weight"]),
+        positions_(p["wpe.weight"]) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& ids = inputs[0];
     const auto positions =
         tables_.rows("positions", ids.size(1), [&](std::int64_t rows) { return at::arange(rows, ids.options()); });
-    const auto sum = nn::embedding({{ids, &words_}, {positions, &positions_}}, pass);
+    const auto sum = nn::embedding({{ids, &words_, entries_}, {positions, &positions_}}, pass);
     return {nn::dropout(sum, dropout_, "embed.dropout", pass)};
   }
 
  private:
   double dropout_;
+  std::int64_t entries_;
   Tables& tables_;
   nn::Parameter& words_;
   nn::Parameter& positions_;
@@ -62,9 +68,9 @@ class Layer : public Unit {
       return fused ? branch : residual + nn::dropout(branch, config_.resid_pdrop, name_ + site, pass);
     };
     nn::AttentionOptions options;
-    options.heads = config_.num_attention_heads;
-    options.kv_heads = config_.num_attention_heads;
     options.head_size = config_.head_size();
+    options.heads = out_.value.size(1) / options.head_size;  // of this rank
+    options.kv_heads = options.heads;
     options.causal = true;
     if (inputs.size() > 1) options.key_mask = inputs[1];
     options.dropout = config_.attn_pdrop;
@@ -103,17 +109,17 @@ class Head : public Unit {
       : eps_(config.layer_norm_epsilon),
         norm_(p["ln_f.weight"]),
         norm_bias_(p["ln_f.bias"]),
-        weight_(config.tie_word_embeddings ? p["wte.weight"] : p["lm_head.weight"]) {}
+        logits_(p, config.tie_word_embeddings ? p["wte.weight"] : p["lm_head.weight"], nullptr) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {nn::linear(nn::layer_norm(inputs[0], norm_, norm_bias_, eps_, pass), weight_, nullptr, pass)};
+    return {logits_.forward(nn::layer_norm(inputs[0], norm_, norm_bias_, eps_, pass), pass)};
   }
 
  private:
   double eps_;
   nn::Parameter& norm_;
   nn::Parameter& norm_bias_;
-  nn::Parameter& weight_;
+  Logits logits_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "orthant/models/logits.h"
 #include "orthant/nn/attention.h"
 #include "orthant/nn/embedding.h"
 #include "orthant/nn/linear.h"
@@ -15,13 +16,14 @@ namespace {
 // ids [rows, sequence] -> hidden [rows, sequence, hidden].
 class Embed : public Unit {
  public:
-  explicit Embed(const UnitParameters& p) : table_(p["weight"]) {}
+  Embed(const LlamaConfig& config, const UnitParameters& p) : entries_(config.vocab_size), table_(p["weight"]) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {nn::embedding({{inputs[0], &table_}}, pass)};
+    return {nn::embedding({{inputs[0], &table_, entries_}}, pass)};
   }
 
  private:
+  std::int64_t entries_;
   nn::Parameter& table_;
 };
 
@@ -47,7 +49,7 @@ class Layer : public Unit {
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& x = inputs[0];
     const double eps = config_.rms_norm_eps;
-    prepare(x);
+    prepare(x, pass.sequence);
     options_.key_mask = inputs.size() > 1 ? inputs[1] : at::Tensor();
     const auto qkv = nn::linear(nn::rms_norm(x, norm1_, eps, pass), qkv_, qkv_bias_, pass);
     const auto attended = nn::attention(qkv, out_, out_bias_, options_, pass, x);
@@ -57,12 +59,12 @@ class Layer : public Unit {
 
  private:
   // The options but the mask, which are the same for every microbatch of one length.
-  void prepare(const at::Tensor& x) {
-    if (sequence_ == x.size(1)) return;
-    sequence_ = x.size(1);
-    options_.heads = config_.num_attention_heads;
-    options_.kv_heads = config_.kv_heads();
+  void prepare(const at::Tensor& x, std::int64_t sequence) {
+    if (sequence_ == sequence) return;
+    sequence_ = sequence;
     options_.head_size = config_.head_size();
+    options_.heads = out_.value.size(1) / options_.head_size;  // of this rank
+    options_.kv_heads = (qkv_.value.size(0) / options_.head_size - options_.heads) / 2;
     options_.causal = true;
     options_.dropout = config_.attention_dropout;
     // Dynamic frequencies are those of one length; all others serve every length.
@@ -115,23 +117,23 @@ class Layer : public Unit {
 class Head : public Unit {
  public:
   Head(const LlamaConfig& config, const UnitParameters& p)
-      : eps_(config.rms_norm_eps), norm_(p["norm.weight"]), weight_(p["weight"]) {}
+      : eps_(config.rms_norm_eps), norm_(p["norm.weight"]), logits_(p, p["weight"], nullptr) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {nn::linear(nn::rms_norm(inputs[0], norm_, eps_, pass), weight_, nullptr, pass)};
+    return {logits_.forward(nn::rms_norm(inputs[0], norm_, eps_, pass), pass)};
   }
 
  private:
   double eps_;
   nn::Parameter& norm_;
-  nn::Parameter& weight_;
+  Logits logits_;
 };
 
 }  // namespace
 
 std::unique_ptr<Unit> make_unit(const LlamaConfig& config, const UnitParameters& parameters, Tables& tables) {
   const auto& kind = parameters.spec().kind;
-  if (kind == "llama.embed") return std::make_unique<Embed>(parameters);
+  if (kind == "llama.embed") return std::make_unique<Embed>(config, parameters);
   if (kind == "llama.layer") return std::make_unique<Layer>(config, parameters, tables);
   if (kind == "llama.head") return std::make_unique<Head>(config, parameters);
   return nullptr;

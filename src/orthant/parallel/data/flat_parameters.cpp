@@ -141,6 +141,17 @@ std::size_t FlatParameters::user_place(int user) const {
   return static_cast<std::size_t>(found - layout_.users.begin());
 }
 
+nn::TensorCut FlatParameters::cut_of(std::size_t first, std::size_t count) const {
+  const auto& entry = layout_.entries[first];
+  const auto& split = graph_.parameter(entry.parameter).tp;
+  nn::TensorCut cut;
+  for (std::size_t i = first; i < first + count; ++i) cut.sums &= !skips_tensor_sums(i);
+  if (!split) return cut;
+  cut.dim = split->dim;
+  cut.first = entry.boxes.front().offsets[static_cast<std::size_t>(split->dim)];
+  return cut;
+}
+
 nn::Parameter* FlatParameters::use(std::size_t first, std::size_t count, const Shape& shape, int user) {
   auto& gradients = users_[user_place(user)];
   auto& slot = gradients.uses[{first, count}];
@@ -148,6 +159,7 @@ nn::Parameter* FlatParameters::use(std::size_t first, std::size_t count, const S
     slot = std::make_unique<Use>();
     const auto offset = layout_.entries[first].offset;
     for (std::size_t i = first; i < first + count; ++i) slot->names.push_back(layout_.entries[i].parameter);
+    slot->parameter.cut = cut_of(first, count);
     slot->parameter.value = view(values_, offset, shape).variable_data();
     if (trainable()) {
       slot->parameter.value.requires_grad_();

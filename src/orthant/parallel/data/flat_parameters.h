@@ -56,6 +56,10 @@ class FlatParameters {
   Range owned() const { return owned_; }
   bool owns_all() const { return owned_.size() == layout_.size; }
 
+  // Entries whose sums over tp are left out on purpose; before the first find(). See SkippedSums.
+  void skip_tensor_sums(std::vector<bool> entries) { skipped_ = std::move(entries); }
+  bool skips_tensor_sums(std::size_t entry) const { return !skipped_.empty() && skipped_[entry]; }
+
   // Draws the first values of the owned range from (seed, parameter name, global element). Where `drawn` is given and
   // false, a parameter stays as it is: the caller fills it. publish_owned() must follow.
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
@@ -115,6 +119,7 @@ class FlatParameters {
   void make_gradients(const Precision& precision, const BufferMemory& memory);
   void clear_rest(UserGradients& gradients) const;
   std::size_t user_place(int user) const;
+  nn::TensorCut cut_of(std::size_t first, std::size_t count) const;
   nn::Parameter* use(std::size_t first, std::size_t count, const Shape& shape, int user);
 
   const GraphSpec& graph_;
@@ -122,8 +127,9 @@ class FlatParameters {
   DataPolicy policy_;
   Range owned_;
   std::vector<Range> gaps_;
-  at::Tensor master_;  // owned range
-  at::Tensor values_;  // full; master_ is a part of it when `shares_` is set
+  std::vector<bool> skipped_;  // per entry; empty: none
+  at::Tensor master_;          // owned range
+  at::Tensor values_;          // full; master_ is a part of it when `shares_` is set
   TransientBuffer transient_;
   at::Tensor shard_;  // owned range on the device, in the compute dtype; only where the master lies on the host
   bool shares_ = false;

@@ -24,19 +24,31 @@ std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& g
     found.push_back(skipped.name.empty() || owner == skipped.name || buffer.find(skipped.name) != nullptr);
     any |= buffer.trainable && found.back();
   }
-  if (!any) {
+  // Sums over tp belong to units without parameters, too: a loss over cut logits.
+  if (!any && !skipped.axes.contains(Axis::tp)) {
     throw ConfigError(fmt::format("{} has no trainable parameters: no sum of gradients can be left out", skipped.name),
                       {.remedy = "name another unit or parameter"});
   }
   return found;
 }
 
+std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer) {
+  std::vector<bool> found;
+  for (const auto& entry : buffer.entries) {
+    const auto& owner = graph.units[at(buffer.users.front())].name;
+    const bool named = skipped.name.empty() || owner == skipped.name || entry.parameter == skipped.name;
+    found.push_back(skipped.axes.contains(Axis::tp) && named);
+  }
+  return found;
+}
+
 GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-                           const DataPolicy& policy, GradientGroups groups, GradientHook hook, AxisSet skipped_axes,
-                           std::vector<bool> skipped_buffers)
+                           const DataPolicy& policy, TensorPartials& partials, GradientGroups groups, GradientHook hook,
+                           AxisSet skipped_axes, std::vector<bool> skipped_buffers)
     : buffers_(buffers),
       units_(units),
       policy_(policy),
+      partials_(partials),
       groups_(std::move(groups)),
       hook_(std::move(hook)),
       skipped_axes_(skipped_axes),
@@ -65,6 +77,7 @@ void GradientSums::reduce(int unit, int microbatch) {
   const bool rest = policy_.accumulate_sharded && microbatch < 0;
   if (!rest) {
     for (const int b : units_.held[at(unit)]) buffers_[at(b)]->complete_gradients();
+    partials_.start(unit);
   }
   collect(unit, microbatch);
 }
@@ -93,6 +106,7 @@ void GradientSums::collect(int unit, int microbatch) {
 
 void GradientSums::send(const std::vector<int>& buffers, int microbatch) {
   if (buffers.empty()) return;
+  partials_.finish();
   const bool last = microbatch < 0;
   if (!policy_.shards_state()) {
     start_sum(buffers);

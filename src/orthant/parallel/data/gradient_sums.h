@@ -1,5 +1,6 @@
-// Gradients of a step summed over the data axes: over fsdp by reduce-scatter into the owned shard, then over dp by
-// all-reduce; where nothing is sharded by one all-reduce over both. Sums travel while earlier units run backward.
+// Gradients of a step summed over all ranks: partial ones over tp (tensor_partials.h), then over fsdp by reduce-scatter
+// into the owned shard, then over dp by all-reduce; where nothing is sharded by one all-reduce over both. Sums travel
+// while earlier units run backward.
 //
 // Note [Gradient sums]: units that finish are collected into calls as Note [Data policies] says. A reduce-scatter is
 // waited for when the next one has been started, so that at most two calls' full gradients are alive; its sum over dp
@@ -19,6 +20,7 @@
 #include "orthant/mesh/axis.h"
 #include "orthant/parallel/data/flat_parameters.h"
 #include "orthant/parallel/data/gradient_hook.h"
+#include "orthant/parallel/data/tensor_partials.h"
 #include "orthant/parallel/data/value_gathers.h"
 
 namespace orthant {
@@ -29,8 +31,12 @@ struct SkippedSums {
   std::string name;  // of a parameter or of the unit that owns it; empty: all
 };
 
-// Per buffer, what a name means. ConfigError when a name is given that no trainable buffer goes by.
+// Per buffer, what a name means for sums over the data axes. ConfigError when a name is given that no trainable buffer
+// goes by.
 std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units);
+
+// Per entry of a buffer, what it means for sums over tp.
+std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer);
 
 struct GradientGroups {
   comm::Group shards;  // fsdp; used when zero is above 0
@@ -40,13 +46,13 @@ struct GradientGroups {
 
 class GradientSums {
  public:
-  // Keeps references to `buffers`, `units` and `policy`.
+  // Keeps references to `buffers`, `units`, `policy` and `partials`.
   GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-               const DataPolicy& policy, GradientGroups groups, GradientHook hook, AxisSet skipped_axes,
-               std::vector<bool> skipped_buffers);
+               const DataPolicy& policy, TensorPartials& partials, GradientGroups groups, GradientHook hook,
+               AxisSet skipped_axes, std::vector<bool> skipped_buffers);
 
   // The gradients of buffers that the unit holds are complete on this rank: those of one microbatch, or of the step
-  // when `microbatch` is negative. Collective over the data axes.
+  // when `microbatch` is negative. Collective over tp and the data axes.
   void reduce(int unit, int microbatch);
 
   // Called, in one order, when owned_gradient() of a buffer is the sum over all ranks: within reduce() or finish().
@@ -87,6 +93,7 @@ class GradientSums {
   const std::vector<std::unique_ptr<FlatParameters>>& buffers_;
   const UnitBuffers& units_;
   const DataPolicy& policy_;
+  TensorPartials& partials_;
   GradientGroups groups_;
   GradientHook hook_;
   AxisSet skipped_axes_;

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "orthant/base/error.h"
+#include "orthant/layout/pieces.h"
 
 namespace orthant {
 
@@ -49,9 +50,10 @@ nn::Parameter& UnitParameters::joined(std::string_view label) const {
   throw InternalError(fmt::format("unit {} has no parameters joined as {}", spec_->name, label));
 }
 
-std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& policy) {
+std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy& policy) {
   const auto effective = effective_policy(policy, mesh);
   std::vector<comm::GroupRequest> groups;
+  if (mesh.degree(Axis::tp) > 1) groups.push_back({Axis::tp, comm::Purpose::gradients});
   if (effective.shards_state()) {
     groups.push_back({Axis::fsdp, comm::Purpose::gradients});
     groups.push_back({Axis::fsdp, comm::Purpose::parameters});
@@ -64,7 +66,12 @@ std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& 
 
 ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
                                const MakeBuffer& make, StoreOptions options)
-    : graph_(graph), policy_(effective_policy(options.policy, mesh)), pool_(make) {
+    : graph_(graph),
+      policy_(effective_policy(options.policy, mesh)),
+      pool_(make),
+      mesh_(mesh),
+      rank_(rank),
+      skipped_(options.skipped) {
   const auto coordinate = mesh.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
     return [&](std::int64_t elements, at::ScalarType type) {
@@ -83,6 +90,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   for (const auto& layout : units_.all) {
     buffers_.push_back(
         std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
+    buffers_.back()->skip_tensor_sums(skipped_entries(options.skipped, graph, layout));
   }
   GradientGroups groups;
   comm::Group parameters;
@@ -101,8 +109,10 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   }
   shards_ = parameters;
   gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
-  sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, std::move(groups), std::move(options.hook),
-                                         options.skipped.axes, skipped_buffers(options.skipped, graph, units_));
+  partials_ = std::make_unique<TensorPartials>(buffers_, units_, graph, mesh, options.communicator);
+  sums_ =
+      std::make_unique<GradientSums>(buffers_, units_, policy_, *partials_, std::move(groups), std::move(options.hook),
+                                     options.skipped.axes, skipped_buffers(options.skipped, graph, units_));
 }
 
 // Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
@@ -125,7 +135,9 @@ UnitParameters ParameterStore::unit(int unit) {
   for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
     used.push_back(buffers_[static_cast<std::size_t>(b)].get());
   }
-  return {graph_.units[static_cast<std::size_t>(unit)], unit, std::move(used)};
+  const auto& name = graph_.units[static_cast<std::size_t>(unit)].name;
+  const bool skips = skipped_.axes.contains(Axis::tp) && (skipped_.name.empty() || skipped_.name == name);
+  return {graph_, unit, std::move(used), !skips};
 }
 
 void ParameterStore::need_gradients(int unit) {
@@ -154,6 +166,26 @@ std::vector<std::string> ParameterStore::finish_gradients() {
 std::vector<std::string> ParameterStore::complete_gradients() {
   for (int u = static_cast<int>(graph_.units.size()); u-- > 0;) reduce(u, /*microbatch=*/-1);
   return finish_gradients();
+}
+
+std::vector<Range> ParameterStore::answered(std::size_t buffer) const {
+  const auto& layout = buffers_[buffer]->layout();
+  std::vector<Range> ranges;
+  for (const auto& piece : pieces_to_write(layout, mesh_, rank_)) {
+    Range range{piece.local_offset, piece.local_offset + piece.elements()};
+    // A parameter's padding goes with its end, so that neighbours are one range.
+    const auto* entry = &layout.entry(piece.tensor);
+    if (range.end == entry->range().end) {
+      const auto next = entry == &layout.entries.back() ? layout.size : entry[1].offset;
+      range.end = std::min(next, buffers_[buffer]->owned().end);
+    }
+    if (!ranges.empty() && ranges.back().end >= range.begin) {
+      ranges.back().end = range.end;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
 }
 
 at::Tensor ParameterStore::whole(std::size_t buffer, const at::Tensor& owned) const {

@@ -16,8 +16,12 @@ namespace orthant {
 // What a unit sees: its own and borrowed parameters, by the part of their name after the owner's.
 class UnitParameters {
  public:
-  UnitParameters(const UnitSpec& spec, int unit, std::vector<FlatParameters*> buffers)
-      : spec_(&spec), unit_(unit), buffers_(std::move(buffers)) {}
+  UnitParameters(const GraphSpec& graph, int unit, std::vector<FlatParameters*> buffers, bool sums_over_tp = true)
+      : graph_(&graph),
+        spec_(&graph.units[static_cast<std::size_t>(unit)]),
+        unit_(unit),
+        buffers_(std::move(buffers)),
+        sums_over_tp_(sums_over_tp) {}
 
   // "norm1.weight" in unit layers.3 is layers.3.norm1.weight, or the borrowed parameter whose name ends so.
   // InternalError when there is none; find() gives nullptr.
@@ -31,11 +35,16 @@ class UnitParameters {
   void set_initial(std::string_view full, const at::Tensor& values) const;
 
   const UnitSpec& spec() const { return *spec_; }
+  const GraphSpec& graph() const { return *graph_; }
+  // False: the unit leaves out sums over tp that belong to no parameter. See SkippedSums.
+  bool sums_over_tp() const { return sums_over_tp_; }
 
  private:
+  const GraphSpec* graph_;
   const UnitSpec* spec_;
   int unit_;
   std::vector<FlatParameters*> buffers_;
+  bool sums_over_tp_;
 };
 
 // How a rank's buffers are kept and with whom they are exchanged. The default is one rank.
@@ -44,12 +53,12 @@ struct StoreOptions {
   std::vector<int> unit_groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
   GradientHook hook;
   SkippedSums skipped;
-  const comm::Communicator* communicator = nullptr;  // null: one rank. Has data_groups(); outlives the store
+  const comm::Communicator* communicator = nullptr;  // null: one rank. Has store_groups(); outlives the store
   MakeBuffer make_host;                              // for what is offloaded; the store's `make` when empty
 };
 
-// The groups of ranks that a store of that policy talks to; for the communicator.
-std::vector<comm::GroupRequest> data_groups(const Mesh& mesh, const DataPolicy& policy);
+// The groups of ranks that a store of that policy talks to, besides copy_groups(); for the communicator.
+std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy& policy);
 
 class ParameterStore {
  public:
@@ -95,6 +104,9 @@ class ParameterStore {
   // Among the ranks whose owned ranges are equal: their number, and this rank's place.
   int num_copies() const { return num_copies_; }
   int copy_index() const { return copy_index_; }
+  // Ranges of the buffer that this rank answers for, inside of what it owns: over all ranks of the mesh each element of
+  // the model is in one of them. Padding, which is zero, may be in any.
+  std::vector<Range> answered(std::size_t buffer) const;
   // Memory that was made for all buffers: for good, and for those that come and go.
   std::int64_t bytes() const { return bytes_ + pool_.bytes(); }
   std::int64_t kept_bytes() const { return bytes_; }
@@ -114,10 +126,14 @@ class ParameterStore {
   LiveBytes gradients_;
   std::vector<std::unique_ptr<FlatParameters>> buffers_;
   UnitBuffers units_;
+  Mesh mesh_;
+  int rank_ = 0;
+  SkippedSums skipped_;
   comm::Group shards_;
   int num_copies_ = 1;
   int copy_index_ = 0;
   std::unique_ptr<ValueGathers> gathers_;
+  std::unique_ptr<TensorPartials> partials_;
   std::unique_ptr<GradientSums> sums_;
 };
 

@@ -1,0 +1,55 @@
+#include "orthant/parallel/tensor/group_axis.h"
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+class Call : public nn::Exchange {
+ public:
+  explicit Call(comm::Work work) : work_(std::move(work)) {}
+  void wait() override { work_.wait(); }
+
+ private:
+  comm::Work work_;
+};
+
+std::unique_ptr<nn::Exchange> started(comm::Work work) {
+  return std::make_unique<Call>(std::move(work));
+}
+
+}  // namespace
+
+GroupAxis::GroupAxis(comm::Group group, bool sequence_parallel, bool regather)
+    : TensorAxis({.degree = group.size(),
+                  .index = group.index(),
+                  .sequence_parallel = sequence_parallel,
+                  .regather = regather}),
+      group_(std::move(group)) {}
+
+std::unique_ptr<nn::Exchange> GroupAxis::sum(const at::Tensor& tensor) {
+  return started(group_.all_reduce(tensor));
+}
+
+std::unique_ptr<nn::Exchange> GroupAxis::maximum(const at::Tensor& tensor) {
+  return started(group_.all_reduce(tensor, comm::Reduction::max));
+}
+
+std::unique_ptr<nn::Exchange> GroupAxis::gather(const at::Tensor& output, const at::Tensor& input) {
+  return started(group_.all_gather(output, input, counts(output)));
+}
+
+std::unique_ptr<nn::Exchange> GroupAxis::scatter(const at::Tensor& output, const at::Tensor& input) {
+  return started(group_.reduce_scatter(output, input, counts(input)));
+}
+
+std::vector<std::int64_t> GroupAxis::counts(const at::Tensor& whole) const {
+  const std::int64_t entries = whole.size(0);
+  if (entries % degree() == 0) return {};
+  const std::int64_t width = whole.numel() / std::max<std::int64_t>(entries, 1);
+  std::vector<std::int64_t> parts;
+  for (int i = 0; i < degree(); ++i) parts.push_back(balanced_range(entries, degree(), i).size() * width);
+  return parts;
+}
+
+}  // namespace orthant
