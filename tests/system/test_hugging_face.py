@@ -388,7 +388,7 @@ class BadInput(Folder):
         self.refused(self.forward("--dtype", "float31"), "did you mean", code=2)
         self.refused(orthant("bench", "load", "--model", self.model, "--dtype", "float16"),
                      "--dtype float16: not one of float32, float64, bfloat16", code=2)
-        self.refused(self.forward("--mesh", "tp=2"), "mesh", "2 ranks", code=2)
+        self.refused(self.forward("--mesh", "dp=2"), "mesh dp=2", "has no dp axis", code=2)
         self.assertFalse(os.path.exists(self.path("out.safetensors")))
 
     def test_checkpoints(self):

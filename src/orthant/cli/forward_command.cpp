@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
@@ -16,7 +18,6 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/inference.h"
-#include "orthant/train/trainer.h"
 
 namespace orthant::cli {
 namespace {
@@ -64,9 +65,9 @@ std::span<const std::byte> memory_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// The first output is written as it is made, the small one after it at the end.
-std::vector<TensorEntry> write_outputs(Inference& inference, const Fields& inputs, DType dtype,
-                                       const std::string& path) {
+// The first output is written as it is made, the small one after it at the end; rank 0 writes. Collective over `ranks`.
+std::vector<TensorEntry> write_outputs(Inference& inference, const Fields& inputs, DType dtype, const std::string& path,
+                                       const ControlGroup& ranks) {
   const auto& ids = inputs.at("input_ids");
   std::vector<TensorEntry> entries;
   for (const auto& name : inference.outputs()) {
@@ -74,15 +75,20 @@ std::vector<TensorEntry> write_outputs(Inference& inference, const Fields& input
   }
   const auto row_elements = num_elements(inference.output_shape(entries.front().name, 1, ids.size(1)));
   const auto batch = std::max<std::int64_t>(kBatchElements / row_elements, 1);
-  SafetensorsWriter writer(path, entries);
+  std::optional<SafetensorsWriter> writer;
+  ranks.together([&] {
+    if (ranks.is_first()) writer.emplace(path, entries);
+  });
   std::vector<at::Tensor> later;
   for (std::int64_t first = 0; first < ids.size(0); first += batch) {
     auto values = inference.forward(rows_of(inputs, first, std::min(batch, ids.size(0) - first)));
-    writer.write(entries.front().name, memory_of(values.at(entries.front().name).cpu().contiguous()));
+    if (!writer) continue;
+    writer->write(entries.front().name, memory_of(values.at(entries.front().name).cpu().contiguous()));
     if (entries.size() > 1) later.push_back(values.at(entries[1].name).cpu());
   }
-  if (entries.size() > 1) writer.write(entries[1].name, memory_of(at::cat(later).contiguous()));
-  writer.finish();
+  if (!writer) return entries;
+  if (entries.size() > 1) writer->write(entries[1].name, memory_of(at::cat(later).contiguous()));
+  writer->finish();
   return entries;
 }
 
@@ -95,47 +101,134 @@ struct ForwardOptionsGiven {
   bool json = false;
 };
 
-int forward(const ForwardOptionsGiven& given, RankContext& rank) {
-  const auto began = std::chrono::steady_clock::now();
-  const auto inputs = read_inputs(given.inputs);
-  InferenceOptions options;
-  options.dtype = parse_dtype_option(given.dtype, kComputeDTypes);
-  options.device = rank.comm.device;
-  const auto mask = inputs.find("attention_mask");
-  options.attention_mask = mask != inputs.end() && !mask->second.to(at::kBool).all().item<bool>();
-  Inference inference(find_stored_model(given.model, given.config), options);
-  naming(given.inputs, [&] { inference.check(inputs); });
-  for (const auto& note : inference.notes()) rank.log.info(note);
-  const auto entries = write_outputs(inference, inputs, options.dtype, given.out);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+// Of weights, by rank. Collective over `ranks`.
+std::vector<std::int64_t> bytes_by_rank(const Inference& inference, const ControlGroup& ranks) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& one : ranks.gather(at::tensor({inference.bytes_read()}, at::kLong))) {
+    bytes.push_back(one.item<std::int64_t>());
+  }
+  return bytes;
+}
+
+struct ForwardResult {
+  std::vector<TensorEntry> outputs;
+  std::vector<std::int64_t> bytes_read;  // by rank
+  double seconds = 0;
+};
+
+void print(const ForwardOptionsGiven& given, const Inference& inference, const ForwardResult& result) {
+  const auto dtype = dtype_name(parse_dtype_option(given.dtype, kComputeDTypes));
   if (given.json) {
     auto outputs = nlohmann::ordered_json::object();
-    for (const auto& entry : entries) {
-      outputs[entry.name] = {{"shape", entry.shape}, {"dtype", dtype_name(options.dtype)}};
-    }
+    for (const auto& entry : result.outputs) outputs[entry.name] = {{"shape", entry.shape}, {"dtype", dtype}};
     std::cout << nlohmann::ordered_json{{"model", given.model},
                                         {"kind", model_kind(inference.config())},
                                         {"parameters", inference.graph().num_parameters()},
                                         {"outputs", outputs},
                                         {"out", given.out},
                                         {"notes", inference.notes()},
-                                        {"seconds", seconds}}
+                                        {"bytes_read", result.bytes_read.front()},
+                                        {"bytes_read_per_rank", result.bytes_read},
+                                        {"seconds", result.seconds}}
                      .dump()
               << std::endl;
-    return 0;
+    return;
   }
-  for (const auto& entry : entries) {
-    std::cout << fmt::format("{} {} [{}]\n", entry.name, dtype_name(options.dtype), fmt::join(entry.shape, ", "));
+  for (const auto& entry : result.outputs) {
+    std::cout << fmt::format("{} {} [{}]\n", entry.name, dtype, fmt::join(entry.shape, ", "));
   }
-  std::cout << fmt::format("{} ({})\n", given.out, format_seconds(seconds)) << std::flush;
+  std::vector<std::string> read;
+  for (const auto bytes : result.bytes_read) read.push_back(format_bytes(bytes));
+  std::cout << fmt::format("{} ({}; {} of weights read)\n", given.out, format_seconds(result.seconds),
+                           fmt::join(read, ", "))
+            << std::flush;
+}
+
+int forward(const ForwardOptionsGiven& given, RankContext& rank) {
+  const auto began = std::chrono::steady_clock::now();
+  InferenceOptions options;
+  options.dtype = parse_dtype_option(given.dtype, kComputeDTypes);
+  options.device = rank.comm.device;
+  options.mesh = rank.mesh;
+  check_inference_mesh(rank.mesh);
+  std::shared_ptr<comm::Communicator> communicator;
+  if (rank.mesh.world_size() > 1) {
+    communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm, inference_groups(rank.mesh));
+    options.communicator = communicator;
+  }
+  const auto ranks = inference_ranks(options);
+  Fields inputs;
+  StoredModel model;
+  ranks.together([&] {
+    inputs = read_inputs(given.inputs);
+    model = find_stored_model(given.model, given.config);
+  });
+  const auto mask = inputs.find("attention_mask");
+  options.attention_mask = mask != inputs.end() && !mask->second.to(at::kBool).all().item<bool>();
+  Inference inference(std::move(model), options);
+  ranks.together([&] { naming(given.inputs, [&] { inference.check(inputs); }); });
+  if (ranks.is_first()) {
+    for (const auto& note : inference.notes()) rank.log.info(note);
+  }
+  ForwardResult result;
+  result.outputs = write_outputs(inference, inputs, options.dtype, given.out, ranks);
+  result.bytes_read = bytes_by_rank(inference, ranks);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (ranks.is_first()) print(given, inference, result);
+  if (communicator) communicator->close();
   return 0;
+}
+
+// What each rank would hold and read.
+void print_shares(const ForwardOptionsGiven& given, const StoredModel& model, const InferenceOptions& options) {
+  const auto parameters = inference_graph(model.config, options).num_parameters();
+  const auto shares = inference_shares(model, options);
+  if (given.json) {
+    auto ranks = nlohmann::ordered_json::array();
+    for (const auto& share : shares) {
+      ranks.push_back(
+          {{"parameters", share.parameters}, {"held_bytes", share.held_bytes}, {"read_bytes", share.read_bytes}});
+    }
+    std::cout << nlohmann::ordered_json{{"model", given.model},
+                                        {"kind", model_kind(model.config)},
+                                        {"parameters", parameters},
+                                        {"mesh", options.mesh.to_string()},
+                                        {"ranks", ranks}}
+                     .dump()
+              << std::endl;
+    return;
+  }
+  std::cout << fmt::format("{}: {} with {} parameters\n", given.model, model_kind(model.config),
+                           format_count(parameters));
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+    std::cout << fmt::format("rank {}: holds {} parameters in {}, reads {}\n", rank,
+                             format_count(shares[rank].parameters), format_bytes(shares[rank].held_bytes),
+                             format_bytes(shares[rank].read_bytes));
+  }
+  std::cout << "Dry run: nothing was computed." << std::endl;
+}
+
+// What can be refused before ranks are started.
+void check_ranks(const ForwardOptionsGiven& given, const RankOptions& ranks, const Mesh& mesh) {
+  check_inference_mesh(mesh);
+  if (mesh.world_size() == 1) return;
+  if (comm::parse_backend(ranks.backend) == comm::BackendKind::fake) {
+    throw ConfigError("--backend fake moves nothing between ranks: what it computes is of no model",
+                      {.remedy = "use another backend"});
+  }
+  InferenceOptions options;
+  options.mesh = mesh;
+  inference_graph(find_stored_model(given.model, given.config).config, options);
 }
 
 }  // namespace
 
 int run_forward(const Arguments& arguments, Context& context) {
-  CLI::App app("Computes the logits (llama, gpt2) or hidden states (bert) of a stored model for the rows of a file.",
-               "orthant forward");
+  CLI::App app(
+      "Computes the logits (llama, gpt2) or hidden states (bert) of a stored model for the rows of a file, on one rank "
+      "or "
+      "on those of --mesh tp=N.",
+      "orthant forward");
   ForwardOptionsGiven given;
   RankOptions ranks;
   app.add_option("--model", given.model, "Hugging Face folder, or one of our checkpoints")->required();
@@ -153,18 +246,14 @@ int run_forward(const Arguments& arguments, Context& context) {
              "orthant forward --model all-MiniLM-L6-v2 --inputs ids.safetensors --out hidden.safetensors")) {
     return 0;
   }
-  parse_dtype_option(given.dtype, kComputeDTypes);
+  const auto dtype = parse_dtype_option(given.dtype, kComputeDTypes);
   const auto mesh = ranks.mesh.empty() ? Mesh() : Mesh::parse(ranks.mesh, ranks.order);
-  if (mesh.world_size() > 1) {
-    throw ConfigError(
-        fmt::format("mesh {} has {} ranks; a forward pass runs on one rank", mesh.to_string(), mesh.world_size()),
-        {.remedy = "leave --mesh out"});
-  }
+  check_ranks(given, ranks, mesh);
   if (ranks.dry_run) {
-    const auto model = find_stored_model(given.model, given.config);
-    const auto spec = forward_spec(model.config, {.rows = 1, .sequence = 1});
-    std::cout << fmt::format("{}: {} with {} parameters\nDry run: nothing was computed.\n", given.model,
-                             model_kind(model.config), format_count(spec.num_parameters()));
+    InferenceOptions options;
+    options.dtype = dtype;
+    options.mesh = mesh;
+    print_shares(given, find_stored_model(given.model, given.config), options);
     return 0;
   }
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return forward(given, rank); });

@@ -8,12 +8,16 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/models/build.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/train/large_buffer.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/shape_text.h"
+#include "orthant/train/trainer.h"
 
 namespace orthant {
 namespace {
@@ -30,42 +34,108 @@ void check_values(const std::string& name, const at::Tensor& values, std::int64_
                   {.remedy = remedy});
 }
 
+// A folder's weights and the pass that they suffice for.
+struct ForwardWeights {
+  GraphSpec graph;
+  PretrainedWeights weights;
+  std::vector<std::string> notes;
+};
+
+// Collective over `ranks`; Local for one rank.
+ForwardWeights open_forward(const StoredModel& model, const InferenceOptions& options, const ControlGroup& ranks = {}) {
+  const auto family = model.checkpoint ? std::nullopt : std::optional(tensor_family(model.config));
+  const std::vector<PretrainedSource> source = {{model.folder, family}};
+  ForwardWeights found{inference_graph(model.config, options), {}, {}};
+  found.weights = PretrainedWeights(found.graph, source, ranks);
+  const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
+  if (std::ranges::any_of(found.weights.absent(), is_pooler)) {
+    found.graph = inference_graph(model.config, options, /*pooler=*/false);
+    found.weights = PretrainedWeights(found.graph, source, ranks);
+    found.notes.push_back(fmt::format("{}: has no pooler, so there is no pooler_output", model.folder.string()));
+  }
+  if (!found.weights.absent().empty()) {
+    throw DataError(
+        fmt::format("{}: lacks {}, without which there are no logits", model.folder.string(),
+                    fmt::join(found.weights.absent(), ", ")),
+        {.remedy = "use a folder with a language-model head, or set tie_word_embeddings in its config.json"});
+  }
+  for (auto& note : found.weights.notes()) found.notes.push_back(std::move(note));
+  return found;
+}
+
 }  // namespace
+
+void check_inference_mesh(const Mesh& mesh) {
+  for (const auto axis : mesh.active_axes()) {
+    if (axis == Axis::tp) continue;
+    throw ConfigError(fmt::format("mesh {}: a forward pass computes its rows once, in one stage: it uses tp, and has "
+                                  "no {} axis",
+                                  mesh.to_string(), axis_name(axis)),
+                      {.remedy = fmt::format("use --mesh tp={}, or start one rank", mesh.world_size())});
+  }
+}
+
+std::vector<comm::GroupRequest> inference_groups(const Mesh& mesh) {
+  if (mesh.degree(Axis::tp) == 1) return {};
+  return {{Axis::tp, comm::Purpose::activations}};
+}
+
+ControlGroup inference_ranks(const InferenceOptions& options) {
+  TrainerOptions ranks;
+  ranks.communicator = options.communicator;
+  ranks.device = options.device;
+  return ControlGroup(ranks);
+}
+
+GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler) {
+  check_inference_mesh(options.mesh);
+  const WorkSize one{.rows = 1, .sequence = 1, .compute = options.dtype};
+  return placed_graph(forward_spec(config, one, {.mask = options.attention_mask, .pooler = pooler}), TensorPolicy(),
+                      options.mesh.degree(Axis::tp));
+}
+
+std::vector<InferenceShare> inference_shares(const StoredModel& model, const InferenceOptions& options) {
+  const auto found = open_forward(model, options);
+  std::vector<InferenceShare> shares;
+  for (int rank = 0; rank < options.mesh.world_size(); ++rank) {
+    InferenceShare share;
+    for (const auto& buffer : unit_buffers(found.graph, options.mesh, options.mesh.coordinate(rank), {}).all) {
+      for (const auto& entry : buffer.entries) share.parameters += entry.elements;
+      share.held_bytes += buffer.size * bytes_of(options.dtype);
+      share.read_bytes += found.weights.bytes_to_read(buffer, {0, buffer.size});
+    }
+    shares.push_back(share);
+  }
+  return shares;
+}
 
 Inference::Inference(StoredModel model, const InferenceOptions& options) : model_(std::move(model)), options_(options) {
   load();
 }
 
 void Inference::load() {
-  const WorkSize one{.rows = 1, .sequence = 1, .compute = options_.dtype};
-  ForwardOptions forward{.mask = options_.attention_mask};
-  const auto family = model_.checkpoint ? std::nullopt : std::optional(tensor_family(model_.config));
-  const std::vector<PretrainedSource> source = {{model_.folder, family}};
-  graph_ = forward_spec(model_.config, one, forward);
-  PretrainedWeights weights(graph_, source);
-  const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
-  if (std::ranges::any_of(weights.absent(), is_pooler)) {
-    forward.pooler = false;
-    graph_ = forward_spec(model_.config, one, forward);
-    weights = PretrainedWeights(graph_, source);
-    notes_.push_back(fmt::format("{}: has no pooler, so there is no pooler_output", model_.folder.string()));
-  }
-  if (!weights.absent().empty()) {
-    throw DataError(
-        fmt::format("{}: lacks {}, without which there are no logits", model_.folder.string(),
-                    fmt::join(weights.absent(), ", ")),
-        {.remedy = "use a folder with a language-model head, or set tie_word_embeddings in its config.json"});
-  }
-  for (auto& note : weights.notes()) notes_.push_back(std::move(note));
+  const auto ranks = inference_ranks(options_);
+  auto found = open_forward(model_, options_, ranks);
+  graph_ = std::move(found.graph);
+  notes_ = std::move(found.notes);
   const auto make = [this](std::int64_t elements, at::ScalarType type) {
     if (options_.device.is_cpu()) return make_large_buffer(elements, type);
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
   };
   const Precision precision{options_.dtype, options_.dtype, options_.dtype};
-  store_ = std::make_unique<ParameterStore>(graph_, Mesh(), /*rank=*/0, precision, make);
+  StoreOptions store;
+  store.communicator = options_.communicator.get();
+  store_ = std::make_unique<ParameterStore>(graph_, options_.mesh, ranks.rank(), precision, make, std::move(store));
+  if (options_.mesh.degree(Axis::tp) > 1) {
+    tensor_ = std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations),
+                                          /*sequence_parallel=*/false, /*regather=*/false);
+  }
   units_ = build_units(model_.config, *store_, tables_);
-  weights.load(*store_);
-  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none);
+  store_->settle_values();
+  ranks.together([&] { found.weights.fill(*store_); });
+  store_->publish();
+  bytes_read_ = found.weights.bytes_read();
+  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, tensor_.get());
 }
 
 std::vector<std::string> Inference::outputs() const {

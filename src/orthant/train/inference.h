@@ -1,5 +1,6 @@
 // The forward pass of a stored model, without gradients, optimizer or loss: parameters in one dtype, units, and a call
-// per batch of rows. The command `forward` is this; a program may use it alike.
+// per batch of rows. The command `forward` is this; a program may use it alike. On a mesh of tp ranks each of them
+// holds, reads and computes its part, and all have the results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "orthant/comm/communicator.h"
 #include "orthant/data/batch.h"
+#include "orthant/mesh/mesh.h"
+#include "orthant/nn/tensor_axis.h"
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/tables.h"
 #include "orthant/specs/model_config.h"
+#include "orthant/train/control_group.h"
 #include "orthant/train/stored_model.h"
 
 namespace orthant {
@@ -26,18 +31,41 @@ struct InferenceOptions {
   DType dtype = DType::float32;  // of parameters, arithmetic and results
   at::Device device = at::kCPU;
   bool attention_mask = true;  // false: a decoder whose rows are never padded, which is faster
+  Mesh mesh = {};              // see check_inference_mesh()
+  // Of the mesh, with inference_groups(); null on one rank.
+  std::shared_ptr<const comm::Communicator> communicator = nullptr;
 };
+
+// ConfigError for other axes than tp: the rows are computed once, by one stage.
+void check_inference_mesh(const Mesh& mesh);
+std::vector<comm::GroupRequest> inference_groups(const Mesh& mesh);
+// The ranks of the mesh, to agree by.
+ControlGroup inference_ranks(const InferenceOptions& options);
+
+// The forward pass as it lies over the mesh. ConfigError for a degree that the model does not allow, which names
+// others, and for a model without a forward pass of its own (trimodal).
+GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler = true);
+
+// What a rank of the mesh holds and reads.
+struct InferenceShare {
+  std::int64_t parameters = 0;
+  std::int64_t held_bytes = 0;  // of its buffers
+  std::int64_t read_bytes = 0;  // of the folder's tensors
+};
+// Of every rank. Reads no tensor; DataError as by Inference. Local.
+std::vector<InferenceShare> inference_shares(const StoredModel& model, const InferenceOptions& options);
 
 class Inference {
  public:
-  // Reads the weights. DataError when the folder lacks any that the pass needs; ConfigError for a model without a
-  // forward pass of its own (trimodal). The pooler of a bert may be missing: then there is no pooler_output.
+  // Reads the weights. DataError when the folder lacks any that the pass needs; ConfigError as by inference_graph().
+  // The pooler of a bert may be missing: then there is no pooler_output. Collective over the mesh.
   explicit Inference(StoredModel model, const InferenceOptions& options = {});
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
   // "input_ids" int64 or int32 [rows, sequence]; optional "attention_mask" and "token_type_ids" of the same shape.
-  // Gives "logits", or "last_hidden_state" and "pooler_output". DataError for shapes, fields and ids that do not fit.
+  // Gives "logits", or "last_hidden_state" and "pooler_output", on every rank. DataError for shapes, fields and ids
+  // that do not fit. Collective over the mesh: every rank gives the same inputs.
   Fields forward(const Fields& inputs);
 
   // What forward() refuses.
@@ -49,6 +77,7 @@ class Inference {
   const GraphSpec& graph() const { return graph_; }
   ParameterStore& parameters() { return *store_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  std::int64_t bytes_read() const { return bytes_read_; }  // of weights, by this rank
 
  private:
   void load();
@@ -57,10 +86,12 @@ class Inference {
   InferenceOptions options_;
   GraphSpec graph_;
   Tables tables_;
+  std::unique_ptr<nn::TensorAxis> tensor_;  // null on one rank
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::string> notes_;
+  std::int64_t bytes_read_ = 0;
 };
 
 }  // namespace orthant

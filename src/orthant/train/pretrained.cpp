@@ -8,6 +8,7 @@
 #include <set>
 
 #include "orthant/base/error.h"
+#include "orthant/layout/pieces.h"
 #include "orthant/train/checkpoint.h"
 
 namespace orthant {
@@ -97,6 +98,15 @@ const TensorEntry& entry_named(const WeightReader& reader, const std::string& na
   return *found;
 }
 
+[[noreturn]] void throw_different(const PretrainedSource& source, const std::string& copy,
+                                  const std::string& original) {
+  const bool decoder = source.family == TensorFamily::llama || source.family == TensorFamily::gpt2;
+  throw DataError(
+      fmt::format("{}: {} differs from {}, to which config.json ties it", source.folder.string(), copy, original),
+      {.remedy = decoder ? "set tie_word_embeddings to false in config.json"
+                         : "a head with a matrix of its own cannot be trained here"});
+}
+
 }  // namespace
 
 std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config) {
@@ -116,12 +126,13 @@ std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config) {
   return sources;
 }
 
-PretrainedWeights::PretrainedWeights(const GraphSpec& graph, const std::vector<PretrainedSource>& sources) {
-  for (const auto& source : sources) open(graph, source);
+PretrainedWeights::PretrainedWeights(const GraphSpec& graph, const std::vector<PretrainedSource>& sources,
+                                     const ControlGroup& ranks) {
+  for (const auto& source : sources) open(graph, source, ranks);
 }
 
-void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& source) {
-  Folder folder{source, open_weights(source.folder), {}, {}};
+void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& source, const ControlGroup& ranks) {
+  Folder folder{source, std::make_shared<CountingReader>(open_weights(source.folder, ranks)), {}, {}};
   const auto wanted = wanted_parameters(graph, source.prefix);
   const auto& stored = folder.reader->entries();
   auto match = source.family ? match_tensors(*source.family, wanted.parameters, stored, source.folder.string())
@@ -130,6 +141,9 @@ void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& sou
     const auto name = source.prefix + use.parameter;
     index_.emplace(name, places_.size());
     places_.push_back({name, folders_.size(), entry_named(*folder.reader, use.tensor), use.transposed});
+    for (const auto& [copy, original] : match.tied) {
+      if (original == use.tensor) places_.back().copies.push_back(entry_named(*folder.reader, copy));
+    }
   }
   for (const auto& name : match.absent) absent_.push_back(source.prefix + name);
   folder.tied = std::move(match.tied);
@@ -151,11 +165,7 @@ void PretrainedWeights::check_tied() const {
   for (const auto& [source, reader, tied, unused] : folders_) {
     for (const auto& [copy, original] : tied) {
       if (equal_contents(*reader, copy, original, tensor_bytes(entry_named(*reader, copy)))) continue;
-      const bool decoder = source.family == TensorFamily::llama || source.family == TensorFamily::gpt2;
-      throw DataError(
-          fmt::format("{}: {} differs from {}, to which config.json ties it", source.folder.string(), copy, original),
-          {.remedy = decoder ? "set tie_word_embeddings to false in config.json"
-                             : "a head with a matrix of its own cannot be trained here"});
+      throw_different(source, copy, original);
     }
   }
 }
@@ -164,26 +174,53 @@ void PretrainedWeights::read(const Place& place, const at::Tensor& target) const
   read_into(*folders_[place.folder].reader, place.entry, place.transposed, target);
 }
 
-void PretrainedWeights::load(ParameterStore& parameters) const {
-  check_tied();
-  parameters.settle_values();
+void PretrainedWeights::fill_box(const Place& place, const TensorBox& box, const at::Tensor& target) const {
+  const auto& folder = folders_[place.folder];
+  read_into(*folder.reader, place.entry, place.transposed, box, target);
+  for (const auto& copy : place.copies) {
+    if (equals_stored(*folder.reader, copy, place.transposed, box, target)) continue;
+    throw_different(folder.source, copy.name, place.entry.name);
+  }
+}
+
+void PretrainedWeights::fill(ParameterStore& parameters) const {
   for (const auto& buffer : parameters.buffers()) {
-    for (const auto& entry : buffer->layout().entries) {
-      const auto found = index_.find(entry.parameter);
+    const auto owned = buffer->owned();
+    for (const auto& piece : pieces_of(buffer->layout(), owned)) {
+      const auto found = index_.find(piece.tensor);
       if (found == index_.end()) continue;
-      if (entry.shape != parameters.graph().parameter(entry.parameter).shape) {
-        throw InternalError(fmt::format("{} is cut over ranks; only whole parameters are loaded", entry.parameter));
+      auto place = piece.local_offset - owned.begin;
+      for (const auto& box : boxes_of(piece, parameters.graph().parameter(piece.tensor).shape)) {
+        const auto elements = num_elements(box.lengths);
+        fill_box(places_[found->second], box, buffer->master().narrow(0, place, elements).view(box.lengths));
+        place += elements;
       }
-      if (buffer->owns_all()) {
-        read(places_[found->second], buffer->master_view(entry));
-        continue;
-      }
-      const auto whole = at::empty(entry.shape, buffer->master().options());
-      read(places_[found->second], whole);
-      buffer->assign(entry, whole);
     }
   }
+}
+
+void PretrainedWeights::load(ParameterStore& parameters) const {
+  parameters.settle_values();
+  fill(parameters);
   parameters.publish();
+}
+
+std::int64_t PretrainedWeights::bytes_read() const {
+  std::int64_t bytes = 0;
+  for (const auto& folder : folders_) bytes += folder.reader->bytes_read();
+  return bytes;
+}
+
+std::int64_t PretrainedWeights::bytes_to_read(const FlatBuffer& buffer, Range owned) const {
+  std::int64_t bytes = 0;
+  for (const auto& piece : pieces_of(buffer, owned)) {
+    const auto found = index_.find(piece.tensor);
+    if (found == index_.end()) continue;
+    const auto& place = places_[found->second];
+    const auto tensors = 1 + static_cast<std::int64_t>(place.copies.size());
+    bytes += piece.elements() * bytes_of(stored_dtype(place.entry)) * tensors;
+  }
+  return bytes;
 }
 
 }  // namespace orthant

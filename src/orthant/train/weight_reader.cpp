@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "orthant/base/error.h"
+#include "orthant/files/element_type.h"
+#include "orthant/files/slice_runs.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
@@ -29,6 +32,9 @@ class FolderReader : public WeightReader {
   void read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const override {
     folder_.read(tensor, offset, out);
   }
+  void read_box(const TensorEntry& entry, const TensorBox& box, std::span<std::byte> out) const override {
+    folder_.read_slice(entry.name, box.offsets, box.lengths, out);
+  }
 
  private:
   TensorFolder folder_;
@@ -39,6 +45,47 @@ std::span<std::byte> memory_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
 }
 
+TensorBox whole_box(Shape shape) {
+  const Shape zeros(shape.size(), 0);
+  return {shape, zeros, shape};
+}
+
+// A box of the parameter as one of what is stored.
+TensorBox stored_box(TensorBox box, bool transposed) {
+  if (!transposed) return box;
+  std::ranges::reverse(box.global_shape);
+  std::ranges::reverse(box.offsets);
+  std::ranges::reverse(box.lengths);
+  return box;
+}
+
+// Reads the box in parts, rows of what is stored; `visit` gets each beside its place in `held`, both in the parameter's
+// orientation.
+void for_each_part(const WeightReader& reader, const TensorEntry& entry, bool transposed, const TensorBox& box,
+                   const at::Tensor& held,
+                   const std::function<void(const at::Tensor& held, const at::Tensor& stored)>& visit) {
+  auto stored = stored_box(box, transposed);
+  const auto type = scalar_type(stored_dtype(entry));
+  const bool scalar = stored.lengths.empty();
+  const auto rows = scalar ? 1 : stored.lengths[0];
+  if (num_elements(stored.lengths) == 0) return;
+  const auto row_elements = num_elements(stored.lengths) / rows;
+  const auto row_bytes = row_elements * static_cast<std::int64_t>(c10::elementSize(type));
+  const auto most = std::clamp<std::int64_t>(kChunkBytes / row_bytes, 1, rows);
+  const auto buffer = at::empty({most * row_elements}, at::TensorOptions().dtype(type));
+  const auto first_row = scalar ? 0 : stored.offsets[0];
+  for (std::int64_t first = 0; first < rows; first += most) {
+    const auto count = std::min(most, rows - first);
+    if (!scalar) {
+      stored.offsets[0] = first_row + first;
+      stored.lengths[0] = count;
+    }
+    const auto part = buffer.narrow(0, 0, count * row_elements).view(stored.lengths);
+    reader.read_box(entry, stored, memory_of(part));
+    visit(scalar ? held : held.narrow(transposed ? 1 : 0, first, count), transposed ? part.t() : part);
+  }
+}
+
 }  // namespace
 
 bool is_checkpoint(const fs::path& folder) {
@@ -46,9 +93,30 @@ bool is_checkpoint(const fs::path& folder) {
   return fs::exists(folder / kManifestFile, ignored);
 }
 
-std::unique_ptr<WeightReader> open_weights(const fs::path& folder) {
-  if (is_checkpoint(folder)) return std::make_unique<CheckpointReader>(folder, verify_checkpoint(folder.string()));
-  return std::make_unique<FolderReader>(folder);
+void WeightReader::read_box(const TensorEntry& entry, const TensorBox& box, std::span<std::byte> out) const {
+  for_each_run(box.global_shape, box.offsets, box.lengths, *element_bytes(entry.dtype),
+               [&](std::int64_t begin, std::int64_t bytes) {
+                 const auto count = static_cast<std::size_t>(bytes);
+                 read(entry.name, begin, out.first(count));
+                 out = out.subspan(count);
+               });
+}
+
+void CountingReader::read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const {
+  reader_->read(tensor, offset, out);
+  bytes_ += static_cast<std::int64_t>(out.size());
+}
+
+void CountingReader::read_box(const TensorEntry& entry, const TensorBox& box, std::span<std::byte> out) const {
+  reader_->read_box(entry, box, out);
+  bytes_ += static_cast<std::int64_t>(out.size());
+}
+
+std::unique_ptr<WeightReader> open_weights(const fs::path& folder, const ControlGroup& ranks) {
+  if (is_checkpoint(folder)) return std::make_unique<CheckpointReader>(open_checkpoint(folder.string(), ranks));
+  std::unique_ptr<WeightReader> reader;
+  ranks.together([&] { reader = std::make_unique<FolderReader>(folder); });
+  return reader;
 }
 
 DType stored_dtype(const TensorEntry& entry) {
@@ -60,28 +128,30 @@ DType stored_dtype(const TensorEntry& entry) {
 }
 
 void read_into(const WeightReader& reader, const TensorEntry& entry, bool transposed, const at::Tensor& target) {
+  read_into(reader, entry, transposed, stored_box(whole_box(entry.shape), transposed), target);
+}
+
+void read_into(const WeightReader& reader, const TensorEntry& entry, bool transposed, const TensorBox& box,
+               const at::Tensor& target) {
   at::NoGradGuard no_gradients;
-  const auto type = scalar_type(stored_dtype(entry));
-  if (target.is_cpu() && target.is_contiguous() && target.scalar_type() == type && !transposed) {
-    reader.read(entry.name, 0, memory_of(target));
+  const bool as_stored = target.scalar_type() == scalar_type(stored_dtype(entry)) && !transposed;
+  if (target.is_cpu() && target.is_contiguous() && as_stored) {
+    reader.read_box(entry, box, memory_of(target));
     return;
   }
-  // Rows of the stored tensor, a chunk at a time; a vector is one row per element.
-  const auto rows = entry.shape.empty() ? 1 : entry.shape[0];
-  const auto row_bytes = tensor_bytes(entry) / std::max<std::int64_t>(rows, 1);
-  const auto most =
-      std::clamp<std::int64_t>(kChunkBytes / std::max<std::int64_t>(row_bytes, 1), 1, std::max<std::int64_t>(rows, 1));
-  auto shape = entry.shape;
-  if (shape.empty()) shape = {1};
-  const auto matching = entry.shape.empty() ? target.view({1}) : target;
-  shape[0] = most;
-  const auto buffer = at::empty(shape, at::TensorOptions().dtype(type));
-  for (std::int64_t first = 0; first < rows; first += most) {
-    const auto count = std::min(most, rows - first);
-    const auto part = buffer.narrow(0, 0, count);
-    reader.read(entry.name, first * row_bytes, memory_of(part).first(static_cast<std::size_t>(count * row_bytes)));
-    matching.narrow(transposed ? 1 : 0, first, count).copy_(transposed ? part.t() : part);
-  }
+  for_each_part(reader, entry, transposed, box, target,
+                [](const at::Tensor& part, const at::Tensor& stored) { part.copy_(stored); });
+}
+
+bool equals_stored(const WeightReader& reader, const TensorEntry& entry, bool transposed, const TensorBox& box,
+                   const at::Tensor& held) {
+  at::NoGradGuard no_gradients;
+  const auto bits = [](const at::Tensor& values) { return values.contiguous().view({-1}).view(at::kByte); };
+  bool equal = true;
+  for_each_part(reader, entry, transposed, box, held, [&](const at::Tensor& part, const at::Tensor& stored) {
+    equal = equal && at::equal(bits(part), bits(stored.to(part.options())));
+  });
+  return equal;
 }
 
 bool equal_contents(const WeightReader& reader, const std::string& left, const std::string& right,
