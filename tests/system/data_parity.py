@@ -6,14 +6,7 @@
 Each row is one `orthant parity`; rows marked `canary` leave a sum out and must fail. Without --all: one row of each kind
 (what `make test` runs); with it the whole campaign, some minutes. Prints a Markdown table; exit code 1 when a row is wrong.
 """
-import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
-
-from program import ORTHANT, clean_environment
+from parity_rows import Row, main
 
 CONFIGS = {
     "llama": {"model": {"kind": "llama", "preset": "llama-tiny"}, "data": {"kind": "tokens", "sequence_length": 16}},
@@ -24,32 +17,9 @@ CONFIGS = {
     "bert": {"model": {"kind": "bert", "preset": "bert-tiny"}, "data": {"kind": "random", "sequence_length": 16}},
     "encoder_lm": {"model": {"kind": "encoder_lm", "preset": "encoder-lm-tiny"}, "data": {"kind": "tokens", "sequence_length": 16}},
 }
-TRAINING = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.5, "weight_decay": 0.1}, "lr_schedule": {"kind": "constant"},
-            "train": {"global_batch_size": 24, "steps": 50}}
 FROZEN = {"llama": '["embed.*","layers.0.*"]', "llama tied": '["layers.0.*"]', "trimodal": '["primary.*"]', "bert": '["layers.0.*"]',
           "encoder_lm": '["layers.0.*"]'}
 
-
-class Row:
-    def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None):
-        self.model, self.mesh, self.settings = model, mesh, settings
-        self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
-
-    def words(self, config):
-        words = [ORTHANT, "parity", "--config", config, "--mesh", self.mesh, "--dtype", self.dtype, "--steps", str(self.steps), "--json"]
-        for setting in self.settings:
-            words += ["--vary", setting]
-        if self.canary:
-            words += ["--inject", f"skip-reduce={self.canary}"]
-        if self.against:
-            words += ["--against", self.against]
-        return words
-
-    def name(self):
-        extras = [s.replace("parallel.", "") for s in self.settings]
-        extras += [self.dtype] * (self.dtype != "float64") + [f"{self.steps} steps"] * (self.steps != 3)
-        extras += [f"without the sum over {self.canary}"] * bool(self.canary) + [f"against {self.against}"] * bool(self.against)
-        return f"{self.model} | {self.mesh} | {', '.join(extras)}"
 
 
 def rows():
@@ -97,58 +67,5 @@ def rows():
     yield Row("trimodal", "dp=2,fsdp=2", canary="dp:fusion", quick=True)
 
 
-def run(row, folder, extra):
-    path = os.path.join(folder, row.model.replace(" ", "_") + ".json")
-    if not os.path.exists(path):
-        with open(path, "w") as f:
-            json.dump({**CONFIGS[row.model], **TRAINING}, f)
-    words = row.words(path)
-    # What is frozen and how many samples there are hold for both sides, and a hook against another mesh.
-    both = ("model.freeze", "data.samples") + (("parallel.comm_hook",) if row.against else ())
-    words = [("--set" if w == "--vary" and words[i + 1].startswith(both) else w) for i, w in enumerate(words)]
-    done = subprocess.run(words + extra, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL)
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        return False, f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"
-    result = json.loads(done.stdout)
-    errors = result["max_relative_error"]
-    text = "every bit" if result["bitwise"] else ", ".join(f"{name} {errors[name]:.1e}" if errors[name] is not None else f"{name} -"
-                                                           for name in ("loss", "gradients", "weights"))
-    right = not result["pass"] if row.canary else result["pass"]
-    if row.bound:  # gradients are rounded on their way: not the numbers of one rank, but near
-        right = result["replicas_equal"] and 1e-6 < errors["gradients"] < row.bound and errors["loss"] < 1e-10
-    name = row.canary.partition(":")[2] if row.canary else ""
-    if name:
-        right = right and result["first_difference"].startswith(".".join(name.split(".")[:2]))
-    return right, text + (f"; first {result['first_difference']}" if row.canary else "")
-
-
-def campaign(everything, only="", extra=()):
-    """Runs the rows; returns (number run, list of wrong ones)."""
-    wrong, count = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        for row in rows():
-            if not (everything or row.quick) or only not in row.name():
-                continue
-            right, text = run(row, folder, list(extra))
-            count += 1
-            print(f"| {row.name()} | {text} | {'as it must be' if right else 'WRONG'} |", flush=True)
-            if not right:
-                wrong.append(f"{row.name()}: {text}")
-    return count, wrong
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="the whole campaign")
-    parser.add_argument("--only", default="", help="rows whose text contains this")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backend", default="auto")
-    a = parser.parse_args()
-    print("| model | mesh | settings | largest relative errors | |\n|---|---|---|---|---|", flush=True)
-    count, wrong = campaign(a.all, a.only, ["--device", a.device, "--backend", a.backend])
-    print(f"\n{count} rows, {len(wrong)} wrong")
-    sys.exit(1 if wrong or count == 0 else 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows(), CONFIGS)

@@ -170,7 +170,7 @@ class Refusals(TrainTest):
         self.nothing_written()
 
     def test_axes_that_training_does_not_use(self):
-        self.refuse(2, "training has no tp axis", "--mesh", "tp=2")
+        self.refuse(2, "training has no cp axis", "--mesh", "cp=2")
         self.nothing_written()
 
     def test_a_folder_in_use(self):
@@ -247,7 +247,7 @@ class Parity(TrainTest):
 
     def test_what_it_cannot_do_is_refused(self):
         for words, text in ((("--inject", "skip-reduce=dp"), "no dp axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
-                            (("--mesh", "tp=2"), "no tp axis")):
+                            (("--mesh", "cp=2"), "no cp axis")):
             self.assertIn(text, self.parity(*words, code=2).stderr)
 
 

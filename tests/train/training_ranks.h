@@ -36,7 +36,7 @@ inline RunConfig small_config(const std::string& file, const std::vector<std::st
   }
   overrides.push_back("parallel.zero=" + std::to_string(mesh.zero));
   const auto degrees = Mesh::parse(mesh.mesh);
-  for (const auto axis : {Axis::dp, Axis::fsdp}) {
+  for (const auto axis : {Axis::dp, Axis::fsdp, Axis::tp}) {
     overrides.push_back("mesh." + std::string(axis_name(axis)) + "=" + std::to_string(degrees.degree(axis)));
   }
   return read_run_config(load_run_document(file, overrides));
@@ -64,7 +64,8 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
     options.backend = comm::BackendKind::gloo;
     options.timeout_seconds = 20;
     mine.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank, store, options,
-                                                                     trainer_groups(config.mesh, config.trainer));
+                                                                     trainer_groups(config.mesh, config.trainer),
+                                                                     trainer_subgroups(run_spec(config), config.mesh));
     body(mine);
   });
 }

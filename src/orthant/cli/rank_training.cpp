@@ -87,7 +87,8 @@ void RankTraining::prepare(RunConfig& config, const std::string& resolved, const
     check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm));
   }
   config.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm,
-                                                                     trainer_groups(config.mesh, config.trainer));
+                                                                     trainer_groups(config.mesh, config.trainer),
+                                                                     trainer_subgroups(run_spec(config), config.mesh));
 }
 
 }  // namespace orthant::cli

@@ -63,7 +63,7 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std:
 int dry_run(const RunConfig& config) {
   std::cout << mesh_text(config.mesh, config.mesh.world_size());
   const auto spec = run_spec(config);
-  std::cout << '\n' << summary_text(spec, summary_options(config));
+  std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   check_mesh(config.mesh);
   const auto actions = step_actions(spec, config.mesh, config.trainer);
   if (config.mesh.world_size() > 1) std::cout << rank_text(config, spec, actions);

@@ -85,8 +85,7 @@ bool has_no_history(const Manifest& manifest) {
 
 // Gives what is to be told about it.
 std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem::path& folder) {
-  PretrainedWeights weights;
-  ControlGroup(trainer.options()).together([&] { weights = PretrainedWeights(trainer.graph(), {{folder}}); });
+  const PretrainedWeights weights(trainer.graph(), {{folder}}, ControlGroup(trainer.options()));
   weights.load(trainer.parameters());
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {

@@ -41,15 +41,17 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
     const bool elsewhere = gradient.device() != buffer.master().device();
     if (elsewhere) fetched_[static_cast<int>(b)] = flat_gradients_.size();
     flat_gradients_.push_back(elsewhere ? make(owned.size(), gradient.scalar_type()) : gradient);
-    const auto counted = balanced_range(owned.size(), store.num_copies(), store.copy_index());
-    counted_.push_back(gradient.narrow(0, counted.begin, counted.size()));
-    owners.push_back(store.owner(b));
+    for (const auto& range : store.answered(b)) {
+      counted_.push_back(gradient.narrow(0, range.begin - owned.begin, range.size()));
+      owners.push_back(store.owner(b));
+    }
     if (!count_.defined()) count_ = at::zeros({}, buffer.master().options().dtype(at::kFloat));
     const auto decayed = buffer.layout().decayed;
     add_segment(classes_[0], b, flat_gradients_.back(), common(owned, {0, decayed}));
     add_segment(classes_[1], b, flat_gradients_.back(), common(owned, {decayed, buffer.layout().size}));
   }
   if (!fetched_.empty()) store.set_sum_listener([this](int buffer) { fetch(buffer); });
+  // A rank may answer for nothing: its slots are zeros on the device all the same.
   if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(counted_.front().device());
 }
 

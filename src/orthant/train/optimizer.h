@@ -44,7 +44,7 @@ class Optimizer {
   void update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale = {});
 
   // Per-unit float64 slots: the sum of squares of the gradient elements this rank answers for, [units], on the device.
-  // Summed over the data axes every element counts once: replicas share the elements they own alike. Local.
+  // Summed over all ranks every element counts once: those that hold the same elements share them. Local.
   at::Tensor squared_norms() const;
 
   // Names of the state tensors ("exp_avg", "exp_avg_sq"; "momentum"), and state `i` of buffer `b`: its owned range.

@@ -15,40 +15,25 @@
 #include "orthant/data/loader.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/train/run.h"
+#include "orthant/train/whole_tensors.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Whole tensors, from the ranges that ranks own.
-std::map<std::string, at::Tensor> copies(const Trainer& trainer, bool gradients) {
-  std::map<std::string, at::Tensor> found;
-  const auto& store = trainer.parameters();
-  for (std::size_t b = 0; b < store.buffers().size(); ++b) {
-    const auto& buffer = *store.buffers()[b];
-    if (gradients && !buffer.trainable()) continue;
-    const auto owned = gradients ? buffer.owned_gradient() : buffer.master();
-    const auto flat = store.whole(b, owned.to(trainer.options().device)).cpu();
-    for (const auto& entry : buffer.layout().entries) {
-      found[entry.parameter] = flat.narrow(0, entry.offset, entry.elements).view(entry.shape).clone();
-    }
-  }
-  return found;
-}
-
-// Whether every rank has the same bits of these. Collective over the world.
-bool same_on_all_ranks(const Trainer& trainer, const std::map<std::string, at::Tensor>& tensors) {
+// Whether every rank has the same bits of these, and of those it holds copies of. Collective over the world.
+bool same_on_all_ranks(const Trainer& trainer, const WholeTensors& whole) {
   const auto& communicator = trainer.options().communicator;
   if (!communicator) return true;
-  std::uint64_t hash = 0;
-  for (const auto& [name, tensor] : tensors) {
+  std::uint64_t hash = whole.copies_equal ? 0 : 1 + static_cast<std::uint64_t>(trainer.rank());
+  for (const auto& [name, tensor] : whole.tensors) {
     hash = hash * 31 + xxh64({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
   }
   const auto own = at::tensor({static_cast<std::int64_t>(hash)}, at::kLong).to(trainer.options().device);
   const auto all = at::empty({trainer.mesh().world_size()}, own.options());
   communicator->world().all_gather(all, own).wait();
-  return all.eq(own).all().item<bool>();
+  return whole.copies_equal && all.eq(own).all().item<bool>();
 }
 
 // A folder that goes away with the object.
@@ -176,7 +161,7 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
     // Before the update, which clips them where it works.
     if (step == 1 || step == options.steps) {
       trainer->gradients(batch).get();
-      side.gradients = copies(*trainer, /*gradients=*/true);
+      side.gradients = whole_gradients(*trainer).tensors;
     }
     if (step == 1) side.first_gradients = side.gradients;
     const auto numbers = trainer->step(batch).get();
@@ -187,8 +172,9 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
       loader = make_loader(config, data, trainer->steps_done());
     }
   }
-  side.weights = copies(*trainer, /*gradients=*/false);
-  side.replicas_equal = same_on_all_ranks(*trainer, side.weights);
+  const auto weights = whole_weights(*trainer);
+  side.weights = weights.tensors;
+  side.replicas_equal = same_on_all_ranks(*trainer, weights);
   for (const auto& unit : trainer->graph().units) {
     for (const auto& parameter : unit.parameters) side.names.push_back(parameter.name);
   }

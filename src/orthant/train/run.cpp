@@ -226,11 +226,10 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   // A resumed run has its weights in the checkpoint.
   PretrainedWeights weights;
   const bool resuming = ranks.any(folder && folder->resumes());
-  ranks.together([&] {
-    if (!resuming) weights = PretrainedWeights(run_spec(config), pretrained_sources(config.model));
-  });
+  if (!resuming) weights = PretrainedWeights(run_spec(config), pretrained_sources(config.model), ranks);
   for (const auto& text : weights.notes()) note(text);
   const auto trainer = make_trainer(config, weights);
+  if (weights.bytes_read() > 0) note(fmt::format("read {} of weights", format_bytes(weights.bytes_read())));
   ranks.together([&] {
     if (folder) folder->open();
   });
@@ -245,7 +244,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     keep_tokenizers(config, folder->path());
     log = folder->open_log(config, trainer->steps_done() + 1, options.color, out);
   });
-  out << summary_text(trainer->graph(), summary_options(config)) << std::flush;
+  out << summary_text(declared_spec(config), summary_options(config)) << std::flush;
   if (!ranks.alone()) note(rank_share(*trainer));
   return Loop(config, options, data, *trainer, folder ? &*folder : nullptr, std::move(log), rank_log).run();
 }
@@ -268,7 +267,8 @@ void check_trainable(const RunConfig& config) {
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {
-  return make_trainer(config, PretrainedWeights(run_spec(config), pretrained_sources(config.model)));
+  return make_trainer(
+      config, PretrainedWeights(run_spec(config), pretrained_sources(config.model), ControlGroup(config.trainer)));
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedWeights& weights) {
@@ -277,7 +277,10 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedW
   auto trainer = std::make_unique<Trainer>(
       run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(config.model, store, tables); },
       config.mesh, options);
-  weights.load(trainer->parameters());
+  // An error in reading is one of all ranks.
+  trainer->parameters().settle_values();
+  ControlGroup(config.trainer).together([&] { weights.fill(trainer->parameters()); });
+  trainer->parameters().publish();
   return trainer;
 }
 

@@ -16,6 +16,7 @@
 #include "orthant/train/default_config.h"
 #include "orthant/train/flat_config.h"
 #include "orthant/train/precision_config.h"
+#include "orthant/train/tensor_parallel_config.h"
 
 namespace orthant {
 namespace {
@@ -35,8 +36,7 @@ void read_parallel(JsonReader section, const Mesh& mesh, TrainerOptions& trainer
   trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
   small_number(section, "virtual_stages", 1, 1, 1 << 20);
   read_data_parallel(section, mesh, trainer);
-  section.get<bool>("sequence_parallel", false);
-  section.get<bool>("loss_parallel", false);
+  trainer.tensor = read_tensor_parallel(section);
   if (!section.has("split")) {
     section.get<std::string>("split", "auto");
     return;
@@ -265,11 +265,21 @@ WorkSize work_size(const RunConfig& config) {
   return {.rows = config.global_batch_size / replicas / config.trainer.microbatches,
           .sequence = config.data.sequence_length,
           .secondary_sequence = config.data.secondary_length,
-          .compute = config.trainer.precision.compute};
+          .compute = config.trainer.precision.compute,
+          .tensor = {.degree = config.mesh.degree(Axis::tp),
+                     .sequence_parallel = config.trainer.tensor.sequence_parallel,
+                     .regather = config.trainer.tensor.regather,
+                     .loss_parallel = config.trainer.tensor.loss_parallel}};
+}
+
+GraphSpec declared_spec(const RunConfig& config) {
+  auto work = work_size(config);
+  work.tensor = {};
+  return build_spec(config.model, work);
 }
 
 GraphSpec run_spec(const RunConfig& config) {
-  return build_spec(config.model, work_size(config));
+  return placed_graph(build_spec(config.model, work_size(config)), config.trainer.tensor, config.mesh.degree(Axis::tp));
 }
 
 }  // namespace orthant

@@ -55,7 +55,10 @@ void set_samples(RunConfig& config, std::int64_t samples);
 // The rows of a microbatch and the sequence lengths, for the model's spec.
 WorkSize work_size(const RunConfig& config);
 
-// The spec of the run's model, with what is frozen.
+// The spec of the run's model, with what is frozen, and with the costs of a rank that holds whole layers.
+GraphSpec declared_spec(const RunConfig& config);
+
+// The same as it lies over tp, with the costs of one of its ranks. ConfigError where it cannot.
 GraphSpec run_spec(const RunConfig& config);
 
 }  // namespace orthant

@@ -11,6 +11,7 @@
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/plan/data_actions.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/schedule/generators.h"
@@ -23,6 +24,13 @@ namespace orthant {
 namespace {
 
 const std::vector<std::string> kSchedules = {"gpipe", "1f1b"};
+
+const Mesh& without_tensor_axis(const Mesh& mesh) {
+  if (mesh.degree(Axis::tp) == 1) return mesh;
+  throw ConfigError(fmt::format("mesh {}: a program's own modules do not say how tp={} would cut them",
+                                mesh.to_string(), mesh.degree(Axis::tp)),
+                    {.remedy = "use dp or fsdp, or one of the models of build_spec()"});
+}
 
 // The store does what the executor's list says.
 class StoreKeeper : public ParameterKeeper {
@@ -42,15 +50,21 @@ class StoreKeeper : public ParameterKeeper {
 
 void check_mesh(const Mesh& mesh) {
   for (const auto axis : mesh.active_axes()) {
-    if (axis == Axis::dp || axis == Axis::fsdp) continue;
+    if (axis == Axis::dp || axis == Axis::fsdp || axis == Axis::tp) continue;
     throw ConfigError(
-        fmt::format("mesh {}: training has no {} axis; it uses dp and fsdp", mesh.to_string(), axis_name(axis)),
+        fmt::format("mesh {}: training has no {} axis; it uses dp, fsdp and tp", mesh.to_string(), axis_name(axis)),
         {.remedy = fmt::format("use --mesh dp={}", mesh.world_size())});
   }
 }
 
 std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options) {
-  return data_groups(mesh, options.policy);
+  auto groups = store_groups(mesh, options.policy);
+  if (mesh.degree(Axis::tp) > 1) groups.push_back({Axis::tp, comm::Purpose::activations});
+  return groups;
+}
+
+std::vector<comm::SubgroupRequest> trainer_subgroups(const GraphSpec& graph, const Mesh& mesh) {
+  return copy_groups(graph, mesh);
 }
 
 PendingStep::PendingStep(const at::Tensor& numbers) {
@@ -100,6 +114,19 @@ DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const Train
   return settings;
 }
 
+TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options) {
+  TensorSettings settings;
+  settings.degree = mesh.degree(Axis::tp);
+  settings.sequence_parallel = options.tensor.sequence_parallel;
+  settings.loss_parallel = options.tensor.loss_parallel;
+  settings.regather = options.tensor.regather;
+  settings.compute = options.precision.compute;
+  settings.reduce = options.precision.reduce;
+  settings.microbatches = options.microbatches;
+  settings.recompute = options.recompute;
+  return settings;
+}
+
 std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   return data_actions(forward_actions(graph), graph, data_settings(graph, mesh, options));
 }
@@ -124,7 +151,9 @@ std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const
 Trainer::~Trainer() = default;
 
 Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options)
-    : graph_(std::move(graph)), mesh_(mesh), options_(std::move(options)) {
+    : graph_(placed_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp))),
+      mesh_(mesh),
+      options_(std::move(options)) {
   check_mesh(mesh_);
   graph_.check();
   if (graph_.losses().empty()) {
@@ -152,6 +181,10 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
                      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
   keeper_ = std::make_unique<StoreKeeper>(*store_);
+  if (mesh_.degree(Axis::tp) > 1) {
+    tensor_ = std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations),
+                                          options_.tensor.sequence_parallel, options_.tensor.regather);
+  }
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
   store_->initialise(options_.seed, options_.drawn);
@@ -159,7 +192,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   if (std::ranges::none_of(store_->buffers(), [](const auto& buffer) { return buffer->trainable(); })) {
     throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
   }
-  executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute);
+  executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get());
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
   if (offloads) {
@@ -176,7 +209,7 @@ Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
             if (options_.communicator) graph.take_first_rank(*options_.communicator);
             return graph.make_units(store, tables);
           },
-          mesh, std::move(options)) {}
+          without_tensor_axis(mesh), std::move(options)) {}
 
 Batch Trainer::own_rows(const Batch& whole) const {
   const auto replicas = num_replicas(mesh_);
@@ -263,13 +296,15 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   return summed(loss, report);
 }
 
-// One sum over all ranks: loss, requests to stop, every rank's memory, and a slot per unit for the squared norm.
+// One sum over all ranks: loss, which tp ranks have alike and the first of them tells, requests to stop, every rank's
+// memory, and a slot per unit for the squared norm.
 at::Tensor Trainer::summed(const at::Tensor& loss, const RankReport& report) {
   auto told = at::zeros({1 + mesh_.world_size()}, at::kDouble);
   told[0] = report.stop ? 1.0 : 0.0;
   told[1 + rank()] = static_cast<double>(report.peak_memory_bytes);
   const auto norms = optimizer_->squared_norms().to(options_.device);
-  auto all = at::cat({loss, told.to(options_.device, /*non_blocking=*/true), norms});
+  const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
+  auto all = at::cat({tells ? loss : at::zeros_like(loss), told.to(options_.device, /*non_blocking=*/true), norms});
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
   const auto told_size = told.numel();
   auto norm = all.narrow(0, 1 + told_size, norms.numel()).sum().sqrt().reshape({1});

@@ -12,10 +12,12 @@
 
 #include "orthant/data/batch.h"
 #include "orthant/graph/spec.h"
+#include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/plan/data_settings.h"
+#include "orthant/plan/tensor_traffic.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/tables.h"
 #include "orthant/schedule/stage_table.h"
@@ -44,9 +46,10 @@ struct TrainerOptions {
   Recompute recompute = Recompute::none;
   int microbatches = 1;
   StagePlan stages;
-  DataPolicy policy;   // what the fsdp axis shards, which calls are joined
-  UnitGrouping units;  // which units share calls
-  GradientHook hook;   // how gradients travel
+  DataPolicy policy;    // what the fsdp axis shards, which calls are joined
+  UnitGrouping units;   // which units share calls
+  GradientHook hook;    // how gradients travel
+  TensorPolicy tensor;  // how units lie over tp
   SkippedSums skipped;
   // Of the mesh, with trainer_groups(); null on a mesh of one rank.
   std::shared_ptr<const comm::Communicator> communicator;
@@ -60,8 +63,10 @@ struct TrainerOptions {
 // ConfigError for a mesh with axes that training does not use.
 void check_mesh(const Mesh& mesh);
 
-// The groups of ranks a trainer talks to; for the communicator it is given.
+// The groups of ranks a trainer talks to, over axes and, for a placed graph, between holders of copies; for the
+// communicator it is given.
 std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options);
+std::vector<comm::SubgroupRequest> trainer_subgroups(const GraphSpec& graph, const Mesh& mesh);
 
 // The communicator of a trainer on this mesh, for programs: options.communicator = connect_ranks(mesh, job, options).
 // Null on one rank. Blocks until all ranks have come.
@@ -70,6 +75,9 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 
 // What the closed forms of data parallelism (plan/data_traffic.h, plan/data_state.h) are computed from.
 DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+// What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
+TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options);
 
 // What a step of a rank does, by the stages, schedule and policy of the options: validated and lowered. And what an
 // evaluation does. Local; makes no parameters.
@@ -109,10 +117,10 @@ class PendingStep {
 
 class Trainer {
  public:
-  // Draws the initial weights and validates the schedule. ConfigError for what cannot run: axes that training does not
-  // use, fewer units than stages. Collective, as are all methods but those that only read.
+  // Places the graph over tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
+  // axes that training does not use, fewer units than stages. Collective, as are all methods but those that only read.
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
-  // A user's own modules. They start from rank 0's values.
+  // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: they say not how to be cut.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -140,7 +148,7 @@ class Trainer {
   void save(const std::string& folder) const;
   void load(const std::string& folder);
 
-  const GraphSpec& graph() const { return graph_; }
+  const GraphSpec& graph() const { return graph_; }  // placed
   ParameterStore& parameters() { return *store_; }
   const ParameterStore& parameters() const { return *store_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -166,6 +174,7 @@ class Trainer {
   Mesh mesh_;
   TrainerOptions options_;
   Tables tables_;
+  std::unique_ptr<nn::TensorAxis> tensor_;  // null on one tp rank
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<bool> autograd_units_;

@@ -1,0 +1,25 @@
+#include "orthant/train/tensor_parallel_config.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace orthant {
+
+TensorPolicy read_tensor_parallel(JsonReader& section) {
+  TensorPolicy policy;
+  policy.sequence_parallel = section.get<bool>("sequence_parallel", policy.sequence_parallel);
+  policy.loss_parallel = section.get<bool>("loss_parallel", policy.loss_parallel);
+  policy.regather = section.get<bool>("regather", policy.regather);
+  if (!section.has("plan")) return policy;
+  const auto& plan = section.require_raw("plan");
+  const char* remedy = R"(use {"mlp": "replicate"}: patterns of parameter names -> column, row, sequence, replicate)";
+  if (!plan.is_object()) section.fail("plan", fmt::format("found {}", plan.dump()), remedy);
+  for (const auto& [pattern, style] : plan.items()) {
+    if (!style.is_string()) section.fail("plan", fmt::format("found {} for \"{}\"", style.dump(), pattern), remedy);
+    policy.plan.emplace_back(pattern, parse_tensor_style(style.get<std::string>()));
+  }
+  return policy;
+}
+
+}  // namespace orthant
