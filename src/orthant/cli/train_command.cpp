@@ -1,5 +1,6 @@
 // orthant train: trains a model by a configuration.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include "orthant/mesh/picture.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
+#include "orthant/plan/tensor_traffic.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/run.h"
 #include "orthant/train/summary.h"
@@ -37,8 +39,16 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
   return compared.dump();
 }
 
+// "gathers 4 KiB in 2 all-gathers", where there is such traffic.
+template <typename Entry>
+void add_sent(std::vector<std::string>& sent, const char* what, const Entry& entry, const char* calls) {
+  if (entry.calls == 0) return;
+  sent.push_back(
+      fmt::format("{}{} in {} {}{}", what, format_bytes(entry.bytes), entry.calls, calls, entry.calls == 1 ? "" : "s"));
+}
+
 // What one rank of the data axes keeps and sends by the closed forms of `plan`.
-std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
+std::string data_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
   const auto settings = data_settings(spec, config.mesh, config.trainer);
   const auto state = data_state(spec, settings);
   const auto peaks = data_peaks(spec, settings, actions);
@@ -48,14 +58,33 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std:
                           format_bytes(state.optimizer));
   if (peaks.gathered > 0) text += fmt::format(", and for a while at most {} gathered", format_bytes(peaks.gathered));
   if (peaks.gradients > 0) text += fmt::format(", {} of full gradients", format_bytes(peaks.gradients));
-  text += ".\nA step of a rank sends";
-  const auto add = [&](const char* name, const DataTraffic::Entry& entry) {
-    if (entry.calls > 0) text += fmt::format(" {} in {} {},", format_bytes(entry.bytes), entry.calls, name);
-  };
-  add("all-gathers", traffic.gather);
-  add("reduce-scatters", traffic.scatter);
-  add("all-reduces", traffic.sum);
-  text += " and a few numbers for loss and norm.\n";
+  std::vector<std::string> sent;
+  add_sent(sent, "", traffic.gather, "all-gather");
+  add_sent(sent, "", traffic.scatter, "reduce-scatter");
+  add_sent(sent, "", traffic.sum, "all-reduce");
+  return fmt::format("{}.\nA step of a rank sends {}{}a few numbers for loss and norm.\n", text, fmt::join(sent, ", "),
+                     sent.empty() ? "" : ", and ");
+}
+
+// The same of tensor parallelism, and the activations that it divides.
+std::string tensor_text(const RunConfig& config, const GraphSpec& spec) {
+  const auto traffic = tensor_traffic(spec, tensor_settings(config.mesh, config.trainer));
+  std::vector<std::string> sent;
+  add_sent(sent, "sums ", traffic.sum, "all-reduce");
+  add_sent(sent, "gathers ", traffic.gather, "all-gather");
+  add_sent(sent, "scatters sums of ", traffic.scatter, "reduce-scatter");
+  add_sent(sent, "sums partial gradients of ", traffic.partials, "all-reduce");
+  add_sent(sent, "sums gradients of copied heads of ", traffic.copies, "all-reduce");
+  if (sent.size() > 1) sent.back().insert(0, "and ");
+  std::int64_t kept = 0;
+  for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
+  return fmt::format("Over tp it {}.\nA rank keeps {} of activations for a microbatch.\n",
+                     sent.empty() ? "sends nothing" : fmt::format("{}", fmt::join(sent, ", ")), format_bytes(kept));
+}
+
+std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
+  auto text = data_text(config, spec, actions);
+  if (config.mesh.degree(Axis::tp) > 1) text += tensor_text(config, spec);
   return text;
 }
 

@@ -1,0 +1,108 @@
+#include "orthant/layout/placements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/base/ranges.h"
+#include "orthant/layout/local_parameter.h"
+
+namespace orthant {
+namespace {
+
+void check_placed(const GraphSpec& graph, const Mesh& mesh) {
+  if (graph.tensor && graph.tensor->degree == mesh.degree(Axis::tp)) return;
+  throw InternalError(fmt::format("graph \"{}\" is placed over {} tp ranks, and mesh {} has {}", graph.name,
+                                  graph.tensor ? graph.tensor->degree : 0, mesh.to_string(), mesh.degree(Axis::tp)));
+}
+
+Placement::Cut cut_of(const ParameterSpec& parameter) {
+  if (!parameter.tp) return Placement::Cut::whole;
+  if (parameter.table) return Placement::Cut::table;
+  return parameter.tp->dim == 0 ? Placement::Cut::column : Placement::Cut::row;
+}
+
+// Blocks of a fused projection may be held by different numbers of ranks.
+std::int64_t most_copies(const std::vector<Range>& holders) {
+  std::int64_t most = 1;
+  for (const Range& ranks : holders) most = std::max(most, ranks.size());
+  return most;
+}
+
+Shape local_shape(const ValueSpec& value, int degree, int coordinate) {
+  if (!value.sequence_sharded) {
+    Shape shape = value.shape;
+    std::int64_t& size = shape.at(static_cast<std::size_t>(value.tp->dim));
+    size = balanced_range(size, degree, coordinate).size();
+    return shape;
+  }
+  const std::int64_t channels = value.shape.back();
+  return {balanced_range(num_elements(value.shape) / channels, degree, coordinate).size(), channels};
+}
+
+}  // namespace
+
+std::string placement_words(const Placement& placement) {
+  std::string words;
+  switch (placement.cut) {
+    case Placement::Cut::whole:
+      words = "whole";
+      break;
+    case Placement::Cut::column:
+      words = "column";
+      break;
+    case Placement::Cut::row:
+      words = "row";
+      break;
+    case Placement::Cut::table:
+      words = "table rows";
+      break;
+  }
+  if (placement.partial) words += ", partial";
+  if (placement.copies > 1) words += fmt::format(", {} copies", placement.copies);
+  return words;
+}
+
+std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank) {
+  check_placed(placed, mesh);
+  const int degree = mesh.degree(Axis::tp);
+  const int coordinate = mesh.coordinate(rank)[Axis::tp];
+  std::vector<Placement> found;
+  for (std::size_t u = 0; u < placed.units.size(); ++u) {
+    for (const ParameterSpec& parameter : placed.units[u].parameters) {
+      LocalParameter local = local_parameter(parameter, degree, coordinate);
+      found.push_back({.parameter = parameter.name,
+                       .unit = static_cast<int>(u),
+                       .shape = parameter.shape,
+                       .cut = cut_of(parameter),
+                       .partial = parameter.partial_under_sequence_parallel,
+                       .copies = parameter.tp ? most_copies(local.holders) : 1,
+                       .local_shape = std::move(local.shape)});
+    }
+  }
+  return found;
+}
+
+std::string placement_words(const ValuePlacement& placement) {
+  return placement.cut == ValuePlacement::Cut::tokens ? "tokens" : "vocabulary";
+}
+
+std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank) {
+  check_placed(placed, mesh);
+  const int degree = mesh.degree(Axis::tp);
+  const int coordinate = mesh.coordinate(rank)[Axis::tp];
+  std::vector<ValuePlacement> found;
+  for (const ValueSpec& value : placed.values) {
+    if (!value.sequence_sharded && !value.tp) continue;
+    using Cut = ValuePlacement::Cut;
+    found.push_back({.value = value.name,
+                     .shape = value.shape,
+                     .cut = value.sequence_sharded ? Cut::tokens : Cut::vocabulary,
+                     .local_shape = local_shape(value, degree, coordinate)});
+  }
+  return found;
+}
+
+}  // namespace orthant
