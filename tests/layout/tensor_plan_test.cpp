@@ -197,9 +197,12 @@ TEST(TensorPlan, RefusesHalfAChain) {
   EXPECT_EQ(refusal(encoder_lm_spec(test::small_encoder_lm(), small_work()), {{"head.bias", "replicate"}}),
             "parallel.plan: \"head.bias\" cannot be replicate: head.bias would be whole while head.weight, used with "
             "it, is cut\n  fix: replicate all of head.weight, head.bias, or none");
-  // A later pattern takes one out again.
-  EXPECT_EQ(refusal(llama(), {{"mlp", "replicate"}, {"layers.1.mlp.w2", "row"}}).substr(0, 80),
-            "parallel.plan: \"mlp\" cannot be replicate: layers.1.mlp.w1.weight would give ever");
+}
+
+TEST(TensorPlan, RefusesPatternsThatDisagree) {
+  EXPECT_EQ(refusal(llama(), {{"mlp", "replicate"}, {"layers.1.mlp.w2", "row"}}),
+            "parallel.plan: \"mlp\" makes layers.1.mlp.w2.weight replicate, \"layers.1.mlp.w2\" makes it row\n"
+            "  fix: let the patterns of a parameter agree");
 }
 
 TEST(TensorPlan, AReplicatedHeadMakesWholeLogits) {

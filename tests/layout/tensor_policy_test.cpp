@@ -60,7 +60,7 @@ TEST(PlacedGraph, CutsNothingOnOneRank) {
 TEST(PlacedGraph, KeepsWhatThePolicyUses) {
   const GraphSpec graph = bert();
   GraphSpec all = graph;
-  all.tp_degree = 2;
+  all.tensor = sharing_of(policy(true), 2);
   EXPECT_EQ(placed_graph(graph, policy(true), 2), all);
   const auto without_sequence = placed_graph(graph, policy(false), 2);
   EXPECT_FALSE(without_sequence.value("hidden.1").sequence_sharded);
@@ -85,10 +85,12 @@ TEST(PlacedGraph, RefusesDegreesThatHeadsDoNotDivideInto) {
 
 TEST(PlacedGraph, StaysWhereItLies) {
   const auto placed = placed_graph(bert(), policy(false, false), 2);
-  EXPECT_EQ(placed.tp_degree, 2);
-  EXPECT_EQ(placed_graph(placed, policy(true, true), 2), placed);
-  EXPECT_EQ(error_text<InternalError>([&] { placed_graph(placed, {}, 4); }),
-            "graph \"bert\" lies over 2 tp ranks, not over 4");
+  EXPECT_EQ(placed.tensor->degree, 2);
+  EXPECT_EQ(placed_graph(placed, policy(false, false), 2), placed);
+  for (const auto& [other, degree] : {std::pair(policy(true, true), 2), std::pair(policy(false, false), 4)}) {
+    EXPECT_EQ(error_text<InternalError>([&] { placed_graph(placed, other, degree); }),
+              "graph \"bert\" lies over 2 tp ranks by other settings");
+  }
 }
 
 // Degrees that one parameter accepts and another does not are no remedy.

@@ -68,7 +68,7 @@ at::Tensor own_part(const at::Tensor& whole, const Pass& pass) {
 // One rank's outputs and gradients against those of `reference`, which ran on one rank.
 void expect_reference(Case& given, const Case& reference, const at::Tensor& expected, unsigned which,
                       ThreadAxis& axis) {
-  SCOPED_TRACE(testing::Message() << "rank " << axis.index() << " of " << axis.degree() << ", tables " << which
+  SCOPED_TRACE(testing::Message() << "rank " << axis.coordinate() << " of " << axis.degree() << ", tables " << which
                                   << (axis.sequence_parallel() ? ", cut tokens" : "") << ", " << given.rows << " x "
                                   << given.sequence << " " << c10::toString(given.dtype));
   given.cut(which, axis);
@@ -127,7 +127,7 @@ TEST(CutEmbedding, ExchangesOneSumAndOneGather) {
       if (frozen) given.tables[0].gradient.reset();
       Pass pass = given.pass(&axis);
       run_backward(embedding(given.lookups(), pass), own_part(given.gy, pass).contiguous());
-      if (axis.index() != 1) return;
+      if (axis.coordinate() != 1) return;
       for (const ThreadAxis::Call& call : axis.calls()) {
         kinds += call.kind + " ";
         EXPECT_EQ(call.elements, 3 * 7 * 5);
@@ -187,7 +187,7 @@ TEST(CutEmbedding, EveryRankRefusesAnIdOutsideOfTheWholeTable) {
       Pass pass = given.pass(&axis);
       try {
         embedding(given.lookups(), pass);
-        ADD_FAILURE() << "not refused on rank " << axis.index();
+        ADD_FAILURE() << "not refused on rank " << axis.coordinate();
       } catch (const DataError& error) {
         EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
         EXPECT_NE(std::string(error.what()).find("vocab_size"), std::string::npos) << error.what();

@@ -65,8 +65,9 @@ TEST(CutCrossEntropy, EqualsOneRank) {
         const Result whole = run(given, nullptr);
         for (const int degree : {1, 2, 3, 4}) {
           run_axis(degree, {}, [&](ThreadAxis& axis) {
-            SCOPED_TRACE(testing::Message() << "rank " << axis.index() << " of " << degree << ", " << given.classes()
-                                            << " classes " << c10::toString(dtype) << (consume ? " consumed" : ""));
+            SCOPED_TRACE(testing::Message()
+                         << "rank " << axis.coordinate() << " of " << degree << ", " << given.classes() << " classes "
+                         << c10::toString(dtype) << (consume ? " consumed" : ""));
             const double bound = dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-6 : 1e-2;
             const Result part = run(given, &axis);
             expect_part(part, whole, axis, bound);
@@ -82,7 +83,7 @@ TEST(CutCrossEntropy, EqualsOneRank) {
 TEST(CutCrossEntropy, LossHasTheSameBitsOnAllRanks) {
   const Case given(9, 34, at::kFloat);
   std::vector<at::Tensor> losses(4);
-  run_axis(4, {}, [&](ThreadAxis& axis) { losses[axis.index()] = run(given, &axis).loss; });
+  run_axis(4, {}, [&](ThreadAxis& axis) { losses[axis.coordinate()] = run(given, &axis).loss; });
   for (const at::Tensor& loss : losses) expect_same_bits(loss, losses[0], "loss");
 }
 
@@ -90,7 +91,7 @@ TEST(CutCrossEntropy, PlainFormulasAgreeWithTheKernels) {
   for (const std::int64_t classes : {33, 3}) {
     const Case given(8, classes);
     run_axis(4, {}, [&](ThreadAxis& axis) {
-      SCOPED_TRACE(testing::Message() << classes << " classes, rank " << axis.index());
+      SCOPED_TRACE(testing::Message() << classes << " classes, rank " << axis.coordinate());
       const Range own = axis.part(classes);
       CrossEntropyOptions options = given.options;
       options.classes = classes;

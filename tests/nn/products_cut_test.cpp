@@ -52,7 +52,6 @@ struct Result {
 };
 
 struct Setting {
-  bool regather = false;
   bool defers = false;
   std::string without_sums;  // of this parameter
 };
@@ -126,8 +125,8 @@ TEST(CutProducts, EqualOneRank) {
     for (const auto& [sequence, regather] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       for (const bool defers : {false, true}) {
         run_axis(degree, {.sequence_parallel = sequence, .regather = regather}, [&](ThreadAxis& axis) {
-          SCOPED_TRACE(testing::Message() << "rank " << axis.index() << " of " << degree << ", sequence " << sequence
-                                          << ", regather " << regather << ", deferred " << defers);
+          SCOPED_TRACE(testing::Message() << "rank " << axis.coordinate() << " of " << degree << ", sequence "
+                                          << sequence << ", regather " << regather << ", deferred " << defers);
           expect_part(run(&axis, {.defers = defers}), whole, axis);
         });
       }
@@ -141,10 +140,12 @@ TEST(CutProducts, MoreRanksThanTokensLeaveSomeWithNone) {
     pass.tensor = &axis;
     pass.rows = 1;
     pass.sequence = 2;
-    Parameter up{
-        .value = make_input(at::ones({1, 3})), .gradient = at::zeros({1, 3}), .cut = {.dim = 0, .first = axis.index()}};
-    Parameter down{
-        .value = make_input(at::ones({3, 1})), .gradient = at::zeros({3, 1}), .cut = {.dim = 1, .first = axis.index()}};
+    Parameter up{.value = make_input(at::ones({1, 3})),
+                 .gradient = at::zeros({1, 3}),
+                 .cut = {.dim = 0, .first = axis.coordinate()}};
+    Parameter down{.value = make_input(at::ones({3, 1})),
+                   .gradient = at::zeros({3, 1}),
+                   .cut = {.dim = 1, .first = axis.coordinate()}};
     const at::Tensor x = make_input(at::ones({pass.own_tokens().size(), 3}));
     const at::Tensor y = linear(linear(x, up, nullptr, pass), down, nullptr, pass);
     run_backward(y, at::ones_like(y));

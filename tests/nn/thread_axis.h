@@ -75,7 +75,8 @@ class ThreadAxis : public TensorAxis {
     std::int64_t elements = 0;  // of all ranks' tokens: of the output of a gather, of the input otherwise
   };
 
-  ThreadAxis(const TensorAxisFacts& facts, ThreadMeeting& meeting) : TensorAxis(facts), meeting_(meeting) {}
+  ThreadAxis(const TensorSharing& sharing, int coordinate, ThreadMeeting& meeting)
+      : TensorAxis(sharing, coordinate), meeting_(meeting) {}
 
   std::unique_ptr<Exchange> sum(const at::Tensor& tensor) override {
     return std::make_unique<Later>(tensor, reduced("sum", tensor, add));
@@ -130,7 +131,7 @@ class ThreadAxis : public TensorAxis {
     require(input.is_contiguous(), kind, input, input);
     at::NoGradGuard no_grad;
     calls_.push_back({kind, elements});
-    meeting_.exchange(index(), kind, input.detach(), read);
+    meeting_.exchange(coordinate(), kind, input.detach(), read);
   }
 
   void require_part(const char* kind, const at::Tensor& own, const at::Tensor& whole) const {
@@ -141,9 +142,10 @@ class ThreadAxis : public TensorAxis {
 
   void require(bool holds, const char* kind, const at::Tensor& a, const at::Tensor& b) const {
     if (holds) return;
-    throw std::runtime_error(fmt::format("rank {} of {}: {} of shapes [{}] and [{}], strides [{}] and [{}]", index(),
-                                         degree(), kind, fmt::join(a.sizes(), ","), fmt::join(b.sizes(), ","),
-                                         fmt::join(a.strides(), ","), fmt::join(b.strides(), ",")));
+    throw std::runtime_error(fmt::format("rank {} of {}: {} of shapes [{}] and [{}], strides [{}] and [{}]",
+                                         coordinate(), degree(), kind, fmt::join(a.sizes(), ","),
+                                         fmt::join(b.sizes(), ","), fmt::join(a.strides(), ","),
+                                         fmt::join(b.strides(), ",")));
   }
 
   ThreadMeeting& meeting_;
@@ -151,17 +153,17 @@ class ThreadAxis : public TensorAxis {
 };
 
 // Runs body(axis) for each of `degree` ranks on a thread of its own, and rethrows what the first to fail threw. Of
-// `facts` degree and index are set here.
-inline void run_axis(int degree, TensorAxisFacts facts, const std::function<void(ThreadAxis&)>& body) {
+// `sharing` the degree is set here.
+inline void run_axis(int degree, TensorSharing sharing, const std::function<void(ThreadAxis&)>& body) {
   ThreadMeeting meeting(degree);
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
-  facts.degree = degree;
-  for (facts.index = 0; facts.index < degree; ++facts.index) {
-    threads.emplace_back([&, facts] {
+  sharing.degree = degree;
+  for (int coordinate = 0; coordinate < degree; ++coordinate) {
+    threads.emplace_back([&, coordinate] {
       try {
-        ThreadAxis axis(facts, meeting);
+        ThreadAxis axis(sharing, coordinate, meeting);
         body(axis);
       } catch (...) {
         const std::lock_guard lock(mutex);

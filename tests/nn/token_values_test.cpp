@@ -31,8 +31,8 @@ TEST(FirstPositions, EqualsOneRank) {
     for (const int degree : {1, 2, 3, 4}) {
       for (const bool cut_tokens : {false, true}) {
         run_axis(degree, {.sequence_parallel = cut_tokens}, [&](ThreadAxis& axis) {
-          SCOPED_TRACE(testing::Message() << "rank " << axis.index() << " of " << degree << ", " << rows << " rows of "
-                                          << sequence << (cut_tokens ? ", cut" : ""));
+          SCOPED_TRACE(testing::Message() << "rank " << axis.coordinate() << " of " << degree << ", " << rows
+                                          << " rows of " << sequence << (cut_tokens ? ", cut" : ""));
           Pass pass = make_pass(&axis, rows, sequence);
           const at::Tensor own = make_input(own_part(x, pass));
           const at::Tensor y = first_positions(own, pass);
@@ -56,7 +56,7 @@ TEST(WholeChannels, EqualsOneRank) {
       const at::Tensor x = random_tensor({rows, 5, channels}, 1), gy = random_tensor({rows, 5, channels}, 2);
       for (const int degree : {1, 2, 3, 4}) {
         run_axis(degree, {}, [&](ThreadAxis& axis) {
-          SCOPED_TRACE(testing::Message() << "rank " << axis.index() << " of " << degree << ", " << channels);
+          SCOPED_TRACE(testing::Message() << "rank " << axis.coordinate() << " of " << degree << ", " << channels);
           const Range own = axis.part(channels);
           Pass pass = make_pass(&axis, rows, 5);
           const at::Tensor part = make_input(x.narrow(2, own.begin, own.size()).contiguous());
@@ -87,8 +87,8 @@ TEST(WholeChannels, AnotherNumberOfChannelsIsRefused) {
       whole_channels(random_tensor({2, 5, 7}, 1), 7, pass);
       ADD_FAILURE() << "not refused";
     } catch (const InternalError& error) {
-      const std::string expected =
-          fmt::format("7 channels where tp rank {} of 2 has {} of 7", axis.index(), axis.index() == 0 ? 3 : 4);
+      const std::string expected = fmt::format("7 channels where tp rank {} of 2 has {} of 7", axis.coordinate(),
+                                               axis.coordinate() == 0 ? 3 : 4);
       EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
     }
   });
@@ -123,12 +123,12 @@ std::string failure_of(const std::function<void(ThreadAxis&)>& body) {
 
 TEST(ThreadAxis, ShowsResultsInWaitAlone) {
   run_axis(3, {}, [](ThreadAxis& axis) {
-    const at::Tensor x = at::full({2}, axis.index() + 1.0);
+    const at::Tensor x = at::full({2}, axis.coordinate() + 1.0);
     const auto exchange = axis.sum(x);
-    EXPECT_EQ(x[0].item<double>(), axis.index() + 1);
+    EXPECT_EQ(x[0].item<double>(), axis.coordinate() + 1);
     exchange->wait();
     EXPECT_EQ(x[0].item<double>(), 6);
-    axis.maximum(x.fill_(axis.index()))->wait();
+    axis.maximum(x.fill_(axis.coordinate()))->wait();
     EXPECT_EQ(x[1].item<double>(), 2);
   });
 }
@@ -136,15 +136,15 @@ TEST(ThreadAxis, ShowsResultsInWaitAlone) {
 TEST(ThreadAxis, MistakesEndAllRanks) {
   const at::Tensor x = at::zeros({2});
   EXPECT_EQ(failure_of([&](ThreadAxis& axis) {
-              if (axis.index() == 0) throw std::runtime_error("rank 0 fails");
+              if (axis.coordinate() == 0) throw std::runtime_error("rank 0 fails");
               axis.sum(x)->wait();
             }),
             "rank 0 fails");
   EXPECT_EQ(failure_of([&](ThreadAxis& axis) {
-              if (axis.index() == 1) axis.sum(x)->wait();
+              if (axis.coordinate() == 1) axis.sum(x)->wait();
             }),
             "another rank left while this one waits in sum");
-  EXPECT_NE(failure_of([&](ThreadAxis& axis) { axis.index() == 0 ? axis.sum(x) : axis.maximum(x); }).find("calls"),
+  EXPECT_NE(failure_of([&](ThreadAxis& axis) { axis.coordinate() == 0 ? axis.sum(x) : axis.maximum(x); }).find("calls"),
             std::string::npos);
   EXPECT_NE(failure_of([&](ThreadAxis& axis) { axis.gather(x, x); }).find("gather of shapes [2] and [2]"),
             std::string::npos);

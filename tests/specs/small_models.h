@@ -50,7 +50,7 @@ inline TrimodalConfig small_trimodal(bool shared = false) {
 }
 
 // 2 rows of 3 tokens; 5 in the second tower.
-inline WorkSize small_work(const WorkSize::TensorWork& tensor = {}) {
+inline WorkSize small_work(const TensorSharing& tensor = {}) {
   return {.rows = 2, .sequence = 3, .secondary_sequence = 5, .tensor = tensor};
 }
 

@@ -12,10 +12,10 @@ using test::small_work;
 using Names = std::set<std::string>;
 using Kept = std::array<std::int64_t, 3>;
 
-constexpr WorkSize::TensorWork kPlain{.degree = 2};
-constexpr WorkSize::TensorWork kLoss{.degree = 2, .loss_parallel = true};
-constexpr WorkSize::TensorWork kSequence{.degree = 2, .sequence_parallel = true};
-constexpr WorkSize::TensorWork kRegather{.degree = 2, .sequence_parallel = true, .regather = true};
+constexpr TensorSharing kPlain{.degree = 2};
+constexpr TensorSharing kLoss{.degree = 2, .loss_parallel = true};
+constexpr TensorSharing kSequence{.degree = 2, .sequence_parallel = true};
+constexpr TensorSharing kRegather{.degree = 2, .sequence_parallel = true, .regather = true};
 
 std::vector<GraphSpec> all_models(const WorkSize& work) {
   return {llama_spec(test::small_llama(), work),           gpt2_spec(test::small_gpt2(), work),
@@ -91,7 +91,7 @@ TEST(TensorWork, ChangesCostsAlone) {
   }
 }
 
-UnitCost llama_cost(const char* unit, const WorkSize::TensorWork& tensor) {
+UnitCost llama_cost(const char* unit, const TensorSharing& tensor) {
   return llama_spec(test::small_llama(), small_work(tensor)).unit(unit).cost;
 }
 
@@ -140,7 +140,7 @@ TEST(TensorWork, CountsHeadAndLossByHand) {
 }
 
 TEST(TensorWork, CountsAGpt2LayerByHand) {
-  const auto cost = [](const WorkSize::TensorWork& tensor) {
+  const auto cost = [](const TensorSharing& tensor) {
     return gpt2_spec(test::small_gpt2(), small_work(tensor)).unit("layers.1").cost;
   };
   EXPECT_EQ(cost(kPlain).weight_flops, 2.0 * 6 * 8 * (12 + 4 + 5 + 5));
@@ -173,7 +173,7 @@ TEST(TensorWork, CountsPostNormLayersByHand) {
 }
 
 TEST(TensorWork, CountsTheUnitsAroundPostNormLayers) {
-  const auto bert = [](const char* unit, const WorkSize::TensorWork& tensor) {
+  const auto bert = [](const char* unit, const TensorSharing& tensor) {
     return bert_model_spec(test::small_bert(), small_work(tensor)).unit(unit).cost;
   };
   EXPECT_EQ(bert("embed", kPlain).kept_bytes[0], 6 * (8 + 2) * 4);
@@ -182,7 +182,7 @@ TEST(TensorWork, CountsTheUnitsAroundPostNormLayers) {
   EXPECT_EQ(bert("head", kSequence).forward_flops, 2.0 * 3 * 8 * 8 + 2.0 * 6 * 8 * 6);
   EXPECT_EQ(bert("head", kSequence).kept_bytes[0], (3 * (3 * 8 + 2) + 6 * 8) * 4);
   EXPECT_EQ(bert("head", kRegather).kept_bytes[0], 3 * (4 * 8 + 2) * 4);
-  const auto head = [](const WorkSize::TensorWork& tensor) {
+  const auto head = [](const TensorSharing& tensor) {
     return encoder_lm_spec(test::small_encoder_lm(), small_work(tensor)).unit("head").cost;
   };
   EXPECT_EQ(head(kSequence).kept_bytes[0], 6 * 8 * 4);

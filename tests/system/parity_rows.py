@@ -15,9 +15,10 @@ TRAINING = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.5, "weight_deca
 
 class Row:
     def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None,
-                 spreads=False):
+                 spreads=False, resume_at=None):
         self.model, self.mesh, self.settings = model, mesh, settings
         self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
+        self.resume_at = resume_at
         self.spreads = spreads  # the missing sum changes other parameters' gradients, too
 
     def words(self, config):
@@ -26,6 +27,8 @@ class Row:
             words += ["--vary", setting]
         if self.canary:
             words += ["--inject", f"skip-reduce={self.canary}"]
+        if self.resume_at:
+            words += ["--resume-at", str(self.resume_at)]
         if self.against:
             words += ["--against", self.against]
         return words
@@ -34,6 +37,7 @@ class Row:
         extras = [s.replace("parallel.", "") for s in self.settings]
         extras += [self.dtype] * (self.dtype != "float64") + [f"{self.steps} steps"] * (self.steps != 3)
         extras += [f"without the sum over {self.canary}"] * bool(self.canary) + [f"against {self.against}"] * bool(self.against)
+        extras += [f"resumed at {self.resume_at}"] * bool(self.resume_at)
         return f"{self.model} | {self.mesh} | {', '.join(extras)}"
 
 
@@ -44,7 +48,7 @@ def run(row, configs, folder, extra):
             json.dump({**configs[row.model], **TRAINING}, f)
     words = row.words(path)
     # What is frozen and how many samples there are hold for both sides, and a hook against another mesh.
-    both = ("model.freeze", "data.samples") + (("parallel.comm_hook",) if row.against else ())
+    both = ("model.freeze", "data.samples", "data.sequence_length") + (("parallel.comm_hook",) if row.against else ())
     words = [("--set" if w == "--vary" and words[i + 1].startswith(both) else w) for i, w in enumerate(words)]
     done = subprocess.run(words + extra, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, 1) or not done.stdout.strip():

@@ -49,6 +49,8 @@ SEQUENCE_CANARIES = {
     "encoder_lm": ("layers.1.mlp.norm.weight",),
 }
 
+FROZEN = {"llama": '["embed.*","layers.0.*"]', "trimodal": '["primary.*"]', "trimodal shared": '["primary.embed.*"]'}
+
 
 def degrees(model):
     return {"llama": (2, 4, 8), "llama 3 kv": (3, 6)}.get(model, (2, 3, 4, 8))
@@ -79,6 +81,12 @@ def rows():
         for dtype, bound in (("float32", 1e-4), ("bfloat16", 1e-1)):
             yield Row(model, f"tp={first}", SEQUENCE, LOSS, dtype=dtype, steps=1, bound=bound, quick=model == "llama 3 kv")
         yield Row(model, f"tp={first}", "parallel.microbatches=24", SEQUENCE, steps=2)  # one row at a time
+        yield Row(model, f"tp={first},fsdp=2", "parallel.offload=params", SEQUENCE)
+        yield Row(model, f"tp={first},dp=2", "parallel.comm_hook=bf16", SEQUENCE, LOSS, against=f"tp={first},dp=2")
+        yield Row(model, f"tp={first}", "data.samples=50", SEQUENCE, LOSS, steps=5, quick=model == "bert")
+        yield Row(model, f"tp={first}", SEQUENCE, LOSS, against="dp=2")
+        yield Row(model, f"tp={first}", "model.freeze=" + FROZEN.get(model, '["layers.0.*"]'), SEQUENCE, REGATHER, quick=model == "llama tied")
+        yield Row(model, f"tp={first}", SEQUENCE, LOSS, resume_at=2, quick=model == "llama 3 kv")
         yield Row(model, f"tp={first}", canary="tp", quick=model == "llama tied")
     for model, names in CANARIES.items():
         for name in names:
@@ -91,6 +99,8 @@ def rows():
         for name in names:
             yield Row(model, "tp=3" if model == "llama 3 kv" else "tp=2", SEQUENCE, canary=f"tp:{name}", steps=2,
                       quick=model in ("llama", "gpt2"))
+    # More ranks than a microbatch has tokens.
+    yield Row("llama", "tp=8", "data.sequence_length=3", "parallel.microbatches=12", SEQUENCE, LOSS, steps=2, quick=True)
     yield Row("llama", "tp=2", 'parallel.plan={"mlp":"replicate"}', quick=True)
     yield Row("llama", "tp=2", 'parallel.plan={"mlp":"replicate","embed":"replicate"}', SEQUENCE, LOSS, quick=True)
     yield Row("gpt2", "tp=3", 'parallel.plan={"attn":"replicate"}')

@@ -53,6 +53,19 @@ class Training(unittest.TestCase):
             self.parity(*words, "--mesh", "fsdp=2", "--dtype", "bfloat16")
             self.parity(*words, "--mesh", "dp=2", "--against-device", "cpu")
 
+    def test_tensor_parallel_ranks_share_a_gpu_over_gloo(self):
+        sequence, loss = ("--vary", "parallel.sequence_parallel=true"), ("--vary", "parallel.loss_parallel=true")
+        for model in (LLAMA, TRIMODAL):
+            words = (*model, "--set", "train.global_batch_size=24", "--backend", "gloo")
+            self.parity(*words, "--mesh", "tp=2")
+            self.parity(*words, "--mesh", "tp=2", *loss, "--against-device", "cpu")
+            self.parity(*words, "--mesh", "tp=2", *sequence, "--set", "parallel.microbatches=2", "--vary", "parallel.recompute=full")
+            self.parity(*words, "--mesh", "tp=2", *sequence, *loss, "--vary", "parallel.regather=true", "--resume-at", "2")
+            self.parity(*words, "--mesh", "tp=2,fsdp=2", *sequence, *loss)
+            self.parity(*words, "--mesh", "tp=2", *sequence, *loss, "--dtype", "float32")
+        finished = orthant("parity", *LLAMA, "--mesh", "tp=2", "--device", "cuda", "--backend", "gloo", "--inject", "skip-reduce=tp:layers.0.mlp.w2.weight")
+        self.assertEqual(finished.returncode, 1, finished.stderr)
+
     def test_one_rank_over_nccl(self):
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--against-device", "cpu")
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--vary", "parallel.offload=params")

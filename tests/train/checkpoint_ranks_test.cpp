@@ -9,6 +9,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
+#include "orthant/train/whole_tensors.h"
 #include "train/model_on_disk.h"
 #include "train/training_ranks.h"
 
@@ -21,22 +22,16 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 // Whole parameters and optimizer state by the names of a checkpoint. Collective.
 Tensors whole_state(const Trainer& trainer) {
-  Tensors found;
-  const auto& store = trainer.parameters();
+  auto found = whole_weights(trainer);
+  EXPECT_TRUE(found.copies_equal);
+  auto all = std::move(found.tensors);
   const auto& optimizer = trainer.optimizer();
-  const auto add = [&](std::size_t b, const at::Tensor& owned, const std::string& prefix) {
-    const auto flat = store.whole(b, owned);
-    for (const auto& entry : store.buffers()[b]->layout().entries) {
-      found[prefix + entry.parameter] = flat.narrow(0, entry.offset, entry.elements).view(entry.shape).clone();
-    }
-  };
-  for (std::size_t b = 0; b < store.buffers().size(); ++b) {
-    add(b, store.buffers()[b]->master(), "");
-    for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
-      add(b, optimizer.state(s, b), optimizer.state_names()[s] + ".");
-    }
+  for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
+    const auto states = whole_tensors(trainer, [&](std::size_t b) { return optimizer.state(s, b); });
+    EXPECT_TRUE(states.copies_equal);
+    for (const auto& [name, tensor] : states.tensors) all[optimizer.state_names()[s] + "." + name] = tensor;
   }
-  return found;
+  return all;
 }
 
 std::vector<double> train_steps(Trainer& trainer, const RunConfig& config, int steps) {

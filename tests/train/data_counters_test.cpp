@@ -49,6 +49,9 @@ const std::vector<Case> kCases = {
     {"fsdp=2", 3, {"model.tie_word_embeddings=false"}},
     {"fsdp=2", 3, {"model.freeze=[\"layers.0.*\", \"embed.*\"]", "model.tie_word_embeddings=false"}},
     {"fsdp=2", 3, {"parallel.recompute=full"}},
+    {"tp=2,fsdp=2", 3},
+    {"tp=2,fsdp=2", 1, {"parallel.sequence_parallel=true"}},
+    {"tp=2,dp=2", 0, {"parallel.bucket_mb=0.001"}},
 };
 
 class DataCounters : public testing::TestWithParam<Case> {};

@@ -184,8 +184,9 @@ void expect_ranks_agree(comm::BackendKind backend, const std::string& axis, cons
   std::vector<std::size_t> first_good(2);
   comm::run_thread_ranks(2, [&](int rank, comm::Store store) {
     auto own = config;
-    const auto communicator = std::make_shared<comm::Communicator>(
-        own.mesh, rank, store, comm::CommOptions{.backend = backend}, trainer_groups(own.mesh, own.trainer));
+    const auto communicator =
+        std::make_shared<comm::Communicator>(own.mesh, rank, store, comm::CommOptions{.backend = backend},
+                                             trainer_groups(run_spec(own), own.mesh, own.trainer).axes);
     own.trainer.communicator = communicator;
     const auto place = static_cast<std::size_t>(rank);
     {

@@ -41,8 +41,8 @@ struct RankStore {
     comm::CommOptions options;
     options.backend = comm::BackendKind::gloo;
     options.timeout_seconds = 20;
-    communicator = std::make_unique<comm::Communicator>(mesh, rank, board, options, trainer_groups(mesh, trainer),
-                                                        trainer_subgroups(graph, mesh));
+    const auto groups = trainer_groups(graph, mesh, trainer);
+    communicator = std::make_unique<comm::Communicator>(mesh, rank, board, options, groups.axes, groups.subsets);
     StoreOptions store;
     store.policy = trainer.policy;
     store.communicator = communicator.get();

@@ -41,6 +41,12 @@ const std::vector<Case> kCases = {
     {kLlama, "tp=2", {"model.tie_word_embeddings=true", kSequence, kLoss}},
     {kLlama, "tp=2", {"model.freeze=[\"embed.*\", \"layers.0.*\"]", kSequence, kRegather}},
     {kLlama, "tp=2", {"parallel.plan={\"mlp\":\"replicate\"}", kSequence}},
+    {kLlama, "tp=2", {"model.num_key_value_heads=1", kSequence}},
+    {kLlama, "tp=2,fsdp=2", {"parallel.microbatches=2", "parallel.accumulate=sharded", kSequence}},
+    {kLlama,
+     "tp=2",
+     {"model.freeze=[\"layers.1.attention.wo.weight\", \"layers.0.*\", \"embed.*\"]", "model.attention_bias=true",
+      kSequence}},
     {"", "tp=2", {}},
     {"", "tp=2", {kSequence, kRegather}},
 };
@@ -77,6 +83,12 @@ void check_rank(const RunConfig& ranked) {
   const auto gradients = communicator.group(Axis::tp, comm::Purpose::gradients);
   const auto before = activations.counters();
   const auto gradients_before = gradients.counters();
+  std::optional<comm::Group> copies;
+  comm::Counters copies_before;
+  for (const auto& request : copy_groups(trainer->graph(), config.mesh)) {
+    copies = communicator.subgroup(request.name);
+    copies_before = copies->counters();
+  }
   trainer->step(loader->next()).get();
   const auto& after = activations.counters();
   expect_calls(expected.sum.calls, expected.sum.bytes, before, after, comm::Op::all_reduce);
@@ -84,6 +96,9 @@ void check_rank(const RunConfig& ranked) {
   expect_calls(expected.scatter.calls, expected.scatter.bytes, before, after, comm::Op::reduce_scatter);
   expect_calls(expected.partials.calls, expected.partials.bytes, gradients_before, gradients.counters(),
                comm::Op::all_reduce);
+  if (copies)
+    expect_calls(expected.copies.calls, expected.copies.bytes, copies_before, copies->counters(), comm::Op::all_reduce);
+  if (!copies) EXPECT_EQ(expected.copies.calls, 0);
 }
 
 TEST_P(TensorCounters, TrafficIsThatOfTheClosedForm) {

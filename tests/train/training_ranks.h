@@ -21,8 +21,8 @@ struct MeshCase {
   int zero = 0;
 };
 
-inline const std::vector<MeshCase> kMeshes = {{"dp=1", 0},   {"dp=2", 0},        {"fsdp=2", 1},
-                                              {"fsdp=3", 3}, {"dp=2,fsdp=2", 2}, {"fsdp=4", 3}};
+inline const std::vector<MeshCase> kMeshes = {{"dp=1", 0},        {"dp=2", 0},   {"fsdp=2", 1}, {"fsdp=3", 3},
+                                              {"dp=2,fsdp=2", 2}, {"fsdp=4", 3}, {"tp=2", 0},   {"tp=2,fsdp=2", 3}};
 
 inline std::string case_name(const MeshCase& mesh) {
   return std::string(mesh.mesh) + " zero " + std::to_string(mesh.zero);
@@ -63,9 +63,9 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
     comm::CommOptions options;
     options.backend = comm::BackendKind::gloo;
     options.timeout_seconds = 20;
-    mine.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank, store, options,
-                                                                     trainer_groups(config.mesh, config.trainer),
-                                                                     trainer_subgroups(run_spec(config), config.mesh));
+    const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
+    mine.trainer.communicator =
+        std::make_shared<comm::Communicator>(config.mesh, rank, store, options, groups.axes, groups.subsets);
     body(mine);
   });
 }

@@ -65,6 +65,22 @@ void check_options(const Options& options) {
   }
 }
 
+// Whether the unit or parameter of that name makes a sum over tp.
+bool has_tensor_sum(const GraphSpec& graph, const std::string& name) {
+  for (const auto& unit : graph.units) {
+    for (const auto& parameter : unit.parameters) {
+      if (unit.name != name && parameter.name != name) continue;
+      if (parameter.tp || parameter.partial_under_sequence_parallel) return true;
+    }
+    if (unit.name != name) continue;
+    for (const auto& input : unit.inputs) {
+      const auto& value = graph.value(input);
+      if (value.tp || (value.sequence_sharded && unit.kind.ends_with(".pooler"))) return true;
+    }
+  }
+  return false;
+}
+
 // "skip-reduce=fsdp" or "skip-reduce=fsdp:layers.1.attention.wq.weight".
 SkippedSums read_fault(const std::string& text, const RunConfig& config) {
   SkippedSums skipped;
@@ -93,6 +109,10 @@ SkippedSums read_fault(const std::string& text, const RunConfig& config) {
   if (std::ranges::find(names, skipped.name) == names.end()) {
     throw ConfigError(fmt::format("--inject {}: the model has no unit or parameter {}", text, skipped.name),
                       {.remedy = did_you_mean(skipped.name, names)});
+  }
+  if (axis == Axis::tp && !has_tensor_sum(spec, skipped.name)) {
+    throw ConfigError(fmt::format("--inject {}: no sum over tp belongs to {}", text, skipped.name),
+                      {.remedy = "name a parameter that tp cuts, its unit, or a loss over cut logits"});
   }
   return skipped;
 }

@@ -86,9 +86,9 @@ void RankTraining::prepare(RunConfig& config, const std::string& resolved, const
     store = store_->below(name);
     check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm));
   }
-  config.trainer.communicator = std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm,
-                                                                     trainer_groups(config.mesh, config.trainer),
-                                                                     trainer_subgroups(run_spec(config), config.mesh));
+  const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
+  config.trainer.communicator =
+      std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm, groups.axes, groups.subsets);
 }
 
 }  // namespace orthant::cli

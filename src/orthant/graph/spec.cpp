@@ -202,6 +202,15 @@ std::vector<int> GraphSpec::consumers(std::string_view value_name) const {
   return readers;
 }
 
+std::string GraphSpec::tokens_of(const UnitSpec& unit) const {
+  for (const auto* names : {&unit.inputs, &unit.outputs}) {
+    for (const std::string& value_name : *names) {
+      if (const auto& field = value(value_name).tokens_of; !field.empty()) return field;
+    }
+  }
+  return {};
+}
+
 const ParameterSpec& GraphSpec::parameter(std::string_view parameter_name) const {
   return *named(units[static_cast<std::size_t>(owner(parameter_name))].parameters, parameter_name);
 }

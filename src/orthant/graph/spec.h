@@ -104,13 +104,22 @@ struct UnitSpec {
   friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
 };
 
+// How tp ranks share the units of a graph.
+struct TensorSharing {
+  int degree = 1;
+  bool sequence_parallel = false;  // between products each rank holds its own tokens
+  bool regather = false;           // a column product then keeps its own tokens alone
+  bool loss_parallel = false;      // logits stay cut over the vocabulary
+  friend bool operator==(const TensorSharing&, const TensorSharing&) = default;
+};
+
 struct GraphSpec {
   std::string name;                     // "llama"
   std::vector<ValueSpec> batch_fields;  // values that come with the data: ids, masks, labels
   std::vector<ValueSpec> values;        // values that units write
   std::vector<UnitSpec> units;
-  // 0: placements say what could be cut over tp; otherwise what is, on that many tp ranks. See layout/tensor_policy.h.
-  int tp_degree = 0;
+  // Nothing: placements say what could be cut over tp; otherwise what is. See layout/tensor_policy.h.
+  std::optional<TensorSharing> tensor = {};
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
   // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph
@@ -125,6 +134,9 @@ struct GraphSpec {
   // The unit that writes a value; -1 for a batch field. Units that read it, ascending.
   int producer(std::string_view value_name) const;
   std::vector<int> consumers(std::string_view value_name) const;
+
+  // The batch field [rows, sequence] whose tokens the unit works on; empty when it works on none.
+  std::string tokens_of(const UnitSpec& unit) const;
 
   const ParameterSpec& parameter(std::string_view parameter_name) const;  // InternalError when unknown
   int owner(std::string_view parameter_name) const;                       // the unit that owns it

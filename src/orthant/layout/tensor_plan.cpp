@@ -23,7 +23,7 @@ enum class Part {
   whole,     // whole, used alike on every rank
 };
 
-// First part and the rest of a name, without the unit's.
+// A name without the unit's.
 std::string_view after_unit(const UnitSpec& unit, std::string_view name) {
   if (name.starts_with(unit.name) && name.substr(unit.name.size()).starts_with('.')) {
     return name.substr(unit.name.size() + 1);
@@ -96,10 +96,21 @@ class Planner {
   using Key = std::pair<const UnitSpec*, std::string_view>;
 
   int entry_of(std::string_view name) const {
-    for (std::size_t i = policy_.plan.size(); i-- > 0;) {
-      if (matches_plan(policy_.plan[i].first, name)) return static_cast<int>(i);
+    int entry = -1;
+    for (std::size_t i = 0; i < policy_.plan.size(); ++i) {
+      if (!matches_plan(policy_.plan[i].first, name)) continue;
+      if (entry >= 0) refuse_difference(policy_.plan[static_cast<std::size_t>(entry)], policy_.plan[i], name);
+      entry = static_cast<int>(i);
     }
-    return -1;
+    return entry;
+  }
+
+  using Entry = std::pair<std::string, TensorStyle>;
+  static void refuse_difference(const Entry& one, const Entry& other, std::string_view parameter) {
+    if (one.second == other.second) return;
+    throw ConfigError(fmt::format("parallel.plan: \"{}\" makes {} {}, \"{}\" makes it {}", one.first, parameter,
+                                  tensor_style_name(one.second), other.first, tensor_style_name(other.second)),
+                      {.remedy = "let the patterns of a parameter agree"});
   }
 
   TensorStyle style(const Planned& planned) const {

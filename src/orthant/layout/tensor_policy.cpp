@@ -98,16 +98,19 @@ std::string degrees_that_fit(const GraphSpec& graph, std::int64_t degree) {
 }
 
 std::string misfit(const ParameterSpec& parameter, int degree) {
+  const std::int64_t parts = std::ranges::min(granules_of(parameter));
+  if (parts < degree && !may_be_copied(parameter)) {
+    return fmt::format(
+        "parameter {}: tp={} is more than the {} parts of {} that dim {} of shape [{}] has, and only key "
+        "and value heads may be held in copies",
+        parameter.name, degree, parts, parameter.tp->granule, parameter.tp->dim, fmt::join(parameter.shape, ", "));
+  }
   try {
     check_tp_degree(parameter, degree);
   } catch (const ConfigError& error) {
     return error.message();
   }
-  return fmt::format(
-      "parameter {}: tp={} is more than the {} parts of {} that dim {} of shape [{}] has, and only key "
-      "and value heads may be held in copies",
-      parameter.name, degree, std::ranges::min(granules_of(parameter)), parameter.tp->granule, parameter.tp->dim,
-      fmt::join(parameter.shape, ", "));
+  throw InternalError(fmt::format("parameter {} fits tp={}", parameter.name, degree));
 }
 
 void check_degree(const GraphSpec& graph, int degree) {
@@ -158,14 +161,23 @@ bool matches_plan(std::string_view pattern, std::string_view parameter) {
   }
 }
 
+TensorSharing sharing_of(const TensorPolicy& policy, int tp_degree) {
+  if (tp_degree == 1) return {};
+  return {.degree = tp_degree,
+          .sequence_parallel = policy.sequence_parallel,
+          .regather = policy.sequence_parallel && policy.regather,
+          .loss_parallel = policy.loss_parallel};
+}
+
 GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degree) {
   if (tp_degree < 1) throw InternalError(fmt::format("graph \"{}\": no tp of degree {}", graph.name, tp_degree));
-  if (graph.tp_degree == tp_degree) return graph;
-  if (graph.tp_degree != 0) {
+  const TensorSharing sharing = sharing_of(policy, tp_degree);
+  if (graph.tensor == sharing) return graph;
+  if (graph.tensor) {
     throw InternalError(
-        fmt::format("graph \"{}\" lies over {} tp ranks, not over {}", graph.name, graph.tp_degree, tp_degree));
+        fmt::format("graph \"{}\" lies over {} tp ranks by other settings", graph.name, graph.tensor->degree));
   }
-  graph.tp_degree = tp_degree;
+  graph.tensor = sharing;
   if (tp_degree == 1) {
     clear_sequence(graph);
     clear_value_splits(graph);

@@ -25,10 +25,13 @@ struct TensorPolicy {
   bool sequence_parallel = false;  // norms, dropout and residual sums on each rank's own tokens
   bool loss_parallel = false;      // logits stay cut over the vocabulary
   bool regather = false;           // column products gather their input again in backward instead of keeping it
-  // Patterns of parameter names -> style; of several that match a parameter the last one holds.
+  // Patterns of parameter names -> style. All that match a parameter agree.
   std::vector<std::pair<std::string, TensorStyle>> plan = {};
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
+
+// What it means on a tp axis of that degree; on one rank there is nothing to share.
+TensorSharing sharing_of(const TensorPolicy& policy, int tp_degree);
 
 // Whether a plan's pattern means a parameter: whole parts of its name in a row, all or some of them, so that
 // "attn.c_attn" means layers.3.attn.c_attn.weight and .bias. `*` is any text.
@@ -38,7 +41,7 @@ bool matches_plan(std::string_view pattern, std::string_view parameter);
 // partial_under_sequence_parallel say what is, not what could be. With one rank nothing is cut or partial. ConfigError,
 // naming parameter, reason and what to set, for a degree that heads do not divide into and for a plan that would give
 // wrong sums.
-// A graph that is placed already stays as it is.
+// A graph that is placed so already stays as it is; InternalError when it is placed otherwise.
 GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degree);
 
 }  // namespace orthant

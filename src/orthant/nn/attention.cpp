@@ -25,8 +25,8 @@ at::Tensor output_projection(const at::Tensor& out, const AttentionState& state,
   return shaped_out(y, out.sizes().slice(0, 2), *state.weight, *state.pass);
 }
 
-// Keeps the rotated qkv, and what heads_forward() returns unless that is computed
-// again.
+// Forward sums over tp and backward gathers where the weight is cut, else both are Local. Keeps the rotated qkv, and
+// what heads_forward() returns unless that is computed again.
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& /*weight*/,
                             const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,
@@ -51,7 +51,7 @@ struct Attention : torch::autograd::Function<Attention> {
     const at::Tensor& qkv = saved[0];
     const HeadsOutput output =
         saved.size() == 1 ? heads_forward(qkv, state.heads, false) : HeadsOutput{saved[1], saved[2]};
-    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass);
+    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass, ctx->needs_input_grad(0));
     at::Tensor d_qkv;
     if (ctx->needs_input_grad(0)) {
       const at::Tensor d_out = project_back(gy.all, state.weight->value);

@@ -65,6 +65,10 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
                          std::int64_t first_position, std::int64_t first_channel) {
   const bool valid = shape.size() == 2 || shape.size() == 3;
   const bool own_tokens = shape.size() == 2 && pass.cuts_tokens();
+  if (own_tokens && shape[0] != pass.own_tokens().size()) {
+    throw InternalError(fmt::format("dropout {} of {} rows in a pass where a rank has {} tokens", site, shape[0],
+                                    pass.own_tokens().size()));
+  }
   const std::int64_t positions = own_tokens ? pass.sequence : valid && shape.size() == 3 ? shape[1] : 1;
   if (!valid || first_position + positions > static_cast<std::int64_t>(kMaxPositions) ||
       first_channel + shape.back() > static_cast<std::int64_t>(kMaxChannels)) {

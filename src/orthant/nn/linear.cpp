@@ -40,6 +40,15 @@ at::Tensor column_backward(const LinearState& state, const OutGradient& gy, cons
   Pass& pass = *state.pass;
   Parameter& weight = *state.weight;
   const bool again = kept.defined() && gathers(weight, pass) && pass.tensor->regather();
+  if (again && pass.defer_weights) {
+    // What the weight's gradient needs travels with it.
+    pass.add_weight_gradient([&pass, &weight, bias = state.bias, gy, kept] {
+      BelowAutograd below;
+      Pass now;
+      add_projection_gradient(now, weight, bias, gy, gather_tokens(kept, pass).get());
+    });
+    return needs_x ? sum_tokens(project_back(gy.all, weight.value), weight.cut, pass).get() : at::Tensor();
+  }
   Arriving x = again ? gather_tokens(kept, pass) : Arriving(kept);
   at::Tensor partial = needs_x ? project_back(gy.all, weight.value) : at::Tensor();
   const at::Tensor all = x.get();
@@ -69,7 +78,7 @@ struct Linear : torch::autograd::Function<Linear> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
     const auto& state = kept<LinearState>(ctx);
-    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass);
+    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass, ctx->needs_input_grad(0));
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor x = saved.empty() ? at::Tensor() : saved[0];
     const bool needs_x = ctx->needs_input_grad(0);

@@ -48,7 +48,7 @@ void add_gradient_later(const MlpState& state, const OutGradient& gy, const at::
   });
 }
 
-// Keeps x.
+// Forward sums over tp and backward gathers where the weight is cut, else both are Local. Keeps x.
 struct Mlp : torch::autograd::Function<Mlp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& /*weight*/,
                             const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,
@@ -65,7 +65,7 @@ struct Mlp : torch::autograd::Function<Mlp> {
     BelowAutograd below;
     const auto& state = kept<MlpState>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass);
+    const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass, ctx->needs_input_grad(0));
     const bool needs_x = ctx->needs_input_grad(0);
     const bool needs_activation = state.weight->trainable();
     const bool later = needs_activation && (state.pass->defer_weights || !needs_x);

@@ -90,7 +90,7 @@ at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Param
   const bool sums = pass.tensor != nullptr && weight.cut.row();
   if (!sums) return project(x, weight.value, bias_value, added);
   if (!pass.cuts_tokens()) {
-    const bool first = pass.tensor->index() == 0;
+    const bool first = pass.tensor->coordinate() == 0;
     const at::Tensor partial = first ? project(x, weight.value, bias_value, added) : project(x, weight.value, {}, {});
     return sum_tokens(partial, weight.cut, pass).get();
   }
@@ -107,9 +107,10 @@ at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parame
   return at::_unsafe_view(y, shape);
 }
 
-OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass) {
+OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass, bool needs_x) {
   const at::Tensor own = as_matrix(gy);
-  return {weight.cut.row() ? gather_tokens(own, pass).get() : own, own};
+  const bool gathers = weight.cut.row() && (needs_x || weight.trainable());
+  return {gathers ? gather_tokens(own, pass).get() : own, own};
 }
 
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight) {

@@ -40,7 +40,8 @@ struct OutGradient {
   at::Tensor all;
   at::Tensor own;
 };
-OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass);
+// `needs_x`: the input's gradient is wanted. Collective over tp where a product needs tokens of other ranks.
+OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass, bool needs_x);
 
 // weight.gradient += gy^T x, bias.gradient += column sums of gy (bias may be nullptr), each in one pass over the
 // gradient and none where the parameter is frozen. Runs now or is queued: see Note [Weight gradients].

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "orthant/base/ranges.h"
+#include "orthant/graph/spec.h"
 
 namespace orthant::nn {
 
@@ -18,25 +19,18 @@ class Exchange {
   virtual void wait() = 0;
 };
 
-struct TensorAxisFacts {
-  int degree = 1;
-  int index = 0;
-  bool sequence_parallel = false;
-  bool regather = false;  // column products keep their rank's tokens alone and gather them again in backward
-};
-
 class TensorAxis {
  public:
-  explicit TensorAxis(const TensorAxisFacts& facts) : facts_(facts) {}
+  TensorAxis(const TensorSharing& sharing, int coordinate) : sharing_(sharing), coordinate_(coordinate) {}
   virtual ~TensorAxis() = default;
 
-  int degree() const { return facts_.degree; }
-  int index() const { return facts_.index; }
-  bool sequence_parallel() const { return facts_.sequence_parallel; }
-  bool regather() const { return facts_.regather; }
-  Range part(std::int64_t size) const { return balanced_range(size, facts_.degree, facts_.index); }
+  int degree() const { return sharing_.degree; }
+  int coordinate() const { return coordinate_; }
+  bool sequence_parallel() const { return sharing_.sequence_parallel; }
+  bool regather() const { return sharing_.regather; }
+  Range part(std::int64_t size) const { return balanced_range(size, sharing_.degree, coordinate_); }
 
-  // In place. All four are Collective over the axis, and take contiguous tensors.
+  // All four are Collective over the axis, and take contiguous tensors. These two work in place.
   virtual std::unique_ptr<Exchange> sum(const at::Tensor& tensor) = 0;
   virtual std::unique_ptr<Exchange> maximum(const at::Tensor& tensor) = 0;
   // output = the ranks' inputs one after the other along dim 0, which the balanced rule cuts.
@@ -45,7 +39,8 @@ class TensorAxis {
   virtual std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input) = 0;
 
  private:
-  TensorAxisFacts facts_;
+  TensorSharing sharing_;
+  int coordinate_;
 };
 
 }  // namespace orthant::nn

@@ -98,7 +98,7 @@ at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass
   const Range own = pass.tensor->part(channels);
   if (x.size(-1) != own.size()) {
     throw InternalError(fmt::format("whole_channels: {} channels where tp rank {} of {} has {} of {}", x.size(-1),
-                                    pass.tensor->index(), pass.tensor->degree(), own.size(), channels));
+                                    pass.tensor->coordinate(), pass.tensor->degree(), own.size(), channels));
   }
   return WholeChannels::apply(x, channels, pass.tensor);
 }

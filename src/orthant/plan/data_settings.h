@@ -12,7 +12,8 @@ namespace orthant {
 
 struct DataSettings {
   Mesh mesh = {};
-  DataPolicy policy = {};  // effective on `mesh`
+  Coordinate coordinate = {};  // of the rank: buffers may differ over tp
+  DataPolicy policy = {};      // effective on `mesh`
   DType params = DType::float32;
   DType compute = DType::float32;
   DType reduce = DType::float32;

@@ -32,7 +32,7 @@ struct DataState {
   friend bool operator==(const DataState&, const DataState&) = default;
 };
 
-// The same on every rank of the data axes. What is offloaded counts too, wherever it lies.
+// The same on every rank of the data axes; tp ranks may differ. What is offloaded counts too, wherever it lies.
 DataState data_state(const GraphSpec& graph, const DataSettings& settings);
 
 struct DataPeaks {

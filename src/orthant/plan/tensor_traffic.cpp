@@ -31,12 +31,7 @@ void add(TensorTraffic& total, const TensorTraffic& part, std::int64_t times) {
 
 // The tokens of a microbatch that a unit's products see.
 std::int64_t num_tokens(const GraphSpec& graph, const UnitSpec& unit) {
-  for (const auto* names : {&unit.inputs, &unit.outputs}) {
-    for (const std::string& name : *names) {
-      const ValueSpec& value = graph.value(name);
-      if (!value.tokens_of.empty()) return value.shape.at(0) * value.shape.at(1);
-    }
-  }
+  if (const auto field = graph.tokens_of(unit); !field.empty()) return num_elements(graph.value(field).shape);
   throw InternalError(fmt::format("graph \"{}\": unit {} has cut parameters and no tokens", graph.name, unit.name));
 }
 
@@ -48,9 +43,9 @@ class TrafficCounter {
         trains_(!graph.losses().empty()),
         facts_(backward_facts(graph)),
         element_bytes_(bytes_of(settings.compute)) {
-    if (graph.tp_degree != settings.degree) {
+    if (!graph.tensor || graph.tensor->degree != settings.degree) {
       throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks, and the settings are for {}", graph.name,
-                                      graph.tp_degree, settings.degree));
+                                      graph.tensor ? graph.tensor->degree : 0, settings.degree));
     }
     for (const ValueSpec& value : graph.values) check(value);
   }
@@ -123,7 +118,7 @@ TensorTraffic TrafficCounter::forward(const UnitSpec& unit, const std::vector<Un
     const ValueSpec& value = graph_.value(name);
     if (unit.is_loss && value.tp) {
       const std::int64_t tokens = num_elements(value.shape) / value.shape.at(static_cast<std::size_t>(value.tp->dim));
-      add(traffic.sum, tokens * bytes_of(DType::float64), kLossSums);
+      add(traffic.sum, tokens * bytes_of(settings_.statistics), kLossSums);
     }
     if (unit.kind.ends_with(".pooler") && value.sequence_sharded) {
       add(traffic.sum, value.shape.front() * value.shape.back() * element_bytes_);
@@ -158,11 +153,16 @@ void TrafficCounter::add_gradient_sums(TensorTraffic& traffic, const UnitSpec& u
     if (!parameter.tp) continue;
     const LocalParameter local = local_parameter(parameter, settings_.degree, 0);
     for (std::size_t b = 0; b < local.boxes.size(); ++b) {
-      if (local.holders[b].size() > 1) copied += num_elements(local.boxes[b].lengths);
+      const std::int64_t elements = num_elements(local.boxes[b].lengths);
+      if (local.holders[b].size() == settings_.degree) {
+        partial += elements;  // a copy on every rank
+      } else if (local.holders[b].size() > 1) {
+        copied += elements;
+      }
     }
   }
-  if (partial > 0) add(traffic.partials, partial * bytes_of(settings_.reduce));
-  if (copied > 0) add(traffic.copies, copied * bytes_of(settings_.reduce));
+  if (partial > 0) add(traffic.partials, partial * bytes_of(settings_.reduce), settings_.reductions);
+  if (copied > 0) add(traffic.copies, copied * bytes_of(settings_.reduce), settings_.reductions);
 }
 
 }  // namespace

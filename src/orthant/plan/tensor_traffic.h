@@ -9,10 +9,11 @@
 //   cut table        forward sum N, SP scatter N   backward -, SP gather N where it is trained
 //   pooler           forward -, SP sum rows x hidden
 //   whole logits     forward gather tokens x words
-//   cut logits       three sums of a float64 per token in the forward of the loss
+//   cut logits       three sums of a number per token in the forward of the loss
 // So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats a
-// layer's forward. Once a step: the sums of gradients that are partial because ranks see their own tokens, and of
-// copied key/value heads; one call per unit that owns such parameters.
+// layer's forward. With every reduction of a unit, once a step unless gradients are accumulated in shards: the sums of
+// gradients that are partial because ranks see their own tokens, together with those of key/value heads that every rank
+// has a copy of, and of other copies; one call each per unit that owns such parameters.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ struct TensorSettings {
   bool regather = false;
   DType compute = DType::float32;
   DType reduce = DType::float32;
+  DType statistics = DType::float64;  // in which a loss over cut logits sums; on a device that of the loss
   int microbatches = 1;
+  int reductions = 1;  // of a unit's gradients in a step: one for every microbatch where shards accumulate them
   Recompute recompute = Recompute::none;
 };
 

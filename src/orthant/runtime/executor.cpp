@@ -51,6 +51,11 @@ struct Executor::Step {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
                    nn::TensorAxis* tensor)
     : graph_(graph), units_(units), recompute_(recompute), tensor_(tensor) {
+  const int degree = graph.tensor ? graph.tensor->degree : 1;
+  if (degree != (tensor == nullptr ? 1 : tensor->degree())) {
+    throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
+                                    tensor == nullptr ? 1 : tensor->degree()));
+  }
   make_plans(recompute);
 }
 
@@ -77,11 +82,7 @@ void Executor::make_plans(Recompute recompute) {
       plan.outputs.push_back(value_index_.at(name));
     }
     if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
-    for (const auto* names : {&spec.outputs, &spec.inputs}) {
-      for (const auto& name : *names) {
-        if (plan.tokens_of.empty()) plan.tokens_of = graph_.value(name).tokens_of;
-      }
-    }
+    plan.tokens_of = graph_.tokens_of(spec);
     plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
     plans_.push_back(std::move(plan));
   }

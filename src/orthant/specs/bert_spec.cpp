@@ -87,7 +87,7 @@ void TowerBuilder::add_embed() {
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
   keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.statistics(rank_.own(2)));
-  // Only the words are summed over the vocabulary's parts; the rest is added where the sequence is already cut.
+  // Only the words are cut; see Note [Cut tables] in nn/embedding_table.h.
   add(std::move(unit),
       {table(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
        along_sequence(table(name + ".position.weight", config_.max_position_embeddings, h, stddev)),

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "orthant/graph/dtype.h"
+#include "orthant/graph/spec.h"
 
 namespace orthant {
 
@@ -13,15 +13,7 @@ struct WorkSize {
   std::int64_t secondary_sequence = 0;  // of the second tower of a trimodal model; 0: as sequence
   DType compute = DType::float32;       // of activations
 
-  // How tensor parallelism shares it. Costs are then those of one rank; shapes stay those of the whole model.
-  struct TensorWork {
-    int degree = 1;
-    bool sequence_parallel = false;
-    bool regather = false;
-    bool loss_parallel = false;
-    friend bool operator==(const TensorWork&, const TensorWork&) = default;
-  };
-  TensorWork tensor = {};
+  TensorSharing tensor = {};  // costs are those of one of its ranks; shapes stay those of the whole model
 
   friend bool operator==(const WorkSize&, const WorkSize&) = default;
 };

@@ -85,8 +85,9 @@ bool has_no_history(const Manifest& manifest) {
 
 // Gives what is to be told about it.
 std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem::path& folder) {
-  const PretrainedWeights weights(trainer.graph(), {{folder}}, ControlGroup(trainer.options()));
-  weights.load(trainer.parameters());
+  const ControlGroup ranks(trainer.options());
+  const PretrainedWeights weights(trainer.graph(), {{folder}}, ranks);
+  weights.load(trainer.parameters(), ranks);
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
     for (std::size_t b = 0; b < trainer.parameters().buffers().size(); ++b) {

@@ -43,13 +43,15 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
     const RowShare share{.replicas = num_replicas(mesh), .replica = replica_index(mesh, mesh.coordinate(ranks.rank()))};
     const auto mine = replica_rows(dataset.size(), share);
     const auto most = (dataset.size() + share.replicas - 1) / share.replicas;
+    // The ranks of a replica have the same numbers: one of them counts.
+    const bool counts = mesh.coordinate(ranks.rank())[Axis::tp] == 0;
     for (std::int64_t done = 0; done < most; done += options.rows) {
       if (ranks.any(options.stop_requested && options.stop_requested())) return {};
       const auto left = std::clamp<std::int64_t>(mine.real.size() - done, 0, options.rows);
       std::vector<std::int64_t> indices(static_cast<std::size_t>(left));
       std::iota(indices.begin(), indices.end(), mine.real.begin + done);
       if (left == 0) indices.push_back(mine.padding_row);
-      evaluate(indices, /*counts=*/left > 0);
+      evaluate(indices, counts && left > 0);
     }
   }
   return options.num_labels > 0 ? added(no_classes, classes, ranks) : added(LanguageTally(), language, ranks);

@@ -127,13 +127,11 @@ void Inference::load() {
   store.communicator = options_.communicator.get();
   store_ = std::make_unique<ParameterStore>(graph_, options_.mesh, ranks.rank(), precision, make, std::move(store));
   if (options_.mesh.degree(Axis::tp) > 1) {
-    tensor_ = std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations),
-                                          /*sequence_parallel=*/false, /*regather=*/false);
+    tensor_ =
+        std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   units_ = build_units(model_.config, *store_, tables_);
-  store_->settle_values();
-  ranks.together([&] { found.weights.fill(*store_); });
-  store_->publish();
+  found.weights.load(*store_, ranks);
   bytes_read_ = found.weights.bytes_read();
   executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, tensor_.get());
 }

@@ -51,7 +51,6 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
     add_segment(classes_[1], b, flat_gradients_.back(), common(owned, {decayed, buffer.layout().size}));
   }
   if (!fetched_.empty()) store.set_sum_listener([this](int buffer) { fetch(buffer); });
-  // A rank may answer for nothing: its slots are zeros on the device all the same.
   if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(counted_.front().device());
 }
 

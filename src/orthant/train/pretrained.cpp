@@ -199,9 +199,9 @@ void PretrainedWeights::fill(ParameterStore& parameters) const {
   }
 }
 
-void PretrainedWeights::load(ParameterStore& parameters) const {
+void PretrainedWeights::load(ParameterStore& parameters, const ControlGroup& ranks) const {
   parameters.settle_values();
-  fill(parameters);
+  ranks.together([&] { fill(parameters); });
   parameters.publish();
 }
 

@@ -48,8 +48,9 @@ class PretrainedWeights {
   std::vector<std::string> notes() const;
 
   // Fills what this rank owns, on any mesh, and reads no more for it: boxes of the stored tensors, by contiguous runs.
-  // DataError on I/O errors and on tied tensors that differ in what it owns. Full values follow. Collective over fsdp.
-  void load(ParameterStore& parameters) const;
+  // DataError on I/O errors and on tied tensors that differ in what it owns. Full values follow. Collective over
+  // `ranks`, all of which throw when one does.
+  void load(ParameterStore& parameters, const ControlGroup& ranks = {}) const;
   // Without what follows. Local.
   void fill(ParameterStore& parameters) const;
 

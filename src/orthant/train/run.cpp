@@ -277,10 +277,7 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedW
   auto trainer = std::make_unique<Trainer>(
       run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(config.model, store, tables); },
       config.mesh, options);
-  // An error in reading is one of all ranks.
-  trainer->parameters().settle_values();
-  ControlGroup(config.trainer).together([&] { weights.fill(trainer->parameters()); });
-  trainer->parameters().publish();
+  weights.load(trainer->parameters(), ControlGroup(config.trainer));
   return trainer;
 }
 

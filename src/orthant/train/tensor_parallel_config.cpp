@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "orthant/base/error.h"
+
 namespace orthant {
 
 TensorPolicy read_tensor_parallel(JsonReader& section) {
@@ -17,7 +19,11 @@ TensorPolicy read_tensor_parallel(JsonReader& section) {
   if (!plan.is_object()) section.fail("plan", fmt::format("found {}", plan.dump()), remedy);
   for (const auto& [pattern, style] : plan.items()) {
     if (!style.is_string()) section.fail("plan", fmt::format("found {} for \"{}\"", style.dump(), pattern), remedy);
-    policy.plan.emplace_back(pattern, parse_tensor_style(style.get<std::string>()));
+    try {
+      policy.plan.emplace_back(pattern, parse_tensor_style(style.get<std::string>()));
+    } catch (const ConfigError& error) {
+      section.fail("plan", fmt::format("\"{}\": {}", pattern, error.message()), error.remedy());
+    }
   }
   return policy;
 }

@@ -48,23 +48,35 @@ class StoreKeeper : public ParameterKeeper {
 
 }  // namespace
 
+namespace {
+
+// As many ranks, the axes that training does not use given to dp.
+std::string nearest_mesh(const Mesh& mesh) {
+  const int fsdp = mesh.degree(Axis::fsdp);
+  const int tp = mesh.degree(Axis::tp);
+  std::string text = fmt::format("dp={}", mesh.world_size() / fsdp / tp);
+  if (fsdp > 1) text += fmt::format(",fsdp={}", fsdp);
+  if (tp > 1) text += fmt::format(",tp={}", tp);
+  return text;
+}
+
+}  // namespace
+
 void check_mesh(const Mesh& mesh) {
   for (const auto axis : mesh.active_axes()) {
     if (axis == Axis::dp || axis == Axis::fsdp || axis == Axis::tp) continue;
     throw ConfigError(
         fmt::format("mesh {}: training has no {} axis; it uses dp, fsdp and tp", mesh.to_string(), axis_name(axis)),
-        {.remedy = fmt::format("use --mesh dp={}", mesh.world_size())});
+        {.remedy = fmt::format("use --mesh {}", nearest_mesh(mesh))});
   }
 }
 
-std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options) {
-  auto groups = store_groups(mesh, options.policy);
-  if (mesh.degree(Axis::tp) > 1) groups.push_back({Axis::tp, comm::Purpose::activations});
+RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  RankGroups groups{store_groups(mesh, options.policy), {}};
+  if (mesh.degree(Axis::tp) == 1) return groups;
+  groups.axes.push_back({Axis::tp, comm::Purpose::activations});
+  groups.subsets = copy_groups(placed_graph(graph, options.tensor, mesh.degree(Axis::tp)), mesh);
   return groups;
-}
-
-std::vector<comm::SubgroupRequest> trainer_subgroups(const GraphSpec& graph, const Mesh& mesh) {
-  return copy_groups(graph, mesh);
 }
 
 PendingStep::PendingStep(const at::Tensor& numbers) {
@@ -87,19 +99,26 @@ PendingStep::Numbers PendingStep::get() const {
   return {numbers[0], numbers[1], numbers[2] > 0, numbers[3] > 0, static_cast<std::int64_t>(most)};
 }
 
-std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
+std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
                                                   const TrainerOptions& options, double timeout_seconds) {
   if (job.world_size == 1) return nullptr;
+  const auto groups = trainer_groups(graph, mesh, options);
   comm::CommOptions comm;
   comm.device = options.device;
   comm.bind_address = job.rendezvous.bind_address;
   comm.timeout_seconds = timeout_seconds;
-  return comm::make_communicator(mesh, job, comm, trainer_groups(mesh, options));
+  return comm::make_communicator(mesh, job, comm, groups.axes, groups.subsets);
+}
+
+std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
+                                                  const TrainerOptions& options, double timeout_seconds) {
+  return connect_ranks(GraphSpec(), without_tensor_axis(mesh), job, options, timeout_seconds);
 }
 
 DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   DataSettings settings;
   settings.mesh = mesh;
+  if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
   settings.policy = effective_policy(options.policy, mesh);
   settings.params = options.precision.params;
   settings.compute = options.precision.compute;
@@ -124,6 +143,8 @@ TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options) 
   settings.reduce = options.precision.reduce;
   settings.microbatches = options.microbatches;
   settings.recompute = options.recompute;
+  if (!options.device.is_cpu() && settings.compute != DType::float64) settings.statistics = DType::float32;
+  if (effective_policy(options.policy, mesh).accumulate_sharded) settings.reductions = options.microbatches;
   return settings;
 }
 
@@ -182,8 +203,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
   keeper_ = std::make_unique<StoreKeeper>(*store_);
   if (mesh_.degree(Axis::tp) > 1) {
-    tensor_ = std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations),
-                                          options_.tensor.sequence_parallel, options_.tensor.regather);
+    tensor_ =
+        std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   units_ = make_units(*store_, tables_);
   for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());

@@ -63,13 +63,17 @@ struct TrainerOptions {
 // ConfigError for a mesh with axes that training does not use.
 void check_mesh(const Mesh& mesh);
 
-// The groups of ranks a trainer talks to, over axes and, for a placed graph, between holders of copies; for the
-// communicator it is given.
-std::vector<comm::GroupRequest> trainer_groups(const Mesh& mesh, const TrainerOptions& options);
-std::vector<comm::SubgroupRequest> trainer_subgroups(const GraphSpec& graph, const Mesh& mesh);
+// The groups of ranks a trainer of that graph talks to; for the communicator it is given.
+struct RankGroups {
+  std::vector<comm::GroupRequest> axes;
+  std::vector<comm::SubgroupRequest> subsets;  // holders of copies over tp
+};
+RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 // The communicator of a trainer on this mesh, for programs: options.communicator = connect_ranks(mesh, job, options).
-// Null on one rank. Blocks until all ranks have come.
+// Null on one rank. Blocks until all ranks have come. Without a graph: of a program's own modules.
+std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
+                                                  const TrainerOptions& options, double timeout_seconds = 300);
 std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
                                                   const TrainerOptions& options, double timeout_seconds = 300);
 
@@ -120,7 +124,7 @@ class Trainer {
   // Places the graph over tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
   // axes that training does not use, fewer units than stages. Collective, as are all methods but those that only read.
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
-  // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: they say not how to be cut.
+  // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: nothing says how to cut them.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);
   ~Trainer();
   Trainer(const Trainer&) = delete;

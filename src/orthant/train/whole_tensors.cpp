@@ -7,9 +7,14 @@
 namespace orthant {
 namespace {
 
-// An integer dtype of the same width: adding zeros to a bit pattern changes no bit of it.
-at::ScalarType bits_of(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kLong : at::kInt;
+// As integers of the same width: adding zeros to a bit pattern changes no bit of it. Narrow dtypes are widened first.
+at::Tensor bits_of(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kDouble) return tensor.view(at::kLong);
+  return tensor.to(at::kFloat).view(at::kInt);
+}
+
+at::Tensor from_bits(const at::Tensor& bits, at::ScalarType dtype) {
+  return bits.view(bits.scalar_type() == at::kLong ? at::kDouble : at::kFloat).to(dtype);
 }
 
 // The part of a global tensor that one box covers.
@@ -38,9 +43,9 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
   for_boxes([&](std::size_t i, const at::Tensor& place, const at::Tensor& part) {
     if (entry.holders[i].begin == coordinate) place.copy_(part);
   });
-  auto bits = global.view(bits_of(global.scalar_type())).to(trainer.options().device);
+  const auto bits = bits_of(global).to(trainer.options().device);
   trainer.options().communicator->group(Axis::tp, comm::Purpose::activations).all_reduce(bits).wait();
-  global = bits.cpu().view(global.scalar_type());
+  global = from_bits(bits.cpu(), global.scalar_type());
   for_boxes([&](std::size_t, const at::Tensor& place, const at::Tensor& part) {
     const auto a = place.contiguous(), b = part.contiguous();
     equal &= std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
@@ -48,15 +53,16 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
   return global;
 }
 
-WholeTensors whole_tensors(const Trainer& trainer, bool gradients) {
+}  // namespace
+
+WholeTensors whole_tensors(const Trainer& trainer, const std::function<at::Tensor(std::size_t buffer)>& owned) {
   WholeTensors found;
   const auto& store = trainer.parameters();
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
-    const auto& buffer = *store.buffers()[b];
-    if (gradients && !buffer.trainable()) continue;
-    const auto owned = gradients ? buffer.owned_gradient() : buffer.master();
-    const auto flat = store.whole(b, owned.to(trainer.options().device)).cpu();
-    for (const auto& entry : buffer.layout().entries) {
+    const auto part = owned(b);
+    if (!part.defined()) continue;
+    const auto flat = store.whole(b, part.to(trainer.options().device)).cpu();
+    for (const auto& entry : store.buffers()[b]->layout().entries) {
       const auto local = flat.narrow(0, entry.offset, entry.elements).view(entry.shape);
       found.tensors[entry.parameter] = over_tp(trainer, entry, local, found.copies_equal);
     }
@@ -64,14 +70,15 @@ WholeTensors whole_tensors(const Trainer& trainer, bool gradients) {
   return found;
 }
 
-}  // namespace
-
 WholeTensors whole_weights(const Trainer& trainer) {
-  return whole_tensors(trainer, /*gradients=*/false);
+  return whole_tensors(trainer, [&](std::size_t b) { return trainer.parameters().buffers()[b]->master(); });
 }
 
 WholeTensors whole_gradients(const Trainer& trainer) {
-  return whole_tensors(trainer, /*gradients=*/true);
+  return whole_tensors(trainer, [&](std::size_t b) {
+    const auto& buffer = *trainer.parameters().buffers()[b];
+    return buffer.trainable() ? buffer.owned_gradient() : at::Tensor();
+  });
 }
 
 }  // namespace orthant

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -16,7 +17,10 @@ struct WholeTensors {
   bool copies_equal = true;                   // this rank's copies have the bits of the first holder's
 };
 
-// Of the optimizer's copies, and of trainable ones' gradients as the last step left them. Collective over fsdp and tp.
+// Of any tensors that lie as the parameters do: `owned(b)` is this rank's owned range of buffer b, undefined for none.
+// Collective over fsdp and tp, as are the others.
+WholeTensors whole_tensors(const Trainer& trainer, const std::function<at::Tensor(std::size_t buffer)>& owned);
+// Of the optimizer's copies, and of trainable ones' gradients as the last step left them.
 WholeTensors whole_weights(const Trainer& trainer);
 WholeTensors whole_gradients(const Trainer& trainer);
 

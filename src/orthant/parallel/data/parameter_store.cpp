@@ -101,8 +101,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
     }
     if (const auto axes = copy_axes(policy_, mesh); !axes.empty()) {
       groups.copies = options.communicator->group(axes, comm::Purpose::gradients);
-      num_copies_ = groups.num_copies = groups.copies.size();
-      copy_index_ = groups.copies.index();
+      groups.num_copies = groups.copies.size();
     }
   } else if (mesh.world_size() > 1) {
     throw InternalError(fmt::format("a store on the mesh {} without a communicator", mesh.to_string()));

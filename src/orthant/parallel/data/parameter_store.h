@@ -101,9 +101,6 @@ class ParameterStore {
   int owner(std::size_t buffer) const { return buffers_[buffer]->layout().users.front(); }
   const GraphSpec& graph() const { return graph_; }
   const DataPolicy& policy() const { return policy_; }
-  // Among the ranks whose owned ranges are equal: their number, and this rank's place.
-  int num_copies() const { return num_copies_; }
-  int copy_index() const { return copy_index_; }
   // Ranges of the buffer that this rank answers for, inside of what it owns: over all ranks of the mesh each element of
   // the model is in one of them. Padding, which is zero, may be in any.
   std::vector<Range> answered(std::size_t buffer) const;
@@ -130,8 +127,6 @@ class ParameterStore {
   int rank_ = 0;
   SkippedSums skipped_;
   comm::Group shards_;
-  int num_copies_ = 1;
-  int copy_index_ = 0;
   std::unique_ptr<ValueGathers> gathers_;
   std::unique_ptr<TensorPartials> partials_;
   std::unique_ptr<GradientSums> sums_;

@@ -18,7 +18,7 @@ std::vector<comm::SubgroupRequest> copy_groups(const GraphSpec& graph, const Mes
 
 class TensorPartials {
  public:
-  // Keeps references to `buffers` and `units`. Without a communicator, or on one tp rank, there are none.
+  // Keeps a reference to `buffers`. Without a communicator, or on one tp rank, there are none.
   TensorPartials(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                  const GraphSpec& graph, const Mesh& mesh, const comm::Communicator* communicator);
 

@@ -1,6 +1,10 @@
 #include "orthant/parallel/tensor/group_axis.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "orthant/base/error.h"
 
 namespace orthant {
 namespace {
@@ -20,12 +24,12 @@ std::unique_ptr<nn::Exchange> started(comm::Work work) {
 
 }  // namespace
 
-GroupAxis::GroupAxis(comm::Group group, bool sequence_parallel, bool regather)
-    : TensorAxis({.degree = group.size(),
-                  .index = group.index(),
-                  .sequence_parallel = sequence_parallel,
-                  .regather = regather}),
-      group_(std::move(group)) {}
+GroupAxis::GroupAxis(comm::Group group, const TensorSharing& sharing)
+    : TensorAxis(sharing, group.index()), group_(std::move(group)) {
+  if (group_.size() == sharing.degree) return;
+  throw InternalError(
+      fmt::format("a tensor axis of {} over group {} of {} ranks", sharing.degree, group_.name(), group_.size()));
+}
 
 std::unique_ptr<nn::Exchange> GroupAxis::sum(const at::Tensor& tensor) {
   return started(group_.all_reduce(tensor));

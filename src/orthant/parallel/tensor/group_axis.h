@@ -8,8 +8,8 @@ namespace orthant {
 
 class GroupAxis : public nn::TensorAxis {
  public:
-  // `group`: the tp axis, for activations.
-  GroupAxis(comm::Group group, bool sequence_parallel, bool regather);
+  // `group`: the tp axis, for activations; as many ranks as share the graph.
+  GroupAxis(comm::Group group, const TensorSharing& sharing);
 
   std::unique_ptr<nn::Exchange> sum(const at::Tensor& tensor) override;
   std::unique_ptr<nn::Exchange> maximum(const at::Tensor& tensor) override;
