@@ -130,7 +130,7 @@ TEST(TensorPlan, RefusesToCutWhatIsWhole) {
     const std::string cannot = std::string(" cannot be ") + style + ": ";
     const std::string reason =
         " is used with all channels on every rank, and nothing around it is cut to match\n"
-        "  fix: leave it out of the plan";
+        "  fix: name the weight that is meant, or leave it out of the plan";
     EXPECT_EQ(refusal(llama(), {{"norm1", style}}),
               "parallel.plan: \"norm1\"" + cannot + "layers.0.norm1.weight" + reason);
     EXPECT_EQ(refusal(gpt2(), {{"wpe", style}}), "parallel.plan: \"wpe\"" + cannot + "embed.wpe.weight" + reason);

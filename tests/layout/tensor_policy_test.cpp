@@ -41,11 +41,13 @@ TEST(TensorStyle, HasTwoSetsOfNames) {
   EXPECT_EQ(tensor_style_name(parse_tensor_style("colwise")), "column");
   EXPECT_EQ(error_text<ConfigError>([] { parse_tensor_style("colum"); }),
             "unknown tensor style \"colum\"\n  fix: did you mean \"column\"? (one of column, row, sequence, replicate, "
-            "colwise, rowwise)");
+            "colwise, rowwise, ColwiseParallel, RowwiseParallel, SequenceParallel)");
 }
 
 TEST(PlacedGraph, CutsNothingOnOneRank) {
-  const Plan ignored = {{"nothing of that name", TensorStyle::row}};
+  const Plan unknown = {{"nothing of that name", TensorStyle::row}};
+  EXPECT_THROW(placed_graph(llama(), {.plan = unknown}, 1), ConfigError);
+  const Plan ignored = {{"mlp", TensorStyle::replicate}};
   for (const auto& graph : {llama(), gpt2(), bert(), trimodal_spec(test::small_trimodal(), small_work())}) {
     const auto placed = placed_graph(graph, {true, true, true, ignored}, 1);
     for (const auto& value : placed.values) EXPECT_FALSE(value.tp || value.sequence_sharded) << value.name;
@@ -75,11 +77,11 @@ TEST(PlacedGraph, KeepsWhatThePolicyUses) {
 
 TEST(PlacedGraph, RefusesDegreesThatHeadsDoNotDivideInto) {
   EXPECT_EQ(degree_refusal(llama(), 3),
-            "parameter layers.0.attention.wq.weight: tp=3 does not fit dim 0 of shape [8, 8], where a block has 4 "
-            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 4");
+            "parameter layers.0.attention.wq.weight: its 4 heads cannot be shared by tp=3: each rank must hold equally "
+            "many\n  fix: set tp to 1, 2 or 4");
   EXPECT_EQ(degree_refusal(gpt2(), 3),
-            "parameter layers.0.attn.c_attn.weight: tp=3 does not fit dim 0 of shape [24, 8], where a block has 4 "
-            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 4");
+            "parameter layers.0.attn.c_attn.weight: its 4 heads cannot be shared by tp=3: each rank must hold equally "
+            "many\n  fix: set tp to 1, 2 or 4");
   EXPECT_EQ(error_text<InternalError>([] { placed_graph(llama(), {}, 0); }), "graph \"llama\": no tp of degree 0");
 }
 
@@ -99,11 +101,11 @@ TEST(PlacedGraph, NamesDegreesThatEveryParameterFits) {
   config.num_attention_heads = 6;
   config.hidden_size = 12;
   EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 4),
-            "parameter layers.0.attention.wq.weight: tp=4 does not fit dim 0 of shape [12, 12], where a block has 6 "
-            "granules of 2: each rank must hold equally many\n  fix: set tp to 1, 2 or 6");
+            "parameter layers.0.attention.wq.weight: its 6 heads cannot be shared by tp=4: each rank must hold equally "
+            "many\n  fix: set tp to 1, 2 or 6");
   EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 3),
-            "parameter layers.0.attention.wk.weight: tp=3 does not fit dim 0 of shape [4, 12], where a block has 2 "
-            "granules of 2: more ranks than granules must be a multiple of them\n  fix: set tp to 1, 2 or 6");
+            "parameter layers.0.attention.wk.weight: its 2 heads cannot be shared by tp=3: more ranks than key/value "
+            "heads must be a multiple of them\n  fix: set tp to 1, 2 or 6");
 }
 
 TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
@@ -111,14 +113,16 @@ TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
   EXPECT_EQ(copy_holders(placed.parameter("layers.0.attention.wk.weight"), 4, 3), (std::vector<Range>{{2, 4}}));
   EXPECT_EQ(copy_holders(placed.parameter("layers.0.attention.wq.weight"), 4, 3), (std::vector<Range>{{3, 4}}));
   // 8 is a multiple of the 4 heads, but a sum over copies would count them twice.
-  EXPECT_EQ(degree_refusal(llama(), 8),
-            "parameter layers.0.attention.wo.weight: tp=8 is more than the 4 parts of 2 that dim 1 of shape [8, 8] "
-            "has, and only key and value heads may be held in copies\n  fix: set tp to 1, 2 or 4");
+  EXPECT_EQ(
+      degree_refusal(llama(), 8),
+      "parameter layers.0.attention.wo.weight: its 4 heads cannot be shared by tp=8: each rank must hold one, and "
+      "only key/value heads may be held in copies\n  fix: set tp to 1, 2 or 4");
   LlamaConfig few_words = test::small_llama();
   few_words.vocab_size = 2;
-  EXPECT_EQ(degree_refusal(llama_spec(few_words, small_work()), 4),
-            "parameter embed.weight: tp=4 is more than the 2 parts of 1 that dim 0 of shape [2, 8] has, and only key "
-            "and value heads may be held in copies\n  fix: set tp to 1 or 2");
+  EXPECT_EQ(
+      degree_refusal(llama_spec(few_words, small_work()), 4),
+      "parameter embed.weight: its 2 entries cannot be shared by tp=4: each rank must hold one, and only key/value "
+      "heads may be held in copies\n  fix: set tp to 1 or 2");
 }
 
 TEST(PlacedGraph, CutsVocabularyAndInnerChannelsUnevenly) {

@@ -120,10 +120,10 @@ class Refusals(TensorTest):
         return ("--set", "parallel.plan=" + json.dumps({name.replace("_", "."): style for name, style in styles.items()}))
 
     def test_degrees_that_do_not_fit_are_refused_with_those_that_do(self):
-        self.refused(mesh="tp=3", has=["layers.0.attention.wq.weight: tp=3", "8 granules of 16", "set tp to 1, 2 or 4"])
-        self.refused(mesh="tp=16", has=["layers.0.attention.wo.weight: tp=16", "set tp to 1, 2, 4 or 8"])
-        self.refused(mesh="tp=3", config=TRIMODAL, has=["primary.layers.0.attention.query.weight: tp=3", "set tp to 1, 2 or 4"])
-        self.refused("--set", "model.vocab_size=2", mesh="tp=4", has=["embed.weight: tp=4 is more than the 2 parts", "set tp to 1 or 2"])
+        self.refused(mesh="tp=3", has=["layers.0.attention.wq.weight: its 8 heads cannot be shared by tp=3", "set tp to 1, 2 or 4"])
+        self.refused(mesh="tp=16", has=["layers.0.attention.wo.weight: its 8 heads cannot be shared by tp=16", "set tp to 1, 2, 4 or 8"])
+        self.refused(mesh="tp=3", config=TRIMODAL, has=["primary.layers.0.attention.query.weight: its 4 heads cannot be shared by tp=3", "set tp to 1, 2 or 4"])
+        self.refused("--set", "model.vocab_size=2", mesh="tp=4", has=["embed.weight: its 2 entries cannot be shared by tp=4", "set tp to 1 or 2"])
 
     def test_plans_that_would_give_wrong_sums_are_refused_with_the_reason(self):
         self.refused(*self.plan(mlp_w1="replicate"), has=['"mlp.w1" cannot be replicate', "the sum would be tp times too large",

@@ -31,6 +31,10 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   const bool sizes = options.pp_size || options.tp_size || options.dp_size || options.fsdp_size;
   if (!ranks.mesh.empty()) {
     if (sizes) throw ConfigError("--mesh beside --pp_size and the like", {.remedy = "use one of them"});
+    for (const auto& given : options.overrides) {
+      if (!given.starts_with("mesh.")) continue;
+      throw ConfigError(fmt::format("--mesh {} beside {}", ranks.mesh, given), {.remedy = "use one of them"});
+    }
     return Mesh::parse(ranks.mesh, ranks.order);
   }
   auto degrees = configured.degrees();

@@ -1,5 +1,6 @@
 // orthant parity: proves that two ways to train one model compute the same numbers.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -138,6 +139,15 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
   return load_config(config, ranks, environment);
 }
 
+// "mesh tp=2 with parallel.regather=true against mesh dp=1, 3 steps in float64".
+std::string compared_sides(const Options& options, const Mesh& tested, const Mesh& reference) {
+  auto text = fmt::format("mesh {}", tested.to_string());
+  if (!options.varied.empty()) text += fmt::format(" with {}", fmt::join(options.varied, ", "));
+  if (!options.inject.empty()) text += fmt::format(" and {}", options.inject);
+  text += fmt::format(" against mesh {}", reference.to_string());
+  return text + fmt::format(", {} steps in {}", options.side.steps, options.dtype);
+}
+
 }  // namespace
 
 int run_parity(const Arguments& arguments, Context& context) {
@@ -174,10 +184,13 @@ int run_parity(const Arguments& arguments, Context& context) {
     if (!rank.is_first()) return 0;
     auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)));
     if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
+    const auto compared = compared_sides(options, tested.config.mesh, reference.config.mesh);
     if (options.json) {
-      std::cout << parity_json(result).dump() << std::endl;
+      auto document = parity_json(result);
+      document["compared"] = compared;
+      std::cout << document.dump() << std::endl;
     } else {
-      std::cout << parity_text(result) << std::flush;
+      std::cout << compared << '\n' << parity_text(result) << std::flush;
     }
     return result.pass ? 0 : 1;
   });

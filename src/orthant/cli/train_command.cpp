@@ -122,6 +122,9 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
     // That rank says it. Our launcher takes this end for a consequence.
     return rank.job.launcher == "orthant" ? launch::kPeerLostExitCode : error.exit_code();
   }
+  if (rank.is_first() && outcome.stopped) {
+    std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
+  }
   if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
   if (rank.is_first() && !json) std::cout << result_text(outcome.result) << std::flush;
   return outcome.stopped ? launch::kStoppedExitCode : 0;

@@ -197,7 +197,7 @@ Refusal Planner::refusal_of(const Planned& planned) const {
 
 Refusal whole_refusal(const std::string& name) {
   return {name + " is used with all channels on every rank, and nothing around it is cut to match",
-          "leave it out of the plan"};
+          "name the weight that is meant, or leave it out of the plan"};
 }
 
 Refusal Planner::column_refusal(const Planned& planned) const {

@@ -21,12 +21,15 @@ struct StyleName {
 };
 
 // The style's own name first.
-constexpr std::array<StyleName, 6> kStyleNames = {{{"column", TensorStyle::column},
+constexpr std::array<StyleName, 9> kStyleNames = {{{"column", TensorStyle::column},
                                                    {"row", TensorStyle::row},
                                                    {"sequence", TensorStyle::sequence},
                                                    {"replicate", TensorStyle::replicate},
                                                    {"colwise", TensorStyle::column},
-                                                   {"rowwise", TensorStyle::row}}};
+                                                   {"rowwise", TensorStyle::row},
+                                                   {"ColwiseParallel", TensorStyle::column},
+                                                   {"RowwiseParallel", TensorStyle::row},
+                                                   {"SequenceParallel", TensorStyle::sequence}}};
 
 // `*` in the pattern is any text.
 bool matches_text(std::string_view pattern, std::string_view text) {
@@ -99,18 +102,12 @@ std::string degrees_that_fit(const GraphSpec& graph, std::int64_t degree) {
 
 std::string misfit(const ParameterSpec& parameter, int degree) {
   const std::int64_t parts = std::ranges::min(granules_of(parameter));
-  if (parts < degree && !may_be_copied(parameter)) {
-    return fmt::format(
-        "parameter {}: tp={} is more than the {} parts of {} that dim {} of shape [{}] has, and only key "
-        "and value heads may be held in copies",
-        parameter.name, degree, parts, parameter.tp->granule, parameter.tp->dim, fmt::join(parameter.shape, ", "));
-  }
-  try {
-    check_tp_degree(parameter, degree);
-  } catch (const ConfigError& error) {
-    return error.message();
-  }
-  throw InternalError(fmt::format("parameter {} fits tp={}", parameter.name, degree));
+  const bool heads = parameter.tp->granule > 1;
+  const auto text = fmt::format("parameter {}: its {} {} cannot be shared by tp={}", parameter.name, parts,
+                                heads ? "heads" : "entries", degree);
+  if (parts >= degree) return text + ": each rank must hold equally many";
+  if (may_be_copied(parameter)) return text + ": more ranks than key/value heads must be a multiple of them";
+  return text + ": each rank must hold one, and only key/value heads may be held in copies";
 }
 
 void check_degree(const GraphSpec& graph, int degree) {
@@ -179,6 +176,8 @@ GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degre
   }
   graph.tensor = sharing;
   if (tp_degree == 1) {
+    GraphSpec as_if = graph;  // a plan has no effect, and is checked all the same
+    apply_tensor_plan(as_if, policy);
     clear_sequence(graph);
     clear_value_splits(graph);
     for (UnitSpec& unit : graph.units) {

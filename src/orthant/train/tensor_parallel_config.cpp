@@ -13,14 +13,14 @@ TensorPolicy read_tensor_parallel(JsonReader& section) {
   policy.sequence_parallel = section.get<bool>("sequence_parallel", policy.sequence_parallel);
   policy.loss_parallel = section.get<bool>("loss_parallel", policy.loss_parallel);
   policy.regather = section.get<bool>("regather", policy.regather);
-  if (!section.has("plan")) return policy;
-  const auto& plan = section.require_raw("plan");
-  const char* remedy = R"(use {"mlp": "replicate"}: patterns of parameter names -> column, row, sequence, replicate)";
-  if (!plan.is_object()) section.fail("plan", fmt::format("found {}", plan.dump()), remedy);
-  for (const auto& [pattern, style] : plan.items()) {
-    if (!style.is_string()) section.fail("plan", fmt::format("found {} for \"{}\"", style.dump(), pattern), remedy);
+  if (section.has("plan") && !section.require_raw("plan").is_object()) {
+    section.fail("plan", fmt::format("found {}", section.require_raw("plan").dump()),
+                 R"(use {"mlp": "replicate"}: patterns of parameter names -> column, row, sequence, replicate)");
+  }
+  JsonReader plan = section.object("plan");
+  for (const auto& pattern : plan.keys()) {
     try {
-      policy.plan.emplace_back(pattern, parse_tensor_style(style.get<std::string>()));
+      policy.plan.emplace_back(pattern, parse_tensor_style(plan.require<std::string>(pattern)));
     } catch (const ConfigError& error) {
       section.fail("plan", fmt::format("\"{}\": {}", pattern, error.message()), error.remedy());
     }
