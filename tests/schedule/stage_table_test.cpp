@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "mesh/thrown_error.h"
 #include "orthant/schedule/generators.h"
+#include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
 namespace {
@@ -41,6 +45,42 @@ TEST(StageTable, TextRoundTrips) {
   const StageTable split{2, 1, {{}, {{0, StageKind::F, 0}, {1, StageKind::F, 0}, {1, StageKind::B, 0}}}};
   EXPECT_EQ(to_text(split), "-\n0F0 1F0 1B0\n");
   EXPECT_EQ(parse_table(to_text(split), "text"), split);
+}
+
+TEST(StageTable, EveryScheduleRoundTripsAsTextAndCsv) {
+  for (const std::string& name : schedule_names()) {
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+      for (int microbatches = 1; microbatches <= 11; ++microbatches) {
+        const StageTable table = make_schedule(name, ranks, 0, microbatches).table;
+        EXPECT_EQ(parse_table(to_text(table), "text"), table) << name;
+        EXPECT_EQ(parse_table(to_csv(table), "csv"), table) << name;
+      }
+    }
+  }
+  EXPECT_EQ(to_csv(gpipe(2, 1)), "0F0,0BW0\n1F0,1BW0\n");
+  EXPECT_EQ(parse_table("0F0,,0BW0,\n,1F0,1BW0,\n", "csv"), gpipe(2, 1));  // empty cells are idle time
+}
+
+TEST(StageTable, FilesAreRead) {
+  const std::string path = testing::TempDir() + "/orthant_stage_table_test.csv";
+  std::ofstream(path) << to_csv(zbh1(3, 4));
+  EXPECT_EQ(read_table(path), zbh1(3, 4));
+  std::ofstream(path) << "0F0 0X0\n";
+  EXPECT_EQ(thrown_text([&] { read_table(path); }), path +
+                                                        " line 1, word 2: \"0X0\" is no stage action\n"
+                                                        "write stage, kind (F, B, W or BW) and microbatch, as in 2BW5");
+  std::filesystem::remove(path);
+  for (const std::string& missing : {path, testing::TempDir()}) {
+    EXPECT_EQ(thrown_text([&] { read_table(missing); }),
+              "schedule file " + missing +
+                  " cannot be read\nname a file that exists and may be read, one line of actions per rank");
+  }
+}
+
+TEST(StageTable, TellsWhereItsStagesLie) {
+  EXPECT_EQ(stage_ranks(zbv(2, 1)), (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(thrown_text([] { stage_ranks(parse_table("0F0 0BW0\n2F0 2BW0", "text")); }),
+            "no rank runs stage 1 of 3\nnumber the stages from 0 without gaps, and give each to a rank");
 }
 
 TEST(StageTable, ParsingTakesCommasCommentsAndEmptyLines) {

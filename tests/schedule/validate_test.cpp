@@ -166,6 +166,38 @@ TEST(Validate, NamesWhatIsNotThereYetOnTheSameRank) {
             "put it after the backward of head m0");
 }
 
+TEST(Validate, BoundsWhatARankKeeps) {
+  const GraphSpec graph = test::chain(1);
+  const StageMap map = even_stages(graph, 2);
+  EXPECT_NO_THROW(validate(one_forward_one_backward(2, 5), map, graph, {2, 1}));
+  EXPECT_NO_THROW(validate(forward_only(2, 5), map, graph, {1, 1}));
+  EXPECT_EQ(thrown_text([&] { validate(gpipe(2, 3), map, graph, {2, 3}); }),
+            "0F2 at position 2 of rank 0 makes it keep the activations of 3 microbatches at once; the bound is 2\n"
+            "position | 0     1     2     3     4     5\n"
+            "rank 0   |  0F0   0F1  [0F2]  0BW0  0BW1  0BW2\n"
+            "rank 1   |  1F0   1F1   1F2   1BW0  1BW1  1BW2\n"
+            "put a backward before it, or allow more");
+  EXPECT_NO_THROW(validate(zbh1(2, 5), map, graph, {2, 2}));
+  EXPECT_EQ(thrown_text([&] { validate(zbh1(2, 5), map, graph, {2, 1}); }),
+            "1F1 at position 2 of rank 1 makes it keep the activations of 2 microbatches at once; the bound is 1\n"
+            "position | 0     1     2     3     4     5     6     7     8\n"
+            "rank 0   |  0F0   0F1   0B0   0W0   0F2   0B1   0W1   0F3   ...\n"
+            "rank 1   |  1F0   1B0  [1F1]  1B1   1W0   1F2   1B2   1W1   ...\n"
+            "put a backward before it, or allow more");
+  EXPECT_EQ(thrown_text<InternalError>([&] { validate(gpipe(2, 1), map, graph, {1}); }), "2 ranks have 1 bounds\n");
+}
+
+TEST(Validate, TablesAloneAreChains) {
+  EXPECT_NO_THROW(validate_chain(zbv(2, 3), {0, 1, 1, 0}, {4, 4}));
+  EXPECT_EQ(thrown_text([] { validate_chain(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text"), {0, 1}); }),
+            "deadlock: rank 0 in \"receive_gradient output 0 of stage 1 m0 <- 1\", rank 1 in \"receive output 0 m1 <- "
+            "0\" wait for each other\n"
+            "position | 0      1      2      3\n"
+            "rank 0   |  0F0   [0BW0]  0F1    0BW1\n"
+            "rank 1   |  1F0   [1F1]   1BW0   1BW1\n"
+            "let one of them send what its peer waits for before it waits itself");
+}
+
 TEST(Validate, RefusesAMapThatDoesNotFitTheGraph) {
   const GraphSpec graph = test::chain(1);
   EXPECT_EQ(thrown_text([&] { validate(one_stage(1), {{{0, 1, 2}}, {0}}, graph); }),

@@ -150,6 +150,7 @@ class ValueRun {
 
   struct RankState {
     std::map<Key, Number> values;
+    std::set<Key> unread;                     // values that were received and nobody has read
     std::map<Key, Number> activations;        // from F to B
     std::map<GradientKey, Number> gradients;  // of single consumers, until the producer's B
     std::map<GradientKey, Number> outgoing;   // gradients for other ranks, until sent
@@ -193,6 +194,7 @@ class ValueRun {
         if (channel.front().label != label) return Outcome::wrong;
         const Number number = channel.front().number;
         channel.pop_front();
+        if (!gradient) state.unread.insert(Key{action.value, action.microbatch});
         const bool fresh = gradient ? state.gradients.emplace(label, number).second
                                     : state.values.emplace(Key{action.value, action.microbatch}, number).second;
         return fresh ? Outcome::done : Outcome::wrong;
@@ -204,12 +206,14 @@ class ValueRun {
 
   bool forward(int rank, RankState& state, const Action& action) {
     const Key key = {action.unit, action.microbatch};
-    if (rank_of_.at(action.unit) != rank || !ran_.insert(key).second) return false;
+    const bool asked = action.microbatch >= 0 && action.microbatch < microbatches_;
+    if (!asked || rank_of_.at(action.unit) != rank || !ran_.insert(key).second) return false;
     std::vector<Number> inputs;
     for (const int v : units_.inputs(action.unit)) {
       const auto number = look(state.values, Key{v, action.microbatch});
       if (!number) return false;
       inputs.push_back(*number);
+      state.unread.erase(Key{v, action.microbatch});
     }
     const Number activation = UnitArithmetic::activation(action.unit, action.microbatch, inputs);
     for (const int v : units_.outputs(action.unit)) {
@@ -256,7 +260,7 @@ class ValueRun {
       if (!parcels.empty()) return false;
     }
     for (const RankState& state : state_) {
-      if (!state.activations.empty() || !state.gradients.empty() || !state.outgoing.empty() ||
+      if (!state.unread.empty() || !state.activations.empty() || !state.gradients.empty() || !state.outgoing.empty() ||
           !state.unit_gradients.empty()) {
         return false;
       }

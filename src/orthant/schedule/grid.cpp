@@ -4,38 +4,11 @@
 
 #include <algorithm>
 
-#include "orthant/schedule/stage_chain.h"
-
 namespace orthant {
 namespace {
 
-using Cells = std::vector<std::vector<std::string>>;  // per row
-
-// Rows of cells of one width under a line of column numbers.
-std::string draw(std::string_view columns, std::size_t first_column, const Cells& rows) {
-  std::size_t width = 1;
-  std::size_t num_columns = 0;
-  for (const auto& row : rows) {
-    num_columns = std::max(num_columns, row.size());
-    for (const std::string& cell : row) width = std::max(width, cell.size());
-  }
-  width = std::max(width, fmt::formatted_size("{}", first_column + num_columns));
-  const std::size_t label_width = std::max(columns.size(), fmt::formatted_size("rank {}", rows.size()));
-  const auto line = [&](std::string_view label, const std::vector<std::string>& cells) {
-    std::string text = fmt::format("{:<{}} |", label, label_width);
-    for (const std::string& cell : cells) text += fmt::format(" {:<{}}", cell, width);
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text + "\n";
-  };
-  std::vector<std::string> numbers;
-  for (std::size_t c = 0; c < num_columns; ++c) numbers.push_back(std::to_string(first_column + c));
-  std::string text = line(columns, numbers);
-  for (std::size_t r = 0; r < rows.size(); ++r) text += line(fmt::format("rank {}", r), rows[r]);
-  return text;
-}
-
 // The actions of one time step: per rank the one that starts, or none.
-std::vector<const StageAction*> starting(const StageTable& table, const StageChain& chain,
+std::vector<const StageAction*> starting(const StageTable& table, const StageProgress& progress,
                                          const std::vector<std::size_t>& next) {
   std::vector<const StageAction*> started(next.size(), nullptr);
   const StageAction* first_waiting = nullptr;
@@ -44,7 +17,7 @@ std::vector<const StageAction*> starting(const StageTable& table, const StageCha
   for (std::size_t rank = 0; rank < next.size(); ++rank) {
     if (next[rank] == table.ranks[rank].size()) continue;
     const StageAction* action = &table.ranks[rank][next[rank]];
-    if (chain.ready(*action)) {
+    if (progress.ready(*action)) {
       started[rank] = action;
       any = true;
     } else if (first_waiting == nullptr) {
@@ -56,11 +29,41 @@ std::vector<const StageAction*> starting(const StageTable& table, const StageCha
   return started;
 }
 
+std::vector<std::string> numbers(std::size_t first, const GridRows& rows) {
+  std::size_t count = 0;
+  for (const auto& row : rows) count = std::max(count, row.size());
+  std::vector<std::string> numbers;
+  for (std::size_t i = 0; i < count; ++i) numbers.push_back(std::to_string(first + i));
+  return numbers;
+}
+
 }  // namespace
 
+std::string draw_grid(std::string_view corner, const std::vector<std::string>& columns, const GridRows& rows) {
+  std::size_t width = 1;
+  for (const std::string& head : columns) width = std::max(width, head.size());
+  for (const auto& row : rows) {
+    for (const std::string& cell : row) width = std::max(width, cell.size());
+  }
+  const std::size_t label_width = std::max(corner.size(), fmt::formatted_size("rank {}", rows.size()));
+  const auto line = [&](std::string_view label, const std::vector<std::string>& cells) {
+    std::string text = fmt::format("{:<{}} |", label, label_width);
+    for (const std::string& cell : cells) text += fmt::format(" {:<{}}", cell, width);
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text + "\n";
+  };
+  std::string text = line(corner, columns);
+  for (std::size_t r = 0; r < rows.size(); ++r) text += line(fmt::format("rank {}", r), rows[r]);
+  return text;
+}
+
 std::string grid_text(const StageTable& table) {
-  Cells rows(table.ranks.size());
-  StageChain chain(table.num_stages);
+  return grid_text(table, chain_edges(table.num_stages));
+}
+
+std::string grid_text(const StageTable& table, const StageEdges& edges) {
+  GridRows rows(table.ranks.size());
+  StageProgress progress(edges);
   std::vector<std::size_t> next(table.ranks.size(), 0);
   const auto unfinished = [&] {
     for (std::size_t rank = 0; rank < next.size(); ++rank) {
@@ -69,16 +72,16 @@ std::string grid_text(const StageTable& table) {
     return false;
   };
   while (unfinished()) {
-    const auto started = starting(table, chain, next);
+    const auto started = starting(table, progress, next);
     for (std::size_t rank = 0; rank < next.size(); ++rank) {
       if (started[rank] != nullptr) {
-        chain.finish(*started[rank]);
+        progress.finish(*started[rank]);
         ++next[rank];
       }
       rows[rank].push_back(started[rank] != nullptr ? to_string(*started[rank]) : ".");
     }
   }
-  return draw("time", 0, rows);
+  return draw_grid("time", numbers(0, rows), rows);
 }
 
 std::string marked_grid(const StageTable& table, const std::vector<ActionPlace>& marks) {
@@ -91,7 +94,7 @@ std::string marked_grid(const StageTable& table, const std::vector<ActionPlace>&
   }
   begin = std::max(begin - kAround, 0);
   end += kAround;
-  Cells rows(table.ranks.size());
+  GridRows rows(table.ranks.size());
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     const auto& actions = table.ranks[rank];
     for (int i = begin; i < end && i < static_cast<int>(actions.size()); ++i) {
@@ -102,7 +105,7 @@ std::string marked_grid(const StageTable& table, const std::vector<ActionPlace>&
     }
     if (end < static_cast<int>(actions.size())) rows[rank].emplace_back(" ...");
   }
-  std::string text = draw("position", static_cast<std::size_t>(begin), rows);
+  std::string text = draw_grid("position", numbers(static_cast<std::size_t>(begin), rows), rows);
   text.pop_back();
   return text;
 }
@@ -118,6 +121,20 @@ std::vector<int> peak_in_flight(const StageTable& table) {
       if (action.kind == StageKind::BW || action.kind == StageKind::W || !keeps) --in_flight;
     }
     peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+std::vector<int> stage_peaks(const StageTable& table) {
+  const bool keeps = !is_forward_only(table);
+  std::vector<int> peaks(static_cast<std::size_t>(table.num_stages), 0);
+  std::vector<int> in_flight(peaks.size(), 0);
+  for (const auto& actions : table.ranks) {
+    for (const StageAction& action : actions) {
+      const auto stage = static_cast<std::size_t>(action.stage);
+      if (action.kind == StageKind::F) peaks.at(stage) = std::max(peaks.at(stage), ++in_flight.at(stage));
+      if (action.kind == StageKind::BW || action.kind == StageKind::W || !keeps) --in_flight.at(stage);
+    }
   }
   return peaks;
 }

@@ -3,16 +3,23 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "orthant/schedule/stage_edges.h"
 #include "orthant/schedule/stage_table.h"
 
 namespace orthant {
 
+// Cells of one width under a line of column heads; row r is called "rank r".
+using GridRows = std::vector<std::vector<std::string>>;
+std::string draw_grid(std::string_view corner, const std::vector<std::string>& columns, const GridRows& rows);
+
 // A row per rank, a column per time step; every action takes one step and starts when its rank is free and the same
-// microbatch has passed the stage before (F) or after (B, BW). Where the ranks would wait for each other for ever, the
-// first of the waiting actions goes ahead, so that every table has a picture.
+// microbatch has passed the stages before (F) or after (B, BW): a chain unless edges are given. Where the ranks would
+// wait for each other for ever, the first of the waiting actions goes ahead, so that every table has a picture.
 std::string grid_text(const StageTable& table);
+std::string grid_text(const StageTable& table, const StageEdges& edges);
 
 // An action of a table, or of a lowered list, by where it stands.
 struct ActionPlace {
@@ -27,5 +34,8 @@ std::string marked_grid(const StageTable& table, const std::vector<ActionPlace>&
 // Per rank, the most (stage, microbatch) pairs whose forward has run and whose backward (BW, or W when split) has not.
 // A forward-only table keeps nothing: one.
 std::vector<int> peak_in_flight(const StageTable& table);
+
+// The same per stage.
+std::vector<int> stage_peaks(const StageTable& table);
 
 }  // namespace orthant

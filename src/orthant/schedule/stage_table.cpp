@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "orthant/base/error.h"
 
@@ -61,6 +64,19 @@ std::vector<StageAction> parse_rank(const std::vector<Word>& words, std::string_
   return actions;
 }
 
+std::string joined(const StageTable& table, char separator) {
+  std::string text;
+  for (const auto& actions : table.ranks) {
+    if (actions.empty()) text += '-';
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (i > 0) text += separator;
+      text += to_string(actions[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string_view stage_kind_name(StageKind kind) {
@@ -98,17 +114,28 @@ bool is_forward_only(const StageTable& table) {
   });
 }
 
-std::string to_text(const StageTable& table) {
-  std::string text;
-  for (const auto& actions : table.ranks) {
-    if (actions.empty()) text += '-';
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      if (i > 0) text += ' ';
-      text += to_string(actions[i]);
+std::vector<int> stage_ranks(const StageTable& table) {
+  std::vector<int> ranks(static_cast<std::size_t>(table.num_stages), -1);
+  for (std::size_t rank = 0; rank < table.ranks.size(); ++rank) {
+    for (const StageAction& action : table.ranks[rank]) {
+      int& home = ranks.at(static_cast<std::size_t>(action.stage));
+      if (home < 0) home = static_cast<int>(rank);
     }
-    text += '\n';
   }
-  return text;
+  const auto missing = std::ranges::find(ranks, -1);
+  if (missing != ranks.end()) {
+    throw ConfigError(fmt::format("no rank runs stage {} of {}", missing - ranks.begin(), table.num_stages),
+                      {.remedy = "number the stages from 0 without gaps, and give each to a rank"});
+  }
+  return ranks;
+}
+
+std::string to_text(const StageTable& table) {
+  return joined(table, ' ');
+}
+
+std::string to_csv(const StageTable& table) {
+  return joined(table, ',');
 }
 
 StageTable parse_table(std::string_view text, std::string_view source) {
@@ -132,6 +159,15 @@ StageTable parse_table(std::string_view text, std::string_view source) {
                       {.remedy = "write one line per rank, as in \"0F0 0BW0\""});
   }
   return table;
+}
+
+StageTable read_table(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw ConfigError(fmt::format("schedule file {} cannot be read", path),
+                      {.remedy = "name a file that exists and may be read, one line of actions per rank"});
+  }
+  return parse_table(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
 }  // namespace orthant

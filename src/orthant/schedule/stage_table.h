@@ -36,11 +36,20 @@ struct StageTable {
 // True when no action is a backward: an evaluation, in which nothing is kept and nothing reduced.
 bool is_forward_only(const StageTable& table);
 
+// The rank on which each stage first appears: where a file puts its stages. ConfigError when one appears on none.
+std::vector<int> stage_ranks(const StageTable& table);
+
 // One line per rank, actions separated by blanks; "-" stands for a rank without actions.
 std::string to_text(const StageTable& table);
 
-// Reads what to_text writes. Commas separate as well as blanks, empty lines and what follows a '#' are skipped. Stages
-// and microbatches are counted from the largest ones named. ConfigError with `source`, line and word.
+// The same separated by commas, for spreadsheets.
+std::string to_csv(const StageTable& table);
+
+// Reads what to_text and to_csv write. Commas separate as well as blanks, empty lines and what follows a '#' are
+// skipped. Stages and microbatches are counted from the largest ones named. ConfigError with `source`, line and word.
 StageTable parse_table(std::string_view text, std::string_view source);
+
+// parse_table() of a file; ConfigError when it cannot be read.
+StageTable read_table(const std::string& path);
 
 }  // namespace orthant

@@ -20,7 +20,7 @@ struct StageMap {
 
 // Runs of consecutive units, stage s on rank s. The heaviest stage (forward and backward FLOPs) is as light as it can
 // be; among such cuts the rest is as even as it can be. A loss stays with the last unit that feeds it. ConfigError when
-// there are fewer units than stages.
+// there are fewer units than stages. With measured costs or a bound on memory: split_stages() in stage_split.h.
 StageMap even_stages(const GraphSpec& graph, int stages);
 
 // A user's split, by unit names; `ranks` is the pp coordinate of each stage, stage s on rank s when empty. ConfigError

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -21,8 +22,8 @@ struct Passage {
 
 class TableRules {
  public:
-  explicit TableRules(const StageTable& table, const StageMap& map)
-      : table_(table), map_(map), last_weights_(map.units.size(), -1) {}
+  TableRules(const StageTable& table, const std::vector<int>& rank)
+      : table_(table), rank_(rank), last_weights_(rank.size(), -1) {}
 
   void check() {
     check_size();
@@ -38,15 +39,15 @@ class TableRules {
 
  private:
   void check_size() const {
-    if (table_.num_stages != map_.num_stages()) {
+    if (table_.num_stages != static_cast<int>(rank_.size())) {
       throw ConfigError(
-          fmt::format("the schedule has {} stages, the model is cut into {}", table_.num_stages, map_.num_stages()),
+          fmt::format("the schedule has {} stages, the model is cut into {}", table_.num_stages, rank_.size()),
           {.remedy = "use the same number for both"});
     }
-    if (static_cast<int>(table_.ranks.size()) != map_.num_ranks()) {
-      throw ConfigError(
-          fmt::format("the schedule has {} ranks, the stages lie on {}", table_.ranks.size(), map_.num_ranks()),
-          {.remedy = fmt::format("write a schedule for {} ranks", map_.num_ranks())});
+    const int ranks = rank_.empty() ? 0 : std::ranges::max(rank_) + 1;
+    if (static_cast<int>(table_.ranks.size()) != ranks) {
+      throw ConfigError(fmt::format("the schedule has {} ranks, the stages lie on {}", table_.ranks.size(), ranks),
+                        {.remedy = fmt::format("write a schedule for {} ranks", ranks)});
     }
     if (table_.num_microbatches < 1) {
       throw ConfigError(fmt::format("the schedule has {} microbatches", table_.num_microbatches),
@@ -63,7 +64,7 @@ class TableRules {
       refuse(action, place, fmt::format("names a microbatch that is not one of 0 to {}", table_.num_microbatches - 1),
              "name microbatches of this schedule only");
     }
-    const int home = map_.rank[static_cast<std::size_t>(action.stage)];
+    const int home = rank_[static_cast<std::size_t>(action.stage)];
     if (home != place.rank) {
       refuse(action, place, fmt::format("belongs to rank {}, where stage {} lies", home, action.stage),
              fmt::format("move it to rank {}", home));
@@ -130,22 +131,44 @@ class TableRules {
 
   [[noreturn]] void refuse_missing(const StageAction& action, std::string_view where,
                                    const std::vector<ActionPlace>& marks) const {
-    const int rank = map_.rank[static_cast<std::size_t>(action.stage)];
+    const int rank = rank_[static_cast<std::size_t>(action.stage)];
     throw ConfigError(
         fmt::format("{} is missing on rank {}{}\n{}", to_string(action), rank, where, marked_grid(table_, marks)),
         {.remedy = fmt::format("add {} to rank {}", to_string(action), rank)});
   }
 
   const StageTable& table_;
-  const StageMap& map_;
+  const std::vector<int>& rank_;                     // per stage
   std::map<std::pair<int, int>, Passage> passages_;  // by stage and microbatch
   std::vector<int> last_weights_;                    // per stage: the last microbatch with a weight gradient
 };
 
 }  // namespace
 
-void check_table(const StageTable& table, const StageMap& map) {
-  TableRules(table, map).check();
+void check_table(const StageTable& table, const std::vector<int>& rank) {
+  TableRules(table, rank).check();
+}
+
+void check_in_flight(const StageTable& table, const std::vector<int>& bounds) {
+  if (bounds.size() != table.ranks.size()) {
+    throw InternalError(fmt::format("{} ranks have {} bounds", table.ranks.size(), bounds.size()));
+  }
+  const bool keeps = !is_forward_only(table);
+  for (std::size_t rank = 0; rank < bounds.size(); ++rank) {
+    int in_flight = 0;
+    for (std::size_t i = 0; i < table.ranks[rank].size(); ++i) {
+      const StageAction& action = table.ranks[rank][i];
+      if (action.kind == StageKind::F && ++in_flight > bounds[rank]) {
+        const ActionPlace place{static_cast<int>(rank), static_cast<int>(i)};
+        throw ConfigError(
+            fmt::format("{} at position {} of rank {} makes it keep the activations of {} microbatches "
+                        "at once; the bound is {}\n{}",
+                        to_string(action), place.position, rank, in_flight, bounds[rank], marked_grid(table, {place})),
+            {.remedy = "put a backward before it, or allow more"});
+      }
+      if (action.kind == StageKind::BW || action.kind == StageKind::W || !keeps) --in_flight;
+    }
+  }
 }
 
 }  // namespace orthant

@@ -2,12 +2,17 @@
 // once backward, in order. The part of validate() that needs no lowering.
 #pragma once
 
+#include <vector>
+
 #include "orthant/schedule/stage_table.h"
-#include "orthant/schedule/stages.h"
 
 namespace orthant {
 
-// ConfigError that names the action and shows the grid around it.
-void check_table(const StageTable& table, const StageMap& map);
+// ConfigError that names the action and shows the grid around it. `rank` is the pp coordinate of each stage.
+void check_table(const StageTable& table, const std::vector<int>& rank);
+
+// ConfigError when a rank holds more (stage, microbatch) pairs at once than its bound, counted as in grid.h; it names
+// the forward that is one too many. `bounds` is per rank.
+void check_in_flight(const StageTable& table, const std::vector<int>& bounds);
 
 }  // namespace orthant

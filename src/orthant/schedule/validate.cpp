@@ -25,11 +25,28 @@ std::string excerpt(const std::vector<Action>& actions, const GraphSpec& graph, 
   return text;
 }
 
+// A unit "stage s" per stage, each reading what the one before wrote.
+GraphSpec chain_graph(int stages) {
+  GraphSpec graph;
+  graph.name = "chain";
+  for (int s = 0; s < stages; ++s) {
+    UnitSpec& unit = graph.units.emplace_back();
+    unit.name = fmt::format("stage {}", s);
+    unit.kind = "stage";
+    if (s > 0) unit.inputs = {graph.values.back().name};
+    unit.outputs = {fmt::format("output {}", s)};
+    graph.values.emplace_back().name = unit.outputs[0];
+  }
+  return graph;
+}
+
 }  // namespace
 
-void validate(const StageTable& table, const StageMap& map, const GraphSpec& graph) {
+void validate(const StageTable& table, const StageMap& map, const GraphSpec& graph,
+              const std::vector<int>& max_in_flight) {
   check_stages(map, graph);
-  check_table(table, map);
+  check_table(table, map.rank);
+  if (!max_in_flight.empty()) check_in_flight(table, max_in_flight);
   std::vector<std::vector<Action>> lists;
   std::vector<std::vector<int>> origins;
   for (int rank = 0; rank < map.num_ranks(); ++rank) {
@@ -43,6 +60,13 @@ void validate(const StageTable& table, const StageMap& map, const GraphSpec& gra
     }
     return marked_grid(table, places);
   });
+}
+
+void validate_chain(const StageTable& table, const std::vector<int>& rank, const std::vector<int>& max_in_flight) {
+  StageMap map;
+  map.rank = rank;
+  for (std::size_t s = 0; s < rank.size(); ++s) map.units.push_back({static_cast<int>(s)});
+  validate(table, map, chain_graph(map.num_stages()), max_in_flight);
 }
 
 void validate_actions(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches) {

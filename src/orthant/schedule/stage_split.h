@@ -1,0 +1,40 @@
+// The automatic cut of a model into stages: runs of consecutive units, so even in cost as they can be and within a
+// bound on memory. Exact: dynamic programming over all cuts of the units' order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "orthant/schedule/stages.h"
+
+namespace orthant {
+
+// What a rank may hold, and what units need there: state (parameters, gradients, optimizer; a borrowed parameter counts
+// where the caller puts it) once, activations once per microbatch in flight. Stages that share a rank have equal shares
+// of its bytes.
+struct MemoryBound {
+  std::int64_t rank_bytes = 0;                 // 0: no bound
+  std::vector<std::int64_t> state_bytes = {};  // per unit
+  std::vector<std::int64_t> kept_bytes = {};   // per unit and microbatch; empty: none
+  std::vector<int> in_flight = {};             // per stage: stage_peaks() in grid.h; empty: one
+};
+
+struct SplitOptions {
+  std::vector<double> unit_costs = {};  // per unit, F + B + W, e.g. measured seconds; empty: the spec's FLOPs
+  std::vector<int> rank = {};           // per stage: pp coordinate; empty: stage s on rank s
+  MemoryBound memory = {};
+};
+
+struct StageSplit {
+  StageMap map;
+  std::vector<double> costs;               // per stage
+  std::vector<std::int64_t> memory_bytes;  // per stage; zeros without a bound
+  double imbalance = 1;                    // the heaviest stage over the mean: 1 when even
+};
+
+// The heaviest stage is as light as it can be within the bound; among such cuts the rest is as even as it can be, in
+// cost, then in number of units. A loss stays with the last unit that feeds it. ConfigError when there are fewer units
+// than stages, and when no cut keeps to the bound: it names the stage that does not fit in the cut that comes nearest.
+StageSplit split_stages(const GraphSpec& graph, int stages, const SplitOptions& options = {});
+
+}  // namespace orthant
