@@ -78,17 +78,17 @@ std::string model_name(const testing::TestParamInfo<const char*>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, InferenceRanks, testing::Values(kLlama, kGpt2, kBert), model_name);
 
-TEST(InferenceMesh, AreThoseOfTpAlone) {
+TEST(InferenceMesh, IsOfTpAlone) {
   EXPECT_EQ(error_text<ConfigError>([] { check_inference_mesh(Mesh::parse("dp=2,tp=2")); }),
             "mesh dp=2,tp=2: a forward pass computes its rows once, in one stage: it uses tp, and has no dp axis\n"
             "  fix: use --mesh tp=4, or start one rank");
   EXPECT_NO_THROW(check_inference_mesh(Mesh::parse("tp=3")));
 }
 
-TEST(InferenceMesh, AreAsManyAsTheHeadsAllow) {
+TEST(InferenceMesh, HasAsManyRanksAsTheHeadsAllow) {
   const ModelOnDisk disk(kGpt2);
   const auto text = error_text<ConfigError>([&] { inference_graph(disk.config, on_mesh("tp=3")); });
-  EXPECT_NE(text.find("tp=3 does not fit"), std::string::npos) << text;
+  EXPECT_NE(text.find("cannot be shared by tp=3"), std::string::npos) << text;
   EXPECT_NE(text.find("fix: set tp to 1, 2 or 4"), std::string::npos) << text;
 }
 

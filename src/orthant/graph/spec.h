@@ -51,7 +51,8 @@ struct ParameterSpec {
   std::string joined = {};
   bool table = false;            // its rows are looked up by id; a tied one may be multiplied elsewhere
   std::optional<Split> tp = {};  // nothing: replicated over tp
-  // Under sequence parallelism each tp rank sees only its own tokens: its gradient is then a partial sum.
+  // Under sequence parallelism each tp rank sees only its own tokens: its gradient is then a partial sum. In a placed
+  // graph: it is one.
   bool partial_under_sequence_parallel = false;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
@@ -64,7 +65,8 @@ struct ValueSpec {
   // The batch field [rows, sequence] whose tokens it has, so that its size in a microbatch is known; empty: none.
   std::string tokens_of = {};
   std::optional<Split> tp = {};  // vocabulary-sharded logits
-  // Under sequence parallelism its tokens, row after row, are cut over tp: [own tokens, channels].
+  // Under sequence parallelism its tokens, row after row, are cut over tp: [own tokens, channels]. In a placed graph:
+  // they are, and nn::Pass::cuts_tokens() holds in the units that read and write it.
   bool sequence_sharded = false;
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
 };

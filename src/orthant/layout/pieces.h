@@ -6,6 +6,7 @@
 // of them for a replicated parameter) the box is divided by the balanced rule; in the buffer of that coordinate one
 // fsdp shard holds it; and the ranks of dp and cp, which hold equal shards, divide what is left of the shard evenly. So
 // each element has exactly one writer in the stage that owns its unit, even where tp coordinates have unequal buffers.
+// The gradient norm counts by the same rule.
 #pragma once
 
 #include <cstdint>

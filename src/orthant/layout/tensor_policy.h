@@ -41,7 +41,8 @@ bool matches_plan(std::string_view pattern, std::string_view parameter);
 // partial_under_sequence_parallel say what is, not what could be. With one rank nothing is cut or partial. ConfigError,
 // naming parameter, reason and what to set, for a degree that heads do not divide into and for a plan that would give
 // wrong sums.
-// A graph that is placed so already stays as it is; InternalError when it is placed otherwise.
+// A graph that is placed so already stays as it is; InternalError when its
+// TensorSharing is another (plans are not compared).
 GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degree);
 
 }  // namespace orthant

@@ -25,8 +25,8 @@ at::Tensor output_projection(const at::Tensor& out, const AttentionState& state,
   return shaped_out(y, out.sizes().slice(0, 2), *state.weight, *state.pass);
 }
 
-// Forward sums over tp and backward gathers where the weight is cut, else both are Local. Keeps the rotated qkv, and
-// what heads_forward() returns unless that is computed again.
+// Where the weight is cut forward sums over tp, and backward gathers where tokens are cut; else both are Local. Keeps
+// the rotated qkv, and what heads_forward() returns unless that is computed again.
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& /*weight*/,
                             const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,

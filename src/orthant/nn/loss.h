@@ -1,5 +1,5 @@
-// Losses: weighted sums over targets, never means. The executor divides by the global sum of weights. Local, but of
-// logits that are cut over tp.
+// Losses: weighted sums over targets, never means. Whoever made the batch divides by the global sum of weights. Local,
+// but of logits that are cut over tp.
 #pragma once
 
 #include "orthant/nn/pass.h"

@@ -48,7 +48,8 @@ void add_gradient_later(const MlpState& state, const OutGradient& gy, const at::
   });
 }
 
-// Forward sums over tp and backward gathers where the weight is cut, else both are Local. Keeps x.
+// Where the weight is cut forward sums over tp, and backward gathers where tokens are cut; else both are Local. Keeps
+// x.
 struct Mlp : torch::autograd::Function<Mlp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& /*weight*/,
                             const std::optional<at::Tensor>& /*bias*/, const std::optional<at::Tensor>& residual,

@@ -1,4 +1,5 @@
-// RMSNorm and LayerNorm, the latter also fused with the dropout and residual addition in front of it. Local.
+// RMSNorm and LayerNorm, the latter also fused with the dropout and residual addition in front of it. Local: in a pass
+// that cuts tokens they see own tokens alone, and the gradients of weight and bias are partial sums.
 #pragma once
 
 #include "orthant/nn/pass.h"

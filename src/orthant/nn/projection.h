@@ -24,8 +24,8 @@ at::Tensor as_matrix(const at::Tensor& x);
 // x W^T (+ b) (+ residual), a new tensor. bias and residual may be undefined; the residual is not modified.
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual);
 
-// The same of a product that ends a branch, whose weight may be cut by rows: bias and residual are added once. The
-// residual, and the result, hold this rank's tokens where the pass cuts them. Collective over tp then.
+// The same of any product; of one whose weight is cut by rows the sum over tp, with bias and residual added once. The
+// residual, and the result, then hold this rank's tokens where the pass cuts them. Collective over tp then.
 at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,
                        const Pass& pass);
 
@@ -35,7 +35,8 @@ at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parame
 // gy W: the gradient of x.
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight);
 
-// The gradient of such a result as backward needs it: `all` for the products, `own` for the bias.
+// The gradient of a result as backward needs it: `all` for the products, `own` for the bias. They differ only for a row
+// product of a pass that cuts tokens.
 struct OutGradient {
   at::Tensor all;
   at::Tensor own;

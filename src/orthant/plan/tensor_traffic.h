@@ -9,7 +9,7 @@
 //   cut table        forward sum N, SP scatter N   backward -, SP gather N where it is trained
 //   pooler           forward -, SP sum rows x hidden
 //   whole logits     forward gather tokens x words
-//   cut logits       three sums of a number per token in the forward of the loss
+//   cut logits       three sums (one is a maximum) of a number per token in the forward of the loss
 // So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats a
 // layer's forward. With every reduction of a unit, once a step unless gradients are accumulated in shards: the sums of
 // gradients that are partial because ranks see their own tokens, together with those of key/value heads that every rank

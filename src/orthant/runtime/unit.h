@@ -16,7 +16,8 @@ class Unit {
  public:
   virtual ~Unit() = default;
 
-  // Inputs and outputs in the order of the spec. `pass` outlives the autograd graph made here. Local.
+  // Inputs and outputs in the order of the spec. `pass` outlives the autograd graph made here. Local, but where the
+  // pass has a tensor axis: then Collective over tp, as is its backward.
   virtual Tensors forward(const Tensors& inputs, nn::Pass& pass) = 0;
 
   // Gradients of parameters come from autograd's own accumulation, which adds to what lies there: buffers must be zero

@@ -13,7 +13,7 @@
 namespace orthant::llama {
 namespace {
 
-// ids [rows, sequence] -> hidden [rows, sequence, hidden].
+// ids [rows, sequence] -> hidden [rows, sequence, hidden], or of own tokens where the pass cuts them.
 class Embed : public Unit {
  public:
   Embed(const LlamaConfig& config, const UnitParameters& p) : entries_(config.vocab_size), table_(p["weight"]) {}
@@ -113,7 +113,7 @@ class Layer : public Unit {
   nn::Parameter* down_bias_;
 };
 
-// hidden -> logits [rows, sequence, vocabulary]; the matrix may be the embedding's.
+// hidden -> logits [rows, sequence, vocabulary], or this rank's words; the matrix may be the embedding's.
 class Head : public Unit {
  public:
   Head(const LlamaConfig& config, const UnitParameters& p)

@@ -1,6 +1,6 @@
 // Gradients of a step summed over all ranks: partial ones over tp (tensor_partials.h), then over fsdp by reduce-scatter
-// into the owned shard, then over dp by all-reduce; where nothing is sharded by one all-reduce over both. Sums travel
-// while earlier units run backward.
+// into the owned shard, then over dp by all-reduce; where nothing is sharded by one all-reduce over both. Sums over the
+// data axes travel while earlier units run backward; they wait for those over tp, which are small.
 //
 // Note [Gradient sums]: units that finish are collected into calls as Note [Data policies] says. A reduce-scatter is
 // waited for when the next one has been started, so that at most two calls' full gradients are alive; its sum over dp

@@ -1,5 +1,6 @@
 // Gradients that are complete on no tp rank alone: of whole parameters that each rank used for its own tokens, and of
-// copies that each rank used for its own heads. They are summed over tp before anything over fsdp or dp.
+// copies that each rank used for its own heads. They are summed over tp before anything over fsdp or dp. All ranks get
+// the same bits of a sum, and update whole parameters and copies alike: so these stay equal to the bit.
 #pragma once
 
 #include <map>
