@@ -8,20 +8,11 @@
 namespace orthant {
 namespace {
 
+using test::bert;
+using test::gpt2;
+using test::llama;
 using test::small_work;
 using Styles = std::vector<std::pair<std::string, std::string>>;
-
-GraphSpec llama() {
-  return llama_spec(test::small_llama(), small_work());
-}
-
-GraphSpec gpt2(bool tied = true) {
-  return gpt2_spec(test::small_gpt2(tied), small_work());
-}
-
-GraphSpec bert() {
-  return bert_model_spec(test::small_bert(), small_work());
-}
 
 constexpr TensorPolicy policy(bool sequence) {
   return {.sequence_parallel = sequence, .loss_parallel = true};

@@ -54,4 +54,17 @@ inline WorkSize small_work(const TensorSharing& tensor = {}) {
   return {.rows = 2, .sequence = 3, .secondary_sequence = 5, .tensor = tensor};
 }
 
+// Their graphs.
+inline GraphSpec llama() {
+  return llama_spec(small_llama(), small_work());
+}
+
+inline GraphSpec gpt2(bool tied = true) {
+  return gpt2_spec(small_gpt2(tied), small_work());
+}
+
+inline GraphSpec bert() {
+  return bert_model_spec(small_bert(), small_work());
+}
+
 }  // namespace orthant::test

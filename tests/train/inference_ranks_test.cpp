@@ -12,14 +12,6 @@
 namespace orthant {
 namespace {
 
-constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 32, "num_attention_heads": 8,
-  "num_key_value_heads": 2, "num_hidden_layers": 2, "intermediate_size": 43, "vocab_size": 61,
-  "max_position_embeddings": 32})";
-constexpr const char* kGpt2 = R"({"model_type": "gpt2", "n_embd": 24, "n_head": 4, "n_layer": 2, "vocab_size": 59,
-  "n_positions": 16, "n_inner": 45})";
-constexpr const char* kBert = R"({"model_type": "bert", "hidden_size": 24, "num_attention_heads": 4,
-  "num_hidden_layers": 2, "intermediate_size": 45, "vocab_size": 59, "max_position_embeddings": 16})";
-
 InferenceOptions on_mesh(const std::string& mesh, DType dtype = DType::float64) {
   InferenceOptions options;
   options.dtype = dtype;
@@ -76,7 +68,7 @@ std::string model_name(const testing::TestParamInfo<const char*>& info) {
   return std::string(model_kind(parse_hugging_face_config(info.param, "config.json")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, InferenceRanks, testing::Values(kLlama, kGpt2, kBert), model_name);
+INSTANTIATE_TEST_SUITE_P(Models, InferenceRanks, testing::Values(kUnevenLlama, kUnevenGpt2, kUnevenBert), model_name);
 
 TEST(InferenceMesh, IsOfTpAlone) {
   EXPECT_EQ(error_text<ConfigError>([] { check_inference_mesh(Mesh::parse("dp=2,tp=2")); }),
@@ -86,7 +78,7 @@ TEST(InferenceMesh, IsOfTpAlone) {
 }
 
 TEST(InferenceMesh, HasAsManyRanksAsTheHeadsAllow) {
-  const ModelOnDisk disk(kGpt2);
+  const ModelOnDisk disk(kUnevenGpt2);
   const auto text = error_text<ConfigError>([&] { inference_graph(disk.config, on_mesh("tp=3")); });
   EXPECT_NE(text.find("cannot be shared by tp=3"), std::string::npos) << text;
   EXPECT_NE(text.find("fix: set tp to 1, 2 or 4"), std::string::npos) << text;

@@ -19,6 +19,16 @@
 
 namespace orthant {
 
+// Configurations whose heads 2 and 4 ranks share, but not the vocabulary.
+inline constexpr const char* kUnevenLlama = R"({"model_type": "llama", "hidden_size": 32, "num_attention_heads": 8,
+  "num_key_value_heads": 2, "num_hidden_layers": 2, "intermediate_size": 43, "vocab_size": 61,
+  "max_position_embeddings": 32})";
+inline constexpr const char* kUnevenGpt2 =
+    R"({"model_type": "gpt2", "n_embd": 24, "n_head": 4, "n_layer": 2, "vocab_size": 59,
+  "n_positions": 16, "n_inner": 45})";
+inline constexpr const char* kUnevenBert = R"({"model_type": "bert", "hidden_size": 24, "num_attention_heads": 4,
+  "num_hidden_layers": 2, "intermediate_size": 45, "vocab_size": 59, "max_position_embeddings": 16})";
+
 struct ModelOnDisk {
   std::filesystem::path folder;
   std::string text;  // of config.json

@@ -17,14 +17,6 @@
 namespace orthant {
 namespace {
 
-constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 32, "num_attention_heads": 8,
-  "num_key_value_heads": 2, "num_hidden_layers": 2, "intermediate_size": 43, "vocab_size": 61,
-  "max_position_embeddings": 32})";
-constexpr const char* kGpt2 = R"({"model_type": "gpt2", "n_embd": 24, "n_head": 4, "n_layer": 2, "vocab_size": 59,
-  "n_positions": 16, "n_inner": 45})";
-constexpr const char* kBert = R"({"model_type": "bert", "hidden_size": 24, "num_attention_heads": 4,
-  "num_hidden_layers": 2, "intermediate_size": 45, "vocab_size": 59, "max_position_embeddings": 16})";
-
 struct RankCase {
   const char* mesh;
   int zero = 0;
@@ -106,7 +98,7 @@ FileBytes file_bytes(const GraphSpec& placed, const ModelOnDisk& disk) {
 }
 
 TEST(PretrainedRanks, ReadWhatTheyHoldAndNoMore) {
-  for (const char* config : {kLlama, kGpt2, kBert}) {
+  for (const char* config : {kUnevenLlama, kUnevenGpt2, kUnevenBert}) {
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       ModelOnDisk disk(config);
       for (auto& [name, tensor] : disk.tensors) tensor = tensor.to(type);
@@ -143,7 +135,7 @@ TEST(PretrainedRanks, ReadWhatTheyHoldAndNoMore) {
 }
 
 TEST(PretrainedRanks, ReadPartsOfACheckpoint) {
-  ModelOnDisk disk(kGpt2);
+  ModelOnDisk disk(kUnevenGpt2);
   disk.write();
   const auto folder = disk.folder.string() + "-imported";
   std::filesystem::remove_all(folder);
