@@ -234,7 +234,9 @@ TEST_P(SpecAgainstRuntime, HasTheSameParameters) {
     }
   }
   EXPECT_EQ(elements, expected);
-  if (!lone.axis) EXPECT_EQ(elements, graph.num_parameters());
+  if (!lone.axis) {
+    EXPECT_EQ(elements, graph.num_parameters());
+  }
 }
 
 TEST_P(SpecAgainstRuntime, KeepsTheBytesItStates) {

@@ -98,7 +98,9 @@ void check_rank(const RunConfig& ranked) {
                comm::Op::all_reduce);
   if (copies)
     expect_calls(expected.copies.calls, expected.copies.bytes, copies_before, copies->counters(), comm::Op::all_reduce);
-  if (!copies) EXPECT_EQ(expected.copies.calls, 0);
+  if (!copies) {
+    EXPECT_EQ(expected.copies.calls, 0);
+  }
 }
 
 TEST_P(TensorCounters, TrafficIsThatOfTheClosedForm) {
