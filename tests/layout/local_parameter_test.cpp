@@ -61,12 +61,10 @@ TEST(LocalParameter, FusedProjectionTakesItsPartOfEachBlock) {
   EXPECT_EQ(local.boxes[2].offsets, (Shape{44, 0}));
   EXPECT_EQ(local.boxes[2].lengths, (Shape{4, 5}));
   EXPECT_EQ(copy_holders(qkv, 4, 3), (std::vector<Range>{{3, 4}, {2, 4}, {2, 4}}));
-  EXPECT_NO_THROW(check_tp_degree(qkv, 4));
 }
 
 TEST(LocalParameter, VocabularyNeedNotDivide) {
   const auto vocabulary = split_parameter({10, 3}, along(0));
-  EXPECT_NO_THROW(check_tp_degree(vocabulary, 4));
   EXPECT_EQ(local_parameter(vocabulary, 4, 1).shape, (Shape{3, 3}));
   EXPECT_EQ(local_parameter(vocabulary, 4, 2).boxes.at(0).offsets, (Shape{5, 0}));
 }
@@ -108,27 +106,13 @@ TEST(LocalParameter, RefusesRanksThatAreNoMultipleOfTheCopies) {
             "more ranks than granules must be a multiple of them\nset tp to 1, 2, 3 or 6");
 }
 
-TEST(CheckTpDegree, RefusesHeadsThatDoNotDivide) {
-  const auto queries = split_parameter({96, 5}, {.dim = 0, .blocks = {}, .granule = 16});
-  EXPECT_NO_THROW(local_parameter(queries, 4, 0));
-  EXPECT_EQ(thrown_text([&] { check_tp_degree(queries, 4); }),
-            "parameter wk.weight: tp=4 does not fit dim 0 of shape [96, 5], where a block has 6 granules of 16: "
-            "each rank must hold equally many\nset tp to 1, 2, 3 or 6");
-}
-
-TEST(CheckTpDegree, NamesDegreesThatFitEveryBlock) {
-  const auto qkv = split_parameter({80}, {.dim = 0, .blocks = {48, 16, 16}, .granule = 8});
-  EXPECT_EQ(thrown_text([&] { check_tp_degree(qkv, 5); }),
-            "parameter wk.weight: tp=5 does not fit dim 0 of shape [80], where a block has 6 granules of 8: "
-            "each rank must hold equally many\nset tp to 1, 2 or 6");
-}
-
 TEST(LocalParameter, RefusesSplitsThatDoNotFitTheShape) {
   EXPECT_EQ(thrown_text([] { local_parameter(split_parameter({8}, along(1)), 2, 0); }),
             "parameter wk.weight: split along dim 1, but its shape is [8]\nsplit along a dim of the shape");
-  EXPECT_EQ(thrown_text([] { check_tp_degree(split_parameter({8}, {.dim = 0, .blocks = {4, 2}, .granule = 1}), 2); }),
-            "parameter wk.weight: blocks [4, 2] with granules of 1 do not make up dim 0 of shape [8]\n"
-            "give blocks that are multiples of the granule and add up to the dim");
+  EXPECT_EQ(
+      thrown_text([] { local_parameter(split_parameter({8}, {.dim = 0, .blocks = {4, 2}, .granule = 1}), 2, 0); }),
+      "parameter wk.weight: blocks [4, 2] with granules of 1 do not make up dim 0 of shape [8]\n"
+      "give blocks that are multiples of the granule and add up to the dim");
   EXPECT_THROW(local_parameter(split_parameter({8}, {.dim = 0, .blocks = {}, .granule = 3}), 2, 0), ConfigError);
   EXPECT_THROW(local_parameter(split_parameter({8}, {.dim = 0, .blocks = {}, .granule = 0}), 2, 0), ConfigError);
   EXPECT_EQ(thrown_text<InternalError>([] { local_parameter(split_parameter({8}, along(0)), 2, 2); }),

@@ -15,20 +15,6 @@ GraphSpec tiny(bool tied = false) {
   return llama_spec(config, work_of(1, 4));
 }
 
-TEST(Pattern, StarStandsForAnyText) {
-  EXPECT_TRUE(matches_pattern("embed.weight", "embed.weight"));
-  EXPECT_TRUE(matches_pattern("*", ""));
-  EXPECT_TRUE(matches_pattern("*", "embed.weight"));
-  EXPECT_TRUE(matches_pattern("layers.*.norm1.weight", "layers.12.norm1.weight"));
-  EXPECT_TRUE(matches_pattern("*.w*.weight", "layers.0.attention.wq.weight"));
-  EXPECT_TRUE(matches_pattern("a*ab", "aaab"));
-  EXPECT_TRUE(matches_pattern("embed**", "embed"));
-  EXPECT_FALSE(matches_pattern("embed", "embed.weight"));
-  EXPECT_FALSE(matches_pattern("*.weights", "embed.weight"));
-  EXPECT_FALSE(matches_pattern("embed.weight.*", "embed.weight"));
-  EXPECT_FALSE(matches_pattern("", "embed"));
-}
-
 TEST(Freeze, MarksOnlyWhatMatches) {
   GraphSpec spec = tiny();
   freeze(spec, {"layers.0.*", "embed.weight"});

@@ -85,11 +85,8 @@ TEST(InferenceMesh, HasAsManyRanksAsTheHeadsAllow) {
 }
 
 TEST(InferenceMesh, AllThrowWhatOneOfThemFinds) {
-  ModelOnDisk disk(R"({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1,
-                       "intermediate_size": 20, "vocab_size": 31, "tie_word_embeddings": true})");
-  disk.tensors["lm_head.weight"] = disk.tensors.at("model.embed_tokens.weight").clone();
-  disk.tensors["lm_head.weight"][30][11] += 1;
-  disk.write();
+  ModelOnDisk disk(kTiedLlama);
+  disk.write_unequal_head();
   const auto errors = comm::try_thread_ranks(2, [&](int rank, const comm::Store& board) {
     auto options = on_mesh("tp=2");
     comm::CommOptions quick;

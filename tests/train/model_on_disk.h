@@ -29,6 +29,9 @@ inline constexpr const char* kUnevenGpt2 =
 inline constexpr const char* kUnevenBert = R"({"model_type": "bert", "hidden_size": 24, "num_attention_heads": 4,
   "num_hidden_layers": 2, "intermediate_size": 45, "vocab_size": 59, "max_position_embeddings": 16})";
 
+inline constexpr const char* kTiedLlama = R"({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 2,
+  "num_hidden_layers": 1, "intermediate_size": 20, "vocab_size": 31, "tie_word_embeddings": true})";
+
 struct ModelOnDisk {
   std::filesystem::path folder;
   std::string text;  // of config.json
@@ -55,6 +58,13 @@ struct ModelOnDisk {
   ~ModelOnDisk() { std::filesystem::remove_all(folder); }
   ModelOnDisk(const ModelOnDisk&) = delete;
   ModelOnDisk& operator=(const ModelOnDisk&) = delete;
+
+  // Writes a tied head beside the words that differs from them in the last one. Of kTiedLlama.
+  void write_unequal_head() {
+    tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight").clone();
+    tensors["lm_head.weight"][30][11] += 1;
+    write();
+  }
 
   void write() const {
     std::filesystem::remove_all(folder);

@@ -65,12 +65,6 @@ RunConfig config_of(const Case& one) {
   return small_config(file, settings, {one.mesh, 3});
 }
 
-void expect_calls(std::int64_t calls, std::int64_t bytes, const comm::Counters& before, const comm::Counters& after,
-                  comm::Op op) {
-  EXPECT_EQ(after.of(op).calls - before.of(op).calls, calls) << comm::name_of(op);
-  EXPECT_EQ(after.of(op).bytes - before.of(op).bytes, bytes) << comm::name_of(op);
-}
-
 void check_rank(const RunConfig& ranked) {
   auto config = ranked;
   const auto data = make_run_data(config);

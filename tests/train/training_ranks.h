@@ -85,6 +85,13 @@ inline int rank_of(const RunConfig& config) {
   return config.trainer.communicator ? config.trainer.communicator->rank() : 0;
 }
 
+// What a group's counters of one operation grew by.
+inline void expect_calls(std::int64_t calls, std::int64_t bytes, const comm::Counters& before,
+                         const comm::Counters& after, comm::Op op) {
+  EXPECT_EQ(after.of(op).calls - before.of(op).calls, calls) << comm::name_of(op);
+  EXPECT_EQ(after.of(op).bytes - before.of(op).bytes, bytes) << comm::name_of(op);
+}
+
 // Goes away with the object.
 struct TestFolder {
   explicit TestFolder(const std::string& name)

@@ -39,27 +39,24 @@ std::vector<std::int64_t> blocks_of(const ParameterSpec& parameter) {
   return blocks;
 }
 
-enum class Rule { balanced, equal };
-
-bool fits(std::int64_t granules, int degree, Rule rule) {
-  if (granules < degree) return degree % granules == 0;
-  return rule == Rule::balanced || granules % degree == 0;
+bool fits(std::int64_t granules, int degree) {
+  return granules >= degree || degree % granules == 0;
 }
 
-bool all_fit(const std::vector<std::int64_t>& blocks, std::int64_t granule, int degree, Rule rule) {
-  return std::ranges::all_of(blocks, [&](std::int64_t block) { return fits(block / granule, degree, rule); });
+bool all_fit(const std::vector<std::int64_t>& blocks, std::int64_t granule, int degree) {
+  return std::ranges::all_of(blocks, [&](std::int64_t block) { return fits(block / granule, degree); });
 }
 
 // The nearest degrees that fit: up to four below and one above.
-std::string degrees_that_fit(const std::vector<std::int64_t>& blocks, std::int64_t granule, int degree, Rule rule) {
+std::string degrees_that_fit(const std::vector<std::int64_t>& blocks, std::int64_t granule, int degree) {
   constexpr std::size_t kBelow = 4;
   std::vector<std::string> names;
   for (int d = degree - 1; d > 0 && names.size() < kBelow; --d) {
-    if (all_fit(blocks, granule, d, rule)) names.insert(names.begin(), std::to_string(d));
+    if (all_fit(blocks, granule, d)) names.insert(names.begin(), std::to_string(d));
   }
   const std::int64_t largest = *std::ranges::max_element(blocks) / granule;
   for (std::int64_t d = degree + 1; d <= 2 * (largest + degree); ++d) {
-    if (!all_fit(blocks, granule, static_cast<int>(d), rule)) continue;
+    if (!all_fit(blocks, granule, static_cast<int>(d))) continue;
     names.push_back(std::to_string(d));
     break;
   }
@@ -68,17 +65,16 @@ std::string degrees_that_fit(const std::vector<std::int64_t>& blocks, std::int64
   return names.empty() ? last : fmt::format("{} or {}", fmt::join(names, ", "), last);
 }
 
-void check_blocks(const ParameterSpec& parameter, const std::vector<std::int64_t>& blocks, int degree, Rule rule) {
+void check_blocks(const ParameterSpec& parameter, const std::vector<std::int64_t>& blocks, int degree) {
   const Split& split = *parameter.tp;
   for (const std::int64_t block : blocks) {
     const std::int64_t granules = block / split.granule;
-    if (fits(granules, degree, rule)) continue;
+    if (fits(granules, degree)) continue;
     throw ConfigError(
-        fmt::format("parameter {}: tp={} does not fit dim {} of shape [{}], where a block has {} granules of {}: {}",
-                    parameter.name, degree, split.dim, fmt::join(parameter.shape, ", "), granules, split.granule,
-                    granules < degree ? "more ranks than granules must be a multiple of them"
-                                      : "each rank must hold equally many"),
-        {.remedy = fmt::format("set tp to {}", degrees_that_fit(blocks, split.granule, degree, rule))});
+        fmt::format("parameter {}: tp={} does not fit dim {} of shape [{}], where a block has {} granules of {}: more "
+                    "ranks than granules must be a multiple of them",
+                    parameter.name, degree, split.dim, fmt::join(parameter.shape, ", "), granules, split.granule),
+        {.remedy = fmt::format("set tp to {}", degrees_that_fit(blocks, split.granule, degree))});
   }
 }
 
@@ -106,7 +102,7 @@ LocalParameter local_parameter(const ParameterSpec& parameter, int tp_degree, in
     return local;
   }
   const auto blocks = blocks_of(parameter);
-  check_blocks(parameter, blocks, tp_degree, Rule::balanced);
+  check_blocks(parameter, blocks, tp_degree);
   local.dim = parameter.tp->dim;
   const auto dim = static_cast<std::size_t>(local.dim);
   local.shape[dim] = 0;
@@ -123,13 +119,6 @@ LocalParameter local_parameter(const ParameterSpec& parameter, int tp_degree, in
     block_begin += block;
   }
   return local;
-}
-
-void check_tp_degree(const ParameterSpec& parameter, int tp_degree) {
-  check_coordinate(parameter, tp_degree, 0);
-  if (!parameter.tp) return;
-  const auto blocks = blocks_of(parameter);
-  check_blocks(parameter, blocks, tp_degree, parameter.tp->granule > 1 ? Rule::equal : Rule::balanced);
 }
 
 std::vector<Range> copy_holders(const ParameterSpec& parameter, int tp_degree, int tp_coordinate) {

@@ -22,11 +22,8 @@ struct LocalParameter {
 };
 
 // ConfigError when the split does not fit the shape, or when a block can be neither cut nor held in equal copies.
+// placed_graph() refuses more: heads that ranks do not share evenly, and copies of anything but key/value heads.
 LocalParameter local_parameter(const ParameterSpec& parameter, int tp_degree, int tp_coordinate);
-
-// What local_parameter refuses and, for granules of several elements (heads), a degree that does not divide them: all
-// ranks then hold equally many. The remedy names the nearest degrees that fit.
-void check_tp_degree(const ParameterSpec& parameter, int tp_degree);
 
 // Per block the tp coordinates whose gradients of it are summed because each sees only its own use of the copy. Ranges
 // of one coordinate where nothing is copied; nothing for a parameter that is not split.

@@ -9,6 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/wildcard.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/layout/tensor_plan.h"
 
@@ -30,18 +31,6 @@ constexpr std::array<StyleName, 9> kStyleNames = {{{"column", TensorStyle::colum
                                                    {"ColwiseParallel", TensorStyle::column},
                                                    {"RowwiseParallel", TensorStyle::row},
                                                    {"SequenceParallel", TensorStyle::sequence}}};
-
-// `*` in the pattern is any text.
-bool matches_text(std::string_view pattern, std::string_view text) {
-  const std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  if (!text.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (std::size_t i = star; i <= text.size(); ++i) {
-    if (matches_text(rest, text.substr(i))) return true;
-  }
-  return false;
-}
 
 template <typename Action>
 void for_split_parameters(const GraphSpec& graph, const Action& action) {
@@ -111,7 +100,7 @@ std::string misfit(const ParameterSpec& parameter, int degree) {
 }
 
 void check_degree(const GraphSpec& graph, int degree) {
-  for_split_parameters(graph, [](const ParameterSpec& parameter) { check_tp_degree(parameter, 1); });  // well-formed
+  for_split_parameters(graph, [](const ParameterSpec& parameter) { local_parameter(parameter, 1, 0); });  // well-formed
   for_split_parameters(graph, [&](const ParameterSpec& parameter) {
     if (fits(parameter, degree)) return;
     throw ConfigError(misfit(parameter, degree),
@@ -149,9 +138,9 @@ bool matches_plan(std::string_view pattern, std::string_view parameter) {
   while (true) {
     const std::string_view parts = parameter.substr(begin);
     for (std::size_t end = parts.find('.'); end != std::string_view::npos; end = parts.find('.', end + 1)) {
-      if (matches_text(pattern, parts.substr(0, end))) return true;
+      if (matches_pattern(pattern, parts.substr(0, end))) return true;
     }
-    if (matches_text(pattern, parts)) return true;
+    if (matches_pattern(pattern, parts)) return true;
     const std::size_t dot = parts.find('.');
     if (dot == std::string_view::npos) return false;
     begin += dot + 1;

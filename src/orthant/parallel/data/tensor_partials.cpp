@@ -46,7 +46,9 @@ TensorPartials::TensorPartials(const std::vector<std::unique_ptr<FlatParameters>
   if (communicator == nullptr || mesh.degree(Axis::tp) == 1) return;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     for (const int b : units.held[u]) {
-      for (const auto& entry : units[b].entries) {
+      for (std::size_t i = 0; i < units[b].entries.size(); ++i) {
+        if (buffers_[static_cast<std::size_t>(b)]->skips_tensor_sums(i)) continue;
+        const auto& entry = units[b].entries[i];
         add_entry(static_cast<int>(u), b, entry, graph.parameter(entry.parameter), mesh, *communicator);
       }
     }
@@ -55,9 +57,6 @@ TensorPartials::TensorPartials(const std::vector<std::unique_ptr<FlatParameters>
 
 void TensorPartials::add_entry(int unit, int buffer, const FlatEntry& entry, const ParameterSpec& spec,
                                const Mesh& mesh, const comm::Communicator& communicator) {
-  const auto& layout = buffers_[static_cast<std::size_t>(buffer)]->layout();
-  const auto place = static_cast<std::size_t>(&layout.entry(entry.parameter) - layout.entries.data());
-  if (buffers_[static_cast<std::size_t>(buffer)]->skips_tensor_sums(place)) return;
   const std::int64_t degree = mesh.degree(Axis::tp);
   const auto add = [&](std::int64_t holders, Range range) {
     auto& sums = unit_sums_[static_cast<std::size_t>(unit)][holders];
