@@ -101,7 +101,7 @@ TEST_F(Program, FailsWithItsOwnExitCode) {
   const auto outcome = shell("if [ $RANK = 1 ]; then echo broken >&2; exit 41; fi; sleep 100");
   EXPECT_EQ(outcome.exit_code, 41);
   EXPECT_EQ(outcome.failed_rank, 1);
-  EXPECT_EQ(outcome.report, "rank 1: exit code 41\n  its last lines:\n  | broken");
+  EXPECT_EQ(outcome.report, "rank 1: exit code 41\nlast lines of rank 1:\n  | broken");
 }
 
 TEST_F(Program, LosesItsBackgroundProcessesWithIt) {
@@ -115,17 +115,19 @@ TEST_F(Program, GetsForwardedSignalsThroughAWrapper) {
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.report;
 }
 
-TEST_F(Program, InheritsNoDescriptorOfTheLauncher) {
+TEST_F(Program, InheritsNoDescriptorOfTheLauncherButTheOneToSpeakThrough) {
   options_.num_ranks = 2;
   options_.log_dir = folder_;
   int inherited = 3;
   for (const auto& name : open_descriptors()) {
     inherited += std::stoi(name) > 2 && (fcntl(std::stoi(name), F_GETFD) & FD_CLOEXEC) == 0;
   }
-  const auto outcome = run_program(options_, {"ls", "/proc/self/fd"}, environment_);
+  const auto outcome = run_program(
+      options_, {"sh", "-c", "ls /proc/self/fd; readlink /proc/self/fd/${ORTHANT_ACTIVITY%:*} >&2"}, environment_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
   const auto listed = out_.text();
-  EXPECT_EQ(std::count(listed.begin(), listed.end(), '\n'), inherited + 1) << listed;  // ls holds the folder open
+  EXPECT_EQ(std::count(listed.begin(), listed.end(), '\n'), inherited + 2) << listed;  // ls holds the folder open
+  EXPECT_NE(err_.text().find("memfd:orthant-activity"), std::string::npos) << err_.text();
 }
 
 }  // namespace

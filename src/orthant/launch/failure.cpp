@@ -3,11 +3,20 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <tuple>
 #include <utility>
 
 namespace orthant::launch {
+namespace {
+
+std::string how_it_ended(const RankExit& exit) {
+  if (WIFSIGNALED(exit.status)) return fmt::format("killed by {}", signal_name(WTERMSIG(exit.status)));
+  return fmt::format("exit code {}", WEXITSTATUS(exit.status));
+}
+
+}  // namespace
 
 Failure seen_elsewhere(Failure failure) {
   if (failure.rank >= 0) failure.text = fmt::format("node {}, {}", failure.node, failure.text);
@@ -40,9 +49,28 @@ std::optional<RankExit> find_cause(const std::vector<RankExit>& exits) {
 }
 
 std::string describe(const RankExit& exit) {
-  if (WIFSIGNALED(exit.status))
-    return fmt::format("rank {}: killed by {}", exit.rank, signal_name(WTERMSIG(exit.status)));
-  return fmt::format("rank {}: exit code {}", exit.rank, WEXITSTATUS(exit.status));
+  return fmt::format("rank {}: {}", exit.rank, how_it_ended(exit));
+}
+
+std::string last_actions_text(std::vector<LastAction> actions, int failed_rank) {
+  std::erase_if(actions, [](const LastAction& action) { return action.text.empty(); });
+  if (actions.empty()) return "";
+  const auto num_left_out = actions.size() - std::min(actions.size(), kMostLastActions);
+  if (num_left_out > 0) {
+    const auto order = [&](const LastAction& action) {
+      return std::tuple(action.rank != failed_rank, -action.age_seconds, action.rank);
+    };
+    std::sort(actions.begin(), actions.end(),
+              [&](const LastAction& a, const LastAction& b) { return order(a) < order(b); });
+    actions.resize(kMostLastActions);
+  }
+  std::string text = "\nlast actions:";
+  for (const auto& [rank, said, age_seconds, end] : actions) {
+    text += end ? fmt::format("\n  rank {}: {} after: {}", rank, how_it_ended(*end), said)
+                : fmt::format("\n  rank {}: {} ({:.1f} s ago)", rank, said, age_seconds);
+  }
+  if (num_left_out > 0) text += fmt::format("\n  and {} more ranks that said something later", num_left_out);
+  return text;
 }
 
 int job_exit_code(const RankExit& exit) {

@@ -54,6 +54,21 @@ std::optional<RankExit> find_cause(const std::vector<RankExit>& exits);
 // "rank 3: killed by SIGKILL" or "rank 2: exit code 70".
 std::string describe(const RankExit& exit);
 
+// What a rank did last before the job failed.
+struct LastAction {
+  int rank = 0;  // global
+  std::string text;
+  double age_seconds = 0;       // when the job failed
+  std::optional<RankExit> end;  // of a rank that ended badly by itself
+};
+
+inline constexpr size_t kMostLastActions = 16;
+
+// Lines to follow a failure's first line, each with a newline before it: "last actions:" and one line for every rank
+// that said anything, in the order of ranks. Of more than 16 ranks `failed_rank` and those that have been silent for
+// longest, longest first, and how many are left out. Empty when nobody said anything.
+std::string last_actions_text(std::vector<LastAction> actions, int failed_rank);
+
 // 3 for a death by signal, else the rank's own exit code.
 int job_exit_code(const RankExit& exit);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/launch/rank_process.h"
 #include "orthant/launch/signal_watch.h"
 #include "orthant/launch/sockets.h"
@@ -47,13 +48,15 @@ std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   return logs;
 }
 
-// What both ways of starting ranks share: signals, logs, output and the supervisor, in the order they must be made.
+// What both ways of starting ranks share: signals, logs, output, last actions and the supervisor, in the order they
+// must be made.
 struct Session {
-  Session(const LocalOptions& options, const ProgramJob& job, ExternalEvents* events)
+  Session(const LocalOptions& options, const ProgramJob& job, ActivityBoard::For users, ExternalEvents* events)
       : rank_offset(job.rank_offset),
         logs(open_logs(options, job.rank_offset)),
         pump(options.output, options.stdout_fd, options.stderr_fd),
-        supervisor({options.grace_seconds, job.node_rank}, signals, pump, events) {
+        board(options.num_ranks, users),
+        supervisor({options.grace_seconds, job.node_rank}, signals, pump, board, events) {
     if (options.bind_cores) cores = deal_cores(options.num_ranks);
     launcher_fds.push_back(signals.fd());
     for (const auto& log : logs) {
@@ -76,6 +79,7 @@ struct Session {
   std::vector<Fd> logs;
   SignalWatch signals;
   OutputPump pump;
+  ActivityBoard board;
   Supervisor supervisor;
   std::vector<std::vector<int>> cores;
   std::vector<int> launcher_fds;  // a forked rank closes these
@@ -91,7 +95,7 @@ std::vector<std::string> as_assignments(const Environment& environment) {
 
 Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body, const ServeStore& serve) {
   check(options);
-  Session session(options, {}, nullptr);
+  Session session(options, {}, ActivityBoard::For::kForkedRanks, nullptr);
   Fd store = bind_tcp({"127.0.0.1", 0});
   start_listening(store.get());  // a rank that is quicker than rank 0 then waits instead of trying again much later
   Job job;
@@ -102,7 +106,11 @@ Outcome run_forked(const LocalOptions& options, const std::function<int(const Jo
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     job.rank = job.local_rank = rank;
     job.rendezvous.listen_fd = rank == 0 && !serve ? store.get() : -1;
-    session.add(fork_rank(session.spawn_options(rank), [&] { return body(job); }), rank);
+    const auto speaking_body = [&] {
+      session.board.take_slot(rank);
+      return body(job);
+    };
+    session.add(fork_rank(session.spawn_options(rank), speaking_body), rank);
     if (rank == 0 && !serve) store.reset();
   }
   // Threads of the store begin after the last fork and end before this function does.
@@ -137,7 +145,7 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
   Fd store(job.listen_fd);
   check(options);
   if (argv.empty()) throw ConfigError("no program to run", {.remedy = "write it after --, for example -- ./program"});
-  Session session(options, job, hooks.events);
+  Session session(options, job, ActivityBoard::For::kPrograms, hooks.events);
   ProgramJob resolved = job;
   if (!store && job.num_nodes == 1) {
     store = bind_tcp({job.master_address, job.master_port});
@@ -145,7 +153,8 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
     resolved.master_port = bound_endpoint(store.get()).port;
   }
   for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
-    const auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
+    auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
+    environment[kActivityVariable] = session.board.variable(local_rank);
     session.add(execute_rank(session.spawn_options(local_rank), argv, as_assignments(environment)), local_rank);
   }
   std::shared_ptr<void> keep_alive;

@@ -58,7 +58,8 @@ struct ProgramHooks {
   ExternalEvents* events = nullptr;
 };
 
-// Starts argv once per rank with base_environment plus torchrun's variables. ConfigError when it cannot be executed.
+// Starts argv once per rank with base_environment plus torchrun's variables and the descriptor in ORTHANT_ACTIVITY, the
+// only one it inherits. ConfigError when it cannot be executed.
 // Blocks until all ranks have ended, here and as far as hooks.events knows.
 Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
                     const Environment& base_environment, const ProgramJob& job = {}, const ProgramHooks& hooks = {});

@@ -14,8 +14,9 @@ constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go 
 
 }  // namespace
 
-Supervisor::Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, ExternalEvents* events)
-    : options_(options), signals_(signals), pump_(pump), events_(events) {}
+Supervisor::Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, const ActivityBoard& board,
+                       ExternalEvents* events)
+    : options_(options), signals_(signals), pump_(pump), board_(board), events_(events) {}
 
 Supervisor::~Supervisor() {
   signal_groups(SIGKILL);
@@ -118,6 +119,8 @@ void Supervisor::reap() {
     waitpid(rank.pid, &status, 0);
     rank.alive = false;
     seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status))});
+    const bool is_job_running = phase_ == Phase::kRunning || phase_ == Phase::kCollecting;
+    if (is_job_running && is_bad(seen.back()) && !seen.back().asked) rank.own_bad_end = seen.back();
   }
   exits_.insert(exits_.end(), seen.begin(), seen.end());
   for (const auto& exit : seen) note_exit(exit);
@@ -125,7 +128,9 @@ void Supervisor::reap() {
 }
 
 void Supervisor::note_exit(const RankExit& exit) {
-  if (!is_bad(exit) || phase_ == Phase::kTerminating || phase_ == Phase::kKilled) return;
+  if (!is_bad(exit)) return;
+  remember_actions();
+  if (phase_ == Phase::kTerminating || phase_ == Phase::kKilled) return;
   if (exit.asked && stop_signal_ == 0) stop_signal_ = WTERMSIG(exit.status);
   if (stop_signal_ != 0) return terminate();
   if (is_consequence(exit)) {
@@ -162,7 +167,12 @@ void Supervisor::fail_with(Failure failure, bool announce) {
   terminate();
 }
 
+void Supervisor::remember_actions() {
+  if (actions_.empty()) actions_ = board_.entries();
+}
+
 void Supervisor::terminate() {
+  remember_actions();
   phase_ = Phase::kTerminating;
   deadline_ = Clock::now() + seconds(options_.grace_seconds);
   sent_.insert(SIGTERM);
@@ -209,6 +219,14 @@ int Supervisor::clean_exit_code() const {
   return std::any_of(exits_.begin(), exits_.end(), stopped) ? kStoppedExitCode : 0;
 }
 
+std::string Supervisor::last_actions(int failed_rank) const {
+  std::vector<LastAction> actions;
+  for (size_t i = 0; i < std::min(actions_.size(), ranks_.size()); ++i) {
+    actions.push_back({ranks_[i].rank, actions_[i].text, actions_[i].age_seconds, ranks_[i].own_bad_end});
+  }
+  return last_actions_text(std::move(actions), failed_rank);
+}
+
 Outcome Supervisor::verdict() const {
   Outcome outcome;
   if (failure_) {
@@ -225,9 +243,10 @@ Outcome Supervisor::verdict() const {
       outcome.report += "; " + describe(*cause);
     }
   }
+  if (!outcome.report.empty()) outcome.report += last_actions(outcome.failed_rank);
   if (outcome.failed_rank < 0) return outcome;
   const auto lines = pump_.last_lines(outcome.failed_rank);
-  if (!lines.empty()) outcome.report += "\n  its last lines:";
+  if (!lines.empty()) outcome.report += fmt::format("\nlast lines of rank {}:", outcome.failed_rank);
   for (const auto& line : lines) outcome.report += "\n  | " + line;
   return outcome;
 }

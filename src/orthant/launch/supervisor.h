@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "orthant/launch/activity_board.h"
 #include "orthant/launch/external_events.h"
 #include "orthant/launch/failure.h"
 #include "orthant/launch/output_pump.h"
@@ -22,8 +23,10 @@ class Supervisor {
     int node_rank = 0;
   };
 
-  // `signals` must have been made before the first rank was started. `events` may be null.
-  Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, ExternalEvents* events);
+  // `signals` must have been made before the first rank was started. `board` has a slot for each rank, in the order
+  // they are added. `events` may be null.
+  Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, const ActivityBoard& board,
+             ExternalEvents* events);
 
   // Kills and reaps whatever still runs.
   ~Supervisor();
@@ -42,6 +45,7 @@ class Supervisor {
     int rank = 0;
     pid_t pid = -1;
     bool alive = true;
+    std::optional<RankExit> own_bad_end = {};  // before the launcher ended the job
   };
   enum class Phase { kRunning, kCollecting, kTerminating, kKilled };
 
@@ -55,6 +59,7 @@ class Supervisor {
   void check_elsewhere();
   void check_deadline();
   void fail_with(Failure failure, bool announce);
+  void remember_actions();
   void terminate();
   void kill_everything();
   void announce_end_once();
@@ -63,11 +68,13 @@ class Supervisor {
   bool any_alive() const;
   int clean_exit_code() const;
   bool ended_cleanly() const;
+  std::string last_actions(int failed_rank) const;
   Outcome verdict() const;
 
   Options options_;
   SignalWatch& signals_;
   OutputPump& pump_;
+  const ActivityBoard& board_;
   ExternalEvents* events_;
   std::vector<Rank> ranks_;
   std::vector<RankExit> exits_;
@@ -79,6 +86,7 @@ class Supervisor {
   int stop_signal_ = 0;                              // the forwarded signal that ended the job
   int interrupts_ = 0;                               // SIGINT and SIGTERM received
   std::optional<Failure> failure_;
+  std::vector<ActivityBoard::Entry> actions_;  // at the first bad end, before the other ranks are asked to end
   bool end_announced_ = false;
 };
 

@@ -1,0 +1,97 @@
+// What every local rank did last, readable when the rank hangs or is dead: a table in shared memory with one slot per
+// rank. The launcher owns the ActivityBoard and reads it; a rank writes its own slot through Activity, by the inherited
+// mapping when it was forked and by the inherited descriptor in ORTHANT_ACTIVITY=FD:SLOT when it was executed. Nothing
+// is left when the last process that holds the memory ends. See Note [Versions of an action] in the source.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/launch/sockets.h"
+
+namespace orthant::launch {
+
+struct ActivitySlot;
+
+inline constexpr const char* kActivityVariable = "ORTHANT_ACTIVITY";
+inline constexpr size_t kMostActivityBytes = 256;
+
+class ActivityBoard {
+ public:
+  enum class For { kForkedRanks, kPrograms };  // programs need a descriptor that survives exec
+
+  // What a slot said last and how long ago. Empty text: nothing yet.
+  struct Entry {
+    std::string text;
+    double age_seconds = 0;
+  };
+
+  // ConfigError when the system gives no memory or descriptor.
+  ActivityBoard(int num_slots, For users);
+  ActivityBoard(const ActivityBoard&) = delete;
+  ActivityBoard& operator=(const ActivityBoard&) = delete;
+
+  // All slots in order, each a complete text that was said at some moment. Never waits for a writer. Local.
+  std::vector<Entry> entries() const;
+
+  // In a forked child, before it has threads: its process speaks through this slot from now on.
+  void take_slot(int slot) const;
+
+  // The value of ORTHANT_ACTIVITY for the program in this slot. Only with For::kPrograms.
+  std::string variable(int slot) const;
+
+ private:
+  friend class Activity;
+  int num_slots_;
+  Fd fd_;  // not close-on-exec; empty for forked ranks
+  std::shared_ptr<ActivitySlot> slots_;
+};
+
+// The writing side. Without a launcher of ours it is plain memory that nobody else reads, so speaking is always
+// possible.
+class Activity {
+ public:
+  Activity();
+  Activity(const ActivityBoard& board, int slot);
+  // By the value of ORTHANT_ACTIVITY, whose descriptor is closed once mapped, so that processes started by this one do
+  // not speak for it. Plain memory when it names no board.
+  explicit Activity(const char* variable);
+  Activity(const Activity&) = delete;
+  Activity& operator=(const Activity&) = delete;
+
+  // The one of the calling thread inside an ActivityScope, else the one of this process.
+  static Activity& of_process();
+
+  // Replaces the last action; the first 256 bytes are kept. A tenth of a microsecond, no lock and no allocation. When
+  // two threads speak at once, one of them is not heard.
+  void say(std::string_view text) noexcept;
+
+  // What was said last, control characters as blanks.
+  std::string last() const;
+
+ private:
+  friend class ActivityBoard;
+  std::shared_ptr<ActivitySlot> slot_;
+  std::atomic<bool> speaking_ = false;
+};
+
+// While it lives, the thread that made it speaks into an Activity of its own: for ranks that are threads of one
+// process. Scopes of a thread end in reverse order.
+class ActivityScope {
+ public:
+  ActivityScope();
+  ~ActivityScope();
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+  const Activity& activity() const { return own_; }
+
+ private:
+  Activity own_;
+  Activity* outer_;
+};
+
+}  // namespace orthant::launch
