@@ -53,6 +53,8 @@ class CheckedPending : public Pending {
         call_(std::move(call)),
         site_(std::move(site)) {}
 
+  bool done() override { return done_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
   void wait() override {
     std::vector<int> said;
     while (done_.wait_for(kSayAfter) == std::future_status::timeout) {

@@ -53,6 +53,10 @@ void Work::wait() {
   }
 }
 
+bool Work::done() const {
+  return !pending_ || pending_->done();
+}
+
 const std::string& Group::name() const {
   return state_->members().name;
 }

@@ -26,6 +26,8 @@ class [[nodiscard]] Work {
 
   // Blocks until outputs are readable and inputs may be reused. Throws CommError with rank, group, call and timeout.
   void wait();
+  // Whether wait() would return at once; a backend that cannot tell says no. Never blocks.
+  bool done() const;
 
  private:
   void drop();

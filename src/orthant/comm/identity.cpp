@@ -6,6 +6,7 @@ namespace {
 class Done : public Pending {
  public:
   void wait() override {}
+  bool done() override { return true; }
 };
 
 class IdentityTransport : public Transport {

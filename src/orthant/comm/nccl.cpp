@@ -11,6 +11,10 @@ class NcclPending : public Pending {
  public:
   void add(c10::intrusive_ptr<c10d::Work> work) { works_.push_back(std::move(work)); }
 
+  bool done() override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
+  }
+
   // Orders the current stream after the call; the host does not wait.
   void wait() override {
     for (auto& work : works_) work->wait();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "orthant/base/error.h"
@@ -66,6 +67,10 @@ class ShmPending : public Pending {
       throw PeerFailure({failure.rank()}, failure.what());
     }
     tickets_.clear();
+  }
+
+  bool done() override {
+    return std::ranges::all_of(tickets_, [](const shm::Ticket& ticket) { return ticket.is_done(); });
   }
 
  private:

@@ -14,6 +14,8 @@ class StagedPending : public Pending {
   StagedPending(std::unique_ptr<Pending> inner, std::vector<at::Tensor> outputs, std::vector<at::Tensor> hosts)
       : inner_(std::move(inner)), outputs_(std::move(outputs)), hosts_(std::move(hosts)) {}
 
+  bool done() override { return outputs_.empty() && inner_->done(); }
+
   void wait() override {
     inner_->wait();
     for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i].copy_(hosts_[i]);

@@ -26,6 +26,8 @@ class Pending {
  public:
   virtual ~Pending() = default;
   virtual void wait() = 0;
+  // Whether wait() would return at once, as far as the backend can tell without waiting; false when it cannot.
+  virtual bool done() { return false; }
 };
 
 class Transport {

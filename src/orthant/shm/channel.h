@@ -21,6 +21,8 @@ class Ticket {
 
   // Blocks until the call is done. Throws PeerFailure.
   void wait() { endpoint_.wait(line_, *operation_); }
+  // Whether wait() would return at once. Local.
+  bool is_done() const { return operation_->is_done(); }
 
  private:
   Endpoint& endpoint_;
