@@ -33,4 +33,9 @@ BackwardFacts backward_facts(const GraphSpec& graph) {
   return facts;
 }
 
+void mark_gradients(GraphSpec& graph) {
+  const auto facts = backward_facts(graph);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) graph.values[v].differentiable = facts.values[v];
+}
+
 }  // namespace orthant

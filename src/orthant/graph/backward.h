@@ -16,4 +16,7 @@ struct BackwardFacts {
 // Of a checked graph.
 BackwardFacts backward_facts(const GraphSpec& graph);
 
+// Values that get no gradient, since all that feeds them is frozen, become not differentiable: nobody sends one then.
+void mark_gradients(GraphSpec& graph);
+
 }  // namespace orthant

@@ -67,9 +67,10 @@ NormGradients run_backward(const NormState& state, const at::Tensor& gy, const v
     if (bias != nullptr) add_gradient(*bias, sums.bias);
   };
   if (deferred) {
-    state.pass->add_weight_gradient([add, kind = state.kind, gy, kept_input] {
+    // Without the weights, which may be a shard again by then.
+    state.pass->add_weight_gradient([add, kind = state.kind, gy, kept = NormInput{saved[0], saved[1], {}}] {
       BelowAutograd below;
-      add(backward_norm(kind, gy, kept_input, {false, true}, nullptr));
+      add(backward_norm(kind, gy, kept, {false, true}, nullptr));
     });
   } else {
     state.pass->add_weight_gradient([&] { add(now); });

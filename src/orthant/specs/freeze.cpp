@@ -8,6 +8,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/wildcard.h"
+#include "orthant/graph/backward.h"
 
 namespace orthant {
 namespace {
@@ -80,6 +81,7 @@ void freeze(GraphSpec& spec, const std::vector<std::string>& patterns) {
   for (std::size_t i = 0; i < spec.units.size(); ++i) {
     if (before[i] > 0) spec.units[i].cost.weight_flops *= after[i] / before[i];
   }
+  mark_gradients(spec);
 }
 
 }  // namespace orthant
