@@ -15,10 +15,11 @@ TRAINING = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.5, "weight_deca
 
 class Row:
     def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None,
-                 spreads=False, resume_at=None):
+                 spreads=False, resume_at=None, bitwise=False):
         self.model, self.mesh, self.settings = model, mesh, settings
         self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
         self.resume_at = resume_at
+        self.bitwise = bitwise  # nothing is added in another order: every bit must be there, with the same microbatches
         self.spreads = spreads  # the missing sum changes other parameters' gradients, too
 
     def words(self, config):
@@ -49,6 +50,7 @@ def run(row, configs, folder, extra):
     words = row.words(path)
     # What is frozen and how many samples there are hold for both sides, and a hook against another mesh.
     both = ("model.freeze", "data.samples", "data.sequence_length") + (("parallel.comm_hook",) if row.against else ())
+    both += ("parallel.microbatches",) * row.bitwise
     words = [("--set" if w == "--vary" and words[i + 1].startswith(both) else w) for i, w in enumerate(words)]
     done = subprocess.run(words + extra, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, 1) or not done.stdout.strip():
@@ -57,7 +59,7 @@ def run(row, configs, folder, extra):
     errors = result["max_relative_error"]
     text = "every bit" if result["bitwise"] else ", ".join(f"{name} {errors[name]:.1e}" if errors[name] is not None else f"{name} -"
                                                            for name in ("loss", "gradients", "weights"))
-    right = not result["pass"] if row.canary else result["pass"]
+    right = not result["pass"] if row.canary else result["pass"] and (result["bitwise"] or not row.bitwise)
     if row.bound:  # gradients are rounded on their way: not the numbers of one rank, but near
         right = result["replicas_equal"] and (1e-6 if row.dtype == "float64" else 0) < errors["gradients"] < row.bound and errors["loss"] < (1e-10 if row.dtype == "float64" else 1e-3)
     name = row.canary.partition(":")[2] if row.canary else ""

@@ -27,7 +27,8 @@ Tensors whole_state(const Trainer& trainer) {
   auto all = std::move(found.tensors);
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
-    const auto states = whole_tensors(trainer, [&](std::size_t b) { return optimizer.state(s, b); });
+    const auto states = whole_tensors(trainer, Covered::trainable, trainer.options().precision.params,
+                                      [&](std::size_t b) { return optimizer.state(s, b); });
     EXPECT_TRUE(states.copies_equal);
     for (const auto& [name, tensor] : states.tensors) all[optimizer.state_names()[s] + "." + name] = tensor;
   }

@@ -131,7 +131,7 @@ TEST(RunConfig, ParamsSetTheOtherDtypes) {
 }
 
 TEST(RunConfig, ASplitIsAutoANumberOrLists) {
-  EXPECT_EQ(read({"parallel.split=auto"}).trainer.stages.stages, 1);
+  EXPECT_EQ(read({"parallel.split=auto"}).trainer.stages.stages, 0);
   EXPECT_EQ(read({"parallel.split=3"}).trainer.stages.stages, 3);
   EXPECT_EQ(read({R"(parallel.split=[["embed"],["layers.0","layers.1"]])"}).trainer.stages.split,
             (std::vector<std::vector<std::string>>{{"embed"}, {"layers.0", "layers.1"}}));

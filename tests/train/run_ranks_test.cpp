@@ -37,7 +37,7 @@ TEST(RunRanks, OneThatIsAskedToStopStopsAllAfterTheSameStep) {
     EXPECT_EQ(outcome.result.steps, 5);
     EXPECT_EQ(outcome.result.weights_hash, outcomes.front().result.weights_hash);
   }
-  EXPECT_NE(reported.find("\nmesh dp=2,fsdp=2, zero 3: a rank updates "), std::string::npos) << reported;
+  EXPECT_NE(reported.find("\nmesh dp=2,fsdp=2, zero 3: this rank updates "), std::string::npos) << reported;
   const auto saved = list_checkpoints((folder.path / "run" / "checkpoints").string());
   ASSERT_EQ(saved.size(), 1U);
   EXPECT_EQ(verify_checkpoint(saved.front().path).step, 5);

@@ -8,6 +8,7 @@
 namespace orthant::cli {
 
 int run_bench_step(const Arguments& arguments, Context& context);
+int run_bench_pipeline(const Arguments& arguments, Context& context);
 int run_bench_comm(const Arguments& arguments, Context& context);
 int run_bench_startup(const Arguments& arguments, Context& context);
 int run_bench_tokenize(const Arguments& arguments, Context& context);

@@ -1,4 +1,4 @@
-// orthant bench step|comm|startup: our side of the tables.
+// orthant bench step|pipeline|comm|startup: our side of the tables.
 #include "orthant/cli/bench.h"
 
 namespace orthant::cli {
@@ -6,6 +6,7 @@ namespace {
 
 const std::vector<Command> kBenchmarks = {
     {"step", "time and memory of a training step", run_bench_step},
+    {"pipeline", "a schedule whose stages sleep, beside the simulator", run_bench_pipeline},
     {"comm", "times of every operation, 4 KiB to 64 MiB", run_bench_comm},
     {"startup", "seconds from process creation to the first finished all-reduce, and memory per rank",
      run_bench_startup},

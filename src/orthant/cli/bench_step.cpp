@@ -4,18 +4,23 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/data/loader.h"
+#include "orthant/schedule/svg.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
 #include "orthant/train/run.h"
+#include "orthant/train/step_profile.h"
 
 namespace orthant::cli {
 namespace {
@@ -25,20 +30,26 @@ struct StepTimes {
   std::vector<double> losses;
   std::int64_t peak_memory_bytes = 0;
   std::int64_t peak_rss_bytes = 0;
+  std::optional<StepProfile> profile;
+  std::vector<int> stage_ranks;  // pp coordinate of each stage
 };
 
-StepTimes measure(RunConfig config, int warmup, int steps) {
+StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
   StepTimes times;
+  std::optional<StepProfiler> profiler;
   for (int i = 0; i < warmup + steps; ++i) {
+    if (with_profile && i == warmup) profiler.emplace(*trainer);
     const auto began = std::chrono::steady_clock::now();
     const auto numbers = trainer->step(loader->next()).get();
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     times.losses.push_back(numbers.loss);
     if (i >= warmup) times.seconds.push_back(seconds);
   }
+  if (profiler) times.profile = profiler->result(ControlGroup(config.trainer));
+  times.stage_ranks = trainer->pipeline().map.rank;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   times.peak_rss_bytes = usage.ru_maxrss * 1024;
@@ -53,20 +64,104 @@ StepTimes measure(RunConfig config, int warmup, int steps) {
   return times;
 }
 
+// The step as the simulator predicts it: its list from measured costs, and whatever comes after it.
+double predicted_seconds(const StepProfile& profile, double median) {
+  return profile.simulated_seconds + median - profile.list_seconds;
+}
+
+nlohmann::ordered_json profile_json(const StepTimes& times, double median) {
+  const auto& profile = *times.profile;
+  auto stages = nlohmann::ordered_json::array();
+  for (std::size_t s = 0; s < profile.costs.size(); ++s) {
+    const auto& cost = profile.costs[s];
+    stages.push_back({{"pp", times.stage_ranks[s]},
+                      {"forward_seconds", cost.forward},
+                      {"input_seconds", cost.inputs},
+                      {"weight_seconds", cost.weights}});
+  }
+  return {{"stages", stages},
+          {"list_seconds", profile.list_seconds},
+          {"simulated_list_seconds", profile.simulated_seconds},
+          {"predicted_seconds", predicted_seconds(profile, median)}};
+}
+
+std::string profile_text(const StepTimes& times, double median) {
+  const auto& profile = *times.profile;
+  std::string text;
+  for (std::size_t s = 0; s < profile.costs.size(); ++s) {
+    const auto& cost = profile.costs[s];
+    text += fmt::format("  stage {} on pp {}: F {}, B {}, W {} a microbatch{}\n", s, times.stage_ranks[s],
+                        format_seconds(cost.forward), format_seconds(cost.inputs), format_seconds(cost.weights),
+                        cost.weights == 0 ? " (B and W in one)" : "");
+  }
+  const double predicted = predicted_seconds(profile, median);
+  return text + fmt::format("  the simulator makes {} of it, the run took {} ({:+.1f}%)\n", format_seconds(predicted),
+                            format_seconds(median), 100 * (median / predicted - 1));
+}
+
+void write_text(const std::string& option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return;
+  throw ConfigError(fmt::format("{} {} cannot be written", option, path),
+                    {.remedy = "name a file in a folder that exists and may be written"});
+}
+
+struct StepOptions {
+  int steps = 6;
+  int warmup = 2;
+  bool profile = false;
+  std::string costs;
+  std::string svg;
+  bool json = false;
+
+  bool profiles() const { return profile || !costs.empty() || !svg.empty(); }
+};
+
+void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh) {
+  const double median = quantile(times.seconds, 0.5);
+  if (!options.costs.empty()) {
+    write_text("--costs", options.costs, nlohmann::ordered_json(times.profile->unit_seconds).dump(1) + "\n");
+  }
+  if (!options.svg.empty()) {
+    const auto title = fmt::format("{}: a step of {}", mesh.to_string(), format_seconds(median));
+    write_text("--svg", options.svg, timeline_svg(times.profile->last_step, title));
+  }
+  if (options.json) {
+    nlohmann::ordered_json document = {{"mesh", mesh.to_string()},
+                                       {"median_seconds", median},
+                                       {"p10_seconds", quantile(times.seconds, 0.1)},
+                                       {"p90_seconds", quantile(times.seconds, 0.9)},
+                                       {"peak_memory_bytes_per_rank", times.peak_memory_bytes},
+                                       {"peak_rss_bytes_per_rank", times.peak_rss_bytes},
+                                       {"losses", times.losses}};
+    if (times.profile) document["profile"] = profile_json(times, median);
+    std::cout << document.dump() << std::endl;
+    return;
+  }
+  std::cout << fmt::format("{}: {} a step (p10 {}, p90 {}), {} of tensors at peak, {} resident\n", mesh.to_string(),
+                           format_seconds(median), format_seconds(quantile(times.seconds, 0.1)),
+                           format_seconds(quantile(times.seconds, 0.9)), format_bytes(times.peak_memory_bytes),
+                           format_bytes(times.peak_rss_bytes))
+            << (times.profile ? profile_text(times, median) : "") << std::flush;
+}
+
 }  // namespace
 
 int run_bench_step(const Arguments& arguments, Context& context) {
   CLI::App app("Time and memory of a training step.", "orthant bench step");
   ConfigOptions options;
   RankOptions ranks;
-  int steps = 6;
-  int warmup = 2;
-  bool json = false;
+  StepOptions own;
   add_config_options(app, options);
   add_rank_options(app, ranks);
-  app.add_option("--steps", steps, "steps that are timed (default 6)")->check(CLI::Range(1, 100000));
-  app.add_option("--warmup", warmup, "steps before them (default 2)")->check(CLI::Range(0, 100000));
-  app.add_flag("--json", json, "one JSON document on stdout");
+  app.add_option("--steps", own.steps, "steps that are timed (default 6)")->check(CLI::Range(1, 100000));
+  app.add_option("--warmup", own.warmup, "steps before them (default 2)")->check(CLI::Range(0, 100000));
+  app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
+  app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
+  app.add_option("--svg", own.svg, "draw the last step's actions, time by rank, into this file");
+  app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench step --config llama.json --steps 10 --json")) return 0;
 
   const auto loaded = load_config(options, ranks, context.environment);
@@ -76,27 +171,8 @@ int run_bench_step(const Arguments& arguments, Context& context) {
     auto config = loaded.config;
     RankTraining training(rank);
     training.prepare(config, resolved_config(loaded.document), "bench");
-    const auto times = measure(config, warmup, steps);
-    if (!rank.is_first()) return 0;
-    const double median = quantile(times.seconds, 0.5);
-    if (json) {
-      std::cout << nlohmann::ordered_json{{"mesh", rank.mesh.to_string()},
-                                          {"median_seconds", median},
-                                          {"p10_seconds", quantile(times.seconds, 0.1)},
-                                          {"p90_seconds", quantile(times.seconds, 0.9)},
-                                          {"peak_memory_bytes_per_rank", times.peak_memory_bytes},
-                                          {"peak_rss_bytes_per_rank", times.peak_rss_bytes},
-                                          {"losses", times.losses}}
-                       .dump()
-                << std::endl;
-    } else {
-      std::cout << fmt::format("{}: {} a step (p10 {}, p90 {}), {} of tensors at peak, {} resident\n",
-                               rank.mesh.to_string(), format_seconds(median),
-                               format_seconds(quantile(times.seconds, 0.1)),
-                               format_seconds(quantile(times.seconds, 0.9)), format_bytes(times.peak_memory_bytes),
-                               format_bytes(times.peak_rss_bytes))
-                << std::flush;
-    }
+    const auto times = measure(config, own.warmup, own.steps, own.profiles());
+    if (rank.is_first()) print(own, times, rank.mesh);
     return 0;
   });
 }

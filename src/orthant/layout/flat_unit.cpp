@@ -141,6 +141,7 @@ std::vector<FlatBuffer> flat_buffers(const GraphSpec& graph, int unit_index, con
     if (!members.trainable) name += ".frozen";
     FlatBuffer buffer{.name = std::move(name),
                       .trainable = members.trainable,
+                      .owner = unit_index,
                       .users = std::move(members.users),
                       .entries = {},
                       .decayed = 0,

@@ -49,7 +49,8 @@ struct JoinedRun {
 struct FlatBuffer {
   std::string name;  // "layers.3", "layers.3.frozen", "embed.tied", "embed.tied.frozen"; a second set "embed.tied.2"
   bool trainable = true;
-  std::vector<int> users;  // unit indices; the owner first
+  int owner = -1;          // unit index
+  std::vector<int> users;  // unit indices, ascending: the owner and borrowers; of unit_buffers(): those on the rank
   std::vector<FlatEntry> entries;
   std::int64_t decayed = 0;  // [0, decayed) holds the decayed parameters; a multiple of the alignment
   std::int64_t size = 0;     // with padding

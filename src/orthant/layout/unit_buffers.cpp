@@ -1,8 +1,19 @@
 #include "orthant/layout/unit_buffers.h"
 
+#include <set>
 #include <utility>
 
 namespace orthant {
+namespace {
+
+std::vector<int> coordinates_of(const std::vector<int>& users, const std::vector<int>& unit_ranks) {
+  if (unit_ranks.empty()) return {0};
+  std::set<int> found;
+  for (const int user : users) found.insert(unit_ranks[static_cast<std::size_t>(user)]);
+  return {found.begin(), found.end()};
+}
+
+}  // namespace
 
 std::int64_t UnitBuffers::elements(const std::vector<int>& buffers) const {
   std::int64_t sum = 0;
@@ -11,21 +22,39 @@ std::int64_t UnitBuffers::elements(const std::vector<int>& buffers) const {
 }
 
 UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordinate& coordinate,
-                         const std::vector<int>& unit_groups) {
+                         const std::vector<int>& unit_groups, const std::vector<int>& unit_ranks) {
   UnitBuffers found;
   found.used.resize(graph.units.size());
   found.held.resize(graph.units.size());
   found.unit_groups = unit_groups;
+  const int pp = coordinate[Axis::pp];
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
     if (unit_groups.empty()) found.unit_groups.push_back(u);
     for (FlatBuffer& buffer : flat_buffers(graph, u, mesh, coordinate)) {
+      auto owners = coordinates_of(buffer.users, unit_ranks);
+      std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_ranks, pp); });
+      if (buffer.users.empty()) continue;
       const int b = static_cast<int>(found.all.size());
       for (const int user : buffer.users) found.used[static_cast<std::size_t>(user)].push_back(b);
-      if (buffer.trainable) found.held[static_cast<std::size_t>(u)].push_back(b);
+      if (buffer.trainable) found.held[static_cast<std::size_t>(buffer.users.front())].push_back(b);
+      found.answered.push_back(runs_at(u, unit_ranks, pp));
+      found.pp_owners.push_back(std::move(owners));
       found.all.push_back(std::move(buffer));
     }
   }
   return found;
+}
+
+std::vector<std::vector<int>> tied_owner_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks) {
+  std::set<std::vector<int>> sets;
+  for (const auto& unit : graph.units) {
+    for (const auto& parameter : unit.parameters) {
+      if (!parameter.trainable) continue;
+      auto owners = coordinates_of(graph.users(parameter.name), unit_ranks);
+      if (owners.size() > 1) sets.insert(std::move(owners));
+    }
+  }
+  return {sets.begin(), sets.end()};
 }
 
 }  // namespace orthant

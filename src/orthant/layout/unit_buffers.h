@@ -12,17 +12,28 @@
 namespace orthant {
 
 struct UnitBuffers {
-  std::vector<FlatBuffer> all;         // by owner
-  std::vector<std::vector<int>> used;  // per unit: those it reads, own and tied
-  std::vector<std::vector<int>> held;  // per unit: trainable ones that it owns, whose gradients it reduces
-  std::vector<int> unit_groups;        // per unit, see unit_groups.h
+  std::vector<FlatBuffer> all;         // by owner: those that units of the rank use
+  std::vector<std::vector<int>> used;  // per unit: those it reads, own and tied; none for units of other ranks
+  // Per unit: trainable ones whose gradients it reduces, as the lowest unit of the rank that uses them.
+  std::vector<std::vector<int>> held;
+  std::vector<int> unit_groups;             // per unit, see unit_groups.h
+  std::vector<std::vector<int>> pp_owners;  // per buffer: the pp coordinates that use it, ascending; several when tied
+  std::vector<bool> answered;               // per buffer: its owner is here, so that this pp coordinate counts it
 
   const FlatBuffer& operator[](int buffer) const { return all[static_cast<std::size_t>(buffer)]; }
   std::int64_t elements(const std::vector<int>& buffers) const;  // with padding
 };
 
-// `unit_groups` may be empty: every unit alone.
+// `unit_groups` may be empty: every unit alone. `unit_ranks` is the pp coordinate of each unit; empty: one stage.
 UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordinate& coordinate,
-                         const std::vector<int>& unit_groups);
+                         const std::vector<int>& unit_groups, const std::vector<int>& unit_ranks = {});
+
+// Whether a unit runs at that pp coordinate.
+inline bool runs_at(int unit, const std::vector<int>& unit_ranks, int pp) {
+  return unit_ranks.empty() || unit_ranks[static_cast<std::size_t>(unit)] == pp;
+}
+
+// The sets of pp coordinates, ascending and several each, whose ranks use a tied trainable parameter together.
+std::vector<std::vector<int>> tied_owner_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks);
 
 }  // namespace orthant

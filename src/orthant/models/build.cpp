@@ -73,6 +73,10 @@ std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, Parame
   std::vector<std::unique_ptr<Unit>> units;
   const auto& specs = parameters.graph().units;
   for (int u = 0; u < static_cast<int>(specs.size()); ++u) {
+    if (!parameters.runs(u)) {
+      units.push_back(nullptr);
+      continue;
+    }
     auto unit = make_unit(config, parameters.unit(u), tables);
     if (!unit)
       throw InternalError(fmt::format("no code for units of kind {}", specs[static_cast<std::size_t>(u)].kind));

@@ -11,7 +11,8 @@
 
 namespace orthant {
 
-// One unit per unit of the store's graph, in its order. The units keep references to the store and the tables.
+// One unit per unit of the store's graph, in its order; null for those of other ranks. The units keep references to the
+// store and the tables.
 std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, ParameterStore& parameters, Tables& tables);
 
 }  // namespace orthant

@@ -95,7 +95,8 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
   const bool offloaded = policy.offload != Offload::none;
   const bool shares = !policy.shards_parameters() && settings.params == settings.compute && !offloaded;
   DataState state;
-  for (const FlatBuffer& buffer : unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups).all) {
+  for (const FlatBuffer& buffer :
+       unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks).all) {
     const std::int64_t owned = buffer.size / shards;
     if (!shares) state.parameters += owned * params;
     if (!policy.shards_parameters()) state.compute += buffer.size * compute;
@@ -110,7 +111,8 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
 }
 
 DataPeaks data_peaks(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
-  const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups);
+  const auto buffers =
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
   DataPeaks peaks;
   if (settings.policy.shards_parameters()) {
     peaks.gathered = gathered_peak(buffers, actions) * bytes_of(settings.compute);

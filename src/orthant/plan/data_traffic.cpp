@@ -106,7 +106,8 @@ std::int64_t num_buckets(const UnitBuffers& buffers, const DataSettings& setting
 
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
   const DataPolicy& policy = settings.policy;
-  const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups);
+  const auto buffers =
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
   const std::int64_t shards = policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
   DataTraffic traffic;
   for (const DataCall& call : gradient_calls(buffers, settings, actions)) {
@@ -129,7 +130,8 @@ DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, c
 
 DataTraffic one_stage_traffic(const GraphSpec& graph, const DataSettings& settings) {
   const DataPolicy& policy = settings.policy;
-  const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups);
+  const auto buffers =
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
   const auto groups = plain_groups(graph, buffers);
   std::int64_t elements = 0;
   for (const GroupSize& group : groups) elements += group.elements;

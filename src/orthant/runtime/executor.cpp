@@ -6,13 +6,14 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/philox.h"
-#include "orthant/graph/backward.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/nn/token_values.h"
-#include "orthant/runtime/gradient_catch.h"
+#include "orthant/runtime/executor_step.h"
 
 namespace orthant {
 namespace {
@@ -21,114 +22,24 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
-
-struct Executor::Run {
-  nn::Pass pass;
-  Tensors inputs;                            // kept for a second forward; empty otherwise
-  std::vector<GradientCatch> catches;        // one per input that needs a gradient, in input order
-  std::vector<torch::autograd::Edge> edges;  // one per output
-  std::vector<at::TensorOptions> output_options;
-};
-
-struct Executor::Step {
-  struct Slot {
-    at::Tensor tensor;
-    int readers_left = 0;
-  };
-  struct Row {  // one microbatch
-    std::vector<Slot> values;
-    std::vector<std::unique_ptr<Run>> runs;
-    std::map<std::pair<int, int>, at::Tensor> gradients;  // (value, consumer)
-    std::map<int, at::Tensor> losses;                     // by value, float64
-  };
-
-  const std::vector<Microbatch>& microbatches;
-  const StepFacts& facts;
-  std::vector<Row> rows;
-};
-
-Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-                   nn::TensorAxis* tensor)
-    : graph_(graph), units_(units), recompute_(recompute), tensor_(tensor) {
-  const int degree = graph.tensor ? graph.tensor->degree : 1;
-  if (degree != (tensor == nullptr ? 1 : tensor->degree())) {
-    throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
-                                    tensor == nullptr ? 1 : tensor->degree()));
-  }
-  make_plans(recompute);
-}
-
-void Executor::make_plans(Recompute recompute) {
-  const auto num_values = graph_.values.size();
-  const auto backward = backward_facts(graph_);
-  readers_.resize(num_values);
-  is_loss_.resize(num_values);
-  for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
-  for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
-    const auto& spec = graph_.units[at(u)];
-    Plan plan;
-    plan.has_backward = backward.units[at(u)];
-    for (const auto& name : spec.inputs) {
-      Input input{name};
-      if (const auto found = value_index_.find(name); found != value_index_.end()) {
-        input.value = found->second;
-        input.needs_gradient = backward.values[at(input.value)];
-        readers_[at(input.value)].push_back(u);
-      }
-      plan.inputs.push_back(std::move(input));
-    }
-    for (const auto& name : spec.outputs) {
-      plan.outputs.push_back(value_index_.at(name));
-    }
-    if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
-    plan.tokens_of = graph_.tokens_of(spec);
-    plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
-    plans_.push_back(std::move(plan));
-  }
-  for (auto& plan : plans_) {
-    plan.owns_inputs = !plan.recomputed && std::ranges::all_of(plan.inputs, [&](const Input& input) {
-      return input.value < 0 || readers_[at(input.value)].size() == 1;
-    });
-  }
-}
 
 std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& actions,
                                                   const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                                   ParameterKeeper* keeper) {
   Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
-  for (auto& row : step.rows) {
-    row.values.resize(graph_.values.size());
-    row.runs.resize(graph_.units.size());
-  }
+  begin_list(step, actions);
   for (const auto& action : actions) {
-    if (keeper != nullptr) prepare(action, *keeper);
-    switch (action.kind) {
-      case ActionKind::forward:
-        forward(step, action.unit, action.microbatch);
-        break;
-      case ActionKind::backward:
-        backward(step, action.unit, action.microbatch, false);
-        break;
-      case ActionKind::backward_input:
-        backward(step, action.unit, action.microbatch, true);
-        break;
-      case ActionKind::backward_weight:
-        run_deferred(step, action.unit, action.microbatch);
-        break;
-      case ActionKind::gather:
-        if (keeper != nullptr) keeper->gather(action.unit);
-        break;
-      case ActionKind::free:
-        if (keeper != nullptr) keeper->free(action.unit);
-        break;
-      case ActionKind::reduce:
-        if (keeper != nullptr) keeper->reduce(action.unit, action.microbatch);
-        break;
-      default:
-        throw InternalError(fmt::format("this executor cannot run: {}", to_string(action, graph_)));
-    }
+    launch::Activity::of_process().say(fmt::format("step {}, {}", facts.step, to_string(action, graph_)));
+    const double began = times_ != nullptr ? now() : 0;
+    run(step, action, keeper);
+    if (times_ != nullptr) times_->push_back({action, began, now()});
   }
+  if (links_ != nullptr) links_->finish();
   std::map<std::string, at::Tensor> losses;
   for (const auto& row : step.rows) {
     for (const auto& [value, sum] : row.losses) {
@@ -137,6 +48,35 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     }
   }
   return losses;
+}
+
+void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
+  if (keeper != nullptr) prepare(action, *keeper);
+  switch (action.kind) {
+    case ActionKind::forward:
+      forward(step, action.unit, action.microbatch);
+      return;
+    case ActionKind::backward:
+      backward(step, action.unit, action.microbatch, false);
+      return;
+    case ActionKind::backward_input:
+      backward(step, action.unit, action.microbatch, true);
+      return;
+    case ActionKind::backward_weight:
+      run_deferred(step, action.unit, action.microbatch);
+      return;
+    case ActionKind::gather:
+      if (keeper != nullptr) keeper->gather(action.unit);
+      return;
+    case ActionKind::free:
+      if (keeper != nullptr) keeper->free(action.unit);
+      return;
+    case ActionKind::reduce:
+      if (keeper != nullptr) keeper->reduce(action.unit, action.microbatch);
+      return;
+    default:
+      exchange(step, action);
+  }
 }
 
 void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
@@ -181,13 +121,11 @@ Tensors Executor::take_inputs(Step& step, int unit, int m) {
       inputs.push_back(found->second);
       continue;
     }
-    auto& slot = step.rows[at(m)].values[at(input.value)];
-    if (!slot.tensor.defined()) {
+    inputs.push_back(take_value(step, input.value, m));
+    if (!inputs.back().defined()) {
       throw InternalError(
           fmt::format("unit {} microbatch {} runs before its input {}", graph_.units[at(unit)].name, m, input.name));
     }
-    inputs.push_back(slot.tensor);
-    if (--slot.readers_left == 0) slot.tensor.reset();
   }
   return inputs;
 }
@@ -256,8 +194,7 @@ void Executor::forward(Step& step, int unit, int m) {
       }
       row.losses[value] = outputs[i].detach().to(at::kDouble);
     }
-    if (readers_[at(value)].empty()) continue;
-    row.values[at(value)] = {outputs[i].detach(), static_cast<int>(readers_[at(value)].size())};
+    put_value(step, value, m, outputs[i].detach());
   }
   if (plan.has_backward) row.runs[at(unit)] = std::move(run);
 }
@@ -316,7 +253,7 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
   std::size_t next = 0;
   for (const auto& input : plan.inputs) {
     if (!input.needs_gradient) continue;
-    row.gradients[{input.value, unit}] = run->catches[next++].take();
+    row.gradients[{input.value, unit}] = on_edge(run->catches[next++].take(), graph_.values[at(input.value)]);
   }
   run->catches.clear();
   if (!defer_weights) run.reset();
@@ -341,10 +278,10 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
   at::NoGradGuard no_gradients;
   const std::vector<Microbatch> microbatches = {microbatch};
   Step step{microbatches, facts, std::vector<Step::Row>(1)};
-  auto& row = step.rows[0];
-  row.values.resize(graph_.values.size());
+  begin_list(step, actions);
   std::map<std::string, at::Tensor> found;
   for (const auto& action : actions) {
+    if (exchange(step, action)) continue;
     if (keeper != nullptr) prepare(action, *keeper);
     if (keeper != nullptr && action.kind == ActionKind::gather) keeper->gather(action.unit);
     if (keeper != nullptr && action.kind == ActionKind::free) keeper->free(action.unit);
@@ -359,7 +296,7 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
       if (std::ranges::find(wanted, name) != wanted.end()) {
         found[name] = whole_value(graph_.values[at(value)], outputs[i], run.pass);
       }
-      row.values[at(value)] = {outputs[i], static_cast<int>(readers_[at(value)].size())};
+      put_value(step, value, 0, outputs[i]);
     }
   }
   return found;

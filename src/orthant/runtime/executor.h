@@ -3,7 +3,9 @@
 //
 // Note [Order of sums]: bits do not depend on where stages are cut or in which order a schedule visits them. The
 // gradient of each consumer of a value is kept apart and the producer adds them in decreasing unit order; a unit adds
-// its weight gradients in increasing microbatch order; losses are added in microbatch order at the end.
+// its weight gradients in increasing microbatch order; losses are added in microbatch order at the end. Values and
+// gradients lie densely in memory on every edge, as they do when they have travelled: kernels may add in another order
+// where they do not.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "orthant/graph/spec.h"
+#include "orthant/parallel/pipeline/stage_links.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/actions.h"
 
@@ -34,6 +37,13 @@ struct StepFacts {
   at::Tensor loss_scale = {};  // and times this: a float64 scalar on the device; 1 when undefined
 };
 
+// When an action ran, in seconds of the steady clock.
+struct ActionTime {
+  Action action;
+  double begin = 0;
+  double end = 0;
+};
+
 // Whoever keeps the parameters, told in list order what the executor is about to do and has done.
 class ParameterKeeper {
  public:
@@ -49,21 +59,25 @@ class ParameterKeeper {
 class Executor {
  public:
   // `units[u]` is the code of unit u; null for units of other ranks. `tensor`: the ranks that share each unit, null
-  // when there is one. Keeps references to all three.
+  // when there is one. `links`: to the other stages, null when there are none. Keeps references to all four.
   Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-           nn::TensorAxis* tensor = nullptr);
+           nn::TensorAxis* tensor = nullptr, StageLinks* links = nullptr);
 
-  // Runs the list: forward and backward of every microbatch. Returns each loss as a float64 scalar on the device: the
-  // sum over microbatches, not divided. Throws InternalError when the list asks for what is not there.
+  // Runs the list: forward and backward of every microbatch. Returns each loss of this rank's units as a float64 scalar
+  // on the device: the sum over microbatches, not divided. Throws InternalError when the list asks for what is not
+  // there.
   std::map<std::string, at::Tensor> train(const std::vector<Action>& actions,
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                           ParameterKeeper* keeper = nullptr);
 
-  // Runs a list of forwards, without gradients and dropout. Returns the named values of the microbatch, whole on every
-  // tp rank.
+  // Runs a list of forwards, without gradients and dropout. Returns those of the named values of the microbatch that
+  // this rank's units write, whole on every tp rank. What goes to later stages may still be on its way then.
   std::map<std::string, at::Tensor> evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
                                              const StepFacts& facts, const std::vector<std::string>& wanted,
                                              ParameterKeeper* keeper = nullptr);
+
+  // From now on the times of all actions of train() are added to `times`; null: of none.
+  void record_times(std::vector<ActionTime>* times) { times_ = times; }
 
   // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
   bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
@@ -86,6 +100,13 @@ class Executor {
   struct Step;  // everything that lives for one call of train()
 
   void make_plans(Recompute recompute);
+  void begin_list(Step& step, const std::vector<Action>& actions);
+  void run(Step& step, const Action& action, ParameterKeeper* keeper);
+  // True when the action was a send or a receive.
+  bool exchange(Step& step, const Action& action);
+  StageLinks::Form form_of(const Step& step, const Action& action) const;
+  void put_value(Step& step, int value, int m, const at::Tensor& tensor) const;
+  at::Tensor take_value(Step& step, int value, int m) const;
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
@@ -102,8 +123,11 @@ class Executor {
   const std::vector<std::unique_ptr<Unit>>& units_;
   Recompute recompute_;
   nn::TensorAxis* tensor_;
+  StageLinks* links_;
+  std::vector<ActionTime>* times_ = nullptr;
   std::vector<Plan> plans_;
-  std::vector<std::vector<int>> readers_;  // per value: consuming units, ascending
+  std::vector<std::vector<int>> readers_;  // per value: consuming units of all ranks, ascending
+  std::vector<int> local_readers_;         // per value: how many of them are here
   std::map<std::string, int> value_index_;
   std::vector<bool> is_loss_;  // per value
 };

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "orthant/base/error.h"
+#include "orthant/graph/backward.h"
 #include "orthant/parallel/data/module_replicas.h"
 
 namespace orthant {
@@ -134,7 +135,7 @@ GraphSpec Graph::spec() const {
       spec.batch_fields.push_back({.name = input, .differentiable = false});
     }
     for (const auto& output : part.outputs) {
-      spec.values.push_back({.name = output});
+      spec.values.push_back({.name = output, .opaque = true});
       unit.is_loss |= is_loss_name(output);
       if (is_loss_name(output) && output != part.outputs.front()) {
         throw ConfigError(fmt::format("unit {} writes the loss \"{}\" after another value", part.name, output),
@@ -163,12 +164,17 @@ GraphSpec Graph::spec() const {
     spec.units.push_back(std::move(unit));
   }
   spec.check();
+  mark_gradients(spec);
   return spec;
 }
 
 std::vector<std::unique_ptr<Unit>> Graph::make_units(ParameterStore& store, Tables& /*tables*/) const {
   std::vector<std::unique_ptr<Unit>> units;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
+    if (!store.runs(static_cast<int>(p))) {
+      units.push_back(nullptr);
+      continue;
+    }
     units.push_back(std::make_unique<ModuleUnit>(parts_[p].module, parts_[p].forward, store.unit(static_cast<int>(p))));
   }
   return units;

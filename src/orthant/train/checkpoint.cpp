@@ -32,26 +32,29 @@ namespace fs = std::filesystem;
 constexpr const char* kNewCheckpoint = ".new";  // after the name of the one that it will replace
 
 // Both have the same tensors, of the same shapes and dtypes.
-void check_same_tensors(const Trainer& trainer, const std::vector<SavedFlat>& flats, const CheckpointReader& reader) {
+void check_same_tensors(const Trainer& trainer, const CheckpointReader& reader) {
   const auto folder = reader.folder().string();
   const char* remedy = "resume with the config.json of that run";
+  const auto dtype = trainer.options().precision.params;
   std::set<std::string> known;
-  for (const auto& saved : flats) {
-    const auto dtype = dtype_of(saved.owned.scalar_type());
-    for (const auto& entry : saved.parameters->layout().entries) {
-      const auto name = saved.prefix + entry.parameter;
-      const auto& shape = trainer.graph().parameter(entry.parameter).shape;
-      const auto* found = reader.find(name);
-      known.insert(name);
-      if (found == nullptr) {
-        throw DataError(fmt::format("{}: holds no tensor {}: it was saved by another model or optimizer", folder, name),
-                        {.remedy = remedy});
+  const auto check = [&](const std::string& name, const Shape& shape) {
+    const auto* found = reader.find(name);
+    known.insert(name);
+    if (found == nullptr) {
+      throw DataError(fmt::format("{}: holds no tensor {}: it was saved by another model or optimizer", folder, name),
+                      {.remedy = remedy});
+    }
+    if (found->shape == shape && found->dtype == dtype) return;
+    throw DataError(
+        fmt::format("{}: {} is {} [{}] there and {} [{}] in this model", folder, name, dtype_name(found->dtype),
+                    fmt::join(found->shape, ", "), dtype_name(dtype), fmt::join(shape, ", ")),
+        {.remedy = remedy});
+  };
+  for (const auto& prefix : saved_prefixes(trainer)) {
+    for (const auto& unit : trainer.graph().units) {
+      for (const auto& parameter : unit.parameters) {
+        if (prefix.empty() || parameter.trainable) check(prefix + parameter.name, parameter.shape);
       }
-      if (found->shape == shape && found->dtype == dtype) continue;
-      throw DataError(
-          fmt::format("{}: {} is {} [{}] there and {} [{}] in this model", folder, name, dtype_name(found->dtype),
-                      fmt::join(found->shape, ", "), dtype_name(dtype), fmt::join(shape, ", ")),
-          {.remedy = remedy});
     }
   }
   for (const auto& tensor : reader.manifest().tensors) {
@@ -152,8 +155,7 @@ class NewCheckpoint {
 // Sizes and hashes, as [bytes, hash] of every rank; nothing where a rank has no file.
 using WrittenFiles = std::vector<at::Tensor>;
 
-Manifest make_manifest(const Trainer& trainer, const DataCursor& cursor, const std::vector<SavedFlat>& flats,
-                       const WrittenFiles& written) {
+Manifest make_manifest(const Trainer& trainer, const DataCursor& cursor, const WrittenFiles& written) {
   Manifest manifest;
   manifest.step = trainer.steps_done();
   manifest.mesh = trainer.mesh().to_string();
@@ -169,13 +171,13 @@ Manifest make_manifest(const Trainer& trainer, const DataCursor& cursor, const s
   }
   std::vector<RankFile> files;
   for (std::size_t rank = 0; rank < written.size(); ++rank) {
-    files.push_back(plan_file(trainer, flats, static_cast<int>(rank)));
+    files.push_back(plan_file(trainer, static_cast<int>(rank)));
     if (written[rank].numel() == 0) continue;
     const auto* facts = written[rank].const_data_ptr<std::int64_t>();
     manifest.files.push_back(
         {files.back().name, facts[0], fmt::format("{:016x}", static_cast<std::uint64_t>(facts[1]))});
   }
-  add_pieces(manifest, trainer, flats, files);
+  add_pieces(manifest, trainer, files);
   return manifest;
 }
 
@@ -214,7 +216,7 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
   const auto flats = saved_flats(trainer);
   at::Tensor written = at::empty({0}, at::kLong);
   ranks.together([&] {
-    const auto file = plan_file(trainer, flats, ranks.rank());
+    const auto file = plan_file(trainer, ranks.rank());
     if (file.parts.empty()) return;
     const auto facts = write_rank_file(file, flats, place);
     written = at::tensor({facts.bytes, static_cast<std::int64_t>(facts.xxh64)}, at::kLong);
@@ -222,7 +224,7 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
   const auto all = ranks.gather(written);
   ranks.together([&] {
     if (!target) return;
-    auto manifest = make_manifest(trainer, cursor, flats, all);
+    auto manifest = make_manifest(trainer, cursor, all);
     for (const auto& [name, text] : others) {
       write_file_atomically(place / name, text);
       manifest.files.push_back(
@@ -258,7 +260,7 @@ LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& check
   const auto& manifest = checkpoint.manifest();
   if (has_no_history(manifest)) return {manifest, load_untrained(trainer, checkpoint.folder())};
   const auto flats = saved_flats(trainer);
-  ranks.together([&] { check_same_tensors(trainer, flats, checkpoint); });
+  ranks.together([&] { check_same_tensors(trainer, checkpoint); });
   at::NoGradGuard no_gradients;
   trainer.parameters().settle_values();
   ranks.together([&] {

@@ -6,25 +6,13 @@
 #include <map>
 #include <span>
 
-#include "orthant/nn/scalar_type.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
 namespace {
-
-// The buffers of all units as `rank` has them.
-std::vector<FlatBuffer> layouts_of(const Trainer& trainer, int rank) {
-  std::vector<FlatBuffer> layouts;
-  const auto coordinate = trainer.mesh().coordinate(rank);
-  for (int u = 0; u < static_cast<int>(trainer.graph().units.size()); ++u) {
-    for (auto& layout : flat_buffers(trainer.graph(), u, trainer.mesh(), coordinate)) {
-      layouts.push_back(std::move(layout));
-    }
-  }
-  return layouts;
-}
 
 std::span<const std::byte> bytes_of(const at::Tensor& owned, std::int64_t offset, std::int64_t elements) {
   const auto size = static_cast<std::size_t>(owned.element_size());
@@ -34,46 +22,60 @@ std::span<const std::byte> bytes_of(const at::Tensor& owned, std::int64_t offset
 
 }  // namespace
 
+std::vector<std::string> saved_prefixes(const Trainer& trainer) {
+  std::vector<std::string> prefixes = {""};
+  for (const auto& state : trainer.optimizer().state_names()) {
+    prefixes.push_back(fmt::format("{}{}.", kOptimizerPrefix, state));
+  }
+  return prefixes;
+}
+
 std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
   std::vector<SavedFlat> saved;
   const auto& buffers = trainer.parameters().buffers();
-  for (std::size_t b = 0; b < buffers.size(); ++b) saved.push_back({b, buffers[b].get(), buffers[b]->master(), ""});
-  const auto& optimizer = trainer.optimizer();
-  for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
-    const auto prefix = fmt::format("{}{}.", kOptimizerPrefix, optimizer.state_names()[s]);
+  const auto prefixes = saved_prefixes(trainer);
+  for (std::size_t p = 0; p < prefixes.size(); ++p) {
     for (std::size_t b = 0; b < buffers.size(); ++b) {
-      if (buffers[b]->trainable()) saved.push_back({b, buffers[b].get(), optimizer.state(s, b), prefix});
+      if (p > 0 && !buffers[b]->trainable()) continue;
+      const auto& owned = p == 0 ? buffers[b]->master() : trainer.optimizer().state(p - 1, b);
+      saved.push_back({buffers[b].get(), owned, prefixes[p]});
     }
   }
   return saved;
 }
 
-RankFile plan_file(const Trainer& trainer, const std::vector<SavedFlat>& flats, int rank) {
+RankFile plan_file(const Trainer& trainer, int rank) {
   RankFile file{fmt::format("rank-{}.safetensors", rank), {}};
-  const auto layouts = layouts_of(trainer, rank);
+  const auto& mesh = trainer.mesh();
+  const auto buffers = unit_buffers(trainer.graph(), mesh, mesh.coordinate(rank), {}, trainer.pipeline().unit_ranks());
+  const auto dtype = element_name(trainer.options().precision.params);
   std::map<std::string, int> pieces;  // by tensor: names within a file differ
-  for (std::size_t f = 0; f < flats.size(); ++f) {
-    const auto dtype = element_name(dtype_of(flats[f].owned.scalar_type()));
-    for (auto& piece : pieces_to_write(layouts[flats[f].buffer], trainer.mesh(), rank)) {
-      const auto name = flats[f].prefix + piece.tensor;
-      const auto before = pieces[name]++;
-      const auto stored = before == 0 ? name : fmt::format("{}#{}", name, before);
-      const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
-      file.parts.push_back({f, std::move(piece), {stored, dtype, shape}, name});
+  std::size_t flat = 0;               // in the order of saved_flats() on that rank
+  for (const auto& prefix : saved_prefixes(trainer)) {
+    for (std::size_t b = 0; b < buffers.all.size(); ++b) {
+      if (!prefix.empty() && !buffers.all[b].trainable) continue;
+      const auto place = flat++;
+      if (!buffers.answered[b]) continue;
+      for (auto& piece : pieces_to_write(buffers.all[b], mesh, rank)) {
+        const auto name = prefix + piece.tensor;
+        const auto before = pieces[name]++;
+        const auto stored = before == 0 ? name : fmt::format("{}#{}", name, before);
+        const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
+        file.parts.push_back({place, std::move(piece), {stored, dtype, shape}, name});
+      }
     }
   }
   return file;
 }
 
-void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<SavedFlat>& flats,
-                const std::vector<RankFile>& files) {
+void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<RankFile>& files) {
   std::map<std::string, std::size_t> place;
   for (const auto& file : files) {
     for (const auto& part : file.parts) {
       const auto [found, added] = place.emplace(part.tensor, manifest.tensors.size());
       if (added) {
         const auto& shape = trainer.graph().parameter(part.piece.tensor).shape;
-        manifest.tensors.push_back({part.tensor, shape, dtype_of(flats[part.flat].owned.scalar_type()), {}});
+        manifest.tensors.push_back({part.tensor, shape, trainer.options().precision.params, {}});
       }
       manifest.tensors[found->second].pieces.push_back(
           {part.piece.offsets, part.piece.lengths, part.piece.range, file.name, part.entry.name});

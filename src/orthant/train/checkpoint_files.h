@@ -20,19 +20,21 @@ class Trainer;
 
 // One flat tensor that a checkpoint holds, and how its parameters are called there.
 struct SavedFlat {
-  std::size_t buffer = 0;  // of the trainer's store
   const FlatParameters* parameters = nullptr;
   at::Tensor owned;    // the optimizer's copy or a state of it: the range that this rank owns
   std::string prefix;  // "" or "optimizer.exp_avg."
 };
 
-// Parameters, then optimizer state; in the same order on every rank.
+// What a checkpoint calls the parameters and each state of the optimizer: "", "optimizer.exp_avg.", ...
+std::vector<std::string> saved_prefixes(const Trainer& trainer);
+
+// What this rank holds: parameters, then the optimizer's states of trainable ones.
 std::vector<SavedFlat> saved_flats(const Trainer& trainer);
 
 // A rank's file: what it holds, in the order it is written.
 struct RankFile {
   struct Part {
-    std::size_t flat = 0;  // of saved_flats()
+    std::size_t flat = 0;  // of the rank's saved_flats()
     Piece piece;
     TensorEntry entry;   // in the file
     std::string tensor;  // in the manifest
@@ -40,11 +42,10 @@ struct RankFile {
   std::string name;
   std::vector<Part> parts;  // none: there is no such file
 };
-RankFile plan_file(const Trainer& trainer, const std::vector<SavedFlat>& flats, int rank);
+RankFile plan_file(const Trainer& trainer, int rank);
 
 // Adds the tensors and pieces of the files, not their sizes and hashes.
-void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<SavedFlat>& flats,
-                const std::vector<RankFile>& files);
+void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<RankFile>& files);
 
 // Writes this rank's file. DataError.
 WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& flats,

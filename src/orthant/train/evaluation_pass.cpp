@@ -31,7 +31,7 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
   const auto evaluate = [&](const std::vector<std::int64_t>& indices, bool counts) {
     const auto fields = dataset.rows(indices);
     const auto found = trainer.evaluate(fields, {options.num_labels > 0 ? "logits" : "loss"});
-    if (!counts) return;
+    if (!counts || found.empty()) return;  // another stage has them
     if (options.num_labels > 0) {
       classes.add(found.at("logits"), fields.at(kLabelsField));
     } else {
@@ -45,8 +45,10 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
     const auto most = (dataset.size() + share.replicas - 1) / share.replicas;
     // The ranks of a replica have the same numbers: one of them counts.
     const bool counts = mesh.coordinate(ranks.rank())[Axis::tp] == 0;
-    for (std::int64_t done = 0; done < most; done += options.rows) {
-      if (ranks.any(options.stop_requested && options.stop_requested())) return {};
+    // All ranks meet to ask. Stages work on different calls at one time, so that they meet seldom.
+    const std::int64_t asked_every = mesh.degree(Axis::pp) == 1 ? 1 : 4 * mesh.degree(Axis::pp);
+    for (std::int64_t done = 0, call = 0; done < most; done += options.rows, ++call) {
+      if (call % asked_every == 0 && ranks.any(options.stop_requested && options.stop_requested())) return {};
       const auto left = std::clamp<std::int64_t>(mine.real.size() - done, 0, options.rows);
       std::vector<std::int64_t> indices(static_cast<std::size_t>(left));
       std::iota(indices.begin(), indices.end(), mine.real.begin + done);

@@ -18,7 +18,7 @@ class Trainer;
 struct EvaluationOptions {
   std::int64_t num_labels = 0;                // 0: language modelling
   std::int64_t rows = 1;                      // of a call
-  std::function<bool()> stop_requested = {};  // asked before every call, on every rank
+  std::function<bool()> stop_requested = {};  // asked before calls, on every rank
 };
 
 // Loss and whatever fits the task; nothing when some rank was told to stop. Collective over the world.

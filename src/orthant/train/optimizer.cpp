@@ -24,6 +24,7 @@ int num_states(const OptimizerOptions& options) {
 Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make)
     : store_(store), options_(options) {
   names_ = state_names_of(options);
+  count_ = make(1, at::kFloat).reshape({}).zero_();
   states_.resize(names_.size());
   classes_.resize(2);
   classes_[0].weight_decay = options.weight_decay;
@@ -45,7 +46,6 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
       counted_.push_back(gradient.narrow(0, range.begin - owned.begin, range.size()));
       owners.push_back(store.owner(b));
     }
-    if (!count_.defined()) count_ = at::zeros({}, buffer.master().options().dtype(at::kFloat));
     const auto decayed = buffer.layout().decayed;
     add_segment(classes_[0], b, flat_gradients_.back(), common(owned, {0, decayed}));
     add_segment(classes_[1], b, flat_gradients_.back(), common(owned, {decayed, buffer.layout().size}));
@@ -83,7 +83,6 @@ void Optimizer::wait_for_fetched() {
 }
 
 void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale) {
-  if (!count_.defined()) return;
   at::NoGradGuard no_gradients;
   wait_for_fetched();
   // With the update on the host this waits for the norm.
@@ -94,7 +93,8 @@ void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& fini
   if (options_.clip > 0) scale = at::where(go_on, (here(norm) / options_.clip).clamp_min(1.0), 1.0);
   if (loss_scale.defined()) scale = scale.defined() ? scale * here(loss_scale) : here(loss_scale).to(at::kDouble);
   // The fused update takes a float32 scale, which is not exact enough for float64 gradients.
-  if (scale.defined() && flat_gradients_.front().scalar_type() == at::kDouble) {
+  const bool exact = !flat_gradients_.empty() && flat_gradients_.front().scalar_type() == at::kDouble;
+  if (scale.defined() && exact) {
     at::_foreach_div_(flat_gradients_, scale);
     scale.reset();
   }
@@ -126,11 +126,11 @@ void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& sca
 }
 
 std::int64_t Optimizer::num_updates() const {
-  return count_.defined() ? count_.to(at::kLong).item<std::int64_t>() : 0;
+  return count_.to(at::kLong).item<std::int64_t>();
 }
 
 void Optimizer::set_num_updates(std::int64_t updates) {
-  if (count_.defined()) count_.fill_(updates);
+  count_.fill_(updates);
 }
 
 at::Tensor Optimizer::squared_norms() const {

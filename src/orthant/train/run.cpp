@@ -14,6 +14,7 @@
 #include "orthant/data/loader.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/models/build.h"
+#include "orthant/schedule/stage_lines.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/evaluation_pass.h"
@@ -201,7 +202,7 @@ std::string rank_share(const Trainer& trainer) {
       state_bytes += static_cast<std::int64_t>(trainer.optimizer().state(s, b).nbytes());
     }
   }
-  return fmt::format("mesh {}, zero {}: a rank updates {} parameters with {} of optimizer state",
+  return fmt::format("mesh {}, zero {}: this rank updates {} parameters with {} of optimizer state",
                      trainer.mesh().to_string(), trainer.parameters().policy().zero, format_count(elements),
                      format_bytes(state_bytes));
 }
@@ -245,6 +246,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     log = folder->open_log(config, trainer->steps_done() + 1, options.color, out);
   });
   out << summary_text(declared_spec(config), summary_options(config)) << std::flush;
+  if (config.mesh.degree(Axis::pp) > 1) note(stage_lines(trainer->pipeline(), trainer->graph()));
   if (!ranks.alone()) note(rank_share(*trainer));
   return Loop(config, options, data, *trainer, folder ? &*folder : nullptr, std::move(log), rank_log).run();
 }
@@ -263,7 +265,7 @@ SummaryOptions summary_options(const RunConfig& config) {
 
 void check_trainable(const RunConfig& config) {
   check_mesh(config.mesh);
-  step_actions(run_spec(config), config.mesh, config.trainer);
+  check_step_actions(run_spec(config), config.mesh, config.trainer);
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {

@@ -15,6 +15,7 @@
 #include "orthant/train/data_parallel_config.h"
 #include "orthant/train/default_config.h"
 #include "orthant/train/flat_config.h"
+#include "orthant/train/pipeline_config.h"
 #include "orthant/train/precision_config.h"
 #include "orthant/train/tensor_parallel_config.h"
 
@@ -31,29 +32,11 @@ int small_number(JsonReader& section, std::string_view key, int standard, int le
 
 // A setting of an axis of degree 1 is accepted, checked, and has no effect: one configuration runs on every mesh.
 void read_parallel(JsonReader section, const Mesh& mesh, TrainerOptions& trainer) {
-  trainer.stages.schedule = section.get<std::string>("schedule", trainer.stages.schedule);
+  trainer.stages = read_pipeline(section);
   trainer.microbatches = small_number(section, "microbatches", 1, 1, 1 << 20);
   trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
-  small_number(section, "virtual_stages", 1, 1, 1 << 20);
   read_data_parallel(section, mesh, trainer);
   trainer.tensor = read_tensor_parallel(section);
-  if (!section.has("split")) {
-    section.get<std::string>("split", "auto");
-    return;
-  }
-  const auto& split = section.require_raw("split");
-  if (split.is_number_integer() && split.get<std::int64_t>() >= 1 && split.get<std::int64_t>() <= 1 << 20) {
-    trainer.stages.stages = split.get<int>();
-  } else if (split.is_array()) {
-    try {
-      trainer.stages.split = split.get<std::vector<std::vector<std::string>>>();
-    } catch (const nlohmann::json::exception&) {
-      section.fail("split", "is not a list of lists of unit names", R"(use [["embed","layers.0"],["head","loss"]])");
-    }
-  } else if (split != "auto") {
-    section.fail("split", fmt::format("found {}", split.dump()),
-                 "use \"auto\", a number of stages, or a list of lists of unit names");
-  }
 }
 
 OptimizerOptions read_optimizer(JsonReader& section) {

@@ -6,31 +6,17 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
-#include "orthant/base/nearest.h"
 #include "orthant/data/trim_padding.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
-#include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/tensor/group_axis.h"
-#include "orthant/plan/data_actions.h"
 #include "orthant/runtime/module_graph.h"
-#include "orthant/schedule/generators.h"
-#include "orthant/schedule/lowering.h"
-#include "orthant/schedule/validate.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/weights_hash.h"
 
 namespace orthant {
 namespace {
-
-const std::vector<std::string> kSchedules = {"gpipe", "1f1b"};
-
-const Mesh& without_tensor_axis(const Mesh& mesh) {
-  if (mesh.degree(Axis::tp) == 1) return mesh;
-  throw ConfigError(fmt::format("mesh {}: a program's own modules do not say how tp={} would cut them",
-                                mesh.to_string(), mesh.degree(Axis::tp)),
-                    {.remedy = "use dp or fsdp, or one of the models of build_spec()"});
-}
 
 // The store does what the executor's list says.
 class StoreKeeper : public ParameterKeeper {
@@ -47,37 +33,6 @@ class StoreKeeper : public ParameterKeeper {
 };
 
 }  // namespace
-
-namespace {
-
-// As many ranks, the axes that training does not use given to dp.
-std::string nearest_mesh(const Mesh& mesh) {
-  const int fsdp = mesh.degree(Axis::fsdp);
-  const int tp = mesh.degree(Axis::tp);
-  std::string text = fmt::format("dp={}", mesh.world_size() / fsdp / tp);
-  if (fsdp > 1) text += fmt::format(",fsdp={}", fsdp);
-  if (tp > 1) text += fmt::format(",tp={}", tp);
-  return text;
-}
-
-}  // namespace
-
-void check_mesh(const Mesh& mesh) {
-  for (const auto axis : mesh.active_axes()) {
-    if (axis == Axis::dp || axis == Axis::fsdp || axis == Axis::tp) continue;
-    throw ConfigError(
-        fmt::format("mesh {}: training has no {} axis; it uses dp, fsdp and tp", mesh.to_string(), axis_name(axis)),
-        {.remedy = fmt::format("use --mesh {}", nearest_mesh(mesh))});
-  }
-}
-
-RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  RankGroups groups{store_groups(mesh, options.policy), {}};
-  if (mesh.degree(Axis::tp) == 1) return groups;
-  groups.axes.push_back({Axis::tp, comm::Purpose::activations});
-  groups.subsets = copy_groups(placed_graph(graph, options.tensor, mesh.degree(Axis::tp)), mesh);
-  return groups;
-}
 
 PendingStep::PendingStep(const at::Tensor& numbers) {
   if (numbers.is_cpu()) {
@@ -99,76 +54,6 @@ PendingStep::Numbers PendingStep::get() const {
   return {numbers[0], numbers[1], numbers[2] > 0, numbers[3] > 0, static_cast<std::int64_t>(most)};
 }
 
-std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
-                                                  const TrainerOptions& options, double timeout_seconds) {
-  if (job.world_size == 1) return nullptr;
-  const auto groups = trainer_groups(graph, mesh, options);
-  comm::CommOptions comm;
-  comm.device = options.device;
-  comm.bind_address = job.rendezvous.bind_address;
-  comm.timeout_seconds = timeout_seconds;
-  return comm::make_communicator(mesh, job, comm, groups.axes, groups.subsets);
-}
-
-std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
-                                                  const TrainerOptions& options, double timeout_seconds) {
-  return connect_ranks(GraphSpec(), without_tensor_axis(mesh), job, options, timeout_seconds);
-}
-
-DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  DataSettings settings;
-  settings.mesh = mesh;
-  if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
-  settings.policy = effective_policy(options.policy, mesh);
-  settings.params = options.precision.params;
-  settings.compute = options.precision.compute;
-  settings.reduce = options.precision.reduce;
-  settings.optimizer_copies = num_states(options.optimizer);
-  settings.microbatches = options.microbatches;
-  settings.unit_groups = unit_groups(graph, options.units);
-  if (options.hook) {
-    const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
-    settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
-  }
-  return settings;
-}
-
-TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options) {
-  TensorSettings settings;
-  settings.degree = mesh.degree(Axis::tp);
-  settings.sequence_parallel = options.tensor.sequence_parallel;
-  settings.loss_parallel = options.tensor.loss_parallel;
-  settings.regather = options.tensor.regather;
-  settings.compute = options.precision.compute;
-  settings.reduce = options.precision.reduce;
-  settings.microbatches = options.microbatches;
-  settings.recompute = options.recompute;
-  if (!options.device.is_cpu() && settings.compute != DType::float64) settings.statistics = DType::float32;
-  if (effective_policy(options.policy, mesh).accumulate_sharded) settings.reductions = options.microbatches;
-  return settings;
-}
-
-std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  return data_actions(forward_actions(graph), graph, data_settings(graph, mesh, options));
-}
-
-std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  const auto& plan = options.stages;
-  const auto map = plan.split.empty() ? even_stages(graph, plan.stages) : named_stages(graph, plan.split);
-  if (std::ranges::find(kSchedules, plan.schedule) == kSchedules.end()) {
-    throw ConfigError(fmt::format("unknown schedule \"{}\"", plan.schedule),
-                      {.remedy = did_you_mean(plan.schedule, kSchedules)});
-  }
-  const auto stages = map.num_stages();
-  const auto table = stages == 1                ? one_stage(options.microbatches)
-                     : plan.schedule == "gpipe" ? gpipe(stages, options.microbatches)
-                                                : one_forward_one_backward(stages, options.microbatches);
-  const auto merged = stages == 1 ? table : on_one_rank(table);
-  const auto merged_map = on_one_rank(map);
-  validate(merged, merged_map, graph);
-  return data_actions(lower(merged, merged_map, graph, /*rank=*/0), graph, data_settings(graph, mesh, options));
-}
-
 Trainer::~Trainer() = default;
 
 Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options)
@@ -181,9 +66,36 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});
   }
+  const auto trains = [](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.parameters, &ParameterSpec::trainable);
+  };
+  if (std::ranges::none_of(graph_.units, trains)) {
+    throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
+  }
+  pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   actions_ = step_actions(graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(graph_, mesh_, options_);
-  const bool offloads = options_.policy.offload != Offload::none;
+  make_store();
+  if (mesh_.degree(Axis::tp) > 1) {
+    tensor_ =
+        std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
+  }
+  if (mesh_.degree(Axis::pp) > 1) {
+    const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
+                            options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
+    links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);
+  }
+  units_ = make_units(*store_, tables_);
+  for (const auto& unit : units_) autograd_units_.push_back(unit && unit->accumulates_by_autograd());
+  store_->initialise(options_.seed, options_.drawn);
+  options_.drawn = {};  // what it refers to may end with this constructor
+  executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
+  const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
+  loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
+}
+
+// The buffers of this rank's units, and the optimizer's state for them.
+void Trainer::make_store() {
   const auto on_device = [this](std::int64_t elements, at::ScalarType type) {
     return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
   };
@@ -196,31 +108,16 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   };
   StoreOptions store{.policy = options_.policy,
                      .unit_groups = unit_groups(graph_, options_.units),
+                     .unit_ranks = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_ranks() : std::vector<int>(),
                      .hook = options_.hook,
                      .skipped = options_.skipped,
                      .communicator = options_.communicator.get(),
                      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
   keeper_ = std::make_unique<StoreKeeper>(*store_);
-  if (mesh_.degree(Axis::tp) > 1) {
-    tensor_ =
-        std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
-  }
-  units_ = make_units(*store_, tables_);
-  for (const auto& unit : units_) autograd_units_.push_back(unit->accumulates_by_autograd());
-  store_->initialise(options_.seed, options_.drawn);
-  options_.drawn = {};  // what it refers to may end with this constructor
-  if (std::ranges::none_of(store_->buffers(), [](const auto& buffer) { return buffer->trainable(); })) {
-    throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
-  }
-  executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get());
-  const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
-  loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
-  if (offloads) {
-    optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, on_host);
-  } else {
-    optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, on_device);
-  }
+  const bool offloads = options_.policy.offload != Offload::none;
+  const auto optimizer_memory = offloads ? MakeBuffer(on_host) : MakeBuffer(on_device);
+  optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, optimizer_memory);
 }
 
 Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
@@ -312,26 +209,35 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
                     unused.size()),
         {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
-  auto loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
-  for (const auto& name : graph_.losses()) loss = loss + losses.at(name) * facts.loss_factors.at(name);
-  return summed(loss, report);
+  return summed(losses, facts, report);
 }
 
-// One sum over all ranks: loss, which tp ranks have alike and the first of them tells, requests to stop, every rank's
-// memory, and a slot per unit for the squared norm.
-at::Tensor Trainer::summed(const at::Tensor& loss, const RankReport& report) {
+// One sum over all ranks: a slot per loss, which tp ranks have alike and the first of them tells, requests to stop,
+// every rank's memory, and a slot per unit for the squared norm. What has a slot of its own is added in one order.
+at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts,
+                           const RankReport& report) {
+  const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
+  const auto names = graph_.losses();
+  auto loss = at::zeros({static_cast<std::int64_t>(names.size())},
+                        at::TensorOptions().dtype(at::kDouble).device(options_.device));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = losses.find(names[i]);
+    if (tells && found != losses.end()) {
+      loss[static_cast<std::int64_t>(i)] = found->second * facts.loss_factors.at(names[i]);
+    }
+  }
   auto told = at::zeros({1 + mesh_.world_size()}, at::kDouble);
   told[0] = report.stop ? 1.0 : 0.0;
   told[1 + rank()] = static_cast<double>(report.peak_memory_bytes);
   const auto norms = optimizer_->squared_norms().to(options_.device);
-  const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
-  auto all = at::cat({tells ? loss : at::zeros_like(loss), told.to(options_.device, /*non_blocking=*/true), norms});
+  auto all = at::cat({loss, told.to(options_.device, /*non_blocking=*/true), norms});
+  launch::Activity::of_process().say(fmt::format("step {}, sum of loss and norm over all ranks", facts.step));
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
   const auto told_size = told.numel();
-  auto norm = all.narrow(0, 1 + told_size, norms.numel()).sum().sqrt().reshape({1});
+  auto norm = all.narrow(0, loss.numel() + told_size, norms.numel()).sum().sqrt().reshape({1});
   if (loss_scale_->value().defined()) norm = norm / loss_scale_->value();
-  const auto whole = all.narrow(0, 0, 1);
-  return at::cat({whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, 1, told_size)});
+  const auto whole = all.narrow(0, 0, loss.numel()).sum().reshape({1});
+  return at::cat({whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, loss.numel(), told_size)});
 }
 
 PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
@@ -368,7 +274,9 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
 
 std::uint64_t Trainer::weights_hash() const {
   std::uint64_t sum = 0;
-  for (const auto& buffer : store_->buffers()) {
+  for (std::size_t b = 0; b < store_->buffers().size(); ++b) {
+    if (!store_->answers(b)) continue;
+    const auto& buffer = store_->buffers()[b];
     for (const auto& piece : pieces_to_write(buffer->layout(), mesh_, rank())) {
       const auto values = buffer->master().narrow(0, piece.local_offset - buffer->owned().begin, piece.elements());
       const TensorBox box{graph_.parameter(piece.tensor).shape, piece.offsets, piece.lengths};

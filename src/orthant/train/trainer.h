@@ -11,82 +11,13 @@
 #include <vector>
 
 #include "orthant/data/batch.h"
-#include "orthant/graph/spec.h"
-#include "orthant/layout/tensor_policy.h"
-#include "orthant/layout/unit_groups.h"
-#include "orthant/mesh/mesh.h"
-#include "orthant/parallel/data/parameter_store.h"
-#include "orthant/plan/data_settings.h"
-#include "orthant/plan/tensor_traffic.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/tables.h"
-#include "orthant/schedule/stage_table.h"
-#include "orthant/schedule/stages.h"
-#include "orthant/train/loss_scale.h"
-#include "orthant/train/lr_schedule.h"
-#include "orthant/train/optimizer.h"
+#include "orthant/train/trainer_plan.h"
 
 namespace orthant {
 
 class Graph;
-
-// Which stages exist and in which order they run. The default is one stage.
-struct StagePlan {
-  std::string schedule = "1f1b";                // gpipe, 1f1b
-  int stages = 1;                               // when `split` is empty
-  std::vector<std::vector<std::string>> split;  // unit names per stage
-};
-
-struct TrainerOptions {
-  std::uint64_t seed = 0;
-  Precision precision;
-  std::optional<LossScaleOptions> loss_scale;  // default_loss_scale() of the precision when absent
-  OptimizerOptions optimizer;
-  LrSchedule lr;
-  Recompute recompute = Recompute::none;
-  int microbatches = 1;
-  StagePlan stages;
-  DataPolicy policy;    // what the fsdp axis shards, which calls are joined
-  UnitGrouping units;   // which units share calls
-  GradientHook hook;    // how gradients travel
-  TensorPolicy tensor;  // how units lie over tp
-  SkippedSums skipped;
-  // Of the mesh, with trainer_groups(); null on a mesh of one rank.
-  std::shared_ptr<const comm::Communicator> communicator;
-  at::Device device = at::kCPU;
-  bool allow_unused_parameters = false;
-  bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
-  std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
-  DrawnParameters drawn;                            // the others are zero until the caller fills them
-};
-
-// ConfigError for a mesh with axes that training does not use.
-void check_mesh(const Mesh& mesh);
-
-// The groups of ranks a trainer of that graph talks to; for the communicator it is given.
-struct RankGroups {
-  std::vector<comm::GroupRequest> axes;
-  std::vector<comm::SubgroupRequest> subsets;  // holders of copies over tp
-};
-RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
-
-// The communicator of a trainer on this mesh, for programs: options.communicator = connect_ranks(mesh, job, options).
-// Null on one rank. Blocks until all ranks have come. Without a graph: of a program's own modules.
-std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
-                                                  const TrainerOptions& options, double timeout_seconds = 300);
-std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
-                                                  const TrainerOptions& options, double timeout_seconds = 300);
-
-// What the closed forms of data parallelism (plan/data_traffic.h, plan/data_state.h) are computed from.
-DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
-
-// What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
-TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options);
-
-// What a step of a rank does, by the stages, schedule and policy of the options: validated and lowered. And what an
-// evaluation does. Local; makes no parameters.
-std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
-std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 // What a rank tells all others with a step.
 struct RankReport {
@@ -140,7 +71,8 @@ class Trainer {
   // Gradients alone: no update, and the step is not counted. They lie in parameters() until the next call.
   PendingStep gradients(const Batch& batch);
 
-  // The named values of some rows, without gradients and dropout; with pad_to_longest they have that length.
+  // The named values of some rows, without gradients and dropout; with pad_to_longest they have that length. A rank has
+  // those that its stages write.
   std::map<std::string, at::Tensor> evaluate(const Fields& fields, const std::vector<std::string>& wanted);
 
   std::int64_t steps_done() const { return steps_done_; }
@@ -153,6 +85,7 @@ class Trainer {
   void load(const std::string& folder);
 
   const GraphSpec& graph() const { return graph_; }  // placed
+  const Pipeline& pipeline() const { return pipeline_; }
   ParameterStore& parameters() { return *store_; }
   const ParameterStore& parameters() const { return *store_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -161,6 +94,8 @@ class Trainer {
   const LossScale& loss_scale() const { return *loss_scale_; }
   const TrainerOptions& options() const { return options_; }
   const std::vector<Action>& actions() const { return actions_; }
+  // See Executor::record_times().
+  void record_times(std::vector<ActionTime>* times) { executor_->record_times(times); }
   // Memory of group buffers, which the CPU's counting allocator does not see; 0 on one rank and on a device.
   std::int64_t exchanged_bytes() const;
   const Mesh& mesh() const { return mesh_; }
@@ -172,13 +107,16 @@ class Trainer {
   // The numbers of a PendingStep; gradients are complete.
   at::Tensor run(const Batch& batch, const RankReport& report);
   void begin_list();
-  at::Tensor summed(const at::Tensor& loss, const RankReport& report);
+  void make_store();
+  at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const RankReport& report);
 
   GraphSpec graph_;
   Mesh mesh_;
   TrainerOptions options_;
+  Pipeline pipeline_;
   Tables tables_;
   std::unique_ptr<nn::TensorAxis> tensor_;  // null on one tp rank
+  std::unique_ptr<StageLinks> links_;       // null on one pp rank
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<bool> autograd_units_;

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "orthant/nn/scalar_type.h"
+
 namespace orthant {
 namespace {
 
@@ -15,6 +17,10 @@ at::Tensor bits_of(const at::Tensor& tensor) {
 
 at::Tensor from_bits(const at::Tensor& bits, at::ScalarType dtype) {
   return bits.view(bits.scalar_type() == at::kLong ? at::kDouble : at::kFloat).to(dtype);
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 // The part of a global tensor that one box covers.
@@ -47,38 +53,59 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
   trainer.options().communicator->group(Axis::tp, comm::Purpose::activations).all_reduce(bits).wait();
   global = from_bits(bits.cpu(), global.scalar_type());
   for_boxes([&](std::size_t, const at::Tensor& place, const at::Tensor& part) {
-    const auto a = place.contiguous(), b = part.contiguous();
-    equal &= std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+    equal &= same_bits(place.contiguous(), part.contiguous());
   });
   return global;
 }
 
+// Every stage's, from the one that owns it; borrowers compare their copies.
+void add_other_stages(const Trainer& trainer, Covered covered, DType dtype, WholeTensors& found) {
+  if (trainer.mesh().degree(Axis::pp) == 1) return;
+  const auto& graph = trainer.graph();
+  const auto unit_ranks = trainer.pipeline().unit_ranks();
+  auto stages = trainer.options().communicator->group(Axis::pp, comm::Purpose::activations);
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(trainer.options().device);
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    for (const auto& parameter : graph.units[u].parameters) {
+      if (covered == Covered::trainable && !parameter.trainable) continue;
+      const auto own = found.tensors.find(parameter.name);
+      const bool held = own != found.tensors.end();
+      const auto tensor =
+          held ? own->second.to(options, /*non_blocking=*/false, /*copy=*/true) : at::empty(parameter.shape, options);
+      stages.broadcast(tensor, unit_ranks[u]).wait();
+      const auto whole = tensor.cpu();
+      if (held) found.copies_equal &= same_bits(own->second, whole);
+      found.tensors[parameter.name] = whole;
+    }
+  }
+}
+
 }  // namespace
 
-WholeTensors whole_tensors(const Trainer& trainer, const std::function<at::Tensor(std::size_t buffer)>& owned) {
+WholeTensors whole_tensors(const Trainer& trainer, Covered covered, DType dtype,
+                           const std::function<at::Tensor(std::size_t buffer)>& owned) {
   WholeTensors found;
   const auto& store = trainer.parameters();
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
-    const auto part = owned(b);
-    if (!part.defined()) continue;
-    const auto flat = store.whole(b, part.to(trainer.options().device)).cpu();
+    if (covered == Covered::trainable && !store.buffers()[b]->trainable()) continue;
+    const auto flat = store.whole(b, owned(b).to(trainer.options().device)).cpu();
     for (const auto& entry : store.buffers()[b]->layout().entries) {
       const auto local = flat.narrow(0, entry.offset, entry.elements).view(entry.shape);
       found.tensors[entry.parameter] = over_tp(trainer, entry, local, found.copies_equal);
     }
   }
+  add_other_stages(trainer, covered, dtype, found);
   return found;
 }
 
 WholeTensors whole_weights(const Trainer& trainer) {
-  return whole_tensors(trainer, [&](std::size_t b) { return trainer.parameters().buffers()[b]->master(); });
+  return whole_tensors(trainer, Covered::all, trainer.options().precision.params,
+                       [&](std::size_t b) { return trainer.parameters().buffers()[b]->master(); });
 }
 
 WholeTensors whole_gradients(const Trainer& trainer) {
-  return whole_tensors(trainer, [&](std::size_t b) {
-    const auto& buffer = *trainer.parameters().buffers()[b];
-    return buffer.trainable() ? buffer.owned_gradient() : at::Tensor();
-  });
+  return whole_tensors(trainer, Covered::trainable, trainer.options().precision.reduce,
+                       [&](std::size_t b) { return trainer.parameters().buffers()[b]->owned_gradient(); });
 }
 
 }  // namespace orthant

@@ -18,12 +18,16 @@ std::size_t at(int index) {
 
 std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units) {
   std::vector<bool> found;
-  bool any = skipped.name.empty();
   for (const auto& buffer : units.all) {
-    const auto& owner = graph.units[at(buffer.users.front())].name;
+    const auto& owner = graph.units[at(buffer.owner)].name;
     found.push_back(skipped.name.empty() || owner == skipped.name || buffer.find(skipped.name) != nullptr);
-    any |= buffer.trainable && found.back();
   }
+  const auto named = [&](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.parameters, [&](const ParameterSpec& parameter) {
+      return parameter.trainable && (unit.name == skipped.name || parameter.name == skipped.name);
+    });
+  };
+  const bool any = skipped.name.empty() || std::ranges::any_of(graph.units, named);
   // Sums over tp belong to units without parameters, too: a loss over cut logits.
   if (!any && !skipped.axes.contains(Axis::tp)) {
     throw ConfigError(fmt::format("{} has no trainable parameters: no sum of gradients can be left out", skipped.name),
@@ -35,7 +39,7 @@ std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& g
 std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer) {
   std::vector<bool> found;
   for (const auto& entry : buffer.entries) {
-    const auto& owner = graph.units[at(buffer.users.front())].name;
+    const auto& owner = graph.units[at(buffer.owner)].name;
     const bool named = skipped.name.empty() || owner == skipped.name || entry.parameter == skipped.name;
     found.push_back(skipped.axes.contains(Axis::tp) && named);
   }
@@ -43,12 +47,13 @@ std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& g
 }
 
 GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-                           const DataPolicy& policy, TensorPartials& partials, GradientGroups groups, GradientHook hook,
-                           AxisSet skipped_axes, std::vector<bool> skipped_buffers)
+                           const DataPolicy& policy, TensorPartials& partials, TiedSums& tied, GradientGroups groups,
+                           GradientHook hook, AxisSet skipped_axes, std::vector<bool> skipped_buffers)
     : buffers_(buffers),
       units_(units),
       policy_(policy),
       partials_(partials),
+      tied_(tied),
       groups_(std::move(groups)),
       hook_(std::move(hook)),
       skipped_axes_(skipped_axes),
@@ -172,9 +177,12 @@ void GradientSums::finish_scatter() {
   if (scatter.last) start_sum(scatter.buffers);
 }
 
+// Of those that other stages have a part in, finish() tells.
 void GradientSums::tell(const std::vector<int>& buffers) const {
   if (!listener_) return;
-  for (const int b : buffers) listener_(b);
+  for (const int b : buffers) {
+    if (!tied_.is_shared(b)) listener_(b);
+  }
 }
 
 void GradientSums::settle(int buffer) {
@@ -216,6 +224,9 @@ void GradientSums::finish() {
   }
   for (const auto& sum : sums_) tell(sum.buffers);
   sums_.clear();
+  tied_.run();
+  if (!listener_) return;
+  for (const int b : tied_.shared()) listener_(b);
 }
 
 }  // namespace orthant

@@ -1,6 +1,7 @@
 // Gradients of a step summed over all ranks: partial ones over tp (tensor_partials.h), then over fsdp by reduce-scatter
 // into the owned shard, then over dp by all-reduce; where nothing is sharded by one all-reduce over both. Sums over the
-// data axes travel while earlier units run backward; they wait for those over tp, which are small.
+// data axes travel while earlier units run backward; they wait for those over tp, which are small. Last come tied
+// parameters that several stages use (tied_sums.h).
 //
 // Note [Gradient sums]: units that finish are collected into calls as Note [Data policies] says. A reduce-scatter is
 // waited for when the next one has been started, so that at most two calls' full gradients are alive; its sum over dp
@@ -21,6 +22,7 @@
 #include "orthant/parallel/data/flat_parameters.h"
 #include "orthant/parallel/data/gradient_hook.h"
 #include "orthant/parallel/data/tensor_partials.h"
+#include "orthant/parallel/data/tied_sums.h"
 #include "orthant/parallel/data/value_gathers.h"
 
 namespace orthant {
@@ -46,10 +48,10 @@ struct GradientGroups {
 
 class GradientSums {
  public:
-  // Keeps references to `buffers`, `units`, `policy` and `partials`.
+  // Keeps references to `buffers`, `units`, `policy`, `partials` and `tied`.
   GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-               const DataPolicy& policy, TensorPartials& partials, GradientGroups groups, GradientHook hook,
-               AxisSet skipped_axes, std::vector<bool> skipped_buffers);
+               const DataPolicy& policy, TensorPartials& partials, TiedSums& tied, GradientGroups groups,
+               GradientHook hook, AxisSet skipped_axes, std::vector<bool> skipped_buffers);
 
   // The gradients of buffers that the unit holds are complete on this rank: those of one microbatch, or of the step
   // when `microbatch` is negative. Collective over tp and the data axes.
@@ -94,6 +96,7 @@ class GradientSums {
   const UnitBuffers& units_;
   const DataPolicy& policy_;
   TensorPartials& partials_;
+  TiedSums& tied_;
   GradientGroups groups_;
   GradientHook hook_;
   AxisSet skipped_axes_;

@@ -71,6 +71,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       pool_(make),
       mesh_(mesh),
       rank_(rank),
+      unit_ranks_(std::move(options.unit_ranks)),
       skipped_(options.skipped) {
   const auto coordinate = mesh.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
@@ -86,7 +87,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
                             .gathered = &gathered_,
                             .gradients = &gradients_,
                             .device = make(kFlatAlignment, at::kFloat).device()};
-  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups);
+  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups, unit_ranks_);
   for (const auto& layout : units_.all) {
     buffers_.push_back(
         std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
@@ -109,9 +110,12 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   shards_ = parameters;
   gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
   partials_ = std::make_unique<TensorPartials>(buffers_, units_, graph, mesh, options.communicator);
-  sums_ =
-      std::make_unique<GradientSums>(buffers_, units_, policy_, *partials_, std::move(groups), std::move(options.hook),
-                                     options.skipped.axes, skipped_buffers(options.skipped, graph, units_));
+  const auto skipped = skipped_buffers(options.skipped, graph, units_);
+  const bool skips_pp = options.skipped.axes.contains(Axis::pp);
+  tied_ = std::make_unique<TiedSums>(buffers_, units_, options.communicator,
+                                     skips_pp ? skipped : std::vector<bool>(buffers_.size()));
+  sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, *partials_, *tied_, std::move(groups),
+                                         std::move(options.hook), options.skipped.axes, skipped);
 }
 
 // Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
@@ -163,13 +167,16 @@ std::vector<std::string> ParameterStore::finish_gradients() {
 }
 
 std::vector<std::string> ParameterStore::complete_gradients() {
-  for (int u = static_cast<int>(graph_.units.size()); u-- > 0;) reduce(u, /*microbatch=*/-1);
+  for (int u = static_cast<int>(graph_.units.size()); u-- > 0;) {
+    if (runs(u)) reduce(u, /*microbatch=*/-1);
+  }
   return finish_gradients();
 }
 
 std::vector<Range> ParameterStore::answered(std::size_t buffer) const {
   const auto& layout = buffers_[buffer]->layout();
   std::vector<Range> ranges;
+  if (!answers(buffer)) return ranges;
   for (const auto& piece : pieces_to_write(layout, mesh_, rank_)) {
     Range range{piece.local_offset, piece.local_offset + piece.elements()};
     // A parameter's padding goes with its end, so that neighbours are one range.

@@ -51,18 +51,20 @@ class UnitParameters {
 struct StoreOptions {
   DataPolicy policy;             // made effective by the store
   std::vector<int> unit_groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
+  std::vector<int> unit_ranks;   // per unit: its pp coordinate; empty: one stage
   GradientHook hook;
   SkippedSums skipped;
   const comm::Communicator* communicator = nullptr;  // null: one rank. Has store_groups(); outlives the store
   MakeBuffer make_host;                              // for what is offloaded; the store's `make` when empty
 };
 
-// The groups of ranks that a store of that policy talks to, besides copy_groups(); for the communicator.
+// The groups of ranks that a store of that policy talks to, besides copy_groups() and tied_groups(); for the
+// communicator.
 std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy& policy);
 
 class ParameterStore {
  public:
-  // The buffers of all units, on the device of `make`. Keeps a reference to `graph`.
+  // The buffers of this rank's units, on the device of `make`. Keeps a reference to `graph`.
   ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision, const MakeBuffer& make,
                  StoreOptions options = {});
   ~ParameterStore();
@@ -71,6 +73,8 @@ class ParameterStore {
 
   // Draws the owned values. Collective over fsdp.
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
+  // Whether the unit runs on this rank. unit() is for those alone.
+  bool runs(int unit) const { return runs_at(unit, unit_ranks_, mesh_.coordinate(rank_)[Axis::pp]); }
   UnitParameters unit(int unit);
 
   // Before the optimizer's copies are written: blocks until no gather reads or writes them any more.
@@ -97,12 +101,15 @@ class ParameterStore {
   std::vector<std::string> complete_gradients();
 
   const std::vector<std::unique_ptr<FlatParameters>>& buffers() const { return buffers_; }
+  // Whether this rank's stage owns the buffer: it alone saves and counts it.
+  bool answers(std::size_t buffer) const { return units_.answered[buffer]; }
   // The unit that owns buffer i.
-  int owner(std::size_t buffer) const { return buffers_[buffer]->layout().users.front(); }
+  int owner(std::size_t buffer) const { return buffers_[buffer]->layout().owner; }
   const GraphSpec& graph() const { return graph_; }
   const DataPolicy& policy() const { return policy_; }
   // Ranges of the buffer that this rank answers for, inside of what it owns: over all ranks of the mesh each element of
-  // the model is in one of them. Padding, which is zero, may be in any.
+  // the model is in one of them. Padding, which is zero, may be in any. None when another stage
+  // owns the buffer.
   std::vector<Range> answered(std::size_t buffer) const;
   // Memory that was made for all buffers: for good, and for those that come and go.
   std::int64_t bytes() const { return bytes_ + pool_.bytes(); }
@@ -125,10 +132,12 @@ class ParameterStore {
   UnitBuffers units_;
   Mesh mesh_;
   int rank_ = 0;
+  std::vector<int> unit_ranks_;
   SkippedSums skipped_;
   comm::Group shards_;
   std::unique_ptr<ValueGathers> gathers_;
   std::unique_ptr<TensorPartials> partials_;
+  std::unique_ptr<TiedSums> tied_;
   std::unique_ptr<GradientSums> sums_;
 };
 

@@ -91,8 +91,8 @@ void ValueGathers::publish(bool all) {
   if (!policy_.shards_state() || policy_.shards_parameters()) return;
   std::vector<std::vector<int>> calls(last_member_.size());
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const auto owner = at(buffers_[b]->layout().users.front());
-    if (all || buffers_[b]->trainable()) calls[at(units_.unit_groups[owner])].push_back(static_cast<int>(b));
+    const auto user = at(buffers_[b]->layout().users.front());
+    if (all || buffers_[b]->trainable()) calls[at(units_.unit_groups[user])].push_back(static_cast<int>(b));
   }
   for (const auto& call : calls) start(call);
 }

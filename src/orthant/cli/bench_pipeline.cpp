@@ -1,0 +1,195 @@
+// orthant bench pipeline: a schedule on real ranks whose stages sleep instead of computing, beside what the simulator
+// says. As sleeping ranks need no core, many ranks show their true schedule on a small machine.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "orthant/base/human.h"
+#include "orthant/cli/bench.h"
+#include "orthant/cli/rank_command.h"
+#include "orthant/schedule/named_schedules.h"
+#include "orthant/train/step_profile.h"
+
+namespace orthant::cli {
+namespace {
+
+struct Options {
+  std::string schedule = "1f1b";
+  int virtual_stages = 0;
+  int microbatches = 8;
+  double unit_ms = 30;
+  int kib = 64;
+  int steps = 5;
+  int warmup = 2;
+  bool json = false;
+};
+
+using Nap = std::chrono::duration<double>;
+
+// Takes a nap for each part of its work, and passes on what it was given.
+class Napping : public torch::autograd::Function<Napping> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& /*weight*/, nn::Parameter* parameter, nn::Pass* pass, Nap nap) {
+    context->saved_data["parameter"] = reinterpret_cast<std::int64_t>(parameter);
+    context->saved_data["pass"] = reinterpret_cast<std::int64_t>(pass);
+    context->saved_data["nap"] = nap.count();
+    std::this_thread::sleep_for(nap);
+    return x.clone();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    auto* parameter = reinterpret_cast<nn::Parameter*>(context->saved_data["parameter"].toInt());
+    auto* pass = reinterpret_cast<nn::Pass*>(context->saved_data["pass"].toInt());
+    const Nap nap(context->saved_data["nap"].toDouble());
+    std::this_thread::sleep_for(nap);
+    pass->add_weight_gradient([parameter, nap] {
+      std::this_thread::sleep_for(nap);
+      nn::add_gradient(*parameter, at::zeros_like(parameter->gradient));
+    });
+    return {gradients[0].clone(), {}, {}, {}, {}};
+  }
+};
+
+class SleepingStage : public Unit {
+ public:
+  SleepingStage(nn::Parameter& weight, Nap nap) : weight_(weight), nap_(nap) {}
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+    return {Napping::apply(inputs[0], weight_.value, &weight_, &pass, nap_)};
+  }
+
+ private:
+  nn::Parameter& weight_;
+  Nap nap_;
+};
+
+class SumLoss : public Unit {
+ public:
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].sum()}; }
+};
+
+// A chain of stages of equal cost.
+GraphSpec sleeping_graph(int stages, std::int64_t elements) {
+  GraphSpec graph;
+  graph.name = "sleeping stages";
+  graph.batch_fields.push_back({.name = "x", .shape = {1, elements}, .differentiable = false});
+  for (int s = 0; s < stages; ++s) {
+    UnitSpec unit;
+    unit.name = fmt::format("stage.{}", s);
+    unit.kind = "sleep";
+    unit.inputs = {s == 0 ? "x" : fmt::format("value.{}", s - 1)};
+    unit.outputs = {fmt::format("value.{}", s)};
+    unit.parameters.push_back({.name = unit.name + ".weight", .shape = {1}});
+    unit.cost.forward_flops = unit.cost.input_flops = unit.cost.weight_flops = 1;
+    graph.values.push_back({.name = unit.outputs.front(), .shape = {1, elements}});
+    graph.units.push_back(std::move(unit));
+  }
+  UnitSpec loss;
+  loss.name = loss.kind = "loss";
+  loss.inputs = {fmt::format("value.{}", stages - 1)};
+  loss.outputs = {"loss"};
+  loss.is_loss = true;
+  graph.values.push_back({.name = "loss"});
+  graph.units.push_back(std::move(loss));
+  return graph;
+}
+
+struct Measured {
+  std::vector<double> seconds;
+  double simulated = 0;  // from the naps alone
+};
+
+Measured measure(const Options& options, RankContext& rank) {
+  const int per_rank = virtual_stages(options.schedule, options.virtual_stages);
+  const int stages = rank.mesh.world_size() * per_rank;
+  const std::int64_t elements = std::int64_t{256} * options.kib;
+  const auto graph = sleeping_graph(stages, elements);
+  const Nap nap(options.unit_ms / 1e3 / per_rank);
+  TrainerOptions trainer_options;
+  trainer_options.optimizer.kind = "sgd";
+  trainer_options.microbatches = options.microbatches;
+  trainer_options.stages.schedule = options.schedule;
+  trainer_options.stages.virtual_stages = options.virtual_stages;
+  const auto groups = trainer_groups(graph, rank.mesh, trainer_options);
+  trainer_options.communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm, groups.axes, groups.subsets);
+  const auto make_units = [&](ParameterStore& store, Tables&) {
+    std::vector<std::unique_ptr<Unit>> units(graph.units.size());
+    for (int u = 0; u < stages; ++u) {
+      if (store.runs(u))
+        units[static_cast<std::size_t>(u)] = std::make_unique<SleepingStage>(store.unit(u)["weight"], nap);
+    }
+    if (store.runs(stages)) units.back() = std::make_unique<SumLoss>();
+    return units;
+  };
+  Trainer trainer(graph, make_units, rank.mesh, trainer_options);
+  Batch batch;
+  batch.fields["x"] = at::ones({options.microbatches, elements});
+  batch.rows = options.microbatches;
+  batch.weight_sum = 1;
+  Measured measured;
+  for (int i = 0; i < options.warmup + options.steps; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    trainer.step(batch).get();
+    const Nap seconds = std::chrono::steady_clock::now() - began;
+    if (i >= options.warmup) measured.seconds.push_back(seconds.count());
+  }
+  const StageCosts costs(static_cast<std::size_t>(stages), {nap.count(), nap.count(), nap.count(), 0});
+  measured.simulated = simulate(trainer.pipeline().table, chain_edges(stages), costs).makespan;
+  return measured;
+}
+
+}  // namespace
+
+int run_bench_pipeline(const Arguments& arguments, Context& context) {
+  CLI::App app("A schedule whose stages sleep, on real ranks, beside the simulator's time.", "orthant bench pipeline");
+  Options options;
+  RankOptions ranks;
+  ranks.mesh = "pp=4";
+  add_rank_options(app, ranks);
+  const CLI::Range counts(1, 100000);
+  app.add_option("--schedule", options.schedule, fmt::format("{} (default 1f1b)", fmt::join(schedule_names(), ", ")));
+  app.add_option("--virtual", options.virtual_stages, "stages per rank (default the schedule's own)")->check(counts);
+  app.add_option("--microbatches", options.microbatches, "of a step (default 8)")->check(counts);
+  app.add_option("--unit-ms", options.unit_ms,
+                 "a rank's share of a microbatch sleeps so long for each of F, B and W (default 30)")
+      ->check(CLI::Range(0.01, 1e5));
+  app.add_option("--kib", options.kib, "size of what travels between stages (default 64)")->check(counts);
+  app.add_option("--steps", options.steps, "steps that are timed (default 5)")->check(counts);
+  app.add_option("--warmup", options.warmup, "steps before them (default 2)")->check(CLI::Range(0, 100000));
+  app.add_flag("--json", options.json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant bench pipeline --mesh pp=4 --schedule zbv --microbatches 8")) return 0;
+  check_schedule_name(options.schedule);
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
+    if (rank.mesh.degree(Axis::pp) != rank.mesh.world_size()) {
+      throw ConfigError(fmt::format("mesh {}: stages alone sleep", rank.mesh.to_string()), {.remedy = "use pp alone"});
+    }
+    const auto measured = measure(options, rank);
+    if (!rank.is_first()) return 0;
+    const double median = quantile(measured.seconds, 0.5);
+    if (options.json) {
+      std::cout << nlohmann::ordered_json{{"schedule", options.schedule},
+                                          {"mesh", rank.mesh.to_string()},
+                                          {"microbatches", options.microbatches},
+                                          {"median_seconds", median},
+                                          {"simulated_seconds", measured.simulated},
+                                          {"over_simulated", median / measured.simulated}}
+                       .dump()
+                << std::endl;
+    } else {
+      std::cout << fmt::format("{} on {}, {} microbatches: {} a step, the simulator says {} ({:+.1f}%)\n",
+                               options.schedule, rank.mesh.to_string(), options.microbatches, format_seconds(median),
+                               format_seconds(measured.simulated), 100 * (median / measured.simulated - 1))
+                << std::flush;
+    }
+    return 0;
+  });
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,44 @@
+// Gradients of tied parameters whose users lie on several pipeline stages: every stage that uses one holds a copy of
+// it, and after all other sums the copies' gradients are added over these stages. All of them get the same bits and
+// update alike, so that the copies stay equal to the bit.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "orthant/comm/communicator.h"
+#include "orthant/layout/unit_buffers.h"
+#include "orthant/parallel/data/flat_parameters.h"
+
+namespace orthant {
+
+// The ranks that share a tied parameter, for each set of pp coordinates that share one. `unit_ranks` is the pp
+// coordinate of each unit. Pure.
+std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mesh& mesh,
+                                               const std::vector<int>& unit_ranks);
+
+class TiedSums {
+ public:
+  // Keeps a reference to `buffers`. Without a communicator there are none; `skipped` ones (per buffer) are left out.
+  TiedSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
+           const comm::Communicator* communicator, const std::vector<bool>& skipped);
+
+  // Buffers that are shared with other stages, ascending.
+  const std::vector<int>& shared() const { return shared_; }
+  bool is_shared(int buffer) const;
+
+  // Adds owned_gradient() of all of them and blocks until they are sums. Collective over the stages that share one.
+  void run();
+
+ private:
+  struct Owners {
+    comm::Group group;
+    std::vector<int> buffers;
+  };
+
+  const std::vector<std::unique_ptr<FlatParameters>>& buffers_;
+  std::vector<Owners> owners_;  // in the order of their pp coordinates, alike on all ranks
+  std::vector<int> shared_;
+};
+
+}  // namespace orthant

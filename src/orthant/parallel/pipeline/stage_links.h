@@ -1,0 +1,105 @@
+// Values and gradients on their way between the stages of one replica. The executor calls it in the order of its list;
+// what travels on one channel (directed pair of pp coordinates; activations or gradients) is first in, first out.
+//
+// Note [Receiving early]: the receives of a list are known when it begins, and so are their shapes. The next two of
+// every channel are posted at any time, so that what a peer sends travels while this rank computes; two buffers a
+// channel bound the memory. A send starts at once and never waits for the peer; the tensor is given up as soon as the
+// backend says that it is gone, or the peer's answer (a gradient of the value) proves it.
+//
+// Note [Opaque values]: what a user's module writes has no declared shape. Its message is preceded by a header of
+// dtype, sizes and strides; the header also says when there is no gradient at all. All other shapes follow from the
+// spec and the microbatch on both sides and are not exchanged.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "orthant/comm/group.h"
+#include "orthant/graph/spec.h"
+#include "orthant/schedule/actions.h"
+#include "orthant/schedule/channel.h"
+#include "orthant/schedule/stages.h"
+
+namespace orthant {
+
+// The groups over pp that a rank's links use.
+struct LinkGroups {
+  comm::Group activations;
+  comm::Group gradients;
+};
+
+class StageLinks {
+ public:
+  // Keeps a reference to `graph`; made once per rank.
+  StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, at::Device device);
+  // Waits for sends that are still under way, but not while an exception travels: peers may never answer.
+  ~StageLinks();
+  StageLinks(const StageLinks&) = delete;
+  StageLinks& operator=(const StageLinks&) = delete;
+
+  // What the value, or its gradient, of an action is like; not asked for opaque ones.
+  struct Form {
+    std::vector<std::int64_t> sizes;
+    at::ScalarType dtype;
+  };
+  using FormOf = std::function<Form(const Action&)>;
+
+  // A list is about to run: posts its first receives. `form_of` is called until the list ends.
+  void begin(const std::vector<Action>& actions, FormOf form_of);
+
+  // Starts a send or send_gradient. An undefined tensor is legal for gradients of opaque values only.
+  void send(const Action& action, const at::Tensor& tensor);
+
+  // What a receive or receive_gradient brings; must be the next of its channel. Undefined: there is no gradient.
+  // Blocks; CommError "rank 3 stage 1: waiting for activations of microbatch 5 from rank 1: ..." when it does not come.
+  at::Tensor receive(const Action& action);
+
+  // Blocks until everything that was sent has left.
+  void finish();
+
+  // Tensors that are kept until they have left.
+  std::size_t num_unsent() const;
+
+ private:
+  struct Sent {
+    Message message;
+    std::vector<at::Tensor> tensors;
+    std::vector<comm::Work> works;
+  };
+  struct Posted {
+    at::Tensor header;  // of an opaque value
+    at::Tensor buffer;
+    comm::Work work;  // of the header, or of the buffer
+  };
+  struct Incoming {
+    std::vector<Action> actions;  // in list order
+    std::size_t next = 0;         // to be received
+    std::size_t to_post = 0;
+    std::deque<Posted> posted;
+  };
+
+  static Channel channel_of(const Action& action);
+  comm::Group& group_of(const Channel& channel) { return channel.gradients ? groups_.gradients : groups_.activations; }
+  bool is_opaque(const Action& action) const { return graph_.values[static_cast<std::size_t>(action.value)].opaque; }
+  void post_ahead(const Channel& channel, Incoming& incoming);
+  at::Tensor take_opaque(const Action& action, Posted& posted);
+  void drop_sent();
+  void drop_answered(const Action& received);
+  int stage_of(const Action& received) const;
+  std::string waiting_text(const Action& action) const;
+
+  const GraphSpec& graph_;
+  LinkGroups groups_;
+  StageMap map_;
+  at::Device device_;
+  std::map<Channel, Incoming> incoming_;
+  std::map<Channel, std::deque<Sent>> sent_;
+  FormOf form_of_;
+};
+
+}  // namespace orthant

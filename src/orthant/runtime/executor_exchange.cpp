@@ -1,0 +1,92 @@
+// The executor's values on their way between units, here and on other ranks.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/runtime/executor_step.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+at::Tensor on_edge(const at::Tensor& tensor, const ValueSpec& value) {
+  if (!tensor.defined()) return tensor;
+  return value.opaque && tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+}
+
+void Executor::begin_list(Step& step, const std::vector<Action>& actions) {
+  for (auto& row : step.rows) {
+    row.values.resize(graph_.values.size());
+    row.sends.resize(graph_.values.size());
+    row.runs.resize(graph_.units.size());
+  }
+  for (const auto& action : actions) {
+    if (action.kind == ActionKind::send) ++step.rows[at(action.microbatch)].sends[at(action.value)];
+  }
+  if (links_ != nullptr) links_->begin(actions, [this, &step](const Action& action) { return form_of(step, action); });
+}
+
+bool Executor::exchange(Step& step, const Action& action) {
+  const bool sends = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
+  const bool receives = action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
+  if (!sends && !receives) return false;
+  if (links_ == nullptr) {
+    throw InternalError(fmt::format("{}: this executor has no links to other stages", to_string(action, graph_)));
+  }
+  auto& gradients = step.rows[at(action.microbatch)].gradients;
+  const std::pair place(action.value, action.consumer);
+  if (action.kind == ActionKind::send) {
+    links_->send(action, take_value(step, action.value, action.microbatch));
+  } else if (action.kind == ActionKind::send_gradient) {
+    auto node = gradients.extract(place);
+    links_->send(action, node.empty() ? at::Tensor() : node.mapped());
+  } else if (action.kind == ActionKind::receive) {
+    step.rows[at(action.microbatch)].values[at(action.value)] = {links_->receive(action),
+                                                                 local_readers_[at(action.value)]};
+  } else {
+    gradients[place] = links_->receive(action);
+  }
+  return true;
+}
+
+void Executor::put_value(Step& step, int value, int m, const at::Tensor& tensor) const {
+  auto& row = step.rows[at(m)];
+  const int readers = local_readers_[at(value)] + row.sends[at(value)];
+  if (readers > 0) row.values[at(value)] = {on_edge(tensor, graph_.values[at(value)]), readers};
+}
+
+at::Tensor Executor::take_value(Step& step, int value, int m) const {
+  auto& slot = step.rows[at(m)].values[at(value)];
+  auto tensor = slot.tensor;
+  if (--slot.readers_left == 0) slot.tensor.reset();
+  return tensor;
+}
+
+StageLinks::Form Executor::form_of(const Step& step, const Action& action) const {
+  const auto& value = graph_.values[at(action.value)];
+  const auto& fields = step.microbatches[at(action.microbatch)].fields;
+  StageLinks::Form form{value.shape, scalar_type(value.dtype)};
+  auto& sizes = form.sizes;
+  if (sizes.empty()) return form;
+  if (value.tokens_of.empty()) {
+    sizes[0] = fields.begin()->second.size(0);
+  } else {
+    const auto& ids = fields.at(value.tokens_of);
+    if (value.sequence_sharded) {
+      sizes = {tensor_->part(ids.numel()).size(), sizes.back()};
+    } else {
+      sizes[0] = ids.size(0);
+      sizes[1] = ids.size(1);
+    }
+  }
+  if (value.tp && tensor_ != nullptr) sizes.back() = tensor_->part(value.shape.back()).size();
+  return form;
+}
+
+}  // namespace orthant

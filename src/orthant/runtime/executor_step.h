@@ -1,0 +1,46 @@
+// What lives for one call of the executor: values, gradients and unfinished runs of every microbatch. Internal to this
+// layer.
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "orthant/runtime/executor.h"
+#include "orthant/runtime/gradient_catch.h"
+
+namespace orthant {
+
+struct Executor::Run {
+  nn::Pass pass;
+  Tensors inputs;                            // kept for a second forward; empty otherwise
+  std::vector<GradientCatch> catches;        // one per input that needs a gradient, in input order
+  std::vector<torch::autograd::Edge> edges;  // one per output
+  std::vector<at::TensorOptions> output_options;
+};
+
+struct Executor::Step {
+  struct Slot {
+    at::Tensor tensor;
+    int readers_left = 0;
+  };
+  struct Row {  // one microbatch
+    std::vector<Slot> values;
+    std::vector<int> sends;  // per value: to how many ranks it goes
+    std::vector<std::unique_ptr<Run>> runs;
+    std::map<std::pair<int, int>, at::Tensor> gradients;  // (value, consumer)
+    std::map<int, at::Tensor> losses;                     // by value, float64
+  };
+
+  const std::vector<Microbatch>& microbatches;
+  const StepFacts& facts;
+  std::vector<Row> rows;
+};
+
+// As it lies on an edge, see Note [Order of sums]. Declared values are contiguous; others may keep their strides.
+at::Tensor on_edge(const at::Tensor& tensor, const ValueSpec& value);
+
+}  // namespace orthant

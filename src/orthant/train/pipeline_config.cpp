@@ -1,0 +1,129 @@
+#include "orthant/train/pipeline_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/layout/local_parameter.h"
+#include "orthant/schedule/named_schedules.h"
+#include "orthant/specs/totals.h"
+#include "orthant/train/count_key.h"
+
+namespace orthant {
+namespace {
+
+constexpr int kMostStages = 1 << 20;
+constexpr double kMostMemoryGb = 1 << 20;
+
+std::string read_schedule(JsonReader& section) {
+  const auto schedule = section.get<std::string>("schedule", PipelineSettings().schedule);
+  const auto& names = schedule_names();
+  if (std::ranges::find(names, schedule) == names.end() && !is_schedule_file(schedule)) {
+    section.fail("schedule", fmt::format("unknown schedule \"{}\"", schedule),
+                 did_you_mean(schedule, names) + "; a file has a '/' or a '.' in its name");
+  }
+  return schedule;
+}
+
+void read_split(JsonReader& section, PipelineSettings& settings) {
+  if (!section.has("split")) {
+    section.get<std::string>("split", "auto");
+    return;
+  }
+  const auto& split = section.require_raw("split");
+  if (split.is_number_integer() && split.get<std::int64_t>() >= 1 && split.get<std::int64_t>() <= kMostStages) {
+    settings.stages = split.get<int>();
+  } else if (split.is_array()) {
+    try {
+      settings.split = split.get<std::vector<std::vector<std::string>>>();
+    } catch (const nlohmann::json::exception&) {
+      section.fail("split", "is not a list of lists of unit names", R"(use [["embed","layers.0"],["head","loss"]])");
+    }
+  } else if (split != "auto") {
+    section.fail("split", fmt::format("found {}", split.dump()),
+                 "use \"auto\", a number of stages, or a list of lists of unit names");
+  }
+}
+
+// Where the number of stages, and with it that per rank, follows from something else, no default is noted: the
+// resolved configuration would then ask for another number.
+int read_virtual_stages(JsonReader& section, const PipelineSettings& settings) {
+  const char* key = "virtual_stages";
+  const bool looped = settings.schedule == "interleaved" || settings.schedule == "zbv";
+  const bool follows = is_schedule_file(settings.schedule) ||
+                       (settings.schedule == "interleaved" &&
+                        (settings.stages > 0 || !settings.split.empty() || !settings.placement.empty()));
+  if (!section.has(key) && !follows) {
+    section.get<std::int64_t>(key, looped ? 2 : 1);
+    return 0;
+  }
+  if (!section.find<std::int64_t>(key)) return 0;
+  const auto value = read_count(section, key, 1, 1);
+  if (value > kMostStages) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMostStages));
+  return static_cast<int>(value);
+}
+
+// {"embed": 0.001, "layers.0": 0.004, ...}
+std::map<std::string, double> read_costs(const std::string& path) {
+  JsonReader file(JsonDocument::load(path));
+  std::map<std::string, double> costs;
+  for (const auto& unit : file.keys()) {
+    const auto seconds = file.require<double>(unit);
+    if (seconds < 0) file.fail(unit, fmt::format("is {}", seconds), "give the seconds that the unit takes, 0 or more");
+    costs[unit] = seconds;
+  }
+  if (costs.empty()) {
+    throw ConfigError(fmt::format("{}: no unit has a cost", path),
+                      {.remedy = R"(write {"unit name": seconds, ...} with every unit of the model)"});
+  }
+  return costs;
+}
+
+}  // namespace
+
+PipelineSettings read_pipeline(JsonReader& section) {
+  PipelineSettings settings;
+  settings.schedule = read_schedule(section);
+  read_split(section, settings);
+  settings.placement = section.find<std::vector<int>>("placement").value_or(std::vector<int>());
+  settings.virtual_stages = read_virtual_stages(section, settings);
+  const auto costs = section.find<std::string>("split_costs");
+  const auto memory = section.find<double>("split_memory_gb");
+  for (const auto& [key, given] :
+       {std::pair("split_costs", costs.has_value()), std::pair("split_memory_gb", memory.has_value())}) {
+    if (!given || settings.split.empty()) continue;
+    section.fail(key, "is given beside a list of stages in parallel.split, which leaves nothing to cut",
+                 fmt::format("leave {} out, or set parallel.split=auto", key));
+  }
+  if (costs) settings.unit_costs = read_costs(*costs);
+  if (memory && !(*memory > 0 && *memory <= kMostMemoryGb)) {
+    section.fail("split_memory_gb", fmt::format("is {}; it must be above 0 and at most {}", *memory, kMostMemoryGb),
+                 "give the GiB that a rank may hold, or leave it out for no bound");
+  }
+  if (memory) settings.memory.rank_bytes = std::max(std::llround(*memory * (1 << 30)), 1LL);
+  return settings;
+}
+
+void set_memory_bound(PipelineSettings& settings, const GraphSpec& graph, DType params, DType compute, DType reduce,
+                      int optimizer_copies, Recompute recompute) {
+  if (settings.memory.rank_bytes == 0) return;
+  const int degree = graph.tensor ? graph.tensor->degree : 1;
+  const StateTypes types{.parameters = params, .compute = compute, .reduce = reduce, .moments = optimizer_copies};
+  settings.memory.state_bytes.clear();
+  settings.memory.kept_bytes.clear();
+  for (const UnitSpec& unit : graph.units) {
+    UnitSpec held = unit;
+    for (const auto& name : unit.borrowed) held.parameters.push_back(graph.parameter(name));
+    // The last coordinate has the most of what does not divide evenly.
+    for (auto& parameter : held.parameters) parameter.shape = local_parameter(parameter, degree, degree - 1).shape;
+    settings.memory.state_bytes.push_back(state_bytes(held, types).total());
+    settings.memory.kept_bytes.push_back(unit.cost.kept_bytes.at(static_cast<std::size_t>(recompute)));
+  }
+}
+
+}  // namespace orthant

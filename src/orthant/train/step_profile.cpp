@@ -1,0 +1,201 @@
+#include "orthant/train/step_profile.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "orthant/base/error.h"
+#include "orthant/schedule/grid.h"
+#include "orthant/schedule/stage_edges.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// An action of a unit as it travels to the other ranks: seconds count from the rank's first action of the step.
+struct UnitTime {
+  int step = 0;
+  int unit = 0;
+  StageKind kind = StageKind::F;
+  int microbatch = 0;
+  double begin = 0;
+  double end = 0;
+};
+constexpr std::int64_t kNumbers = 6;
+
+std::optional<StageKind> stage_kind(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+      return StageKind::F;
+    case ActionKind::backward:
+      return StageKind::BW;
+    case ActionKind::backward_input:
+      return StageKind::B;
+    case ActionKind::backward_weight:
+      return StageKind::W;
+    default:
+      return std::nullopt;
+  }
+}
+
+at::Tensor encoded(const std::vector<UnitTime>& times) {
+  std::vector<double> numbers;
+  for (const auto& time : times) {
+    const std::array<double, kNumbers> one = {static_cast<double>(time.step),
+                                              static_cast<double>(time.unit),
+                                              static_cast<double>(time.kind),
+                                              static_cast<double>(time.microbatch),
+                                              time.begin,
+                                              time.end};
+    numbers.insert(numbers.end(), one.begin(), one.end());
+  }
+  return at::tensor(numbers, at::kDouble);
+}
+
+std::vector<UnitTime> decoded(const at::Tensor& numbers) {
+  std::vector<UnitTime> times;
+  const auto* next = numbers.const_data_ptr<double>();
+  for (std::int64_t i = 0; i < numbers.numel(); i += kNumbers, next += kNumbers) {
+    times.push_back({static_cast<int>(next[0]), static_cast<int>(next[1]), static_cast<StageKind>(next[2]),
+                     static_cast<int>(next[3]), next[4], next[5]});
+  }
+  return times;
+}
+
+double median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+// The times of all ranks of the first replica by stage.
+class StageTimes {
+ public:
+  StageTimes(const Pipeline& pipeline, const GraphSpec& graph) : pipeline_(pipeline), graph_(graph) {
+    stage_of_.resize(graph.units.size());
+    for (int s = 0; s < pipeline.map.num_stages(); ++s) {
+      for (const int unit : pipeline.map.units[at(s)]) stage_of_[at(unit)] = s;
+    }
+  }
+
+  void add(const UnitTime& time) {
+    auto& run = runs_[{time.step, stage_of_[at(time.unit)], time.kind, time.microbatch}];
+    if (run.seconds == 0) run.begin = time.begin;
+    run.seconds += time.end - time.begin;
+    run.end = std::max(run.end, time.end);
+    units_[{time.unit, time.kind}].push_back(time.end - time.begin);
+  }
+
+  StageCosts costs() const {
+    std::map<std::pair<int, StageKind>, std::vector<double>> samples;
+    for (const auto& [key, run] : runs_) samples[{std::get<1>(key), std::get<2>(key)}].push_back(run.seconds);
+    StageCosts costs;
+    for (int s = 0; s < pipeline_.map.num_stages(); ++s) {
+      costs.push_back({.forward = median(samples[{s, StageKind::F}]),
+                       .inputs = median(samples[{s, StageKind::B}]) + median(samples[{s, StageKind::BW}]),
+                       .weights = median(samples[{s, StageKind::W}]),
+                       .send = 0});
+    }
+    return costs;
+  }
+
+  std::map<std::string, double> unit_seconds() const {
+    std::map<std::string, double> seconds;
+    for (const auto& [key, samples] : units_) seconds[graph_.units[at(key.first)].name] += median(samples);
+    return seconds;
+  }
+
+  Simulation picture(int step) const {
+    Simulation simulation;
+    simulation.ranks.resize(at(pipeline_.num_ranks()));
+    for (const auto& [key, run] : runs_) {
+      const auto& [of_step, stage, kind, microbatch] = key;
+      if (of_step != step) continue;
+      simulation.ranks[at(pipeline_.map.rank[at(stage)])].push_back({{stage, kind, microbatch}, run.begin, run.end});
+      simulation.makespan = std::max(simulation.makespan, run.end);
+    }
+    double all_busy = 0;
+    for (auto& actions : simulation.ranks) {
+      std::ranges::sort(actions, {}, &TimedAction::start);
+      double busy = 0;
+      for (const auto& action : actions) busy += action.end - action.start;
+      simulation.busy.push_back(busy);
+      simulation.bubble_fractions.push_back(1 - busy / simulation.makespan);
+      all_busy += busy;
+    }
+    simulation.bubble_fraction = 1 - all_busy / (simulation.makespan * pipeline_.num_ranks());
+    simulation.peak_in_flight = peak_in_flight(pipeline_.table);
+    return simulation;
+  }
+
+ private:
+  struct Run {
+    double seconds = 0;
+    double begin = 0;
+    double end = 0;
+  };
+
+  const Pipeline& pipeline_;
+  const GraphSpec& graph_;
+  std::vector<int> stage_of_;
+  std::map<std::tuple<int, int, StageKind, int>, Run> runs_;  // step, stage, kind, microbatch
+  std::map<std::pair<int, StageKind>, std::vector<double>> units_;
+};
+
+bool is_first_replica(const Mesh& mesh, int rank) {
+  auto coordinate = mesh.coordinate(rank);
+  coordinate[Axis::pp] = 0;
+  return mesh.rank_of(coordinate) == 0;
+}
+
+}  // namespace
+
+StepProfiler::StepProfiler(Trainer& trainer) : trainer_(trainer) {
+  trainer_.record_times(&times_);
+}
+
+StepProfiler::~StepProfiler() {
+  trainer_.record_times(nullptr);
+}
+
+StepProfile StepProfiler::result(const ControlGroup& ranks) const {
+  const auto per_step = trainer_.actions().size();
+  const auto steps = times_.size() / per_step;
+  if (steps == 0) throw InternalError("a profile of no steps");
+  std::vector<UnitTime> own;
+  std::vector<double> lists;
+  const bool counts = is_first_replica(trainer_.mesh(), trainer_.rank());
+  for (std::size_t i = 0; i < steps * per_step; ++i) {
+    const double began = times_[i / per_step * per_step].begin;
+    const auto kind = stage_kind(times_[i].action.kind);
+    if (i % per_step + 1 == per_step) lists.push_back(times_[i].end - began);
+    if (!counts || !kind) continue;
+    own.push_back({static_cast<int>(i / per_step), times_[i].action.unit, *kind, times_[i].action.microbatch,
+                   times_[i].begin - began, times_[i].end - began});
+  }
+  StageTimes times(trainer_.pipeline(), trainer_.graph());
+  for (const auto& numbers : ranks.gather(encoded(own))) {
+    for (const auto& time : decoded(numbers)) times.add(time);
+  }
+  std::vector<double> slowest(steps);
+  for (const auto& of_rank : ranks.gather(at::tensor(lists, at::kDouble))) {
+    for (std::size_t s = 0; s < steps; ++s) slowest[s] = std::max(slowest[s], of_rank.const_data_ptr<double>()[s]);
+  }
+  const auto& pipeline = trainer_.pipeline();
+  StepProfile profile;
+  profile.costs = times.costs();
+  profile.unit_seconds = times.unit_seconds();
+  profile.list_seconds = median(slowest);
+  profile.simulated_seconds =
+      simulate(pipeline.table, stage_edges(pipeline.map, trainer_.graph()), profile.costs).makespan;
+  profile.last_step = times.picture(static_cast<int>(steps) - 1);
+  return profile;
+}
+
+}  // namespace orthant

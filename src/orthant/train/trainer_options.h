@@ -1,0 +1,44 @@
+// Everything a trainer can be told besides its graph and mesh. The command line reads it from a configuration; a
+// program fills it in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/layout/unit_groups.h"
+#include "orthant/parallel/data/parameter_store.h"
+#include "orthant/schedule/pipeline.h"
+#include "orthant/train/loss_scale.h"
+#include "orthant/train/lr_schedule.h"
+#include "orthant/train/optimizer.h"
+
+namespace orthant {
+
+struct TrainerOptions {
+  std::uint64_t seed = 0;
+  Precision precision;
+  std::optional<LossScaleOptions> loss_scale;  // default_loss_scale() of the precision when absent
+  OptimizerOptions optimizer;
+  LrSchedule lr;
+  Recompute recompute = Recompute::none;
+  int microbatches = 1;
+  PipelineSettings stages;
+  DataPolicy policy;    // what the fsdp axis shards, which calls are joined
+  UnitGrouping units;   // which units share calls
+  GradientHook hook;    // how gradients travel
+  TensorPolicy tensor;  // how units lie over tp
+  SkippedSums skipped;
+  // Of the mesh, with trainer_groups(); null on a mesh of one rank.
+  std::shared_ptr<const comm::Communicator> communicator;
+  at::Device device = at::kCPU;
+  bool allow_unused_parameters = false;
+  bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
+  std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
+  DrawnParameters drawn;                            // the others are zero until the caller fills them
+};
+
+}  // namespace orthant

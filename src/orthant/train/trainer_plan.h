@@ -1,0 +1,53 @@
+// What follows from a graph, a mesh and a trainer's options before anything is made: the ranks it talks to, its stages,
+// the actions of its ranks, and what the closed forms of the planner are computed from.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "orthant/graph/spec.h"
+#include "orthant/mesh/mesh.h"
+#include "orthant/plan/data_settings.h"
+#include "orthant/plan/tensor_traffic.h"
+#include "orthant/schedule/actions.h"
+#include "orthant/train/trainer_options.h"
+
+namespace orthant {
+
+// ConfigError for a mesh with axes that training does not use.
+void check_mesh(const Mesh& mesh);
+
+// The groups of ranks a trainer of that graph talks to; for the communicator it is given.
+struct RankGroups {
+  std::vector<comm::GroupRequest> axes;
+  std::vector<comm::SubgroupRequest> subsets;  // holders of copies over tp, stages with tied parameters
+};
+RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+// The mesh itself. ConfigError when it has tp: a program's own modules do not say how they would be cut.
+const Mesh& without_tensor_axis(const Mesh& mesh);
+
+// The communicator of a trainer on this mesh, for programs: options.communicator = connect_ranks(mesh, job, options).
+// Null on one rank. Blocks until all ranks have come. Without a graph: of a program's own modules.
+std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
+                                                  const TrainerOptions& options, double timeout_seconds = 300);
+std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
+                                                  const TrainerOptions& options, double timeout_seconds = 300);
+
+// Which units run on which pp coordinate, and in which order. The graph is placed.
+Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+// What the closed forms of data parallelism (plan/data_traffic.h, plan/data_state.h) are computed from.
+DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+// What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
+TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options);
+
+// What a step of a rank does, by the stages, schedule and policy of the options: validated and lowered. And what an
+// evaluation does. The rank is that of the options' communicator, or the first. Local; makes no parameters.
+std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+// Of every stage's first rank, so that whatever cannot run is refused. Local.
+void check_step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+}  // namespace orthant
