@@ -123,13 +123,20 @@ TEST_F(LastActions, OfRanksThatEndedWellAreShownAsTheyWere) {
     }
     while (shared->pid == 0 || kill(shared->pid, 0) == 0) usleep(100);  // until the launcher has seen its end
     say("step 3");
-    return 4;
+    return 70;
   });
   EXPECT_EQ(without_ages(outcome.report),
-            "rank 1: exit code 4\n"
+            "rank 1: exit code 70\n"
             "last actions:\n"
             "  rank 0: step 3, done (N s ago)\n"
-            "  rank 1: exit code 4 after: step 3");
+            "  rank 1: exit code 70 after: step 3");
+}
+
+TEST_F(LastActions, AreLeftOutWhenARankRefusedItsSettingsOrItsData) {
+  for (const int code : {1, 2, 4}) {
+    EXPECT_EQ(speakers({"step 1", "step 1"}, [&](int rank) { return rank == 1 ? code : (wait_forever(), 0); }).report,
+              "rank 1: exit code " + std::to_string(code));
+  }
 }
 
 TEST_F(LastActions, AreLeftOutWhenNobodySaidAnythingOrNothingFailed) {

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "orthant/base/error.h"
 #include "orthant/layout/unit_groups.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
+#include "orthant/schedule/pipeline.h"
 #include "orthant/specs/presets.h"
 #include "plan/data_graphs.h"
 #include "schedule/random_tables.h"
@@ -151,6 +153,142 @@ TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTh
   }
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 100);
+}
+
+// Of all pp coordinates together.
+struct Together {
+  DataState state = {};
+  DataTraffic traffic = {};
+};
+
+void add(DataTraffic::Entry& sum, const DataTraffic::Entry& entry) {
+  sum.calls += entry.calls;
+  sum.bytes += entry.bytes;
+}
+
+// Also that no coordinate has more full than it has in all, and nothing when it has nothing.
+Together all_stages(const GraphSpec& graph, const StageMap& map, const StageTable& table, DataSettings settings) {
+  Together all;
+  for (int pp = 0; pp < map.num_ranks(); ++pp) {
+    SCOPED_TRACE(fmt::format("pp {}", pp));
+    settings.coordinate[Axis::pp] = pp;
+    const auto actions = data_actions(lower(table, map, graph, pp), graph, settings);
+    const auto state = data_state(graph, settings);
+    all.state.parameters += state.parameters;
+    all.state.compute += state.compute;
+    all.state.gradients += state.gradients;
+    all.state.optimizer += state.optimizer;
+    const auto traffic = data_traffic(graph, settings, actions);
+    add(all.traffic.gather, traffic.gather);
+    add(all.traffic.scatter, traffic.scatter);
+    add(all.traffic.sum, traffic.sum);
+    std::int64_t here = 0;
+    std::int64_t uses = 0;
+    const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, {}, settings.unit_ranks);
+    for (const auto& buffer : buffers.all) {
+      here += buffer.size;
+      if (buffer.trainable) uses += buffer.size * static_cast<std::int64_t>(buffer.users.size());
+    }
+    const auto peaks = data_peaks(graph, settings, actions);
+    EXPECT_LE(peaks.gathered, here * bytes_of(settings.compute));
+    EXPECT_EQ(peaks.gathered > 0, settings.policy.shards_parameters() && here > 0);
+    EXPECT_LE(peaks.gradients, uses * bytes_of(settings.reduce));
+    EXPECT_EQ(peaks.gradients > 0, settings.policy.shards_gradients() && uses > 0);
+    if (settings.policy.shards_parameters()) {
+      EXPECT_GE(traffic.gather.bytes, here * bytes_of(settings.compute));
+    }
+  }
+  return all;
+}
+
+// Elements of flat buffers, and those of the copies that further coordinates keep of tied ones.
+struct Elements {
+  std::int64_t whole = 0;
+  std::int64_t copies = 0;
+
+  // Whether a figure that grows with the elements has grown by the copies.
+  bool scale(std::int64_t one_stage, std::int64_t all_stages) const {
+    return all_stages * whole == one_stage * (whole + copies);
+  }
+};
+
+Elements elements_of(const GraphSpec& graph, const DataSettings& settings, bool trainable) {
+  Elements found;
+  for (const auto& buffer : unit_buffers(graph, settings.mesh, {}, {}).all) {
+    if (trainable && !buffer.trainable) continue;
+    std::set<int> owners;
+    for (const int user : buffer.users) owners.insert(settings.unit_ranks[static_cast<std::size_t>(user)]);
+    found.whole += buffer.size;
+    found.copies += buffer.size * static_cast<std::int64_t>(owners.size() - 1);
+  }
+  return found;
+}
+
+void expect_stages_make_the_whole(const GraphSpec& graph, const StageMap& map, const StageTable& table,
+                                  const DataSettings& settings) {
+  const auto all = all_stages(graph, map, table, settings);
+  auto whole = settings;
+  whole.unit_ranks.clear();
+  const auto state = data_state(graph, whole);
+  const auto traffic = data_traffic(graph, whole, test::one_stage_actions(graph, whole));
+  const auto kept = elements_of(graph, settings, false);
+  const auto trained = elements_of(graph, settings, true);
+  EXPECT_TRUE(kept.scale(state.parameters, all.state.parameters));
+  EXPECT_TRUE(kept.scale(state.compute, all.state.compute));
+  EXPECT_TRUE(trained.scale(state.optimizer, all.state.optimizer));
+  if (settings.policy.shards_gradients()) {
+    EXPECT_TRUE(trained.scale(state.gradients, all.state.gradients));
+  } else {
+    EXPECT_EQ(all.state.gradients, state.gradients);  // one for every use, wherever it is
+  }
+  EXPECT_TRUE(trained.scale(traffic.scatter.bytes, all.traffic.scatter.bytes));
+  EXPECT_TRUE(trained.scale(traffic.sum.bytes, all.traffic.sum.bytes));
+  if (!settings.policy.shards_parameters()) {
+    EXPECT_TRUE(trained.scale(traffic.gather.bytes, all.traffic.gather.bytes));
+  }
+}
+
+TEST(DataProperty, StagesOfEveryModelMakeItsStateAndCopiesOfTiedParameters) {
+  std::mt19937 random(77);
+  auto graphs = models();
+  graphs.push_back(gpt2_spec(gpt2_preset("gpt2-tiny"), {.rows = 2, .sequence = 4}));
+  TrimodalConfig shared = trimodal_preset("trimodal-tiny");
+  shared.shared_towers = true;
+  graphs.push_back(trimodal_spec(shared, {.rows = 2, .sequence = 4}));
+  for (const GraphSpec& graph : graphs) {
+    for (int trial = 0; trial < 40; ++trial) {
+      auto settings = random_settings(graph, random);
+      settings.unit_groups.clear();
+      const int ranks = 1 + draw(random, 4);
+      settings.mesh = Mesh({{Axis::pp, ranks}, {Axis::dp, 2}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
+      settings.policy = effective_policy(settings.policy, settings.mesh);
+      const char* schedule = draw(random, 2) == 0 ? "1f1b" : "zbh1";
+      const auto pipeline = make_pipeline(graph, ranks, settings.microbatches, {.schedule = schedule});
+      settings.unit_ranks = pipeline.unit_ranks();
+      SCOPED_TRACE(describe(graph, settings) + ", " + schedule);
+      expect_stages_make_the_whole(graph, pipeline.map, pipeline.table, settings);
+    }
+  }
+}
+
+TEST(DataProperty, StagesOfRandomGraphsMakeTheirStateAndCopiesOfTiedParameters) {
+  std::mt19937 random(78);
+  int with_copies = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const GraphSpec graph = test::random_graph(random);
+    auto settings = random_settings(graph, random);
+    settings.unit_groups.clear();
+    const StageMap map = test::random_stages(graph, random);
+    const Mesh& drawn = settings.mesh;
+    settings.mesh =
+        Mesh({{Axis::pp, map.num_ranks()}, {Axis::dp, drawn.degree(Axis::dp)}, {Axis::fsdp, drawn.degree(Axis::fsdp)}});
+    settings.unit_ranks = Pipeline{.map = map, .table = {}}.unit_ranks();
+    SCOPED_TRACE(fmt::format("trial {}: {}", trial, describe(graph, settings)));
+    const StageTable table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
+    expect_stages_make_the_whole(graph, map, table, settings);
+    with_copies += elements_of(graph, settings, true).copies > 0 ? 1 : 0;
+  }
+  EXPECT_GT(with_copies, 50);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/error_text.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/schedule/pipeline.h"
 #include "orthant/specs/freeze.h"
 #include "specs/small_models.h"
 
@@ -28,9 +29,9 @@ namespace {
 using Entry = TensorTraffic::Entry;
 using test::small_work;
 
-constexpr TensorSettings kPlain{.degree = 2};
-constexpr TensorSettings kLoss{.degree = 2, .loss_parallel = true};
-constexpr TensorSettings kSequence{.degree = 2, .sequence_parallel = true, .loss_parallel = true};
+const TensorSettings kPlain{.degree = 2};
+const TensorSettings kLoss{.degree = 2, .loss_parallel = true};
+const TensorSettings kSequence{.degree = 2, .sequence_parallel = true, .loss_parallel = true};
 
 constexpr std::int64_t kN = 6 * 8 * 4;    // 6 tokens, 8 channels, float32
 constexpr std::int64_t kN2 = 10 * 8 * 4;  // of the second tower
@@ -250,6 +251,73 @@ TEST(TensorTraffic, SequenceParallelismMovesTheSamePayload) {
     // The logits are gathered in both.
     EXPECT_EQ(cut.gather.calls - plain.gather.calls, expected.calls) << "case " << i;
     EXPECT_EQ(cut.gather.bytes - plain.gather.bytes, expected.bytes) << "case " << i;
+  }
+}
+
+// At every pp coordinate, the stages given by unit names.
+std::vector<TensorTraffic> stage_traffic(const GraphSpec& graph, TensorSettings settings,
+                                         const std::vector<std::vector<std::string>>& stages) {
+  settings.unit_ranks = Pipeline{.map = named_stages(graph, stages), .table = {}}.unit_ranks();
+  std::vector<TensorTraffic> traffic;
+  for (int pp = 0; pp < static_cast<int>(stages.size()); ++pp) {
+    settings.pp = pp;
+    traffic.push_back(traffic_of(graph, settings));
+  }
+  return traffic;
+}
+
+TEST(TensorTraffic, AStageHasTheShareOfItsUnits) {
+  const auto traffic = stage_traffic(llama(), kSequence, {{"embed", "layers.0"}, {"layers.1"}, {"head"}, {"loss"}});
+  EXPECT_EQ(traffic[0], (TensorTraffic{.gather = {5, 5 * kN}, .scatter = {5, 5 * kN}, .partials = {1, 16 * 4}}));
+  EXPECT_EQ(traffic[1], (TensorTraffic{.gather = {4, 4 * kN}, .scatter = {4, 4 * kN}, .partials = {1, 16 * 4}}));
+  EXPECT_EQ(traffic[2], (TensorTraffic{.gather = {1, kN}, .scatter = {1, kN}, .partials = {1, 8 * 4}}));
+  EXPECT_EQ(traffic[3], (TensorTraffic{.sum = {3, 3 * 6 * 8}}));
+}
+
+// Primary and what follows on one stage, secondary on the other: each layer has its copy of what it shares.
+TEST(TensorTraffic, WhoeverBorrowsTiedParametersOnAnotherStageSumsTheirPartials) {
+  const std::vector<std::vector<std::string>> split = {
+      {"primary.embed", "primary.layers.0", "primary.layers.1", "primary.pooler"},
+      {"secondary.embed", "secondary.layers.0", "secondary.layers.1", "secondary.pooler", "tabular", "fusion", "loss"}};
+  const auto own = stage_traffic(trimodal_spec(test::small_trimodal(), small_work()), kSequence, split);
+  EXPECT_EQ(
+      own[0],
+      (TensorTraffic{
+          .sum = {1, 2 * 8 * 4}, .gather = {9, 9 * kN}, .scatter = {9, 9 * kN}, .partials = {3, (104 + 2 * 48) * 4}}));
+  EXPECT_EQ(own[1], (TensorTraffic{.sum = {1, 2 * 8 * 4},
+                                   .gather = {9, 9 * kN2},
+                                   .scatter = {9, 9 * kN2},
+                                   .partials = {3, (104 + 2 * 48) * 4}}));
+  EXPECT_EQ(stage_traffic(trimodal_spec(test::small_trimodal(true), small_work()), kSequence, split), own);
+  // On one stage the owner sums for both.
+  EXPECT_EQ(traffic_of(trimodal_spec(test::small_trimodal(true), small_work()), kSequence).partials, own[0].partials);
+}
+
+TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
+  std::mt19937 random(92);
+  const std::vector<GraphSpec> models = {llama(), test::gpt2(true), test::bert(),
+                                         encoder_lm_spec(test::small_encoder_lm(), small_work()),
+                                         trimodal_spec(test::small_trimodal(), small_work())};
+  for (const auto& graph : models) {
+    for (int trial = 0; trial < 20; ++trial) {
+      TensorSettings settings = trial % 2 == 0 ? kSequence : kPlain;
+      settings.degree = trial % 4 < 2 ? 2 : 4;
+      settings.microbatches = 1 + trial % 3;
+      const auto whole = traffic_of(graph, settings);
+      for (std::size_t u = 0; u < graph.units.size(); ++u) {
+        settings.unit_ranks.push_back(static_cast<int>(random() % 3));
+      }
+      TensorTraffic sum;
+      for (settings.pp = 0; settings.pp < 3; ++settings.pp) {
+        const auto part = traffic_of(graph, settings);
+        for (const auto member : {&TensorTraffic::sum, &TensorTraffic::gather, &TensorTraffic::scatter,
+                                  &TensorTraffic::partials, &TensorTraffic::copies}) {
+          (sum.*member).calls += (part.*member).calls;
+          (sum.*member).bytes += (part.*member).bytes;
+        }
+      }
+      EXPECT_EQ(sum, whole) << graph.name << " trial " << trial;
+    }
   }
 }
 

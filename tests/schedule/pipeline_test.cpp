@@ -270,7 +270,7 @@ TEST(Pipeline, UnsoundFilesAreRefused) {
 
 TEST(Pipeline, UnknownSchedulesAndNoMicrobatchesAreRefused) {
   EXPECT_EQ(thrown_text([] { make_pipeline(chain(1), 2, 0, {}); }),
-            "schedule 1f1b of 2 ranks and 0 microbatches\nset at least one rank and one microbatch");
+            "parallel.schedule: schedule 1f1b of 2 ranks and 0 microbatches\nset at least one rank and one microbatch");
   for (const int ranks : {1, 2}) {
     EXPECT_EQ(refusal(ranks, {.schedule = "1f2b"}),
               "unknown schedule \"1f2b\"\ndid you mean \"1f1b\"? (one of gpipe, 1f1b, interleaved, zbh1, zbv)");
@@ -299,7 +299,8 @@ TEST(Pipeline, AnotherNumberOfStagesThanTheScheduleHasIsRefused) {
             "parallel.split has 6 stages; parallel.schedule=interleaved on mesh.pp=2 with 2 stages per rank has 4\n"
             "set 4 stages, or parallel.virtual_stages=3");
   EXPECT_EQ(refusal(2, {.virtual_stages = 2}),
-            "schedule 1f1b with 2 stages per rank\nset 1 virtual stage, or the schedule interleaved");
+            "parallel.virtual_stages: schedule 1f1b with 2 stages per rank\nset 1 virtual stage, or the schedule "
+            "interleaved");
   EXPECT_EQ(refusal(2, {.stages = 3, .split = {{"embed"}, {"head"}}}),
             "parallel.split lists 2 stages beside a number of 3\nset one of them");
 }
@@ -330,7 +331,7 @@ TEST(Pipeline, APlacementIsOfEveryStageAndEveryCoordinate) {
             "parallel.placement leaves pp coordinate 1 without a stage; mesh.pp is 3\n"
             "put a stage on every pp coordinate, or set a smaller mesh.pp");
   EXPECT_EQ(refusal(2, {.schedule = "interleaved", .placement = {0, 0, 1, 1}}),
-            "schedule interleaved cannot have its stages on pp coordinates 0, 0, 1, 1\n"
+            "parallel.schedule: schedule interleaved cannot have its stages on pp coordinates 0, 0, 1, 1\n"
             "leave the placement out, or set it to 0, 1, 0, 1");
 }
 
@@ -340,9 +341,9 @@ TEST(Pipeline, ASplitMustHoldEveryUnitOnce) {
       return thrown_text([&] { make_pipeline(chain(1), ranks, 4, {.split = split}); });
     };
     EXPECT_EQ(text({{"embed"}, {"head", "loss"}}),
-              "no stage holds layers.0\nname every unit of the graph in some stage");
+              "parallel.split: no stage holds layers.0\nname every unit of the graph in some stage");
     EXPECT_EQ(text({{"embed", "layers.0"}, {"layers.0", "head", "loss"}}),
-              "unit \"layers.0\" is in stage 0 and in stage 1\nname every unit once");
+              "parallel.split: unit \"layers.0\" is in stage 0 and in stage 1\nname every unit once");
   }
 }
 

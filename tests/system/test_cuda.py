@@ -66,6 +66,27 @@ class Training(unittest.TestCase):
         finished = orthant("parity", *LLAMA, "--mesh", "tp=2", "--device", "cuda", "--backend", "gloo", "--inject", "skip-reduce=tp:layers.0.mlp.w2.weight")
         self.assertEqual(finished.returncode, 1, finished.stderr)
 
+    def test_pipeline_ranks_share_a_gpu_over_gloo(self):
+        def schedule(name):
+            return "--vary", f"parallel.schedule={name}"
+
+        for model in (LLAMA, TRIMODAL):  # embedding and head are tied in one, two towers meet in the other
+            words = (*model, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=4", "--backend", "gloo")
+            for name in ("1f1b", "zbh1"):
+                self.parity(*words, "--mesh", "pp=2", *schedule(name))
+                self.parity(*words, "--mesh", "pp=2", *schedule(name), "--against-device", "cpu")
+                self.parity(*words, "--mesh", "pp=2", *schedule(name), "--dtype", "float32")
+            self.parity(*words, "--mesh", "pp=2", *schedule("zbv"), "--vary", "parallel.recompute=full")
+            self.parity(*words, "--mesh", "pp=3", *schedule("gpipe"), "--vary", "parallel.placement=[2,0,1]")
+            self.parity(*words, "--mesh", "pp=2", *schedule("interleaved"), "--resume-at", "2")
+            self.parity(*words, "--mesh", "pp=2", "--dtype", "bfloat16")
+            self.parity(*words, "--mesh", "pp=2,tp=2", *schedule("zbh1"), "--vary", "parallel.sequence_parallel=true", "--vary",
+                        "parallel.loss_parallel=true")
+            self.parity(*words, "--mesh", "pp=2,tp=2", "--against-device", "cpu")
+            self.parity(*words, "--mesh", "pp=2,fsdp=2", "--vary", "parallel.zero=3", "--vary", "parallel.microbatches=2")
+        finished = orthant("parity", *LLAMA, "--mesh", "pp=2", "--device", "cuda", "--backend", "gloo", "--inject", "skip-reduce=pp:embed.weight")
+        self.assertEqual(finished.returncode, 1, finished.stderr)
+
     def test_one_rank_over_nccl(self):
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--against-device", "cpu")
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--vary", "parallel.offload=params")

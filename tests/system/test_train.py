@@ -90,6 +90,21 @@ class Training(TrainTest):
         saved = [int(name[len("step-"):]) for name in os.listdir(self.path(run, "checkpoints"))]
         self.assertEqual(saved, [self.metrics(run)[-1]["step"]])
 
+    def test_early_stop_ends_when_evaluations_improve_no_more(self):
+        still = ("--set", "optimizer.lr=1e-30", "--set", "optimizer.weight_decay=0", "--set", "train.steps=200", "--set", "train.eval_every=3",
+                 "--set", "train.early_stop=2", "--set", "data.eval_fraction=0.1")
+        for mesh in ("dp=1", "pp=2", "dp=2"):
+            done = self.train(*still, "--mesh", mesh, "--output_dir", mesh, "--json")
+            self.assertEqual(only_json(self, done)["steps"], 9)  # the first evaluation is the best
+            self.assertIn("stopped early after step 9: 2 evaluations in a row had no loss below", done.stderr)
+            self.assertTrue(os.path.exists(self.path(mesh, "checkpoints", "step-9", "manifest.json")))
+        improving = self.train("--set", "train.eval_every=3", "--set", "train.early_stop=2", "--set", "data.eval_fraction=0.1", "--output_dir", "b",
+                               "--json")
+        self.assertEqual(only_json(self, improving)["steps"], 20)
+        self.assertIn("train.eval_every", self.train("--set", "train.early_stop=2", code=2).stderr)
+        nothing = self.train("--set", "train.early_stop=2", "--set", "train.eval_every=3", "--set", "data.eval_fraction=0", code=2)
+        self.assertIn("train.early_stop without data to evaluate on", nothing.stderr)
+
     def test_print_config_says_where_values_come_from(self):
         text = self.train("--print-config").stdout
         self.assertRegex(text, r"model.hidden_size = 32 +\(--set")

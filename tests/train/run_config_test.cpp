@@ -57,6 +57,7 @@ void expect_same(const RunConfig& found, const RunConfig& expected) {
   EXPECT_EQ(found.global_batch_size, expected.global_batch_size);
   EXPECT_EQ(found.steps, expected.steps);
   EXPECT_EQ(found.eval_every, expected.eval_every);
+  EXPECT_EQ(found.early_stop, expected.early_stop);
   EXPECT_EQ(found.checkpoint.save_every, expected.checkpoint.save_every);
   EXPECT_EQ(found.checkpoint.keep_last, expected.checkpoint.keep_last);
   const auto& a = found.trainer;

@@ -32,6 +32,24 @@ struct Options {
 
 using Nap = std::chrono::duration<double>;
 
+// Its end comes when the nap is over, counted from its making: sleeping ends late by the time a core needs to wake up,
+// so that the last bit is spent awake.
+class Until {
+ public:
+  explicit Until(Nap nap) : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(nap)) {}
+  ~Until() {
+    std::this_thread::sleep_until(end_ - std::chrono::microseconds(150));
+    while (Clock::now() < end_) {
+    }
+  }
+  Until(const Until&) = delete;
+  Until& operator=(const Until&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
+
 // Takes a nap for each part of its work, and passes on what it was given.
 class Napping : public torch::autograd::Function<Napping> {
  public:
@@ -40,7 +58,7 @@ class Napping : public torch::autograd::Function<Napping> {
     context->saved_data["parameter"] = reinterpret_cast<std::int64_t>(parameter);
     context->saved_data["pass"] = reinterpret_cast<std::int64_t>(pass);
     context->saved_data["nap"] = nap.count();
-    std::this_thread::sleep_for(nap);
+    const Until end(nap);
     return x.clone();
   }
 
@@ -49,12 +67,16 @@ class Napping : public torch::autograd::Function<Napping> {
     auto* parameter = reinterpret_cast<nn::Parameter*>(context->saved_data["parameter"].toInt());
     auto* pass = reinterpret_cast<nn::Pass*>(context->saved_data["pass"].toInt());
     const Nap nap(context->saved_data["nap"].toDouble());
-    std::this_thread::sleep_for(nap);
+    at::Tensor of_input;
+    {
+      const Until end(nap);
+      of_input = gradients[0].clone();
+    }
     pass->add_weight_gradient([parameter, nap] {
-      std::this_thread::sleep_for(nap);
+      const Until end(nap);
       nn::add_gradient(*parameter, at::zeros_like(parameter->gradient));
     });
-    return {gradients[0].clone(), {}, {}, {}, {}};
+    return {of_input, {}, {}, {}, {}};
   }
 };
 
@@ -102,8 +124,9 @@ GraphSpec sleeping_graph(int stages, std::int64_t elements) {
 }
 
 struct Measured {
-  std::vector<double> seconds;
+  double seconds = 0;    // from a rank's first action to its last, the slowest rank's: median of the steps
   double simulated = 0;  // from the naps alone
+  StageCosts costs;      // naps and what comes with them
 };
 
 Measured measure(const Options& options, RankContext& rank) {
@@ -133,13 +156,13 @@ Measured measure(const Options& options, RankContext& rank) {
   batch.fields["x"] = at::ones({options.microbatches, elements});
   batch.rows = options.microbatches;
   batch.weight_sum = 1;
+  for (int i = 0; i < options.warmup; ++i) trainer.step(batch).get();
+  const StepProfiler profiler(trainer);
+  for (int i = 0; i < options.steps; ++i) trainer.step(batch).get();
   Measured measured;
-  for (int i = 0; i < options.warmup + options.steps; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    trainer.step(batch).get();
-    const Nap seconds = std::chrono::steady_clock::now() - began;
-    if (i >= options.warmup) measured.seconds.push_back(seconds.count());
-  }
+  const auto profile = profiler.result(ControlGroup(trainer_options));
+  measured.seconds = profile.list_seconds;
+  measured.costs = profile.costs;
   const StageCosts costs(static_cast<std::size_t>(stages), {nap.count(), nap.count(), nap.count(), 0});
   measured.simulated = simulate(trainer.pipeline().table, chain_edges(stages), costs).makespan;
   return measured;
@@ -172,14 +195,16 @@ int run_bench_pipeline(const Arguments& arguments, Context& context) {
     }
     const auto measured = measure(options, rank);
     if (!rank.is_first()) return 0;
-    const double median = quantile(measured.seconds, 0.5);
+    const double median = measured.seconds;
+    const auto& first = measured.costs.front();
     if (options.json) {
       std::cout << nlohmann::ordered_json{{"schedule", options.schedule},
                                           {"mesh", rank.mesh.to_string()},
                                           {"microbatches", options.microbatches},
                                           {"median_seconds", median},
                                           {"simulated_seconds", measured.simulated},
-                                          {"over_simulated", median / measured.simulated}}
+                                          {"over_simulated", median / measured.simulated},
+                                          {"first_stage_seconds", {first.forward, first.inputs, first.weights}}}
                        .dump()
                 << std::endl;
     } else {

@@ -1,11 +1,14 @@
 #include "orthant/cli/rank_training.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/files/xxhash.h"
 
 namespace orthant::cli {
 namespace {
@@ -23,9 +26,19 @@ std::map<std::string, std::string> values_of(const std::string& resolved) {
 
 constexpr double kGoodbyeSeconds = 5;
 
-// With the options of communication that must be alike.
-std::string with_options(const std::string& resolved, const comm::CommOptions& options) {
+// The stages and their order, in which files have a say whose names alone are in the configuration.
+std::string pipeline_digest(const Pipeline& pipeline) {
+  auto text = to_text(pipeline.table);
+  for (std::size_t s = 0; s < pipeline.map.units.size(); ++s) {
+    text += fmt::format("{}: {}\n", pipeline.map.rank[s], fmt::join(pipeline.map.units[s], " "));
+  }
+  return fmt::format("{:016x}", xxh64(std::as_bytes(std::span(text))));
+}
+
+// With what else must be alike: options of communication, what files say.
+std::string with_options(const std::string& resolved, const comm::CommOptions& options, const Pipeline& pipeline) {
   auto text = nlohmann::json::parse(resolved);
+  text["stages and schedule, as their files say (hash)"] = pipeline_digest(pipeline);
   text["--backend"] = comm::name_of(options.backend);
   text["--check-collectives"] = options.check;
   return text.dump();
@@ -84,7 +97,8 @@ void RankTraining::prepare(RunConfig& config, const std::string& resolved, const
   std::optional<comm::Store> store;
   if (store_) {
     store = store_->below(name);
-    check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm));
+    const auto pipeline = trainer_pipeline(run_spec(config), config.mesh, config.trainer);
+    check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm, pipeline));
   }
   const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
   config.trainer.communicator =

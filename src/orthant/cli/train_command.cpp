@@ -1,6 +1,5 @@
 // orthant train: trains a model by a configuration.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -8,17 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
-#include "orthant/base/human.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/dry_run.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
-#include "orthant/mesh/picture.h"
-#include "orthant/plan/data_state.h"
-#include "orthant/plan/data_traffic.h"
-#include "orthant/plan/tensor_traffic.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/run.h"
-#include "orthant/train/summary.h"
 
 namespace orthant::cli {
 namespace {
@@ -37,69 +31,6 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
   compared["--steps"] = run.stop_after.value_or(-1);
   compared["--resume"] = run.resume;
   return compared.dump();
-}
-
-// "gathers 4 KiB in 2 all-gathers", where there is such traffic.
-template <typename Entry>
-void add_sent(std::vector<std::string>& sent, const char* what, const Entry& entry, const char* calls) {
-  if (entry.calls == 0) return;
-  sent.push_back(
-      fmt::format("{}{} in {} {}{}", what, format_bytes(entry.bytes), entry.calls, calls, entry.calls == 1 ? "" : "s"));
-}
-
-// What one rank of the data axes keeps and sends by the closed forms of `plan`.
-std::string data_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
-  const auto settings = data_settings(spec, config.mesh, config.trainer);
-  const auto state = data_state(spec, settings);
-  const auto peaks = data_peaks(spec, settings, actions);
-  const auto traffic = data_traffic(spec, settings, actions);
-  auto text = fmt::format("\nA rank keeps {} of parameters, {} of gradients, {} of optimizer state",
-                          format_bytes(state.parameters + state.compute), format_bytes(state.gradients),
-                          format_bytes(state.optimizer));
-  if (peaks.gathered > 0) text += fmt::format(", and for a while at most {} gathered", format_bytes(peaks.gathered));
-  if (peaks.gradients > 0) text += fmt::format(", {} of full gradients", format_bytes(peaks.gradients));
-  std::vector<std::string> sent;
-  add_sent(sent, "", traffic.gather, "all-gather");
-  add_sent(sent, "", traffic.scatter, "reduce-scatter");
-  add_sent(sent, "", traffic.sum, "all-reduce");
-  return fmt::format("{}.\nA step of a rank sends {}{}a few numbers for loss and norm.\n", text, fmt::join(sent, ", "),
-                     sent.empty() ? "" : ", and ");
-}
-
-// The same of tensor parallelism, and the activations that it divides.
-std::string tensor_text(const RunConfig& config, const GraphSpec& spec) {
-  const auto traffic = tensor_traffic(spec, tensor_settings(config.mesh, config.trainer));
-  std::vector<std::string> sent;
-  add_sent(sent, "sums ", traffic.sum, "all-reduce");
-  add_sent(sent, "gathers ", traffic.gather, "all-gather");
-  add_sent(sent, "scatters sums of ", traffic.scatter, "reduce-scatter");
-  add_sent(sent, "sums partial gradients of ", traffic.partials, "all-reduce");
-  add_sent(sent, "sums gradients of copied heads of ", traffic.copies, "all-reduce");
-  if (sent.size() > 1) sent.back().insert(0, "and ");
-  std::int64_t kept = 0;
-  for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
-  return fmt::format("Over tp it {}.\nA rank keeps {} of activations for a microbatch.\n",
-                     sent.empty() ? "sends nothing" : fmt::format("{}", fmt::join(sent, ", ")), format_bytes(kept));
-}
-
-std::string rank_text(const RunConfig& config, const GraphSpec& spec, const std::vector<Action>& actions) {
-  auto text = data_text(config, spec, actions);
-  if (config.mesh.degree(Axis::tp) > 1) text += tensor_text(config, spec);
-  return text;
-}
-
-// Prints what would run, on stdout.
-int dry_run(const RunConfig& config) {
-  std::cout << mesh_text(config.mesh, config.mesh.world_size());
-  const auto spec = run_spec(config);
-  std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
-  check_mesh(config.mesh);
-  const auto actions = step_actions(spec, config.mesh, config.trainer);
-  if (config.mesh.world_size() > 1) std::cout << rank_text(config, spec, actions);
-  std::cout << fmt::format("\nSchedule of a step, {} actions:\n", actions.size());
-  for (const auto& action : actions) std::cout << "  " << to_string(action, spec) << '\n';
-  std::cout << "\nDry run: nothing was trained.\n";
-  return 0;
 }
 
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
@@ -160,7 +91,10 @@ int run_train(const Arguments& arguments, Context& context) {
     std::cout << printed_config(loaded.document);
     return 0;
   }
-  if (ranks.dry_run) return dry_run(loaded.config);
+  if (ranks.dry_run) {
+    print_dry_run(loaded.config);
+    return 0;
+  }
   check_trainable(loaded.config);
   refuse_fake_backend(ranks, loaded.config.mesh);
   install_counting_allocator();

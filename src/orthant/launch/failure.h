@@ -9,6 +9,7 @@
 namespace orthant::launch {
 
 inline constexpr int kPeerLostExitCode = 3;
+inline constexpr int kBadDataExitCode = 4;
 inline constexpr int kStoppedExitCode = 75;  // stopped on request after saving
 
 // What a launcher reports. `report` is empty when nothing failed.

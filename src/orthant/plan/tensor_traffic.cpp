@@ -7,6 +7,7 @@
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/unit_products.h"
 
 namespace orthant {
@@ -53,6 +54,7 @@ class TrafficCounter {
   TensorTraffic run() const {
     TensorTraffic traffic;
     for (std::size_t u = 0; u < graph_.units.size(); ++u) {
+      if (!runs_here(static_cast<int>(u))) continue;
       const UnitSpec& unit = graph_.units[u];
       const auto products = unit_products(graph_, unit, inputs_need_gradient(unit));
       const bool has_backward = trains_ && facts_.units[u];
@@ -60,7 +62,7 @@ class TrafficCounter {
       add(traffic, forward(unit, products), (again ? 2 : 1) * settings_.microbatches);
       if (!has_backward) continue;
       add(traffic, backward(unit, products), settings_.microbatches);
-      add_gradient_sums(traffic, unit);
+      add_gradient_sums(traffic, static_cast<int>(u));
     }
     return traffic;
   }
@@ -70,7 +72,10 @@ class TrafficCounter {
   bool inputs_need_gradient(const UnitSpec& unit) const;
   TensorTraffic forward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const;
   TensorTraffic backward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const;
-  void add_gradient_sums(TensorTraffic& traffic, const UnitSpec& unit) const;
+  void add_gradient_sums(TensorTraffic& traffic, int unit) const;
+  std::vector<const ParameterSpec*> held_parameters(int unit) const;
+
+  bool runs_here(int unit) const { return runs_at(unit, settings_.unit_ranks, settings_.pp); }
 
   // The sum over tp of results for all tokens; under sequence parallelism each rank's own part of it.
   Entry& sum_of(TensorTraffic& traffic) const { return settings_.sequence_parallel ? traffic.scatter : traffic.sum; }
@@ -144,14 +149,27 @@ TensorTraffic TrafficCounter::backward(const UnitSpec& unit, const std::vector<U
   return traffic;
 }
 
-void TrafficCounter::add_gradient_sums(TensorTraffic& traffic, const UnitSpec& unit) const {
+// Trainable ones whose gradients it reduces: those of which it is the first user on this rank.
+std::vector<const ParameterSpec*> TrafficCounter::held_parameters(int unit) const {
+  const UnitSpec& spec = graph_.units[static_cast<std::size_t>(unit)];
+  std::vector<const ParameterSpec*> held;
+  for (const ParameterSpec& parameter : spec.parameters) held.push_back(&parameter);
+  for (const std::string& name : spec.borrowed) {
+    const auto users = graph_.users(name);
+    const auto first = std::ranges::find_if(users, [&](int user) { return runs_here(user); });
+    if (*first == unit) held.push_back(&graph_.parameter(name));
+  }
+  std::erase_if(held, [](const ParameterSpec* parameter) { return !parameter->trainable; });
+  return held;
+}
+
+void TrafficCounter::add_gradient_sums(TensorTraffic& traffic, int unit) const {
   std::int64_t partial = 0;
   std::int64_t copied = 0;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    if (!parameter.trainable) continue;
-    if (parameter.partial_under_sequence_parallel) partial += num_elements(parameter.shape);
-    if (!parameter.tp) continue;
-    const LocalParameter local = local_parameter(parameter, settings_.degree, 0);
+  for (const ParameterSpec* parameter : held_parameters(unit)) {
+    if (parameter->partial_under_sequence_parallel) partial += num_elements(parameter->shape);
+    if (!parameter->tp) continue;
+    const LocalParameter local = local_parameter(*parameter, settings_.degree, 0);
     for (std::size_t b = 0; b < local.boxes.size(); ++b) {
       const std::int64_t elements = num_elements(local.boxes[b].lengths);
       if (local.holders[b].size() == settings_.degree) {

@@ -13,10 +13,12 @@
 // So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats a
 // layer's forward. With every reduction of a unit, once a step unless gradients are accumulated in shards: the sums of
 // gradients that are partial because ranks see their own tokens, together with those of key/value heads that every rank
-// has a copy of, and of other copies; one call each per unit that owns such parameters.
+// has a copy of, and of other copies; one call each per unit that owns such parameters. On a pipeline, a rank has the
+// share of its units; where the owner of tied parameters is elsewhere, their first borrower here stands in for it.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "orthant/graph/spec.h"
 
@@ -33,6 +35,8 @@ struct TensorSettings {
   int microbatches = 1;
   int reductions = 1;  // of a unit's gradients in a step: one for every microbatch where shards accumulate them
   Recompute recompute = Recompute::none;
+  std::vector<int> unit_ranks = {};  // per unit: its pp coordinate; empty: one stage
+  int pp = 0;                        // that of the rank
 };
 
 struct TensorTraffic {
@@ -49,7 +53,7 @@ struct TensorTraffic {
   friend bool operator==(const TensorTraffic&, const TensorTraffic&) = default;
 };
 
-// Of a placed graph (layout/tensor_policy.h) with the sizes of one microbatch, all units on this rank; of its forward
+// Of a placed graph (layout/tensor_policy.h) with the sizes of one microbatch, at settings.pp; of its forward
 // alone when it has no loss. InternalError when the graph was not placed by these settings.
 TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings);
 

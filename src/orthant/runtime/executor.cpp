@@ -132,15 +132,15 @@ Tensors Executor::take_inputs(Step& step, int unit, int m) {
 
 Tensors Executor::with_catches(const Plan& plan, Run& run, const Tensors& inputs) {
   Tensors attached;
-  run.catches.reserve(plan.inputs.size());
+  run.catches.resize(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!plan.inputs[i].needs_gradient) {
+    if (!plan.inputs[i].needs_gradient || !torch::autograd::isDifferentiableType(inputs[i].scalar_type())) {
       attached.push_back(inputs[i]);
       continue;
     }
-    run.catches.emplace_back(inputs[i]);
-    attached.push_back(run.catches.back().tensor());
-    run.catches.back().release();
+    auto& caught = run.catches[i].emplace(inputs[i]);
+    attached.push_back(caught.tensor());
+    caught.release();
   }
   return attached;
 }
@@ -250,10 +250,11 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
     torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
                                                           /*accumulate_grad=*/true, /*outputs=*/{});
   }
-  std::size_t next = 0;
-  for (const auto& input : plan.inputs) {
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const auto& input = plan.inputs[i];
     if (!input.needs_gradient) continue;
-    row.gradients[{input.value, unit}] = on_edge(run->catches[next++].take(), graph_.values[at(input.value)]);
+    const auto gradient = run->catches.empty() || !run->catches[i] ? at::Tensor() : run->catches[i]->take();
+    row.gradients[{input.value, unit}] = on_edge(gradient, graph_.values[at(input.value)]);
   }
   run->catches.clear();
   if (!defer_weights) run.reset();

@@ -29,7 +29,8 @@ void Executor::begin_list(Step& step, const std::vector<Action>& actions) {
   for (const auto& action : actions) {
     if (action.kind == ActionKind::send) ++step.rows[at(action.microbatch)].sends[at(action.value)];
   }
-  if (links_ != nullptr) links_->begin(actions, [this, &step](const Action& action) { return form_of(step, action); });
+  if (links_ != nullptr)
+    links_->begin(actions, [this, &step](const Action& action) { return form_of(step, action); }, step.facts.step);
 }
 
 bool Executor::exchange(Step& step, const Action& action) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace orthant {
 
 struct Executor::Run {
   nn::Pass pass;
-  Tensors inputs;                            // kept for a second forward; empty otherwise
-  std::vector<GradientCatch> catches;        // one per input that needs a gradient, in input order
+  Tensors inputs;  // kept for a second forward; empty otherwise
+  // One per input; none where there is no gradient to catch: of batch fields, and of what a module counts in integers.
+  std::vector<std::optional<GradientCatch>> catches;
   std::vector<torch::autograd::Edge> edges;  // one per output
   std::vector<at::TensorOptions> output_options;
 };

@@ -20,6 +20,16 @@
 namespace orthant {
 namespace {
 
+// The same error, said of the key that asked for it.
+template <typename Make>
+auto said_of(const std::string& key, const Make& make) {
+  try {
+    return make();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", key, error.message()), {.remedy = error.remedy()}, error.where());
+  }
+}
+
 // Where stages run, before it is known what is in them.
 struct Places {
   std::vector<int> rank;                 // per stage: pp coordinate
@@ -86,7 +96,7 @@ std::string schedule_text(const std::string& name, int ranks, int per_rank) {
     if (multiple) remedy += ", set parallel.schedule=interleaved";
     remedy += fmt::format(", or set mesh.pp={}", asked.count);
   }
-  throw ConfigError(fmt::format("{} has {} stages; {} has {}", asked.key, asked.count,
+  throw ConfigError(fmt::format("{} has {} stage{}; {} has {}", asked.key, asked.count, asked.count == 1 ? "" : "s",
                                 schedule_text(settings.schedule, ranks, per_rank), own),
                     {.remedy = remedy});
 }
@@ -98,7 +108,7 @@ Places named_places(const GraphSpec& graph, int ranks, int microbatches, const P
   if (name == "interleaved" && per_rank == 0 && asked.count % ranks == 0 && asked.count >= 2 * ranks) {
     per_rank = asked.count / ranks;
   }
-  per_rank = virtual_stages(name, per_rank);
+  per_rank = said_of("parallel.virtual_stages", [&] { return virtual_stages(name, per_rank); });
   const std::int64_t own = std::int64_t{ranks} * per_rank;
   const bool free_count = per_rank == 1 && !settings.placement.empty();
   check_units(graph, asked.count > 0 ? asked.count : own,
@@ -150,7 +160,8 @@ Places file_places(const GraphSpec& graph, int ranks, int microbatches, const Pi
   }
   const AskedStages asked = asked_stages(settings);
   if (asked.count > 0 && asked.count != stages) {
-    throw ConfigError(fmt::format("{} has {} stages; schedule file {} has {}", asked.key, asked.count, file, stages),
+    throw ConfigError(fmt::format("{} has {} stage{}; schedule file {} has {}", asked.key, asked.count,
+                                  asked.count == 1 ? "" : "s", file, stages),
                       {.remedy = fmt::format("cut the model into {} stages, or set parallel.split=auto", stages)});
   }
   // One per rank is what a configuration says that leaves it out.
@@ -163,6 +174,10 @@ Places file_places(const GraphSpec& graph, int ranks, int microbatches, const Pi
   if (settings.memory.rank_bytes > 0) places.in_flight = stage_peaks(table);
   places.table = std::move(table);
   return places;
+}
+
+StageMap asked_split(const GraphSpec& graph, const PipelineSettings& settings, const std::vector<int>& rank = {}) {
+  return said_of("parallel.split", [&] { return named_stages(graph, settings.split, rank); });
 }
 
 std::vector<double> unit_costs(const GraphSpec& graph, const std::map<std::string, double>& measured) {
@@ -211,8 +226,8 @@ Pipeline on_single_rank(const GraphSpec& graph, int microbatches, const Pipeline
   const int stages = std::max(asked_stages(stages_only).count, 1);
   check_units(graph, stages, "parallel.split");
   Pipeline pipeline;
-  pipeline.map = settings.split.empty() ? split_stages(graph, stages, {.unit_costs = costs}).map
-                                        : named_stages(graph, settings.split);
+  pipeline.map =
+      settings.split.empty() ? split_stages(graph, stages, {.unit_costs = costs}).map : asked_split(graph, settings);
   const bool has_queues = settings.schedule == "gpipe" || settings.schedule == "zbh1";
   pipeline.table =
       stages == 1
@@ -233,10 +248,11 @@ Pipeline on_ranks(const GraphSpec& graph, int ranks, int microbatches, const Pip
     options.memory.in_flight = places.in_flight;
     pipeline.map = split_stages(graph, static_cast<int>(places.rank.size()), options).map;
   } else {
-    pipeline.map = named_stages(graph, settings.split, places.rank);
+    pipeline.map = asked_split(graph, settings, places.rank);
   }
-  pipeline.table =
-      places.table ? std::move(*places.table) : make_schedule(settings.schedule, pipeline.map, graph, microbatches);
+  pipeline.table = places.table ? std::move(*places.table) : said_of("parallel.schedule", [&] {
+    return make_schedule(settings.schedule, pipeline.map, graph, microbatches);
+  });
   return pipeline;
 }
 
@@ -264,7 +280,9 @@ Pipeline make_pipeline(const GraphSpec& graph, int ranks, int microbatches, cons
   Pipeline pipeline = ranks == 1 ? on_single_rank(graph, microbatches, settings, costs)
                                  : on_ranks(graph, ranks, microbatches, settings, costs);
   pipeline.imbalance = imbalance_of(pipeline.map, costs);
-  validate(pipeline.table, pipeline.map, graph);
+  const bool of_file = ranks > 1 && is_schedule_file(settings.schedule);
+  said_of(of_file ? "schedule file " + settings.schedule : "parallel.schedule=" + settings.schedule,
+          [&] { validate(pipeline.table, pipeline.map, graph); });
   return pipeline;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <ostream>
 #include <span>
 
@@ -59,6 +60,7 @@ class Loop {
   void make_step(Loader& loader);
   void report_pending();
   void evaluate();
+  bool improves_no_more();
   void save();
 
   const RunConfig& config_;
@@ -75,6 +77,8 @@ class Loop {
   StepMetrics pending_metrics_;
   bool any_reported_ = false;
   std::int64_t evaluated_at_ = -1;
+  double least_eval_loss_ = std::numeric_limits<double>::infinity();
+  std::int64_t evals_since_least_ = 0;
   std::int64_t saved_at_ = -1;
 };
 
@@ -137,6 +141,17 @@ void Loop::evaluate() {
   }
   outcome_.result.eval = found;
   log_.eval(trainer_.steps_done(), found);
+  const bool least = found.at("loss") < least_eval_loss_;
+  if (least) least_eval_loss_ = found.at("loss");
+  evals_since_least_ = least ? 0 : evals_since_least_ + 1;
+}
+
+// All ranks have the same metrics, and so decide alike.
+bool Loop::improves_no_more() {
+  if (config_.early_stop == 0 || evals_since_least_ < config_.early_stop) return false;
+  outcome_.ended_early = fmt::format("stopped early after step {}: {} evaluations in a row had no loss below {:.4f}",
+                                     trainer_.steps_done(), evals_since_least_, least_eval_loss_);
+  return true;
 }
 
 void Loop::save() {
@@ -158,6 +173,7 @@ RunOutcome Loop::run() {
     if (due(config_.eval_every) || due(config_.checkpoint.save_every)) report_pending();
     if (due(config_.eval_every)) evaluate();
     if (due(config_.checkpoint.save_every)) save();
+    if (due(config_.eval_every) && improves_no_more()) break;
   }
   report_pending();
   save();
@@ -223,6 +239,10 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     if (ranks.is_first()) folder.emplace(options.output_dir, config.name, options.resume);
   });
   check_same_data(data, ranks);
+  if (config.early_stop > 0 && !data.eval) {
+    throw ConfigError("train.early_stop without data to evaluate on",
+                      ranks.alike("set data.eval_fraction or data.eval_path, or train.early_stop=0"));
+  }
   for (const auto& text : data.notes) note(text);
   // A resumed run has its weights in the checkpoint.
   PretrainedWeights weights;
@@ -248,7 +268,10 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   out << summary_text(declared_spec(config), summary_options(config)) << std::flush;
   if (config.mesh.degree(Axis::pp) > 1) note(stage_lines(trainer->pipeline(), trainer->graph()));
   if (!ranks.alone()) note(rank_share(*trainer));
-  return Loop(config, options, data, *trainer, folder ? &*folder : nullptr, std::move(log), rank_log).run();
+  const auto outcome =
+      Loop(config, options, data, *trainer, folder ? &*folder : nullptr, std::move(log), rank_log).run();
+  if (!outcome.ended_early.empty()) note(outcome.ended_early);
+  return outcome;
 }
 
 }  // namespace
@@ -265,7 +288,8 @@ SummaryOptions summary_options(const RunConfig& config) {
 
 void check_trainable(const RunConfig& config) {
   check_mesh(config.mesh);
-  check_step_actions(run_spec(config), config.mesh, config.trainer);
+  const auto spec = run_spec(config);
+  rank_plans(trainer_pipeline(spec, config.mesh, config.trainer), spec, config.mesh, config.trainer);
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {

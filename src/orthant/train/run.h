@@ -25,7 +25,8 @@ struct RunOptions {
 
 struct RunOutcome {
   RunResult result;
-  bool stopped = false;  // on request, after saving
+  bool stopped = false;     // on request, after saving
+  std::string ended_early;  // why, when train.early_stop ended it
 };
 
 // Trains to the end or until a rank is told to stop; all ranks stop after the same step. Progress and messages go to

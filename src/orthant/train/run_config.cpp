@@ -189,6 +189,11 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.global_batch_size = read_count(train, "global_batch_size", config.global_batch_size, 1);
   read_length(train, config);
   config.eval_every = read_count(train, "eval_every", 0, 0);
+  config.early_stop = read_count(train, "early_stop", 0, 0);
+  if (config.early_stop > 0 && config.eval_every == 0) {
+    train.fail("early_stop", "is given without train.eval_every: nothing would be evaluated before the end",
+               "set train.eval_every, or early_stop=0");
+  }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   auto checkpoint = root.object("checkpoint");

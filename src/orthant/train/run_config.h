@@ -30,6 +30,7 @@ struct RunConfig {
   std::int64_t epochs = 0;
   std::int64_t steps = 0;  // of the whole run: epochs are turned into steps when the number of samples is known
   std::int64_t eval_every = 0;
+  std::int64_t early_stop = 0;  // evaluations in a row without a smaller loss that end the run; 0: none do
   CheckpointConfig checkpoint;
 };
 

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/data/trim_padding.h"
+#include "orthant/graph/backward.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
@@ -62,6 +63,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
       options_(std::move(options)) {
   check_mesh(mesh_);
   graph_.check();
+  mark_gradients(graph_);
   if (graph_.losses().empty()) {
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});

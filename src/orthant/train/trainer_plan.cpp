@@ -82,7 +82,10 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
   return connect_ranks(GraphSpec(), without_tensor_axis(mesh), job, options, timeout_seconds);
 }
 
-DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+namespace {
+
+// All but the stages.
+DataSettings one_stage_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   DataSettings settings;
   settings.mesh = mesh;
   if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
@@ -93,7 +96,6 @@ DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const Train
   settings.optimizer_copies = num_states(options.optimizer);
   settings.microbatches = options.microbatches;
   settings.unit_groups = unit_groups(graph, options.units);
-  if (mesh.degree(Axis::pp) > 1) settings.unit_ranks = trainer_pipeline(graph, mesh, options).unit_ranks();
   if (options.hook) {
     const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
     settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
@@ -101,7 +103,8 @@ DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const Train
   return settings;
 }
 
-TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options) {
+// As if all units were here.
+TensorSettings one_stage_tensor(const Mesh& mesh, const TrainerOptions& options) {
   TensorSettings settings;
   settings.degree = mesh.degree(Axis::tp);
   settings.sequence_parallel = options.tensor.sequence_parallel;
@@ -116,14 +119,26 @@ TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options) 
   return settings;
 }
 
-namespace {
-
 std::vector<Action> lowered(const StageTable& table, const Pipeline& pipeline, const GraphSpec& graph,
                             const DataSettings& settings) {
   return data_actions(lower(table, pipeline.map, graph, settings.coordinate[Axis::pp]), graph, settings);
 }
 
 }  // namespace
+
+DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  auto settings = one_stage_settings(graph, mesh, options);
+  if (mesh.degree(Axis::pp) > 1) settings.unit_ranks = trainer_pipeline(graph, mesh, options).unit_ranks();
+  return settings;
+}
+
+TensorSettings tensor_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  auto settings = one_stage_tensor(mesh, options);
+  const auto data = data_settings(graph, mesh, options);
+  settings.unit_ranks = data.unit_ranks;
+  settings.pp = data.coordinate[Axis::pp];
+  return settings;
+}
 
 std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   const auto pipeline = trainer_pipeline(graph, mesh, options);
@@ -136,13 +151,17 @@ std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const
   return lowered(pipeline.table, pipeline, graph, data_settings(graph, mesh, options));
 }
 
-void check_step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  const auto pipeline = trainer_pipeline(graph, mesh, options);
-  auto settings = data_settings(graph, mesh, options);
+std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                 const TrainerOptions& options) {
+  RankPlan plan{one_stage_settings(graph, mesh, options), one_stage_tensor(mesh, options), {}};
+  if (pipeline.num_ranks() > 1) plan.data.unit_ranks = plan.tensor.unit_ranks = pipeline.unit_ranks();
+  std::vector<RankPlan> plans;
   for (int pp = 0; pp < pipeline.num_ranks(); ++pp) {
-    settings.coordinate[Axis::pp] = pp;
-    lowered(pipeline.table, pipeline, graph, settings);
+    plan.data.coordinate[Axis::pp] = plan.tensor.pp = pp;
+    plan.actions = lowered(pipeline.table, pipeline, graph, plan.data);
+    plans.push_back(plan);
   }
+  return plans;
 }
 
 }  // namespace orthant

@@ -41,13 +41,22 @@ Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const Traine
 DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 // What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
-TensorSettings tensor_settings(const Mesh& mesh, const TrainerOptions& options);
+TensorSettings tensor_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 // What a step of a rank does, by the stages, schedule and policy of the options: validated and lowered. And what an
 // evaluation does. The rank is that of the options' communicator, or the first. Local; makes no parameters.
 std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
-// Of every stage's first rank, so that whatever cannot run is refused. Local.
-void check_step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+
+// What the first rank of a pp coordinate does in a step, and what its closed forms are computed from.
+struct RankPlan {
+  DataSettings data;
+  TensorSettings tensor;
+  std::vector<Action> actions;
+};
+
+// Of every pp coordinate of trainer_pipeline(), so that whatever cannot run is refused. Local.
+std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                 const TrainerOptions& options);
 
 }  // namespace orthant

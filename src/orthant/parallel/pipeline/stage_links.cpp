@@ -72,8 +72,9 @@ Channel StageLinks::channel_of(const Action& action) {
   return {.from = out ? -1 : action.peer, .to = out ? action.peer : -1, .gradients = action.consumer >= 0};
 }
 
-void StageLinks::begin(const std::vector<Action>& actions, FormOf form_of) {
+void StageLinks::begin(const std::vector<Action>& actions, FormOf form_of, std::int64_t step) {
   form_of_ = std::move(form_of);
+  step_ = step;
   incoming_.clear();
   for (const auto& action : actions) {
     if (action.kind != ActionKind::receive && action.kind != ActionKind::receive_gradient) continue;
@@ -150,7 +151,9 @@ at::Tensor StageLinks::receive(const Action& action) {
   ++incoming.next;
   // What follows an opaque value comes after its content.
   if (!is_opaque(action)) post_ahead(channel, incoming);
-  if (!posted.work.done()) launch::Activity::of_process().say(waiting_text(action));
+  if (!posted.work.done()) {
+    launch::Activity::of_process().say(fmt::format("step {}, {}", step_, waiting_text(action)));
+  }
   try {
     if (is_opaque(action)) {
       posted.buffer = take_opaque(action, posted);
@@ -159,17 +162,32 @@ at::Tensor StageLinks::receive(const Action& action) {
       posted.work.wait();
     }
   } catch (const CommError& error) {
-    throw CommError(fmt::format("{}: {}", waiting_text(action), error.message()),
-                    {.remedy = error.remedy(), .rank = error.rank()}, error.where());
+    const auto& group = groups_.activations;
+    const auto own = group.ranks()[static_cast<std::size_t>(group.index())];
+    throw CommError(fmt::format("rank {} {}: {}", own, waiting_text(action), error.message()),
+                    {.remedy = error.remedy()}, error.where());
   }
   if (action.kind == ActionKind::receive_gradient) drop_answered(action);
   return posted.buffer;
 }
 
+void StageLinks::wait_for(Sent& sent, const Channel& channel) const {
+  const auto& ranks = groups_.activations.ranks();
+  try {
+    for (auto& work : sent.works) work.wait();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("rank {}: sending {} of microbatch {} to rank {}: {}",
+                                ranks[static_cast<std::size_t>(groups_.activations.index())],
+                                channel.gradients ? "gradients" : "activations", sent.message.microbatch,
+                                ranks[static_cast<std::size_t>(channel.to)], error.message()),
+                    {.remedy = error.remedy()}, error.where());
+  }
+}
+
 void StageLinks::drop_sent() {
   for (auto& [channel, queue] : sent_) {
     while (!queue.empty() && std::ranges::all_of(queue.front().works, &comm::Work::done)) {
-      for (auto& work : queue.front().works) work.wait();
+      wait_for(queue.front(), channel);
       queue.pop_front();
     }
   }
@@ -177,22 +195,19 @@ void StageLinks::drop_sent() {
 
 // A gradient proves that its value has arrived, and all that was sent before it on that channel.
 void StageLinks::drop_answered(const Action& received) {
-  auto& queue = sent_[{.from = -1, .to = received.peer, .gradients = false}];
+  const Channel channel{.from = -1, .to = received.peer, .gradients = false};
+  auto& queue = sent_[channel];
   const auto proven = std::ranges::find_if(queue, [&](const Sent& sent) {
     return sent.message.value == received.value && sent.message.microbatch == received.microbatch;
   });
   if (proven == queue.end()) return;
-  for (auto sent = queue.begin(); sent != proven + 1; ++sent) {
-    for (auto& work : sent->works) work.wait();
-  }
+  for (auto sent = queue.begin(); sent != proven + 1; ++sent) wait_for(*sent, channel);
   queue.erase(queue.begin(), proven + 1);
 }
 
 void StageLinks::finish() {
   for (auto& [channel, queue] : sent_) {
-    for (auto& sent : queue) {
-      for (auto& work : sent.works) work.wait();
-    }
+    for (auto& sent : queue) wait_for(sent, channel);
     queue.clear();
   }
 }
@@ -219,10 +234,8 @@ int StageLinks::stage_of(const Action& received) const {
 
 std::string StageLinks::waiting_text(const Action& action) const {
   const bool gradient = action.kind == ActionKind::receive_gradient;
-  const auto& group = groups_.activations;
-  const auto own = group.ranks()[static_cast<std::size_t>(group.index())];
-  const auto peer = group.ranks()[static_cast<std::size_t>(action.peer)];
-  return fmt::format("rank {} stage {}: waiting for {} of microbatch {} from rank {}", own, stage_of(action),
+  const auto peer = groups_.activations.ranks()[static_cast<std::size_t>(action.peer)];
+  return fmt::format("stage {}: waiting for {} of microbatch {} from rank {}", stage_of(action),
                      gradient ? "gradients" : "activations", action.microbatch, peer);
 }
 

@@ -49,8 +49,9 @@ class StageLinks {
   };
   using FormOf = std::function<Form(const Action&)>;
 
-  // A list is about to run: posts its first receives. `form_of` is called until the list ends.
-  void begin(const std::vector<Action>& actions, FormOf form_of);
+  // A list is about to run: posts its first receives. `form_of` is called until the list ends; `step` is told to
+  // people.
+  void begin(const std::vector<Action>& actions, FormOf form_of, std::int64_t step = 0);
 
   // Starts a send or send_gradient. An undefined tensor is legal for gradients of opaque values only.
   void send(const Action& action, const at::Tensor& tensor);
@@ -88,9 +89,11 @@ class StageLinks {
   bool is_opaque(const Action& action) const { return graph_.values[static_cast<std::size_t>(action.value)].opaque; }
   void post_ahead(const Channel& channel, Incoming& incoming);
   at::Tensor take_opaque(const Action& action, Posted& posted);
+  void wait_for(Sent& sent, const Channel& channel) const;
   void drop_sent();
   void drop_answered(const Action& received);
   int stage_of(const Action& received) const;
+  // "stage 1: waiting for activations of microbatch 5 from rank 1"
   std::string waiting_text(const Action& action) const;
 
   const GraphSpec& graph_;
@@ -100,6 +103,7 @@ class StageLinks {
   std::map<Channel, Incoming> incoming_;
   std::map<Channel, std::deque<Sent>> sent_;
   FormOf form_of_;
+  std::int64_t step_ = 0;
 };
 
 }  // namespace orthant

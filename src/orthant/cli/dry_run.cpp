@@ -1,0 +1,174 @@
+#include "orthant/cli/dry_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+
+#include "orthant/base/human.h"
+#include "orthant/mesh/picture.h"
+#include "orthant/plan/data_state.h"
+#include "orthant/plan/data_traffic.h"
+#include "orthant/plan/pipeline_traffic.h"
+#include "orthant/plan/tensor_traffic.h"
+#include "orthant/schedule/grid.h"
+#include "orthant/schedule/stage_lines.h"
+#include "orthant/train/run.h"
+#include "orthant/train/summary.h"
+
+namespace orthant::cli {
+namespace {
+
+// "gathers 4 KiB in 2 all-gathers", where there is such traffic.
+template <typename Entry>
+void add_sent(std::vector<std::string>& sent, const char* what, const Entry& entry, const char* calls) {
+  if (entry.calls == 0) return;
+  sent.push_back(
+      fmt::format("{}{} in {} {}{}", what, format_bytes(entry.bytes), entry.calls, calls, entry.calls == 1 ? "" : "s"));
+}
+
+// "a, b, and c"; `none` when there is nothing.
+std::string listed(std::vector<std::string> sent, const char* none) {
+  if (sent.empty()) return none;
+  if (sent.size() > 1) sent.back().insert(0, "and ");
+  return fmt::format("{}", fmt::join(sent, ", "));
+}
+
+// Sentences on what a rank keeps and sends, by the closed forms of `plan`.
+using Sentences = std::vector<std::string>;
+
+void add_data(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
+  const auto state = data_state(spec, plan.data);
+  const auto peaks = data_peaks(spec, plan.data, plan.actions);
+  const auto traffic = data_traffic(spec, plan.data, plan.actions);
+  auto text = fmt::format("A rank keeps {} of parameters, {} of gradients, {} of optimizer state",
+                          format_bytes(state.parameters + state.compute), format_bytes(state.gradients),
+                          format_bytes(state.optimizer));
+  if (peaks.gathered > 0) text += fmt::format(", and for a while at most {} gathered", format_bytes(peaks.gathered));
+  if (peaks.gradients > 0) text += fmt::format(", {} of full gradients", format_bytes(peaks.gradients));
+  sentences.push_back(text + ".");
+  std::vector<std::string> sent;
+  add_sent(sent, "", traffic.gather, "all-gather");
+  add_sent(sent, "", traffic.scatter, "reduce-scatter");
+  add_sent(sent, "", traffic.sum, "all-reduce");
+  sent.emplace_back("a few numbers for loss and norm");
+  sentences.push_back(fmt::format("A step of a rank sends {}.", listed(std::move(sent), "")));
+}
+
+void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
+  if (plan.tensor.degree == 1) return;
+  const auto traffic = tensor_traffic(spec, plan.tensor);
+  std::vector<std::string> sent;
+  add_sent(sent, "sums ", traffic.sum, "all-reduce");
+  add_sent(sent, "gathers ", traffic.gather, "all-gather");
+  add_sent(sent, "scatters sums of ", traffic.scatter, "reduce-scatter");
+  add_sent(sent, "sums partial gradients of ", traffic.partials, "all-reduce");
+  add_sent(sent, "sums gradients of copied heads of ", traffic.copies, "all-reduce");
+  sentences.push_back(fmt::format("Over tp it {}.", listed(std::move(sent), "sends nothing")));
+}
+
+void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
+  const auto traffic = pipeline_traffic(spec, plan.data);
+  std::vector<std::string> sent;
+  add_sent(sent, "sends ", traffic.sent_values, "message");
+  add_sent(sent, "receives ", traffic.received_values, "message");
+  add_sent(sent, "sends gradients of ", traffic.sent_gradients, "message");
+  add_sent(sent, "receives gradients of ", traffic.received_gradients, "message");
+  add_sent(sent, "sums gradients of tied parameters of ", traffic.tied, "all-reduce");
+  sentences.push_back(fmt::format("Over pp it {}.", listed(std::move(sent), "sends nothing")));
+}
+
+// The most bytes of activations that forwards keep for backwards to come, by the spec.
+std::int64_t kept_peak(const GraphSpec& spec, const RankPlan& plan) {
+  std::int64_t kept = 0;
+  std::int64_t peak = 0;
+  for (const auto& action : plan.actions) {
+    const bool begins = action.kind == ActionKind::forward;
+    const bool ends = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
+    if (!begins && !ends) continue;
+    const auto& cost = spec.units[static_cast<std::size_t>(action.unit)].cost;
+    const auto bytes = cost.kept_bytes.at(static_cast<std::size_t>(plan.tensor.recompute));
+    kept += begins ? bytes : -bytes;
+    peak = std::max(peak, kept);
+  }
+  return peak;
+}
+
+// Of a mesh without pp.
+std::string rank_text(const RunConfig& config, const GraphSpec& spec, const RankPlan& plan) {
+  Sentences sentences;
+  add_data(sentences, spec, plan);
+  add_tensor(sentences, spec, plan);
+  if (plan.tensor.degree > 1) {
+    std::int64_t kept = 0;
+    for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
+    sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
+  }
+  return fmt::format("\n{}\n", fmt::join(sentences, "\n"));
+}
+
+// Of one pp coordinate, every line with its number.
+std::string stage_text(const GraphSpec& spec, const RankPlan& plan, int in_flight) {
+  Sentences sentences;
+  add_data(sentences, spec, plan);
+  add_pipeline(sentences, spec, plan);
+  add_tensor(sentences, spec, plan);
+  sentences.push_back(fmt::format("A rank has at most {} forward{} in flight and keeps {} of activations.", in_flight,
+                                  in_flight == 1 ? "" : "s", format_bytes(kept_peak(spec, plan))));
+  std::string text = "\n";
+  for (auto& sentence : sentences) {
+    sentence.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(sentence.front())));
+    text += fmt::format("pp {}: {}\n", plan.tensor.pp, sentence);
+  }
+  return text;
+}
+
+void print_actions(const std::string& title, const std::vector<Action>& actions, std::size_t most,
+                   const GraphSpec& spec) {
+  std::cout << fmt::format("\n{}, {} actions:\n", title, actions.size());
+  for (std::size_t i = 0; i < std::min(most, actions.size()); ++i) {
+    std::cout << "  " << to_string(actions[i], spec) << '\n';
+  }
+  if (actions.size() > most) std::cout << fmt::format("  ... {} more\n", actions.size() - most);
+}
+
+// The stages, the table of a step, and of every pp coordinate what it keeps, sends and does.
+void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeline& pipeline,
+                    const std::vector<RankPlan>& plans) {
+  constexpr std::size_t kLongList = 400;
+  constexpr std::size_t kShown = 200;
+  const auto& table = pipeline.table;
+  std::cout << '\n' << stage_lines(pipeline, spec) << '\n';
+  std::cout << fmt::format("\nSchedule {}, {} microbatch{}, a row for each pp coordinate:\n{}",
+                           config.trainer.stages.schedule, table.num_microbatches,
+                           table.num_microbatches == 1 ? "" : "es", grid_text(table, stage_edges(pipeline.map, spec)));
+  const auto in_flight = peak_in_flight(table);
+  for (std::size_t pp = 0; pp < plans.size(); ++pp) std::cout << stage_text(spec, plans[pp], in_flight[pp]);
+  for (const auto& plan : plans) {
+    const auto most = plan.actions.size() > kLongList ? kShown : kLongList;
+    print_actions(fmt::format("Schedule of a step at pp {}", plan.tensor.pp), plan.actions, most, spec);
+  }
+}
+
+}  // namespace
+
+void print_dry_run(const RunConfig& config) {
+  std::cout << mesh_text(config.mesh, config.mesh.world_size());
+  const auto spec = run_spec(config);
+  std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
+  check_mesh(config.mesh);
+  const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
+  const auto plans = rank_plans(pipeline, spec, config.mesh, config.trainer);
+  if (plans.size() > 1) {
+    print_pipeline(config, spec, pipeline, plans);
+  } else {
+    if (config.mesh.world_size() > 1) std::cout << rank_text(config, spec, plans.front());
+    const auto& actions = plans.front().actions;
+    print_actions("Schedule of a step", actions, actions.size(), spec);
+  }
+  std::cout << "\nDry run: nothing was trained.\n";
+}
+
+}  // namespace orthant::cli
