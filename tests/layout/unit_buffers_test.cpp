@@ -98,11 +98,11 @@ TEST(UnitBuffers, OwnersAreThePlacesOfAllUsersAndTheFirstUsersAnswers) {
     if (pp == 1) {
       EXPECT_EQ(embed, -1);
       const auto scale = static_cast<std::size_t>(place_of(buffers, "lower.scale"));
-      EXPECT_EQ(buffers.pp_owners[scale], (Places{1}));
+      EXPECT_EQ(buffers.pp_users[scale], (Places{1}));
       EXPECT_TRUE(buffers.answered[scale]);
       continue;
     }
-    EXPECT_EQ(buffers.pp_owners[static_cast<std::size_t>(embed)], (Places{0, 2}));
+    EXPECT_EQ(buffers.pp_users[static_cast<std::size_t>(embed)], (Places{0, 2}));
     EXPECT_EQ(buffers.answered[static_cast<std::size_t>(embed)], pp == 2);
   }
 }
@@ -114,7 +114,7 @@ TEST(UnitBuffers, WithoutPlacesAllIsOnOneStage) {
   ASSERT_EQ(whole.all.size(), placed.all.size());
   for (std::size_t b = 0; b < whole.all.size(); ++b) {
     EXPECT_EQ(whole.all[b].users, placed.all[b].users);
-    EXPECT_EQ(whole.pp_owners[b], (Places{0}));
+    EXPECT_EQ(whole.pp_users[b], (Places{0}));
     EXPECT_TRUE(whole.answered[b]);
   }
   EXPECT_EQ(whole.held, placed.held);
@@ -124,12 +124,12 @@ TEST(UnitBuffers, WithoutPlacesAllIsOnOneStage) {
 TEST(UnitBuffers, OwnerSetsAreThoseOfTrainableTiedParametersAlone) {
   auto graph = tied_graph();
   using Sets = std::vector<std::vector<int>>;
-  EXPECT_EQ(tied_owner_sets(graph, {0, 0, 1, 1, 2, 2}), (Sets{{0, 1}, {0, 1, 2}}));
-  EXPECT_EQ(tied_owner_sets(graph, {0, 0, 0, 0, 0, 0}), Sets());
-  EXPECT_EQ(tied_owner_sets(graph, {0, 1, 0, 1, 1, 1}), (Sets{{0, 1}}));
-  EXPECT_EQ(tied_owner_sets(graph, {}), Sets());
+  EXPECT_EQ(tied_user_sets(graph, {0, 0, 1, 1, 2, 2}), (Sets{{0, 1}, {0, 1, 2}}));
+  EXPECT_EQ(tied_user_sets(graph, {0, 0, 0, 0, 0, 0}), Sets());
+  EXPECT_EQ(tied_user_sets(graph, {0, 1, 0, 1, 1, 1}), (Sets{{0, 1}}));
+  EXPECT_EQ(tied_user_sets(graph, {}), Sets());
   graph.units[0].parameters[0].trainable = false;
-  EXPECT_EQ(tied_owner_sets(graph, {0, 0, 1, 1, 2, 2}), (Sets{{0, 1}}));
+  EXPECT_EQ(tied_user_sets(graph, {0, 0, 1, 1, 2, 2}), (Sets{{0, 1}}));
 }
 
 // Random models on random places: every parameter is where its users are, is counted by one stage, and each rank that
@@ -155,7 +155,7 @@ TEST(UnitBuffers, EveryParameterOfRandomModelsIsCountedOnce) {
           const int place = place_of(buffers, parameter.name);
           ASSERT_EQ(place >= 0, expected.contains(at)) << at;
           if (place < 0) continue;
-          EXPECT_EQ(buffers.pp_owners[static_cast<std::size_t>(place)], Places(expected.begin(), expected.end()));
+          EXPECT_EQ(buffers.pp_users[static_cast<std::size_t>(place)], Places(expected.begin(), expected.end()));
           answers += buffers.answered[static_cast<std::size_t>(place)] ? 1 : 0;
           int lowest = -1;
           for (int user : graph.users(parameter.name)) {

@@ -74,7 +74,7 @@ void check_rank(const RunConfig& ranked) {
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
   trainer->step(loader->next()).get();
-  const auto settings = data_settings(trainer->graph(), config.mesh, trainer->options());
+  const auto settings = data_settings(trainer->pipeline(), trainer->graph(), config.mesh, trainer->options());
   const auto expected = data_traffic(trainer->graph(), settings, trainer->actions());
   const auto& communicator = *config.trainer.communicator;
   const auto replicas = copy_axes(settings.policy, config.mesh);

@@ -210,7 +210,7 @@ void check_rank(const RunConfig& ranked) {
   const auto loader = make_loader(config, data, 0);
   trainer->step(loader->next()).get();
   const auto& graph = trainer->graph();
-  const auto settings = data_settings(graph, config.mesh, trainer->options());
+  const auto settings = data_settings(trainer->pipeline(), graph, config.mesh, trainer->options());
   SCOPED_TRACE("rank " + std::to_string(rank_of(config)));
   const Counted before(graph, config, settings);
   trainer->step(loader->next()).get();
@@ -218,7 +218,8 @@ void check_rank(const RunConfig& ranked) {
   expect_pipeline(pipeline_traffic(graph, settings), before, after);
   expect_data(data_traffic(graph, settings, trainer->actions()), before, after, settings.policy);
   if (config.mesh.degree(Axis::tp) > 1) {
-    expect_tensor(tensor_traffic(graph, tensor_settings(graph, config.mesh, trainer->options())), before, after);
+    expect_tensor(tensor_traffic(graph, tensor_settings(trainer->pipeline(), graph, config.mesh, trainer->options())),
+                  before, after);
   }
   expect_state(*trainer, settings);
 }
@@ -242,7 +243,8 @@ TEST(PipelineCounters, CasesHaveTiedParametersAndCutValues) {
   const auto traffic = [](const Case& one) {
     const auto config = config_of(one);
     const auto spec = run_spec(config);
-    return pipeline_traffic(spec, data_settings(spec, config.mesh, config.trainer));
+    return pipeline_traffic(
+        spec, data_settings(trainer_pipeline(spec, config.mesh, config.trainer), spec, config.mesh, config.trainer));
   };
   EXPECT_EQ(traffic({true, "pp=2", 0, {kUntied}}).tied.calls, 0);
   EXPECT_EQ(traffic({true, "pp=2"}).tied.calls, 1);

@@ -71,8 +71,8 @@ void check_rank(const RunConfig& ranked) {
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
   trainer->step(loader->next()).get();
-  const auto expected =
-      tensor_traffic(trainer->graph(), tensor_settings(trainer->graph(), config.mesh, config.trainer));
+  const auto expected = tensor_traffic(
+      trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer));
   const auto& communicator = *config.trainer.communicator;
   const auto activations = communicator.group(Axis::tp, comm::Purpose::activations);
   const auto gradients = communicator.group(Axis::tp, comm::Purpose::gradients);

@@ -36,7 +36,7 @@ TEST(Trainer, AfterAnErrorInTheMiddleOfAListItGoesOnNoMore) {
   EXPECT_THROW(trainer.evaluate({{"y", at::ones({4, 3})}}, {"loss"}), DataError);
   EXPECT_EQ(error_text<ConfigError>([&] { trainer.step(good); }),
             "an earlier step or evaluation of this trainer ended with an error\n"
-            "  fix: make a new trainer and load the last checkpoint");
+            "  fix: connect the ranks anew, make a new trainer and load the last checkpoint");
 }
 
 TEST(Trainer, GivesAGlobalBatchsRowsToReplicasThatDivideIt) {

@@ -120,7 +120,7 @@ std::string stage_text(const GraphSpec& spec, const RankPlan& plan, int in_fligh
   std::string text = "\n";
   for (auto& sentence : sentences) {
     sentence.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(sentence.front())));
-    text += fmt::format("pp {}: {}\n", plan.tensor.pp, sentence);
+    text += fmt::format("pp {}: {}\n", plan.pp, sentence);
   }
   return text;
 }
@@ -148,7 +148,7 @@ void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeli
   for (std::size_t pp = 0; pp < plans.size(); ++pp) std::cout << stage_text(spec, plans[pp], in_flight[pp]);
   for (const auto& plan : plans) {
     const auto most = plan.actions.size() > kLongList ? kShown : kLongList;
-    print_actions(fmt::format("Schedule of a step at pp {}", plan.tensor.pp), plan.actions, most, spec);
+    print_actions(fmt::format("Schedule of a step at pp {}", plan.pp), plan.actions, most, spec);
   }
 }
 

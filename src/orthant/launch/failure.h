@@ -9,6 +9,7 @@
 namespace orthant::launch {
 
 inline constexpr int kPeerLostExitCode = 3;
+inline constexpr int kWrongUseExitCode = 2;
 inline constexpr int kBadDataExitCode = 4;
 inline constexpr int kStoppedExitCode = 75;  // stopped on request after saving
 

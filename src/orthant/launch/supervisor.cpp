@@ -244,9 +244,9 @@ Outcome Supervisor::verdict() const {
     }
   }
   // A rank that refused its data or its settings has said why; what the others did meanwhile says nothing.
-  const bool refused = failure_ && failure_->exit_code < kPeerLostExitCode;
-  const bool bad_data = failure_ && failure_->exit_code == kBadDataExitCode;
-  if (!outcome.report.empty() && !refused && !bad_data) outcome.report += last_actions(outcome.failed_rank);
+  const bool refused =
+      failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);
+  if (!outcome.report.empty() && !refused) outcome.report += last_actions(outcome.failed_rank);
   if (outcome.failed_rank < 0) return outcome;
   const auto lines = pump_.last_lines(outcome.failed_rank);
   if (!lines.empty()) outcome.report += fmt::format("\nlast lines of rank {}:", outcome.failed_rank);

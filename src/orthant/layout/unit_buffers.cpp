@@ -38,14 +38,14 @@ UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordin
       for (const int user : buffer.users) found.used[static_cast<std::size_t>(user)].push_back(b);
       if (buffer.trainable) found.held[static_cast<std::size_t>(buffer.users.front())].push_back(b);
       found.answered.push_back(runs_at(u, unit_ranks, pp));
-      found.pp_owners.push_back(std::move(owners));
+      found.pp_users.push_back(std::move(owners));
       found.all.push_back(std::move(buffer));
     }
   }
   return found;
 }
 
-std::vector<std::vector<int>> tied_owner_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks) {
+std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks) {
   std::set<std::vector<int>> sets;
   for (const auto& unit : graph.units) {
     for (const auto& parameter : unit.parameters) {

@@ -14,11 +14,12 @@ namespace orthant {
 struct UnitBuffers {
   std::vector<FlatBuffer> all;         // by owner: those that units of the rank use
   std::vector<std::vector<int>> used;  // per unit: those it reads, own and tied; none for units of other ranks
-  // Per unit: trainable ones whose gradients it reduces, as the lowest unit of the rank that uses them.
+  // Per unit: trainable ones whose gradients it reduces, as the lowest unit of the rank that uses them: the same units
+  // as in Note [Reduce] of schedule/lowering.h.
   std::vector<std::vector<int>> held;
-  std::vector<int> unit_groups;             // per unit, see unit_groups.h
-  std::vector<std::vector<int>> pp_owners;  // per buffer: the pp coordinates that use it, ascending; several when tied
-  std::vector<bool> answered;               // per buffer: its owner is here, so that this pp coordinate counts it
+  std::vector<int> unit_groups;            // per unit, see unit_groups.h
+  std::vector<std::vector<int>> pp_users;  // per buffer: the pp coordinates that use it, ascending; several when tied
+  std::vector<bool> answered;              // per buffer: its owner is here, so that this pp coordinate counts it
 
   const FlatBuffer& operator[](int buffer) const { return all[static_cast<std::size_t>(buffer)]; }
   std::int64_t elements(const std::vector<int>& buffers) const;  // with padding
@@ -34,6 +35,6 @@ inline bool runs_at(int unit, const std::vector<int>& unit_ranks, int pp) {
 }
 
 // The sets of pp coordinates, ascending and several each, whose ranks use a tied trainable parameter together.
-std::vector<std::vector<int>> tied_owner_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks);
+std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks);
 
 }  // namespace orthant

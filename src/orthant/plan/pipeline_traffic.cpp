@@ -84,8 +84,8 @@ PipelineTraffic::Entry tied_sums(const GraphSpec& graph, const DataSettings& set
   std::set<std::vector<int>> sets;
   PipelineTraffic::Entry entry;
   for (std::size_t b = 0; b < buffers.all.size(); ++b) {
-    if (!buffers.all[b].trainable || buffers.pp_owners[b].size() == 1) continue;
-    sets.insert(buffers.pp_owners[b]);
+    if (!buffers.all[b].trainable || buffers.pp_users[b].size() == 1) continue;
+    sets.insert(buffers.pp_users[b]);
     entry.bytes += buffers.all[b].size / shards * bytes_of(settings.reduce);
   }
   entry.calls = static_cast<std::int64_t>(sets.size());

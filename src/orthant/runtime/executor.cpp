@@ -1,6 +1,7 @@
 #include "orthant/runtime/executor.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -22,7 +23,10 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-double now() {
+// When all that was asked of the device so far has ended.
+double now(const std::vector<Microbatch>& microbatches) {
+  const auto device = microbatches.front().fields.begin()->second.device();
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -35,11 +39,14 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   begin_list(step, actions);
   for (const auto& action : actions) {
     launch::Activity::of_process().say(fmt::format("step {}, {}", facts.step, to_string(action, graph_)));
-    const double began = times_ != nullptr ? now() : 0;
+    const double began = times_ != nullptr ? now(microbatches) : 0;
     run(step, action, keeper);
-    if (times_ != nullptr) times_->push_back({action, began, now()});
+    if (times_ != nullptr) times_->push_back({action, began, now(microbatches)});
   }
-  if (links_ != nullptr) links_->finish();
+  if (links_ != nullptr) {
+    links_->finish();
+    links_->end();
+  }
   std::map<std::string, at::Tensor> losses;
   for (const auto& row : step.rows) {
     for (const auto& [value, sum] : row.losses) {
@@ -74,8 +81,12 @@ void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
     case ActionKind::reduce:
       if (keeper != nullptr) keeper->reduce(action.unit, action.microbatch);
       return;
-    default:
+    case ActionKind::send:
+    case ActionKind::receive:
+    case ActionKind::send_gradient:
+    case ActionKind::receive_gradient:
       exchange(step, action);
+      return;
   }
 }
 
@@ -282,11 +293,13 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
   begin_list(step, actions);
   std::map<std::string, at::Tensor> found;
   for (const auto& action : actions) {
-    if (exchange(step, action)) continue;
+    launch::Activity::of_process().say(
+        fmt::format("evaluation after step {}, {}", facts.step, to_string(action, graph_)));
+    if (action.kind != ActionKind::forward) {
+      run(step, action, keeper);
+      continue;
+    }
     if (keeper != nullptr) prepare(action, *keeper);
-    if (keeper != nullptr && action.kind == ActionKind::gather) keeper->gather(action.unit);
-    if (keeper != nullptr && action.kind == ActionKind::free) keeper->free(action.unit);
-    if (action.kind != ActionKind::forward) continue;
     Run run;
     begin_pass(run.pass, step, action.unit, 0);
     run.pass.training = false;
@@ -300,6 +313,8 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
       put_value(step, value, 0, outputs[i]);
     }
   }
+  // What was sent is on its way to stages that have not come so far: nobody waits for it here.
+  if (links_ != nullptr) links_->end();
   return found;
 }
 

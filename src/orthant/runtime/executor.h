@@ -97,13 +97,12 @@ class Executor {
     std::string tokens_of;     // the batch field whose tokens it works on; empty: none
   };
   struct Run;   // one unit, one microbatch, between its forward and the end of its backward
-  struct Step;  // everything that lives for one call of train()
+  struct Step;  // everything that lives for one call of train() or evaluate()
 
   void make_plans(Recompute recompute);
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);
-  // True when the action was a send or a receive.
-  bool exchange(Step& step, const Action& action);
+  void exchange(Step& step, const Action& action);
   StageLinks::Form form_of(const Step& step, const Action& action) const;
   void put_value(Step& step, int value, int m, const at::Tensor& tensor) const;
   at::Tensor take_value(Step& step, int value, int m) const;

@@ -33,10 +33,7 @@ void Executor::begin_list(Step& step, const std::vector<Action>& actions) {
     links_->begin(actions, [this, &step](const Action& action) { return form_of(step, action); }, step.facts.step);
 }
 
-bool Executor::exchange(Step& step, const Action& action) {
-  const bool sends = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
-  const bool receives = action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
-  if (!sends && !receives) return false;
+void Executor::exchange(Step& step, const Action& action) {
   if (links_ == nullptr) {
     throw InternalError(fmt::format("{}: this executor has no links to other stages", to_string(action, graph_)));
   }
@@ -53,7 +50,6 @@ bool Executor::exchange(Step& step, const Action& action) {
   } else {
     gradients[place] = links_->receive(action);
   }
-  return true;
 }
 
 void Executor::put_value(Step& step, int value, int m, const at::Tensor& tensor) const {

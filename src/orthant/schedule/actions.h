@@ -31,7 +31,7 @@ struct Action {
   int consumer = -1;  // the unit whose gradient travels
   int peer = -1;      // pp coordinate
   // -1 for gather and free. reduce: -1 once a step, when the gradients of all microbatches are complete; otherwise that
-  // microbatch's part of them is (see reductions.h).
+  // microbatch's part of them is (microbatch_reductions.h).
   int microbatch = -1;
   friend bool operator==(const Action&, const Action&) = default;
 };

@@ -14,6 +14,23 @@
 namespace orthant {
 namespace {
 
+// Where a rank's flat tensors stand in its list: parameters of all buffers, then each state of the trainable ones.
+struct FlatPlace {
+  std::size_t prefix = 0;  // of saved_prefixes()
+  std::size_t buffer = 0;
+};
+
+template <typename IsTrainable>
+std::vector<FlatPlace> flat_places(std::size_t prefixes, std::size_t buffers, const IsTrainable& trainable) {
+  std::vector<FlatPlace> places;
+  for (std::size_t p = 0; p < prefixes; ++p) {
+    for (std::size_t b = 0; b < buffers; ++b) {
+      if (p == 0 || trainable(b)) places.push_back({p, b});
+    }
+  }
+  return places;
+}
+
 std::span<const std::byte> bytes_of(const at::Tensor& owned, std::int64_t offset, std::int64_t elements) {
   const auto size = static_cast<std::size_t>(owned.element_size());
   const auto* data = static_cast<const std::byte*>(owned.const_data_ptr());
@@ -34,12 +51,10 @@ std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
   std::vector<SavedFlat> saved;
   const auto& buffers = trainer.parameters().buffers();
   const auto prefixes = saved_prefixes(trainer);
-  for (std::size_t p = 0; p < prefixes.size(); ++p) {
-    for (std::size_t b = 0; b < buffers.size(); ++b) {
-      if (p > 0 && !buffers[b]->trainable()) continue;
-      const auto& owned = p == 0 ? buffers[b]->master() : trainer.optimizer().state(p - 1, b);
-      saved.push_back({buffers[b].get(), owned, prefixes[p]});
-    }
+  const auto trainable = [&](std::size_t b) { return buffers[b]->trainable(); };
+  for (const auto& [p, b] : flat_places(prefixes.size(), buffers.size(), trainable)) {
+    const auto& owned = p == 0 ? buffers[b]->master() : trainer.optimizer().state(p - 1, b);
+    saved.push_back({buffers[b].get(), owned, prefixes[p]});
   }
   return saved;
 }
@@ -50,19 +65,18 @@ RankFile plan_file(const Trainer& trainer, int rank) {
   const auto buffers = unit_buffers(trainer.graph(), mesh, mesh.coordinate(rank), {}, trainer.pipeline().unit_ranks());
   const auto dtype = element_name(trainer.options().precision.params);
   std::map<std::string, int> pieces;  // by tensor: names within a file differ
-  std::size_t flat = 0;               // in the order of saved_flats() on that rank
-  for (const auto& prefix : saved_prefixes(trainer)) {
-    for (std::size_t b = 0; b < buffers.all.size(); ++b) {
-      if (!prefix.empty() && !buffers.all[b].trainable) continue;
-      const auto place = flat++;
-      if (!buffers.answered[b]) continue;
-      for (auto& piece : pieces_to_write(buffers.all[b], mesh, rank)) {
-        const auto name = prefix + piece.tensor;
-        const auto before = pieces[name]++;
-        const auto stored = before == 0 ? name : fmt::format("{}#{}", name, before);
-        const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
-        file.parts.push_back({place, std::move(piece), {stored, dtype, shape}, name});
-      }
+  const auto prefixes = saved_prefixes(trainer);
+  const auto trainable = [&](std::size_t b) { return buffers.all[b].trainable; };
+  const auto places = flat_places(prefixes.size(), buffers.all.size(), trainable);
+  for (std::size_t flat = 0; flat < places.size(); ++flat) {
+    const auto [p, b] = places[flat];
+    if (!buffers.answered[b]) continue;
+    for (auto& piece : pieces_to_write(buffers.all[b], mesh, rank)) {
+      const auto name = prefixes[p] + piece.tensor;
+      const auto before = pieces[name]++;
+      const auto stored = before == 0 ? name : fmt::format("{}#{}", name, before);
+      const auto shape = piece.range ? Shape{piece.elements()} : piece.lengths;
+      file.parts.push_back({flat, std::move(piece), {stored, dtype, shape}, name});
     }
   }
   return file;

@@ -43,9 +43,10 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
     const RowShare share{.replicas = num_replicas(mesh), .replica = replica_index(mesh, mesh.coordinate(ranks.rank()))};
     const auto mine = replica_rows(dataset.size(), share);
     const auto most = (dataset.size() + share.replicas - 1) / share.replicas;
-    // The ranks of a replica have the same numbers: one of them counts.
+    // The tp ranks of a stage have the same numbers: one of them counts. Other stages have none.
     const bool counts = mesh.coordinate(ranks.rank())[Axis::tp] == 0;
-    // All ranks meet to ask. Stages work on different calls at one time, so that they meet seldom.
+    // All ranks meet to ask, which also bounds how far one stage runs ahead of another. Stages work on different calls
+    // at one time, so that they meet seldom.
     const std::int64_t asked_every = mesh.degree(Axis::pp) == 1 ? 1 : 4 * mesh.degree(Axis::pp);
     for (std::int64_t done = 0, call = 0; done < most; done += options.rows, ++call) {
       if (call % asked_every == 0 && ranks.any(options.stop_requested && options.stop_requested())) return {};

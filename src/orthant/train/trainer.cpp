@@ -75,14 +75,20 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
   }
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
-  actions_ = step_actions(graph_, mesh_, options_);
-  evaluation_actions_ = evaluation_actions(graph_, mesh_, options_);
+  actions_ = step_actions(pipeline_, graph_, mesh_, options_);
+  evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
   make_store();
   if (mesh_.degree(Axis::tp) > 1) {
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (mesh_.degree(Axis::pp) > 1) {
+    // Its messages of one pair run in the order of the calls, and a pair connects when both first call: early receives
+    // would wait for each other.
+    if (std::string_view(options_.communicator->backend_name()) == "nccl") {
+      throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh_.to_string()),
+                        {.remedy = "use --backend gloo, or a mesh without pp"});
+    }
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
                             options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
     links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);
@@ -186,7 +192,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
 void Trainer::begin_list() {
   if (unfinished_) {
     throw ConfigError("an earlier step or evaluation of this trainer ended with an error",
-                      {.remedy = "make a new trainer and load the last checkpoint"});
+                      {.remedy = "connect the ranks anew, make a new trainer and load the last checkpoint"});
   }
   unfinished_ = true;
 }
@@ -204,14 +210,15 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   store_->begin_step(autograd_units_);
   const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
   const auto unused = store_->finish_gradients();
-  unfinished_ = false;
   if (!unused.empty() && !options_.allow_unused_parameters) {
     throw ConfigError(
         fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(), facts.step,
                     unused.size()),
         {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
-  return summed(losses, facts, report);
+  const auto numbers = summed(losses, facts, report);
+  unfinished_ = false;
+  return numbers;
 }
 
 // One sum over all ranks: a slot per loss, which tp ranks have alike and the first of them tells, requests to stop,

@@ -126,38 +126,40 @@ std::vector<Action> lowered(const StageTable& table, const Pipeline& pipeline, c
 
 }  // namespace
 
-DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                           const TrainerOptions& options) {
   auto settings = one_stage_settings(graph, mesh, options);
-  if (mesh.degree(Axis::pp) > 1) settings.unit_ranks = trainer_pipeline(graph, mesh, options).unit_ranks();
+  if (pipeline.num_ranks() > 1) settings.unit_ranks = pipeline.unit_ranks();
   return settings;
 }
 
-TensorSettings tensor_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                               const TrainerOptions& options) {
   auto settings = one_stage_tensor(mesh, options);
-  const auto data = data_settings(graph, mesh, options);
+  const auto data = data_settings(pipeline, graph, mesh, options);
   settings.unit_ranks = data.unit_ranks;
   settings.pp = data.coordinate[Axis::pp];
   return settings;
 }
 
-std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  const auto pipeline = trainer_pipeline(graph, mesh, options);
+std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                       const TrainerOptions& options) {
   const auto table = make_forward_schedule(pipeline.map, graph, /*microbatches=*/1);
-  return lowered(table, pipeline, graph, data_settings(graph, mesh, options));
+  return lowered(table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
-std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  const auto pipeline = trainer_pipeline(graph, mesh, options);
-  return lowered(pipeline.table, pipeline, graph, data_settings(graph, mesh, options));
+std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                 const TrainerOptions& options) {
+  return lowered(pipeline.table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
 std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options) {
-  RankPlan plan{one_stage_settings(graph, mesh, options), one_stage_tensor(mesh, options), {}};
+  RankPlan plan{0, one_stage_settings(graph, mesh, options), one_stage_tensor(mesh, options), {}};
   if (pipeline.num_ranks() > 1) plan.data.unit_ranks = plan.tensor.unit_ranks = pipeline.unit_ranks();
   std::vector<RankPlan> plans;
   for (int pp = 0; pp < pipeline.num_ranks(); ++pp) {
-    plan.data.coordinate[Axis::pp] = plan.tensor.pp = pp;
+    plan.pp = plan.data.coordinate[Axis::pp] = plan.tensor.pp = pp;
     plan.actions = lowered(pipeline.table, pipeline, graph, plan.data);
     plans.push_back(plan);
   }

@@ -37,25 +37,31 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 // Which units run on which pp coordinate, and in which order. The graph is placed.
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
-// What the closed forms of data parallelism (plan/data_traffic.h, plan/data_state.h) are computed from.
-DataSettings data_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+// What the closed forms of data and pipeline parallelism (plan/data_traffic.h, plan/data_state.h,
+// plan/pipeline_traffic.h) are computed from. `pipeline` is that of trainer_pipeline(), here and below; the rank is
+// that of the options' communicator, or the first. Local, as are all below.
+DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                           const TrainerOptions& options);
 
 // What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
-TensorSettings tensor_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                               const TrainerOptions& options);
 
-// What a step of a rank does, by the stages, schedule and policy of the options: validated and lowered. And what an
-// evaluation does. The rank is that of the options' communicator, or the first. Local; makes no parameters.
-std::vector<Action> step_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
-std::vector<Action> evaluation_actions(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
+// What a step of a rank does, by the stages, schedule and policy of the options, and what an evaluation does: lowered.
+std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                 const TrainerOptions& options);
+std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                                       const TrainerOptions& options);
 
 // What the first rank of a pp coordinate does in a step, and what its closed forms are computed from.
 struct RankPlan {
+  int pp = 0;
   DataSettings data;
   TensorSettings tensor;
   std::vector<Action> actions;
 };
 
-// Of every pp coordinate of trainer_pipeline(), so that whatever cannot run is refused. Local.
+// Of every pp coordinate, so that whatever cannot run is refused.
 std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options);
 

@@ -89,7 +89,7 @@ TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
         if (layout.find("a.table") != nullptr) expected = 1 + 3;
         if (layout.find("a.scale") != nullptr) expected = 1 + 2 + 3;
         const bool tied = layout.find("a.table") != nullptr || layout.find("a.scale") != nullptr;
-        EXPECT_EQ(sums.is_shared(static_cast<int>(b)), tied) << layout.name;
+        EXPECT_EQ(sums.sums(static_cast<int>(b)), tied) << layout.name;
         const auto gradient = parameters.buffers()[b]->owned_gradient();
         EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, expected * replica))) << layout.name;
       }
@@ -108,8 +108,8 @@ TEST(TiedSums, ThoseLeftOutOnPurposeStayAsTheyAre) {
     const auto units = unit_buffers(graph, mesh, mesh.coordinate(rank), {}, unit_ranks);
     std::vector<std::unique_ptr<FlatParameters>> none;
     const TiedSums sums(none, units, &communicator, std::vector<bool>(units.all.size(), true));
-    EXPECT_TRUE(sums.shared().empty());
-    EXPECT_TRUE(TiedSums(none, units, nullptr, std::vector<bool>(units.all.size())).shared().empty());
+    EXPECT_TRUE(sums.buffers().empty());
+    EXPECT_TRUE(TiedSums(none, units, nullptr, std::vector<bool>(units.all.size())).buffers().empty());
     communicator.close();
   });
 }

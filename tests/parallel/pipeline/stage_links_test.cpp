@@ -233,6 +233,37 @@ TEST(StageLinks, WhatHasArrivedIsGivenUp) {
   });
 }
 
+// A declared value's readers may leave it out: one rank adds nothing then, and so does this.
+TEST_P(StageLinksOver, AMissingGradientOfADeclaredValueArrivesAsZeros) {
+  test::on_linked_ranks(2, GetParam(), [&](LinkedRank& rank) {
+    const auto kind = rank.index == 0 ? ActionKind::receive_gradient : ActionKind::send_gradient;
+    const auto action = test::message(kind, test::kWide, 0, 1 - rank.index, /*consumer=*/2);
+    rank.begin({action});
+    if (rank.index == 1) {
+      rank.links.send(action, {});
+    } else {
+      EXPECT_TRUE(same(rank.links.receive(action), at::zeros({4, 3}, at::kDouble)));
+    }
+  });
+}
+
+// As evaluations do, whose values no gradient answers, on a backend that cannot tell when something has left.
+TEST_P(StageLinksOver, ListsWithoutAnswersKeepWhatTwoOfThemSent) {
+  test::on_linked_ranks(2, GetParam(), [&](LinkedRank& rank) {
+    for (int list = 0; list < 20; ++list) {
+      const auto action = rank.index == 0 ? sent(test::kWide, 0, 1) : received(test::kWide, 0, 0);
+      rank.begin({action});
+      if (rank.index == 0) {
+        rank.links.send(action, content(rank.graph, action));
+      } else {
+        rank.links.receive(action);
+      }
+      rank.links.end();
+      EXPECT_LE(rank.links.num_unsent(), 2U) << "after list " << list;
+    }
+  });
+}
+
 // For a backend that cannot tell: the gradient of a value proves that it, and all before it, arrived.
 TEST_P(StageLinksOver, AGradientProvesThatItsValueArrived) {
   test::on_linked_ranks(2, GetParam(), [&](LinkedRank& rank) {

@@ -181,7 +181,7 @@ void GradientSums::finish_scatter() {
 void GradientSums::tell(const std::vector<int>& buffers) const {
   if (!listener_) return;
   for (const int b : buffers) {
-    if (!tied_.is_shared(b)) listener_(b);
+    if (!tied_.sums(b)) listener_(b);
   }
 }
 
@@ -226,7 +226,7 @@ void GradientSums::finish() {
   sums_.clear();
   tied_.run();
   if (!listener_) return;
-  for (const int b : tied_.shared()) listener_(b);
+  for (const int b : tied_.buffers()) listener_(b);
 }
 
 }  // namespace orthant

@@ -162,7 +162,10 @@ std::vector<std::string> ParameterStore::finish_gradients() {
   settle_values();
   sums_->finish();
   std::vector<std::string> unused;
-  for (const auto& buffer : buffers_) std::ranges::copy(buffer->unused(), std::back_inserter(unused));
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    // Another stage may use what this one does not.
+    if (units_.pp_users[b].size() == 1) std::ranges::copy(buffers_[b]->unused(), std::back_inserter(unused));
+  }
   return unused;
 }
 

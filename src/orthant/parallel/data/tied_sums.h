@@ -24,21 +24,21 @@ class TiedSums {
            const comm::Communicator* communicator, const std::vector<bool>& skipped);
 
   // Buffers that are shared with other stages, ascending.
-  const std::vector<int>& shared() const { return shared_; }
-  bool is_shared(int buffer) const;
+  const std::vector<int>& buffers() const { return summed_; }
+  bool sums(int buffer) const;  // whether it is one of them
 
   // Adds owned_gradient() of all of them and blocks until they are sums. Collective over the stages that share one.
   void run();
 
  private:
-  struct Owners {
+  struct Users {
     comm::Group group;
     std::vector<int> buffers;
   };
 
   const std::vector<std::unique_ptr<FlatParameters>>& buffers_;
-  std::vector<Owners> owners_;  // in the order of their pp coordinates, alike on all ranks
-  std::vector<int> shared_;
+  std::vector<Users> users_;  // in the order of their pp coordinates, alike on all ranks
+  std::vector<int> summed_;
 };
 
 }  // namespace orthant

@@ -52,13 +52,23 @@ at::Tensor in_memory_order(const at::Tensor& dense) {
   return as_sent(dense.is_contiguous() ? dense.view({-1}) : dense.as_strided({dense.numel()}, {1}));
 }
 
+// A failure of communication, with what this rank was about.
+template <typename Text, typename Act>
+auto said_of(const Text& text, const Act& act) {
+  try {
+    return act();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("{}: {}", text(), error.message()), {.remedy = error.remedy()}, error.where());
+  }
+}
+
 }  // namespace
 
 StageLinks::StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, at::Device device)
     : graph_(graph), groups_(std::move(groups)), map_(std::move(map)), device_(device) {}
 
 StageLinks::~StageLinks() {
-  if (std::uncaught_exceptions() > 0) return;
+  if (in_list_) return;
   try {
     finish();
   } catch (const std::exception&) {
@@ -66,15 +76,19 @@ StageLinks::~StageLinks() {
   }
 }
 
-// Ends are pp coordinates; -1 stands for this rank.
-Channel StageLinks::channel_of(const Action& action) {
+Channel StageLinks::channel_of(const Action& action) const {
   const bool out = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
-  return {.from = out ? -1 : action.peer, .to = out ? action.peer : -1, .gradients = action.consumer >= 0};
+  return {.from = out ? own() : action.peer, .to = out ? action.peer : own(), .gradients = action.consumer >= 0};
 }
 
 void StageLinks::begin(const std::vector<Action>& actions, FormOf form_of, std::int64_t step) {
   form_of_ = std::move(form_of);
   step_ = step;
+  in_list_ = true;
+  ++list_;
+  for (auto& [channel, queue] : sent_) {
+    for (; !queue.empty() && queue.front().list + 1 < list_; queue.pop_front()) wait_for(queue.front(), channel);
+  }
   incoming_.clear();
   for (const auto& action : actions) {
     if (action.kind != ActionKind::receive && action.kind != ActionKind::receive_gradient) continue;
@@ -91,11 +105,11 @@ void StageLinks::post_ahead(const Channel& channel, Incoming& incoming) {
       // What follows a header has its size: nothing can be posted behind it.
       if (!incoming.posted.empty()) return;
       posted.header = at::empty({kHeaderSize}, at::TensorOptions().dtype(at::kLong).device(device_));
-      posted.work = group_of(channel).receive(posted.header, channel.from);
+      posted.work = start_receive(action, posted.header);
     } else {
       const auto form = form_of_(action);
       posted.buffer = at::empty(form.sizes, at::TensorOptions().dtype(form.dtype).device(device_));
-      posted.work = group_of(channel).receive(as_sent(posted.buffer), channel.from);
+      posted.work = start_receive(action, as_sent(posted.buffer));
     }
     ++incoming.to_post;
     incoming.posted.push_back(std::move(posted));
@@ -103,30 +117,44 @@ void StageLinks::post_ahead(const Channel& channel, Incoming& incoming) {
   }
 }
 
+// Of a declared value: what it must be.
+at::Tensor StageLinks::sendable(const Action& action, const at::Tensor& tensor) const {
+  const auto form = form_of_(action);
+  if (!tensor.defined() && action.kind == ActionKind::send_gradient) {
+    return at::zeros(form.sizes, at::TensorOptions().dtype(form.dtype).device(device_));
+  }
+  if (!tensor.defined() || tensor.sizes() != form.sizes || tensor.scalar_type() != form.dtype) {
+    throw InternalError(fmt::format("{}: it is {} and not {}", to_string(action, graph_),
+                                    tensor.defined() ? c10::str(tensor.scalar_type(), " ", tensor.sizes()) : "missing",
+                                    c10::str(form.dtype, " ", at::IntArrayRef(form.sizes))));
+  }
+  return tensor.contiguous();
+}
+
 void StageLinks::send(const Action& action, const at::Tensor& tensor) {
   drop_sent();
   const auto channel = channel_of(action);
   auto& group = group_of(channel);
-  Sent sent{.message = message_of(action), .tensors = {}, .works = {}};
+  Sent sent{.message = message_of(action), .tensors = {}, .works = {}, .list = list_};
   const auto start = [&](const at::Tensor& part) {
     sent.tensors.push_back(part);
-    sent.works.push_back(group.send(part, channel.to));
+    sent.works.push_back(said_of([&] { return sending_text(channel, action.microbatch); },
+                                 [&] { return group.send(part, channel.to); }));
   };
   if (is_opaque(action)) {
     const auto dense = tensor.defined() && !tensor.is_non_overlapping_and_dense() ? tensor.contiguous() : tensor;
     start(header_of(dense).to(device_));
     if (dense.defined()) start(in_memory_order(dense));
   } else {
-    const auto form = form_of_(action);
-    if (!tensor.defined() || tensor.sizes() != form.sizes || tensor.scalar_type() != form.dtype) {
-      throw InternalError(
-          fmt::format("{}: it is {} and not {}", to_string(action, graph_),
-                      tensor.defined() ? c10::str(tensor.scalar_type(), " ", tensor.sizes()) : "missing",
-                      c10::str(form.dtype, " ", at::IntArrayRef(form.sizes))));
-    }
-    start(as_sent(tensor.contiguous()));
+    start(as_sent(sendable(action, tensor)));
   }
   sent_[channel].push_back(std::move(sent));
+}
+
+comm::Work StageLinks::start_receive(const Action& action, const at::Tensor& buffer) {
+  const auto channel = channel_of(action);
+  return said_of([&] { return fmt::format("rank {} {}", rank_at(own()), waiting_text(action)); },
+                 [&] { return group_of(channel).receive(buffer, channel.from); });
 }
 
 at::Tensor StageLinks::take_opaque(const Action& action, Posted& posted) {
@@ -154,34 +182,24 @@ at::Tensor StageLinks::receive(const Action& action) {
   if (!posted.work.done()) {
     launch::Activity::of_process().say(fmt::format("step {}, {}", step_, waiting_text(action)));
   }
-  try {
-    if (is_opaque(action)) {
-      posted.buffer = take_opaque(action, posted);
-      post_ahead(channel, incoming);
-    } else {
-      posted.work.wait();
-    }
-  } catch (const CommError& error) {
-    const auto& group = groups_.activations;
-    const auto own = group.ranks()[static_cast<std::size_t>(group.index())];
-    throw CommError(fmt::format("rank {} {}: {}", own, waiting_text(action), error.message()),
-                    {.remedy = error.remedy()}, error.where());
-  }
+  said_of([&] { return fmt::format("rank {} {}", rank_at(own()), waiting_text(action)); },
+          [&] {
+            if (is_opaque(action)) {
+              posted.buffer = take_opaque(action, posted);
+              post_ahead(channel, incoming);
+            } else {
+              posted.work.wait();
+            }
+          });
   if (action.kind == ActionKind::receive_gradient) drop_answered(action);
   return posted.buffer;
 }
 
 void StageLinks::wait_for(Sent& sent, const Channel& channel) const {
-  const auto& ranks = groups_.activations.ranks();
-  try {
-    for (auto& work : sent.works) work.wait();
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("rank {}: sending {} of microbatch {} to rank {}: {}",
-                                ranks[static_cast<std::size_t>(groups_.activations.index())],
-                                channel.gradients ? "gradients" : "activations", sent.message.microbatch,
-                                ranks[static_cast<std::size_t>(channel.to)], error.message()),
-                    {.remedy = error.remedy()}, error.where());
-  }
+  said_of([&] { return sending_text(channel, sent.message.microbatch); },
+          [&] {
+            for (auto& work : sent.works) work.wait();
+          });
 }
 
 void StageLinks::drop_sent() {
@@ -195,7 +213,7 @@ void StageLinks::drop_sent() {
 
 // A gradient proves that its value has arrived, and all that was sent before it on that channel.
 void StageLinks::drop_answered(const Action& received) {
-  const Channel channel{.from = -1, .to = received.peer, .gradients = false};
+  const Channel channel{.from = own(), .to = received.peer, .gradients = false};
   auto& queue = sent_[channel];
   const auto proven = std::ranges::find_if(queue, [&](const Sent& sent) {
     return sent.message.value == received.value && sent.message.microbatch == received.microbatch;
@@ -225,18 +243,22 @@ int StageLinks::stage_of(const Action& received) const {
       received.kind == ActionKind::receive ? graph_.consumers(name) : std::vector<int>{graph_.producer(name)};
   for (int s = 0; s < map_.num_stages(); ++s) {
     const auto place = static_cast<std::size_t>(s);
-    if (map_.rank[place] != groups_.activations.index()) continue;
+    if (map_.rank[place] != own()) continue;
     const auto& own = map_.units[place];
     if (std::ranges::any_of(units, [&](int u) { return std::ranges::find(own, u) != own.end(); })) return s;
   }
   throw InternalError(fmt::format("{}: no stage here waits for it", to_string(received, graph_)));
 }
 
+std::string StageLinks::sending_text(const Channel& channel, int microbatch) const {
+  return fmt::format("rank {}: sending {} of microbatch {} to rank {}", rank_at(own()),
+                     channel.gradients ? "gradients" : "activations", microbatch, rank_at(channel.to));
+}
+
 std::string StageLinks::waiting_text(const Action& action) const {
   const bool gradient = action.kind == ActionKind::receive_gradient;
-  const auto peer = groups_.activations.ranks()[static_cast<std::size_t>(action.peer)];
   return fmt::format("stage {}: waiting for {} of microbatch {} from rank {}", stage_of(action),
-                     gradient ? "gradients" : "activations", action.microbatch, peer);
+                     gradient ? "gradients" : "activations", action.microbatch, rank_at(action.peer));
 }
 
 }  // namespace orthant

@@ -4,7 +4,8 @@
 // Note [Receiving early]: the receives of a list are known when it begins, and so are their shapes. The next two of
 // every channel are posted at any time, so that what a peer sends travels while this rank computes; two buffers a
 // channel bound the memory. A send starts at once and never waits for the peer; the tensor is given up as soon as the
-// backend says that it is gone, or the peer's answer (a gradient of the value) proves it.
+// backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest when the list
+// after the next begins. Channels must not hold each other up, in either direction: NCCL's do.
 //
 // Note [Opaque values]: what a user's module writes has no declared shape. Its message is preceded by a header of
 // dtype, sizes and strides; the header also says when there is no gradient at all. All other shapes follow from the
@@ -37,7 +38,7 @@ class StageLinks {
  public:
   // Keeps a reference to `graph`; made once per rank.
   StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, at::Device device);
-  // Waits for sends that are still under way, but not while an exception travels: peers may never answer.
+  // Waits for sends that are still under way, unless a list did not come to its end: peers may never answer then.
   ~StageLinks();
   StageLinks(const StageLinks&) = delete;
   StageLinks& operator=(const StageLinks&) = delete;
@@ -53,7 +54,11 @@ class StageLinks {
   // people.
   void begin(const std::vector<Action>& actions, FormOf form_of, std::int64_t step = 0);
 
-  // Starts a send or send_gradient. An undefined tensor is legal for gradients of opaque values only.
+  // The list ran to its end. What was sent may still be on its way.
+  void end() { in_list_ = false; }
+
+  // Starts a send or send_gradient. An undefined tensor is no gradient: it arrives as such for an opaque value, and as
+  // zeros for a declared one.
   void send(const Action& action, const at::Tensor& tensor);
 
   // What a receive or receive_gradient brings; must be the next of its channel. Undefined: there is no gradient.
@@ -71,6 +76,7 @@ class StageLinks {
     Message message;
     std::vector<at::Tensor> tensors;
     std::vector<comm::Work> works;
+    std::int64_t list = 0;
   };
   struct Posted {
     at::Tensor header;  // of an opaque value
@@ -84,15 +90,20 @@ class StageLinks {
     std::deque<Posted> posted;
   };
 
-  static Channel channel_of(const Action& action);
+  int own() const { return groups_.activations.index(); }  // the place in a group over pp is the pp coordinate
+  int rank_at(int pp) const { return groups_.activations.ranks()[static_cast<std::size_t>(pp)]; }
+  Channel channel_of(const Action& action) const;
+  at::Tensor sendable(const Action& action, const at::Tensor& tensor) const;
   comm::Group& group_of(const Channel& channel) { return channel.gradients ? groups_.gradients : groups_.activations; }
   bool is_opaque(const Action& action) const { return graph_.values[static_cast<std::size_t>(action.value)].opaque; }
   void post_ahead(const Channel& channel, Incoming& incoming);
+  comm::Work start_receive(const Action& action, const at::Tensor& buffer);
   at::Tensor take_opaque(const Action& action, Posted& posted);
   void wait_for(Sent& sent, const Channel& channel) const;
   void drop_sent();
   void drop_answered(const Action& received);
   int stage_of(const Action& received) const;
+  std::string sending_text(const Channel& channel, int microbatch) const;
   // "stage 1: waiting for activations of microbatch 5 from rank 1"
   std::string waiting_text(const Action& action) const;
 
@@ -104,6 +115,8 @@ class StageLinks {
   std::map<Channel, std::deque<Sent>> sent_;
   FormOf form_of_;
   std::int64_t step_ = 0;
+  std::int64_t list_ = 0;  // how many have begun
+  bool in_list_ = false;
 };
 
 }  // namespace orthant
