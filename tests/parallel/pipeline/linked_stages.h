@@ -81,6 +81,7 @@ inline comm::test::Body linked_body(std::vector<int> placement, std::function<vo
     StageLinks links(graph, groups, map, comm::test::kDevice);
     LinkedRank rank{graph, communicator, links, communicator.rank()};
     body(rank);
+    links.end();
     links.finish();
   };
 }
