@@ -263,7 +263,7 @@ TEST(Pipeline, UnsoundFilesAreRefused) {
             "put a stage on every pp coordinate, or set a smaller mesh.pp");
   EXPECT_EQ(text(to_text(gpipe(8, 2)), 8, chain(4)),
             "schedule file FILE asks for 8 stages; graph \"chain\" has 7 units\n"
-            "use at most 7 stages: a smaller mesh.pp or fewer stages per rank");
+            "use at most 7 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
   EXPECT_NE(text("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1\n", 2, chain(6)).find("deadlock"), std::string::npos);
   EXPECT_NE(text("0F0 0F1 0BW0\n1F0 1BW0 1F1 1BW1\n", 2, chain(6)).find("0BW1"), std::string::npos);
 }
@@ -309,14 +309,14 @@ TEST(Pipeline, MoreStagesThanUnitsAreRefused) {
   EXPECT_EQ(
       refusal(10, {}),
       "parallel.schedule=1f1b on mesh.pp=10 with 1 stage per rank asks for 10 stages; graph \"chain\" has 9 units\n"
-      "use at most 9 stages: a smaller mesh.pp or fewer stages per rank");
+      "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
   EXPECT_EQ(refusal(4, {.schedule = "interleaved", .virtual_stages = 1 << 20}),
             "parallel.schedule=interleaved on mesh.pp=4 with 1048576 stages per rank asks for 4194304 stages; graph "
             "\"chain\" has 9 units\n"
-            "use at most 9 stages: a smaller mesh.pp or fewer stages per rank");
+            "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
   EXPECT_EQ(refusal(1, {.stages = 10}),
             "parallel.split asks for 10 stages; graph \"chain\" has 9 units\n"
-            "use at most 9 stages: a smaller mesh.pp or fewer stages per rank");
+            "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
   EXPECT_NE(refusal(9, {}).find("its 9 units form 8 blocks"), std::string::npos);
 }
 

@@ -145,6 +145,7 @@ TEST(PipelineConfig, RefusesASplitThatIsNone) {
   const std::string remedy = "use \"auto\", a number of stages, or a list of lists of unit names";
   expect_refused({"parallel.split=0"}, {"parallel.split: found 0", remedy});
   expect_refused({"parallel.split=half"}, {"parallel.split: found \"half\"", remedy});
+  expect_refused({"parallel.split=[]"}, {"parallel.split: found []", "a list of lists of unit names"});
   expect_refused({R"(parallel.split=["embed"])"}, {"parallel.split: is not a list of lists of unit names",
                                                    R"(use [["embed","layers.0"],["head","loss"]])"});
 }

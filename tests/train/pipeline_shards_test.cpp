@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "train/branching_model.h"
 #include "train/trainers_on_ranks.h"
 
@@ -100,6 +102,10 @@ TEST(PipelineShards, AFrozenStageHasTheBitsOfOneRank) {
     options.stages = {.schedule = schedule, .split = test::branching_split(3)};
     EXPECT_EQ(outcome_of("pp=3", graph, options), expected) << schedule;
   }
+  test::on_trainers(graph, test::branching_units, Mesh::parse("pp=3"), options, [](Trainer& trainer) {
+    const auto gradients = std::ranges::count(trainer.actions(), ActionKind::receive_gradient, &Action::kind);
+    EXPECT_EQ(gradients > 0, trainer.rank() == 1) << "rank " << trainer.rank();
+  });
 }
 
 TEST(PipelineShards, WholeGradientsAreThoseOfOneRank) {

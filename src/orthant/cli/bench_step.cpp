@@ -166,6 +166,10 @@ int run_bench_step(const Arguments& arguments, Context& context) {
 
   const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);
+  if (own.profiles() && comm::parse_backend(ranks.backend) == comm::BackendKind::fake) {
+    throw ConfigError("--profile, --costs and --svg with --backend fake: one rank alone would be timed",
+                      {.remedy = "use another backend"});
+  }
   install_counting_allocator();
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
     auto config = loaded.config;

@@ -58,7 +58,9 @@ void check_units(const GraphSpec& graph, std::int64_t stages, std::string_view o
   if (stages <= units) return;
   throw ConfigError(
       fmt::format("{} asks for {} stages; graph \"{}\" has {} units", origin, stages, graph.name, units),
-      {.remedy = fmt::format("use at most {} stages: a smaller mesh.pp or fewer stages per rank", units)});
+      {.remedy = fmt::format("use at most {} stages: a smaller mesh.pp, a schedule with one stage per rank, or another "
+                             "parallel.split",
+                             units)});
 }
 
 // Every stage on one of `ranks` coordinates and none of these without; `key` is where the user said so.

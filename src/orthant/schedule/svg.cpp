@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <vector>
 
 namespace orthant {
 namespace {
@@ -73,13 +74,17 @@ std::string hatched(double x, double y, double width, double height) {
 class Picture {
  public:
   explicit Picture(const Simulation& simulation) : simulation_(simulation) {
-    double shortest = simulation.makespan;
+    std::vector<double> lengths;
     for (const auto& actions : simulation.ranks) {
       for (const TimedAction& timed : actions) {
-        if (timed.end > timed.start) shortest = std::min(shortest, timed.end - timed.start);
+        if (timed.end > timed.start) lengths.push_back(timed.end - timed.start);
       }
     }
-    if (simulation.makespan > 0) scale_ = std::min(kNarrowestBox / shortest, kWidest / simulation.makespan);
+    if (lengths.empty()) return;
+    // Boxes far shorter than most of them go without letters.
+    std::ranges::sort(lengths);
+    const double shortest = std::max(lengths.front(), lengths[lengths.size() / 2] / 3);
+    scale_ = std::min(kNarrowestBox / shortest, kWidest / simulation.makespan);
   }
 
   std::string draw(const std::string& title) {

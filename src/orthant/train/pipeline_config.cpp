@@ -38,7 +38,7 @@ void read_split(JsonReader& section, PipelineSettings& settings) {
   const auto& split = section.require_raw("split");
   if (split.is_number_integer() && split.get<std::int64_t>() >= 1 && split.get<std::int64_t>() <= kMostStages) {
     settings.stages = split.get<int>();
-  } else if (split.is_array()) {
+  } else if (split.is_array() && !split.empty()) {
     try {
       settings.split = split.get<std::vector<std::vector<std::string>>>();
     } catch (const nlohmann::json::exception&) {

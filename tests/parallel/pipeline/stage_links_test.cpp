@@ -155,20 +155,6 @@ TEST_P(StageLinksOver, AMissingGradientArrivesAsNone) {
   });
 }
 
-// The shape of a declared value is known: no header says that it has no gradient.
-TEST_P(StageLinksOver, AMissingGradientOfADeclaredValueArrivesAsZeros) {
-  test::on_linked_ranks(2, GetParam(), [&](LinkedRank& rank) {
-    const auto kind = rank.index == 0 ? ActionKind::receive_gradient : ActionKind::send_gradient;
-    const auto action = test::message(kind, test::kLow, 0, 1 - rank.index, /*consumer=*/2);
-    rank.begin({action});
-    if (rank.index == 1) {
-      rank.links.send(action, {});
-    } else {
-      EXPECT_TRUE(same(rank.links.receive(action), at::zeros({2, 5}, at::kBFloat16)));
-    }
-  });
-}
-
 TEST_P(StageLinksOver, OpaqueAndDeclaredValuesShareAChannel) {
   const std::vector<int> values = {test::kOpen, test::kOpen, test::kWide, test::kIds,
                                    test::kLow,  test::kOpen, test::kMask, test::kOpen};
@@ -296,23 +282,6 @@ TEST_P(StageLinksOver, AGradientProvesThatItsValueArrived) {
       if (action.kind == ActionKind::receive_gradient) {
         EXPECT_LE(rank.links.num_unsent(), action.microbatch == 2 ? 1U : 0U);
       }
-    }
-  });
-}
-
-// Values without gradients, and a backend that cannot tell: evaluations keep those of two lists at the most.
-TEST(StageLinks, ValuesOfEarlierListsAreGivenUp) {
-  test::on_linked_ranks(2, comm::BackendKind::gloo, [&](LinkedRank& rank) {
-    const auto action = rank.index == 0 ? sent(test::kIds, 0, 1) : received(test::kIds, 0, 0);
-    for (int list = 0; list < 6; ++list) {
-      rank.begin({action});
-      if (rank.index == 1) {
-        rank.links.receive(action);
-      } else {
-        rank.links.send(action, content(rank.graph, action));
-        EXPECT_LE(rank.links.num_unsent(), 2U);
-      }
-      rank.links.end();
     }
   });
 }
