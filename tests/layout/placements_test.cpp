@@ -161,11 +161,38 @@ TEST(PlacementTable, ALayerThatDiffersStandsAlone) {
   EXPECT_EQ(text.find("Flat buffers"), std::string::npos) << "nothing to cut without fsdp";
 }
 
-TEST(PlacementTable, SaysThatAStageHoldsItsOwnUnitsOnly) {
-  const Mesh mesh({{Axis::pp, 2}, {Axis::tp, 2}});
-  const std::string end = "Listed are all units; a stage of pp holds only its own.\n";
-  EXPECT_TRUE(placement_text(llama(2), mesh, 3, DType::float32).ends_with(end));
-  EXPECT_FALSE(placement_text(llama(2), tp(2), 0, DType::float32).ends_with(end));
+TEST(PlacementTable, AStageHasItsOwnUnitsOnly) {
+  const Mesh mesh({{Axis::pp, 2}, {Axis::fsdp, 2}, {Axis::tp, 2}});
+  EXPECT_EQ(placement_text(llama(2), mesh, 5, DType::float32, {0, 0, 0, 1, 1}),
+            R"(Parameters of llama in float32 on rank 5, at pp=1,fsdp=0,tp=1
+
+parameter         shape    over tp         on this rank  bytes
+head.weight       [11, 8]  column          [6, 8]        192 B
+head.norm.weight  [8]      whole, partial  [8]            32 B
+
+Values that tp cuts, of a microbatch
+
+value     shape       cut over    on this rank
+hidden.2  [2, 3, 8]   tokens      [3, 8]
+logits    [2, 3, 11]  vocabulary  [2, 3, 6]
+
+Flat buffers with their padding, which fsdp=2 cuts into shards
+
+flat buffer  elements  bytes  shard
+head              128  512 B  256 B
+
+The model has 1.1K parameters, 4.2 KiB. This rank's part has 56, 224 B; a shard of its flat buffers has 256 B.
+)");
+}
+
+TEST(Placements, AStageThatBorrowsAParameterHasACopyOfIt) {
+  auto config = test::small_llama();
+  config.tie_word_embeddings = true;
+  const auto graph = placed_graph(llama_spec(config, small_work()), {}, 1);
+  const Mesh mesh({{Axis::pp, 2}});
+  const auto rows = placements(graph, mesh, 1, {0, 0, 0, 1, 1});
+  EXPECT_EQ(find(rows, "embed.weight").unit, 0);
+  EXPECT_EQ(rows.size(), 2U) << "the table and the head's norm";
 }
 
 TEST(PlacementTable, JsonListsEveryParameter) {

@@ -14,6 +14,7 @@
 #include "orthant/mesh/mesh.h"
 #include "orthant/mesh/picture.h"
 #include "orthant/train/run_config.h"
+#include "orthant/train/trainer_plan.h"
 
 namespace orthant::cli {
 namespace {
@@ -50,8 +51,9 @@ void print(const Mesh& mesh, int ranks_per_host, const ModelOptions& model, bool
     const auto spec = run_spec(config);
     const int rank = model.rank.value_or(0);
     const auto params = config.trainer.precision.params;
-    if (json) document.update(placement_json(spec, mesh, rank, params));
-    if (!json) text += "\n" + placement_text(spec, mesh, rank, params);
+    const auto unit_ranks = trainer_pipeline(spec, mesh, config.trainer).unit_ranks();
+    if (json) document.update(placement_json(spec, mesh, rank, params, unit_ranks));
+    if (!json) text += "\n" + placement_text(spec, mesh, rank, params, unit_ranks);
   }
   if (json) text = document.dump(2) + "\n";
   std::cout << text;

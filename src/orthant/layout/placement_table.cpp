@@ -108,21 +108,20 @@ std::string place_words(const Mesh& mesh, int rank) {
 
 }  // namespace
 
-std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, DType params) {
-  const auto rows = placements(placed, mesh, rank);
-  const auto values = cut_values(placed, mesh, rank);
+std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
+                           const std::vector<int>& unit_ranks) {
+  const auto rows = placements(placed, mesh, rank, unit_ranks);
+  const auto values = cut_values(placed, mesh, rank, unit_ranks);
   std::int64_t whole = 0;
   std::int64_t local = 0;
-  for (const Placement& row : rows) {
-    whole += num_elements(row.shape);
-    local += num_elements(row.local_shape);
-  }
+  for (const UnitSpec& unit : placed.units) whole += unit.num_parameters();
+  for (const Placement& row : rows) local += num_elements(row.local_shape);
   auto text = fmt::format("Parameters of {} in {} on rank {}{}\n\n{}", placed.name, dtype_name(params), rank,
                           place_words(mesh, rank), parameter_table(placed, rows, params));
   if (!values.empty()) text += fmt::format("\nValues that tp cuts, of a microbatch\n\n{}", value_table(values));
   std::string shard;
   if (const int fsdp = mesh.degree(Axis::fsdp); fsdp > 1) {
-    const auto buffers = unit_buffers(placed, mesh, mesh.coordinate(rank), {});
+    const auto buffers = unit_buffers(placed, mesh, mesh.coordinate(rank), {}, unit_ranks);
     std::int64_t elements = 0;
     for (const FlatBuffer& buffer : buffers.all) elements += buffer.size / buffer.num_shards;
     text += fmt::format("\nFlat buffers with their padding, which fsdp={} cuts into shards\n\n{}", fsdp,
@@ -132,15 +131,15 @@ std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, 
   text += fmt::format("\nThe model has {} parameters, {}. This rank's part has {}, {}{}.\n", format_count(whole),
                       format_bytes(whole * bytes_of(params)), format_count(local),
                       format_bytes(local * bytes_of(params)), shard);
-  if (mesh.degree(Axis::pp) > 1) text += "Listed are all units; a stage of pp holds only its own.\n";
   return text;
 }
 
-nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh, int rank, DType params) {
+nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
+                                      const std::vector<int>& unit_ranks) {
   nlohmann::ordered_json document;
   document["rank"] = rank;
   auto& parameters = document["parameters"] = nlohmann::ordered_json::array();
-  for (const Placement& row : placements(placed, mesh, rank)) {
+  for (const Placement& row : placements(placed, mesh, rank, unit_ranks)) {
     parameters.push_back({{"name", row.parameter},
                           {"shape", row.shape},
                           {"placement", placement_words(row)},
@@ -148,7 +147,7 @@ nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh,
                           {"bytes", num_elements(row.local_shape) * bytes_of(params)}});
   }
   auto& values = document["values"] = nlohmann::ordered_json::array();
-  for (const ValuePlacement& row : cut_values(placed, mesh, rank)) {
+  for (const ValuePlacement& row : cut_values(placed, mesh, rank, unit_ranks)) {
     values.push_back({{"name", row.value},
                       {"shape", row.shape},
                       {"placement", placement_words(row)},

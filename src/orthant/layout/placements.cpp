@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/ranges.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/layout/unit_buffers.h"
 
 namespace orthant {
 namespace {
@@ -42,6 +44,25 @@ Shape local_shape(const ValueSpec& value, int degree, int coordinate) {
   return {balanced_range(num_elements(value.shape) / channels, degree, coordinate).size(), channels};
 }
 
+// What the units at a pp coordinate touch.
+struct Touched {
+  std::set<std::string> parameters;
+  std::set<std::string> values;
+};
+
+Touched touched_at(const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
+  Touched touched;
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    if (!runs_at(static_cast<int>(u), unit_ranks, pp)) continue;
+    const UnitSpec& unit = graph.units[u];
+    for (const ParameterSpec& parameter : unit.parameters) touched.parameters.insert(parameter.name);
+    touched.parameters.insert(unit.borrowed.begin(), unit.borrowed.end());
+    touched.values.insert(unit.inputs.begin(), unit.inputs.end());
+    touched.values.insert(unit.outputs.begin(), unit.outputs.end());
+  }
+  return touched;
+}
+
 }  // namespace
 
 std::string placement_words(const Placement& placement) {
@@ -65,13 +86,16 @@ std::string placement_words(const Placement& placement) {
   return words;
 }
 
-std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank) {
+std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
+                                  const std::vector<int>& unit_ranks) {
   check_placed(placed, mesh);
+  const auto here = touched_at(placed, unit_ranks, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<Placement> found;
   for (std::size_t u = 0; u < placed.units.size(); ++u) {
     for (const ParameterSpec& parameter : placed.units[u].parameters) {
+      if (!here.parameters.contains(parameter.name)) continue;
       LocalParameter local = local_parameter(parameter, degree, coordinate);
       found.push_back({.parameter = parameter.name,
                        .unit = static_cast<int>(u),
@@ -89,13 +113,15 @@ std::string placement_words(const ValuePlacement& placement) {
   return placement.cut == ValuePlacement::Cut::tokens ? "tokens" : "vocabulary";
 }
 
-std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank) {
+std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
+                                       const std::vector<int>& unit_ranks) {
   check_placed(placed, mesh);
+  const auto here = touched_at(placed, unit_ranks, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<ValuePlacement> found;
   for (const ValueSpec& value : placed.values) {
-    if (!value.sequence_sharded && !value.tp) continue;
+    if ((!value.sequence_sharded && !value.tp) || !here.values.contains(value.name)) continue;
     using Cut = ValuePlacement::Cut;
     found.push_back({.value = value.name,
                      .shape = value.shape,

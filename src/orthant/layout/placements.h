@@ -32,9 +32,11 @@ struct Placement {
 // "column", "row", "table rows", "whole", then ", partial" and ", 2 copies".
 std::string placement_words(const Placement& placement);
 
-// Of all parameters, by the unit that owns them, as `rank` holds them before fsdp cuts flat buffers; a pipeline stage
-// has some of them. InternalError for a graph that lies over another number of tp ranks than the mesh has.
-std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank);
+// Of the parameters that units of `rank` own or borrow, by the unit that owns them, as the rank holds them before fsdp
+// cuts flat buffers. `unit_ranks` is the pp coordinate of each unit; empty: one stage. InternalError for a graph that
+// lies over another number of tp ranks than the mesh has.
+std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
+                                  const std::vector<int>& unit_ranks = {});
 
 struct ValuePlacement {
   enum class Cut {
@@ -52,7 +54,9 @@ struct ValuePlacement {
 // "tokens", "vocabulary".
 std::string placement_words(const ValuePlacement& placement);
 
-// Of the values that units write and tp cuts; the others are whole on every rank. InternalError likewise.
-std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank);
+// Of the values that units of `rank` read or write and tp cuts; the others are whole on every rank. InternalError
+// likewise.
+std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
+                                       const std::vector<int>& unit_ranks = {});
 
 }  // namespace orthant
