@@ -30,8 +30,11 @@ build: setup ## install what is missing, configure, build
 	@tools/configure $(PRESET)
 	@cmake --build $(BUILD) --parallel $(JOBS) >&2
 
-run: build ## build, then train the default model (or run ARGS)
-	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),train)
+# Two stages, two replicas, layers cut in two: 8 ranks.
+DEFAULT_RUN := train --mesh pp=2,dp=2,tp=2 --set parallel.microbatches=4
+
+run: build ## build, then train the default model on 8 local ranks (or run ARGS)
+	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),$(DEFAULT_RUN))
 
 test: build ## build, then run every test this machine can run
 	@BUILD=$(BUILD) tools/run_tests $(ARGS)

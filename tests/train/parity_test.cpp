@@ -84,7 +84,7 @@ TEST(Parity, AFactorOfTwoInOneGradientIsFoundNamedAndGuessed) {
   auto side = some_side();
   side.gradients["body.weight"].mul_(2);
   side.first_gradients["body.weight"].mul_(2);
-  const auto result = compare_sides(side, some_side(), 1e-10);
+  const auto result = compare_sides(side, some_side(), 1e-10, {{"dp", 2}, {"pp", 4}, {"tp", 2}});
   EXPECT_FALSE(result.pass);
   EXPECT_NEAR(result.gradients, 1, 1e-12);
   EXPECT_EQ(result.weights, 0);
@@ -94,9 +94,44 @@ TEST(Parity, AFactorOfTwoInOneGradientIsFoundNamedAndGuessed) {
   const auto text = parity_text(result);
   EXPECT_NE(text.find("DIFFERENT beyond 1.0e-10\n"), std::string::npos) << text;
   EXPECT_NE(text.find("worst parameter: body.weight\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("first gradient that differs: body.weight, x2: a sum over an axis of degree 2 is done twice"),
+  EXPECT_EQ(parity_json(result)["likely_cause"], result.likely_cause);
+  EXPECT_NE(text.find("first gradient that differs: body.weight, x2: a sum over dp or tp is done twice, or"),
             std::string::npos)
       << text;
+}
+
+TEST(Parity, AFactorIsExplainedByWhatThereIsAsManyOf) {
+  const std::vector<Suspect> all = {{"dp", 2}, {"tp", 3}, {"dp x tp", 6}, {"the microbatches", 3}};
+  EXPECT_EQ(likely_cause(0.5, 1, all), "x0.5: a sum over dp is missing, or a mean over it is taken twice");
+  EXPECT_EQ(likely_cause(3, 1, all),
+            "x3: a sum over tp or the microbatches is done twice, or a mean over it is not taken");
+  EXPECT_EQ(likely_cause(6, 1, all), "x6: a sum over dp x tp is done twice, or a mean over it is not taken");
+  EXPECT_EQ(likely_cause(5, 1, all),
+            "x5: a sum over something there are 5 of is done twice, or a mean over it is not taken");
+  EXPECT_EQ(likely_cause(1.3, 1, all), "it is 1.3 times too large");
+  EXPECT_EQ(likely_cause(0, 1, all), "x0: it is missing, or has the wrong sign");
+  EXPECT_EQ(likely_cause(kNan, 0.53, all), "by no single factor, x0.53 in the mean: perhaps a sum over dp is missing");
+  EXPECT_EQ(likely_cause(kNan, 0.75, all),
+            "by no single factor: a sum over an axis is missing, or other rows were summed");
+}
+
+TEST(Parity, SuspectsAreAxesTheirProductsAndCounts) {
+  RunConfig tested;
+  tested.mesh = Mesh({{Axis::pp, 2}, {Axis::dp, 3}, {Axis::tp, 4}});
+  tested.trainer.microbatches = 5;
+  tested.global_batch_size = 30;
+  tested.data.sequence_length = 7;
+  const std::vector<Suspect> expected = {{"pp", 2},
+                                         {"dp", 3},
+                                         {"pp x dp", 6},
+                                         {"tp", 4},
+                                         {"pp x tp", 8},
+                                         {"dp x tp", 12},
+                                         {"pp x dp x tp", 24},
+                                         {"the microbatches", 5},
+                                         {"the rows of a step", 30},
+                                         {"the positions of a step", 210}};
+  EXPECT_EQ(suspects(tested, tested), expected) << "each once, though both sides have them";
 }
 
 TEST(Parity, TheFirstDifferenceIsTheFirstInModelOrder) {

@@ -166,6 +166,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
 
   const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);
+  check_backend(ranks, context, loaded.config.mesh);
   if (own.profiles() && comm::parse_backend(ranks.backend) == comm::BackendKind::fake) {
     throw ConfigError("--profile, --costs and --svg with --backend fake: one rank alone would be timed",
                       {.remedy = "use another backend"});

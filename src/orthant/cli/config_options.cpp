@@ -50,16 +50,6 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   return mesh.with_inferred(options.dp_size ? Axis::fsdp : Axis::dp, *world_size);
 }
 
-// Of the launcher that started this process; nothing without one.
-std::optional<int> world_of_launcher(const RankOptions& ranks, const launch::Environment& environment) {
-  auto place = ranks.place;
-  place.launcher = ranks.launcher;
-  place.rendezvous = ranks.rendezvous;
-  place.bind = ranks.bind_address;
-  const auto job = launch::detect(environment, place);
-  return job ? std::optional(job->world_size) : std::nullopt;
-}
-
 }  // namespace
 
 void add_config_options(CLI::App& app, ConfigOptions& options) {
@@ -81,7 +71,8 @@ void add_seed_flags(CLI::App& app, ConfigOptions& options) {
 
 LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const launch::Environment& environment) {
   check_flags(options);
-  const auto world_size = world_of_launcher(ranks, environment);
+  const auto job = job_of_launcher(ranks, environment);
+  const auto world_size = job ? std::optional(job->world_size) : std::nullopt;
   auto overrides = options.overrides;
   if (!options.data_path.empty()) {
     overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));

@@ -8,6 +8,8 @@
 #include <iostream>
 
 #include "orthant/base/human.h"
+#include "orthant/cli/run_picture.h"
+#include "orthant/layout/placement_table.h"
 #include "orthant/mesh/picture.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
@@ -125,6 +127,14 @@ std::string stage_text(const GraphSpec& spec, const RankPlan& plan, int in_fligh
   return text;
 }
 
+// What the first rank of a pp coordinate holds of every parameter.
+std::string placements_at(const RunConfig& config, const GraphSpec& spec, const RankPlan& plan) {
+  Coordinate place;
+  place[Axis::pp] = plan.pp;
+  return "\n" + placement_text(spec, config.mesh, config.mesh.rank_of(place), config.trainer.precision.params,
+                               plan.data.unit_ranks);
+}
+
 void print_actions(const std::string& title, const std::vector<Action>& actions, std::size_t most,
                    const GraphSpec& spec) {
   std::cout << fmt::format("\n{}, {} actions:\n", title, actions.size());
@@ -139,13 +149,11 @@ void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeli
                     const std::vector<RankPlan>& plans) {
   constexpr std::size_t kLongList = 400;
   constexpr std::size_t kShown = 200;
-  const auto& table = pipeline.table;
-  std::cout << '\n' << stage_lines(pipeline, spec) << '\n';
-  std::cout << fmt::format("\nSchedule {}, {} microbatch{}, a row for each pp coordinate:\n{}",
-                           config.trainer.stages.schedule, table.num_microbatches,
-                           table.num_microbatches == 1 ? "" : "es", grid_text(table, stage_edges(pipeline.map, spec)));
-  const auto in_flight = peak_in_flight(table);
-  for (std::size_t pp = 0; pp < plans.size(); ++pp) std::cout << stage_text(spec, plans[pp], in_flight[pp]);
+  std::cout << '\n' << stage_lines(pipeline, spec) << "\n\n" << schedule_picture(config, spec, pipeline);
+  const auto in_flight = peak_in_flight(pipeline.table);
+  for (std::size_t pp = 0; pp < plans.size(); ++pp) {
+    std::cout << stage_text(spec, plans[pp], in_flight[pp]) << placements_at(config, spec, plans[pp]);
+  }
   for (const auto& plan : plans) {
     const auto most = plan.actions.size() > kLongList ? kShown : kLongList;
     print_actions(fmt::format("Schedule of a step at pp {}", plan.pp), plan.actions, most, spec);
@@ -164,7 +172,9 @@ void print_dry_run(const RunConfig& config) {
   if (plans.size() > 1) {
     print_pipeline(config, spec, pipeline, plans);
   } else {
-    if (config.mesh.world_size() > 1) std::cout << rank_text(config, spec, plans.front());
+    if (config.mesh.world_size() > 1) {
+      std::cout << rank_text(config, spec, plans.front()) << placements_at(config, spec, plans.front());
+    }
     const auto& actions = plans.front().actions;
     print_actions("Schedule of a step", actions, actions.size(), spec);
   }

@@ -165,6 +165,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   auto tested = load_config(options.config, options.ranks, context.environment);
   tested.config.trainer.skipped = read_fault(options.inject, tested.config);
   refuse_fake_backend(options.ranks, tested.config.mesh);
+  check_backend(options.ranks, context, tested.config.mesh);
   check_trainable(tested.config);
   check_trainable(reference.config);
   if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
@@ -182,7 +183,8 @@ int run_parity(const Arguments& arguments, Context& context) {
     const auto expected = run(reference, "reference", {.steps = options.side.steps});
     const auto found = run(tested, "tested", options.side);
     if (!rank.is_first()) return 0;
-    auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)));
+    auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)),
+                                suspects(tested.config, reference.config));
     if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
     const auto compared = compared_sides(options, tested.config.mesh, reference.config.mesh);
     if (options.json) {
@@ -192,7 +194,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     } else {
       std::cout << compared << '\n' << parity_text(result) << std::flush;
     }
-    return result.pass ? 0 : 1;
+    return result.pass ? 0 : kDifferentExitCode;
   });
 }
 

@@ -23,7 +23,22 @@ Mesh mesh_for(const RankOptions& options, int world_size) {
   return Mesh::parse(options.mesh, options.order);
 }
 
-comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job) {
+launch::DetectOptions detect_options(const RankOptions& options) {
+  auto detect = options.place;
+  detect.launcher = options.launcher;
+  detect.rendezvous = options.rendezvous;
+  detect.bind = options.bind_address;
+  return detect;
+}
+
+}  // namespace
+
+std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment) {
+  return launch::detect(environment, detect_options(options));
+}
+
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
+                               const Mesh& mesh) {
   const int num_gpus = count_gpus(context.environment);
   comm::CommOptions comm;
   comm.device = choose_device(options.device, num_gpus, job);
@@ -35,8 +50,9 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
                     job.local_world_size, comm.device.str(), num_gpus),
         {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
   }
-  // NCCL wants a GPU for each rank; ranks that share one talk over Gloo.
-  if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && job.local_world_size > num_gpus) {
+  // NCCL wants a GPU for each rank, and stages do not talk over it: otherwise over Gloo.
+  const bool no_nccl = job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1;
+  if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && no_nccl) {
     comm.backend = comm::BackendKind::gloo;
   }
   comm.timeout_seconds = options.timeout_seconds;
@@ -44,6 +60,8 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
   comm.bind_address = job.rendezvous.bind_address;
   return comm;
 }
+
+namespace {
 
 int run_body(const RankOptions& options, const Context& context, const launch::Job& job,
              const std::function<int(RankContext&)>& body) {
@@ -53,7 +71,7 @@ int run_body(const RankOptions& options, const Context& context, const launch::J
   at::set_num_threads(options.threads > 0 ? options.threads : 1);
   // Our own launcher puts the rank in front of every line; others do not.
   const Log log({.rank = job.launcher == "orthant" ? -1 : job.rank, .color = context.color});
-  RankContext rank{job, mesh, comm_options(options, context, job), log};
+  RankContext rank{job, mesh, comm_options(options, context, job, mesh), log};
   return body(rank);
 }
 
@@ -90,6 +108,7 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
                      local, [&](const launch::Job& job) { return run_body(options, context, job, body); },
                      comm::serve_store)
                : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
+    if (outcome.exit_code == kDifferentExitCode) return outcome.exit_code;  // the first rank has said all
     const int code = report(outcome);
     if (!launch::may_restart(outcome) || attempt == options.max_restarts) return code;
     std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", attempt + 1, options.max_restarts);
@@ -144,12 +163,8 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
 int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,
                  const std::function<int(RankContext&)>& body) {
   check_values(options);
-  launch::DetectOptions detect_options = options.place;
-  detect_options.launcher = options.launcher;
-  detect_options.rendezvous = options.rendezvous;
-  detect_options.bind = options.bind_address;
   if (!options.dry_run) {
-    if (const auto job = launch::join_launcher(context.environment, detect_options, options.timeout_seconds)) {
+    if (const auto job = launch::join_launcher(context.environment, detect_options(options), options.timeout_seconds)) {
       return run_body(options, context, *job, body);
     }
   }
@@ -160,7 +175,7 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   const auto mesh = mesh_for(options, default_world_size);
   launch::Job first;  // what rank 0 of the ranks to be started will be told
   first.world_size = first.local_world_size = mesh.world_size();
-  const auto comm = comm_options(options, context, first);
+  const auto comm = comm_options(options, context, first, mesh);
   if (options.dry_run) return print_plan(mesh, comm);
   // A fake world is walked through by its first rank alone.
   if (comm.backend == comm::BackendKind::fake || mesh.world_size() == 1) return run_body(options, context, first, body);

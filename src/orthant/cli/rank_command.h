@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "orthant/mesh/mesh.h"
 
 namespace orthant::cli {
+
+// A comparison failed: an answer, not a fault.
+inline constexpr int kDifferentExitCode = 1;
 
 struct RankOptions {
   std::string mesh;  // empty: `dp` over whatever world there is
@@ -49,6 +53,14 @@ struct RankContext {
 
 // Says on stderr which rank failed, if one did; returns the exit code.
 int report(const launch::Outcome& outcome);
+
+// Who the launcher that started this process says it is; nothing without one. Opens no socket.
+std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment);
+
+// The device and backend of a rank. A backend that nobody named is one that the mesh's stages can talk over.
+// ConfigError for a backend or device that is not to be had here.
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
+                               const Mesh& mesh);
 
 // Runs `body` on every rank and returns the command's exit code. Without a launcher the world is the mesh's, and
 // `default_world_size` when no mesh is given. Only rank 0 may write to stdout.

@@ -82,6 +82,15 @@ std::string first_difference(const std::string& first, const std::string& other,
   return {};
 }
 
+void check_backend(const RankOptions& ranks, const Context& context, const Mesh& mesh) {
+  if (mesh.world_size() == 1) return;
+  launch::Job local;  // ranks started here
+  local.world_size = local.local_world_size = mesh.world_size();
+  const auto job = job_of_launcher(ranks, context.environment).value_or(local);
+  const auto comm = comm_options(ranks, context, job, mesh);
+  if (comm.backend == comm::BackendKind::nccl) check_stage_backend(mesh, "nccl");
+}
+
 void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {
   if (comm::parse_backend(ranks.backend) != comm::BackendKind::fake || mesh.world_size() == 1) return;
   throw ConfigError("--backend fake moves nothing between ranks: what it trains is no model",

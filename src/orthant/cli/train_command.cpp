@@ -11,6 +11,7 @@
 #include "orthant/cli/dry_run.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/cli/run_picture.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/run.h"
 
@@ -57,7 +58,9 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
     std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
   }
   if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
-  if (rank.is_first() && !json) std::cout << result_text(outcome.result) << std::flush;
+  if (rank.is_first() && !json) {
+    std::cout << result_text(outcome.result) << run_picture(config, rank.job.local_world_size) << std::flush;
+  }
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
@@ -91,6 +94,7 @@ int run_train(const Arguments& arguments, Context& context) {
     std::cout << printed_config(loaded.document);
     return 0;
   }
+  check_backend(ranks, context, loaded.config.mesh);
   if (ranks.dry_run) {
     print_dry_run(loaded.config);
     return 0;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -132,15 +133,18 @@ double factor_of(const at::Tensor& side, const at::Tensor& reference) {
   return largest(a - b * factor) < 1e-3 * largest(a) ? factor : std::numeric_limits<double>::quiet_NaN();
 }
 
-// What a wrong gradient hints at.
-std::string likely_cause(double factor) {
-  if (!std::isfinite(factor)) return "by no single factor: a sum over an axis is missing, or other rows were summed";
-  const bool more = factor > 1;
-  const double degree = more ? factor : 1 / factor;
-  const auto whole = std::round(degree);
-  if (whole < 2 || std::abs(degree - whole) > 1e-3 * whole) return fmt::format("it is {:.4g} times too large", factor);
-  return fmt::format("x{:.4g}: a sum over an axis of degree {:.0f} is {}", factor, whole,
-                     more ? "done twice" : "missing or an average");
+// The same of all gradients that differ, in the mean.
+double mean_factor(const std::map<std::string, at::Tensor>& side, const std::map<std::string, at::Tensor>& reference,
+                   const std::function<bool(const std::string&)>& differs) {
+  double product = 0;
+  double square = 0;
+  for (const auto& [name, tensor] : reference) {
+    if (!differs(name)) continue;
+    const auto b = tensor.to(at::kDouble).flatten();
+    product += side.at(name).to(at::kDouble).flatten().dot(b).item<double>();
+    square += b.dot(b).item<double>();
+  }
+  return product / square;
 }
 
 }  // namespace
@@ -181,7 +185,8 @@ ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {
   return side;
 }
 
-ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance) {
+ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance,
+                           const std::vector<Suspect>& suspects) {
   ParityResult result;
   result.tolerance = tolerance;
   bool equal = true;
@@ -205,6 +210,7 @@ ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, 
     const auto& ours = at_first ? side.first_gradients : side.gradients;
     const auto& theirs = at_first ? reference.first_gradients : reference.gradients;
     result.likely_factor = factor_of(ours.at(*first), theirs.at(*first));
+    result.likely_cause = likely_cause(result.likely_factor, mean_factor(ours, theirs, differs), suspects);
   }
   result.replicas_equal = side.replicas_equal && reference.replicas_equal;
   result.pass = result.replicas_equal && result.loss <= tolerance && result.grad_norm <= tolerance &&
@@ -225,8 +231,7 @@ std::string parity_text(const ParityResult& result) {
   text += fmt::format("  worst parameter: {}\n", result.worst_parameter);
   if (!result.replicas_equal) text += "  replicas hold different weights\n";
   if (!result.first_difference.empty()) {
-    text += fmt::format("  first gradient that differs: {}, {}\n", result.first_difference,
-                        likely_cause(result.likely_factor));
+    text += fmt::format("  first gradient that differs: {}, {}\n", result.first_difference, result.likely_cause);
   }
   return text;
 }
@@ -245,6 +250,7 @@ nlohmann::ordered_json parity_json(const ParityResult& result) {
           {"worst_parameter", result.worst_parameter},
           {"first_difference", result.first_difference},
           {"likely_factor", number(result.likely_factor)},
+          {"likely_cause", result.likely_cause},
           {"replicas_equal", result.replicas_equal},
           {"tolerance", result.tolerance}};
 }

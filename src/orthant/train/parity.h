@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/train/parity_suspects.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant {
@@ -49,13 +50,15 @@ struct ParityResult {
   // gradient is beyond the tolerance, and its gradient over the reference's, when that is one number.
   std::string first_difference;
   double likely_factor = 1;
+  std::string likely_cause;  // what the factor hints at; empty without a difference
   double tolerance = 0;
 };
 
 // What a dtype's rounding allows over a few steps.
 double parity_tolerance(DType dtype);
 
-ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance);
+ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance,
+                           const std::vector<Suspect>& suspects = {});
 
 std::string parity_text(const ParityResult& result);
 nlohmann::ordered_json parity_json(const ParityResult& result);

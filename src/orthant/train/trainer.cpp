@@ -83,12 +83,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (mesh_.degree(Axis::pp) > 1) {
-    // Its messages of one pair run in the order of the calls, and a pair connects when both first call: early receives
-    // would wait for each other.
-    if (std::string_view(options_.communicator->backend_name()) == "nccl") {
-      throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh_.to_string()),
-                        {.remedy = "use --backend gloo, or a mesh without pp"});
-    }
+    check_stage_backend(mesh_, options_.communicator->backend_name());
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
                             options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
     links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);

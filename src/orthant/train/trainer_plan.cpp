@@ -36,6 +36,12 @@ void check_mesh(const Mesh& mesh) {
   }
 }
 
+void check_stage_backend(const Mesh& mesh, std::string_view backend) {
+  if (mesh.degree(Axis::pp) == 1 || backend != "nccl") return;
+  throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh.to_string()),
+                    {.remedy = "use --backend gloo, or a mesh without pp"});
+}
+
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   RankGroups groups{store_groups(mesh, options.policy), {}};
   const auto placed = placed_graph(graph, options.tensor, mesh.degree(Axis::tp));

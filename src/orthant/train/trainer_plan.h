@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "orthant/graph/spec.h"
@@ -16,6 +17,10 @@ namespace orthant {
 
 // ConfigError for a mesh with axes that training does not use.
 void check_mesh(const Mesh& mesh);
+
+// ConfigError for a backend that stages do not talk over. NCCL runs the messages of a pair in the order of the calls,
+// and connects a pair when both first call: receives begun early would wait for each other.
+void check_stage_backend(const Mesh& mesh, std::string_view backend);
 
 // The groups of ranks a trainer of that graph talks to; for the communicator it is given.
 struct RankGroups {
