@@ -87,6 +87,20 @@ class Training(unittest.TestCase):
         finished = orthant("parity", *LLAMA, "--mesh", "pp=2", "--device", "cuda", "--backend", "gloo", "--inject", "skip-reduce=pp:embed.weight")
         self.assertEqual(finished.returncode, 1, finished.stderr)
 
+    def test_two_axes_and_three_share_a_gpu_over_gloo(self):
+        sums = ("--vary", "parallel.sequence_parallel=true", "--vary", "parallel.loss_parallel=true")
+        for model in (LLAMA, TRIMODAL):
+            words = (*model, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--backend", "gloo")
+            for mesh in ("pp=2,dp=2", "pp=2,fsdp=2", "pp=2,tp=2", "dp=2,tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"):
+                self.parity(*words, "--mesh", mesh, *(sums if "tp" in mesh else ()))
+                self.parity(*words, "--mesh", mesh, "--dtype", "float32")
+            for zero in (1, 2, 3):
+                self.parity(*words, "--mesh", "pp=2,fsdp=2", "--vary", f"parallel.zero={zero}", "--vary", "parallel.schedule=zbv")
+            self.parity(*words, "--mesh", "pp=2,fsdp=2,tp=2", *sums, "--against-device", "cpu")
+            self.parity(*words, "--mesh", "pp=2,dp=2,tp=2", "--vary", "parallel.schedule=interleaved", "--resume-at", "2")
+        # Stages talk over Gloo when nobody says how.
+        self.parity(*LLAMA, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--mesh", "pp=2,dp=2")
+
     def test_one_rank_over_nccl(self):
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--against-device", "cpu")
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--vary", "parallel.offload=params")
