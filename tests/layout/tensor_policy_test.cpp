@@ -95,8 +95,8 @@ TEST(PlacedGraph, NamesDegreesThatEveryParameterFits) {
             "parameter layers.0.attention.wq.weight: its 6 heads cannot be shared by tp=4: each rank must hold equally "
             "many\n  fix: set tp to 1, 2 or 6");
   EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 3),
-            "parameter layers.0.attention.wk.weight: its 2 heads cannot be shared by tp=3: more ranks than key/value "
-            "heads must be a multiple of them\n  fix: set tp to 1, 2 or 6");
+            "parameter layers.0.attention.wk.weight: its 2 heads cannot be shared by tp=3: ranks beyond the heads "
+            "hold copies, so there must be a multiple of them\n  fix: set tp to 1, 2 or 6");
 }
 
 TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {

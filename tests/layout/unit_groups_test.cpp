@@ -52,6 +52,12 @@ TEST(UnitGroups, ASmallRestJoinsTheGroupBeforeIt) {
   EXPECT_EQ(by_size(12), (Groups{0, 0, 1, 1, 1, 1}));
 }
 
+TEST(UnitGroups, NoGroupReachesBeyondAStage) {
+  const UnitGrouping grouping{.kind = Kind::min_params, .min_params = 8};
+  EXPECT_EQ(unit_groups(small_graph(), grouping, {0, 0, 1, 1, 2, 2}), (Groups{0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(unit_groups(small_graph(), grouping, {0, 0, 0, 0, 1, 1}), (Groups{0, 1, 1, 1, 2, 2}));
+}
+
 TEST(UnitGroups, BorrowedParametersCountForTheirOwner) {
   EXPECT_EQ(by_size(7), (Groups{0, 1, 1, 2, 2, 2}));
 }

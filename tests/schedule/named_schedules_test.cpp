@@ -50,7 +50,7 @@ TEST(NamedSchedules, RefuseNamesStagesAndSizes) {
             "unknown schedule \"1f1\"\n"
             "did you mean \"1f1b\"? (one of gpipe, 1f1b, interleaved, zbh1, zbv)");
   EXPECT_EQ(thrown_text([] { virtual_stages("interleaved", 1); }),
-            "schedule interleaved with 1 stages per rank\n"
+            "schedule interleaved with 1 stage per rank\n"
             "set at least 2 virtual stages, or the schedule 1f1b");
   EXPECT_EQ(thrown_text([] { virtual_stages("zbv", 3); }),
             "schedule zbv with 3 stages per rank\n"

@@ -186,7 +186,8 @@ TEST(Pipeline, AMemoryBoundMovesTheCutByWhatIsInFlight) {
       refused,
       "graph \"chain\" cannot be cut into 2 stages that fit into 60 B per rank: in the cut that comes nearest, stage "
       "0 (units \"embed\" to \"layers.1\", 4 microbatches in flight) needs 80 B\n"
-      "allow 80 bytes per rank, or set more stages, recompute, or a schedule that keeps fewer microbatches");
+      "set parallel.split_memory_gb=0.000001 or more, more stages, recompute, or a schedule that keeps fewer "
+      "microbatches");
   const ScheduleFile file(to_text(gpipe(2, 4)));
   settings.schedule = file.path();
   EXPECT_EQ(thrown_text([&] { make_pipeline(graph, 2, 4, settings); }), refused) << "a file's table counts as well";
@@ -262,8 +263,9 @@ TEST(Pipeline, UnsoundFilesAreRefused) {
             "schedule file FILE leaves pp coordinate 1 without a stage; mesh.pp is 2\n"
             "put a stage on every pp coordinate, or set a smaller mesh.pp");
   EXPECT_EQ(text(to_text(gpipe(8, 2)), 8, chain(4)),
-            "schedule file FILE asks for 8 stages; graph \"chain\" has 7 units\n"
-            "use at most 7 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
+            "schedule file FILE asks for 8 stages; graph \"chain\" has 7 units, and a loss stays with the unit "
+            "that feeds it\n"
+            "use at most 6 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
   EXPECT_NE(text("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1\n", 2, chain(6)).find("deadlock"), std::string::npos);
   EXPECT_NE(text("0F0 0F1 0BW0\n1F0 1BW0 1F1 1BW1\n", 2, chain(6)).find("0BW1"), std::string::npos);
 }
@@ -308,16 +310,19 @@ TEST(Pipeline, AnotherNumberOfStagesThanTheScheduleHasIsRefused) {
 TEST(Pipeline, MoreStagesThanUnitsAreRefused) {
   EXPECT_EQ(
       refusal(10, {}),
-      "parallel.schedule=1f1b on mesh.pp=10 with 1 stage per rank asks for 10 stages; graph \"chain\" has 9 units\n"
-      "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
+      "parallel.schedule=1f1b on mesh.pp=10 with 1 stage per rank asks for 10 stages; graph \"chain\" has 9 units, "
+      "and a loss stays with the unit that feeds it\n"
+      "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
   EXPECT_EQ(refusal(4, {.schedule = "interleaved", .virtual_stages = 1 << 20}),
             "parallel.schedule=interleaved on mesh.pp=4 with 1048576 stages per rank asks for 4194304 stages; graph "
-            "\"chain\" has 9 units\n"
-            "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
+            "\"chain\" has 9 units, and a loss stays with the unit that feeds it\n"
+            "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
   EXPECT_EQ(refusal(1, {.stages = 10}),
-            "parallel.split asks for 10 stages; graph \"chain\" has 9 units\n"
-            "use at most 9 stages: a smaller mesh.pp, a schedule with one stage per rank, or another parallel.split");
-  EXPECT_NE(refusal(9, {}).find("its 9 units form 8 blocks"), std::string::npos);
+            "parallel.split asks for 10 stages; graph \"chain\" has 9 units, and a loss stays with the unit that "
+            "feeds it\n"
+            "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
+  EXPECT_NE(refusal(9, {}).find("use at most 8 stages"), std::string::npos);
+  EXPECT_EQ(make_pipeline(chain(6), 8, 2, {}).map.num_stages(), 8) << "what the remedy says";
 }
 
 TEST(Pipeline, APlacementIsOfEveryStageAndEveryCoordinate) {

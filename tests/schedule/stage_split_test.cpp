@@ -63,12 +63,14 @@ TEST(SplitStages, NameWhatDoesNotFit) {
   EXPECT_EQ(thrown_text([&] { split_stages(graph, 2, options); }),
             "graph \"chain\" cannot be cut into 2 stages that fit into 71 B per rank: in the cut that comes nearest, "
             "stage 1 (units \"layers.1\" to \"loss\", 1 microbatches in flight) needs 72 B\n"
-            "allow 72 bytes per rank, or set more stages, recompute, or a schedule that keeps fewer microbatches");
+            "set parallel.split_memory_gb=0.000001 or more, more stages, recompute, or a schedule that keeps fewer "
+            "microbatches");
   options.memory = {.rank_bytes = 20, .state_bytes = {30, 10, 10, 10, 10, 10, 0}};
   EXPECT_EQ(thrown_text([&] { split_stages(graph, 4, options); }),
             "graph \"chain\" cannot be cut into 4 stages that fit into 20 B per rank: in the cut that comes nearest, "
             "stage 0 (unit \"embed\", 1 microbatches in flight) needs 30 B\n"
-            "allow 30 bytes per rank, or set more stages, recompute, or a schedule that keeps fewer microbatches");
+            "set parallel.split_memory_gb=0.000001 or more, more stages, recompute, or a schedule that keeps fewer "
+            "microbatches");
 }
 
 TEST(SplitStages, StagesOfOneRankShareItsBytes) {
@@ -83,7 +85,8 @@ TEST(SplitStages, StagesOfOneRankShareItsBytes) {
   EXPECT_TRUE(
       thrown_text([&] { split_stages(graph, 4, options); })
           .ends_with(
-              "allow 40 bytes per rank, or set more stages, recompute, or a schedule that keeps fewer microbatches"));
+              "set parallel.split_memory_gb=0.000001 or more, more stages, recompute, or a schedule that keeps fewer "
+              "microbatches"));
 }
 
 TEST(SplitStages, RefuseCostsThatAreNone) {

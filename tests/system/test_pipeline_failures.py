@@ -58,13 +58,13 @@ class Refusals(Folder):
 
     def test_every_command_refuses(self):
         commands = (("train", "--dry-run"), ("parity", "--steps", "1", "--json"), ("bench", "step", "--json"))
-        self.refused("pp=8", has=["8 stages", "7 units", "\n  fix: use at most 7 stages"], commands=commands)
+        self.refused("pp=8", has=["8 stages", "7 units", "\n  fix: use at most 6 stages"], commands=commands)
         self.refused("pp=2", split(UNITS[:2], UNITS[3:]), has=["no stage holds layers.1", "\n  fix: name every unit"], commands=commands)
         self.refused("pp=2", "parallel.schedule=nowhere.txt", has=["nowhere.txt cannot be read", "\n  fix: name a file"], commands=commands)
 
     def test_more_stages_than_units(self):
-        self.refused("pp=8", has=["mesh.pp=8", "8 stages", '"llama" has 7 units', "at most 7 stages"])
-        self.refused("pp=4", "parallel.schedule=zbv", has=["zbv", "mesh.pp=4", "8 stages", "7 units", "at most 7 stages"])
+        self.refused("pp=8", has=["mesh.pp=8", "8 stages", '"llama" has 7 units', "at most 6 stages"])
+        self.refused("pp=4", "parallel.schedule=zbv", has=["zbv", "mesh.pp=4", "8 stages", "7 units", "at most 6 stages"])
         self.refused("pp=2", "parallel.schedule=interleaved", "parallel.virtual_stages=4", has=["8 stages", "7 units", "a schedule with one stage per rank"])
 
     def test_splits(self):

@@ -76,6 +76,7 @@ TEST(FlatConfig, EveryValueArrivesInItsSection) {
   EXPECT_EQ(config.trainer.lr.final_fraction, 0);
   EXPECT_EQ(config.trainer.lr.warmup_steps, 100);
   EXPECT_EQ(config.trainer.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(config.trainer.optimizer.clip, 1.0);
   EXPECT_EQ(config.epochs, 10);
   EXPECT_EQ(config.global_batch_size, 32);
 }

@@ -239,9 +239,10 @@ TEST(RunConfig, ABatchThatCannotBeCutNamesTheTwoNearest) {
   expect_refusals({
       {{"parallel.microbatches=5"},
        {"train.global_batch_size is 12, not a multiple of dp x fsdp x parallel.microbatches = 1 x 5",
-        "set train.global_batch_size=10 or 15"}},
-      {{"mesh.dp=2", "mesh.fsdp=2", "parallel.microbatches=2"}, {"= 4 x 2", "set train.global_batch_size=8 or 16"}},
-      {{"parallel.microbatches=13"}, {"= 1 x 13", "fix: set train.global_batch_size=13"}},
+        "set train.global_batch_size=10 or 15 (--batch_size 10 or 15)"}},
+      {{"mesh.dp=2", "mesh.fsdp=2", "parallel.microbatches=2"},
+       {"= 4 x 2", "set train.global_batch_size=8 or 16 (--batch_size 2 or 4)"}},
+      {{"parallel.microbatches=13"}, {"= 1 x 13", "fix: set train.global_batch_size=13 (--batch_size 13)"}},
   });
   EXPECT_NO_THROW(read({"mesh.dp=2", "mesh.tp=2", "parallel.microbatches=6"}));
 }

@@ -25,6 +25,7 @@ struct GroupResult {
   std::string name;
   int size = 0;
   int num_groups = 0;
+  std::string backend;  // of the group that rank 0 is in
   double slowest_seconds = 0;
 };
 
@@ -53,7 +54,7 @@ std::vector<GroupResult> check_mesh(RankContext& rank) {
     const double own = check_group(group, rank.job.rank, rank.comm.device);
     const auto seconds = at::full({1}, own, at::TensorOptions().dtype(at::kDouble).device(rank.comm.device));
     communicator->world().all_reduce(seconds, comm::Reduction::max).wait();
-    results.push_back({name, group.size(), num_groups, seconds.item<double>()});
+    results.push_back({name, group.size(), num_groups, communicator->backend_of(group), seconds.item<double>()});
   };
   for (const auto& [name, groups] : named_groups(rank.mesh)) {
     check(name, communicator->subgroup("mesh " + name), static_cast<int>(groups.size()));
@@ -69,6 +70,7 @@ nlohmann::ordered_json to_json(const RankContext& rank, const std::vector<GroupR
     groups.push_back({{"group", result.name},
                       {"size", result.size},
                       {"groups", result.num_groups},
+                      {"backend", result.backend},
                       {"seconds", result.slowest_seconds}});
   }
   return {{"mesh", rank.mesh.to_string()}, {"world_size", rank.job.world_size}, {"groups", groups}};
@@ -79,8 +81,9 @@ std::string to_text(const RankContext& rank, const std::vector<GroupResult>& res
                           grid_text(rank.mesh, rank.job.local_world_size), format_bytes(kElements * 8),
                           rank.job.world_size, rank.mesh.to_string());
   for (const auto& result : results) {
-    text += fmt::format("  {:10} {:>3} group{} of {:<3} ok  {:>9}\n", result.name, result.num_groups,
-                        result.num_groups == 1 ? " " : "s", result.size, format_seconds(result.slowest_seconds));
+    text += fmt::format("  {:10} {:>3} group{} of {:<3} over {:<4}  ok  {:>9}\n", result.name, result.num_groups,
+                        result.num_groups == 1 ? " " : "s", result.size, result.backend,
+                        format_seconds(result.slowest_seconds));
   }
   return text + fmt::format("All groups agree. {} after the command began.\n", format_seconds(seconds));
 }

@@ -103,11 +103,9 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const Rank
   Sentences sentences;
   add_data(sentences, spec, plan);
   add_tensor(sentences, spec, plan);
-  if (plan.tensor.degree > 1) {
-    std::int64_t kept = 0;
-    for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
-    sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
-  }
+  std::int64_t kept = 0;
+  for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
+  sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
   return fmt::format("\n{}\n", fmt::join(sentences, "\n"));
 }
 
@@ -162,8 +160,8 @@ void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeli
 
 }  // namespace
 
-void print_dry_run(const RunConfig& config) {
-  std::cout << mesh_text(config.mesh, config.mesh.world_size());
+void print_dry_run(const RunConfig& config, int ranks_per_host) {
+  std::cout << mesh_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
   const auto spec = run_spec(config);
   std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   check_mesh(config.mesh);

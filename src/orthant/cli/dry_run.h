@@ -5,7 +5,7 @@
 
 namespace orthant::cli {
 
-// On stdout. ConfigError for what cannot be trained.
-void print_dry_run(const RunConfig& config);
+// On stdout. ConfigError for what cannot be trained. `ranks_per_host` is 0 when all ranks are on one host.
+void print_dry_run(const RunConfig& config, int ranks_per_host);
 
 }  // namespace orthant::cli

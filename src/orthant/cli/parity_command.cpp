@@ -82,6 +82,29 @@ bool has_tensor_sum(const GraphSpec& graph, const std::string& name) {
   return false;
 }
 
+// Whether stages share a parameter, or one of that unit or name, so that its gradients are summed over pp.
+bool has_stage_sum(const GraphSpec& graph, const std::vector<int>& unit_ranks, const std::string& name) {
+  for (std::size_t owner = 0; owner < graph.units.size(); ++owner) {
+    for (const auto& parameter : graph.units[owner].parameters) {
+      if (!name.empty() && name != parameter.name && name != graph.units[owner].name) continue;
+      for (std::size_t user = 0; user < graph.units.size(); ++user) {
+        const auto& borrowed = graph.units[user].borrowed;
+        if (unit_ranks[user] == unit_ranks[owner] || !parameter.trainable) continue;
+        if (std::ranges::find(borrowed, parameter.name) != borrowed.end()) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void check_stage_sum(const std::string& text, const GraphSpec& spec, const RunConfig& config, const std::string& name) {
+  const auto unit_ranks = trainer_pipeline(spec, config.mesh, config.trainer).unit_ranks();
+  if (has_stage_sum(spec, unit_ranks, name)) return;
+  throw ConfigError(fmt::format("--inject {}: stages share no trainable parameter{}, so there is nothing to leave out",
+                                text, name.empty() ? "" : " of " + name),
+                    {.remedy = "use a model with tied parameters, cut between their users"});
+}
+
 // "skip-reduce=fsdp" or "skip-reduce=fsdp:layers.1.attention.wq.weight".
 SkippedSums read_fault(const std::string& text, const RunConfig& config) {
   SkippedSums skipped;
@@ -100,8 +123,9 @@ SkippedSums read_fault(const std::string& text, const RunConfig& config) {
                                   text, config.mesh.to_string(), axis_name(axis)),
                       {.remedy = "use a mesh with that axis"});
   }
-  if (skipped.name.empty()) return skipped;
   const auto spec = run_spec(config);
+  if (axis == Axis::pp && skipped.name.empty()) check_stage_sum(text, spec, config, skipped.name);
+  if (skipped.name.empty()) return skipped;
   std::vector<std::string> names;
   for (const auto& unit : spec.units) {
     names.push_back(unit.name);
@@ -115,15 +139,28 @@ SkippedSums read_fault(const std::string& text, const RunConfig& config) {
     throw ConfigError(fmt::format("--inject {}: no sum over tp belongs to {}", text, skipped.name),
                       {.remedy = "name a parameter that tp cuts, its unit, or a loss over cut logits"});
   }
+  if (axis == Axis::pp) check_stage_sum(text, spec, config, skipped.name);
   return skipped;
 }
 
-// The products run in `dtype`; bfloat16 and float16 keep float32 weights and gradients.
+// The products run in `dtype`; bfloat16 and float16 keep float32 weights and gradients. What the user sets counts more.
 void set_dtype(ConfigOptions& config, const std::string& dtype) {
   for (const char* part : {"params", "compute", "reduce"}) {
     const bool narrow = dtype.ends_with("float16") && std::string_view(part) != "compute";
-    config.overrides.push_back(fmt::format("precision.{}={}", part, narrow ? "float32" : dtype));
+    config.overrides.insert(config.overrides.begin(), fmt::format("precision.{}={}", part, narrow ? "float32" : dtype));
   }
+}
+
+// Of the coarsest type that either side computes or keeps something in.
+double tolerance_of(const RunConfig& tested, const RunConfig& reference) {
+  double tolerance = 0;
+  for (const auto* config : {&tested, &reference}) {
+    const auto& precision = config->trainer.precision;
+    for (const auto dtype : {precision.params, precision.compute, precision.reduce}) {
+      tolerance = std::max(tolerance, parity_tolerance(dtype));
+    }
+  }
+  return tolerance;
 }
 
 LoadedConfig load_reference(const Options& options, const launch::Environment& environment) {
@@ -183,7 +220,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     const auto expected = run(reference, "reference", {.steps = options.side.steps});
     const auto found = run(tested, "tested", options.side);
     if (!rank.is_first()) return 0;
-    auto result = compare_sides(found, expected, parity_tolerance(parse_dtype(options.dtype)),
+    auto result = compare_sides(found, expected, tolerance_of(tested.config, reference.config),
                                 suspects(tested.config, reference.config));
     if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
     const auto compared = compared_sides(options, tested.config.mesh, reference.config.mesh);

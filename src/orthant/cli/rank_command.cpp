@@ -115,8 +115,8 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   }
 }
 
-int print_plan(const Mesh& mesh, const comm::CommOptions& comm) {
-  std::cout << mesh_text(mesh, mesh.world_size());
+int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_host) {
+  std::cout << mesh_text(mesh, ranks_per_host > 0 ? ranks_per_host : mesh.world_size());
   std::cout << fmt::format("\nDry run: {} ranks on this host would be started, device {}, backend {}.\n",
                            mesh.world_size(), comm.device.is_cpu() ? "cpu" : "cuda", comm::name_of(comm.backend));
   return 0;
@@ -127,6 +127,10 @@ void check_values(const RankOptions& options) {
   if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
   comm::parse_backend(options.backend);
   check_device_name(options.device);
+  if (options.ranks_per_host > 0 && !options.dry_run) {
+    throw ConfigError("--ranks-per-host without --dry-run: where ranks run is the launcher's matter",
+                      {.remedy = "leave it out, or add --dry-run"});
+  }
 }
 
 }  // namespace
@@ -156,6 +160,8 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
                  "start all local ranks again after a failure, so often (default 0)")
       ->check(CLI::Range(0, 1000000));
   app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing");
+  app.add_option("--ranks-per-host", options.ranks_per_host, "ranks on one host, for --dry-run (default: all)")
+      ->check(CLI::Range(1, Mesh::kMaxRanks));
   app.add_option("--log-dir", options.log_dir, "folder for rank-R.log of ranks started here");
   app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn");
 }
@@ -176,7 +182,7 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   launch::Job first;  // what rank 0 of the ranks to be started will be told
   first.world_size = first.local_world_size = mesh.world_size();
   const auto comm = comm_options(options, context, first, mesh);
-  if (options.dry_run) return print_plan(mesh, comm);
+  if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
   // A fake world is walked through by its first rank alone.
   if (comm.backend == comm::BackendKind::fake || mesh.world_size() == 1) return run_body(options, context, first, body);
   return start_ranks(options, context, mesh.world_size(), comm.device.is_cpu(), body);

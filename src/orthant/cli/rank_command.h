@@ -35,6 +35,7 @@ struct RankOptions {
   launch::DetectOptions place;  // --rank and the like
   int max_restarts = 0;
   bool dry_run = false;
+  int ranks_per_host = 0;  // as a dry run draws the mesh; 0: all on one
   std::string log_dir;
   bool bind_cores = false;
 };

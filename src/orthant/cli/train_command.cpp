@@ -94,12 +94,12 @@ int run_train(const Arguments& arguments, Context& context) {
     std::cout << printed_config(loaded.document);
     return 0;
   }
+  check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);
   if (ranks.dry_run) {
-    print_dry_run(loaded.config);
+    print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }
-  check_trainable(loaded.config);
   refuse_fake_backend(ranks, loaded.config.mesh);
   install_counting_allocator();
   run.color = context.color;

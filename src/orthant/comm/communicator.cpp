@@ -1,7 +1,6 @@
 #include "orthant/comm/communicator.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -255,10 +254,6 @@ void Communicator::leave(double timeout_seconds) noexcept {
   } catch (const std::exception&) {
     // As above.
   }
-}
-
-void quiet_backend_log() {
-  FLAGS_caffe2_log_level = 3;
 }
 
 std::optional<Store> join_store(const launch::Job& job, const CommOptions& options) {

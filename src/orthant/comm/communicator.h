@@ -67,6 +67,9 @@ class Communicator {
   // What `auto` became for the world: "shm" or "gloo" may differ for groups within a host.
   const char* backend_name() const { return name_of(world_backend_); }
 
+  // What moves the bytes of a group: ranks of one host may share memory while others talk over a network.
+  const char* backend_of(const Group& group) const { return name_of(backend_for(group.ranks())); }
+
   // All ranks, for control.
   Group world() const { return world_; }
   // A requested group. ConfigError when it was not requested.
@@ -109,9 +112,6 @@ class Communicator {
   std::map<std::string, std::vector<std::string>> by_axes_;  // axes name -> channel names
   bool left_ = false;
 };
-
-// Keeps c10d's own log quiet: its errors come with a C++ stack, ours say the same with rank and remedy. Per process.
-void quiet_backend_log();
 
 // The job's store, or nothing when the job has one rank or a fake backend. Blocks until connected.
 std::optional<Store> join_store(const launch::Job& job, const CommOptions& options);

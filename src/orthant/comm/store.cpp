@@ -1,5 +1,6 @@
 #include "orthant/comm/store.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -84,7 +85,12 @@ Store make_process_store() {
   return make_store(c10::make_intrusive<c10d::HashStore>());
 }
 
+void quiet_backend_log() {
+  FLAGS_caffe2_log_level = 3;
+}
+
 std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port) {
+  quiet_backend_log();
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.isServer = true;

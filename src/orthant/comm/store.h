@@ -39,6 +39,10 @@ Store connect(const launch::Job& job, double timeout_seconds);
 // A store inside this process, for ranks that are threads.
 Store make_process_store();
 
+// Keeps c10d's own log quiet: its errors come with a C++ stack, ours say the same with rank and remedy. Per process;
+// serve_store() does it too.
+void quiet_backend_log();
+
 // Serves a store on a socket that is already bound, for ranks that are other programs. Serves until the object is gone.
 std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port);
 

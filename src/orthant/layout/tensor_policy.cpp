@@ -95,7 +95,8 @@ std::string misfit(const ParameterSpec& parameter, int degree) {
   const auto text = fmt::format("parameter {}: its {} {} cannot be shared by tp={}", parameter.name, parts,
                                 heads ? "heads" : "entries", degree);
   if (parts >= degree) return text + ": each rank must hold equally many";
-  if (may_be_copied(parameter)) return text + ": more ranks than key/value heads must be a multiple of them";
+  if (may_be_copied(parameter))
+    return text + ": ranks beyond the heads hold copies, so there must be a multiple of them";
   return text + ": each rank must hold one, and only key/value heads may be held in copies";
 }
 

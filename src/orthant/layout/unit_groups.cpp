@@ -12,23 +12,37 @@
 namespace orthant {
 namespace {
 
-std::vector<int> by_size(const GraphSpec& graph, std::int64_t min_params) {
-  if (min_params < 0) {
-    throw ConfigError(fmt::format("parallel.units: min_params is {}", min_params), {.remedy = "set it to at least 0"});
-  }
+// Groups of units [begin, end), numbered from `first`.
+std::vector<int> run_by_size(const GraphSpec& graph, std::size_t begin, std::size_t end, int first,
+                             std::int64_t min_params) {
   std::vector<int> groups;
-  int group = 0;
+  int group = first;
   std::int64_t held = 0;  // by the group that is being filled
-  for (const UnitSpec& unit : graph.units) {
+  for (std::size_t u = begin; u < end; ++u) {
     groups.push_back(group);
-    held += unit.num_parameters();
+    held += graph.units[u].num_parameters();
     if (held < min_params) continue;
     ++group;
     held = 0;
   }
   const bool left_over = !groups.empty() && groups.back() == group;
   for (int& one : groups) {
-    if (left_over && one == group && group > 0) --one;
+    if (left_over && one == group && group > first) --one;
+  }
+  return groups;
+}
+
+std::vector<int> by_size(const GraphSpec& graph, std::int64_t min_params, const std::vector<int>& unit_stages) {
+  if (min_params < 0) {
+    throw ConfigError(fmt::format("parallel.units: min_params is {}", min_params), {.remedy = "set it to at least 0"});
+  }
+  std::vector<int> groups;
+  while (groups.size() < graph.units.size()) {
+    const std::size_t begin = groups.size();
+    std::size_t end = begin + 1;
+    while (end < graph.units.size() && (unit_stages.empty() || unit_stages[end] == unit_stages[begin])) ++end;
+    const auto run = run_by_size(graph, begin, end, groups.empty() ? 0 : groups.back() + 1, min_params);
+    groups.insert(groups.end(), run.begin(), run.end());
   }
   return groups;
 }
@@ -77,12 +91,13 @@ std::vector<int> numbered_by_first(std::vector<int> groups) {
 
 }  // namespace
 
-std::vector<int> unit_groups(const GraphSpec& graph, const UnitGrouping& grouping) {
+std::vector<int> unit_groups(const GraphSpec& graph, const UnitGrouping& grouping,
+                             const std::vector<int>& unit_stages) {
   switch (grouping.kind) {
     case UnitGrouping::Kind::layer:
       break;
     case UnitGrouping::Kind::min_params:
-      return by_size(graph, grouping.min_params);
+      return by_size(graph, grouping.min_params, unit_stages);
     case UnitGrouping::Kind::names:
       return numbered_by_first(by_name(graph, grouping.names));
   }

@@ -23,8 +23,10 @@ struct UnitGrouping {
 };
 
 // The group of every unit, numbered from 0 by their first units. With `min_params` a borrowed parameter counts for its
-// owner only, and a last group that is too small joins the one before it. With `names` units that no list names are
+// owner only, and a last group that is too small joins the one before it; no group reaches beyond a stage, where
+// `unit_stages` says the stage of every unit (empty: one stage). With `names` units that no list names are
 // alone; ConfigError with the nearest name for one that does not exist, and for one that is named twice.
-std::vector<int> unit_groups(const GraphSpec& graph, const UnitGrouping& grouping);
+std::vector<int> unit_groups(const GraphSpec& graph, const UnitGrouping& grouping,
+                             const std::vector<int>& unit_stages = {});
 
 }  // namespace orthant

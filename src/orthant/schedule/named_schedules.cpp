@@ -98,10 +98,9 @@ int virtual_stages(std::string_view name, int asked) {
   const int own = is_looped(name) ? 2 : 1;
   if (asked == 0 || asked == own || (name == "interleaved" && asked > own)) return asked == 0 ? own : asked;
   throw ConfigError(
-      fmt::format("schedule {} with {} stages per rank", name, asked),
-      {.remedy = name == "interleaved"
-                     ? "set at least 2 virtual stages, or the schedule 1f1b"
-                     : fmt::format("set {} virtual stage{}, or the schedule interleaved", own, own == 1 ? "" : "s")});
+      fmt::format("schedule {} with {} stage{} per rank", name, asked, asked == 1 ? "" : "s"),
+      {.remedy = fmt::format("set {}{} virtual stage{}, or the schedule {}", name == "interleaved" ? "at least " : "",
+                             own, own == 1 ? "" : "s", asked > 1 ? "interleaved" : "1f1b")});
 }
 
 std::vector<int> schedule_placement(std::string_view name, int ranks, int asked_virtual_stages) {

@@ -53,14 +53,16 @@ AskedStages asked_stages(const PipelineSettings& settings) {
   return {static_cast<int>(settings.placement.size()), "parallel.placement"};
 }
 
-void check_units(const GraphSpec& graph, std::int64_t stages, std::string_view origin) {
+void check_units(const GraphSpec& graph, std::int64_t stages, std::string_view origin,
+                 const PipelineSettings& settings) {
   const auto units = static_cast<std::int64_t>(graph.units.size());
-  if (stages <= units) return;
+  const auto most = settings.split.empty() ? most_stages(graph) : units;
+  if (stages <= most) return;
   throw ConfigError(
-      fmt::format("{} asks for {} stages; graph \"{}\" has {} units", origin, stages, graph.name, units),
-      {.remedy = fmt::format("use at most {} stages: a smaller mesh.pp, a schedule with one stage per rank, or another "
-                             "parallel.split",
-                             units)});
+      fmt::format("{} asks for {} stages; graph \"{}\" has {} units{}", origin, stages, graph.name, units,
+                  most < units ? ", and a loss stays with the unit that feeds it" : ""),
+      {.remedy = fmt::format(
+           "use at most {} stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split", most)});
 }
 
 // Every stage on one of `ranks` coordinates and none of these without; `key` is where the user said so.
@@ -114,7 +116,7 @@ Places named_places(const GraphSpec& graph, int ranks, int microbatches, const P
   const std::int64_t own = std::int64_t{ranks} * per_rank;
   const bool free_count = per_rank == 1 && !settings.placement.empty();
   check_units(graph, asked.count > 0 ? asked.count : own,
-              asked.count > 0 ? asked.key : schedule_text(name, ranks, per_rank));
+              asked.count > 0 ? asked.key : schedule_text(name, ranks, per_rank), settings);
   if (asked.count > 0 && asked.count != own && !free_count) refuse_count(settings, asked, ranks, per_rank);
   const int stages = asked.count > 0 ? asked.count : static_cast<int>(own);
   Places places{settings.placement.empty() ? schedule_placement(name, ranks, per_rank) : settings.placement};
@@ -172,7 +174,7 @@ Places file_places(const GraphSpec& graph, int ranks, int microbatches, const Pi
                                   settings.virtual_stages, file, stages, ranks),
                       {.remedy = "leave parallel.virtual_stages out"});
   }
-  check_units(graph, stages, "schedule file " + file);
+  check_units(graph, stages, "schedule file " + file, settings);
   if (settings.memory.rank_bytes > 0) places.in_flight = stage_peaks(table);
   places.table = std::move(table);
   return places;
@@ -226,7 +228,7 @@ Pipeline on_single_rank(const GraphSpec& graph, int microbatches, const Pipeline
   stages_only.split = settings.split;
   stages_only.stages = settings.stages;
   const int stages = std::max(asked_stages(stages_only).count, 1);
-  check_units(graph, stages, "parallel.split");
+  check_units(graph, stages, "parallel.split", settings);
   Pipeline pipeline;
   pipeline.map =
       settings.split.empty() ? split_stages(graph, stages, {.unit_costs = costs}).map : asked_split(graph, settings);
@@ -268,6 +270,14 @@ std::vector<int> Pipeline::unit_ranks() const {
     for (const int unit : map.units[s]) ranks.at(static_cast<std::size_t>(unit)) = map.rank[s];
   }
   return ranks;
+}
+
+std::vector<int> Pipeline::unit_stages() const {
+  std::vector<int> stages(unit_ranks().size(), 0);
+  for (std::size_t s = 0; s < map.units.size(); ++s) {
+    for (const int unit : map.units[s]) stages.at(static_cast<std::size_t>(unit)) = static_cast<int>(s);
+  }
+  return stages;
 }
 
 bool is_schedule_file(std::string_view schedule) {

@@ -32,7 +32,8 @@ struct Pipeline {
   double imbalance = 1;  // the heaviest rank over the mean, in the costs the cut was made with
 
   int num_ranks() const { return static_cast<int>(table.ranks.size()); }
-  std::vector<int> unit_ranks() const;  // per unit: its pp coordinate
+  std::vector<int> unit_ranks() const;   // per unit: its pp coordinate
+  std::vector<int> unit_stages() const;  // per unit: its stage
 };
 
 // Not a known name, and a '/' or a '.' is in it.

@@ -180,6 +180,11 @@ void check_options(const GraphSpec& graph, int stages, const SplitOptions& optio
   require(bound >= 0, "a negative bound");
 }
 
+// Rounded up to what six digits behind the point can say.
+double gib_above(std::int64_t bytes) {
+  return std::ceil(static_cast<double>(bytes) / (1 << 30) * 1e6) / 1e6;
+}
+
 [[noreturn]] void refuse_memory(const GraphSpec& graph, const EvenCut& cutter, std::size_t stages,
                                 const MemoryBound& memory) {
   const EvenCut::Cut cut = cutter.smallest();
@@ -198,12 +203,16 @@ void check_options(const GraphSpec& graph, int stages, const SplitOptions& optio
                   "stage {} ({}, {} microbatches in flight) needs {}",
                   graph.name, stages, format_bytes(memory.rank_bytes), worst, units,
                   memory.in_flight.empty() ? 1 : memory.in_flight[worst], format_bytes(needed)),
-      {.remedy = fmt::format("allow {} bytes per rank, or set more stages, recompute, or a schedule that keeps fewer "
-                             "microbatches",
-                             needed)});
+      {.remedy = fmt::format("set parallel.split_memory_gb={:.6f} or more, more stages, recompute, or a schedule that "
+                             "keeps fewer microbatches",
+                             gib_above(needed))});
 }
 
 }  // namespace
+
+int most_stages(const GraphSpec& graph) {
+  return static_cast<int>(cut_points(graph).size()) - 1;
+}
 
 StageSplit split_stages(const GraphSpec& graph, int stages, const SplitOptions& options) {
   check_options(graph, stages, options);

@@ -32,9 +32,14 @@ struct StageSplit {
   double imbalance = 1;                    // the heaviest stage over the mean: 1 when even
 };
 
+// How many stages the automatic cut can make: units that may stand alone, since a loss stays with the last unit that
+// feeds it.
+int most_stages(const GraphSpec& graph);
+
 // The heaviest stage is as light as it can be within the bound; among such cuts the rest is as even as it can be, in
 // cost, then in number of units. A loss stays with the last unit that feeds it. ConfigError when there are fewer units
-// than stages, and when no cut keeps to the bound: it names the stage that does not fit in the cut that comes nearest.
+// than stages (see most_stages()), and when no cut keeps to the bound: it names the stage that does not fit in the cut
+// that comes nearest.
 StageSplit split_stages(const GraphSpec& graph, int stages, const SplitOptions& options = {});
 
 }  // namespace orthant

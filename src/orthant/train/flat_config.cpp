@@ -97,6 +97,7 @@ JsonDocument sections_of_flat_config(const JsonDocument& flat_document) {
   set_data(flat, sections);
   sections.set("lr", "optimizer.lr", flat.get<double>("lr", 2e-5));
   sections.set("weight_decay", "optimizer.weight_decay", flat.get<double>("weight_decay", 0.01));
+  sections.set("", "optimizer.clip", 1.0);
   sections.set("", "lr_schedule.kind", "linear");
   sections.set("", "lr_schedule.final_fraction", 0.0);
   sections.set("warmup_steps", "lr_schedule.warmup_steps", flat.get<std::int64_t>("warmup_steps", 0));

@@ -146,11 +146,13 @@ void check_batch(const RunConfig& config) {
   const auto parts = static_cast<std::int64_t>(replicas) * config.trainer.microbatches;
   if (config.global_batch_size % parts == 0) return;
   const auto below = config.global_batch_size / parts * parts;
+  const auto above = below + parts;
   throw ConfigError(
       fmt::format("train.global_batch_size is {}, not a multiple of dp x fsdp x parallel.microbatches = {} x {}",
                   config.global_batch_size, replicas, config.trainer.microbatches),
-      {.remedy = below > 0 ? fmt::format("set train.global_batch_size={} or {}", below, below + parts)
-                           : fmt::format("set train.global_batch_size={}", parts)});
+      {.remedy = below > 0 ? fmt::format("set train.global_batch_size={} or {} (--batch_size {} or {})", below, above,
+                                         below / replicas, above / replicas)
+                           : fmt::format("set train.global_batch_size={} (--batch_size {})", above, above / replicas)});
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ void Trainer::make_store() {
     return options_.communicator ? options_.communicator->allocate(elements, type).zero_() : on_device(elements, type);
   };
   StoreOptions store{.policy = options_.policy,
-                     .unit_groups = unit_groups(graph_, options_.units),
+                     .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
                      .unit_ranks = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_ranks() : std::vector<int>(),
                      .hook = options_.hook,
                      .skipped = options_.skipped,

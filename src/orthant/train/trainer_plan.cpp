@@ -90,8 +90,9 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 
 namespace {
 
-// All but the stages.
-DataSettings one_stage_settings(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+// All but the place of the units.
+DataSettings common_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+                             const TrainerOptions& options) {
   DataSettings settings;
   settings.mesh = mesh;
   if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
@@ -101,7 +102,7 @@ DataSettings one_stage_settings(const GraphSpec& graph, const Mesh& mesh, const 
   settings.reduce = options.precision.reduce;
   settings.optimizer_copies = num_states(options.optimizer);
   settings.microbatches = options.microbatches;
-  settings.unit_groups = unit_groups(graph, options.units);
+  settings.unit_groups = unit_groups(graph, options.units, pipeline.unit_stages());
   if (options.hook) {
     const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
     settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
@@ -134,7 +135,7 @@ std::vector<Action> lowered(const StageTable& table, const Pipeline& pipeline, c
 
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                            const TrainerOptions& options) {
-  auto settings = one_stage_settings(graph, mesh, options);
+  auto settings = common_settings(pipeline, graph, mesh, options);
   if (pipeline.num_ranks() > 1) settings.unit_ranks = pipeline.unit_ranks();
   return settings;
 }
@@ -161,7 +162,7 @@ std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& grap
 
 std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options) {
-  RankPlan plan{0, one_stage_settings(graph, mesh, options), one_stage_tensor(mesh, options), {}};
+  RankPlan plan{0, common_settings(pipeline, graph, mesh, options), one_stage_tensor(mesh, options), {}};
   if (pipeline.num_ranks() > 1) plan.data.unit_ranks = plan.tensor.unit_ranks = pipeline.unit_ranks();
   std::vector<RankPlan> plans;
   for (int pp = 0; pp < pipeline.num_ranks(); ++pp) {
