@@ -2,6 +2,7 @@
 sum out and must fail."""
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,63 +10,99 @@ import tempfile
 
 from program import ORTHANT, clean_environment
 
-TRAINING = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.5, "weight_decay": 0.1}, "lr_schedule": {"kind": "constant"},
+TRAINING = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.01, "weight_decay": 0.1}, "lr_schedule": {"kind": "constant"},
             "train": {"global_batch_size": 24, "steps": 50}}
 
 
 class Row:
     def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None,
-                 spreads=False, resume_at=None, bitwise=False):
+                 spreads=False, resume_at=None, bitwise=False, label=None, order=None, files=None, yardstick=None):
         self.model, self.mesh, self.settings = model, mesh, settings
         self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
         self.resume_at = resume_at
         self.bitwise = bitwise  # nothing is added in another order: every bit must be there, with the same microbatches
         self.spreads = spreads  # the missing sum changes other parameters' gradients, too
+        self.label = label  # what the row stands for
+        self.order = order  # of the axes
+        self.files = files or {}  # text by name; the row runs in their folder
+        self.yardstick = yardstick  # a row that shows what rounding does on one rank, and so how far this one may be from it
+
+    def holds_for_both(self, setting):
+        """Model, data and optimizer are those of both sides; so is a hook against another mesh."""
+        if not setting.startswith(("parallel.", "precision.")):
+            return True
+        return setting.startswith(("parallel.comm_hook",) * bool(self.against) + ("parallel.microbatches",) * self.bitwise)
 
     def words(self, config):
         words = [ORTHANT, "parity", "--config", config, "--mesh", self.mesh, "--dtype", self.dtype, "--steps", str(self.steps), "--json"]
         for setting in self.settings:
-            words += ["--vary", setting]
-        if self.canary:
-            words += ["--inject", f"skip-reduce={self.canary}"]
-        if self.resume_at:
-            words += ["--resume-at", str(self.resume_at)]
-        if self.against:
-            words += ["--against", self.against]
+            words += ["--set" if self.holds_for_both(setting) else "--vary", setting]
+        for option, value in (("--order", self.order), ("--resume-at", self.resume_at), ("--against", self.against),
+                              ("--inject", self.canary and f"skip-reduce={self.canary}")):
+            if value:
+                words += [option, str(value)]
         return words
 
-    def name(self):
+    def ranks(self):
+        return math.prod(int(axis.partition("=")[2]) for axis in self.mesh.split(","))
+
+    def cells(self):
         extras = [s.replace("parallel.", "") for s in self.settings]
         extras += [self.dtype] * (self.dtype != "float64") + [f"{self.steps} steps"] * (self.steps != 3)
         extras += [f"without the sum over {self.canary}"] * bool(self.canary) + [f"against {self.against}"] * bool(self.against)
-        extras += [f"resumed at {self.resume_at}"] * bool(self.resume_at)
-        return f"{self.model} | {self.mesh} | {', '.join(extras)}"
+        extras += [f"resumed at {self.resume_at}"] * bool(self.resume_at) + [f"order {self.order}"] * bool(self.order)
+        return [self.model, self.mesh, ", ".join(extras)]
+
+    def name(self):
+        return " | ".join(self.cells())
 
 
-def run(row, configs, folder, extra):
+def config_of(row, configs, folder):
     path = os.path.join(folder, row.model.replace(" ", "_") + ".json")
-    if not os.path.exists(path):
-        with open(path, "w") as f:
-            json.dump({**configs[row.model], **TRAINING}, f)
-    words = row.words(path)
-    # What is frozen and how many samples there are hold for both sides, and a hook against another mesh.
-    both = ("model.freeze", "data.samples", "data.sequence_length") + (("parallel.comm_hook",) if row.against else ())
-    both += ("parallel.microbatches",) * row.bitwise
-    words = [("--set" if w == "--vary" and words[i + 1].startswith(both) else w) for i, w in enumerate(words)]
-    done = subprocess.run(words + extra, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL)
+    for name, text in {path: json.dumps({**configs[row.model], **TRAINING}), **row.files}.items():
+        if not os.path.exists(os.path.join(folder, name)):
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(text)
+    return path
+
+
+def compare(row, configs, folder, extra):
+    """What `orthant parity --json` answers, or the text of its error."""
+    words = row.words(config_of(row, configs, folder)) + list(extra)
+    done = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=300, stdin=subprocess.DEVNULL, cwd=folder)
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        return False, f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"
-    result = json.loads(done.stdout)
+        return f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"
+    return json.loads(done.stdout)
+
+
+def largest_error(result):
+    errors = result["max_relative_error"].values()
+    return float("inf") if None in errors else max(errors)
+
+
+def is_right(row, result, measured_bound=None):
     errors = result["max_relative_error"]
-    text = "every bit" if result["bitwise"] else ", ".join(f"{name} {errors[name]:.1e}" if errors[name] is not None else f"{name} -"
-                                                           for name in ("loss", "gradients", "weights"))
     right = not result["pass"] if row.canary else result["pass"] and (result["bitwise"] or not row.bitwise)
-    if row.bound:  # gradients are rounded on their way: not the numbers of one rank, but near
-        right = result["replicas_equal"] and (1e-6 if row.dtype == "float64" else 0) < errors["gradients"] < row.bound and errors["loss"] < (1e-10 if row.dtype == "float64" else 1e-3)
+    if measured_bound:
+        right = result["replicas_equal"] and 0 < largest_error(result) <= measured_bound
+    elif row.bound:  # gradients are rounded on their way: not the numbers of one rank, but near
+        least, most = (1e-6, 1e-10) if row.dtype == "float64" else (0, 1e-3)
+        right = result["replicas_equal"] and least < errors["gradients"] < row.bound and errors["loss"] < most
     name = row.canary.partition(":")[2] if row.canary else ""
     if name and not row.spreads:
         right = right and result["first_difference"].startswith(".".join(name.split(".")[:2]))
-    return right, text + (f"; first {result['first_difference']}" if row.canary else "")
+    return right
+
+
+def run(row, configs, folder, extra):
+    """Whether the row is as it must be, and the text of its errors."""
+    result = compare(row, configs, folder, extra)
+    if isinstance(result, str):
+        return False, result
+    errors = result["max_relative_error"]
+    text = "every bit" if result["bitwise"] else ", ".join(f"{name} {errors[name]:.1e}" if errors[name] is not None else f"{name} -"
+                                                           for name in ("loss", "gradients", "weights"))
+    return is_right(row, result), text + (f"; first {result['first_difference']}" if row.canary else "")
 
 
 def campaign(rows, configs, everything, only="", extra=()):
