@@ -122,16 +122,19 @@ TEST(BertTower, PoolsAsAsked) {
   tower.pooling = Pooling::cls;
   GraphSpec spec = spec_of(tower, work_of(4, 8));
   EXPECT_EQ(parameter_names(spec.unit("primary.pooler")), Names{});
-  EXPECT_EQ(spec.unit("primary.pooler").cost, (UnitCost{0, 0, 0, {96, 96, 96}, 96}));
+  EXPECT_EQ(spec.unit("primary.pooler").cost, (UnitCost{0, 0, 0, {96, 96, 96}, 0, 96}));
   tower.projection = 3;
   spec = spec_of(tower, work_of(4, 8));
   EXPECT_EQ(parameter_names(spec.unit("primary.pooler")),
             (Names{"primary.pooler.projection.weight", "primary.pooler.projection.bias"}));
   EXPECT_EQ(spec.parameter("primary.pooler.projection.weight").shape, (Shape{3, 6}));
   EXPECT_EQ(spec.value("primary.pooled").shape, (Shape{4, 3}));
+  EXPECT_EQ(spec.unit("primary.pooler").cost.deferred_bytes, 4 * (6 + 3) * 4);
   tower.pooling = Pooling::pooler;
-  // Products 4 rows * 2 * (6*6 + 6*3); kept: slice and tanh, 4 * 6 floats each; out 4 * 3 floats.
-  EXPECT_EQ(spec_of(tower, work_of(4, 8)).unit("primary.pooler").cost, (UnitCost{432, 432, 432, {192, 192, 192}, 48}));
+  // Products 4 rows * 2 * (6*6 + 6*3); kept: slice and tanh, 4 * 6 floats each; out 4 * 3 floats. Inputs and output
+  // gradients of both products wait for the weights.
+  EXPECT_EQ(spec_of(tower, work_of(4, 8)).unit("primary.pooler").cost,
+            (UnitCost{432, 432, 432, {192, 192, 192}, 4 * (6 + 6 + 6 + 3) * 4, 48}));
 }
 
 TEST(BertTower, CountsOneSmallLayerByHand) {
@@ -147,6 +150,8 @@ TEST(BertTower, CountsOneSmallLayerByHand) {
   EXPECT_EQ(layer.kept_bytes[1], selective);
   EXPECT_EQ(layer.kept_bytes[0], selective + 16 * (6 * 2 + 2 * 4));
   EXPECT_EQ(layer.kept_bytes[2], 16 * 6 * 2);
+  // Inputs and output gradients of: two norms, q k v, output, up, down.
+  EXPECT_EQ(layer.deferred_bytes, 16 * ((2 * (6 + 6) + (6 + 18) + (6 + 6) + (6 + 5) + (5 + 6)) * 2 + 4 * 4));
 }
 
 TEST(BertTower, KeepsNoProbabilitiesWhenTheyAreDropped) {
@@ -161,7 +166,8 @@ TEST(BertTower, KeepsNoProbabilitiesWhenTheyAreDropped) {
 TEST(BertTower, KeepsTheSumOfEmbeddings) {
   const UnitCost embed = spec_of(small(), work_of(2, 8, DType::bfloat16)).unit("primary.embed").cost;
   const std::int64_t kept = 16 * (6 * 2 + 2 * 4);
-  EXPECT_EQ(embed, (UnitCost{0, 0, 0, {kept, kept, kept}, 192}));
+  // For the weights: that again, the norm's output gradient, and its input's, which the tables take.
+  EXPECT_EQ(embed, (UnitCost{0, 0, 0, {kept, kept, kept}, kept + 2 * 192, 192}));
 }
 
 TEST(BertTower, LayerFollowsTheClosedForm) {

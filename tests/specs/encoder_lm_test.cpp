@@ -71,6 +71,10 @@ TEST(EncoderLmSpec, CountsFlopsAndKeptBytes) {
   EXPECT_EQ(layer.cost.kept_bytes, (std::array<std::int64_t, 3>{others + 16 * (2 * 6 + 4 * 2), others, 16 * 2 * 6}));
   EXPECT_EQ(spec.unit("head").cost.weight_flops, 2.0 * 16 * 6 * 7);
   EXPECT_EQ(spec.unit("head").cost.kept_bytes[0], 16 * 2 * 6);
+  // Inputs and output gradients of: two norms, q k v, output, up, down.
+  EXPECT_EQ(layer.cost.deferred_bytes, 16 * ((2 * (6 + 6) + (6 + 18) + (6 + 6) + (6 + 5) + (5 + 6)) * 2 + 4 * 4));
+  EXPECT_EQ(spec.unit("head").cost.deferred_bytes, 16 * 2 * (6 + 7));
+  EXPECT_EQ(spec.unit("embed").cost.deferred_bytes, 16 * 2 * 6);
 }
 
 EncoderLmConfig encoder_lm_of(std::string_view text) {

@@ -39,6 +39,18 @@ TEST(Freeze, TakesProductsOfFrozenWeightsOutOfTheBackward) {
   EXPECT_EQ(spec.unit("layers.0").cost.input_flops, before.unit("layers.0").cost.input_flops);
 }
 
+TEST(Freeze, DefersNothingWhereNothingIsTrained) {
+  const GraphSpec before = tiny(/*tied=*/true);
+  GraphSpec spec = before;
+  freeze(spec, {"embed.*", "layers.0.*", "layers.1.mlp.*"});
+  EXPECT_EQ(spec.unit("embed").cost.deferred_bytes, 0);
+  EXPECT_EQ(spec.unit("layers.0").cost.deferred_bytes, 0);
+  EXPECT_EQ(spec.unit("layers.1").cost.deferred_bytes, before.unit("layers.1").cost.deferred_bytes) << "a bound";
+  EXPECT_GT(spec.unit("head").cost.deferred_bytes, 0) << "its norm is trained";
+  freeze(spec, {"head.*"});
+  EXPECT_EQ(spec.unit("head").cost.deferred_bytes, 0);
+}
+
 TEST(Freeze, ReachesBorrowersOfATiedParameter) {
   GraphSpec spec = tiny(/*tied=*/true);
   ASSERT_GT(spec.unit("head").cost.weight_flops, 0);

@@ -86,9 +86,14 @@ TEST(Gpt2Spec, CountsFlopsAndKeptBytes) {
   EXPECT_EQ(layer.cost.weight_flops, products);
   const std::int64_t others = 16 * (2 * (7 * 6 + 5) + 4 * 4);
   EXPECT_EQ(layer.cost.kept_bytes, (std::array<std::int64_t, 3>{others + 16 * (2 * 6 + 4 * 2), others, 16 * 2 * 6}));
+  // Inputs and output gradients of: two norms, q k v, output, up, down.
+  EXPECT_EQ(layer.cost.deferred_bytes, 16 * ((2 * (6 + 6) + (6 + 18) + (6 + 6) + (6 + 5) + (5 + 6)) * 2 + 4 * 4));
   EXPECT_EQ(layer.cost.output_bytes, 16 * 2 * 6);
   EXPECT_EQ(spec.unit("head").cost.forward_flops, 2.0 * 16 * 6 * 7);
   EXPECT_EQ(spec.unit("head").cost.kept_bytes[2], 16 * (2 * 2 * 6 + 4 * 2));
+  EXPECT_EQ(spec.unit("head").cost.deferred_bytes, 16 * (2 * (6 + 6 + 6 + 7) + 4 * 2));
+  EXPECT_EQ(spec.unit("embed").cost.deferred_bytes, 16 * 2 * 6);
+  EXPECT_EQ(spec.unit("loss").cost.deferred_bytes, 0);
 }
 
 Gpt2Config gpt2_of(std::string_view text) {

@@ -138,16 +138,20 @@ TEST(LlamaSpec, CountsOneSmallLayerByHand) {
   // Besides: the heads' output 8 and a statistic of each of 2 heads.
   EXPECT_EQ(layer.kept_bytes[0], selective + 16 * (8 * 2 + 2 * 4));
   EXPECT_EQ(layer.kept_bytes[2], 16 * 6 * 2);
+  // Inputs and output gradients of: two norms, qkv, wo, gate_up, w2 (with gate and up for its input).
+  EXPECT_EQ(layer.deferred_bytes, 16 * ((2 * (6 + 6) + (6 + 16) + (8 + 6) + (6 + 10) + (10 + 6)) * 2 + 2 * 4));
 }
 
 TEST(LlamaSpec, CountsTheUnitsAroundTheLayersByHand) {
   const GraphSpec spec = llama_spec(small(), work_of(2, 8, DType::float64));
-  EXPECT_EQ(spec.unit("embed").cost, (UnitCost{0, 0, 0, {0, 0, 0}, 16 * 6 * 8}));
+  EXPECT_EQ(spec.unit("embed").cost, (UnitCost{0, 0, 0, {0, 0, 0}, 16 * 6 * 8, 16 * 6 * 8}));
   const double head = 2.0 * 16 * 6 * 7;
   const std::int64_t kept = 16 * (6 + 6 + 1) * 8;
-  EXPECT_EQ(spec.unit("head").cost, (UnitCost{head, head, head, {kept, kept, kept}, 16 * 7 * 8}));
+  // Inputs and output gradients of the norm and the product.
+  const std::int64_t deferred = 16 * (6 + 6 + 1 + 6 + 7) * 8;
+  EXPECT_EQ(spec.unit("head").cost, (UnitCost{head, head, head, {kept, kept, kept}, deferred, 16 * 7 * 8}));
   const std::int64_t gradient = 16 * 7 * 8;
-  EXPECT_EQ(spec.unit("loss").cost, (UnitCost{0, 0, 0, {gradient, gradient, gradient}, 8}));
+  EXPECT_EQ(spec.unit("loss").cost, (UnitCost{0, 0, 0, {gradient, gradient, gradient}, 0, 8}));
   // Statistics are float64 as well: 50 channels, 8 of heads, 2 and 2 statistics.
   EXPECT_EQ(spec.unit("layers.0").cost.kept_bytes[0], 16 * (50 + 8 + 2 + 2) * 8);
 }

@@ -107,6 +107,8 @@ TEST(TensorWork, CountsALlamaLayerByHand) {
   // x, sum, both normed; q, k, v; gate and up; statistics of two norms. Besides: heads' output, and their statistics.
   const std::int64_t selective = 6 * (4 * 8 + 4 + 2 + 2 + 10 + 2) * 4;
   EXPECT_EQ(plain.kept_bytes, (Kept{selective + 6 * (4 + 2) * 4, selective, 6 * 8 * 4}));
+  // Inputs and output gradients of: two norms, q k v, output, gate and up, down.
+  EXPECT_EQ(plain.deferred_bytes, 6 * (4 * 8 + (8 + 8) + (4 + 8) + (8 + 10) + (10 + 8) + 2) * 4);
 }
 
 TEST(TensorWork, SequenceParallelismKeepsOwnTokensBetweenProducts) {
@@ -120,6 +122,20 @@ TEST(TensorWork, SequenceParallelismKeepsOwnTokensBetweenProducts) {
   EXPECT_EQ(llama_cost("layers.0", kRegather).kept_bytes, (Kept{regathered + 6 * 6 * 4, regathered, 3 * 8 * 4}));
 }
 
+// Norms have own tokens, and so have biases of row products, whose weights take gathered gradients.
+TEST(TensorWork, SequenceParallelismDefersOwnTokensAndGatheredGradients) {
+  const std::int64_t norms = 3 * (4 * 8 + 2);
+  EXPECT_EQ(llama_cost("layers.0", kSequence).deferred_bytes,
+            (norms + 6 * (8 + 8) + (6 * (4 + 8) + 3 * 8) + 6 * (8 + 10) + (6 * (10 + 8) + 3 * 8)) * 4);
+  EXPECT_EQ(llama_cost("layers.0", kRegather).deferred_bytes,
+            (norms + (3 * 8 + 6 * 8) + (6 * (4 + 8) + 3 * 8) + (3 * 8 + 6 * 10) + (6 * (10 + 8) + 3 * 8)) * 4);
+  EXPECT_EQ(llama_cost("head", kSequence).deferred_bytes, (3 * (8 + 8 + 1) + 6 * (8 + 6)) * 4);
+  EXPECT_EQ(llama_cost("head", kRegather).deferred_bytes, (3 * (8 + 8 + 1) + 3 * 8 + 6 * 6) * 4);
+  EXPECT_EQ(llama_cost("embed", kSequence).deferred_bytes, 6 * 8 * 4) << "the table is cut: all tokens";
+  const GraphSpec gpt2 = gpt2_spec(test::small_gpt2(), small_work(kSequence));
+  EXPECT_EQ(gpt2.unit("embed").cost.deferred_bytes, (6 * 8 + 3 * 8) * 4) << "that of positions is not";
+}
+
 TEST(TensorWork, CountsTheLargestPartsAndCopiesOfHeads) {
   // 4 ranks: one head each, its key/value head in a copy, 3 of 10 inner channels, 2 of 6 tokens.
   const UnitCost cut = llama_cost("layers.0", {.degree = 4, .sequence_parallel = true});
@@ -130,7 +146,8 @@ TEST(TensorWork, CountsTheLargestPartsAndCopiesOfHeads) {
 TEST(TensorWork, CountsHeadAndLossByHand) {
   const double flops = 2.0 * 6 * 8 * 6;
   const auto always = [](std::int64_t floats) { return Kept{floats * 4, floats * 4, floats * 4}; };
-  EXPECT_EQ(llama_cost("head", kPlain), (UnitCost{flops, flops, flops, always(6 * (8 + 8 + 1)), 6 * 11 * 4}));
+  EXPECT_EQ(llama_cost("head", kPlain),
+            (UnitCost{flops, flops, flops, always(6 * (8 + 8 + 1)), 6 * (8 + 8 + 1 + 8 + 6) * 4, 6 * 11 * 4}));
   EXPECT_EQ(llama_cost("loss", kPlain).kept_bytes, always(6 * 11));
   EXPECT_EQ(llama_cost("head", kLoss).output_bytes, 6 * 6 * 4);
   EXPECT_EQ(llama_cost("loss", kLoss).kept_bytes, always(6 * 6));
@@ -147,6 +164,7 @@ TEST(TensorWork, CountsAGpt2LayerByHand) {
   EXPECT_EQ(cost(kPlain).kept_bytes[0], 6 * (4 * 8 + 12 + 5 + 4 + 4 + 2) * 4);
   EXPECT_EQ(cost(kSequence).kept_bytes[0], (3 * (2 * 8 + 4) + 6 * (2 * 8 + 12 + 5 + 4 + 2)) * 4);
   EXPECT_EQ(cost(kRegather).kept_bytes[0], (3 * (4 * 8 + 4) + 6 * (12 + 5 + 4 + 2)) * 4);
+  EXPECT_EQ(cost(kPlain).deferred_bytes, 6 * (4 * 8 + (8 + 12) + (4 + 8) + (8 + 5) + (5 + 8) + 4) * 4);
 }
 
 TEST(TensorWork, CountsPostNormLayersByHand) {
@@ -161,6 +179,10 @@ TEST(TensorWork, CountsPostNormLayersByHand) {
     EXPECT_EQ(cost(kSequence).kept_bytes, (Kept{cut + heads, cut, 3 * 8 * 4}));
     const std::int64_t regathered = (3 * (4 * 8 + 4) + 6 * (12 + 5)) * 4;
     EXPECT_EQ(cost(kRegather).kept_bytes, (Kept{regathered + heads, regathered, 3 * 8 * 4}));
+    const std::int64_t norms = 4 * 8 + 4;
+    EXPECT_EQ(cost(kPlain).deferred_bytes, 6 * (norms + (8 + 12) + (4 + 8) + (8 + 5) + (5 + 8)) * 4);
+    EXPECT_EQ(cost(kSequence).deferred_bytes,
+              (3 * norms + 6 * (8 + 12) + (6 * (4 + 8) + 3 * 8) + 6 * (8 + 5) + (6 * (5 + 8) + 3 * 8)) * 4);
   };
   check(
       [](const auto& tensor) { return bert_model_spec(test::small_bert(), small_work(tensor)).unit("layers.0").cost; });
@@ -182,11 +204,14 @@ TEST(TensorWork, CountsTheUnitsAroundPostNormLayers) {
   EXPECT_EQ(bert("head", kSequence).forward_flops, 2.0 * 3 * 8 * 8 + 2.0 * 6 * 8 * 6);
   EXPECT_EQ(bert("head", kSequence).kept_bytes[0], (3 * (3 * 8 + 2) + 6 * 8) * 4);
   EXPECT_EQ(bert("head", kRegather).kept_bytes[0], 3 * (4 * 8 + 2) * 4);
+  EXPECT_EQ(bert("embed", kSequence).deferred_bytes, (3 * (8 + 8 + 2) + 3 * 8 + 6 * 8) * 4);
+  EXPECT_EQ(bert("head", kSequence).deferred_bytes, (3 * (4 * 8 + 2) + 6 * (8 + 6)) * 4);
   const auto head = [](const TensorSharing& tensor) {
     return encoder_lm_spec(test::small_encoder_lm(), small_work(tensor)).unit("head").cost;
   };
   EXPECT_EQ(head(kSequence).kept_bytes[0], 6 * 8 * 4);
   EXPECT_EQ(head(kRegather).kept_bytes[0], 3 * 8 * 4);
+  EXPECT_EQ(head(kRegather).deferred_bytes, (3 * 8 + 6 * 6) * 4);
 }
 
 TEST(TensorWork, PoolersTableAndFusionAreWholeOnEveryRank) {

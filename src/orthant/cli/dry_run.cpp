@@ -82,17 +82,23 @@ void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankPlan& p
   sentences.push_back(fmt::format("Over pp it {}.", listed(std::move(sent), "sends nothing")));
 }
 
-// The most bytes of activations that forwards keep for backwards to come, by the spec.
+// The most bytes of activations that forwards keep for backwards to come, and gradients of inputs for those of weights,
+// by the spec.
 std::int64_t kept_peak(const GraphSpec& spec, const RankPlan& plan) {
   std::int64_t kept = 0;
   std::int64_t peak = 0;
   for (const auto& action : plan.actions) {
-    const bool begins = action.kind == ActionKind::forward;
-    const bool ends = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
-    if (!begins && !ends) continue;
+    const bool forward = action.kind == ActionKind::forward;
+    const bool whole = action.kind == ActionKind::backward;
+    const bool input = action.kind == ActionKind::backward_input;
+    const bool weight = action.kind == ActionKind::backward_weight;
+    if (!forward && !whole && !input && !weight) continue;
     const auto& cost = spec.units[static_cast<std::size_t>(action.unit)].cost;
     const auto bytes = cost.kept_bytes.at(static_cast<std::size_t>(plan.tensor.recompute));
-    kept += begins ? bytes : -bytes;
+    if (forward) kept += bytes;
+    if (whole || input) kept -= bytes;
+    if (input) kept += cost.deferred_bytes;
+    if (weight) kept -= cost.deferred_bytes;
     peak = std::max(peak, kept);
   }
   return peak;

@@ -87,6 +87,9 @@ struct UnitCost {
   // Bytes that live from this unit's forward to its backward, the inputs it keeps included, its outputs not (whoever
   // reads them counts them). Indexed by Recompute.
   std::array<std::int64_t, 3> kept_bytes = {};
+  // Bytes that wait for the gradients of the weights once those of the inputs are made, where a schedule makes them
+  // apart: the same whatever was recomputed.
+  std::int64_t deferred_bytes = 0;
   std::int64_t output_bytes = 0;
   friend bool operator==(const UnitCost&, const UnitCost&) = default;
 };

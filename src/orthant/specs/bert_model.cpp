@@ -25,6 +25,9 @@ void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower
   const std::int64_t states = config.head_activation() == Activation::relu ? 2 : 3;
   keep_always(unit.cost, states * kept.activation(rank.own(h)) + kept.activation(rank.column_input(h)) +
                              kept.statistics(rank.own(2)));
+  // The dense layer, the norm, and the product with the words.
+  unit.cost.deferred_bytes =
+      kept.activation(rank.own(4 * h)) + kept.statistics(rank.own(2)) + deferred_logits_bytes(rank, kept, h, vocab);
   ValueSpec logits = activation_value("logits", {work.rows, work.sequence, vocab}, work.compute);
   logits.tokens_of = tower.ids();
   logits.tp = split_dim(2);

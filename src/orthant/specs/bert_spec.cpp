@@ -87,6 +87,9 @@ void TowerBuilder::add_embed() {
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
   keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.statistics(rank_.own(2)));
+  // The norm, and the sum's gradient: the words take that of all tokens, the other tables that of own ones.
+  unit.cost.deferred_bytes =
+      kept_.activation(rank_.own(3 * h)) + kept_.activation(rank_.gathered(h)) + kept_.statistics(rank_.own(2));
   // Only the words are cut; see Note [Cut tables] in nn/embedding_table.h.
   add(std::move(unit),
       {table(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
@@ -141,6 +144,8 @@ UnitCost TowerBuilder::layer_cost() const {
                               + 2 * own                                       // sums after attention and after the MLP
                               + kept_.activation(rank_.all(inner)) + kept_.statistics(rank_.own(4));
   cost.kept_bytes = {others + heads, others, own};
+  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, 4 * a * config_.head_size() + 2 * inner,
+                                             /*statistics=*/4);
   return cost;
 }
 
@@ -161,21 +166,25 @@ void TowerBuilder::build_pooler() {
   std::vector<ParameterSpec> matrices;
   std::vector<ParameterSpec> biases;
   double products = 0;
+  std::int64_t deferred = 0;  // channels
   if (dense) {
     matrices.push_back(matrix(name + ".dense.weight", h, h, config_.initializer_range));
     biases.push_back(bias(name + ".dense.bias", h));
     products += product_flops(rows, static_cast<double>(h), static_cast<double>(h));
+    deferred += h + h;
   }
   if (tower_.projection) {
     matrices.push_back(matrix(name + ".projection.weight", width, h, config_.initializer_range));
     biases.push_back(bias(name + ".projection.bias", width));
     products += product_flops(rows, static_cast<double>(width), static_cast<double>(h));
+    deferred += h + width;
   }
   matrices.insert(matrices.end(), biases.begin(), biases.end());
   UnitSpec unit = make_unit(under(tower_.prefix, "pooler"), "bert.pooler", {tower_.last_hidden()}, {tower_.pooled()});
   unit.cost = product_cost(products);
   // The first position, and what tanh made of it.
   keep_always(unit.cost, (dense ? 2 : 1) * kept_.activation({work_.rows, h}));
+  unit.cost.deferred_bytes = kept_.activation({work_.rows, deferred});
   add(std::move(unit), std::move(matrices), activation_value(tower_.pooled(), {work_.rows, width}, work_.compute));
 }
 

@@ -36,6 +36,7 @@ void EncoderLmBuilder::add_embed() {
   unit.parameters = {uniform(table("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range)};
   unit.backward_reads_parameters = false;
+  unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
 
@@ -82,6 +83,8 @@ UnitCost EncoderLmBuilder::layer_cost(double products) const {
                               + kept_.activation(rank_.all(rank_.part(config_.intermediate_size))) +
                               kept_.statistics(rank_.own(4));
   cost.kept_bytes = {others + heads, others, own};
+  const std::int64_t inner = 4 * a * config_.head_size() + 2 * rank_.part(config_.intermediate_size);
+  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/4);
   return cost;
 }
 
@@ -99,6 +102,7 @@ void EncoderLmBuilder::add_head() {
                      bias("head.bias", config_.vocab_size, split_dim(0))};
   unit.cost = product_cost(weight_flops(unit));
   keep_always(unit.cost, kept_.activation(rank_.column_input(config_.hidden_size)));
+  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, config_.hidden_size, config_.vocab_size);
   add(std::move(unit), logits(config_.vocab_size));
 }
 

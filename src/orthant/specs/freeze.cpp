@@ -29,6 +29,11 @@ std::vector<double> trainable_elements(const GraphSpec& spec) {
   return counts;
 }
 
+bool is_trained(const GraphSpec& spec, const UnitSpec& unit) {
+  return std::ranges::any_of(unit.parameters, &ParameterSpec::trainable) ||
+         std::ranges::any_of(unit.borrowed, [&](const auto& name) { return spec.parameter(name).trainable; });
+}
+
 [[noreturn]] void refuse_pattern(const GraphSpec& spec, const std::string& pattern) {
   std::vector<std::string> names;
   std::vector<std::string> beginnings;
@@ -80,6 +85,7 @@ void freeze(GraphSpec& spec, const std::vector<std::string>& patterns) {
   const auto after = trainable_elements(spec);
   for (std::size_t i = 0; i < spec.units.size(); ++i) {
     if (before[i] > 0) spec.units[i].cost.weight_flops *= after[i] / before[i];
+    if (!is_trained(spec, spec.units[i])) spec.units[i].cost.deferred_bytes = 0;
   }
   mark_gradients(spec);
 }

@@ -38,6 +38,8 @@ void Gpt2Builder::add_embed() {
   unit.parameters = {table("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
                      along_sequence(table("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
   unit.backward_reads_parameters = false;
+  // The table of positions takes own tokens.
+  unit.cost.deferred_bytes = kept_.activation(rank_.own(h)) + kept_.activation(rank_.gathered(h));
   add(std::move(unit), hidden(0));
 }
 
@@ -78,6 +80,8 @@ UnitCost Gpt2Builder::layer_cost(double products) const {
                               + kept_.activation(rank_.all(rank_.part(config_.inner_size()))) +
                               kept_.statistics(rank_.own(4));
   cost.kept_bytes = {others + heads, others, own};
+  const std::int64_t inner = 4 * a * config_.head_size() + 2 * rank_.part(config_.inner_size());
+  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/4);
   return cost;
 }
 
@@ -102,6 +106,8 @@ void Gpt2Builder::add_head() {
       product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
   keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
                              kept_.statistics(rank_.own(2)));
+  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, h, config_.vocab_size) +
+                             kept_.activation(rank_.own(2 * h)) + kept_.statistics(rank_.own(2));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -36,6 +36,7 @@ void LlamaBuilder::add_embed() {
   unit.parameters = {
       table("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   unit.backward_reads_parameters = false;
+  unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
 
@@ -93,6 +94,9 @@ UnitCost LlamaBuilder::layer_cost(double products) const {
                               kept_.activation(rank_.all(2 * rank_.part(config_.intermediate_size))) +
                               kept_.statistics(rank_.own(2));
   cost.kept_bytes = {others + heads, others, own};
+  // The last product keeps gate and up, and makes their product again.
+  const std::int64_t inner = (2 * a + 2 * kv) * d + 4 * rank_.part(config_.intermediate_size);
+  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/2);
   return cost;
 }
 
@@ -118,6 +122,8 @@ void LlamaBuilder::add_head() {
       product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
   keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
                              kept_.statistics(rank_.own(1)));
+  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, h, config_.vocab_size) +
+                             kept_.activation(rank_.own(2 * h)) + kept_.statistics(rank_.own(1));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -25,6 +25,8 @@ void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSiz
   unit.cost.input_flops = 0;
   // Input and normed, their statistics, and what ReLU passed on.
   keep_always(unit.cost, 2 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output));
+  // Input and gradient of the norm, the same of the product.
+  unit.cost.deferred_bytes = 3 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output);
   unit.cost.output_bytes = kept.activation(output);
   spec.values.push_back(activation_value("tabular.features", output, work.compute));
   spec.units.push_back(std::move(unit));
@@ -47,6 +49,7 @@ void append_fusion(GraphSpec& spec, const TrimodalConfig& config, std::vector<st
   // The concatenation, what ReLU passed on, and what dropout left of that.
   const std::int64_t hidden_bytes = kept.activation({work.rows, fusion.hidden_size});
   keep_always(unit.cost, kept.activation({work.rows, width}) + (fusion.dropout > 0 ? 2 : 1) * hidden_bytes);
+  unit.cost.deferred_bytes = kept.activation({work.rows, width}) + 2 * hidden_bytes + kept.activation(logits);
   unit.cost.output_bytes = kept.activation(logits);
   spec.values.push_back(activation_value("logits", logits, work.compute));
   spec.units.push_back(std::move(unit));

@@ -47,6 +47,10 @@ Shape RankWork::column_input(std::int64_t channels) const {
   return work_.tensor.regather ? own(channels) : all(channels);
 }
 
+Shape RankWork::gathered(std::int64_t channels) const {
+  return cuts_tokens() ? all(channels) : Shape{0, channels};
+}
+
 Shape RankWork::value(const ValueSpec& spec) const {
   if (spec.sequence_sharded && cuts_tokens()) return own(spec.shape.back());
   Shape shape = spec.shape;
@@ -91,6 +95,20 @@ UnitCost product_cost(double product) {
 
 void keep_always(UnitCost& cost, std::int64_t bytes) {
   cost.kept_bytes.fill(bytes);
+}
+
+std::int64_t deferred_layer_bytes(const RankWork& rank, const KeptBytes& kept, std::int64_t hidden, std::int64_t inner,
+                                  std::int64_t statistics) {
+  return 2 * kept.activation(rank.column_input(hidden))  // inputs of column products
+         + 2 * kept.activation(rank.own(hidden))         // output gradients of row products
+         + 2 * kept.activation(rank.gathered(hidden))    // and what is gathered of them
+         + 4 * kept.activation(rank.own(hidden))         // norms
+         + kept.activation(rank.all(inner)) + kept.statistics(rank.own(statistics));
+}
+
+std::int64_t deferred_logits_bytes(const RankWork& rank, const KeptBytes& kept, std::int64_t hidden,
+                                   std::int64_t words) {
+  return kept.activation(rank.column_input(hidden)) + kept.activation(rank.all(rank.part(words)));
 }
 
 ValueSpec batch_field(std::string name, Shape shape, DType dtype) {

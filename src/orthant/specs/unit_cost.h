@@ -4,13 +4,16 @@
 // lookups, residual sums and losses count 0. Attention's backward is twice its forward, all of it in input_flops. A
 // unit whose inputs need no gradient has no input_flops for its first product. Kept bytes are what the runtime's
 // functions keep from forward to backward: activations in the compute dtype, row statistics of norms and attention in
-// float32 (float64 when computing in it). Ids and masks are not counted.
+// float32 (float64 when computing in it). Ids and masks are not counted. Deferred bytes are what the functions queue
+// for the gradients of their weights when the backward is split: input and output gradient of every product and norm
+// (with the norm's statistics), the output gradient of a lookup. Of a unit that is frozen in part both are bounds.
 //
 // Note [What a rank keeps]: with tensor parallelism a cost is that of one tp rank, the one with the largest parts, as
 // the model declares its splits (a plan that replicates something is not priced). Heads, inner channels and words are
 // cut; between products (inputs of norms, residual sums, their statistics) a rank has all tokens, or its own under
 // sequence parallelism. A column product keeps its input: all tokens, which under sequence parallelism are a gathered
-// copy, or its own tokens when they are gathered again in backward.
+// copy, or its own tokens when they are gathered again in backward. Where tokens are cut, a row product waits for its
+// weights with the gradient of its own tokens, which its bias takes, and with the gathered one of all.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +49,7 @@ class RankWork {
   Shape all(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
   Shape own(std::int64_t channels) const;
   Shape column_input(std::int64_t channels) const;  // as a column product keeps it
+  Shape gathered(std::int64_t channels) const;      // a copy of all tokens beside own ones; empty where own are all
   Shape value(const ValueSpec& spec) const;         // as it lies between units
   Shape parameter(const ParameterSpec& spec) const;
 
@@ -67,6 +71,15 @@ double attention_flops(double rows, double heads, double sequence, double head_s
 UnitCost product_cost(double product);
 
 void keep_always(UnitCost& cost, std::int64_t bytes);  // whatever is recomputed
+
+// Deferred bytes of a transformer layer: two norms of `hidden` channels with `statistics` numbers per token in all, and
+// two column and two row products, which have `inner` channels on their cut sides together.
+std::int64_t deferred_layer_bytes(const RankWork& rank, const KeptBytes& kept, std::int64_t hidden, std::int64_t inner,
+                                  std::int64_t statistics);
+
+// Of the product that makes logits of `hidden` channels.
+std::int64_t deferred_logits_bytes(const RankWork& rank, const KeptBytes& kept, std::int64_t hidden,
+                                   std::int64_t words);
 
 ValueSpec batch_field(std::string name, Shape shape, DType dtype);
 ValueSpec activation_value(std::string name, Shape shape, DType compute);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -64,7 +65,10 @@ int read_virtual_stages(JsonReader& section, const PipelineSettings& settings) {
   }
   if (!section.find<std::int64_t>(key)) return 0;
   const auto value = read_count(section, key, 1, 1);
-  if (value > kMostStages) section.fail(key, fmt::format("is {}; it must be at most {}", value, kMostStages));
+  if (value > kMostStages) {
+    section.fail(key, fmt::format("is {}; it must be at most {}", value, kMostStages),
+                 fmt::format("use at most {}", kMostStages));
+  }
   return static_cast<int>(value);
 }
 
@@ -82,6 +86,17 @@ std::map<std::string, double> read_costs(const std::string& path) {
                       {.remedy = R"(write {"unit name": seconds, ...} with every unit of the model)"});
   }
   return costs;
+}
+
+// Whether gradients of weights are made apart from those of inputs. A file that is not there is refused by whoever
+// makes the pipeline.
+bool splits_backward(const std::string& schedule) {
+  const bool file = is_schedule_file(schedule);
+  if (file && !std::filesystem::is_regular_file(schedule)) return false;
+  const StageTable table = file ? read_table(schedule) : make_schedule(schedule, 2, 0, 2).table;
+  return std::ranges::any_of(table.ranks, [](const auto& actions) {
+    return std::ranges::any_of(actions, [](const StageAction& action) { return action.kind == StageKind::B; });
+  });
 }
 
 }  // namespace
@@ -116,13 +131,17 @@ void set_memory_bound(PipelineSettings& settings, const GraphSpec& graph, DType 
   const StateTypes types{.parameters = params, .compute = compute, .reduce = reduce, .moments = optimizer_copies};
   settings.memory.state_bytes.clear();
   settings.memory.kept_bytes.clear();
+  const bool splits = splits_backward(settings.schedule);
   for (const UnitSpec& unit : graph.units) {
     UnitSpec held = unit;
     for (const auto& name : unit.borrowed) held.parameters.push_back(graph.parameter(name));
     // The last coordinate has the most of what does not divide evenly.
     for (auto& parameter : held.parameters) parameter.shape = local_parameter(parameter, degree, degree - 1).shape;
     settings.memory.state_bytes.push_back(state_bytes(held, types).total());
-    settings.memory.kept_bytes.push_back(unit.cost.kept_bytes.at(static_cast<std::size_t>(recompute)));
+    const std::int64_t kept = unit.cost.kept_bytes.at(static_cast<std::size_t>(recompute));
+    // A microbatch in flight waits for its gradients of inputs or of weights. Which one is left open, so that of a
+    // split backward this is a bound.
+    settings.memory.kept_bytes.push_back(splits ? std::max(kept, unit.cost.deferred_bytes) : kept);
   }
 }
 

@@ -1,0 +1,80 @@
+// What an automatic cut reckons with where a schedule makes gradients of weights apart from those of inputs. That the
+// bytes are those of the runtime is shown in kept_bytes_test.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/schedule/named_schedules.h"
+#include "orthant/specs/model_config.h"
+#include "orthant/specs/presets.h"
+#include "orthant/train/pipeline_config.h"
+
+namespace orthant {
+namespace {
+
+GraphSpec tiny() {
+  return placed_graph(build_spec(llama_preset("llama-tiny"), {.rows = 1, .sequence = 8}), {}, 1);
+}
+
+std::vector<std::int64_t> bytes_in_flight(const std::string& schedule, Recompute recompute) {
+  PipelineSettings settings;
+  settings.schedule = schedule;
+  settings.memory.rank_bytes = 1;
+  set_memory_bound(settings, tiny(), DType::float32, DType::float32, DType::float32, 2, recompute);
+  return settings.memory.kept_bytes;
+}
+
+std::vector<std::int64_t> kept(Recompute recompute) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& unit : tiny().units) bytes.push_back(unit.cost.kept_bytes[static_cast<std::size_t>(recompute)]);
+  return bytes;
+}
+
+std::vector<std::int64_t> kept_or_deferred(Recompute recompute) {
+  auto bytes = kept(recompute);
+  const auto graph = tiny();
+  for (std::size_t u = 0; u < bytes.size(); ++u) bytes[u] = std::max(bytes[u], graph.units[u].cost.deferred_bytes);
+  return bytes;
+}
+
+// A file that is gone with the test.
+class ScheduleFile {
+ public:
+  ScheduleFile(const std::string& name, const StageTable& table)
+      : path_(testing::TempDir() + "deferred_bytes_" + name + ".txt") {
+    std::ofstream(path_) << to_text(table);
+  }
+  ScheduleFile(const ScheduleFile&) = delete;
+  ScheduleFile& operator=(const ScheduleFile&) = delete;
+  ~ScheduleFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(DeferredBytes, ASplitBackwardIsBoundByTheLargerOfWhatItKeepsAndDefers) {
+  for (const auto recompute : kRecomputeModes) {
+    ASSERT_NE(kept(recompute), kept_or_deferred(recompute)) << recompute_name(recompute);
+    for (const auto* schedule : {"gpipe", "1f1b", "interleaved"}) {
+      EXPECT_EQ(bytes_in_flight(schedule, recompute), kept(recompute)) << schedule;
+    }
+    for (const auto* schedule : {"zbh1", "zbv"}) {
+      EXPECT_EQ(bytes_in_flight(schedule, recompute), kept_or_deferred(recompute)) << schedule;
+    }
+  }
+}
+
+TEST(DeferredBytes, AScheduleFileIsTakenAsWhatIsInIt) {
+  const ScheduleFile whole("whole", make_schedule("1f1b", 2, 0, 4).table);
+  const ScheduleFile split("split", make_schedule("zbh1", 2, 0, 4).table);
+  EXPECT_EQ(bytes_in_flight(whole.path(), Recompute::full), kept(Recompute::full));
+  EXPECT_EQ(bytes_in_flight(split.path(), Recompute::full), kept_or_deferred(Recompute::full));
+  EXPECT_EQ(bytes_in_flight("no/such/file.txt", Recompute::full), kept(Recompute::full)) << "refused elsewhere";
+}
+
+}  // namespace
+}  // namespace orthant
