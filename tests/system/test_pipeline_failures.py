@@ -65,7 +65,7 @@ class Refusals(Folder):
     def test_more_stages_than_units(self):
         self.refused("pp=8", has=["mesh.pp=8", "8 stages", '"llama" has 7 units', "at most 6 stages"])
         self.refused("pp=4", "parallel.schedule=zbv", has=["zbv", "mesh.pp=4", "8 stages", "7 units", "at most 6 stages"])
-        self.refused("pp=2", "parallel.schedule=interleaved", "parallel.virtual_stages=4", has=["8 stages", "7 units", "a schedule with one stage per rank"])
+        self.refused("pp=2", "parallel.schedule=interleaved", "parallel.virtual_stages=4", has=["8 stages", "7 units", "fewer stages per rank"])
 
     def test_splits(self):
         self.refused("pp=2", split(UNITS[:2], UNITS[3:]), has=["no stage holds layers.1", "name every unit"])

@@ -187,9 +187,9 @@ TEST(PipelineModules, OneStageMoreThanThereAreUnitsIsRefused) {
               TrainerOptions options;
               Trainer trainer(pixel_graph(), Mesh::parse("pp=7"), options);
             }),
-            "parallel.schedule=1f1b on mesh.pp=7 with 1 stage per rank asks for 7 stages; graph \"graph\" has 6 units\n"
-            "  fix: use at most 6 stages: a smaller mesh.pp, a schedule with one stage per rank, or another "
-            "parallel.split");
+            "parallel.schedule=1f1b on mesh.pp=7 with 1 stage per rank asks for 7 stages; graph \"graph\" has 6 units, "
+            "and a loss stays with the unit that feeds it\n"
+            "  fix: use at most 4 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
 }
 
 }  // namespace

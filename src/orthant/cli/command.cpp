@@ -105,8 +105,10 @@ bool parse(CLI::App& app, const Arguments& arguments, Context& context, const st
     // A mistyped option is the likelier cause of whatever else is missing.
     const auto extras = app.remaining(true);
     if (!extras.empty()) refuse_unknown(app, extras.front());
+    const bool twice = error.get_name() == "ArgumentMismatch" &&
+                       std::string_view(error.what()).find("At Most 1") != std::string_view::npos;
     throw ConfigError(fmt::format("{}: {}", app.get_name(), error.what()),
-                      {.remedy = fmt::format("see {} --help", app.get_name())});
+                      {.remedy = twice ? "give it once" : fmt::format("see {} --help", app.get_name())});
   }
   const bool unwanted = no_color || context.environment.contains("NO_COLOR");
   context.color = !unwanted && isatty(STDERR_FILENO) != 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -13,7 +14,9 @@ namespace {
 
 void check_flags(const ConfigOptions& options) {
   const auto check = [](const char* flag, const std::optional<std::int64_t>& value) {
-    if (value && *value < 1) throw ConfigError(fmt::format("{} {}: must be at least 1", flag, *value));
+    if (!value || *value >= 1) return;
+    throw ConfigError(fmt::format("{} {}: must be at least 1", flag, *value),
+                      {.remedy = fmt::format("use {} 1 or more, or leave it out", flag)});
   };
   check("--pp_size", options.pp_size);
   check("--tp_size", options.tp_size);
@@ -23,6 +26,31 @@ void check_flags(const ConfigOptions& options) {
   check("--num_microbatches", options.num_microbatches);
   check("--epochs", options.epochs);
   check("--save_every", options.save_every);
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
+  if (options.batch_size && *options.batch_size > kMostRows) {
+    throw ConfigError(fmt::format("--batch_size {}: must be at most {}", *options.batch_size, kMostRows),
+                      {.remedy = "give the samples of one replica and step"});
+  }
+}
+
+// A flag and --set of the key that it sets: one of them would be ignored.
+void check_given_once(const ConfigOptions& options) {
+  const auto check = [&](const char* flag, bool given, std::initializer_list<std::string_view> keys) {
+    for (const auto& assignment : options.overrides) {
+      const auto key = std::string_view(assignment).substr(0, assignment.find('='));
+      if (!given || std::ranges::find(keys, key) == keys.end()) continue;
+      throw ConfigError(fmt::format("{} beside --set {}", flag, assignment), {.remedy = "use one of them"});
+    }
+  };
+  check("--pp_size", options.pp_size.has_value(), {"mesh.pp"});
+  check("--tp_size", options.tp_size.has_value(), {"mesh.tp"});
+  check("--dp_size", options.dp_size.has_value(), {"mesh.dp"});
+  check("--fsdp_size", options.fsdp_size.has_value(), {"mesh.fsdp"});
+  check("--batch_size", options.batch_size.has_value(), {"train.global_batch_size"});
+  check("--num_microbatches", options.num_microbatches.has_value(), {"parallel.microbatches"});
+  check("--epochs", options.epochs.has_value(), {"train.epochs", "train.steps"});
+  check("--save_every", options.save_every.has_value(), {"checkpoint.save_every", "checkpoint.save_every_epochs"});
+  check("--data_path", !options.data_path.empty(), {"data.path"});
 }
 
 // The degrees that the flags and --mesh leave.
@@ -45,9 +73,14 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::tp, options.tp_size);
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
+  const auto is_given = [&](const std::optional<std::int64_t>& flag, std::string_view key) {
+    return flag || std::ranges::any_of(options.overrides, [&](const auto& text) { return text.starts_with(key); });
+  };
+  const bool has_dp = is_given(options.dp_size, "mesh.dp=");
   const Mesh mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
-  if (!world_size || mesh.world_size() == *world_size || (options.dp_size && options.fsdp_size)) return mesh;
-  return mesh.with_inferred(options.dp_size ? Axis::fsdp : Axis::dp, *world_size);
+  if (!world_size || mesh.world_size() == *world_size || (has_dp && is_given(options.fsdp_size, "mesh.fsdp=")))
+    return mesh;
+  return mesh.with_inferred(has_dp ? Axis::fsdp : Axis::dp, *world_size);
 }
 
 }  // namespace
@@ -71,6 +104,7 @@ void add_seed_flags(CLI::App& app, ConfigOptions& options) {
 
 LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const launch::Environment& environment) {
   check_flags(options);
+  check_given_once(options);
   const auto job = job_of_launcher(ranks, environment);
   const auto world_size = job ? std::optional(job->world_size) : std::nullopt;
   auto overrides = options.overrides;

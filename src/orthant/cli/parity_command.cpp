@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -163,6 +164,25 @@ double tolerance_of(const RunConfig& tested, const RunConfig& reference) {
   return tolerance;
 }
 
+void check_same_model(const GraphSpec& tested, const GraphSpec& reference) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& unit : reference.units) {
+    for (const auto& parameter : unit.parameters) shapes[parameter.name] = parameter.shape;
+  }
+  const auto refuse = [](const std::string& name) {
+    throw ConfigError(fmt::format("parameter {} is not alike in both models", name),
+                      {.remedy = "compare configs of one model"});
+  };
+  for (const auto& unit : tested.units) {
+    for (const auto& parameter : unit.parameters) {
+      const auto found = shapes.find(parameter.name);
+      if (found == shapes.end() || found->second != parameter.shape) refuse(parameter.name);
+      shapes.erase(found);
+    }
+  }
+  if (!shapes.empty()) refuse(shapes.begin()->first);
+}
+
 LoadedConfig load_reference(const Options& options, const launch::Environment& environment) {
   auto config = options.config;
   auto ranks = options.ranks;
@@ -205,6 +225,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   check_backend(options.ranks, context, tested.config.mesh);
   check_trainable(tested.config);
   check_trainable(reference.config);
+  check_same_model(declared_spec(tested.config), declared_spec(reference.config));
   if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
     options.ranks.mesh = reference.config.mesh.to_string();
   }

@@ -122,7 +122,9 @@ int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_ho
   return 0;
 }
 
-void check_values(const RankOptions& options) {
+}  // namespace
+
+void check_rank_options(const RankOptions& options) {
   check_timeout(options.timeout_seconds);
   if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
   comm::parse_backend(options.backend);
@@ -133,15 +135,15 @@ void check_values(const RankOptions& options) {
   }
 }
 
-}  // namespace
-
 int report(const launch::Outcome& outcome) {
   if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
   return outcome.exit_code;
 }
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
-  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2");
+  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2")
+      ->check(
+          [](const std::string& text) { return text.empty() ? std::string("is empty: write dp=1 for one rank") : ""; });
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
   app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
@@ -168,7 +170,7 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
 
 int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,
                  const std::function<int(RankContext&)>& body) {
-  check_values(options);
+  check_rank_options(options);
   if (!options.dry_run) {
     if (const auto job = launch::join_launcher(context.environment, detect_options(options), options.timeout_seconds)) {
       return run_body(options, context, *job, body);
@@ -185,6 +187,12 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
   // A fake world is walked through by its first rank alone.
   if (comm.backend == comm::BackendKind::fake || mesh.world_size() == 1) return run_body(options, context, first, body);
+  constexpr int kMostLocalRanks = 1024;
+  if (mesh.world_size() > kMostLocalRanks) {
+    throw ConfigError(fmt::format("mesh {} asks for {} ranks on this host; at most {} are started on one",
+                                  mesh.to_string(), mesh.world_size(), kMostLocalRanks),
+                      {.remedy = "look at it with --dry-run, or start the ranks on several hosts with a launcher"});
+  }
   return start_ranks(options, context, mesh.world_size(), comm.device.is_cpu(), body);
 }
 

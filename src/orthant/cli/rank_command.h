@@ -55,6 +55,9 @@ struct RankContext {
 // Says on stderr which rank failed, if one did; returns the exit code.
 int report(const launch::Outcome& outcome);
 
+// ConfigError for values that no rank can use. Local.
+void check_rank_options(const RankOptions& options);
+
 // Who the launcher that started this process says it is; nothing without one. Opens no socket.
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment);
 

@@ -83,7 +83,7 @@ std::string first_difference(const std::string& first, const std::string& other,
 }
 
 void check_backend(const RankOptions& ranks, const Context& context, const Mesh& mesh) {
-  if (mesh.world_size() == 1) return;
+  check_rank_options(ranks);
   launch::Job local;  // ranks started here
   local.world_size = local.local_world_size = mesh.world_size();
   const auto job = job_of_launcher(ranks, context.environment).value_or(local);

@@ -13,6 +13,7 @@
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_picture.h"
 #include "orthant/train/memory.h"
+#include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
 
 namespace orthant::cli {
@@ -96,6 +97,11 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);
+  if (const auto job = job_of_launcher(ranks, context.environment)) {
+    loaded.config.mesh.check_world(job->world_size);
+  } else {
+    OutputFolder(run.output_dir, loaded.config.name, run.resume);  // of several ranks, only the first may look
+  }
   if (ranks.dry_run) {
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;

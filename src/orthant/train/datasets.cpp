@@ -168,6 +168,12 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
   return std::make_unique<Loader>(data.train, make_sampler(config, data), options);
 }
 
+void check_generated_data(RunConfig config) {
+  if (config.data.from_files()) return;
+  Sampler(config.data.samples, config.global_batch_size, config.trainer.seed);
+  if (config.data.kind != "random") make_run_data(config);
+}
+
 RunData make_run_data(RunConfig& config) {
   const auto& kind = config.data.kind;
   if (kind == "random") return random_data(config);

@@ -34,4 +34,7 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
 // tabular columns, labels. DataError for bad files.
 RunData make_run_data(RunConfig& config);
 
+// The same errors, of data that comes from no file, before anything is started. Local.
+void check_generated_data(RunConfig config);
+
 }  // namespace orthant

@@ -41,7 +41,18 @@ void check_same_model(const std::string& checkpoint, const std::string& resolved
   if (!fs::exists(written)) return;
   const auto theirs = nlohmann::json::parse(read_file(written), nullptr, /*allow_exceptions=*/false);
   const auto ours = nlohmann::json::parse(resolved_config);
-  if (!theirs.is_object() || theirs.value("model", nlohmann::json()) == ours.at("model")) return;
+  if (!theirs.is_object()) return;
+  // What files hold is compared by their hashes. Before the first step nothing was drawn that has to go on.
+  const bool started = fs::path(checkpoint).filename() != "step-0";
+  for (const char* key : {"kind", "sequence_length", "secondary_length", "samples"}) {
+    const auto before = theirs.value("data", nlohmann::json::object()).value(key, nlohmann::json());
+    const auto now = ours.value("data", nlohmann::json::object()).value(key, nlohmann::json());
+    if (before == now || !started) continue;
+    throw DataError(
+        fmt::format("{}: other data: data.{} was {} there and is {} now", checkpoint, key, before.dump(), now.dump()),
+        {.remedy = fmt::format("resume with {}", written.string())});
+  }
+  if (theirs.value("model", nlohmann::json()) == ours.at("model")) return;
   const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
   const auto flat_ours = ours.at("model").flatten();
   for (const auto& [key, value] : flat_ours.items()) {

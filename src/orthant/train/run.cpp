@@ -288,8 +288,9 @@ SummaryOptions summary_options(const RunConfig& config) {
 
 void check_trainable(const RunConfig& config) {
   check_mesh(config.mesh);
-  if (!config.data.from_files()) Sampler(config.data.samples, config.global_batch_size, config.trainer.seed);
   const auto spec = run_spec(config);
+  check_trains(spec);
+  check_generated_data(config);
   rank_plans(trainer_pipeline(spec, config.mesh, config.trainer), spec, config.mesh, config.trainer);
 }
 

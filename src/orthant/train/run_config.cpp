@@ -26,7 +26,9 @@ const std::vector<std::string> kOptimizers = {"adamw", "sgd"};
 
 int small_number(JsonReader& section, std::string_view key, int standard, int least, int most) {
   const auto value = read_count(section, key, standard, least);
-  if (value > most) section.fail(key, fmt::format("is {}; it must be at most {}", value, most));
+  if (value > most) {
+    section.fail(key, fmt::format("is {}; it must be at most {}", value, most), fmt::format("use at most {}", most));
+  }
   return static_cast<int>(value);
 }
 
@@ -195,6 +197,11 @@ RunConfig read_run_config(const JsonDocument& document) {
   if (config.early_stop > 0 && config.eval_every == 0) {
     train.fail("early_stop", "is given without train.eval_every: nothing would be evaluated before the end",
                "set train.eval_every, or early_stop=0");
+  }
+  if (config.early_stop > 0 && config.data.eval_fraction == 0 && config.data.text.eval_path.empty() &&
+      config.data.table.eval_path.empty()) {
+    throw ConfigError("train.early_stop without data to evaluate on",
+                      {.remedy = "set data.eval_fraction or data.eval_path, or train.early_stop=0"});
   }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);

@@ -68,12 +68,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});
   }
-  const auto trains = [](const UnitSpec& unit) {
-    return std::ranges::any_of(unit.parameters, &ParameterSpec::trainable);
-  };
-  if (std::ranges::none_of(graph_.units, trains)) {
-    throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
-  }
+  check_trains(graph_);
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);

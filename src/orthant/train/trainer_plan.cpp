@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "orthant/base/error.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/plan/data_actions.h"
@@ -32,7 +34,7 @@ void check_mesh(const Mesh& mesh) {
     if (axis == Axis::pp || axis == Axis::dp || axis == Axis::fsdp || axis == Axis::tp) continue;
     throw ConfigError(
         fmt::format("mesh {}: training has no {} axis; it uses pp, dp, fsdp and tp", mesh.to_string(), axis_name(axis)),
-        {.remedy = fmt::format("use --mesh {}", nearest_mesh(mesh))});
+        {.remedy = fmt::format("use --mesh {}, or leave {} out", nearest_mesh(mesh), axis_name(axis))});
   }
 }
 
@@ -40,6 +42,14 @@ void check_stage_backend(const Mesh& mesh, std::string_view backend) {
   if (mesh.degree(Axis::pp) == 1 || backend != "nccl") return;
   throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh.to_string()),
                     {.remedy = "use --backend gloo, or a mesh without pp"});
+}
+
+void check_trains(const GraphSpec& graph) {
+  const auto trains = [](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.parameters, &ParameterSpec::trainable);
+  };
+  if (std::ranges::any_of(graph.units, trains)) return;
+  throw ConfigError("every parameter is frozen: there is nothing to train", {.remedy = "narrow model.freeze"});
 }
 
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {

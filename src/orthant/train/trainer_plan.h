@@ -18,6 +18,9 @@ namespace orthant {
 // ConfigError for a mesh with axes that training does not use.
 void check_mesh(const Mesh& mesh);
 
+// ConfigError when every parameter is frozen.
+void check_trains(const GraphSpec& graph);
+
 // ConfigError for a backend that stages do not talk over. NCCL runs the messages of a pair in the order of the calls,
 // and connects a pair when both first call: receives begun early would wait for each other.
 void check_stage_backend(const Mesh& mesh, std::string_view backend);

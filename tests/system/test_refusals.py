@@ -1,0 +1,239 @@
+"""What cannot be trained is refused before a rank starts, with its reason and a setting that works: docs/refusals.md, row by row.
+
+With --all every setting that a row names is followed, else the first."""
+import functools
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from program import SOURCE, FolderTest, clean_environment, only_json, orthant
+
+PAGE = os.path.join(SOURCE, "docs", "refusals.md")
+ENVIRONMENT = clean_environment(CUDA_VISIBLE_DEVICES="")  # the page speaks of a machine without a GPU
+ALL = "--all" in sys.argv
+TABLE = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n"
+
+
+class Remedy:
+    """One setting of the last column: what it changes in the options, and whether the message must name it."""
+
+    def __init__(self, before, options):
+        self.options = words_of(options)
+        self.leaves_out = before.endswith("leave out ")
+        self.is_named = not self.leaves_out and not before.endswith("such as ")
+
+    def followed(self, asked):
+        keys = [key for key, _ in self.options]
+        kept = [(key, value) for key, value in asked if key not in keys]
+        return kept if self.leaves_out else kept + self.options
+
+    def new_words(self, asked):
+        """The words that are in no option asked for: they can only come from the message."""
+        known = set().union(*map(pieces, asked))
+        return set().union(*map(pieces, self.options)) - known
+
+
+class Row:
+    def __init__(self, group, asked, why, nearest):
+        self.group, self.text = group, asked.strip().strip("`")
+        self.asked = words_of(self.text)
+        self.reasons = re.findall(r"`([^`]+)`", why)
+        code = re.search(r"\(exit code (\d)\)", why)
+        self.exit_code = int(code.group(1)) if code else 2
+        parts = re.split(r"`(--[^`]+)`", nearest)
+        self.remedies = [Remedy(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
+
+
+def words_of(options):
+    """[(key, value)]: the key of `--set a.b=1` is `--set a.b`; an option without a value has an empty one."""
+    words, found = shlex.split(options), []
+    for i, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else None
+        found.append((f"{word} {value.partition('=')[0]}" if word == "--set" else word, value))
+    return found
+
+
+def given(options):
+    return [word for key, value in options for word in (key.split()[0], value) if word is not None]
+
+
+def pieces(option):
+    """What a message must have to name an option: the last part of a key and the words of its value."""
+    key, value = option
+    if value is None:
+        return {key}
+    if key.startswith("--set "):
+        value = f"{key.rpartition('.')[2]} {value.partition('=')[2]}"
+    return set(re.findall(r"[^\s,:={}\[\]\"]+", value))
+
+
+def page():
+    with open(PAGE) as f:
+        text = f.read()
+    rows, group = [], ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            group = line[3:]
+        elif line.startswith("| `"):
+            rows.append(Row(group, *line.strip("|").split(" | ")))
+    return json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL).group(1)), rows, text
+
+
+CONFIG, ROWS, TEXT = page()
+
+
+def few_descriptors():
+    # Where a mesh is too large for a host, and would be started all the same.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+
+class Trial:
+    """A folder with the configuration, for one command."""
+
+    def __init__(self, run=None):
+        self.folder = tempfile.mkdtemp()
+        with open(os.path.join(self.folder, "config.json"), "w") as f:
+            json.dump(CONFIG, f)
+        with open(os.path.join(self.folder, "table.txt"), "w") as f:
+            f.write(TABLE)
+        if run:
+            shutil.copytree(run, os.path.join(self.folder, "run"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
+    def files(self):
+        return sorted(os.listdir(self.folder))
+
+    def train(self, options, *more, command=("train",)):
+        if not any(key == "--timeout" for key, _ in options):
+            more += ("--timeout", "5")  # for what is not refused, and waits for ranks that nobody started
+        bound = few_descriptors if ("--mesh", "dp=2048") in options else None
+        return orthant(*command, "--config", "config.json", *given(options), *more, cwd=self.folder, env=ENVIRONMENT, preexec_fn=bound)
+
+
+def problem_of(row, run=None):
+    """Why a row is not as the page says; empty when it is."""
+    folder_given = any(key == "--output_dir" or key == "--resume" for key, _ in row.asked)
+    with Trial(run) as trial:
+        before = trial.files()
+        refused = trial.train(row.asked, *([] if folder_given else ["--output_dir", "out"]))
+        after = trial.files()
+    shown = f"{row.text}: exit code {refused.returncode}: {refused.stderr}"
+    message, _, fix = refused.stderr.partition("\n  fix: ")
+    if refused.returncode != row.exit_code or not message.startswith("orthant: error: ") or refused.stdout:
+        return shown
+    if "[rank" in refused.stderr or (after != before and not folder_given):
+        return "ranks were started by " + shown
+    missing = [reason for reason in row.reasons if reason not in message]
+    for remedy in row.remedies:
+        missing += sorted(word for word in remedy.new_words(row.asked) if remedy.is_named and not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", fix))
+    if missing or not fix.strip() or not row.remedies:
+        return f"{missing} is missing in {shown}"
+    for remedy in row.remedies if ALL else row.remedies[:1]:
+        if problem := problem_of_remedy(tuple(remedy.followed(row.asked)), run):
+            return f"{row.text} -> {problem}"
+    return ""
+
+
+@functools.cache
+def problem_of_remedy(options, run):
+    with Trial(run) as trial:
+        followed = trial.train(options, *([] if run or ("--dry-run", None) in options else ["--dry-run"]))
+    return "" if followed.returncode == 0 else f"{given(options)}: exit code {followed.returncode}: {followed.stderr}"
+
+
+class Tables(FolderTest):
+    def check(self, group, least, run=None):
+        rows = [row for row in ROWS if row.group == group]
+        self.assertGreaterEqual(len(rows), least, "the page lost rows, or they are written in another way")
+        with ThreadPoolExecutor(2) as pool:
+            problems = [problem for problem in pool.map(lambda row: problem_of(row, run), rows) if problem]
+        if problems:
+            self.fail("\n\n".join(["not as the page says:", *problems]))
+
+    def test_mesh_and_ranks(self):
+        self.check("Mesh and ranks", 19)
+
+    def test_batches_and_microbatches(self):
+        self.check("Batches and microbatches", 12)
+
+    def test_stages_and_schedules(self):
+        self.check("Stages and schedules", 26)
+
+    def test_tensor_parallelism(self):
+        self.check("Tensor parallelism", 14)
+
+    def test_sharding_and_precision(self):
+        self.check("Sharding and precision", 12)
+
+    def test_backends_and_devices(self):
+        self.check("Backends and devices", 7)
+
+    def test_launchers(self):
+        self.check("Launchers", 10)
+
+    def test_folders_and_checkpoints(self):
+        with Trial() as trial:
+            self.assertEqual(trial.train([], "--output_dir", "run").returncode, 0)
+            self.check("Folders and checkpoints", 8, run=os.path.join(trial.folder, "run"))
+
+
+class Commands(unittest.TestCase):
+    """The other commands that train refuse the same."""
+
+    def refused(self, words, *command):
+        with Trial() as trial:
+            refused = trial.train(words_of(words), "--json", command=command)
+            self.assertEqual(trial.files(), ["config.json", "table.txt"])
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+        self.assertNotIn("[rank", refused.stderr)
+        self.assertIn("\n  fix: ", refused.stderr)
+        return refused.stderr
+
+    def test_parity_and_bench_refuse_as_train_does(self):
+        for words, reason in (("--mesh pp=8", "7 units"), ("--mesh dp=2 --set 'model.freeze=[\"*\"]'", "frozen"), ("--mesh dp=2 --backend nccl", "NCCL")):
+            for command in (("parity",), ("bench", "step")):
+                with self.subTest(words=words, command=command):
+                    self.assertIn(reason, self.refused(words, *command))
+
+    def test_parity_compares_one_model(self):
+        self.assertIn("parameter layers.0.mlp.w1.weight is not alike", self.refused("--mesh dp=2 --vary model.intermediate_size=32", "parity"))
+        self.assertIn("parameter layers.3", self.refused("--mesh dp=2 --vary model.num_hidden_layers=3", "parity"))
+
+    def test_a_dry_run_takes_the_fake_backend(self):
+        with Trial() as trial:
+            self.assertEqual(trial.train(words_of("--mesh pp=2,dp=2 --backend fake"), "--dry-run").returncode, 0)
+
+
+class WithoutEffect(unittest.TestCase):
+    """Settings of axes of degree 1 change no bit."""
+
+    def hash(self, options):
+        with Trial() as trial:
+            return only_json(self, trial.train(options, "--output_dir", "out", "--json"))["weights_hash"]
+
+    def test_on_one_rank(self):
+        _, _, listed = TEXT.partition("\n## Accepted without effect\n")
+        bullets = re.findall(r"^- without [^`]+`([^`]+)`", listed, re.MULTILINE)
+        self.assertEqual(len(bullets), 4)
+        self.assertEqual(self.hash([option for options in bullets for option in words_of(options)]), self.hash([]))
+
+    def test_of_tensor_parallelism_that_has_nothing_to_gather(self):
+        self.assertEqual(self.hash(words_of("--mesh tp=2 --set parallel.regather=true")), self.hash(words_of("--mesh tp=2")))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--all"])
