@@ -94,9 +94,10 @@ TEST(PlacedGraph, NamesDegreesThatEveryParameterFits) {
   EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 4),
             "parameter layers.0.attention.wq.weight: its 6 heads cannot be shared by tp=4: each rank must hold equally "
             "many\n  fix: set tp to 1, 2 or 6");
-  EXPECT_EQ(degree_refusal(llama_spec(config, small_work()), 3),
-            "parameter layers.0.attention.wk.weight: its 2 heads cannot be shared by tp=3: ranks beyond the heads "
-            "hold copies, so there must be a multiple of them\n  fix: set tp to 1, 2 or 6");
+  EXPECT_EQ(
+      degree_refusal(llama_spec(config, small_work()), 3),
+      "parameter layers.0.attention.wk.weight: its 2 heads cannot be shared by tp=3: each rank must hold one, and "
+      "only key/value heads may be held in copies, by a multiple of them\n  fix: set tp to 1, 2 or 6");
 }
 
 TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
@@ -107,7 +108,7 @@ TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
   EXPECT_EQ(
       degree_refusal(llama(), 8),
       "parameter layers.0.attention.wo.weight: its 4 heads cannot be shared by tp=8: each rank must hold one, and "
-      "only key/value heads may be held in copies\n  fix: set tp to 1, 2 or 4");
+      "only key/value heads may be held in copies, by a multiple of them\n  fix: set tp to 1, 2 or 4");
   LlamaConfig few_words = test::small_llama();
   few_words.vocab_size = 2;
   EXPECT_EQ(

@@ -99,11 +99,11 @@ TEST(UnitBuffers, OwnersAreThePlacesOfAllUsersAndTheFirstUsersAnswers) {
       EXPECT_EQ(embed, -1);
       const auto scale = static_cast<std::size_t>(place_of(buffers, "lower.scale"));
       EXPECT_EQ(buffers.pp_users[scale], (Places{1}));
-      EXPECT_TRUE(buffers.answered[scale]);
+      EXPECT_TRUE(buffers.owner_here[scale]);
       continue;
     }
     EXPECT_EQ(buffers.pp_users[static_cast<std::size_t>(embed)], (Places{0, 2}));
-    EXPECT_EQ(buffers.answered[static_cast<std::size_t>(embed)], pp == 2);
+    EXPECT_EQ(buffers.owner_here[static_cast<std::size_t>(embed)], pp == 2);
   }
 }
 
@@ -115,7 +115,7 @@ TEST(UnitBuffers, WithoutPlacesAllIsOnOneStage) {
   for (std::size_t b = 0; b < whole.all.size(); ++b) {
     EXPECT_EQ(whole.all[b].users, placed.all[b].users);
     EXPECT_EQ(whole.pp_users[b], (Places{0}));
-    EXPECT_TRUE(whole.answered[b]);
+    EXPECT_TRUE(whole.owner_here[b]);
   }
   EXPECT_EQ(whole.held, placed.held);
   EXPECT_EQ(whole.used, placed.used);
@@ -156,7 +156,7 @@ TEST(UnitBuffers, EveryParameterOfRandomModelsIsCountedOnce) {
           ASSERT_EQ(place >= 0, expected.contains(at)) << at;
           if (place < 0) continue;
           EXPECT_EQ(buffers.pp_users[static_cast<std::size_t>(place)], Places(expected.begin(), expected.end()));
-          answers += buffers.answered[static_cast<std::size_t>(place)] ? 1 : 0;
+          answers += buffers.owner_here[static_cast<std::size_t>(place)] ? 1 : 0;
           int lowest = -1;
           for (int user : graph.users(parameter.name)) {
             if (ranks[static_cast<std::size_t>(user)] == at && lowest < 0) lowest = user;

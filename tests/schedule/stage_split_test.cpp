@@ -53,6 +53,18 @@ TEST(SplitStages, KeepToTheMemoryOfARank) {
   EXPECT_EQ(bound.imbalance, 1.5);
 }
 
+TEST(SplitStages, FitIntoTheMemoryThatTheErrorAsksFor) {
+  const GraphSpec graph = test::chain(4);
+  SplitOptions options;
+  options.memory = {.rank_bytes = 1 << 20, .state_bytes = {3'000'001, 1'000'003, 7, 5, 11, 1'000'019, 0}};
+  const auto text = thrown_text([&] { split_stages(graph, 2, options); });
+  const std::string key = "parallel.split_memory_gb=";
+  const double gib = std::stod(text.substr(text.find(key) + key.size()));
+  options.memory.rank_bytes = std::llround(gib * (1 << 30));
+  EXPECT_NO_THROW(split_stages(graph, 2, options)) << text;
+  EXPECT_LT(options.memory.rank_bytes, 3'100'000) << text;
+}
+
 TEST(SplitStages, NameWhatDoesNotFit) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;

@@ -33,12 +33,21 @@ void check_flags(const ConfigOptions& options) {
   }
 }
 
+// Whether "KEY=VALUE" sets that key, a section that it is in, or something in it.
+bool sets(std::string_view assignment, std::string_view key) {
+  const auto set = assignment.substr(0, assignment.find('='));
+  const auto is_in = [](std::string_view inner, std::string_view outer) {
+    return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
+  };
+  return is_in(key, set) || is_in(set, key);
+}
+
 // A flag and --set of the key that it sets: one of them would be ignored.
 void check_given_once(const ConfigOptions& options) {
   const auto check = [&](const char* flag, bool given, std::initializer_list<std::string_view> keys) {
     for (const auto& assignment : options.overrides) {
-      const auto key = std::string_view(assignment).substr(0, assignment.find('='));
-      if (!given || std::ranges::find(keys, key) == keys.end()) continue;
+      const auto is_set = [&](std::string_view key) { return sets(assignment, key); };
+      if (!given || std::ranges::none_of(keys, is_set)) continue;
       throw ConfigError(fmt::format("{} beside --set {}", flag, assignment), {.remedy = "use one of them"});
     }
   };
@@ -60,7 +69,7 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   if (!ranks.mesh.empty()) {
     if (sizes) throw ConfigError("--mesh beside --pp_size and the like", {.remedy = "use one of them"});
     for (const auto& given : options.overrides) {
-      if (!given.starts_with("mesh.")) continue;
+      if (!sets(given, "mesh")) continue;
       throw ConfigError(fmt::format("--mesh {} beside {}", ranks.mesh, given), {.remedy = "use one of them"});
     }
     return Mesh::parse(ranks.mesh, ranks.order);
@@ -74,11 +83,11 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
   const auto is_given = [&](const std::optional<std::int64_t>& flag, std::string_view key) {
-    return flag || std::ranges::any_of(options.overrides, [&](const auto& text) { return text.starts_with(key); });
+    return flag || std::ranges::any_of(options.overrides, [&](const auto& text) { return sets(text, key); });
   };
-  const bool has_dp = is_given(options.dp_size, "mesh.dp=");
+  const bool has_dp = is_given(options.dp_size, "mesh.dp");
   const Mesh mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
-  if (!world_size || mesh.world_size() == *world_size || (has_dp && is_given(options.fsdp_size, "mesh.fsdp=")))
+  if (!world_size || mesh.world_size() == *world_size || (has_dp && is_given(options.fsdp_size, "mesh.fsdp")))
     return mesh;
   return mesh.with_inferred(has_dp ? Axis::fsdp : Axis::dp, *world_size);
 }

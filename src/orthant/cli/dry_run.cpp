@@ -167,7 +167,8 @@ void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeli
 }  // namespace
 
 void print_dry_run(const RunConfig& config, int ranks_per_host) {
-  std::cout << mesh_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
+  // What travels follows below, by the settings of this run.
+  std::cout << ranks_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
   const auto spec = run_spec(config);
   std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   check_mesh(config.mesh);

@@ -56,11 +56,13 @@ int main(int argc, char** argv) {
   try {
     code = run(context.words, context);
   } catch (const orthant::Error& error) {
-    std::cerr << "orthant: error: " << error.what() << '\n';
-    if (error.exit_code() == 70) std::cerr << "  at " << orthant::short_location(error.where()) << '\n';
+    // In one piece: other ranks write to the same place.
+    auto text = std::string("orthant: error: ") + error.what() + '\n';
+    if (error.exit_code() == 70) text += "  at " + orthant::short_location(error.where()) + '\n';
+    std::cerr << text;
     code = error.exit_code();
   } catch (const std::exception& error) {
-    std::cerr << "orthant: error: " << error.what() << '\n';
+    std::cerr << std::string("orthant: error: ") + error.what() + '\n';
     code = 70;
   }
   // Leaving by _exit skips libtorch's static destructors, which take longer than many a command.

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/layout/unit_buffers.h"
 #include "orthant/train/parity.h"
 #include "orthant/train/run.h"
 
@@ -29,6 +31,7 @@ struct Options {
   std::vector<std::string> varied;
   ParityOptions side;
   bool resume_given = false;
+  bool dtype_given = false;
   bool bitwise = false;
   bool json = false;
 };
@@ -60,6 +63,11 @@ void check_options(const Options& options) {
         fmt::format("--against-device {}: a reference on another device is on the CPU", options.against_device),
         {.remedy = "use cpu, or leave it out"});
   }
+  for (const auto& assignment : options.config.overrides) {
+    if (!options.dtype_given || !assignment.starts_with("precision")) continue;
+    throw ConfigError(fmt::format("--dtype {} beside --set {}", options.dtype, assignment),
+                      {.remedy = "leave --dtype out, or use --vary for the tested side alone"});
+  }
   const auto& side = options.side;
   if (options.resume_given && (side.resume_at < 1 || side.resume_at > side.steps)) {
     throw ConfigError(fmt::format("--resume-at {} of {} steps", side.resume_at, side.steps),
@@ -85,14 +93,14 @@ bool has_tensor_sum(const GraphSpec& graph, const std::string& name) {
 
 // Whether stages share a parameter, or one of that unit or name, so that its gradients are summed over pp.
 bool has_stage_sum(const GraphSpec& graph, const std::vector<int>& unit_ranks, const std::string& name) {
-  for (std::size_t owner = 0; owner < graph.units.size(); ++owner) {
-    for (const auto& parameter : graph.units[owner].parameters) {
-      if (!name.empty() && name != parameter.name && name != graph.units[owner].name) continue;
-      for (std::size_t user = 0; user < graph.units.size(); ++user) {
-        const auto& borrowed = graph.units[user].borrowed;
-        if (unit_ranks[user] == unit_ranks[owner] || !parameter.trainable) continue;
-        if (std::ranges::find(borrowed, parameter.name) != borrowed.end()) return true;
-      }
+  if (name.empty()) return !tied_user_sets(graph, unit_ranks).empty();
+  const auto coordinate = [&](int unit) { return unit_ranks[static_cast<std::size_t>(unit)]; };
+  for (const auto& unit : graph.units) {
+    for (const auto& parameter : unit.parameters) {
+      if (!parameter.trainable || (name != parameter.name && name != unit.name)) continue;
+      const auto users = graph.users(parameter.name);
+      const auto elsewhere = [&](int user) { return coordinate(user) != coordinate(users.front()); };
+      if (std::ranges::any_of(users, elsewhere)) return true;
     }
   }
   return false;
@@ -104,6 +112,32 @@ void check_stage_sum(const std::string& text, const GraphSpec& spec, const RunCo
   throw ConfigError(fmt::format("--inject {}: stages share no trainable parameter{}, so there is nothing to leave out",
                                 text, name.empty() ? "" : " of " + name),
                     {.remedy = "use a model with tied parameters, cut between their users"});
+}
+
+// There is such a unit or parameter, and over tp a sum of it.
+void check_sum_of(const std::string& text, Axis axis, const GraphSpec& spec, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& unit : spec.units) {
+    names.push_back(unit.name);
+    for (const auto& parameter : unit.parameters) names.push_back(parameter.name);
+  }
+  if (std::ranges::find(names, name) == names.end()) {
+    throw ConfigError(fmt::format("--inject {}: the model has no unit or parameter {}", text, name),
+                      {.remedy = did_you_mean(name, names)});
+  }
+  const auto trains = [&](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.parameters, [&](const ParameterSpec& parameter) {
+      return parameter.trainable && (unit.name == name || parameter.name == name);
+    });
+  };
+  if (axis != Axis::tp && std::ranges::none_of(spec.units, trains)) {
+    throw ConfigError(fmt::format("--inject {}: {} has no gradients to sum", text, name),
+                      {.remedy = "name a trainable parameter, or a unit that has one"});
+  }
+  if (axis == Axis::tp && !has_tensor_sum(spec, name)) {
+    throw ConfigError(fmt::format("--inject {}: no sum over tp belongs to {}", text, name),
+                      {.remedy = "name a parameter that tp cuts, its unit, or a loss over cut logits"});
+  }
 }
 
 // "skip-reduce=fsdp" or "skip-reduce=fsdp:layers.1.attention.wq.weight".
@@ -125,21 +159,7 @@ SkippedSums read_fault(const std::string& text, const RunConfig& config) {
                       {.remedy = "use a mesh with that axis"});
   }
   const auto spec = run_spec(config);
-  if (axis == Axis::pp && skipped.name.empty()) check_stage_sum(text, spec, config, skipped.name);
-  if (skipped.name.empty()) return skipped;
-  std::vector<std::string> names;
-  for (const auto& unit : spec.units) {
-    names.push_back(unit.name);
-    for (const auto& parameter : unit.parameters) names.push_back(parameter.name);
-  }
-  if (std::ranges::find(names, skipped.name) == names.end()) {
-    throw ConfigError(fmt::format("--inject {}: the model has no unit or parameter {}", text, skipped.name),
-                      {.remedy = did_you_mean(skipped.name, names)});
-  }
-  if (axis == Axis::tp && !has_tensor_sum(spec, skipped.name)) {
-    throw ConfigError(fmt::format("--inject {}: no sum over tp belongs to {}", text, skipped.name),
-                      {.remedy = "name a parameter that tp cuts, its unit, or a loss over cut logits"});
-  }
+  if (!skipped.name.empty()) check_sum_of(text, axis, spec, skipped.name);
   if (axis == Axis::pp) check_stage_sum(text, spec, config, skipped.name);
   return skipped;
 }
@@ -190,19 +210,33 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
     ranks.mesh = "dp=1";
   } else if (options.against.find('=') != std::string::npos) {
     ranks.mesh = options.against;
-  } else {
+  } else {  // a configuration, which has a mesh of its own
     config.config = options.against;
+    ranks.mesh.clear();
+    ranks.order.clear();
   }
-  return load_config(config, ranks, environment);
+  try {
+    return load_config(config, ranks, environment);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--against {}: {}", options.against, error.message()), {.remedy = error.remedy()});
+  }
+}
+
+// "float64"; what the user sets besides counts more.
+std::string precision_text(const Options& options, const Precision& precision) {
+  const auto is_precision = [](const std::string& assignment) { return assignment.starts_with("precision"); };
+  if (std::ranges::count_if(options.config.overrides, is_precision) <= 3) return options.dtype;  // those of set_dtype()
+  return fmt::format("{} (computed in {}, reduced in {})", dtype_name(precision.params), dtype_name(precision.compute),
+                     dtype_name(precision.reduce));
 }
 
 // "mesh tp=2 with parallel.regather=true against mesh dp=1, 3 steps in float64".
-std::string compared_sides(const Options& options, const Mesh& tested, const Mesh& reference) {
-  auto text = fmt::format("mesh {}", tested.to_string());
+std::string compared_sides(const Options& options, const RunConfig& tested, const RunConfig& reference) {
+  auto text = fmt::format("mesh {}", tested.mesh.to_string());
   if (!options.varied.empty()) text += fmt::format(" with {}", fmt::join(options.varied, ", "));
   if (!options.inject.empty()) text += fmt::format(" and {}", options.inject);
-  text += fmt::format(" against mesh {}", reference.to_string());
-  return text + fmt::format(", {} steps in {}", options.side.steps, options.dtype);
+  text += fmt::format(" against mesh {}", reference.mesh.to_string());
+  return text + fmt::format(", {} steps in {}", options.side.steps, precision_text(options, tested.trainer.precision));
 }
 
 }  // namespace
@@ -215,16 +249,21 @@ int run_parity(const Arguments& arguments, Context& context) {
     return 0;
   }
   options.resume_given = app.count("--resume-at") > 0;
+  options.dtype_given = app.count("--dtype") > 0;
   check_options(options);
   set_dtype(options.config, options.dtype);
   const auto reference = load_reference(options, context.environment);
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
   auto tested = load_config(options.config, options.ranks, context.environment);
   tested.config.trainer.skipped = read_fault(options.inject, tested.config);
-  refuse_fake_backend(options.ranks, tested.config.mesh);
-  check_backend(options.ranks, context, tested.config.mesh);
-  check_trainable(tested.config);
-  check_trainable(reference.config);
+  options.ranks.compares = true;
+  const std::array<const LoadedConfig*, 2> sides = {&tested, &reference};
+  for (const auto* side : sides) options.ranks.has_stages |= side->config.mesh.degree(Axis::pp) > 1;
+  for (const auto* side : sides) {
+    refuse_fake_backend(options.ranks, side->config.mesh);
+    check_trainable(side->config);
+    check_backend(options.ranks, context, side->config.mesh);
+  }
   check_same_model(declared_spec(tested.config), declared_spec(reference.config));
   if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
     options.ranks.mesh = reference.config.mesh.to_string();
@@ -244,7 +283,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     auto result = compare_sides(found, expected, tolerance_of(tested.config, reference.config),
                                 suspects(tested.config, reference.config));
     if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
-    const auto compared = compared_sides(options, tested.config.mesh, reference.config.mesh);
+    const auto compared = compared_sides(options, tested.config, reference.config);
     if (options.json) {
       auto document = parity_json(result);
       document["compared"] = compared;

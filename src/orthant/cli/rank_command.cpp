@@ -50,8 +50,8 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
                     job.local_world_size, comm.device.str(), num_gpus),
         {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
   }
-  // NCCL wants a GPU for each rank, and stages do not talk over it: otherwise over Gloo.
-  const bool no_nccl = job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1;
+  // NCCL needs a GPU for each rank and carries no messages of stages; Gloo does without and carries them.
+  const bool no_nccl = job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1 || options.has_stages;
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && no_nccl) {
     comm.backend = comm::BackendKind::gloo;
   }
@@ -108,7 +108,7 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
                      local, [&](const launch::Job& job) { return run_body(options, context, job, body); },
                      comm::serve_store)
                : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
-    if (outcome.exit_code == kDifferentExitCode) return outcome.exit_code;  // the first rank has said all
+    if (options.compares && outcome.exit_code == kDifferentExitCode) return outcome.exit_code;
     const int code = report(outcome);
     if (!launch::may_restart(outcome) || attempt == options.max_restarts) return code;
     std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", attempt + 1, options.max_restarts);
@@ -117,8 +117,9 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
 
 int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_host) {
   std::cout << mesh_text(mesh, ranks_per_host > 0 ? ranks_per_host : mesh.world_size());
-  std::cout << fmt::format("\nDry run: {} ranks on this host would be started, device {}, backend {}.\n",
-                           mesh.world_size(), comm.device.is_cpu() ? "cpu" : "cuda", comm::name_of(comm.backend));
+  std::cout << fmt::format("\nDry run: {} ranks{} would be started, device {}, backend {}.\n", mesh.world_size(),
+                           ranks_per_host > 0 ? "" : " on this host", comm.device.is_cpu() ? "cpu" : "cuda",
+                           comm::name_of(comm.backend));
   return 0;
 }
 
@@ -142,8 +143,10 @@ int report(const launch::Outcome& outcome) {
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2")
-      ->check(
-          [](const std::string& text) { return text.empty() ? std::string("is empty: write dp=1 for one rank") : ""; });
+      ->check([](const std::string& text) {
+        if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
+        return std::string();
+      });
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
   app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");

@@ -18,8 +18,7 @@
 
 namespace orthant::cli {
 
-// A comparison failed: an answer, not a fault.
-inline constexpr int kDifferentExitCode = 1;
+inline constexpr int kDifferentExitCode = 1;  // a comparison failed
 
 struct RankOptions {
   std::string mesh;  // empty: `dp` over whatever world there is
@@ -36,6 +35,9 @@ struct RankOptions {
   int max_restarts = 0;
   bool dry_run = false;
   int ranks_per_host = 0;  // as a dry run draws the mesh; 0: all on one
+  // Of the command, not of the user.
+  bool compares = false;    // exit code 1 is its answer, and said
+  bool has_stages = false;  // some training of it has pp, whatever the mesh says
   std::string log_dir;
   bool bind_cores = false;
 };
@@ -61,7 +63,7 @@ void check_rank_options(const RankOptions& options);
 // Who the launcher that started this process says it is; nothing without one. Opens no socket.
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment);
 
-// The device and backend of a rank. A backend that nobody named is one that the mesh's stages can talk over.
+// The device and backend of a rank. A backend that nobody named is one that the command's stages can talk over.
 // ConfigError for a backend or device that is not to be had here.
 comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
                                const Mesh& mesh);

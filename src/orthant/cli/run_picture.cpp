@@ -7,7 +7,7 @@
 #include "orthant/mesh/picture.h"
 #include "orthant/schedule/grid.h"
 #include "orthant/schedule/stage_lines.h"
-#include "orthant/train/run.h"
+#include "orthant/train/trainer_plan.h"
 
 namespace orthant::cli {
 namespace {

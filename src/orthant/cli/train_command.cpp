@@ -44,6 +44,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
   const auto resolved = resolved_config(loaded.document);
   RankTraining training(rank);
   training.prepare(config, compared_text(resolved, run), "train");
+  const auto picture = rank.is_first() ? run_picture(config, rank.job.local_world_size) : "";
   std::ostream nowhere(nullptr);
   RunOutcome outcome;
   try {
@@ -59,9 +60,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
     std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
   }
   if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
-  if (rank.is_first() && !json) {
-    std::cout << result_text(outcome.result) << run_picture(config, rank.job.local_world_size) << std::flush;
-  }
+  if (rank.is_first() && !json) std::cout << result_text(outcome.result) << picture << std::flush;
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
@@ -100,7 +99,8 @@ int run_train(const Arguments& arguments, Context& context) {
   if (const auto job = job_of_launcher(ranks, context.environment)) {
     loaded.config.mesh.check_world(job->world_size);
   } else {
-    OutputFolder(run.output_dir, loaded.config.name, run.resume);  // of several ranks, only the first may look
+    // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
+    OutputFolder(run.output_dir, loaded.config.name, run.resume);
   }
   if (ranks.dry_run) {
     print_dry_run(loaded.config, ranks.ranks_per_host);

@@ -90,10 +90,6 @@ std::vector<Sighting> see_all(const Environment& environment) {
 
 std::optional<Sighting> choose(const Environment& environment, const DetectOptions& options) {
   if (options.rank || options.world_size) return from_flags(options);
-  if (options.local_rank || options.local_world_size) {
-    throw ConfigError("a local rank or local world size is given without the rank and the world size",
-                      {.remedy = "give --rank and --world-size too, or leave it out"});
-  }
   if (!options.launcher.empty()) {
     const auto name = canonical_launcher(options.launcher);
     if (name == "none") return std::nullopt;
@@ -105,6 +101,10 @@ std::optional<Sighting> choose(const Environment& environment, const DetectOptio
     return forced;
   }
   const auto sightings = see_all(environment);
+  if (sightings.empty() && (options.local_rank || options.local_world_size)) {
+    throw ConfigError("a local rank or local world size is given without the rank and the world size",
+                      {.remedy = "give --rank and --world-size too, or leave it out"});
+  }
   if (sightings.empty()) return std::nullopt;
   const auto& chosen = sightings.front();
   for (const auto& other : sightings) {

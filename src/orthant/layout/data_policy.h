@@ -5,7 +5,7 @@
 // only its shard of: 0 nothing (fsdp ranks are then replicas like dp ranks), 1 the optimizer's copy and state, 2
 // gradients too, 3 parameters too. Gradients of a step are summed over fsdp (reduce-scatter, or all-reduce when zero is
 // 0) and then, the shard alone, over dp. Parameters travel back by all-gather: with 1 and 2 once a step after the
-// update, with 3 before every use.
+// update, with 3 before a use that does not find them full (schedule/gathers.h).
 //
 // Calls are joined: with 0 and 1, where full gradients live through the step anyway, the reductions of units that
 // finish one after another share a call up to `bucket_bytes`; with 2 and 3, where waiting for company would keep full

@@ -95,9 +95,7 @@ std::string misfit(const ParameterSpec& parameter, int degree) {
   const auto text = fmt::format("parameter {}: its {} {} cannot be shared by tp={}", parameter.name, parts,
                                 heads ? "heads" : "entries", degree);
   if (parts >= degree) return text + ": each rank must hold equally many";
-  if (may_be_copied(parameter))
-    return text + ": ranks beyond the heads hold copies, so there must be a multiple of them";
-  return text + ": each rank must hold one, and only key/value heads may be held in copies";
+  return text + ": each rank must hold one, and only key/value heads may be held in copies, by a multiple of them";
 }
 
 void check_degree(const GraphSpec& graph, int degree) {

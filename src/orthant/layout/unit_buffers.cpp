@@ -31,14 +31,14 @@ UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordin
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
     if (unit_groups.empty()) found.unit_groups.push_back(u);
     for (FlatBuffer& buffer : flat_buffers(graph, u, mesh, coordinate)) {
-      auto owners = coordinates_of(buffer.users, unit_ranks);
+      auto sharers = coordinates_of(buffer.users, unit_ranks);
       std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_ranks, pp); });
       if (buffer.users.empty()) continue;
       const int b = static_cast<int>(found.all.size());
       for (const int user : buffer.users) found.used[static_cast<std::size_t>(user)].push_back(b);
       if (buffer.trainable) found.held[static_cast<std::size_t>(buffer.users.front())].push_back(b);
-      found.answered.push_back(runs_at(u, unit_ranks, pp));
-      found.pp_users.push_back(std::move(owners));
+      found.owner_here.push_back(runs_at(u, unit_ranks, pp));
+      found.pp_users.push_back(std::move(sharers));
       found.all.push_back(std::move(buffer));
     }
   }
@@ -50,8 +50,8 @@ std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::
   for (const auto& unit : graph.units) {
     for (const auto& parameter : unit.parameters) {
       if (!parameter.trainable) continue;
-      auto owners = coordinates_of(graph.users(parameter.name), unit_ranks);
-      if (owners.size() > 1) sets.insert(std::move(owners));
+      auto sharers = coordinates_of(graph.users(parameter.name), unit_ranks);
+      if (sharers.size() > 1) sets.insert(std::move(sharers));
     }
   }
   return {sets.begin(), sets.end()};

@@ -19,7 +19,7 @@ struct UnitBuffers {
   std::vector<std::vector<int>> held;
   std::vector<int> unit_groups;            // per unit, see unit_groups.h
   std::vector<std::vector<int>> pp_users;  // per buffer: the pp coordinates that use it, ascending; several when tied
-  std::vector<bool> answered;              // per buffer: its owner is here, so that this pp coordinate counts it
+  std::vector<bool> owner_here;            // per buffer: its owner is here, so that this pp coordinate counts it
 
   const FlatBuffer& operator[](int buffer) const { return all[static_cast<std::size_t>(buffer)]; }
   std::int64_t elements(const std::vector<int>& buffers) const;  // with padding

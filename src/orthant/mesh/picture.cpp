@@ -127,13 +127,17 @@ std::string traffic_text(const Mesh& mesh, int ranks_per_host) {
   return text.empty() ? "  nothing: one rank has nobody to talk to\n" : text + advice;
 }
 
-std::string mesh_text(const Mesh& mesh, int ranks_per_host) {
+std::string ranks_text(const Mesh& mesh, int ranks_per_host) {
   const int hosts = num_hosts(mesh.world_size(), ranks_per_host);
   return fmt::format("mesh {}: {} on {} of up to {}, order {} (outermost first)\n", mesh.to_string(),
                      plural(mesh.world_size(), "rank"), plural(hosts, "host"), ranks_per_host,
                      order_text(mesh.order())) +
          "\nranks, with | where the next host begins\n" + grid_text(mesh, ranks_per_host) + "\ngroups\n" +
-         groups_text(mesh) + "\nwhat travels\n" + traffic_text(mesh, ranks_per_host);
+         groups_text(mesh);
+}
+
+std::string mesh_text(const Mesh& mesh, int ranks_per_host) {
+  return ranks_text(mesh, ranks_per_host) + "\nwhat travels\n" + traffic_text(mesh, ranks_per_host);
 }
 
 nlohmann::ordered_json mesh_json(const Mesh& mesh, int ranks_per_host) {

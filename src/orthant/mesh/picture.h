@@ -31,7 +31,8 @@ std::string groups_text(const Mesh& mesh);
 // What travels on each axis, and advice where an axis that needs fast links crosses hosts.
 std::string traffic_text(const Mesh& mesh, int ranks_per_host);
 
-// The three above, each under a headline.
+// The first two above, each under a headline; then with the third.
+std::string ranks_text(const Mesh& mesh, int ranks_per_host);
 std::string mesh_text(const Mesh& mesh, int ranks_per_host);
 
 // {"world_size", "order": [five axes], "degrees": {six}, "ranks_per_host", "num_hosts",

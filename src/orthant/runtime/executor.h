@@ -5,7 +5,8 @@
 // gradient of each consumer of a value is kept apart and the producer adds them in decreasing unit order; a unit adds
 // its weight gradients in increasing microbatch order; losses are added in microbatch order at the end. Values and
 // gradients lie densely in memory on every edge, as they do when they have travelled: kernels may add in another order
-// where they do not.
+// where they do not. A tied parameter whose users are cut apart is the exception beside dp and fsdp: its gradients are
+// then summed over the data axes first and over the stages last (parallel/data/tied_sums.h).
 #pragma once
 
 #include <cstdint>

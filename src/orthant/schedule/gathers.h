@@ -7,10 +7,12 @@
 // of the group, and a group's gathers follow each other, one per member in ascending order, as do its frees. At any
 // time the groups of the next uses are full, `limit` different ones at most. So a group is freed after a use when
 // `limit` others are used before it is again, or never is, and stays full otherwise: in a chain the last `limit` groups
-// between forward and backward, the first `limit` between two microbatches. What it made room for, the next group in
-// the order of uses, is gathered at once and travels while earlier units compute; a group is never gathered right after
-// its own free. When everything is kept, a group stays full until its last use, and each first use of a group lets one
-// more be gathered. Two units that share a tied buffer each gather it; the buffer is full while either is.
+// between forward and backward, the first `limit` between two microbatches. Uses come in the order of the list,
+// whatever schedule made it: under 1f1b forwards and backwards of different microbatches take turns in the window. What
+// it made room for, the next group in the order of uses, is gathered at once and travels while earlier units compute; a
+// group is never gathered right after its own free. When everything is kept, a group stays full until its last use, and
+// each first use of a group lets one more be gathered. Two units that share a tied buffer each gather it; the buffer is
+// full while either is.
 #pragma once
 
 #include <vector>

@@ -263,17 +263,15 @@ Pipeline on_ranks(const GraphSpec& graph, int ranks, int microbatches, const Pip
 }  // namespace
 
 std::vector<int> Pipeline::unit_ranks() const {
-  std::size_t count = 0;
-  for (const auto& units : map.units) count += units.size();
-  std::vector<int> ranks(count, 0);
-  for (std::size_t s = 0; s < map.units.size(); ++s) {
-    for (const int unit : map.units[s]) ranks.at(static_cast<std::size_t>(unit)) = map.rank[s];
-  }
+  auto ranks = unit_stages();
+  for (int& stage : ranks) stage = map.rank[static_cast<std::size_t>(stage)];
   return ranks;
 }
 
 std::vector<int> Pipeline::unit_stages() const {
-  std::vector<int> stages(unit_ranks().size(), 0);
+  std::size_t count = 0;
+  for (const auto& units : map.units) count += units.size();
+  std::vector<int> stages(count, 0);
   for (std::size_t s = 0; s < map.units.size(); ++s) {
     for (const int unit : map.units[s]) stages.at(static_cast<std::size_t>(unit)) = static_cast<int>(s);
   }

@@ -162,10 +162,14 @@ StageTable parse_table(std::string_view text, std::string_view source) {
 }
 
 StageTable read_table(const std::string& path) {
+  constexpr std::uintmax_t kMostBytes = 256 << 20;
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
+  std::error_code error;
+  const bool plain = std::filesystem::is_regular_file(path, error);
+  if (!file || !plain || std::filesystem::file_size(path, error) > kMostBytes) {
     throw ConfigError(fmt::format("schedule file {} cannot be read", path),
-                      {.remedy = "name a file that exists and may be read, one line of actions per rank"});
+                      {.remedy = "name a file of up to 256 MiB that exists and may be read, one line of actions per "
+                                 "rank"});
   }
   return parse_table(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }

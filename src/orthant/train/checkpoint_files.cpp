@@ -70,7 +70,7 @@ RankFile plan_file(const Trainer& trainer, int rank) {
   const auto places = flat_places(prefixes.size(), buffers.all.size(), trainable);
   for (std::size_t flat = 0; flat < places.size(); ++flat) {
     const auto [p, b] = places[flat];
-    if (!buffers.answered[b]) continue;
+    if (!buffers.owner_here[b]) continue;
     for (auto& piece : pieces_to_write(buffers.all[b], mesh, rank)) {
       const auto name = prefixes[p] + piece.tensor;
       const auto before = pieces[name]++;

@@ -130,7 +130,8 @@ RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
   }
   if (model.num_labels < TrimodalDemo::kNumLabels) {
     throw ConfigError(
-        fmt::format("model.num_labels is {}, but the data has {} labels", model.num_labels, TrimodalDemo::kNumLabels));
+        fmt::format("model.num_labels is {}, but the data has {} labels", model.num_labels, TrimodalDemo::kNumLabels),
+        {.remedy = fmt::format("set model.num_labels={}", TrimodalDemo::kNumLabels)});
   }
   RunData data;
   data.train = train;

@@ -34,7 +34,8 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
 // tabular columns, labels. DataError for bad files.
 RunData make_run_data(RunConfig& config);
 
-// The same errors, of data that comes from no file, before anything is started. Local.
+// ConfigError for generated data that does not fit the model or the batch, before anything is started; random data
+// fits every model. Local.
 void check_generated_data(RunConfig config);
 
 }  // namespace orthant

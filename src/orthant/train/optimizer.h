@@ -38,9 +38,9 @@ class Optimizer {
   Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make);
 
   // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
-  // clip, in place. `loss_scale`, when defined, is a float64 scalar that gradients, but not the norm, are too large by.
-  // Nothing changes when `finite`, a bool scalar on the device, is false. Reads the device only when the update runs on
-  // the host. Collective over fsdp where full values follow.
+  // clip (where they lie, or in a copy of another dtype). `loss_scale`, when defined, is a float64 scalar that
+  // gradients, but not the norm, are too large by. Nothing changes when `finite`, a bool scalar on the device, is
+  // false. Reads the device only when the update runs on the host. Collective over fsdp where full values follow.
   void update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale = {});
 
   // Per-unit float64 slots: the sum of squares of the gradient elements this rank answers for, [units], on the device.

@@ -35,23 +35,28 @@ std::string first_free(const std::string& name) {
   throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output_dir"});
 }
 
-// Two models may have the same shapes: the run that wrote the checkpoint says in its config.json which one it trained.
-void check_same_model(const std::string& checkpoint, const std::string& resolved_config) {
+// What files hold is compared by their hashes; generated data follows from these keys.
+void check_same_generator(const std::string& checkpoint, const std::string& written, const nlohmann::json& theirs,
+                          const nlohmann::json& ours) {
+  if (read_manifest(checkpoint).step == 0) return;  // nothing was drawn yet that has to go on
+  for (const char* key : {"kind", "sequence_length", "secondary_length", "samples"}) {
+    const auto before = theirs.value("data", nlohmann::json::object()).value(key, nlohmann::json());
+    const auto now = ours.value("data", nlohmann::json::object()).value(key, nlohmann::json());
+    if (before == now) continue;
+    throw DataError(
+        fmt::format("{}: other data: data.{} was {} there and is {} now", checkpoint, key, before.dump(), now.dump()),
+        {.remedy = fmt::format("set data.{}={}, as in {}", key, before.dump(), written)});
+  }
+}
+
+// The run that wrote the checkpoint says in its config.json what it trained: two models may have the same shapes.
+void check_same_settings(const std::string& checkpoint, const std::string& resolved_config) {
   const auto written = fs::weakly_canonical(checkpoint).parent_path().parent_path() / "config.json";
   if (!fs::exists(written)) return;
   const auto theirs = nlohmann::json::parse(read_file(written), nullptr, /*allow_exceptions=*/false);
   const auto ours = nlohmann::json::parse(resolved_config);
   if (!theirs.is_object()) return;
-  // What files hold is compared by their hashes. Before the first step nothing was drawn that has to go on.
-  const bool started = fs::path(checkpoint).filename() != "step-0";
-  for (const char* key : {"kind", "sequence_length", "secondary_length", "samples"}) {
-    const auto before = theirs.value("data", nlohmann::json::object()).value(key, nlohmann::json());
-    const auto now = ours.value("data", nlohmann::json::object()).value(key, nlohmann::json());
-    if (before == now || !started) continue;
-    throw DataError(
-        fmt::format("{}: other data: data.{} was {} there and is {} now", checkpoint, key, before.dump(), now.dump()),
-        {.remedy = fmt::format("resume with {}", written.string())});
-  }
+  check_same_generator(checkpoint, written.string(), theirs, ours);
   if (theirs.value("model", nlohmann::json()) == ours.at("model")) return;
   const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
   const auto flat_ours = ours.at("model").flatten();
@@ -161,7 +166,7 @@ std::vector<std::string> OutputFolder::checkpoints_to_resume() const {
 void OutputFolder::check_same_run(const std::string& checkpoint, const std::string& resolved_config,
                                   const SavedFiles& files) const {
   check_same_preparation(checkpoint, files);
-  check_same_model(checkpoint, resolved_config);
+  check_same_settings(checkpoint, resolved_config);
 }
 
 std::vector<std::string> OutputFolder::cut_after(std::int64_t step) const {

@@ -35,6 +35,7 @@ std::string rough_cause(double mean_factor, const std::vector<Suspect>& suspects
   std::vector<std::string> names;
   double nearest = kNear;
   for (const Suspect& suspect : suspects) {
+    if (!(mean_factor > 0)) break;
     const double ratio = mean_factor * static_cast<double>(suspect.count);
     const double distance = std::max(ratio, 1 / ratio);
     if (!(distance <= nearest)) continue;
@@ -69,14 +70,16 @@ std::string likely_cause(double factor, double mean_factor, const std::vector<Su
   const bool more = factor > 1;
   const double count = more ? factor : 1 / factor;
   const auto whole = std::round(count);
-  if (whole < 2 || std::abs(count - whole) > 1e-3 * whole) return fmt::format("it is {:.4g} times too large", factor);
+  if (whole < 2 || std::abs(count - whole) > 1e-3 * whole)
+    return fmt::format("it is {:.4g} times the right one", factor);
   std::vector<std::string> names;
   for (const Suspect& suspect : suspects) {
     if (static_cast<double>(suspect.count) == whole) names.push_back(suspect.name);
   }
   if (names.empty()) names.push_back(fmt::format("something there are {:.0f} of", whole));
-  return fmt::format("x{:.4g}: a sum over {} is {}", factor, alternatives(names),
-                     more ? "done twice, or a mean over it is not taken" : "missing, or a mean over it is taken twice");
+  return fmt::format(
+      "x{:.4g}, as for {}: {}", factor, alternatives(names),
+      more ? "a sum is done twice, or a mean is not taken" : "a sum is missing, or a mean is taken twice");
 }
 
 }  // namespace orthant

@@ -18,7 +18,7 @@ struct Suspect {
 // Of two ways to train: axes and products of axes of either mesh, microbatches, rows and positions of a step.
 std::vector<Suspect> suspects(const RunConfig& tested, const RunConfig& reference);
 
-// "x2: a sum over dp or tp is done twice, or a mean over it is not taken". `factor` is the gradient over the right one,
+// "x2, as for dp or tp: a sum is done twice, or a mean is not taken". `factor` is the gradient over the right one,
 // NaN when that is not one number; then `mean_factor`, of all wrong gradients together, is near to one when each rank
 // has summed its own rows only.
 std::string likely_cause(double factor, double mean_factor, const std::vector<Suspect>& suspects);

@@ -58,6 +58,7 @@ class GradientSums {
   void reduce(int unit, int microbatch);
 
   // Called, in one order, when owned_gradient() of a buffer is the sum over all ranks: within reduce() or finish().
+  // Where sums are left out on purpose, a buffer may be told twice.
   void set_listener(std::function<void(int buffer)> listener) { listener_ = std::move(listener); }
 
   // Before new gradients of the buffer are written: blocks until none of it is under way.

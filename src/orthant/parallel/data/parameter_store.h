@@ -102,7 +102,7 @@ class ParameterStore {
 
   const std::vector<std::unique_ptr<FlatParameters>>& buffers() const { return buffers_; }
   // Whether this rank's stage owns the buffer: it alone saves and counts it.
-  bool answers(std::size_t buffer) const { return units_.answered[buffer]; }
+  bool answers(std::size_t buffer) const { return units_.owner_here[buffer]; }
   // The unit that owns buffer i.
   int owner(std::size_t buffer) const { return buffers_[buffer]->layout().owner; }
   const GraphSpec& graph() const { return graph_; }

@@ -1,6 +1,7 @@
 // Gradients of tied parameters whose users lie on several pipeline stages: every stage that uses one holds a copy of
-// it, and after all other sums the copies' gradients are added over these stages. All of them get the same bits and
-// update alike, so that the copies stay equal to the bit.
+// it, and after all other sums the copies' gradients are added over these stages. Layout, tp part and fsdp shard of a
+// flat buffer follow from the spec and from the other coordinates alone, so that what ranks of different stages own of
+// it is the same range. All of them get the same bits and update alike, so that the copies stay equal to the bit.
 #pragma once
 
 #include <memory>
@@ -12,8 +13,8 @@
 
 namespace orthant {
 
-// The ranks that share a tied parameter, for each set of pp coordinates that share one. `unit_ranks` is the pp
-// coordinate of each unit. Pure.
+// For each set of pp coordinates that share a tied parameter: a group per coordinate on the other axes. `unit_ranks` is
+// the pp coordinate of each unit. Pure.
 std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mesh& mesh,
                                                const std::vector<int>& unit_ranks);
 

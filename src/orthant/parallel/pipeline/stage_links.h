@@ -4,8 +4,9 @@
 // Note [Receiving early]: the receives of a list are known when it begins, and so are their shapes. The next two of
 // every channel are posted at any time, so that what a peer sends travels while this rank computes; two buffers a
 // channel bound the memory. A send starts at once and never waits for the peer; the tensor is given up as soon as the
-// backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest when the list
-// after the next begins. Channels must not hold each other up, in either direction: NCCL's do.
+// backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest in finish()
+// at the end of a step's list, or, in evaluations, which do not wait there, when the list after the next begins.
+// Channels must not hold each other up, in either direction: NCCL's do.
 //
 // Note [Opaque values]: what a user's module writes has no declared shape. Its message is preceded by a header of
 // dtype, sizes and strides; the header also says when there is no gradient at all. All other shapes follow from the
