@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 
-from parity_rows import Row, compare, config_of, is_right, largest_error
+from parity_rows import Row, config_of
 from pipeline_parity import CONFIGS, SCHEDULES
 from program import orthant
 
@@ -30,19 +30,15 @@ OWN_SCHEDULE = """# two ranks, four microbatches
 1F0 1F1 1BW0 1F2 1B1 1F3 1B2 1W1 1W2 1BW3
 """
 BOUND = 1e-10
-ROUNDINGS = 4  # a mesh rounds in other places than one rank does, so it may be some times as far off
 EVALUATED = {"data.eval_fraction": 0.5, "data.samples": 100, "train.steps": 4, "train.eval_every": 2, "train.global_batch_size": 24,
              "optimizer.lr": 1e-2, "precision.params": "float64", "precision.compute": "float64", "precision.reduce": "float64"}
 
 
-class Validation:
+class Validation(Row):
     """`orthant train` on a mesh and on one rank: evaluations of both must agree in every metric."""
 
     def __init__(self, model, mesh, *settings, quick=False):
-        self.label, self.model, self.mesh, self.settings, self.quick = "validation under TP x PP", model, mesh, settings, quick
-
-    def row(self):
-        return Row(self.model, self.mesh, *self.settings)
+        super().__init__(model, mesh, *settings, quick=quick, label="validation under TP x PP")
 
     def train(self, config, folder, name, mesh, device):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
@@ -55,8 +51,8 @@ class Validation:
         with open(os.path.join(folder, name, "eval.jsonl")) as f:
             return [json.loads(done.stdout)["eval"]] + [json.loads(line) for line in f]
 
-    def outcome(self, folder, device):
-        config = config_of(self.row(), CONFIGS, folder)
+    def outcome(self, configs, folder, device):
+        config = config_of(self, configs, folder)
         try:
             one, mesh = (self.train(config, folder, name, name, device) for name in ("dp=1", self.mesh))
         except RuntimeError as error:
@@ -69,28 +65,6 @@ class Validation:
                 worst = max(worst, abs(found[name] - expected[name]) / max(abs(expected[name]), 1e-300))
         names = ", ".join(name for name in one[0] if "second" not in name)
         return f"{worst:.1e} of {names}", worst <= BOUND
-
-
-def outcome(row, folder, device):
-    """(largest relative error as text, whether the row is as it must be)."""
-    if isinstance(row, Validation):
-        return row.outcome(folder, device)
-    bound = None
-    if row.yardstick:
-        measured = compare(row.yardstick, CONFIGS, folder, device)
-        if isinstance(measured, str):
-            return f"bound: {measured}", False
-        bound = ROUNDINGS * largest_error(measured)
-    result = compare(row, CONFIGS, folder, device)
-    if isinstance(result, str):
-        return result, False
-    norm = result["max_relative_error"]["grad_norm"]
-    text = f"{largest_error(result):.1e}, norm {float('inf') if norm is None else norm:.1e}"
-    if bound:
-        text += f"; bound {bound:.1e}"
-    if row.canary:
-        text += f"; first {result['first_difference']}"
-    return text, is_right(row, result, bound)
 
 
 def run_with(name, microbatches):
@@ -199,9 +173,8 @@ def table(chosen, device=()):
     wrong, count = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for row in chosen:
-            parity = row.row() if isinstance(row, Validation) else row
-            text, right = outcome(row, folder, list(device))
-            cells = [row.label, *parity.cells(), str(parity.ranks()), text, ("fails, as it must" if parity.canary else "equal") if right else "WRONG"]
+            text, right = row.outcome(CONFIGS, folder, device)
+            cells = [row.label, *row.cells(), str(row.ranks()), text, ("fails, as it must" if row.canary else "equal") if right else "WRONG"]
             print("| " + " | ".join(cells) + " |", flush=True)
             count += 1
             wrong += [] if right else [" | ".join(cells)]
@@ -216,8 +189,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backend", default="auto")
     a = parser.parse_args()
-    chosen = [row for row in rows(a.long) if (row.quick or not a.quick) and
-              a.only in " | ".join([row.label, *(row.row() if isinstance(row, Validation) else row).cells()])]
+    chosen = [row for row in rows(a.long) if (row.quick or not a.quick) and a.only in f"{row.label} | {row.name()}"]
     count, wrong = table(chosen, ["--device", a.device, "--backend", a.backend])
     print(f"\n{count} rows, {len(wrong)} wrong")
     sys.exit(1 if wrong or count == 0 else 0)

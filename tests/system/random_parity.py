@@ -13,7 +13,6 @@ import collections
 import concurrent.futures
 import copy
 import json
-import os
 import random
 import re
 import shlex
@@ -23,7 +22,7 @@ import tempfile
 
 from parity_rows import Row, config_of, largest_error
 from pipeline_parity import CONFIGS, SCHEDULES
-from program import clean_environment, orthant
+from program import orthant, run
 
 BOUND = 1e-10
 SECONDS = 300
@@ -145,7 +144,7 @@ def draw(seed, number, most):
 def judge(words, folder):
     """(verdict, text): `equal`, `refused` or `FAILED`."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=SECONDS, stdin=subprocess.DEVNULL, cwd=folder)
+        done = run(*words, timeout=SECONDS, cwd=folder)
     except subprocess.TimeoutExpired:
         return "FAILED", f"no answer within {SECONDS} s"
     errors = done.stderr.strip()
@@ -159,6 +158,15 @@ def judge(words, folder):
             return "FAILED", f"refused without a remedy, or after ranks were started: {errors}"
         return "refused", f"{reason[1].strip()} -> {reason[2]}"
     return "FAILED", f"exit code {done.returncode}: {done.stdout.strip()}\n{errors[-3000:]}"
+
+
+def trials(seed, numbers, most, folder, jobs=2, extra=()):
+    """(number, words, verdict, text) of each draw, in order."""
+    rows = [draw(seed, number, most) for number in numbers]
+    commands = [[*row.words(config_of(row, MODELS, folder)), *extra] for row in rows]
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for number, words, (verdict, text) in zip(numbers, commands, pool.map(lambda words: judge(words, folder), commands)):
+            yield number, words, verdict, text
 
 
 def group_of(refusal):
@@ -188,18 +196,16 @@ def main():
     parser.add_argument("--refusals", action="store_true", help="print every refused draw")
     a = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="orthant-random-parity-")
-    rows = [(number, draw(a.seed, number, a.ranks)) for number in range(a.start, a.start + a.count)]
-    commands = [(number, row.words(config_of(row, MODELS, folder)) + ["--backend", a.backend]) for number, row in rows]
     counts, refusals, worst = collections.Counter(), [], 0.0
-    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for (number, words), (verdict, text) in zip(commands, pool.map(lambda c: judge(c[1], folder), commands)):
-            counts[verdict] += 1
-            if verdict == "refused":
-                refusals.append((text, words))
-            elif verdict == "equal":
-                worst = max(worst, largest_error(json.loads(text)))
-            else:
-                print(f"FAILED draw {number}: {text}\n  {shlex.join(words)}", flush=True)
+    numbers = range(a.start, a.start + a.count)
+    for number, words, verdict, text in trials(a.seed, numbers, a.ranks, folder, a.jobs, ("--backend", a.backend)):
+        counts[verdict] += 1
+        if verdict == "refused":
+            refusals.append((text, words))
+        elif verdict == "equal":
+            worst = max(worst, largest_error(json.loads(text)))
+        else:
+            print(f"FAILED draw {number}: {text}\n  {shlex.join(words)}", flush=True)
     report(refusals, a.refusals)
     print(f"\n{a.count} draws of seed {a.seed}: {counts['equal']} equal (largest relative error {worst:.1e}), {counts['refused']} refused, "
           f"{counts['FAILED']} failed; files in {folder}")

@@ -32,8 +32,8 @@ class List(unittest.TestCase):
         self.assertEqual((count, wrong), (len(quick), []))
 
     def test_everything_asked_for_has_rows_on_4_or_8_ranks(self):
-        rows = [row.row() if isinstance(row, acceptance.Validation) else row for row in acceptance.rows()]
-        self.assertEqual([name for name in ASKED if name not in {row.label for row in acceptance.rows()}], [])
+        rows = list(acceptance.rows())
+        self.assertEqual([name for name in ASKED if name not in {row.label for row in rows}], [])
         self.assertEqual({row.ranks() for row in rows}, {4, 8})
         self.assertEqual({row.model for row in rows if row.mesh == "pp=2,fsdp=2,tp=2" and row.label == "every model"}, set(CONFIGS))
         self.assertEqual({row.canary for row in rows if row.canary}, {"pp", "dp", "fsdp", "tp"})
@@ -69,7 +69,18 @@ class Comparisons(FolderTest):
         self.assertGreater(json.loads(finished.stdout)["max_relative_error"]["gradients"], 1e-6)
 
 
-class Draws(unittest.TestCase):
+    def test_rows_do_not_share_a_file_of_other_contents(self):
+        for text in ("0F0", "0F0"):
+            acceptance.config_of(Row("llama", "pp=2", files={"own.txt": text}), CONFIGS, self.folder)
+        with self.assertRaisesRegex(ValueError, "own.txt: another row has a file of this name"):
+            acceptance.config_of(Row("llama", "pp=2", files={"own.txt": "0F1"}), CONFIGS, self.folder)
+
+
+class Draws(FolderTest):
+    def test_some_are_equal_and_some_refused(self):
+        verdicts = {number: (verdict, text) for number, _, verdict, text in random_parity.trials(7, (4, 5, 8, 11, 13), 8, self.folder)}
+        self.assertEqual([verdict for verdict, _ in verdicts.values()], ["refused"] + ["equal"] * 4, verdicts)
+
     def test_draws_follow_the_seed_and_reach_everything(self):
         words = [random_parity.draw(7, number, 8).words("config.json") for number in range(150)]
         self.assertEqual(words[11], random_parity.draw(7, 11, 8).words("config.json"))

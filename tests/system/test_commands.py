@@ -1,10 +1,11 @@
 """The manners of every command: results on stdout, messages on stderr, exit codes, help, and errors that name a way out."""
 import json
+import os
 import socket
 import subprocess
 import unittest
 
-from program import (ORTHANT, children, clean_environment, listening, only_json, orthant, sockets_of, wait_until)
+from program import (ORTHANT, SOURCE, children, clean_environment, listening, only_json, orthant, sockets_of, wait_until)
 
 
 class Commands(unittest.TestCase):
@@ -173,6 +174,26 @@ class Commands(unittest.TestCase):
         results = [rank.communicate(timeout=40)[0] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0])
         self.assertEqual(json.loads(results[0])["world_size"], 2)
+
+
+class MeshOfAModel(unittest.TestCase):
+    def test_a_rank_lists_its_own_stage(self):
+        words = ("mesh", "--mesh", "pp=2,tp=2", "--model", os.path.join(SOURCE, "configs", "llama_tiny.json"), "--json")
+        names = [{p["name"] for p in only_json(self, orthant(*words, "--rank", str(rank)))["parameters"]} for rank in (0, 2)]
+        self.assertIn("embed.weight", names[0])
+        self.assertIn("head.norm.weight", names[1] - names[0])
+        self.assertEqual(names[0] & names[1], {"embed.weight"} & names[1], "a tied table alone is on both")
+
+
+class ParityHints(unittest.TestCase):
+    def test_the_axis_of_a_missing_sum_is_named_once(self):
+        done = orthant("parity", "--config", os.path.join(SOURCE, "configs", "llama_tiny.json"), "--mesh", "fsdp=4", "--inject",
+                       "skip-reduce=fsdp", "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["first_difference"], "embed.weight")
+        self.assertIn("perhaps a sum over fsdp is missing", result["likely_cause"])
+        self.assertEqual(done.stderr, "", "the answer is no failure of a rank")
 
 
 if __name__ == "__main__":

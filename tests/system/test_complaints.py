@@ -2,14 +2,15 @@
 
 Gradients are looked at from outside: a step of plain SGD with a learning rate of 1 in float64 changes every weight by its gradient, and checkpoints
 hold the weights before and after. So what `metrics.jsonl` and `orthant parity` say is not taken on trust."""
-import array
 import json
 import math
 import os
 import re
-import struct
 import unittest
 
+from checkpoint_weights import read_weights
+from dry_run import DryRun
+from pipeline_parity import SCHEDULES
 from program import FolderTest, only_json, orthant
 
 # First weights are large enough for attention to differ from a mean: queries and keys have gradients that count.
@@ -30,7 +31,6 @@ TEXTS = {"kind": "trimodal_demo", "sequence_length": 22, "secondary_length": 22,
 FLOAT64 = {"params": "float64", "compute": "float64", "reduce": "float64"}
 SGD = {"optimizer": {"kind": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0, "clip": 0}, "precision": FLOAT64}
 ADAMW = {"optimizer": {"kind": "adamw", "lr": 1e-3, "clip": 0.5, "weight_decay": 0.1}}
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 
 
 def config(model, data, training, **sections):
@@ -46,25 +46,6 @@ STAGES = config(LARGE, {"kind": "tokens", "sequence_length": 64, "samples": 64},
 def pp_of(schedule):
     """Ranks that give four stages."""
     return 2 if schedule in ("interleaved", "zbv") else 4
-
-
-def read_tensors(path):
-    """Name to numbers of a safetensors file."""
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    header.pop("__metadata__", None)
-    return {name: array.array({"F64": "d", "F32": "f"}[entry["dtype"]], data[slice(*entry["data_offsets"])]) for name, entry in header.items()}
-
-
-def place(offsets, lengths, shape, index):
-    """Where the element `index` of a box lies in the whole tensor, both in row-major order."""
-    at, stride = 0, 1
-    for offset, length, size in zip(reversed(offsets), reversed(lengths), reversed(shape)):
-        at += (offset + index % length) * stride
-        index //= length
-        stride *= size
-    return at
 
 
 def norm(numbers):
@@ -106,27 +87,8 @@ class ComplaintTest(FolderTest):
         self.assertTrue(result["pass"] and result["replicas_equal"], (mesh, settings, result))
 
     def weights(self, result):
-        """Whole tensors of the run's last checkpoint by name. Each element has been written once."""
-        folder = os.path.join(result["folder"], "checkpoints", f"step-{result['steps']}")
-        with open(os.path.join(folder, "manifest.json")) as f:
-            tensors = json.load(f)["tensors"]
-        files = {}
-        whole = {}
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer."):
-                continue
-            numbers = [None] * math.prod(tensor["shape"])
-            for piece in tensor["pieces"]:
-                part = files.setdefault(piece["file"], read_tensors(os.path.join(folder, piece["file"])))[piece["tensor"]]
-                begin, end = piece.get("range", (0, math.prod(piece["lengths"])))
-                self.assertEqual(len(part), end - begin, (name, piece))
-                for index, value in zip(range(begin, end), part):
-                    at = place(piece["offsets"], piece["lengths"], tensor["shape"], index)
-                    self.assertIsNone(numbers[at], f"{name}[{at}] was written twice")
-                    numbers[at] = value
-            self.assertNotIn(None, numbers, f"{name}: elements are missing")
-            whole[name] = numbers
-        return whole
+        """Whole tensors of the run's last checkpoint by name."""
+        return read_weights(os.path.join(result["folder"], "checkpoints", f"step-{result['steps']}"))[0]
 
     def gradients(self, document, mesh, *settings, before=None, **options):
         """Of one step of SGD: what it took off every weight; and the run."""
@@ -252,10 +214,9 @@ class Complaints(ComplaintTest):
         document = config(model, TOKENS, ADAMW, precision=FLOAT64)
         one = self.train(document, "dp=1", steps=3)
         losses = [line["loss"] for line in one["lines"]]
-        for degree in (2, 3, 6):
-            on = degree % 2 == 1
-            more = (f"parallel.sequence_parallel={on}".lower(), f"parallel.loss_parallel={degree > 2}".lower())
-            result = self.train(document, f"tp={degree}", *more, steps=3)
+        sequence, loss = "parallel.sequence_parallel=true", "parallel.loss_parallel=true"
+        for degree, settings in ((2, ()), (3, (sequence, loss)), (6, (loss,))):
+            result = self.train(document, f"tp={degree}", *settings, steps=3)
             for found, wanted in zip(result["lines"], one["lines"], strict=True):
                 for key in ("loss", "grad_norm"):
                     self.assert_close(found[key], wanted[key], (degree, key))
@@ -305,20 +266,13 @@ class Complaints(ComplaintTest):
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("deadlock: rank 0", refused.stderr)
 
-    def predicted_peak(self, text):
-        """What the pp coordinate with the most keeps, in bytes, by a dry run."""
-        sizes = {"B": 1, "KiB": 1024, "MiB": 1 << 20}
-        found = {}
-        for pp, kept in re.findall(r"pp (\d+): a rank (keeps .*?|has at most \d+ forwards? in flight and keeps .*?)\.\n", text):
-            found[pp] = found.get(pp, 0) + sum(float(number) * sizes[unit] for number, unit in re.findall(r"([\d.]+) (B|KiB|MiB)\b", kept))
-        return max(found.values()), max(found, key=found.get)
-
     def assert_predicted(self, document, mesh, *settings):
         """What a dry run says of the fullest stage is what that stage takes, with little besides; returns which one it is."""
-        predicted, stage = self.predicted_peak(self.dry_run(document, mesh, *settings))
+        told = DryRun(self.dry_run(document, mesh, *settings))
+        predicted = max(told.peaks)
         measured = self.train(document, mesh, *settings, steps=2)["lines"][-1]["peak_memory_bytes"]
         self.assertLess(abs(measured - predicted), 0.1 * measured, (mesh, settings, predicted, measured))
-        return stage
+        return told.fullest
 
     def test_21_stages_are_balanced_and_memory_is_bounded(self):
         cut = re.compile(r"the heaviest rank at ([\d.]+) of the mean\n  stage 0 on pp 0: embed, layers\.0-(\d)\n")
@@ -330,10 +284,10 @@ class Complaints(ComplaintTest):
             by_name[count] = f"parallel.split={json.dumps(split)}"
             self.assertLess(float(imbalance), float(cut.search(self.dry_run(STAGES, "pp=2", by_name[count])).group(1)), count)
         stages = [self.assert_predicted(STAGES, mesh, *settings) for mesh, *settings in (("pp=2", by_name[2]), ("pp=2", by_name[5]), ("pp=2,fsdp=2",))]
-        self.assertEqual(stages[:2], ["1", "0"])
+        self.assertEqual(stages[:2], [1, 0])
         # A bound on a rank's memory moves the cut, and is kept.
-        free, _ = self.predicted_peak(self.dry_run(STAGES, "pp=2"))
-        held, _ = self.predicted_peak(self.dry_run(STAGES, "pp=2", f"parallel.split_memory_gb={0.9 * free / 2**30}"))
+        free = max(DryRun(self.dry_run(STAGES, "pp=2")).peaks)
+        held = max(DryRun(self.dry_run(STAGES, "pp=2", f"parallel.split_memory_gb={0.9 * free / 2**30}")).peaks)
         self.assertLess(held, 0.9 * free)
         refused = orthant("train", *self.words(STAGES, "pp=2", (f"parallel.split_memory_gb={0.5 * free / 2**30}",)), "--dry-run")
         self.assertEqual(refused.returncode, 2, refused.stdout)
@@ -345,10 +299,10 @@ class Complaints(ComplaintTest):
             self.assert_predicted(STAGES, "pp=2", f"parallel.schedule={schedule}", f"parallel.recompute={recompute}")
 
     def test_22_zero_bubble_composes(self):
-        """With replicas, sharded parameters, recomputation and masks of padded texts."""
+        """With replicas, sharded parameters, tensor parallelism, recomputation and masks of padded texts."""
         document = config(TRIMODAL, TEXTS, ADAMW)
         for schedule, mesh, *more in (("zbh1", "pp=2,dp=2", "recompute=full"), ("zbh1", "pp=2,fsdp=2", "zero=3", "accumulate=sharded"),
-                                      ("zbv", "pp=2,dp=2", "recompute=selective"), ("zbv", "pp=2,fsdp=2", "zero=3", "recompute=full")):
+                                      ("zbv", "pp=2,tp=2", "recompute=selective", "sequence_parallel=true"), ("zbv", "pp=2,fsdp=2", "zero=3", "recompute=full")):
             settings = (f"parallel.{setting}" for setting in (f"schedule={schedule}", "microbatches=3", *more))
             self.assert_parity(document, mesh, *settings)
         # Recomputing does not keep more than it saves.

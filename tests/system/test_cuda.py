@@ -88,15 +88,15 @@ class Training(unittest.TestCase):
         self.assertEqual(finished.returncode, 1, finished.stderr)
 
     def test_two_axes_and_three_share_a_gpu_over_gloo(self):
-        sums = ("--vary", "parallel.sequence_parallel=true", "--vary", "parallel.loss_parallel=true")
+        sequence_and_loss = ("--vary", "parallel.sequence_parallel=true", "--vary", "parallel.loss_parallel=true")
         for model in (LLAMA, TRIMODAL):
             words = (*model, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--backend", "gloo")
             for mesh in ("pp=2,dp=2", "pp=2,fsdp=2", "pp=2,tp=2", "dp=2,tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"):
-                self.parity(*words, "--mesh", mesh, *(sums if "tp" in mesh else ()))
+                self.parity(*words, "--mesh", mesh, *(sequence_and_loss if "tp" in mesh else ()))
                 self.parity(*words, "--mesh", mesh, "--dtype", "float32")
             for zero in (1, 2, 3):
                 self.parity(*words, "--mesh", "pp=2,fsdp=2", "--vary", f"parallel.zero={zero}", "--vary", "parallel.schedule=zbv")
-            self.parity(*words, "--mesh", "pp=2,fsdp=2,tp=2", *sums, "--against-device", "cpu")
+            self.parity(*words, "--mesh", "pp=2,fsdp=2,tp=2", *sequence_and_loss, "--against-device", "cpu")
             self.parity(*words, "--mesh", "pp=2,dp=2,tp=2", "--vary", "parallel.schedule=interleaved", "--resume-at", "2")
         # Stages talk over Gloo when nobody says how.
         self.parity(*LLAMA, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--mesh", "pp=2,dp=2")

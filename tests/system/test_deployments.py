@@ -7,63 +7,21 @@ import math
 import os
 import re
 import shutil
-import struct
 import sys
 import tempfile
 import unittest
 
+from checkpoint_weights import read_weights
+from dry_run import DryRun
 from program import ORTHANT, SOURCE, only_json, orthant, python, run
 
 DOCS = os.path.join(SOURCE, "docs", "deployments.md")
 CONFIGS = os.path.abspath(os.path.join(SOURCE, "configs"))
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-SIZE = r"([\d.]+) (B|KiB|MiB|GiB|TiB)\b"
-
-
-# What a dry run says.
-
-def sizes(text):
-    return [float(number) * UNITS[unit] for number, unit in re.findall(SIZE, text)]
-
-
-def shown(total):
-    if total == 0:
-        return "-"
-    unit = max((name for name in UNITS if UNITS[name] <= total), key=UNITS.get)
-    return f"{total / UNITS[unit]:.1f}".removesuffix(".0") + f" {unit}"
-
-
-class DryRun:
-    """The figures of a printed dry run: of the pp coordinate that needs most memory, or of any rank where there are no stages."""
-
-    def __init__(self, text):
-        self.text = text
-        self.mesh, ranks = re.match(r"mesh (\S+): (\d+) rank", text).groups()
-        self.ranks = int(ranks)
-        total = re.search(r"^total +(\S+) +\S+ +(.*)$", text, re.M)
-        self.parameters = total.group(1)
-        stages = sorted({int(pp) for pp in re.findall(r"^pp (\d+): a rank keeps", text, re.M)})
-        self.together = sizes(total.group(2))  # weights, gradients, optimizer, activations, all of them
-        self.stages = [self.stage(rf"pp {pp}: ") for pp in stages] or [self.stage("")]
-        self.heaviest = max(self.stages, key=lambda stage: stage["state"] + stage["activations"])
-
-    def stage(self, prefix):
-        def line(words):
-            found = re.search(rf"^{prefix}{words}(.*)\.$", self.text, re.M | re.I)
-            return sizes(found.group(1)) if found else []
-
-        *state, activations, _ = self.together
-        return {"state": sum(line("a rank keeps(?=.* of optimizer state)") or state),
-                "activations": (line("a rank (?:keeps|has)(?=.* of activations)") or [activations])[-1],
-                "data": sum(line("a step of a rank sends")), "pp": sum(line("over pp it")), "tp": sum(line("over tp it"))}
-
-    def cells(self):
-        return [self.mesh, str(self.ranks), self.parameters, *map(shown, self.heaviest.values())]
 
 
 # The table: | text | configuration | words | mesh | ranks | parameters | state | activations | dp, fsdp | pp | tp |
 
-class Row:
+class TableRow:
     def __init__(self, line):
         self.text, config, words, *self.cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         self.config = config.strip("`")
@@ -78,7 +36,7 @@ class Row:
 
 def table():
     with open(DOCS, encoding="utf-8") as f:
-        return [Row(line) for line in f if line.startswith("|") and "| `configs/" in line]
+        return [TableRow(line) for line in f if line.startswith("|") and "| `configs/" in line]
 
 
 def all_configs():
@@ -147,47 +105,6 @@ class Table(unittest.TestCase):
     def test_the_fake_backend_says_the_same(self):
         row = next(row for row in self.rows if row.config.endswith("hybrid_pp_dp_16gpu.json"))
         self.assertEqual(row.dry_run().text, row.dry_run("--backend", "fake").text)
-
-
-# Checkpoints, read by what manifest.json says alone.
-
-def read_file(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    return {name: memoryview(data[8 + length:])[slice(*entry["data_offsets"])].cast("f")
-            for name, entry in header.items() if name != "__metadata__" and entry["dtype"] == "F32"}
-
-
-def boxes(shape, offsets, lengths):
-    """Flat indices of a box of a tensor, in row-major order."""
-    if not shape:
-        return [0]
-    inner = boxes(shape[1:], offsets[1:], lengths[1:])
-    step = math.prod(shape[1:])
-    return [row * step + index for row in range(offsets[0], offsets[0] + lengths[0]) for index in inner]
-
-
-def read_weights(folder):
-    """Parameters by name, each a list of floats put together from the pieces of all ranks; files that held some."""
-    with open(os.path.join(folder, "manifest.json")) as f:
-        manifest = json.load(f)
-    files = {}
-    weights = {}
-    for name, entry in manifest["tensors"].items():
-        if name.startswith("optimizer."):
-            continue
-        values = [None] * math.prod(entry["shape"])
-        for piece in entry["pieces"]:
-            if piece["file"] not in files:
-                files[piece["file"]] = read_file(os.path.join(folder, piece["file"]))
-            stored = files[piece["file"]][piece["tensor"]]
-            begin, end = piece.get("range", (0, math.prod(piece["lengths"])))
-            for index, value in zip(boxes(entry["shape"], piece["offsets"], piece["lengths"])[begin:end], stored, strict=True):
-                values[index] = value
-        weights[name] = values
-    return weights, set(files)
 
 
 # The printed lines, on models of the printed shape in small.
@@ -260,7 +177,6 @@ class PrintedLines(unittest.TestCase):
         moved, wrong = {}, {}
         for name in wanted:
             unit = ".".join(name.split(".")[:3] if ".layers." in name else name.split(".")[:2])
-            self.assertNotIn(None, found[name], name)
             self.assertNotEqual(found[name], first[name], f"{name} was not stepped")
             moved[unit] = moved.get(unit, 0) + sum(abs(a - b) for a, b in zip(wanted[name], first[name]))
             wrong[unit] = wrong.get(unit, 0) + sum(abs(a - b) for a, b in zip(wanted[name], found[name]))
@@ -309,12 +225,14 @@ class Inference(unittest.TestCase):
     def test_a_world_that_stages_do_not_divide_is_refused(self):
         finished = self.dry_run("hybrid_pp_dp_8gpu.json", "--pp_size", 3, "--batch_size", 32)
         self.assertEqual(finished.returncode, 2)
-        self.assertIn("dp cannot be inferred: pp=3 needs 3 ranks, which does not divide the world of 8", finished.stderr)
+        self.assertIn("dp cannot be inferred: pp=3 needs 3 ranks, which does not divide the world of 8\n"
+                      "  fix: start 6 or 9 ranks, or set the mesh to pp=4,dp=2", finished.stderr)
 
     def test_rows_that_microbatches_do_not_divide_are_refused(self):
         finished = self.dry_run("hybrid_pp_dp_8gpu.json", "--pp_size", 2, "--batch_size", 30, "--num_microbatches", 4)
         self.assertEqual(finished.returncode, 2)
-        self.assertIn("train.global_batch_size is 120, not a multiple of dp x fsdp x parallel.microbatches = 4 x 4", finished.stderr)
+        self.assertIn("train.global_batch_size is 120, not a multiple of dp x fsdp x parallel.microbatches = 4 x 4\n"
+                      "  fix: set train.global_batch_size=112 or 128 (--batch_size 28 or 32)", finished.stderr)
 
     def test_the_flat_form_clips_as_the_printed_program_does(self):
         shown_config = orthant("train", "--config", os.path.join(CONFIGS, "hybrid_pp_dp_8gpu.json"), "--data_path", "data.csv", "--print-config")
@@ -325,8 +243,11 @@ class Inference(unittest.TestCase):
             return orthant("train", "--config", os.path.join(CONFIGS, "deployments", "gpt2_7b_fsdp8_tp8.json"), "--dry-run", "--set",
                            f"parallel.plan={json.dumps(entries)}")
 
-        self.assertIn('"wte" cannot be column', plan(wte="ColwiseParallel").stderr)
-        self.assertIn('"lm_head" matches no parameter', plan(lm_head="RowwiseParallel").stderr)
+        for entry, reason, fix in (({"wte": "ColwiseParallel"}, '"wte" cannot be column', "use row, which cuts it over its entries"),
+                                   ({"lm_head": "RowwiseParallel"}, '"lm_head" matches no parameter', "one of wte, wpe, attn.c_attn,")):
+            refused = plan(**entry)
+            self.assertEqual(refused.returncode, 2)
+            self.assertRegex(refused.stderr, rf"{reason}.*\n  fix: {fix}")
         rest = {"attn.c_attn": "ColwiseParallel", "mlp.c_fc": "ColwiseParallel", "mlp.c_proj": "RowwiseParallel"}
         self.assertEqual(plan(**rest).returncode, 0)
 

@@ -2,13 +2,11 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 
-from program import ORTHANT, clean_environment, is_alive, only_json, run, wait_until
+from program import ORTHANT, FolderTest, clean_environment, is_alive, only_json, run, wait_until
 
 HOSTS = ("orthant-a", "orthant-b")
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
@@ -82,18 +80,16 @@ class Hosts(TwoHosts):
         self.assertIn("these never arrived: 1", errors)
 
 
-class Training(TwoHosts):
+class Training(FolderTest, TwoHosts):
     """Stages on two hosts, replicas or shares of a layer inside each."""
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        with open(os.path.join(self.folder, "config.json"), "w") as f:
+        super().setUp()
+        with open(self.path("config.json"), "w") as f:
             json.dump(CONFIG, f)
 
     def command(self, run, mesh, *words):
-        return [ORTHANT, "train", "--config", os.path.join(self.folder, "config.json"), "--output_dir", os.path.join(self.folder, run),
-                "--mesh", mesh, "--json", *words]
+        return [ORTHANT, "train", "--config", self.path("config.json"), "--output_dir", self.path(run), "--mesh", mesh, "--json", *words]
 
     def traffic(self):
         """Per host, bytes that its loopback and its end of the cable have sent."""
@@ -146,11 +142,11 @@ class Training(TwoHosts):
         jobs = [self.start(node, self.command("endless", "pp=2,dp=2", *words)) for node in (0, 1)]
         for job in jobs:
             self.addCleanup(job.kill)
-        metrics = os.path.join(self.folder, "endless", "metrics.jsonl")
+        metrics = self.path("endless", "metrics.jsonl")
         self.assertTrue(wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, 30))
         pids = []
         for rank in range(4):
-            with open(os.path.join(self.folder, "endless", "log", f"rank-{rank}.log")) as f:
+            with open(self.path("endless", "log", f"rank-{rank}.log")) as f:
                 pids.append(int(re.search(r"started: host .*, process (\d+), at ", f.read()).group(1)))
         os.kill(pids[3], signal.SIGKILL)
         for job in jobs:

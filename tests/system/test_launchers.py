@@ -1,7 +1,5 @@
 """Foreign launchers start our program, and ours starts foreign programs."""
 import os
-import shutil
-import sys
 import unittest
 
 from program import ORTHANT, clean_environment, only_json, orthant, python, run

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What cannot be trained is refused before a rank starts, with its reason and a setting that works: docs/refusals.md, row by row.
 
 With --all every setting that a row names is followed, else the first."""
@@ -40,7 +41,7 @@ class Remedy:
         return set().union(*map(pieces, self.options)) - known
 
 
-class Row:
+class RefusalRow:
     def __init__(self, group, asked, why, nearest):
         self.group, self.text = group, asked.strip().strip("`")
         self.asked = words_of(self.text)
@@ -84,7 +85,7 @@ def page():
         if line.startswith("## "):
             group = line[3:]
         elif line.startswith("| `"):
-            rows.append(Row(group, *line.strip("|").split(" | ")))
+            rows.append(RefusalRow(group, *line.strip("|").split(" | ")))
     return json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL).group(1)), rows, text
 
 
@@ -97,22 +98,16 @@ def few_descriptors():
 
 
 class Trial:
-    """A folder with the configuration, for one command."""
+    """A folder with the configuration, for one command; in a test's folder, which goes away with it."""
 
-    def __init__(self, run=None):
-        self.folder = tempfile.mkdtemp()
+    def __init__(self, parent, run=None):
+        self.folder = tempfile.mkdtemp(dir=parent)
         with open(os.path.join(self.folder, "config.json"), "w") as f:
             json.dump(CONFIG, f)
         with open(os.path.join(self.folder, "table.txt"), "w") as f:
             f.write(TABLE)
         if run:
             shutil.copytree(run, os.path.join(self.folder, "run"))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        shutil.rmtree(self.folder)
 
     def files(self):
         return sorted(os.listdir(self.folder))
@@ -124,13 +119,13 @@ class Trial:
         return orthant(*command, "--config", "config.json", *given(options), *more, cwd=self.folder, env=ENVIRONMENT, preexec_fn=bound)
 
 
-def problem_of(row, run=None):
+def problem_of(row, folder, run=None):
     """Why a row is not as the page says; empty when it is."""
     folder_given = any(key == "--output_dir" or key == "--resume" for key, _ in row.asked)
-    with Trial(run) as trial:
-        before = trial.files()
-        refused = trial.train(row.asked, *([] if folder_given else ["--output_dir", "out"]))
-        after = trial.files()
+    trial = Trial(folder, run)
+    before = trial.files()
+    refused = trial.train(row.asked, *([] if folder_given else ["--output_dir", "out"]))
+    after = trial.files()
     shown = f"{row.text}: exit code {refused.returncode}: {refused.stderr}"
     message, _, fix = refused.stderr.partition("\n  fix: ")
     if refused.returncode != row.exit_code or not message.startswith("orthant: error: ") or refused.stdout:
@@ -143,15 +138,14 @@ def problem_of(row, run=None):
     if missing or not fix.strip() or not row.remedies:
         return f"{missing} is missing in {shown}"
     for remedy in row.remedies if ALL else row.remedies[:1]:
-        if problem := problem_of_remedy(tuple(remedy.followed(row.asked)), run):
+        if problem := problem_of_remedy(tuple(remedy.followed(row.asked)), folder, run):
             return f"{row.text} -> {problem}"
     return ""
 
 
 @functools.cache
-def problem_of_remedy(options, run):
-    with Trial(run) as trial:
-        followed = trial.train(options, *([] if run or ("--dry-run", None) in options else ["--dry-run"]))
+def problem_of_remedy(options, folder, run):
+    followed = Trial(folder, run).train(options, *([] if run or ("--dry-run", None) in options else ["--dry-run"]))
     return "" if followed.returncode == 0 else f"{given(options)}: exit code {followed.returncode}: {followed.stderr}"
 
 
@@ -160,18 +154,18 @@ class Tables(FolderTest):
         rows = [row for row in ROWS if row.group == group]
         self.assertGreaterEqual(len(rows), least, "the page lost rows, or they are written in another way")
         with ThreadPoolExecutor(2) as pool:
-            problems = [problem for problem in pool.map(lambda row: problem_of(row, run), rows) if problem]
+            problems = [problem for problem in pool.map(lambda row: problem_of(row, self.folder, run), rows) if problem]
         if problems:
             self.fail("\n\n".join(["not as the page says:", *problems]))
 
     def test_mesh_and_ranks(self):
-        self.check("Mesh and ranks", 19)
+        self.check("Mesh and ranks", 20)
 
     def test_batches_and_microbatches(self):
         self.check("Batches and microbatches", 12)
 
     def test_stages_and_schedules(self):
-        self.check("Stages and schedules", 26)
+        self.check("Stages and schedules", 36)
 
     def test_tensor_parallelism(self):
         self.check("Tensor parallelism", 14)
@@ -186,26 +180,28 @@ class Tables(FolderTest):
         self.check("Launchers", 10)
 
     def test_folders_and_checkpoints(self):
-        with Trial() as trial:
-            self.assertEqual(trial.train([], "--output_dir", "run").returncode, 0)
-            self.check("Folders and checkpoints", 8, run=os.path.join(trial.folder, "run"))
+        trial = Trial(self.folder)
+        self.assertEqual(trial.train([], "--output_dir", "run").returncode, 0)
+        self.check("Folders and checkpoints", 8, run=os.path.join(trial.folder, "run"))
 
 
-class Commands(unittest.TestCase):
-    """The other commands that train refuse the same."""
+class Commands(FolderTest):
+    """A dry run and the other commands that train refuse the same."""
 
     def refused(self, words, *command):
-        with Trial() as trial:
-            refused = trial.train(words_of(words), "--json", command=command)
-            self.assertEqual(trial.files(), ["config.json", "table.txt"])
+        trial = Trial(self.folder)
+        refused = trial.train(words_of(words), command=command)
+        self.assertEqual(trial.files(), ["config.json", "table.txt"])
         self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
         self.assertNotIn("[rank", refused.stderr)
         self.assertIn("\n  fix: ", refused.stderr)
         return refused.stderr
 
-    def test_parity_and_bench_refuse_as_train_does(self):
-        for words, reason in (("--mesh pp=8", "7 units"), ("--mesh dp=2 --set 'model.freeze=[\"*\"]'", "frozen"), ("--mesh dp=2 --backend nccl", "NCCL")):
-            for command in (("parity",), ("bench", "step")):
+    def test_they_refuse_as_train_does(self):
+        for words, reason in (("--mesh pp=8", "7 units"), ("--mesh dp=2 --set 'model.freeze=[\"*\"]'", "frozen"), ("--mesh dp=2 --backend nccl", "NCCL"),
+                              ("--mesh pp=2 --set parallel.schedule=nowhere.txt", "cannot be read"),
+                              ("--mesh pp=2 --set 'parallel.split=[[\"embed\"],[\"loss\"]]'", "no stage holds layers.0")):
+            for command in (("train", "--dry-run"), ("parity", "--json"), ("bench", "step", "--json")):
                 with self.subTest(words=words, command=command):
                     self.assertIn(reason, self.refused(words, *command))
 
@@ -213,26 +209,34 @@ class Commands(unittest.TestCase):
         self.assertIn("parameter layers.0.mlp.w1.weight is not alike", self.refused("--mesh dp=2 --vary model.intermediate_size=32", "parity"))
         self.assertIn("parameter layers.3", self.refused("--mesh dp=2 --vary model.num_hidden_layers=3", "parity"))
 
+    def test_parity_takes_one_precision(self):
+        self.assertIn("beside --set precision.compute=bfloat16", self.refused("--mesh dp=2 --dtype float32 --set precision.compute=bfloat16", "parity"))
+
     def test_a_dry_run_takes_the_fake_backend(self):
-        with Trial() as trial:
-            self.assertEqual(trial.train(words_of("--mesh pp=2,dp=2 --backend fake"), "--dry-run").returncode, 0)
+        self.assertEqual(Trial(self.folder).train(words_of("--mesh pp=2,dp=2 --backend fake"), "--dry-run").returncode, 0)
 
 
-class WithoutEffect(unittest.TestCase):
-    """Settings of axes of degree 1 change no bit."""
+class WithoutEffect(FolderTest):
+    """What the page's last section lists changes no bit and makes no file."""
 
-    def hash(self, options):
-        with Trial() as trial:
-            return only_json(self, trial.train(options, "--output_dir", "out", "--json"))["weights_hash"]
+    _, _, LISTED = TEXT.partition("\n## Accepted without effect\n")
 
-    def test_on_one_rank(self):
-        _, _, listed = TEXT.partition("\n## Accepted without effect\n")
-        bullets = re.findall(r"^- without [^`]+`([^`]+)`", listed, re.MULTILINE)
+    def outcome(self, options):
+        trial = Trial(self.folder)
+        weights_hash = only_json(self, trial.train(options, "--output_dir", "out", "--json"))["weights_hash"]
+        return weights_hash, sorted(os.listdir(trial.folder) + os.listdir(os.path.join(trial.folder, "out")))
+
+    def test_settings_of_axes_that_are_not_there(self):
+        bullets = re.findall(r"^- without [^`]+`([^`]+)`", self.LISTED, re.MULTILINE)
         self.assertEqual(len(bullets), 4)
-        self.assertEqual(self.hash([option for options in bullets for option in words_of(options)]), self.hash([]))
+        self.assertEqual(self.outcome([option for options in bullets for option in words_of(options)]), self.outcome([]))
 
-    def test_of_tensor_parallelism_that_has_nothing_to_gather(self):
-        self.assertEqual(self.hash(words_of("--mesh tp=2 --set parallel.regather=true")), self.hash(words_of("--mesh tp=2")))
+    def test_settings_beside_others(self):
+        bullets = re.findall(r"^- `([^`]+)` beside `([^`]+)`", self.LISTED, re.MULTILINE)
+        self.assertEqual(len(bullets), 5)
+        for idle, others in bullets:
+            with self.subTest(idle=idle, others=others):
+                self.assertEqual(self.outcome(words_of(f"{others} {idle}")), self.outcome(words_of(others)))
 
 
 if __name__ == "__main__":

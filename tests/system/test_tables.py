@@ -3,7 +3,6 @@ import json
 import os
 import shutil
 import sys
-import unittest
 
 from program import SOURCE, FolderTest, only_json, orthant
 

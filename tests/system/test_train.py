@@ -3,7 +3,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import unittest
 
 from program import ORTHANT, SOURCE, FolderTest, clean_environment, only_json, orthant, wait_until

@@ -95,22 +95,23 @@ TEST(Parity, AFactorOfTwoInOneGradientIsFoundNamedAndGuessed) {
   EXPECT_NE(text.find("DIFFERENT beyond 1.0e-10\n"), std::string::npos) << text;
   EXPECT_NE(text.find("worst parameter: body.weight\n"), std::string::npos) << text;
   EXPECT_EQ(parity_json(result)["likely_cause"], result.likely_cause);
-  EXPECT_NE(text.find("first gradient that differs: body.weight, x2: a sum over dp or tp is done twice, or"),
+  EXPECT_NE(text.find("first gradient that differs: body.weight, x2, as for dp or tp: a sum is done twice, or"),
             std::string::npos)
       << text;
 }
 
 TEST(Parity, AFactorIsExplainedByWhatThereIsAsManyOf) {
   const std::vector<Suspect> all = {{"dp", 2}, {"tp", 3}, {"dp x tp", 6}, {"the microbatches", 3}};
-  EXPECT_EQ(likely_cause(0.5, 1, all), "x0.5: a sum over dp is missing, or a mean over it is taken twice");
-  EXPECT_EQ(likely_cause(3, 1, all),
-            "x3: a sum over tp or the microbatches is done twice, or a mean over it is not taken");
-  EXPECT_EQ(likely_cause(6, 1, all), "x6: a sum over dp x tp is done twice, or a mean over it is not taken");
+  EXPECT_EQ(likely_cause(0.5, 1, all), "x0.5, as for dp: a sum is missing, or a mean is taken twice");
+  EXPECT_EQ(likely_cause(3, 1, all), "x3, as for tp or the microbatches: a sum is done twice, or a mean is not taken");
+  EXPECT_EQ(likely_cause(6, 1, all), "x6, as for dp x tp: a sum is done twice, or a mean is not taken");
   EXPECT_EQ(likely_cause(5, 1, all),
-            "x5: a sum over something there are 5 of is done twice, or a mean over it is not taken");
-  EXPECT_EQ(likely_cause(1.3, 1, all), "it is 1.3 times too large");
+            "x5, as for something there are 5 of: a sum is done twice, or a mean is not taken");
+  EXPECT_EQ(likely_cause(1.3, 1, all), "it is 1.3 times the right one");
   EXPECT_EQ(likely_cause(0, 1, all), "x0: it is missing, or has the wrong sign");
   EXPECT_EQ(likely_cause(kNan, 0.53, all), "by no single factor, x0.53 in the mean: perhaps a sum over dp is missing");
+  EXPECT_EQ(likely_cause(kNan, -0.5, all),
+            "by no single factor: a sum over an axis is missing, or other rows were summed");
   EXPECT_EQ(likely_cause(kNan, 0.75, all),
             "by no single factor: a sum over an axis is missing, or other rows were summed");
 }
