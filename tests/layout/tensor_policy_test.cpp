@@ -114,7 +114,7 @@ TEST(PlacedGraph, HoldsOnlyKeyAndValueHeadsInCopies) {
   EXPECT_EQ(
       degree_refusal(llama_spec(few_words, small_work()), 4),
       "parameter embed.weight: its 2 entries cannot be shared by tp=4: each rank must hold one, and only key/value "
-      "heads may be held in copies\n  fix: set tp to 1 or 2");
+      "heads may be held in copies, by a multiple of them\n  fix: set tp to 1 or 2");
 }
 
 TEST(PlacedGraph, CutsVocabularyAndInnerChannelsUnevenly) {

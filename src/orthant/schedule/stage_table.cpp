@@ -168,8 +168,7 @@ StageTable read_table(const std::string& path) {
   const bool plain = std::filesystem::is_regular_file(path, error);
   if (!file || !plain || std::filesystem::file_size(path, error) > kMostBytes) {
     throw ConfigError(fmt::format("schedule file {} cannot be read", path),
-                      {.remedy = "name a file of up to 256 MiB that exists and may be read, one line of actions per "
-                                 "rank"});
+                      {.remedy = "name a file that exists and may be read, one line of actions per rank"});
   }
   return parse_table(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
