@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "mesh/thrown_error.h"
 #include "orthant/schedule/generators.h"
@@ -15,30 +13,15 @@
 #include "orthant/specs/model_config.h"
 #include "orthant/specs/presets.h"
 #include "schedule/graphs.h"
+#include "schedule/schedule_file.h"
 
 namespace orthant {
 namespace {
 
 using test::chain;
+using test::ScheduleFile;
 using test::thrown_text;
 using Units = std::vector<std::vector<int>>;
-
-// A file that is gone with the test.
-class ScheduleFile {
- public:
-  explicit ScheduleFile(const std::string& text)
-      : path_(testing::TempDir() + "pipeline_" + testing::UnitTest::GetInstance()->current_test_info()->name() +
-              ".txt") {
-    std::ofstream(path_) << text;
-  }
-  ScheduleFile(const ScheduleFile&) = delete;
-  ScheduleFile& operator=(const ScheduleFile&) = delete;
-  ~ScheduleFile() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Two towers of which the first is twice as heavy, and their fusion.
 GraphSpec towers() {

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/specs/model_config.h"
 #include "orthant/specs/presets.h"
 #include "orthant/train/pipeline_config.h"
+#include "schedule/schedule_file.h"
 
 namespace orthant {
 namespace {
@@ -40,22 +39,6 @@ std::vector<std::int64_t> kept_or_deferred(Recompute recompute) {
   return bytes;
 }
 
-// A file that is gone with the test.
-class ScheduleFile {
- public:
-  ScheduleFile(const std::string& name, const StageTable& table)
-      : path_(testing::TempDir() + "deferred_bytes_" + name + ".txt") {
-    std::ofstream(path_) << to_text(table);
-  }
-  ScheduleFile(const ScheduleFile&) = delete;
-  ScheduleFile& operator=(const ScheduleFile&) = delete;
-  ~ScheduleFile() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TEST(DeferredBytes, ASplitBackwardIsBoundByTheLargerOfWhatItKeepsAndDefers) {
   for (const auto recompute : kRecomputeModes) {
     ASSERT_NE(kept(recompute), kept_or_deferred(recompute)) << recompute_name(recompute);
@@ -69,8 +52,8 @@ TEST(DeferredBytes, ASplitBackwardIsBoundByTheLargerOfWhatItKeepsAndDefers) {
 }
 
 TEST(DeferredBytes, AScheduleFileIsTakenAsWhatIsInIt) {
-  const ScheduleFile whole("whole", make_schedule("1f1b", 2, 0, 4).table);
-  const ScheduleFile split("split", make_schedule("zbh1", 2, 0, 4).table);
+  const test::ScheduleFile whole(to_text(make_schedule("1f1b", 2, 0, 4).table), "whole");
+  const test::ScheduleFile split(to_text(make_schedule("zbh1", 2, 0, 4).table), "split");
   EXPECT_EQ(bytes_in_flight(whole.path(), Recompute::full), kept(Recompute::full));
   EXPECT_EQ(bytes_in_flight(split.path(), Recompute::full), kept_or_deferred(Recompute::full));
   EXPECT_EQ(bytes_in_flight("no/such/file.txt", Recompute::full), kept(Recompute::full)) << "refused elsewhere";
