@@ -32,6 +32,7 @@ struct Options {
   ParityOptions side;
   bool resume_given = false;
   bool dtype_given = false;
+  bool sets_precision = false;  // by --set or --vary
   bool bitwise = false;
   bool json = false;
 };
@@ -222,10 +223,9 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
   }
 }
 
-// "float64"; what the user sets besides counts more.
+// "float64", or what the user has set instead.
 std::string precision_text(const Options& options, const Precision& precision) {
-  const auto is_precision = [](const std::string& assignment) { return assignment.starts_with("precision"); };
-  if (std::ranges::count_if(options.config.overrides, is_precision) <= 3) return options.dtype;  // those of set_dtype()
+  if (!options.sets_precision) return options.dtype;
   return fmt::format("{} (computed in {}, reduced in {})", dtype_name(precision.params), dtype_name(precision.compute),
                      dtype_name(precision.reduce));
 }
@@ -250,6 +250,10 @@ int run_parity(const Arguments& arguments, Context& context) {
   }
   options.resume_given = app.count("--resume-at") > 0;
   options.dtype_given = app.count("--dtype") > 0;
+  for (const auto* given : {&options.config.overrides, &options.varied}) {
+    options.sets_precision |=
+        std::ranges::any_of(*given, [](const auto& text) { return text.starts_with("precision"); });
+  }
   check_options(options);
   set_dtype(options.config, options.dtype);
   const auto reference = load_reference(options, context.environment);
