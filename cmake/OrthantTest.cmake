@@ -22,6 +22,8 @@ function(orthant_test name)
     target_link_libraries(${target} PRIVATE orthant_flags fmt::fmt nlohmann_json::nlohmann_json GTest::gtest GTest::gtest_main)
     if(test_TORCH)
       orthant_use_torch(${target})
+    elseif(ORTHANT_PCH)
+      orthant_reuse_pch(${target} pure_pch)
     endif()
     add_test(NAME ${name}.${topic} COMMAND ${target})
     set_tests_properties(${name}.${topic} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT}

@@ -1,4 +1,4 @@
-// The torch headers that most torch-using files need, compiled once. Files still include what they use, so that a build with
+// The headers that most files with torch need, compiled once. Files still include what they use, so that a build with
 // ORTHANT_PCH=OFF compiles too.
 #pragma once
 #include <ATen/ATen.h>
@@ -10,12 +10,19 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
+#include <CLI/CLI.hpp>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#ifdef ORTHANT_PCH_GTEST
+#include <gtest/gtest.h>
+#endif
