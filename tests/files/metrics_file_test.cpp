@@ -49,16 +49,18 @@ TEST(LineFile, AFullDeviceIsADataError) {
       << text;
 }
 
-TEST(LineFile, ALineThatDoesNotFitLeavesNothingBehind) {
+TEST(LineFile, ALineThatDoesNotFitLeavesNothingBehindAndWaitsForRoom) {
   const TemporaryFolder folder;
   EXPECT_TRUE(test::true_with_file_limit(100, [&] {
     LineFile file(folder / "m");
     file.append(std::string(60, 'a'));
     const std::string text = error_text<DataError>([&] { file.append(std::string(60, 'b')); });
+    const bool nothing_of_it = read_file(folder / "m") == std::string(60, 'a') + "\n";
+    std::filesystem::resize_file(folder / "m", 0);  // room is made
     file.append("c");
-    return text.find("File too large") != std::string::npos;
+    return text.find("File too large") != std::string::npos && nothing_of_it;
   }));
-  EXPECT_EQ(read_file(folder / "m"), std::string(60, 'a') + "\nc\n");
+  EXPECT_EQ(read_file(folder / "m"), std::string(60, 'b') + "\nc\n");
 }
 
 TEST(DropLinesAfterStep, KeepsStepsUpToTheResumedOneAndDropsATornLine) {

@@ -23,6 +23,8 @@ TEST(WholeFile, ReadsBackWhatWasWritten) {
   text[1'500'000] = '\0';
   write_file_atomically(folder / "a", text);
   EXPECT_EQ(read_file(folder / "a"), text);
+  EXPECT_EQ(xxh64_of_block(folder / "a", 0, static_cast<std::int64_t>(text.size())), xxh64_of_file(folder / "a"));
+  EXPECT_THROW(xxh64_of_block(folder / "a", 0, static_cast<std::int64_t>(text.size()) + 1), DataError);
   EXPECT_EQ(xxh64_of_file(folder / "a"), xxh64(std::as_bytes(std::span(text))));
   write_file_atomically(folder / "a", "");
   EXPECT_EQ(read_file(folder / "a"), "");

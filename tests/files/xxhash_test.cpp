@@ -60,5 +60,27 @@ TEST(Xxh64, ChunksOfAnySizeGiveTheHashOfTheWhole) {
   }
 }
 
+TEST(BlockHashes, AreThoseOfTheBlocksWhateverTheChunks) {
+  EXPECT_EQ(BlockHashes().digests(), std::vector{xxh64({})});
+  for (const std::int64_t size :
+       {kHashedBlockBytes - 1, kHashedBlockBytes, kHashedBlockBytes + 5, 2 * kHashedBlockBytes}) {
+    const auto bytes = pattern(static_cast<std::size_t>(size));
+    std::vector<std::uint64_t> expected;
+    for (std::int64_t at = 0; at < size; at += kHashedBlockBytes) {
+      const auto count = std::min(kHashedBlockBytes, size - at);
+      expected.push_back(
+          xxh64(std::span(bytes).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count))));
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(expected.size()), num_hashed_blocks(size));
+    for (const std::size_t chunk : {bytes.size(), std::size_t{1} << 20, std::size_t{1234567}}) {
+      BlockHashes hashes;
+      for (std::size_t at = 0; at < bytes.size(); at += chunk) {
+        hashes.update(std::span(bytes).subspan(at, std::min(chunk, bytes.size() - at)));
+      }
+      EXPECT_EQ(hashes.digests(), expected) << size << " bytes in chunks of " << chunk;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orthant

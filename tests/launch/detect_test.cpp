@@ -82,6 +82,8 @@ TEST(Detect, IsAClientOfTorchrunsAgentStore) {
   const auto job = detect(environment);
   EXPECT_TRUE(job->rendezvous.served_by_launcher);
   EXPECT_EQ(job->rendezvous.prefix, "/worker/attempt_3");
+  EXPECT_EQ(job->restart_count, 3);
+  EXPECT_EQ(detect(torchrun())->restart_count, 0);
   environment["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   EXPECT_FALSE(detect(environment)->rendezvous.served_by_launcher);
 }

@@ -128,6 +128,8 @@ TEST_F(Meeting, KnowsTheLauncherThroughWrapperProcesses) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(launcher_process_id("PATH_THAT_NOBODY_HAS"), launcher_process_id(""));
   EXPECT_TRUE(launcher_process_id("").starts_with(std::to_string(getppid()) + "."));
+  EXPECT_GE(launcher_age_seconds(""), 0);
+  EXPECT_LT(launcher_age_seconds(""), 1e9);
 }
 
 }  // namespace

@@ -108,6 +108,26 @@ TEST_F(ForwardedSignals, EndRanksThatDoNotHandleUserSignals) {
   EXPECT_EQ(signalled(options_, SIGUSR1, nothing, nothing).exit_code, 128 + SIGUSR1);
 }
 
+TEST_F(ForwardedSignals, DoNotEndARankBeforeItHasItsHandlers) {
+  SharedMemory<Shared> shared;
+  board = shared.operator->();
+  options_.take_signals = [] {
+    // Both are still blocked here, so neither ends this rank.
+    for (const int signal : {SIGTERM, SIGINT}) raise(signal);
+    for (const int signal : {SIGTERM, SIGINT}) install(signal, count_signal);
+  };
+  const auto outcome = run_forked(options_, [](const Job&) { return board->seen[0] == 2 ? 0 : 1; });
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
+}
+
+TEST_F(ForwardedSignals, AreKeptForAProgramThatOpensThemWhenItIsReady) {
+  const std::vector<std::string> argv{"sh", "-c", "kill -TERM $$; kill -INT $$; exit 7"};
+  options_.take_signals = nothing;
+  EXPECT_EQ(run_program(options_, argv, {{"PATH", "/usr/bin:/bin"}}).exit_code, 7);
+  options_.take_signals = nullptr;
+  EXPECT_EQ(run_program(options_, argv, {{"PATH", "/usr/bin:/bin"}}).exit_code, 3);
+}
+
 TEST_F(ForwardedSignals, LeaveTheActionsOfTheCallerAsTheyWere) {
   install(SIGPIPE, SIG_DFL);
   install(SIGCHLD, SIG_IGN);

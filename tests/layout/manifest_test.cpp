@@ -4,6 +4,7 @@
 
 #include "mesh/thrown_error.h"
 #include "orthant/base/error.h"
+#include "orthant/files/xxhash.h"
 
 namespace orthant {
 namespace {
@@ -25,7 +26,8 @@ Manifest small_manifest() {
                        {{{0, 0}, {4, 2}, Range{0, 4}, "rank-0.safetensors", "embed.table"},
                         {{0, 0}, {4, 2}, Range{4, 8}, "rank-1.safetensors", "embed.table"}}},
                       {"norm \"x\"", {3}, DType::bfloat16, {{{0}, {3}, std::nullopt, "rank-1.safetensors", "norm"}}}};
-  manifest.files = {{"rank-0.safetensors", 128, "00000000000000ff"}, {"rank-1.safetensors", 160, "a1b2c3d4e5f60718"}};
+  manifest.files = {{"rank-0.safetensors", 128, {"00000000000000ff"}},
+                    {"rank-1.safetensors", 160, {"a1b2c3d4e5f60718"}}};
   manifest.tied = {{"head.weight", "embed.table"}};
   return manifest;
 }
@@ -66,7 +68,7 @@ TEST(Manifest, HasALinePerTensorAndFile) {
   manifest.tensors.pop_back();
   EXPECT_EQ(to_json(manifest),
             "{\n"
-            " \"version\": 1,\n"
+            " \"version\": 2,\n"
             " \"step\": 12,\n"
             " \"mesh\": \"pp=2,fsdp=2\",\n"
             " \"epoch\": 1,\n"
@@ -85,18 +87,43 @@ TEST(Manifest, HasALinePerTensorAndFile) {
             "\"tensor\":\"embed.table\"}],\"shape\":[4,2]}\n"
             " },\n"
             " \"files\": {\n"
-            "  \"rank-0.safetensors\": {\"bytes\":128,\"xxh64\":\"00000000000000ff\"},\n"
-            "  \"rank-1.safetensors\": {\"bytes\":160,\"xxh64\":\"a1b2c3d4e5f60718\"}\n"
-            " }\n"
+            "  \"rank-0.safetensors\": {\"bytes\":128,\"xxh64\":[\"00000000000000ff\"]},\n"
+            "  \"rank-1.safetensors\": {\"bytes\":160,\"xxh64\":[\"a1b2c3d4e5f60718\"]}\n"
+            " },\n"
+            " \"xxh64\": \"6836ab6260f73ae9\"\n"
             "}\n");
 }
 
 TEST(Manifest, RefusesAnotherVersion) {
   Manifest manifest = small_manifest();
-  manifest.version = 2;
+  manifest.version = 1;
   EXPECT_EQ(refusal(manifest),
-            "m.json:2:13: version: this program reads version 1, found 2\n"
+            "m.json:2:13: version: this program reads version 2, found 1\n"
             "read the checkpoint with the release of orthant that wrote it");
+}
+
+TEST(Manifest, RefusesAnyEditedText) {
+  const auto text = to_json(small_manifest());
+  const std::string refusal =
+      "m.json: its hash is not that of its contents: it was damaged or edited\n"
+      "copy the checkpoint again, or use another one of the run";
+  EXPECT_EQ(refusal_of_text("\"step\": 12", "\"step\": 13"), refusal);
+  EXPECT_EQ(refusal_of_text("\"step\": 12", "\"step\":  12"), refusal);
+  EXPECT_EQ(refusal_of_text("\"mesh\": \"pp=2,fsdp=2\"", "\"mesh\": \"pp=2\""), refusal);
+  EXPECT_EQ(thrown_text<DataError>([&] { parse_manifest(text + "\n", "m.json"); }), refusal);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const int bit : {0, 3, 6}) {
+      auto damaged = text;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
+      EXPECT_THROW(parse_manifest(damaged, "m.json"), DataError) << "byte " << i << ", bit " << bit;
+    }
+  }
+}
+
+TEST(Manifest, CarriesTheLossOfAnEvaluation) {
+  auto manifest = small_manifest();
+  manifest.eval_loss = 0.1 + 0.2;
+  EXPECT_EQ(parse_manifest(to_json(manifest), "m.json"), manifest);
 }
 
 TEST(Manifest, RefusesMissingUnknownAndWrongKeys) {
@@ -151,19 +178,23 @@ TEST(Manifest, RefusesPiecesInFilesThatAreNotListed) {
 TEST(Manifest, RefusesFilesOutsideTheFolderAndWithoutAHash) {
   for (const char* name : {"../x", "/etc/passwd", "a\\b", "..", "."}) {
     Manifest manifest = small_manifest();
-    manifest.files.push_back({name, 0, "0000000000000000"});
+    manifest.files.push_back({name, 0, {"0000000000000000"}});
     EXPECT_EQ(refusal(manifest),
               std::string("m.json: file \"") + name + "\": a file of a checkpoint lies in its folder" + kDamaged);
   }
   for (const char* hash : {"", "00000000000000F0", "0x00000000000000", "00000000000000000"}) {
     Manifest manifest = small_manifest();
-    manifest.files[0].xxh64 = hash;
-    EXPECT_EQ(
-        refusal(manifest),
-        std::string("m.json: file rank-0.safetensors: expected a size and an xxh64 of 16 hexadecimal digits, found "
-                    "128 bytes and \"") +
-            hash + "\"" + kDamaged);
+    manifest.files[0].xxh64 = {hash};
+    EXPECT_EQ(refusal(manifest),
+              std::string("m.json: file rank-0.safetensors: expected a size and for each 8 MiB an xxh64 of 16 "
+                          "hexadecimal digits, found 128 bytes and [") +
+                  hash + "]" + kDamaged);
   }
+  Manifest manifest = small_manifest();
+  manifest.files[0].bytes = kHashedBlockBytes + 1;
+  EXPECT_NE(refusal(manifest).find("found 8388609 bytes and [00000000000000ff]"), std::string::npos);
+  manifest.files[0].xxh64.emplace_back("00000000000000fe");
+  EXPECT_EQ(parse_manifest(to_json(manifest), "m.json"), manifest);
 }
 
 TEST(Manifest, RefusesTiedNamesWithoutTensorOrWithTwo) {

@@ -59,7 +59,7 @@ void expect_same(const RunConfig& found, const RunConfig& expected) {
   EXPECT_EQ(found.eval_every, expected.eval_every);
   EXPECT_EQ(found.early_stop, expected.early_stop);
   EXPECT_EQ(found.checkpoint.save_every, expected.checkpoint.save_every);
-  EXPECT_EQ(found.checkpoint.keep_last, expected.checkpoint.keep_last);
+  EXPECT_EQ(found.checkpoint.keep.last, expected.checkpoint.keep.last);
   const auto& a = found.trainer;
   const auto& b = expected.trainer;
   EXPECT_EQ(a.seed, b.seed);
@@ -113,7 +113,7 @@ TEST(RunConfig, WhatIsLeftOutHasItsDefault) {
   EXPECT_EQ(config.trainer.optimizer.clip, 0);
   EXPECT_EQ(config.trainer.lr.kind, LrSchedule::Kind::cosine);
   EXPECT_EQ(config.trainer.lr.peak, 1e-3);
-  EXPECT_EQ(config.checkpoint.keep_last, 3);
+  EXPECT_EQ(config.checkpoint.keep.last, 3);
 }
 
 TEST(RunConfig, EpochsBecomeSteps) {
@@ -345,6 +345,24 @@ TEST(RunConfig, TheWorkOfAMicrobatchFollowsFromBatchMeshAndMicrobatches) {
   EXPECT_EQ(work_size(read({"mesh.dp=2", "mesh.fsdp=3", "mesh.tp=2", "parallel.microbatches=2"})).rows, 1);
   EXPECT_EQ(work_size(read({"data.kind=random", "data.secondary_length=5", "precision.compute=bfloat16"})),
             (WorkSize{.rows = 12, .sequence = 8, .secondary_sequence = 5, .compute = DType::bfloat16}));
+}
+
+TEST(RunConfig, RefusesRulesThatNoCheckpointCanMeet) {
+  const auto refusal = [](const std::vector<std::string>& overrides) {
+    return error_text<ConfigError>([&] { read(overrides); });
+  };
+  EXPECT_TRUE(refusal({"checkpoint.save_every=4", "checkpoint.keep_every=6"})
+                  .starts_with("checkpoint.keep_every is 6, but only multiples of save_every 4 are saved"));
+  for (const auto& overrides : std::vector<std::vector<std::string>>{
+           {"checkpoint.keep_best=1"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every=4"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=3"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every_epochs=1", "train.eval_every=1000"}}) {
+    EXPECT_NE(refusal(overrides).find("checkpoint.keep_best ranks checkpoints by the evaluation of their step"),
+              std::string::npos);
+  }
+  EXPECT_EQ(read({"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=2"}).checkpoint.keep.best, 1);
+  EXPECT_NE(refusal({"train.bad_steps=ignore"}).find("found \"ignore\""), std::string::npos);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ int run_bench_pipeline(const Arguments& arguments, Context& context);
 int run_bench_comm(const Arguments& arguments, Context& context);
 int run_bench_startup(const Arguments& arguments, Context& context);
 int run_bench_tokenize(const Arguments& arguments, Context& context);
+int run_bench_checkpoint(const Arguments& arguments, Context& context);
 int run_bench_load(const Arguments& arguments, Context& context);
 
 // The value below which a share `q` of the samples lies. Sorts a copy.

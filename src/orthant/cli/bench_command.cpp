@@ -1,4 +1,4 @@
-// orthant bench step|pipeline|comm|startup: our side of the tables.
+// orthant bench step|pipeline|comm|startup|checkpoint|tokenize|load: our side of the tables.
 #include "orthant/cli/bench.h"
 
 namespace orthant::cli {
@@ -10,6 +10,7 @@ const std::vector<Command> kBenchmarks = {
     {"comm", "times of every operation, 4 KiB to 64 MiB", run_bench_comm},
     {"startup", "seconds from process creation to the first finished all-reduce, and memory per rank",
      run_bench_startup},
+    {"checkpoint", "seconds to save, to save in the background, and to load", run_bench_checkpoint},
     {"tokenize", "speed of a tokenizer on a text, one thread", run_bench_tokenize},
     {"load", "seconds to load a model folder, beside reading its files once", run_bench_load},
 };

@@ -12,6 +12,7 @@
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/nodes.h"
+#include "orthant/launch/restarts.h"
 #include "orthant/launch/scripts.h"
 
 namespace orthant::cli {
@@ -86,13 +87,12 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     hooks.events = link.get();
   }
   job.max_restarts = flags.max_restarts;
-  for (job.restart_count = 0;; ++job.restart_count) {
-    const auto outcome = launch::run_program(local, program, context.environment, job, hooks);
-    const int code = report(outcome);
-    if (!launch::may_restart(outcome) || job.restart_count == flags.max_restarts) return code;
-    std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", job.restart_count + 1,
-                             flags.max_restarts);
-  }
+  launch::SignalWatch signals;
+  local.signals = &signals;
+  return report(launch::run_attempts({.max_restarts = flags.max_restarts, .say = say}, signals, [&](int attempt) {
+    job.restart_count = attempt;
+    return launch::run_program(local, program, context.environment, job, hooks);
+  }));
 }
 
 // What a job script passes on to the launchers it starts.

@@ -12,6 +12,7 @@
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/meeting.h"
+#include "orthant/launch/restarts.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/mesh/picture.h"
 
@@ -88,6 +89,12 @@ std::vector<std::string> without_option(const std::vector<std::string>& words, c
   return kept;
 }
 
+// Ranks that wait for a silent one give up after their timeout and say for what they waited: the launcher gives them a
+// little longer.
+double silence_seconds(double timeout_seconds) {
+  return 1.1 * timeout_seconds + 1;
+}
+
 // Starts local ranks, again after a failure while restarts are left. Ranks that use CUDA are executed anew: a process
 // that will use CUDA must not be a fork of one that has loaded it.
 int start_ranks(const RankOptions& options, const Context& context, int world_size, bool on_cpu,
@@ -97,22 +104,31 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   local.log_dir = options.log_dir;
   local.bind_cores = options.bind_cores;
   local.bind_address = options.bind_address;
+  local.silence_seconds = silence_seconds(options.timeout_seconds);
+  local.take_signals = options.take_signals;
   auto words = without_option(with_dashes(context.words), "--launcher");
+  if (!options.rank_words.empty()) words = without_option(words, options.rank_words.front());
+  words.insert(words.end(), options.rank_words.begin(), options.rank_words.end());
   words.insert(words.begin(), context.program);
-  for (int attempt = 0;; ++attempt) {
+  launch::SignalWatch signals;
+  local.signals = &signals;
+  const auto attempt = [&](int number) {
     launch::ProgramJob program;
-    program.restart_count = attempt;
+    program.restart_count = local.restart_count = number;
     program.max_restarts = options.max_restarts;
-    const auto outcome =
+    auto outcome =
         on_cpu ? launch::run_forked(
                      local, [&](const launch::Job& job) { return run_body(options, context, job, body); },
                      comm::serve_store)
                : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
-    if (options.compares && outcome.exit_code == kDifferentExitCode) return outcome.exit_code;
-    const int code = report(outcome);
-    if (!launch::may_restart(outcome) || attempt == options.max_restarts) return code;
-    std::cerr << fmt::format("orthant: starting all ranks again ({} of {})\n", attempt + 1, options.max_restarts);
-  }
+    if (options.compares && outcome.exit_code == kDifferentExitCode) outcome = {.exit_code = outcome.exit_code};
+    return outcome;
+  };
+  return report(launch::run_attempts({.max_restarts = options.max_restarts,
+                                      .progress = options.progress,
+                                      .stop_requested = options.stop_requested,
+                                      .say = say},
+                                     signals, attempt));
 }
 
 int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_host) {
@@ -136,8 +152,12 @@ void check_rank_options(const RankOptions& options) {
   }
 }
 
+void say(const std::string& text) {
+  if (!text.empty()) std::cerr << "orthant: " << text << std::endl;
+}
+
 int report(const launch::Outcome& outcome) {
-  if (!outcome.report.empty()) std::cerr << "orthant: " << outcome.report << std::endl;
+  say(outcome.report);
   return outcome.exit_code;
 }
 
@@ -162,7 +182,7 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--local-rank", options.place.local_rank, "this process' number on its host");
   app.add_option("--local-world-size", options.place.local_world_size, "ranks on this host");
   app.add_option("--max-restarts", options.max_restarts,
-                 "start all local ranks again after a failure, so often (default 0)")
+                 "start all local ranks again after a failure, so often without progress (default 0)")
       ->check(CLI::Range(0, 1000000));
   app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing");
   app.add_option("--ranks-per-host", options.ranks_per_host, "ranks on one host, for --dry-run (default: all)")
@@ -188,8 +208,12 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   first.world_size = first.local_world_size = mesh.world_size();
   const auto comm = comm_options(options, context, first, mesh);
   if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
-  // A fake world is walked through by its first rank alone.
-  if (comm.backend == comm::BackendKind::fake || mesh.world_size() == 1) return run_body(options, context, first, body);
+  // A fake world is walked through by its first rank alone. One rank is a process of its own when its death is to be
+  // survived.
+  if (comm.backend == comm::BackendKind::fake || (mesh.world_size() == 1 && options.max_restarts == 0)) {
+    if (options.stop_requested && options.stop_requested()) return report(launch::stopped_before_start());
+    return run_body(options, context, first, body);
+  }
   constexpr int kMostLocalRanks = 1024;
   if (mesh.world_size() > kMostLocalRanks) {
     throw ConfigError(fmt::format("mesh {} asks for {} ranks on this host; at most {} are started on one",

@@ -2,6 +2,7 @@
 // join it; otherwise they start local ranks themselves.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,6 +39,12 @@ struct RankOptions {
   // Of the command, not of the user.
   bool compares = false;    // exit code 1 is its answer, and said
   bool has_stages = false;  // some training of it has pp, whatever the mesh says
+  // For commands that take SIGINT and SIGTERM themselves: installs the handlers in a rank, and says whether a signal
+  // has come. A request that comes before ranks are started ends the command with 75.
+  std::function<void()> take_signals = {};
+  std::function<bool()> stop_requested = {};
+  std::function<std::int64_t()> progress = {};  // the step a restart would go on from, -1: none. Empty: nothing is kept
+  std::vector<std::string> rank_words = {};     // an option and its value, which ranks that are executed get instead
   std::string log_dir;
   bool bind_cores = false;
 };
@@ -53,6 +60,9 @@ struct RankContext {
 
   bool is_first() const { return job.rank == 0; }
 };
+
+// A line of the launcher on stderr; an empty text says nothing.
+void say(const std::string& text);
 
 // Says on stderr which rank failed, if one did; returns the exit code.
 int report(const launch::Outcome& outcome);

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/config_options.h"
@@ -12,6 +15,7 @@
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_picture.h"
+#include "orthant/launch/meeting.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
@@ -21,10 +25,60 @@ namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
 
-// The first signal asks for a checkpoint and an end; a second one ends at once.
-void request_stop(int number) {
+// Asks for a checkpoint and an end.
+void request_stop(int) {
+  stop_requested = 1;
+}
+
+// The same, but a second signal ends the process at once.
+void request_stop_once(int number) {
   stop_requested = 1;
   std::signal(number, SIG_DFL);
+}
+
+// In a rank: who signals a whole job reaches its ranks twice, directly and through the launcher, which knows how to
+// end a rank that does not listen.
+void take_signals_on_rank() {
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGINT, request_stop);
+}
+
+// In a process that may yet turn out to be a rank of some launcher. Ours starts it with both signals blocked.
+void take_signals() {
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGINT, request_stop_once);
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int number : {SIGTERM, SIGINT}) sigaddset(&stops, number);
+  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
+}
+
+// Whether the run in that folder was begun or continued by the job of the launcher that started this process.
+bool is_of_this_launch(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(folder / "config.json", error);
+  if (error) return false;
+  const std::chrono::duration<double> age = decltype(written)::clock::now() - written;
+  return age.count() <= launch::launcher_age_seconds("RANK");
+}
+
+// The newest runs/NAME-N of this launch; empty when there is none.
+std::string default_folder_of_this_launch(const std::string& name) {
+  std::string newest;
+  for (int n = 1; std::filesystem::exists(fmt::format("runs/{}-{}", name, n)); ++n) {
+    const auto path = fmt::format("runs/{}-{}", name, n);
+    if (is_of_this_launch(path)) newest = path;
+  }
+  return newest;
+}
+
+// A job that was started again goes on in its own folder. Our launcher has chosen it before the first attempt. Under
+// another one it is known by its time: a launcher also starts ranks again that refused a folder of somebody else.
+void find_own_folder(RunOptions& run, const launch::Job& job, const std::string& name) {
+  run.restarted = job.restart_count > 0;
+  if (!run.restarted || job.launcher == "orthant") return;
+  if (run.output_dir.empty()) run.output_dir = default_folder_of_this_launch(name);
+  run.restarted = !run.output_dir.empty() && is_of_this_launch(run.output_dir);
 }
 
 // What must be the same on every rank: the configuration and the options that say how far and from where.
@@ -36,14 +90,19 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
 }
 
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
-int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOptions& run, bool json) {
-  // Ranks that were forked begin without the launcher's handlers.
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGINT, request_stop);
+int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, bool json) {
   auto config = loaded.config;
+  find_own_folder(run, rank.job, config.name);
   const auto resolved = resolved_config(loaded.document);
-  RankTraining training(rank);
-  training.prepare(config, compared_text(resolved, run), "train");
+  std::optional<RankTraining> training;
+  try {
+    training.emplace(rank);
+    training->prepare(config, compared_text(resolved, run), "train");
+  } catch (const CommError& error) {
+    if (stop_requested == 0) throw;
+    std::cerr << fmt::format("stopped on request before the first step; {}\n", error.message());
+    return launch::kStoppedExitCode;
+  }
   const auto picture = rank.is_first() ? run_picture(config, rank.job.local_world_size) : "";
   std::ostream nowhere(nullptr);
   RunOutcome outcome;
@@ -64,9 +123,31 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, const RunOption
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
+// Every attempt of a job has the same folder, and gets further there when a newer checkpoint is in it.
+void survive_in(const OutputFolder& folder, RunOptions& run, RankOptions& ranks) {
+  run.output_dir = folder.path();
+  ranks.rank_words = {"--output-dir", folder.path()};
+  ranks.progress = [checkpoints = folder.checkpoints()]() -> std::int64_t {
+    const auto found = list_checkpoints(checkpoints);
+    return found.empty() ? -1 : found.front().step;
+  };
+}
+
+// A restart goes on from the newest checkpoint: it could not tell those that an older one was to replace.
+void check_newest(const OutputFolder& folder) {
+  const auto found = list_checkpoints(folder.checkpoints());
+  const auto& resume = folder.resume();
+  if (resume.empty() || resume == "auto" || found.empty()) return;
+  if (std::filesystem::weakly_canonical(resume) == std::filesystem::weakly_canonical(found.front().path)) return;
+  throw ConfigError(fmt::format("--max-restarts with --resume {}, which is not the newest checkpoint of {}", resume,
+                                folder.checkpoints()),
+                    {.remedy = "go on in another --output_dir, or remove the newer checkpoints"});
+}
+
 }  // namespace
 
 int run_train(const Arguments& arguments, Context& context) {
+  take_signals();
   CLI::App app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
   ConfigOptions config_options;
   RankOptions ranks;
@@ -97,10 +178,17 @@ int run_train(const Arguments& arguments, Context& context) {
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);
   if (const auto job = job_of_launcher(ranks, context.environment)) {
+    take_signals_on_rank();
     loaded.config.mesh.check_world(job->world_size);
   } else {
+    // Who signals one process means it: the second time it ends at once.
+    if (loaded.config.mesh.world_size() == 1) std::signal(SIGTERM, request_stop_once);
     // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
-    OutputFolder(run.output_dir, loaded.config.name, run.resume);
+    const OutputFolder folder(run.output_dir, loaded.config.name, run.resume);
+    if (ranks.max_restarts > 0) {
+      check_newest(folder);
+      survive_in(folder, run, ranks);
+    }
   }
   if (ranks.dry_run) {
     print_dry_run(loaded.config, ranks.ranks_per_host);
@@ -109,7 +197,8 @@ int run_train(const Arguments& arguments, Context& context) {
   refuse_fake_backend(ranks, loaded.config.mesh);
   install_counting_allocator();
   run.color = context.color;
-  run.stop_requested = [] { return stop_requested != 0; };
+  run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };
+  ranks.take_signals = take_signals_on_rank;
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return train_on_rank(rank, loaded, run, json); });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace orthant {
 
@@ -26,9 +27,10 @@ struct Batch {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   bool last_of_epoch = false;
-  std::int64_t samples = 0;  // real rows of the global batch
-  std::int64_t tokens = 0;   // of the global batch: positions that are not padding
-  double weight_sum = 0;     // global sum of target weights: what the loss is divided by
+  std::int64_t samples = 0;            // real rows of the global batch
+  std::vector<std::int64_t> ids = {};  // which samples the real rows in `fields` are; a program's own have no numbers
+  std::int64_t tokens = 0;             // of the global batch: positions that are not padding
+  double weight_sum = 0;               // global sum of target weights: what the loss is divided by
 };
 
 // Rows that a program has at hand, as the whole global batch of a step: every row counts 1.

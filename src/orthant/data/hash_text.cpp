@@ -7,10 +7,6 @@
 
 namespace orthant {
 
-std::string hash_text(std::uint64_t hash) {
-  return fmt::format("{:016x}", hash);
-}
-
 std::uint64_t read_hash(JsonReader& reader, const char* key) {
   const auto text = reader.require<std::string>(key);
   std::uint64_t hash = 0;

@@ -8,8 +8,6 @@
 
 namespace orthant {
 
-std::string hash_text(std::uint64_t hash);
-
 // The document's kind of error for a text that is not 16 hexadecimal digits.
 std::uint64_t read_hash(JsonReader& reader, const char* key);
 

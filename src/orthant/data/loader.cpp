@@ -106,6 +106,7 @@ Batch Loader::read(std::int64_t step) const {
   const ReplicaRows rows = replica_rows(samples, row_share(options_));
 
   std::vector<std::int64_t> indices(global.samples.begin() + rows.real.begin, global.samples.begin() + rows.real.end);
+  const auto real = indices;
   indices.resize(static_cast<std::size_t>(rows.padded_rows),
                  global.samples[static_cast<std::size_t>(rows.padding_row)]);
 
@@ -115,7 +116,8 @@ Batch Loader::read(std::int64_t step) const {
               .step = step,
               .epoch = global.epoch,
               .last_of_epoch = global.last_of_epoch,
-              .samples = samples};
+              .samples = samples,
+              .ids = real};
   check_rows(batch.fields, rows.padded_rows);
   if (batch.rows < rows.padded_rows) dataset_->make_padding(batch.fields, batch.rows);
 

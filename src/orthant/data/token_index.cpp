@@ -9,6 +9,7 @@
 #include "orthant/base/json_reader.h"
 #include "orthant/data/hash_text.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/files/xxhash.h"
 
 namespace orthant {
 namespace {

@@ -26,7 +26,8 @@ std::filesystem::path refuse_existing(std::filesystem::path path) {
 void sync_tree(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const auto kind = entry->symlink_status().type();
+    std::error_code unknown;
+    const auto kind = entry->symlink_status(unknown).type();
     if (kind == std::filesystem::file_type::directory) sync_tree(entry->path());
     if (kind == std::filesystem::file_type::regular) fsync_path(entry->path());
   }
@@ -62,7 +63,12 @@ void AtomicFolder::commit() {
   sync_tree(folder_.path());
   rename_to_new(folder_.path(), final_path_);
   committed_ = true;
-  fsync_path(final_path_.parent_path());
+  try {
+    fsync_path(final_path_.parent_path());
+  } catch (const DataError&) {  // nobody knows whether the name would outlive a loss of power: it goes again
+    committed_ = ::rename(final_path_.c_str(), folder_.path().c_str()) != 0;
+    throw;
+  }
 }
 
 }  // namespace orthant

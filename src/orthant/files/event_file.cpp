@@ -126,8 +126,8 @@ void EventFile::add_record(const std::string& event) {
 }
 
 void EventFile::flush() {
-  const std::string records = std::exchange(kept_, {});
-  file_.append_all(std::as_bytes(std::span(records)));
+  file_.append_all(std::as_bytes(std::span(kept_)));
+  kept_.clear();
 }
 
 }  // namespace orthant

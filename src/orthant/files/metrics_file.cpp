@@ -63,9 +63,23 @@ void LineFile::append(std::string_view line) {
   if (line.find('\n') != std::string_view::npos) {
     throw InternalError(fmt::format("{}: a line of {} bytes holds a line break", file_.path().string(), line.size()));
   }
-  std::string text(line);
-  text += '\n';
-  file_.append_all(std::as_bytes(std::span(text)));
+  waiting_ += line;
+  waiting_ += '\n';
+  flush();
+}
+
+void LineFile::flush() {
+  if (waiting_.empty()) return;
+  file_.append_all(std::as_bytes(std::span(waiting_)));
+  waiting_.clear();
+}
+
+LineFile::~LineFile() {
+  try {
+    flush();
+  } catch (const DataError&) {
+    // Who must know calls flush().
+  }
 }
 
 void drop_lines_after_step(const std::filesystem::path& path, std::int64_t step) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "orthant/files/file_handle.h"
@@ -17,12 +18,20 @@ class LineFile {
   // Opens or creates the file and drops a torn last line.
   explicit LineFile(const std::filesystem::path& path);
 
-  // One write() of the line and its end, which other processes see at once; on failure nothing of the line stays. The
-  // line may not hold a line break: InternalError.
+  // One write() of the line and its end, which other processes see at once; on failure nothing of it stays in the file.
+  // The line then waits in memory and is written, in order, with the next one that finds room. It may not hold a line
+  // break: InternalError.
   void append(std::string_view line);
+
+  // Writes what waits. The destructor tries too, but cannot tell of a failure.
+  void flush();
+  ~LineFile();
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
 
  private:
   FileHandle file_;
+  std::string waiting_;
 };
 
 // Drops a torn last line and every line whose "step" is greater than `step`; lines without a step stay. A file that

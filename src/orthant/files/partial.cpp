@@ -84,9 +84,16 @@ FileHandle make_partial_file(const std::filesystem::path& final_path) {
 FileHandle make_partial_folder(const std::filesystem::path& final_path) {
   return first_free(final_path, [](const std::filesystem::path& path) -> std::optional<FileHandle> {
     constexpr mode_t kMode = 0777;
-    if (::mkdir(path.c_str(), kMode) == 0) return FileHandle(path, O_RDONLY | O_DIRECTORY);
-    if (errno == EEXIST) return std::nullopt;
-    throw_io_error(path, "mkdir", errno);
+    if (::mkdir(path.c_str(), kMode) != 0) {
+      if (errno == EEXIST) return std::nullopt;
+      throw_io_error(path, "mkdir", errno);
+    }
+    try {
+      return FileHandle(path, O_RDONLY | O_DIRECTORY);
+    } catch (const DataError&) {
+      ::rmdir(path.c_str());
+      throw;
+    }
   });
 }
 

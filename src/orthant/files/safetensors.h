@@ -34,7 +34,7 @@ std::int64_t tensor_bytes(const TensorEntry& entry);
 // What a checkpoint's manifest says of a file.
 struct WrittenFile {
   std::int64_t bytes = 0;
-  std::uint64_t xxh64 = 0;  // of the whole file
+  std::vector<std::uint64_t> xxh64;  // of its hashed blocks, see xxhash.h
 };
 
 // Creates or empties the file; destroyed without finish(), it removes the file. The tensors lie in the order declared:
@@ -62,7 +62,7 @@ class SafetensorsWriter {
   std::vector<TensorEntry> entries_;
   std::string header_;
   FileHandle file_;
-  Xxh64 hash_;
+  BlockHashes hashes_;
   std::int64_t bytes_ = 0;
   std::size_t current_ = 0;          // index of the tensor being written
   std::int64_t current_bytes_ = 0;   // of it so far

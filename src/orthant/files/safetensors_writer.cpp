@@ -135,7 +135,7 @@ void SafetensorsWriter::remove_file() noexcept {
 
 void SafetensorsWriter::put(std::span<const std::byte> bytes) {
   file_.write_all(bytes);
-  hash_.update(bytes);
+  hashes_.update(bytes);
   bytes_ += static_cast<std::int64_t>(bytes.size());
 }
 
@@ -175,7 +175,7 @@ WrittenFile SafetensorsWriter::finish() {
   file_.sync();
   file_.close();
   finished_ = true;
-  return {bytes_, hash_.digest()};
+  return {bytes_, hashes_.digests()};
 }
 
 }  // namespace orthant

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 #include <system_error>
@@ -50,6 +51,21 @@ std::uint64_t xxh64_of_file(const std::filesystem::path& path) {
   return hash.digest();
 }
 
+std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes) {
+  const FileHandle file(path, O_RDONLY);
+  const auto end = std::min(file_bytes, (block + 1) * kHashedBlockBytes);
+  std::vector<std::byte> chunk(std::size_t{256} << 10);  // stays in a cache between its reading and its hashing
+  Xxh64 hash;
+  for (auto place = block * kHashedBlockBytes; place < end;) {
+    const auto part = std::span(chunk).first(
+        static_cast<std::size_t>(std::min(end - place, static_cast<std::int64_t>(chunk.size()))));
+    file.read_exactly(place, part);
+    hash.update(part);
+    place += static_cast<std::int64_t>(part.size());
+  }
+  return hash.digest();
+}
+
 void fsync_path(const std::filesystem::path& path) {
   FileHandle(path, O_RDONLY).sync();
 }
@@ -63,6 +79,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
     if (::rename(file.path().c_str(), target.c_str()) != 0) {
       throw_io_error(file.path(), fmt::format("rename to {}", target.string()), errno);
     }
+    file.close();
   } catch (const DataError&) {
     std::error_code ignored;
     std::filesystem::remove(file.path(), ignored);

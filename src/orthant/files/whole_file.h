@@ -20,4 +20,7 @@ void fsync_path(const std::filesystem::path& path);
 // Reads in chunks, whatever the size.
 std::uint64_t xxh64_of_file(const std::filesystem::path& path);
 
+// Of one of the file's hashed blocks, see xxhash.h. A file that ends before it is a DataError.
+std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes);
+
 }  // namespace orthant

@@ -1,5 +1,7 @@
 #include "orthant/files/xxhash.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -88,6 +90,37 @@ std::uint64_t xxh64(std::span<const std::byte> bytes, std::uint64_t seed) {
   Xxh64 hash(seed);
   hash.update(bytes);
   return hash.digest();
+}
+
+void BlockHashes::update(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (last_bytes_ == kHashedBlockBytes) {
+      whole_blocks_.push_back(last_.digest());
+      last_ = Xxh64();
+      last_bytes_ = 0;
+    }
+    const auto room = static_cast<std::size_t>(kHashedBlockBytes - last_bytes_);
+    const auto part = bytes.first(std::min(room, bytes.size()));
+    last_.update(part);
+    last_bytes_ += static_cast<std::int64_t>(part.size());
+    bytes = bytes.subspan(part.size());
+  }
+}
+
+std::vector<std::uint64_t> BlockHashes::digests() const {
+  auto all = whole_blocks_;
+  all.push_back(last_.digest());
+  return all;
+}
+
+std::string hash_text(std::uint64_t hash) {
+  return fmt::format("{:016x}", hash);
+}
+
+std::vector<std::string> hash_texts(const std::vector<std::uint64_t>& hashes) {
+  std::vector<std::string> texts;
+  for (const auto hash : hashes) texts.push_back(hash_text(hash));
+  return texts;
 }
 
 }  // namespace orthant

@@ -164,8 +164,7 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
     const auto* agent_store = find_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
     if (meeting && job.launcher == "torchrun" && agent_store != nullptr && *agent_store == "True") {
       rendezvous.served_by_launcher = true;
-      const auto attempt = int_variable(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
-      rendezvous.prefix = fmt::format("/worker/attempt_{}", attempt);
+      rendezvous.prefix = fmt::format("/worker/attempt_{}", job.restart_count);
     }
   }
   if (!meeting && one_host) {

@@ -11,13 +11,14 @@ namespace orthant::launch {
 inline constexpr int kPeerLostExitCode = 3;
 inline constexpr int kWrongUseExitCode = 2;
 inline constexpr int kBadDataExitCode = 4;
-inline constexpr int kStoppedExitCode = 75;  // stopped on request after saving
+inline constexpr int kStoppedExitCode = 75;  // stopped on request: what there was to save is saved
 
 // What a launcher reports. `report` is empty when nothing failed.
 struct Outcome {
   int exit_code = 0;
   int failed_rank = -1;  // global; -1 when no rank is to blame
-  std::string report;
+  std::string report = {};
+  bool stop_asked = false;  // the launcher was told to stop, whatever became of it
 };
 
 // Whether the same job may do better when started again: a rank was lost or a peer did not answer, not a wrong use, bad

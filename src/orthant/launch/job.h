@@ -37,6 +37,7 @@ struct Job {
   int num_nodes = 1;
   // Which launcher told us: "orthant", "torchrun", "Open MPI", "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
+  int restart_count = 0;  // how often the launcher has started this job again
   Rendezvous rendezvous = {};
 };
 

@@ -98,6 +98,7 @@ std::optional<Sighting> see_torchrun(const Environment& environment) {
     sighting->has_group_ranks = true;
     sighting->variables += fmt::format(" GROUP_RANK={} GROUP_WORLD_SIZE={}", *group_rank, *group_size);
   }
+  job.restart_count = int_variable(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   if (const auto* run_id = find_variable(environment, "TORCHELASTIC_RUN_ID")) {
     sighting->is_elastic = true;
     sighting->job_id = *run_id == "none" ? "" : *run_id;

@@ -9,7 +9,6 @@
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/launch/rank_process.h"
-#include "orthant/launch/signal_watch.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/launch/supervisor.h"
 
@@ -54,9 +53,12 @@ struct Session {
   Session(const LocalOptions& options, const ProgramJob& job, ActivityBoard::For users, ExternalEvents* events)
       : rank_offset(job.rank_offset),
         logs(open_logs(options, job.rank_offset)),
+        take_signals(options.take_signals),
+        own_signals(options.signals == nullptr ? std::make_unique<SignalWatch>() : nullptr),
+        signals(options.signals == nullptr ? *own_signals : *options.signals),
         pump(options.output, options.stdout_fd, options.stderr_fd),
         board(options.num_ranks, users),
-        supervisor({options.grace_seconds, job.node_rank}, signals, pump, board, events) {
+        supervisor({options.grace_seconds, job.node_rank, options.silence_seconds}, signals, pump, board, events) {
     if (options.bind_cores) cores = deal_cores(options.num_ranks);
     launcher_fds.push_back(signals.fd());
     for (const auto& log : logs) {
@@ -65,7 +67,8 @@ struct Session {
   }
 
   SpawnOptions spawn_options(int local_rank) const {
-    return {rank_offset + local_rank, cores.empty() ? std::vector<int>{} : cores[local_rank], launcher_fds};
+    return {rank_offset + local_rank, cores.empty() ? std::vector<int>{} : cores[local_rank], launcher_fds,
+            take_signals};
   }
 
   void add(RankProcess process, int local_rank) {
@@ -77,7 +80,9 @@ struct Session {
   int rank_offset;
   std::vector<Fd> reserved = reserve_standard_descriptors();
   std::vector<Fd> logs;
-  SignalWatch signals;
+  std::function<void()> take_signals;
+  std::unique_ptr<SignalWatch> own_signals;
+  SignalWatch& signals;
   OutputPump pump;
   ActivityBoard board;
   Supervisor supervisor;
@@ -100,6 +105,7 @@ Outcome run_forked(const LocalOptions& options, const std::function<int(const Jo
   start_listening(store.get());  // a rank that is quicker than rank 0 then waits instead of trying again much later
   Job job;
   job.world_size = job.local_world_size = options.num_ranks;
+  job.restart_count = options.restart_count;
   job.rendezvous.port = bound_endpoint(store.get()).port;
   job.rendezvous.served_by_launcher = static_cast<bool>(serve);
   if (!options.bind_address.empty()) job.rendezvous.bind_address = options.bind_address;

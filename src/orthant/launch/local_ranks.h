@@ -13,6 +13,7 @@
 #include "orthant/launch/failure.h"
 #include "orthant/launch/job.h"
 #include "orthant/launch/output_pump.h"
+#include "orthant/launch/signal_watch.h"
 
 namespace orthant::launch {
 
@@ -23,7 +24,14 @@ struct LocalOptions {
   bool bind_cores = false;
   double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
   std::string bind_address;    // forked ranks: what their transports listen on; empty: loopback
-  int stdout_fd = 1;           // where the ranks' output goes
+  int restart_count = 0;       // forked ranks: how often this job was started before
+  // A rank that is in a training step and has said nothing for so long fails the job; 0: never.
+  double silence_seconds = 0;
+  // Installs the handlers of ranks that take SIGINT and SIGTERM themselves: no such signal ends a rank before it has
+  // them. Executed ranks begin with both blocked and open them when they are ready.
+  std::function<void()> take_signals;
+  SignalWatch* signals = nullptr;  // of a caller that watches over several attempts; null: for this call alone
+  int stdout_fd = 1;               // where the ranks' output goes
   int stderr_fd = 2;
 };
 

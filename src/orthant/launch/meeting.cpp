@@ -159,6 +159,20 @@ bool has_variable(const std::string& pid, const std::string& name) {
   return environment.find(separator + name + "=") != std::string::npos;
 }
 
+// The number and the start time of the process that started this host's ranks; no time when it cannot be read.
+std::pair<std::string, std::string> launcher_process(const std::string& rank_variable) {
+  std::string pid = std::to_string(getppid());
+  for (;;) {
+    const auto fields = stat_fields(pid);
+    if (fields.size() < 20) return {pid, ""};
+    const auto& parent = fields[1];
+    if (rank_variable.empty() || parent == "0" || parent == "1" || !has_variable(pid, rank_variable)) {
+      return {pid, fields[19]};
+    }
+    pid = parent;
+  }
+}
+
 }  // namespace
 
 void meet(Job& job, double timeout_seconds) {
@@ -183,16 +197,16 @@ std::optional<Job> join_launcher(const Environment& environment, const DetectOpt
 }
 
 std::string launcher_process_id(const std::string& rank_variable) {
-  std::string pid = std::to_string(getppid());
-  for (;;) {
-    const auto fields = stat_fields(pid);
-    if (fields.size() < 20) return pid;
-    const auto& parent = fields[1];
-    if (rank_variable.empty() || parent == "0" || parent == "1" || !has_variable(pid, rank_variable)) {
-      return pid + "." + fields[19];
-    }
-    pid = parent;
-  }
+  const auto [pid, start_ticks] = launcher_process(rank_variable);
+  return start_ticks.empty() ? pid : pid + "." + start_ticks;
+}
+
+double launcher_age_seconds(const std::string& rank_variable) {
+  const auto start_ticks = launcher_process(rank_variable).second;
+  std::ifstream file("/proc/uptime");
+  double up_seconds = 0;
+  if (start_ticks.empty() || !(file >> up_seconds)) return 0;
+  return up_seconds - std::stod(start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace orthant::launch

@@ -24,4 +24,7 @@ std::optional<Job> join_launcher(const Environment& environment, const DetectOpt
 // lacks `rank_variable`, by process number and start time. Wrapper scripts in between do not matter. Local.
 std::string launcher_process_id(const std::string& rank_variable);
 
+// How long ago that process was started. Local.
+double launcher_age_seconds(const std::string& rank_variable);
+
 }  // namespace orthant::launch

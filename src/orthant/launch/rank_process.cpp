@@ -113,6 +113,8 @@ std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
 
 RankProcess fork_rank(const SpawnOptions& options, const std::function<int()>& body) {
   return spawn(options, [&] {
+    if (options.take_signals) options.take_signals();
+    SignalWatch::open_in_child(SignalWatch::Stops::kOpen);
     const int code = run_guarded(body);
     flush_everything();
     _exit(code == (code & 0xff) ? code : 70);  // the system keeps eight bits: 256 would read as success
@@ -125,6 +127,7 @@ RankProcess execute_rank(const SpawnOptions& options, const std::vector<std::str
   auto environment = as_pointers(variables);
   Pipe failure = make_pipe();  // closed by a successful exec, else carries errno
   RankProcess process = spawn(options, [&] {
+    SignalWatch::open_in_child(options.take_signals ? SignalWatch::Stops::kBlocked : SignalWatch::Stops::kOpen);
     execvpe(arguments[0], arguments.data(), environment.data());
     const int error = errno;
     [[maybe_unused]] const auto written = write(failure.write_end.get(), &error, sizeof error);

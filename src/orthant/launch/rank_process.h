@@ -24,6 +24,9 @@ struct SpawnOptions {
   int rank = 0;
   std::vector<int> cores;           // bind the child to these; empty: leave it alone
   std::vector<int> close_in_child;  // descriptors of the launcher that a forked child must not hold
+  // Installs handlers of SIGINT and SIGTERM in a forked child before one can reach it. An executed program, when this
+  // is set, begins with both blocked. Empty: both end the child from the first moment on.
+  std::function<void()> take_signals;
 };
 
 // Forks; the child runs `body` and leaves by _exit with its result after flushing. The calling process must have one

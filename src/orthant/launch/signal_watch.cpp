@@ -1,5 +1,6 @@
 #include "orthant/launch/signal_watch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -20,12 +21,18 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
+bool asks_to_stop(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
 SignalWatch::SignalWatch() {
   sigset_t watched;
   sigemptyset(&watched);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1}) sigaddset(&watched, signal);
   if (!is_ignored(SIGHUP)) sigaddset(&watched, SIGHUP);  // under nohup the job outlives the terminal
-  fd_.reset(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  // Beyond the standard descriptors, of which one may be closed and is another's then.
+  const Fd made(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  fd_.reset(fcntl(made.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!fd_) throw ConfigError(fmt::format("signalfd: {}", std::strerror(errno)), {.remedy = "see ulimit -n"});
   // An ignored SIGCHLD would make the system reap ranks before we see how they ended.
   struct sigaction action{};
@@ -61,9 +68,15 @@ void SignalWatch::reset_in_child() {
     action.sa_handler = SIG_IGN;
     sigaction(SIGHUP, &action, nullptr);
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void SignalWatch::open_in_child(Stops stops) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (stops == Stops::kBlocked) {
+    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&blocked, signal);
+  }
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
 }  // namespace orthant::launch

@@ -11,6 +11,9 @@
 
 namespace orthant::launch {
 
+// Whether a launcher that gets it ends its job: SIGINT, SIGTERM and SIGHUP.
+bool asks_to_stop(int signal);
+
 class SignalWatch {
  public:
   SignalWatch();
@@ -23,9 +26,14 @@ class SignalWatch {
   // Signals that arrived since the last call, SIGCHLD among them. Local, never blocks.
   std::vector<int> take();
 
-  // For a child after fork: default actions and an empty mask, as a shell would start it. SIGHUP stays ignored under
-  // nohup.
+  // For a child after fork: default actions, as a shell would start it; SIGHUP stays ignored under nohup. The signals
+  // watched here stay blocked until open_in_child().
   static void reset_in_child();
+
+  // For a child that is ready: what has arrived meanwhile strikes now. SIGINT and SIGTERM stay blocked when it is a
+  // program's matter to open them.
+  enum class Stops { kOpen, kBlocked };
+  static void open_in_child(Stops stops);
 
  private:
   Fd fd_;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kCollectSeconds = 0.2;     // for the cause of a code 3 to show up
 constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go of the pipes
+constexpr double kLookSeconds = 1.0;        // between two looks for silent ranks, and less for a short patience
+constexpr double kSleptSeconds = 5.0;       // a look so much too late: the launcher itself did not run
 
 }  // namespace
 
@@ -40,6 +42,7 @@ Outcome Supervisor::run() {
     check_reader();
     check_elsewhere();
     check_deadline();
+    check_silence();
     announce_end_once();
   }
   return verdict();
@@ -70,7 +73,8 @@ void Supervisor::wait_for_something() {
   pump_.add_poll_fds(fds);
   if (events_ != nullptr) events_->add_poll_fds(fds);
   int milliseconds = -1;
-  for (const auto& deadline : {deadline_, last_output_by_}) {
+  const auto look = is_watching() ? std::optional(next_look_) : std::nullopt;
+  for (const auto& deadline : {deadline_, last_output_by_, look}) {
     if (!deadline || (deadline == last_output_by_ && pump_.sources_ended())) continue;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int bounded = static_cast<int>(std::max<long long>(left, 0));
@@ -93,6 +97,7 @@ void Supervisor::handle_signals() {
 
 void Supervisor::forward(int signal) {
   if (signal == SIGINT || signal == SIGTERM) ++interrupts_;
+  stop_asked_ |= asks_to_stop(signal);
   if (signal != SIGUSR1 && stop_signal_ == 0 && !failure_) stop_signal_ = signal;
   if (interrupts_ >= 2) return kill_everything();
   sent_.insert(signal);
@@ -154,6 +159,9 @@ void Supervisor::check_deadline() {
   if (!deadline_ || Clock::now() < *deadline_) return;
   deadline_.reset();
   if (phase_ == Phase::kCollecting) {
+    // Nobody died: these ranks gave up on another that does not answer.
+    const auto suspect = find_suspect(actions_, options_.silence_seconds / 2);
+    if (suspect) return fail_with({options_.node_rank, suspect->rank, kPeerLostExitCode, describe(*suspect)}, true);
     const auto cause = *find_cause(exits_);
     fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
   } else if (phase_ == Phase::kTerminating) {
@@ -168,7 +176,40 @@ void Supervisor::fail_with(Failure failure, bool announce) {
 }
 
 void Supervisor::remember_actions() {
-  if (actions_.empty()) actions_ = board_.entries();
+  if (actions_.empty()) actions_ = rank_states();
+}
+
+std::vector<RankState> Supervisor::rank_states() const {
+  std::vector<RankState> states;
+  auto entries = board_.entries();
+  for (size_t i = 0; i < std::min(entries.size(), ranks_.size()); ++i) {
+    const char state = ranks_[i].alive ? process_state(ranks_[i].pid) : 'X';
+    states.push_back({ranks_[i].rank, state, std::move(entries[i].text), entries[i].age_seconds});
+  }
+  return states;
+}
+
+double Supervisor::look_seconds() const {
+  return std::min(kLookSeconds, options_.silence_seconds / 10);
+}
+
+bool Supervisor::is_watching() const {
+  return options_.silence_seconds > 0 && phase_ == Phase::kRunning && any_alive();
+}
+
+// Ranks that wait for a silent one give up by themselves and say more; this is for when they do not, or there are none.
+void Supervisor::check_silence() {
+  const auto now = Clock::now();
+  if (!is_watching() || now < next_look_) return;
+  // Whoever stopped the launcher has stopped the ranks, too: silence counts from here.
+  if (now - next_look_ > seconds(kSleptSeconds)) watching_since_ = now;
+  next_look_ = now + seconds(look_seconds());
+  if (now - watching_since_ < seconds(options_.silence_seconds)) return;
+  const auto states = rank_states();
+  const auto silent = longest_silent(states, options_.silence_seconds);
+  if (!silent) return;
+  const auto blamed = find_suspect(states, options_.silence_seconds / 2).value_or(*silent);
+  fail_with({options_.node_rank, blamed.rank, kPeerLostExitCode, describe(blamed)}, true);
 }
 
 void Supervisor::terminate() {
@@ -241,8 +282,11 @@ Outcome Supervisor::verdict() const {
     if (cause && !is_consequence(*cause)) {
       outcome.failed_rank = cause->rank;
       outcome.report += "; " + describe(*cause);
+    } else if (const auto suspect = find_suspect(actions_, options_.silence_seconds / 2)) {
+      outcome.report += "; " + describe(*suspect);
     }
   }
+  outcome.stop_asked = stop_asked_;
   // A rank that refused its data or its settings has said why; what the others did meanwhile says nothing.
   const bool refused =
       failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);

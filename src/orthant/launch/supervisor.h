@@ -1,6 +1,7 @@
 // Watches the ranks of one host until all have ended: carries their output, forwards signals, and ends the rest when
 // one fails. First failure, then up to 200 ms for its cause, then SIGTERM to the rest, then SIGKILL after the grace
-// time. A rank's process group ends with the rank, so nothing it started remains.
+// time. A rank's process group ends with the rank, so nothing it started remains. When ranks only waited in vain, the
+// one they waited for is the cause, and a rank that is silent for too long ends the job.
 #pragma once
 
 #include <optional>
@@ -13,6 +14,7 @@
 #include "orthant/launch/output_pump.h"
 #include "orthant/launch/rank_process.h"
 #include "orthant/launch/signal_watch.h"
+#include "orthant/launch/silence.h"
 
 namespace orthant::launch {
 
@@ -21,6 +23,7 @@ class Supervisor {
   struct Options {
     double grace_seconds = 1.5;
     int node_rank = 0;
+    double silence_seconds = 0;  // of a rank in a training step, which then fails the job; 0: never
   };
 
   // `signals` must have been made before the first rank was started. `board` has a slot for each rank, in the order
@@ -58,8 +61,12 @@ class Supervisor {
   void check_reader();
   void check_elsewhere();
   void check_deadline();
+  void check_silence();
   void fail_with(Failure failure, bool announce);
   void remember_actions();
+  std::vector<RankState> rank_states() const;
+  double look_seconds() const;
+  bool is_watching() const;
   void terminate();
   void kill_everything();
   void announce_end_once();
@@ -85,8 +92,11 @@ class Supervisor {
   std::set<int> sent_;                               // signals the ranks got from us
   int stop_signal_ = 0;                              // the forwarded signal that ended the job
   int interrupts_ = 0;                               // SIGINT and SIGTERM received
+  bool stop_asked_ = false;                          // a signal to the launcher asked for the end
   std::optional<Failure> failure_;
-  std::vector<ActivityBoard::Entry> actions_;  // at the first bad end, before the other ranks are asked to end
+  std::vector<RankState> actions_;  // at the first bad end, before the other ranks are asked to end
+  Clock::time_point watching_since_ = Clock::now();
+  Clock::time_point next_look_ = Clock::now();  // for silent ranks
   bool end_announced_ = false;
 };
 

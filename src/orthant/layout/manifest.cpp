@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/base/json_tree.h"
 #include "orthant/base/nearest.h"
+#include "orthant/files/xxhash.h"
 
 namespace orthant {
 namespace {
@@ -127,6 +129,21 @@ void read_facts(JsonReader& reader, Manifest& manifest) {
   manifest.updates = reader.require<std::int64_t>("updates");
   manifest.loss_scale = reader.get<double>("loss_scale", manifest.loss_scale);
   manifest.good_steps = reader.get<std::int64_t>("good_steps", manifest.good_steps);
+  if (reader.has("eval_loss")) manifest.eval_loss = reader.require<double>("eval_loss");
+}
+
+// The text from its last comma on, which holds the hash of all that comes before.
+constexpr std::size_t kClosingBytes = std::string_view(",\n \"xxh64\": \"0123456789abcdef\"\n}\n").size();
+
+std::string closing_of(std::string_view before) {
+  return fmt::format(",\n \"xxh64\": \"{}\"\n}}\n", hash_text(xxh64(std::as_bytes(std::span(before)))));
+}
+
+void check_hash(std::string_view text, const std::string& path) {
+  const auto before = text.substr(0, text.size() - std::min(text.size(), kClosingBytes));
+  if (text.substr(before.size()) == closing_of(before)) return;
+  throw DataError(fmt::format("{}: its hash is not that of its contents: it was damaged or edited", path),
+                  {.remedy = "copy the checkpoint again, or use another one of the run"});
 }
 
 }  // namespace
@@ -136,14 +153,17 @@ std::string to_json(const Manifest& manifest) {
   std::map<std::string, json> files;
   for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.name] = tensor_json(tensor);
   for (const ManifestFile& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh64", file.xxh64}};
-  return fmt::format(
+  const auto eval_loss =
+      manifest.eval_loss ? fmt::format(" \"eval_loss\": {},\n", json(*manifest.eval_loss).dump()) : "";
+  auto text = fmt::format(
       "{{\n \"version\": {},\n \"step\": {},\n \"mesh\": {},\n \"epoch\": {},\n \"position\": {},\n"
       " \"samples_seen\": {},\n \"seed\": {},\n \"updates\": {},\n \"loss_scale\": {},\n"
-      " \"good_steps\": {},\n \"tied\": {},\n \"tensors\": {},\n"
-      " \"files\": {}\n}}\n",
+      " \"good_steps\": {},\n{} \"tied\": {},\n \"tensors\": {},\n"
+      " \"files\": {}",
       manifest.version, manifest.step, json(manifest.mesh).dump(), manifest.epoch, manifest.position,
-      manifest.samples_seen, manifest.seed, manifest.updates, manifest.loss_scale, manifest.good_steps,
+      manifest.samples_seen, manifest.seed, manifest.updates, manifest.loss_scale, manifest.good_steps, eval_loss,
       json(manifest.tied).dump(), members_text(tensors, " "), members_text(files, " "));
+  return text + closing_of(text);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
@@ -164,15 +184,18 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   JsonReader files = reader.require_object("files");
   for (const std::string& name : files.keys()) {
     JsonReader file = files.require_object(name);
-    manifest.files.push_back(
-        {.name = name, .bytes = file.require<std::int64_t>("bytes"), .xxh64 = file.require<std::string>("xxh64")});
+    manifest.files.push_back({.name = name,
+                              .bytes = file.require<std::int64_t>("bytes"),
+                              .xxh64 = file.require<std::vector<std::string>>("xxh64")});
   }
   JsonReader tied = reader.require_object("tied");
   for (const std::string& name : tied.keys()) manifest.tied[name] = tied.require<std::string>(name);
+  reader.require<std::string>("xxh64");
   reader.finish();
   std::ranges::sort(manifest.tensors, {}, &ManifestTensor::name);
   std::ranges::sort(manifest.files, {}, &ManifestFile::name);
   check_manifest(manifest, path);
+  check_hash(text, path);
   return manifest;
 }
 

@@ -37,12 +37,12 @@ struct ManifestTensor {
 struct ManifestFile {
   std::string name;  // inside the checkpoint's folder
   std::int64_t bytes = 0;
-  std::string xxh64;  // of the whole file: 16 lower-case hexadecimal digits
+  std::vector<std::string> xxh64;  // of its hashed blocks (files/xxhash.h): 16 lower-case hexadecimal digits each
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
 struct Manifest {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   int version = kVersion;
   std::int64_t step = 0;          // optimizer steps done
@@ -54,17 +54,19 @@ struct Manifest {
   std::int64_t updates = 0;                 // of the optimizer: fewer than steps when some were left out
   double loss_scale = 0;                    // where it is dynamic; 0: it is not
   std::int64_t good_steps = 0;              // since the loss scale last changed
+  std::optional<double> eval_loss = {};     // of an evaluation after that very step
   std::vector<ManifestTensor> tensors;      // parse_manifest gives them by name
   std::vector<ManifestFile> files;          // likewise
   std::map<std::string, std::string> tied;  // another name of a tensor -> the name it is stored under
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// One line per tensor and file. Equal manifests give equal text, whatever the order of their tensors and files.
+// One line per tensor and file, and a hash of all lines before it in the last one: an edited or damaged text is
+// refused. Equal manifests give equal text, whatever the order of their tensors and files.
 std::string to_json(const Manifest& manifest);
 
 // Reads and checks. DataError, with `path` for the text's name, on text that is no manifest, another version, unknown
-// or missing keys, and whatever check_manifest refuses.
+// or missing keys, whatever check_manifest refuses, and any text that is not as to_json wrote it.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 // DataError, naming tensor and file, unless every tensor is made of its pieces exactly, every piece lies in a listed

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/files/xxhash.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/layout/pieces.h"
 
@@ -171,11 +172,14 @@ void check_file(const ManifestFile& file, const std::string& path) {
   if (!plain_file_name(file.name)) {
     refuse(path, fmt::format("file \"{}\": a file of a checkpoint lies in its folder", file.name));
   }
-  const bool hash = file.xxh64.size() == 16 && file.xxh64.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!hash || file.bytes < 0) {
-    refuse(path,
-           fmt::format("file {}: expected a size and an xxh64 of 16 hexadecimal digits, found {} bytes and \"{}\"",
-                       file.name, file.bytes, file.xxh64));
+  const auto is_hash = [](const std::string& text) {
+    return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  };
+  const auto blocks = static_cast<std::int64_t>(file.xxh64.size());
+  if (file.bytes < 0 || !std::ranges::all_of(file.xxh64, is_hash) || blocks != num_hashed_blocks(file.bytes)) {
+    refuse(path, fmt::format("file {}: expected a size and for each {} MiB an xxh64 of 16 hexadecimal digits, found {} "
+                             "bytes and [{}]",
+                             file.name, kHashedBlockBytes >> 20, file.bytes, fmt::join(file.xxh64, ", ")));
   }
 }
 

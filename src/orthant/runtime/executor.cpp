@@ -195,6 +195,7 @@ void Executor::forward(Step& step, int unit, int m) {
   }
   for (const auto& output : outputs) run->output_options.push_back(output.options());
   if (plan.recomputed) run->inputs = std::move(inputs);
+  if (observer_ != nullptr) observer_->wrote(unit, m, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = plan.outputs[i];
     if (is_loss_[at(value)]) {
@@ -265,6 +266,7 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
     const auto& input = plan.inputs[i];
     if (!input.needs_gradient) continue;
     const auto gradient = run->catches.empty() || !run->catches[i] ? at::Tensor() : run->catches[i]->take();
+    if (observer_ != nullptr) observer_->handed_back(unit, m, i, gradient);
     row.gradients[{input.value, unit}] = on_edge(gradient, graph_.values[at(input.value)]);
   }
   run->catches.clear();

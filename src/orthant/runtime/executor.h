@@ -57,6 +57,16 @@ class ParameterKeeper {
   virtual void reduce(int /*unit*/, int /*microbatch*/) {}
 };
 
+// Whoever looks at what units make, in list order, before it is handed on.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  // By a forward of train(), not by one that is made again. An output may be replaced by one of its kind.
+  virtual void wrote(int /*unit*/, int /*microbatch*/, Tensors& /*outputs*/) {}
+  // By a backward, for that input of the unit; undefined when no gradient reached it.
+  virtual void handed_back(int /*unit*/, int /*microbatch*/, std::size_t /*input*/, const at::Tensor& /*gradient*/) {}
+};
+
 class Executor {
  public:
   // `units[u]` is the code of unit u; null for units of other ranks. `tensor`: the ranks that share each unit, null
@@ -79,6 +89,9 @@ class Executor {
 
   // From now on the times of all actions of train() are added to `times`; null: of none.
   void record_times(std::vector<ActionTime>* times) { times_ = times; }
+
+  // From now on told of all that train() makes; null: nobody is.
+  void observe(UnitObserver* observer) { observer_ = observer; }
 
   // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
   bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
@@ -125,6 +138,7 @@ class Executor {
   nn::TensorAxis* tensor_;
   StageLinks* links_;
   std::vector<ActionTime>* times_ = nullptr;
+  UnitObserver* observer_ = nullptr;
   std::vector<Plan> plans_;
   std::vector<std::vector<int>> readers_;  // per value: consuming units of all ranks, ascending
   std::vector<int> local_readers_;         // per value: how many of them are here

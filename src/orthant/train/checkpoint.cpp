@@ -2,24 +2,21 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <set>
 
 #include "orthant/base/error.h"
-#include "orthant/files/atomic_folder.h"
-#include "orthant/files/partial.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/files/xxhash.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint_files.h"
+#include "orthant/train/checkpoint_saver.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/trainer.h"
@@ -28,8 +25,6 @@ namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kNewCheckpoint = ".new";  // after the name of the one that it will replace
 
 // Both have the same tensors, of the same shapes and dtypes.
 void check_same_tensors(const Trainer& trainer, const CheckpointReader& reader) {
@@ -102,83 +97,41 @@ std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem:
   return weights.notes();
 }
 
-void check_file(const fs::path& path, const ManifestFile& promised) {
-  const char* remedy = "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
+constexpr const char* kChanged =
+    "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
+
+void check_size(const fs::path& path, const ManifestFile& promised) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
-  if (error || static_cast<std::int64_t>(bytes) != promised.bytes) {
-    throw DataError(
-        fmt::format("{}: {} bytes, the manifest promises {}", path.string(), error ? 0 : bytes, promised.bytes),
-        {.remedy = remedy});
-  }
-  const auto hash = fmt::format("{:016x}", xxh64_of_file(path));
-  if (hash == promised.xxh64) return;
-  throw DataError(fmt::format("{}: hash {}, the manifest promises {}", path.string(), hash, promised.xxh64),
-                  {.remedy = remedy});
+  if (!error && static_cast<std::int64_t>(bytes) == promised.bytes) return;
+  const auto found = error ? error.message() : fmt::format("{} bytes", bytes);
+  throw DataError(fmt::format("{}: {}, the manifest promises {} bytes", path.string(), found, promised.bytes),
+                  {.remedy = kChanged});
 }
 
-// A folder that takes the place of another when it is complete. Rank 0's.
-class NewCheckpoint {
- public:
-  explicit NewCheckpoint(const fs::path& path)
-      : path_(final_path_of(path)), beside_(path_.string() + kNewCheckpoint), folder_(made_place()) {}
+void check_block(const fs::path& path, const ManifestFile& promised, std::size_t block) {
+  const auto hash = hash_text(xxh64_of_block(path, static_cast<std::int64_t>(block), promised.bytes));
+  if (hash == promised.xxh64[block]) return;
+  throw DataError(
+      fmt::format("{}: hash {}, the manifest promises {} for the {} MiB from byte {} on", path.string(), hash,
+                  promised.xxh64[block], kHashedBlockBytes >> 20, static_cast<std::int64_t>(block) * kHashedBlockBytes),
+      {.remedy = kChanged});
+}
 
-  const fs::path& path() const { return folder_.path(); }
-
-  void commit() {
-    folder_.commit();
-    if (folder_.final_path() == path_) return;
-    std::error_code error;
-    if (::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
-      fs::remove_all(beside_, error);
-    } else {  // the file system or kernel knows only the plain call
-      fs::remove_all(path_, error);
-      fs::rename(beside_, path_, error);
-      if (error) throw DataError(fmt::format("{}: rename to {}: {}", beside_, path_.string(), error.message()));
-    }
-    fsync_path(path_.parent_path());
+// This rank's share of the checkpoint's blocks, all of them together.
+void check_contents(const fs::path& folder, const Manifest& manifest, const ControlGroup& ranks) {
+  std::int64_t blocks = 0;
+  for (const auto& file : manifest.files) blocks += static_cast<std::int64_t>(file.xxh64.size());
+  const auto own = balanced_range(blocks, ranks.size(), ranks.rank());
+  std::int64_t first = 0;
+  for (const auto& file : manifest.files) {
+    const auto path = folder / file.name;
+    const auto met = common(own, {first, first + static_cast<std::int64_t>(file.xxh64.size())});
+    if (!met.empty()) check_size(path, file);
+    for (auto block = met.begin; block < met.end; ++block)
+      check_block(path, file, static_cast<std::size_t>(block - first));
+    first += static_cast<std::int64_t>(file.xxh64.size());
   }
-
- private:
-  fs::path made_place() const {
-    std::error_code ignored;
-    fs::create_directories(path_.parent_path(), ignored);
-    fs::remove_all(beside_, ignored);
-    return fs::exists(fs::symlink_status(path_, ignored)) ? fs::path(beside_) : path_;
-  }
-
-  fs::path path_;
-  std::string beside_;
-  AtomicFolder folder_;
-};
-
-// Sizes and hashes, as [bytes, hash] of every rank; nothing where a rank has no file.
-using WrittenFiles = std::vector<at::Tensor>;
-
-Manifest make_manifest(const Trainer& trainer, const DataCursor& cursor, const WrittenFiles& written) {
-  Manifest manifest;
-  manifest.step = trainer.steps_done();
-  manifest.mesh = trainer.mesh().to_string();
-  manifest.epoch = cursor.epoch;
-  manifest.position = cursor.position;
-  manifest.samples_seen = cursor.samples_seen;
-  manifest.seed = trainer.options().seed;
-  manifest.updates = trainer.optimizer().num_updates();
-  if (trainer.loss_scale().dynamic()) {
-    const auto scale = trainer.loss_scale().state();
-    manifest.loss_scale = scale.value;
-    manifest.good_steps = scale.good_steps;
-  }
-  std::vector<RankFile> files;
-  for (std::size_t rank = 0; rank < written.size(); ++rank) {
-    files.push_back(plan_file(trainer, static_cast<int>(rank)));
-    if (written[rank].numel() == 0) continue;
-    const auto* facts = written[rank].const_data_ptr<std::int64_t>();
-    manifest.files.push_back(
-        {files.back().name, facts[0], fmt::format("{:016x}", static_cast<std::uint64_t>(facts[1]))});
-  }
-  add_pieces(manifest, trainer, files);
-  return manifest;
 }
 
 }  // namespace
@@ -207,32 +160,9 @@ std::string element_name(DType dtype) {
 
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
                      const SavedFiles& others) {
-  const ControlGroup ranks(trainer.options());
-  std::optional<NewCheckpoint> target;
-  ranks.together([&] {
-    if (ranks.is_first()) target.emplace(folder);
-  });
-  const fs::path place = ranks.from_first(target ? target->path().string() : "");
-  const auto flats = saved_flats(trainer);
-  at::Tensor written = at::empty({0}, at::kLong);
-  ranks.together([&] {
-    const auto file = plan_file(trainer, ranks.rank());
-    if (file.parts.empty()) return;
-    const auto facts = write_rank_file(file, flats, place);
-    written = at::tensor({facts.bytes, static_cast<std::int64_t>(facts.xxh64)}, at::kLong);
-  });
-  const auto all = ranks.gather(written);
-  ranks.together([&] {
-    if (!target) return;
-    auto manifest = make_manifest(trainer, cursor, all);
-    for (const auto& [name, text] : others) {
-      write_file_atomically(place / name, text);
-      manifest.files.push_back(
-          {name, static_cast<std::int64_t>(text.size()), fmt::format("{:016x}", xxh64_of_file(place / name))});
-    }
-    write_file_atomically(place / kManifestFile, to_json(manifest));
-    target->commit();
-  });
+  CheckpointSaver saver(trainer, /*asynchronous=*/false);
+  saver.begin(folder, {cursor, others});
+  if (const auto outcome = saver.finish(); outcome->failed) std::rethrow_exception(outcome->failed);
 }
 
 CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks) {
@@ -242,10 +172,7 @@ CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& 
   std::optional<CheckpointReader> reader;
   ranks.together([&] {
     auto manifest = read_manifest(path);
-    const auto share = static_cast<std::size_t>(ranks.size());
-    for (auto i = static_cast<std::size_t>(ranks.rank()); i < manifest.files.size(); i += share) {
-      check_file(path / manifest.files[i].name, manifest.files[i]);
-    }
+    check_contents(path, manifest, ranks);
     reader.emplace(path, std::move(manifest));
   });
   return std::move(*reader);
@@ -277,21 +204,6 @@ LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder) {
   return load_checkpoint(trainer, open_checkpoint(folder, ControlGroup(trainer.options())));
 }
 
-std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
-  std::vector<FoundCheckpoint> found;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(parent, error)) {
-    const auto name = item.path().filename().string();
-    if (!name.starts_with("step-") || !item.is_directory()) continue;
-    std::int64_t step = -1;
-    const auto* end = name.data() + name.size();
-    if (std::from_chars(name.data() + 5, end, step).ptr == end && step >= 0)
-      found.push_back({step, item.path().string()});
-  }
-  std::ranges::sort(found, std::greater<>(), &FoundCheckpoint::step);
-  return found;
-}
-
 DataCursor cursor_after(const Sampler& sampler, std::int64_t steps) {
   const auto in_epoch = steps % sampler.steps_per_epoch();
   DataCursor cursor;
@@ -299,25 +211,6 @@ DataCursor cursor_after(const Sampler& sampler, std::int64_t steps) {
   cursor.position = in_epoch * sampler.global_batch();
   cursor.samples_seen = cursor.epoch * sampler.size() + cursor.position;
   return cursor;
-}
-
-std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step) {
-  std::vector<std::int64_t> dropped;
-  std::error_code ignored;
-  for (const auto& checkpoint : list_checkpoints(parent)) {
-    if (checkpoint.step <= step) continue;
-    fs::remove_all(checkpoint.path, ignored);
-    dropped.push_back(checkpoint.step);
-  }
-  return dropped;
-}
-
-void prune_checkpoints(const std::string& parent, std::int64_t keep) {
-  const auto found = list_checkpoints(parent);
-  std::error_code ignored;
-  for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) fs::remove_all(found[i].path, ignored);
-  for (const auto& partial : stale_partials(parent)) fs::remove_all(partial, ignored);
-  for (const auto& checkpoint : found) fs::remove_all(checkpoint.path + kNewCheckpoint, ignored);
 }
 
 }  // namespace orthant

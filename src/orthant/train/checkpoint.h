@@ -12,6 +12,7 @@
 #include "orthant/data/sampler.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/checkpoint_retention.h"
 
 namespace orthant {
 
@@ -40,8 +41,8 @@ using SavedFiles = std::map<std::string, std::string>;
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
                      const SavedFiles& others = {});
 
-// Checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says. The ranks share out the
-// files to hash. DataError. Collective over the world; Local for one rank.
+// Checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says. The ranks share out what
+// there is to hash. DataError. Collective over the world; Local for one rank.
 CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks);
 Manifest verify_checkpoint(const std::string& folder);
 
@@ -56,18 +57,5 @@ struct LoadedCheckpoint {
 };
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint);
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder);
-
-// step-N folders of `parent` with their steps, newest first.
-struct FoundCheckpoint {
-  std::int64_t step = 0;
-  std::string path;
-};
-std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
-
-// Removes those of later steps and says which: a resumed run takes another way.
-std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step);
-
-// Removes all but the newest `keep` and what dead processes left half-written.
-void prune_checkpoints(const std::string& parent, std::int64_t keep);
 
 }  // namespace orthant

@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <memory>
 #include <span>
 
+#include "orthant/base/error.h"
 #include "orthant/layout/unit_buffers.h"
+#include "orthant/runtime/finite_watch.h"
+#include "orthant/shm/copy.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/trainer.h"
@@ -35,6 +39,25 @@ std::span<const std::byte> bytes_of(const at::Tensor& owned, std::int64_t offset
   const auto size = static_cast<std::size_t>(owned.element_size());
   const auto* data = static_cast<const std::byte*>(owned.const_data_ptr());
   return {data + static_cast<std::size_t>(offset) * size, static_cast<std::size_t>(elements) * size};
+}
+
+std::unique_ptr<SafetensorsWriter> make_writer(const RankFile& file, const std::filesystem::path& folder) {
+  std::vector<TensorEntry> entries;
+  for (const auto& part : file.parts) entries.push_back(part.entry);
+  return std::make_unique<SafetensorsWriter>(folder / file.name, std::move(entries),
+                                             SafetensorsMetadata{{"format", "orthant"}});
+}
+
+// A checkpoint is there to go on from: one with values that are not finite would be worse than none.
+void check_finite(const at::Tensor& values, const RankFile::Part& part) {
+  if (all_finite(values)) return;
+  throw DataError(fmt::format("{} holds values that are not finite: it is not saved", part.tensor),
+                  {.remedy = "resume from an older checkpoint"});
+}
+
+// In the range that the rank owns.
+std::int64_t first_element(const RankFile::Part& part, const SavedFlat& saved) {
+  return part.piece.local_offset - saved.parameters->owned().begin;
 }
 
 }  // namespace
@@ -99,9 +122,7 @@ void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<Ra
 
 WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& flats,
                             const std::filesystem::path& folder) {
-  std::vector<TensorEntry> entries;
-  for (const auto& part : file.parts) entries.push_back(part.entry);
-  SafetensorsWriter writer(folder / file.name, std::move(entries), {{"format", "orthant"}});
+  auto writer = make_writer(file, folder);
   at::Tensor on_host;
   std::size_t held = flats.size();
   for (const auto& part : file.parts) {
@@ -110,10 +131,49 @@ WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& 
       on_host = saved.owned.cpu();
       held = part.flat;
     }
-    const auto first = part.piece.local_offset - saved.parameters->owned().begin;
-    writer.write(part.entry.name, bytes_of(on_host, first, part.piece.elements()));
+    const auto first = first_element(part, saved);
+    check_finite(on_host.narrow(0, first, part.piece.elements()), part);
+    writer->write(part.entry.name, bytes_of(on_host, first, part.piece.elements()));
   }
-  return writer.finish();
+  return writer->finish();
+}
+
+void RankCopy::take(const RankFile& file, const std::vector<SavedFlat>& flats) {
+  std::int64_t total = 0;
+  for (const auto& part : file.parts) total += tensor_bytes(part.entry);
+  if (total == 0) return;
+  type_ = flats.front().owned.scalar_type();
+  if (!bytes_.defined() || bytes_.numel() != total) {
+    const bool pinned = !flats.front().owned.is_cpu();  // a device copies faster there
+    bytes_ = at::empty({total}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  }
+  std::int64_t place = 0;
+  for (const auto& part : file.parts) {
+    const auto& saved = flats[part.flat];
+    const auto bytes = tensor_bytes(part.entry);
+    const auto first = first_element(part, saved);
+    if (saved.owned.is_cpu()) {
+      const auto values = bytes_of(saved.owned, first, part.piece.elements());
+      // Nobody reads the copy before it is written to a file: it has no business in the caches.
+      shm::copy_bytes(static_cast<std::byte*>(bytes_.mutable_data_ptr()) + place, values.data(), values.size(),
+                      /*streaming=*/true);
+    } else {
+      bytes_.narrow(0, place, bytes).copy_(saved.owned.narrow(0, first, part.piece.elements()).view(at::kByte));
+    }
+    place += bytes;
+  }
+}
+
+WrittenFile RankCopy::write(const RankFile& file, const std::filesystem::path& folder) const {
+  auto writer = make_writer(file, folder);
+  std::int64_t place = 0;
+  for (const auto& part : file.parts) {
+    const auto bytes = tensor_bytes(part.entry);
+    check_finite(bytes_.narrow(0, place, bytes).view(type_), part);
+    writer->write(part.entry.name, bytes_of(bytes_, place, bytes));
+    place += bytes;
+  }
+  return writer->finish();
 }
 
 }  // namespace orthant

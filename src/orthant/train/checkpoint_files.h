@@ -47,8 +47,20 @@ RankFile plan_file(const Trainer& trainer, int rank);
 // Adds the tensors and pieces of the files, not their sizes and hashes.
 void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<RankFile>& files);
 
-// Writes this rank's file. DataError.
+// Writes this rank's file. DataError, also for values that are not finite.
 WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& flats,
                             const std::filesystem::path& folder);
+
+// The same from a copy, while the trainer goes on. One buffer, as large as the file's tensors.
+class RankCopy {
+ public:
+  // Waits until the copy is made.
+  void take(const RankFile& file, const std::vector<SavedFlat>& flats);
+  WrittenFile write(const RankFile& file, const std::filesystem::path& folder) const;
+
+ private:
+  at::Tensor bytes_;
+  at::ScalarType type_ = at::kFloat;
+};
 
 }  // namespace orthant

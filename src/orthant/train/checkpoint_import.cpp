@@ -77,7 +77,7 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
                  {static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
   }
   const auto written = writer.finish();
-  manifest.files.push_back({kTensorFile, written.bytes, fmt::format("{:016x}", written.xxh64)});
+  manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64)});
   fs::copy_file(folder / "config.json", target.path() / "config.json");
   copy_tokenizer_files(folder, target.path());
   write_file_atomically(target.path() / kManifestFile, to_json(manifest));

@@ -64,6 +64,12 @@ const ManifestTensor* CheckpointReader::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &manifest_.tensors[found->second];
 }
 
+std::int64_t CheckpointReader::bytes_read() const {
+  std::int64_t bytes = 0;
+  for (const auto& [name, file] : files_) bytes += file.bytes_read();
+  return bytes;
+}
+
 void CheckpointReader::read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const {
   const auto& stored = manifest_.tensors[index_.at(tensor)];
   const auto size = bytes_of(stored.dtype);

@@ -34,6 +34,9 @@ class CheckpointReader : public WeightReader {
   const std::vector<TensorEntry>& entries() const override { return entries_; }
   void read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const override;
 
+  // By read(), of tensors. What open_checkpoint() hashed is not in it.
+  std::int64_t bytes_read() const;
+
   // A piece of a tensor of this checkpoint, in the order of its elements; `out` is of its size.
   void read(const Piece& wanted, std::span<std::byte> out) const;
 

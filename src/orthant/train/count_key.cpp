@@ -14,4 +14,13 @@ std::int64_t read_count(JsonReader& section, std::string_view key, std::int64_t 
   return value;
 }
 
+bool read_switch(JsonReader& section, std::string_view key, const char* when_false, const char* when_true,
+                 bool standard) {
+  const auto word = section.get<std::string>(key, standard ? when_true : when_false);
+  if (word != when_true && word != when_false) {
+    section.fail(key, fmt::format("found \"{}\"", word), fmt::format("use {} or {}", when_true, when_false));
+  }
+  return word == when_true;
+}
+
 }  // namespace orthant

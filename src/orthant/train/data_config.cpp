@@ -15,15 +15,6 @@ namespace {
 const std::vector<std::string> kKinds = {"tokens", "text", "trimodal", "trimodal_demo", "random"};
 
 // One of two words.
-bool read_switch(JsonReader& section, std::string_view key, const char* when_false, const char* when_true,
-                 bool standard) {
-  const auto word = section.get<std::string>(key, standard ? when_true : when_false);
-  if (word != when_true && word != when_false) {
-    section.fail(key, fmt::format("found \"{}\"", word), fmt::format("use {} or {}", when_true, when_false));
-  }
-  return word == when_true;
-}
-
 // A path or a list of them.
 std::vector<std::string> read_paths(JsonReader& section, std::string_view key) {
   if (!section.has(key)) return {};
@@ -116,6 +107,7 @@ DataConfig read_data(JsonReader section) {
   if (!(data.eval_fraction >= 0 && data.eval_fraction <= most)) {
     section.fail("eval_fraction", fmt::format("is {}; it must lie in [0, {}]", data.eval_fraction, most), "use 0.1");
   }
+  data.log_samples = section.get<bool>("log_samples", false);
   if (data.eval_fraction > 0 && (!data.text.eval_path.empty() || !data.table.eval_path.empty())) {
     section.fail("eval_fraction", "is given beside data.eval_path", "set one of them");
   }

@@ -15,6 +15,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
+#include "orthant/train/sample_log.h"
 
 namespace orthant {
 namespace {
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr int kMostRuns = 100000;
 
 bool holds_run(const std::string& path) {
-  return fs::exists(path + "/config.json");
+  return fs::exists(path + "/config.json") || !list_checkpoints(path + "/checkpoints").empty();
 }
 
 std::string first_free(const std::string& name) {
@@ -58,6 +59,14 @@ void check_same_settings(const std::string& checkpoint, const std::string& resol
   if (!theirs.is_object()) return;
   check_same_generator(checkpoint, written.string(), theirs, ours);
   if (theirs.value("model", nlohmann::json()) == ours.at("model")) return;
+  const auto frozen = [](const nlohmann::json& settings) {
+    return settings.value("model", nlohmann::json::object()).value("freeze", nlohmann::json::array());
+  };
+  if (frozen(theirs) != frozen(ours)) {
+    throw DataError(fmt::format("{}: another model: model.freeze was {} there and is {} now", checkpoint,
+                                frozen(theirs).dump(), frozen(ours).dump()),
+                    {.remedy = fmt::format("resume with {}", written.string())});
+  }
   const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
   const auto flat_ours = ours.at("model").flatten();
   for (const auto& [key, value] : flat_ours.items()) {
@@ -112,8 +121,11 @@ RunLogSink tensorboard_sink(const std::string& folder) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume)
-    : path_(wanted.empty() ? first_free(run_name) : wanted), resume_(resume) {
+OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume,
+                           bool restarted)
+    : path_(wanted.empty() ? first_free(run_name) : wanted), resume_(resume), restarted_(restarted) {
+  if (restarted_) restore_checkpoints(checkpoints());
+  if (restarted_ && !list_checkpoints(checkpoints()).empty()) resume_ = "auto";
   if (wanted.empty() && resume == "auto") {
     throw ConfigError("--resume auto without a folder to look in",
                       {.remedy = "give --output_dir of the run to resume"});
@@ -126,7 +138,7 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
 
 // A checkpoint is continued in its own run's folder, or in one that holds no run.
 void OutputFolder::check_free() const {
-  if (!holds_run(path_) || resume_ == "auto") return;
+  if (!holds_run(path_) || resume_ == "auto" || restarted_) return;
   if (!resume_.empty()) {
     const auto inside = fs::weakly_canonical(resume_).parent_path();
     if (inside == fs::weakly_canonical(checkpoints())) return;
@@ -153,6 +165,7 @@ void OutputFolder::open() {
                     {.remedy = "name another --output_dir"});
   }
   lock_ = std::make_unique<FolderLock>(path_);
+  restore_checkpoints(checkpoints());
   check_free();
 }
 
@@ -171,6 +184,7 @@ void OutputFolder::check_same_run(const std::string& checkpoint, const std::stri
 
 std::vector<std::string> OutputFolder::cut_after(std::int64_t step) const {
   for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, step);
+  cut_sample_logs(path_, step);
   std::vector<std::string> notes;
   for (const auto dropped : drop_checkpoints_after(checkpoints(), step)) {
     notes.push_back(fmt::format("removed the checkpoint of step {}: this run takes another way from here", dropped));
@@ -184,10 +198,12 @@ void OutputFolder::write(const std::string& resolved_config, const SavedFiles& f
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
-  const auto lines = [](const std::string& path) {
-    auto file = std::make_shared<LineFile>(path);
+  const auto metrics = std::make_shared<LineFile>(path_ + "/metrics.jsonl");
+  const auto evaluations = std::make_shared<LineFile>(path_ + "/eval.jsonl");
+  const auto write = [](const std::shared_ptr<LineFile>& file) {
     return [file](const std::string& line) { file->append(line); };
   };
+  const auto flush = [](const std::shared_ptr<LineFile>& file) { return [file] { file->flush(); }; };
   ProgressOptions progress;
   progress.total_steps = config.steps;
   progress.first_step = first_step;
@@ -195,7 +211,7 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
       config.data.kind == "tokens" || config.data.kind == "text" ? ProgressRate::tokens : ProgressRate::samples;
   progress.color = color;
   progress.terminal_width = terminal_width_of(STDERR_FILENO);
-  return RunLog({metrics_sink(lines(path_ + "/metrics.jsonl")), eval_sink(lines(path_ + "/eval.jsonl")),
+  return RunLog({metrics_sink(write(metrics), flush(metrics)), eval_sink(write(evaluations), flush(evaluations)),
                  tensorboard_sink(path_ + "/tensorboard"), progress_sink(std::make_shared<Progress>(out, progress))});
 }
 

@@ -17,8 +17,11 @@ namespace orthant {
 
 class OutputFolder {
  public:
-  // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty.
-  OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume);
+  // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty. A
+  // job that was `restarted` goes on in its own folder: from the newest checkpoint there, and from `resume` before the
+  // first one.
+  OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume,
+               bool restarted = false);
 
   // Whether this run goes on from a checkpoint: one was named, or there are some to choose from.
   bool resumes() const;
@@ -41,6 +44,9 @@ class OutputFolder {
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
 
+  // Empty, "auto" or the path of a checkpoint: how this run begins.
+  const std::string& resume() const { return resume_; }
+  bool restarted() const { return restarted_; }
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string checkpoint_path(std::int64_t step) const;
@@ -50,6 +56,7 @@ class OutputFolder {
 
   std::string path_;
   std::string resume_;
+  bool restarted_;
   std::unique_ptr<FolderLock> lock_;
 };
 

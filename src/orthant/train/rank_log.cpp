@@ -35,10 +35,14 @@ void RankLog::say(std::string_view text) {
     const auto end = std::min(text.find('\n'), text.size());
     auto line = fmt::format("{} {}", time, text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (file_) {
-      file_->append(line);
-    } else {
+    if (!file_) {
       waiting_.push_back(std::move(line));
+      continue;
+    }
+    try {
+      file_->append(line);
+    } catch (const DataError&) {
+      // A log that finds no room holds nobody up; the file keeps the line until it does.
     }
   }
 }

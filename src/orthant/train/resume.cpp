@@ -48,11 +48,24 @@ void check_cursor(const std::string& checkpoint, const Manifest& manifest, const
 }  // namespace
 
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
-  if (options.resume.empty()) return;
   const ControlGroup ranks(trainer.options());
+  const auto resume = ranks.from_first(folder != nullptr ? folder->resume() : "");
+  // What an attempt before the first checkpoint has written is made anew.
+  const auto start_over = [&] {
+    ranks.together([&] {
+      if (folder != nullptr) folder->cut_after(0);
+    });
+  };
+  if (resume.empty()) {
+    if (ranks.any(folder != nullptr && folder->restarted())) start_over();
+    return;
+  }
   const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
-  const auto checkpoint = first_whole(candidates, /*choose=*/options.resume == "auto", ranks, options);
-  if (!checkpoint) return options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
+  const auto checkpoint = first_whole(candidates, /*choose=*/resume == "auto", ranks, options);
+  if (!checkpoint) {
+    start_over();
+    return options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
+  }
   const auto path = checkpoint->folder().string();
   ranks.together([&] {
     if (folder == nullptr) return;

@@ -13,7 +13,6 @@
 namespace orthant {
 
 struct ResumeOptions {
-  std::string resume;  // empty: nothing is resumed
   std::string output_dir;
   std::string resolved_config;
   SavedFiles files;                               // what belongs to the model besides weights

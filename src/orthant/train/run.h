@@ -2,6 +2,7 @@
 // every rank: rank 0 writes the folder and reports, the others write their part of checkpoints and a log.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <iosfwd>
 #include <string>
@@ -18,6 +19,7 @@ class PretrainedWeights;
 struct RunOptions {
   std::string output_dir;                       // empty: runs/NAME-N with the first free N
   std::string resume;                           // empty, "auto" or the path of a checkpoint
+  bool restarted = false;                       // after a failure: the folder is this job's own, and it goes on there
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;
   std::function<bool()> stop_requested = {};  // asked in every step: save and leave. One rank's request is enough
@@ -25,8 +27,9 @@ struct RunOptions {
 
 struct RunOutcome {
   RunResult result;
-  bool stopped = false;     // on request, after saving
-  std::string ended_early;  // why, when train.early_stop ended it
+  bool stopped = false;           // on request, after saving
+  std::string ended_early;        // why, when train.early_stop ended it
+  std::exception_ptr save_error;  // of the newest save; null when it was good
 };
 
 // Trains to the end or until a rank is told to stop; all ranks stop after the same step. Progress and messages go to

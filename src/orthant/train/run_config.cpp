@@ -106,6 +106,39 @@ void read_length(JsonReader& train, RunConfig& config) {
   }
 }
 
+CheckpointConfig read_checkpoint(JsonReader section) {
+  CheckpointConfig config;
+  config.save_every = read_count(section, "save_every", 0, 0);
+  config.save_every_epochs = read_count(section, "save_every_epochs", 0, 0);
+  if (config.save_every > 0 && config.save_every_epochs > 0) {
+    section.fail("save_every_epochs", "is given beside checkpoint.save_every", "set one of them");
+  }
+  config.keep.last = read_count(section, "keep_last", config.keep.last, 1);
+  config.keep.every = read_count(section, "keep_every", 0, 0);
+  config.keep.best = read_count(section, "keep_best", 0, 0);
+  config.asynchronous = section.get<bool>("asynchronous", false);
+  return config;
+}
+
+// A rule that no checkpoint could ever meet. Epochs have been turned into steps.
+void check_keep_rules(const RunConfig& config) {
+  const auto& [save_every, save_every_epochs, keep, asynchronous] = config.checkpoint;
+  if (keep.every > 0 && save_every > 0 && keep.every % save_every != 0) {
+    throw ConfigError(fmt::format("checkpoint.keep_every is {}, but only multiples of save_every {} are saved",
+                                  keep.every, save_every),
+                      {.remedy = fmt::format("use a multiple of {}", save_every)});
+  }
+  // A checkpoint is ranked by an evaluation of its own weights.
+  if (keep.best > 0 && (save_every == 0 || config.eval_every == 0 || save_every % config.eval_every != 0)) {
+    throw ConfigError(
+        fmt::format(
+            "checkpoint.keep_best ranks checkpoints by the evaluation of their step, and save_every is {} where "
+            "train.eval_every is {}",
+            save_every, config.eval_every),
+        {.remedy = "set checkpoint.save_every, and train.eval_every to the same or a divisor of it, or keep_best=0"});
+  }
+}
+
 // Dynamic rotary frequencies follow the length of a text: with padding to the longest of a microbatch they would follow
 // the cut into microbatches.
 void check_positions(const RunConfig& config) {
@@ -203,15 +236,14 @@ RunConfig read_run_config(const JsonDocument& document) {
     throw ConfigError("train.early_stop without data to evaluate on",
                       {.remedy = "set data.eval_fraction or data.eval_path, or train.early_stop=0"});
   }
+  config.bad_steps = read_switch(train, "bad_steps", "stop", "skip", false) ? BadSteps::skip : BadSteps::stop;
+  for (const auto& one : train.get<std::vector<std::string>>("poison", {})) {
+    config.trainer.poison.push_back(parse_poison(one));
+  }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
-  auto checkpoint = root.object("checkpoint");
-  config.checkpoint.save_every = read_count(checkpoint, "save_every", 0, 0);
-  config.checkpoint.save_every_epochs = read_count(checkpoint, "save_every_epochs", 0, 0);
-  if (config.checkpoint.save_every > 0 && config.checkpoint.save_every_epochs > 0) {
-    checkpoint.fail("save_every_epochs", "is given beside checkpoint.save_every", "set one of them");
-  }
-  config.checkpoint.keep_last = read_count(checkpoint, "keep_last", config.checkpoint.keep_last, 1);
+  config.checkpoint = read_checkpoint(root.object("checkpoint"));
+  if (config.checkpoint.save_every_epochs == 0) check_keep_rules(config);
   root.finish();
   check_batch(config);
   check_positions(config);
@@ -252,6 +284,7 @@ void set_samples(RunConfig& config, std::int64_t samples) {
   if (config.epochs > 0) config.steps = config.epochs * per_epoch;
   if (config.checkpoint.save_every_epochs > 0) {
     config.checkpoint.save_every = config.checkpoint.save_every_epochs * per_epoch;
+    check_keep_rules(config);
   }
   config.trainer.lr.total_steps = config.steps;
   config.trainer.lr.check();

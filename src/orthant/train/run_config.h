@@ -9,6 +9,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/specs/model_config.h"
+#include "orthant/train/checkpoint_retention.h"
 #include "orthant/train/data_config.h"
 #include "orthant/train/trainer.h"
 
@@ -17,8 +18,12 @@ namespace orthant {
 struct CheckpointConfig {
   std::int64_t save_every = 0;         // steps; 0: only at the end
   std::int64_t save_every_epochs = 0;  // instead; turned into steps
-  std::int64_t keep_last = 3;
+  KeepRules keep;                      // keys keep_last, keep_every, keep_best
+  bool asynchronous = false;           // saves of save_every; the last one is waited for
 };
+
+// What is done about a step whose loss or gradients are not finite. Its update is left out either way.
+enum class BadSteps { stop, skip };
 
 struct RunConfig {
   std::string name = "run";
@@ -31,6 +36,7 @@ struct RunConfig {
   std::int64_t steps = 0;  // of the whole run: epochs are turned into steps when the number of samples is known
   std::int64_t eval_every = 0;
   std::int64_t early_stop = 0;  // evaluations in a row without a smaller loss that end the run; 0: none do
+  BadSteps bad_steps = BadSteps::stop;
   CheckpointConfig checkpoint;
 };
 

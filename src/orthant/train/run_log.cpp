@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <exception>
+
+#include "orthant/base/error.h"
 
 namespace orthant {
 
@@ -50,24 +53,36 @@ RunLogSink progress_sink(std::shared_ptr<Progress> progress) {
   return sink;
 }
 
-void RunLog::step(const StepMetrics& metrics) {
+void RunLog::for_each_sink(const std::function<void(const RunLogSink&)>& tell) const {
+  std::exception_ptr first;
   for (const RunLogSink& sink : sinks_) {
-    if (sink.step) sink.step(metrics);
+    try {
+      tell(sink);
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+    }
   }
+  if (first) std::rethrow_exception(first);
+}
+
+void RunLog::step(const StepMetrics& metrics) {
+  for_each_sink([&](const RunLogSink& sink) {
+    if (sink.step) sink.step(metrics);
+  });
 }
 
 void RunLog::eval(std::int64_t step, const EvalMetrics& metrics) {
-  for (const RunLogSink& sink : sinks_) {
+  for_each_sink([&](const RunLogSink& sink) {
     if (sink.eval) sink.eval(step, metrics);
-  }
+  });
 }
 
 void RunLog::finish() {
   if (finished_) return;
   finished_ = true;
-  for (const RunLogSink& sink : sinks_) {
+  for_each_sink([&](const RunLogSink& sink) {
     if (sink.finish) sink.finish();
-  }
+  });
 }
 
 }  // namespace orthant

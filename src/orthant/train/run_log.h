@@ -38,7 +38,8 @@ RunLogSink scalar_sink(ScalarWriter write, std::function<void()> finish = {});
 
 RunLogSink progress_sink(std::shared_ptr<Progress> progress);
 
-// Sinks are called in the order given. What a sink throws reaches the caller: a full disk must not pass in silence.
+// Sinks are called in the order given, all of them, also when one throws: a full disk must not pass in silence, nor
+// keep the others from their numbers. The first error reaches the caller then.
 class RunLog {
  public:
   RunLog() = default;  // reports nowhere
@@ -51,6 +52,8 @@ class RunLog {
   void finish();
 
  private:
+  void for_each_sink(const std::function<void(const RunLogSink&)>& tell) const;
+
   std::vector<RunLogSink> sinks_;
   bool finished_ = false;
 };

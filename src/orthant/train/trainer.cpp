@@ -14,46 +14,31 @@
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/step_watch.h"
 #include "orthant/train/weights_hash.h"
 
 namespace orthant {
 namespace {
 
-// The store does what the executor's list says.
+// The store does what the executor's list says. The first gradient is written after a look at those of the last step.
 class StoreKeeper : public ParameterKeeper {
  public:
-  explicit StoreKeeper(ParameterStore& store) : store_(store) {}
+  StoreKeeper(ParameterStore& store, StepWatch& watch) : store_(store), watch_(watch) {}
   void gather(int unit) override { store_.gather(unit); }
   void free(int unit) override { store_.free(unit); }
   void need_values(int unit) override { store_.need_values(unit); }
-  void need_gradients(int unit) override { store_.need_gradients(unit); }
+  void need_gradients(int unit) override {
+    watch_.before_gradients();
+    store_.need_gradients(unit);
+  }
   void reduce(int unit, int microbatch) override { store_.reduce(unit, microbatch); }
 
  private:
   ParameterStore& store_;
+  StepWatch& watch_;
 };
 
 }  // namespace
-
-PendingStep::PendingStep(const at::Tensor& numbers) {
-  if (numbers.is_cpu()) {
-    on_host_ = numbers;
-    return;
-  }
-  on_host_ = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
-  on_host_.copy_(numbers, /*non_blocking=*/true);
-  auto event = std::make_shared<c10::Event>(numbers.device().type());
-  event->record(c10::impl::VirtualGuardImpl(numbers.device().type()).getStream(numbers.device()));
-  arrived_ = std::move(event);
-}
-
-PendingStep::Numbers PendingStep::get() const {
-  if (!on_host_.defined()) throw InternalError("no step was made whose numbers could be read");
-  if (arrived_) static_cast<const c10::Event*>(arrived_.get())->synchronize();
-  const auto* numbers = on_host_.const_data_ptr<double>();
-  const auto most = *std::max_element(numbers + 4, numbers + on_host_.numel());
-  return {numbers[0], numbers[1], numbers[2] > 0, numbers[3] > 0, static_cast<std::int64_t>(most)};
-}
 
 Trainer::~Trainer() = default;
 
@@ -88,6 +73,11 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
+  auto poison =
+      place_poison(options_.poison, graph_, mesh_, pipeline_.unit_ranks(), store_->policy(), options_.microbatches);
+  watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, Poisoner(std::move(poison), rank()));
+  keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_);
+  executor_->observe(watch_.get());
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
 }
@@ -112,7 +102,6 @@ void Trainer::make_store() {
                      .communicator = options_.communicator.get(),
                      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
-  keeper_ = std::make_unique<StoreKeeper>(*store_);
   const bool offloads = options_.policy.offload != Offload::none;
   const auto optimizer_memory = offloads ? MakeBuffer(on_host) : MakeBuffer(on_device);
   optimizer_ = std::make_unique<Optimizer>(*store_, options_.optimizer, optimizer_memory);
@@ -197,6 +186,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
     facts.loss_factors[loss] = coefficient / batch.weight_sum;
   }
   begin_list();
+  watch_->begin(facts.step);
   store_->begin_step(autograd_units_);
   const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
   const auto unused = store_->finish_gradients();
@@ -212,7 +202,8 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
 }
 
 // One sum over all ranks: a slot per loss, which tp ranks have alike and the first of them tells, requests to stop,
-// every rank's memory, and a slot per unit for the squared norm. What has a slot of its own is added in one order.
+// saves under way, every rank's memory, and a slot per unit for the squared norm. What has a slot of its own is added
+// in one order. What is not finite on a rank reaches all, also where another rank tells: 0 times it is NaN.
 at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts,
                            const RankReport& report) {
   const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
@@ -221,14 +212,16 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
                         at::TensorOptions().dtype(at::kDouble).device(options_.device));
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto found = losses.find(names[i]);
-    if (tells && found != losses.end()) {
-      loss[static_cast<std::int64_t>(i)] = found->second * facts.loss_factors.at(names[i]);
-    }
+    if (found == losses.end()) continue;
+    loss[static_cast<std::int64_t>(i)] = found->second * (tells ? facts.loss_factors.at(names[i]) : 0.0);
   }
-  auto told = at::zeros({1 + mesh_.world_size()}, at::kDouble);
+  loss.narrow(0, 0, 1).add_(watch_->parameters_verdict());
+  auto told = at::zeros({2 + mesh_.world_size()}, at::kDouble);
   told[0] = report.stop ? 1.0 : 0.0;
-  told[1 + rank()] = static_cast<double>(report.peak_memory_bytes);
-  const auto norms = optimizer_->squared_norms().to(options_.device);
+  told[1] = report.saving ? 1.0 : 0.0;
+  told[2 + rank()] = static_cast<double>(report.peak_memory_bytes);
+  auto norms = optimizer_->squared_norms().to(options_.device);
+  norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
   auto all = at::cat({loss, told.to(options_.device, /*non_blocking=*/true), norms});
   launch::Activity::of_process().say(fmt::format("step {}, sum of loss and norm over all ranks", facts.step));
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
@@ -245,7 +238,13 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   optimizer_->update(lr(), numbers[1], finite, loss_scale_->value());
   loss_scale_->update(finite);
   ++steps_done_;
-  return PendingStep(numbers);
+  const PendingStep pending(numbers);
+  watch_->end(pending);
+  return pending;
+}
+
+BadStep Trainer::explain_bad_step() {
+  return watch_->explain();
 }
 
 PendingStep Trainer::gradients(const Batch& batch) {

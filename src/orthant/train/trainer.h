@@ -13,42 +13,24 @@
 #include "orthant/data/batch.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/tables.h"
+#include "orthant/train/bad_step.h"
+#include "orthant/train/pending_step.h"
 #include "orthant/train/trainer_plan.h"
 
 namespace orthant {
 
 class Graph;
+class StepWatch;
 
 // What a rank tells all others with a step.
 struct RankReport {
   bool stop = false;                   // it was asked to stop
+  bool saving = false;                 // it still writes a checkpoint in the background
   std::int64_t peak_memory_bytes = 0;  // so far
 };
 
 // Makes the units once the parameters exist.
 using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStore&, Tables&)>;
-
-// The numbers of a step while they are still on their way from the device. get() waits for them.
-class PendingStep {
- public:
-  PendingStep() = default;
-  // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, peak memory of every rank.
-  explicit PendingStep(const at::Tensor& numbers);
-
-  // Alike on every rank.
-  struct Numbers {
-    double loss = 0;
-    double grad_norm = 0;                // before clipping
-    bool skipped = false;                // gradients overflowed: no update, and the next step has a smaller loss scale
-    bool stop = false;                   // some rank was asked to stop
-    std::int64_t peak_memory_bytes = 0;  // of the rank with the most
-  };
-  Numbers get() const;
-
- private:
-  at::Tensor on_host_;
-  std::shared_ptr<void> arrived_;  // a CUDA event
-};
 
 class Trainer {
  public:
@@ -63,6 +45,10 @@ class Trainer {
 
   // Forward and backward of all microbatches, global norm, clip, update. The first step is step 1.
   PendingStep step(const Batch& batch, const RankReport& report = {});
+
+  // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Until the
+  // next but one step() begins. Alike on every rank, all of which must ask.
+  BadStep explain_bad_step();
 
   // This rank's share of a global batch that every rank has: for programs without a Loader. ConfigError when the rows
   // do not divide among replicas and microbatches.
@@ -123,6 +109,7 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;
+  std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<ParameterKeeper> keeper_;
   std::vector<Action> actions_;
   std::vector<Action> evaluation_actions_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
@@ -15,6 +16,7 @@
 #include "orthant/train/loss_scale.h"
 #include "orthant/train/lr_schedule.h"
 #include "orthant/train/optimizer.h"
+#include "orthant/train/poison.h"
 
 namespace orthant {
 
@@ -32,6 +34,7 @@ struct TrainerOptions {
   GradientHook hook;    // how gradients travel
   TensorPolicy tensor;  // how units lie over tp
   SkippedSums skipped;
+  std::vector<Poison> poison;  // faults put in on purpose
   // Of the mesh, with trainer_groups(); null on a mesh of one rank.
   std::shared_ptr<const comm::Communicator> communicator;
   at::Device device = at::kCPU;

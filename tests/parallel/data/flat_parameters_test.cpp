@@ -277,6 +277,8 @@ TEST(FlatParameters, GradientsThatAutogradAccumulatesAreClearedAtTheStart) {
   auto& out = model.store.unit(kLayer)["out"];
   out.gradient.fill_(7);
   model.store.begin_step({false, true, false, false});
+  EXPECT_TRUE(at::equal(out.gradient, at::full({6, 4}, 7.0))) << "what the step before left may still be read";
+  model.store.need_gradients(kLayer);
   EXPECT_TRUE(at::equal(out.gradient, at::zeros({6, 4})));
   EXPECT_TRUE(out.fresh) << "nothing was added yet";
   out.gradient.add_(2);  // what autograd does

@@ -204,7 +204,7 @@ void FlatParameters::begin_step(int user, bool zero) {
   if (!trainable()) return;
   auto& gradients = users_[user_place(user)];
   gradients.starts_at_zero = zero;
-  if (zero && !policy_.shards_gradients()) gradients.full.zero_();
+  gradients.clear_first = zero && !policy_.shards_gradients();
   for (auto& [extent, use] : gradients.uses) {
     use->parameter.fresh = true;
     use->written = false;
@@ -212,9 +212,10 @@ void FlatParameters::begin_step(int user, bool zero) {
 }
 
 void FlatParameters::attach_gradients(int user) {
-  if (!trainable() || !policy_.shards_gradients()) return;
+  if (!trainable()) return;
   auto& gradients = users_[user_place(user)];
-  if (gradients.transient.has_memory()) return;
+  if (std::exchange(gradients.clear_first, false)) gradients.full.zero_();
+  if (!policy_.shards_gradients() || gradients.transient.has_memory()) return;
   gradients.transient.attach();
   if (gradients.starts_at_zero) gradients.full.zero_();
 }
@@ -235,6 +236,7 @@ void FlatParameters::complete_gradients() {
       use->parameter.fresh = true;
     }
     if (policy_.shards_gradients()) clear_rest(gradients);
+    if (use_listener_) use_listener_(layout_.users[i], gradients.full);
     if (i > 0) users_.front().full.add_(gradients.full);
   }
 }

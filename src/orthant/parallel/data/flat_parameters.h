@@ -35,6 +35,9 @@ namespace orthant {
 // Whether the first values of the parameter of that name are drawn; all are when it is empty.
 using DrawnParameters = std::function<bool(std::string_view parameter)>;
 
+// Told the gradient of one unit's use of a buffer, of the buffer's whole length, when it is complete on this rank.
+using UseListener = std::function<void(int unit, const at::Tensor& gradient)>;
+
 // Where buffers come from.
 struct BufferMemory {
   MakeBuffer make;       // on the device, for good
@@ -83,14 +86,16 @@ class FlatParameters {
   void publish_owned();
 
   // Before the first microbatch. `zero`: gradients must be zero before the first is added, for units whose gradients
-  // autograd accumulates.
+  // autograd accumulates. Those of the step before stay until attach_gradients().
   void begin_step(int user, bool zero);
-  // Gradients of one use have memory from here until release_gradients().
+  // Gradients of one use are writable, and have memory until release_gradients().
   void attach_gradients(int user);
   void release_gradients();
   // Clears what nobody wrote since the last call, and gaps, and adds the uses together into gradient(). The next
   // addition starts anew.
   void complete_gradients();
+  // Called there with the gradient of each use before the uses are added together.
+  void set_use_listener(UseListener listener) { use_listener_ = std::move(listener); }
   // Names of parameters that got no gradient since begin_step().
   std::vector<std::string> unused() const;
 
@@ -112,6 +117,7 @@ class FlatParameters {
     at::Tensor full;
     TransientBuffer transient;  // what `full` is, when gradients are sharded
     bool starts_at_zero = false;
+    bool clear_first = false;  // they start at zero, and hold those of the step before
     std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<Use>> uses;  // (first entry, count)
   };
 
@@ -135,6 +141,7 @@ class FlatParameters {
   bool shares_ = false;
   std::vector<UserGradients> users_;
   at::Tensor owned_gradient_;
+  UseListener use_listener_;
 };
 
 }  // namespace orthant

@@ -158,6 +158,18 @@ void ParameterStore::begin_step(const std::vector<bool>& zero_gradients) {
   }
 }
 
+void ParameterStore::set_use_listener(
+    const std::function<void(std::size_t buffer, int unit, const at::Tensor& gradient)>& listener) {
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    buffers_[b]->set_use_listener([listener, b](int unit, const at::Tensor& gradient) { listener(b, unit, gradient); });
+  }
+}
+
+bool ParameterStore::adds_gradients(std::size_t buffer) const {
+  const bool over_ranks = policy_.shards_state() || !copy_axes(policy_, mesh_).empty() || mesh_.degree(Axis::tp) > 1;
+  return over_ranks || units_.pp_users[buffer].size() > 1 || buffers_[buffer]->layout().users.size() > 1;
+}
+
 std::vector<std::string> ParameterStore::finish_gradients() {
   settle_values();
   sums_->finish();

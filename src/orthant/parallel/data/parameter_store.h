@@ -93,6 +93,12 @@ class ParameterStore {
 
   void set_sum_listener(std::function<void(int buffer)> listener) { sums_->set_listener(std::move(listener)); }
 
+  // Called with the gradient of each unit's use of a trainable buffer when it is complete on this rank and not yet
+  // added to any other: of one microbatch where gradients are accumulated in shards, else of the step.
+  void set_use_listener(const std::function<void(std::size_t buffer, int unit, const at::Tensor& gradient)>& listener);
+  // Whether the gradient that the optimizer reads is made of more than one use on one rank.
+  bool adds_gradients(std::size_t buffer) const;
+
   // `zero_gradients[u]`: unit u's gradients come from autograd.
   void begin_step(const std::vector<bool>& zero_gradients);
   // Blocks until gradients are sums over all replicas. Returns the names of trainable parameters without one.

@@ -1,0 +1,31 @@
+// A job that is started again after a lost or hung rank: attempt after attempt until one ends well, the failure is not
+// one that a new start can mend, too many restarts in a row brought no progress, or the job is told to stop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "orthant/launch/failure.h"
+#include "orthant/launch/signal_watch.h"
+
+namespace orthant::launch {
+
+struct RestartOptions {
+  int max_restarts = 0;  // in a row without progress; of all when progress is not known
+  // The step that the next attempt would go on from, -1 before there is one. Empty: the job keeps nothing.
+  std::function<std::int64_t()> progress = {};
+  // Whether the job was told to stop before `signals` began to watch. Empty: it was not.
+  std::function<bool()> stop_requested = {};
+  std::function<void(const std::string&)> say = {};  // receives reports of attempts before the last, and what is done
+};
+
+// Runs attempts, numbered from 0, and returns how the last one ended. A request to stop that finds no attempt running
+// ends the job with 75, and so does one during an attempt that another would have followed. `signals` watches over all
+// attempts, so that no request is lost between two of them.
+Outcome run_attempts(const RestartOptions& options, SignalWatch& signals, const std::function<Outcome(int)>& run);
+
+// The end of a job that was told to stop before its ranks were started.
+Outcome stopped_before_start();
+
+}  // namespace orthant::launch

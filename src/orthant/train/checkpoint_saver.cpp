@@ -1,0 +1,194 @@
+#include "orthant/train/checkpoint_saver.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "orthant/base/error.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/launch/activity_board.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Where training stands, without files and tensors.
+Manifest manifest_of(const Trainer& trainer, const SavedBeside& beside) {
+  Manifest manifest;
+  manifest.step = trainer.steps_done();
+  manifest.mesh = trainer.mesh().to_string();
+  manifest.epoch = beside.cursor.epoch;
+  manifest.position = beside.cursor.position;
+  manifest.samples_seen = beside.cursor.samples_seen;
+  manifest.seed = trainer.options().seed;
+  manifest.updates = trainer.optimizer().num_updates();
+  manifest.eval_loss = beside.eval_loss;
+  if (trainer.loss_scale().dynamic()) {
+    const auto scale = trainer.loss_scale().state();
+    manifest.loss_scale = scale.value;
+    manifest.good_steps = scale.good_steps;
+  }
+  for (const auto& unit : trainer.graph().units) {
+    for (const auto& name : unit.borrowed) {
+      // "head.weight" for "embed.weight", unless the unit has a weight of its own.
+      const auto alias = fmt::format("{}.{}", unit.name, name.substr(name.rfind('.') + 1));
+      const bool taken = std::ranges::find(unit.parameters, alias, &ParameterSpec::name) != unit.parameters.end();
+      manifest.tied[taken ? fmt::format("{}.{}", unit.name, name) : alias] = name;
+    }
+  }
+  return manifest;
+}
+
+// Of every rank: [bytes, hashes...] of its file; nothing where it has none.
+using WrittenFiles = std::vector<at::Tensor>;
+
+void add_files(Manifest& manifest, const Trainer& trainer, const WrittenFiles& written) {
+  std::vector<RankFile> files;
+  for (std::size_t rank = 0; rank < written.size(); ++rank) {
+    files.push_back(plan_file(trainer, static_cast<int>(rank)));
+    if (written[rank].numel() == 0) continue;
+    const auto* facts = written[rank].const_data_ptr<std::int64_t>();
+    std::vector<std::uint64_t> hashes(facts + 1, facts + written[rank].numel());
+    manifest.files.push_back({files.back().name, facts[0], hash_texts(hashes)});
+  }
+  add_pieces(manifest, trainer, files);
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(const Trainer& trainer, bool asynchronous)
+    : trainer_(trainer),
+      ranks_(trainer.options()),
+      asynchronous_(asynchronous),
+      file_(plan_file(trainer, trainer.rank())) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (work_.valid()) work_.wait();
+}
+
+void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
+  if (under_way()) throw InternalError("a checkpoint is saved while another one is under way");
+  const auto began = Clock::now();
+  launch::Activity::of_process().say(fmt::format("copying for the checkpoint of step {}", trainer_.steps_done()));
+  beside_ = std::move(beside);
+  stage_ = Stage::parts;
+  outcome_ = {.step = trainer_.steps_done(), .folder = {}, .failed = nullptr};
+  written_ = at::empty({0}, at::kLong);
+  // What one rank alone meets here is told to all when the save goes on.
+  std::exception_ptr refused;
+  const auto attempt = [&](const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const std::exception&) {
+      refused = std::current_exception();
+    }
+  };
+  attempt([&] {
+    if (ranks_.is_first()) target_ = std::make_unique<ReplacingFolder>(folder);
+  });
+  outcome_.folder = ranks_.from_first(folder);
+  place_ = ranks_.from_first(target_ ? target_->path().string() : "");
+  if (!place_.empty()) attempt([&] { begin_part(); });
+  if (refused) {
+    std::promise<void> broken;
+    work_ = broken.get_future();
+    broken.set_exception(refused);
+  }
+  outcome_.stall_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+void CheckpointSaver::begin_part() {
+  if (ranks_.is_first()) manifest_ = manifest_of(trainer_, beside_);
+  if (asynchronous_) copy_.take(file_, saved_flats(trainer_));
+  start([this] { write_part(); });
+}
+
+void CheckpointSaver::start(std::function<void()> work) {
+  work_ = std::async(std::launch::async, std::move(work));
+}
+
+void CheckpointSaver::write_part() {
+  if (file_.parts.empty()) return;
+  const auto facts = asynchronous_ ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
+  std::vector<std::int64_t> told = {facts.bytes};
+  told.insert(told.end(), facts.xxh64.begin(), facts.xxh64.end());
+  written_ = at::tensor(told, at::kLong);
+}
+
+void CheckpointSaver::commit(const WrittenFiles& written) {
+  add_files(manifest_, trainer_, written);
+  for (const auto& [name, text] : beside_.files) {
+    write_file_atomically(place_ / name, text);
+    BlockHashes hashes;
+    hashes.update(std::as_bytes(std::span(text)));
+    manifest_.files.push_back({name, static_cast<std::int64_t>(text.size()), hash_texts(hashes.digests())});
+  }
+  write_file_atomically(place_ / kManifestFile, to_json(manifest_));
+  target_->commit();
+  try {
+    if (beside_.afterwards) beside_.afterwards();
+  } catch (const std::exception& error) {
+    outcome_.afterwards_failed = error.what();
+  }
+}
+
+bool CheckpointSaver::busy() const {
+  return work_.valid() && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+}
+
+// In short calls, each of which ends: a slow disk is not a lost rank.
+void CheckpointSaver::wait_for_all() {
+  launch::Activity::of_process().say(fmt::format("saving the checkpoint of step {}", outcome_.step));
+  do {
+    if (work_.valid()) work_.wait_for(std::chrono::seconds(1));
+    if (!busy()) {
+      launch::Activity::of_process().say(
+          fmt::format("saved its part of the checkpoint of step {}, waiting for other ranks", outcome_.step));
+    }
+  } while (ranks_.any(busy()));
+}
+
+std::exception_ptr CheckpointSaver::failure() {
+  wait_for_all();
+  try {
+    ranks_.together([&] {
+      if (work_.valid()) work_.get();
+    });
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+    return std::current_exception();
+  } catch (const std::exception& error) {
+    return std::make_exception_ptr(DataError(fmt::format("{}: {}", outcome_.folder, error.what())));
+  }
+  return nullptr;
+}
+
+SaveOutcome CheckpointSaver::ended(std::exception_ptr failed) {
+  target_.reset();
+  stage_ = Stage::none;
+  outcome_.failed = std::move(failed);
+  return outcome_;
+}
+
+std::optional<SaveOutcome> CheckpointSaver::advance() {
+  if (!under_way()) return std::nullopt;
+  if (auto failed = failure()) return ended(std::move(failed));
+  if (stage_ == Stage::commit) return ended(nullptr);
+  stage_ = Stage::commit;
+  const auto written = ranks_.gather(written_);
+  if (target_) start([this, written] { commit(written); });
+  return std::nullopt;
+}
+
+std::optional<SaveOutcome> CheckpointSaver::finish() {
+  std::optional<SaveOutcome> outcome;
+  while (under_way()) outcome = advance();
+  return outcome;
+}
+
+}  // namespace orthant

@@ -1,0 +1,100 @@
+// Saves checkpoints of a trainer, at once or in the background. A save goes through three stages: every rank writes its
+// part, rank 0 writes the manifest and gives the folder its name, and all ranks learn how it ended. See Note [Saves in
+// the background].
+//
+// Note [Saves in the background]: training waits only while begin() copies what this rank writes; a thread then hashes
+// and writes the copy. Threads do not talk to other ranks: each tells with every step whether its thread is busy, and
+// when nobody's is, all ranks call advance() after the same step. So no save needs a communicator of its own, and every
+// rank decides alike.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/files/replacing_folder.h"
+#include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_files.h"
+#include "orthant/train/control_group.h"
+
+namespace orthant {
+
+// How a save ended; alike on all ranks but for the last two.
+struct SaveOutcome {
+  std::int64_t step = 0;
+  std::string folder;                  // rank 0's name of it
+  std::exception_ptr failed;           // an Error with the rank it happened on; null: the checkpoint is there
+  double stall_seconds = 0;            // that begin() took on this rank
+  std::string afterwards_failed = {};  // what SavedBeside::afterwards threw
+};
+
+// What is saved besides the trainer's own state.
+struct SavedBeside {
+  DataCursor cursor;
+  SavedFiles files;                       // texts that belong to the model
+  std::optional<double> eval_loss = {};   // of this very step
+  std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
+};
+
+// Keeps a reference to the trainer. Every call but busy() and the destructor is collective over the world.
+class CheckpointSaver {
+ public:
+  CheckpointSaver(const Trainer& trainer, bool asynchronous);
+  // Waits for this rank's thread; a save that did not end leaves nothing behind.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Starts to save into `folder`, whose name rank 0 gives, instead of a checkpoint that is there. Nothing may be under
+  // way. When it returns, the trainer may go on; when it is not asynchronous, finish() must follow before that.
+  // Whatever goes wrong is told by the outcome.
+  void begin(const std::string& folder, SavedBeside beside);
+
+  // Whether a save has begun whose end is not known. Alike on all ranks.
+  bool under_way() const { return stage_ != Stage::none; }
+
+  // Whether a thread of this rank is at work. Local.
+  bool busy() const;
+
+  // Goes on to the next stage once no rank is busy; waits where one still is. The outcome when that was the last.
+  std::optional<SaveOutcome> advance();
+
+  // Waits until nothing is under way. The outcome of what was.
+  std::optional<SaveOutcome> finish();
+
+ private:
+  enum class Stage { none, parts, commit };
+
+  void begin_part();
+  void start(std::function<void()> work);
+  void wait_for_all();
+  // What the threads of some ranks ended with, with the first such rank; null when all came through.
+  std::exception_ptr failure();
+  void write_part();
+  void commit(const std::vector<at::Tensor>& written);
+  SaveOutcome ended(std::exception_ptr failed);
+
+  const Trainer& trainer_;
+  ControlGroup ranks_;
+  bool asynchronous_;
+  Stage stage_ = Stage::none;
+  std::future<void> work_;
+  SavedBeside beside_;
+  Manifest manifest_;  // rank 0's, without files and tensors
+  SaveOutcome outcome_;
+  std::filesystem::path place_;              // where parts are written
+  std::unique_ptr<ReplacingFolder> target_;  // rank 0's
+  RankFile file_;                            // this rank's, the same in every save
+  RankCopy copy_;                            // of what this rank writes; its memory is kept from save to save
+  at::Tensor written_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,47 @@
+// The numbers of a step while they are still on their way from the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace orthant {
+
+// Copies are of one step. get() waits for its numbers.
+class PendingStep {
+ public:
+  PendingStep() = default;
+  // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, ranks that still save, peak
+  // memory of every rank.
+  explicit PendingStep(const at::Tensor& numbers);
+
+  // Alike on every rank.
+  struct Numbers {
+    double loss = 0;
+    double grad_norm = 0;                // before clipping
+    bool skipped = false;                // gradients overflowed: no update, and the next step has a smaller loss scale
+    bool stop = false;                   // some rank was asked to stop
+    bool saving = false;                 // some rank still wrote a checkpoint when the step began
+    std::int64_t peak_memory_bytes = 0;  // of the rank with the most
+
+    // No update was made, and a smaller loss scale would not have helped.
+    bool bad() const;
+  };
+  Numbers get() const;
+
+  // For the trainer, which looks at a step before its caller does: was_read() is true once some copy's get() was
+  // called.
+  Numbers peek() const;
+  bool was_read() const { return state_ && state_->read; }
+
+ private:
+  struct State {
+    at::Tensor on_host;
+    std::shared_ptr<void> arrived;  // a CUDA event
+    bool read = false;
+  };
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,71 @@
+// Faults put into a training on purpose: one element of a loss, an output, a gradient or a parameter becomes NaN or
+// infinite on one rank in one step, at the place where it would arise. To show that such a step changes no weight and
+// is explained (train/step_watch.h). Read from the key train.poison; a run without faults has none of this.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/graph/spec.h"
+#include "orthant/layout/data_policy.h"
+#include "orthant/mesh/mesh.h"
+#include "orthant/runtime/unit.h"
+
+namespace orthant {
+
+class ParameterStore;
+
+struct Poison {
+  enum class Kind {
+    loss,        // the value of a loss unit
+    activation,  // the unit's first output of numbers, after a forward
+    gradient,    // of one unit's use of a parameter, before any sum
+    parameter,   // the optimizer's copy, before the step; what is gathered from it follows
+  };
+  Kind kind = Kind::activation;
+  int rank = 0;
+  std::string unit;  // name or number; a loss without one: the first that the rank runs
+  std::int64_t step = 1;
+  double value = 0;       // NaN or infinity
+  std::string parameter;  // full name; empty: the unit's first that the rank has elements of
+  int microbatch = 0;     // of a loss or an activation
+};
+
+// "activation:rank=3,unit=layers.2,step=5,value=nan", perhaps with parameter=NAME and microbatch=M. ConfigError with
+// the rule.
+Poison parse_poison(std::string_view text);
+
+// Where it goes.
+struct PlacedPoison {
+  Poison what;
+  int unit = 0;
+  int buffer = -1;          // of the rank's buffers, for gradients and parameters
+  std::int64_t offset = 0;  // of the element in it
+};
+
+// Alike on every rank. ConfigError for a rank, unit or parameter that is not there, and for a rank that does not run
+// the unit or has none of the parameter. `unit_ranks`: the pp coordinate of each unit; `policy` is effective.
+std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
+                                       const std::vector<int>& unit_ranks, const DataPolicy& policy, int microbatches);
+
+// Does it, each once.
+class Poisoner {
+ public:
+  Poisoner(std::vector<PlacedPoison> placed, int rank) : placed_(std::move(placed)), rank_(rank) {}
+
+  // Whether some rank's parameters are damaged in that step.
+  bool damages_parameters(std::int64_t step) const;
+  // Of the step that begins. Collective over fsdp when it damages a parameter, on whatever rank.
+  void begin_step(std::int64_t step, ParameterStore& store);
+  void outputs(int unit, int microbatch, Tensors& outputs);
+  void gradient(std::size_t buffer, int unit, const at::Tensor& gradient);
+
+ private:
+  std::vector<PlacedPoison> placed_;
+  int rank_;
+  std::vector<PlacedPoison> due_;  // in this step on this rank
+};
+
+}  // namespace orthant

@@ -1,0 +1,173 @@
+#include "orthant/train/step_watch.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "orthant/base/error.h"
+#include "orthant/parallel/data/parameter_store.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// Of a flat tensor that covers `owned` of the buffer: the parameters in it that are not finite.
+std::vector<std::string> bad_entries(const FlatParameters& buffer, const at::Tensor& flat) {
+  std::vector<std::string> names;
+  const auto owned = buffer.owned();
+  const auto on_host = flat.detach().cpu();
+  if (all_finite(on_host)) return names;
+  for (const auto& entry : buffer.layout().entries) {
+    const auto met = common(owned, entry.range());
+    if (met.empty()) continue;
+    if (!all_finite(on_host.narrow(0, met.begin - owned.begin, met.size()))) names.push_back(entry.parameter);
+  }
+  return names;
+}
+
+}  // namespace
+
+StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options, Poisoner poisoner)
+    : graph_(graph),
+      store_(store),
+      device_(options.device),
+      ranks_(options),
+      poisoner_(std::move(poisoner)),
+      microbatches_(options.microbatches),
+      looks_per_use_(store.policy().accumulate_sharded ? options.microbatches : 1) {
+  make_slots();
+  store_.set_use_listener([this](std::size_t buffer, int unit, const at::Tensor& gradient) {
+    poisoner_.gradient(buffer, unit, gradient);
+    saw_gradient(buffer, unit, gradient);
+  });
+}
+
+void StepWatch::make_slots() {
+  std::int64_t slots = 0;
+  const auto take = [&slots](std::size_t count) {
+    const auto first = slots;
+    slots += static_cast<std::int64_t>(count);
+    return first;
+  };
+  for (const auto& unit : graph_.units) {
+    output_slots_.push_back(take(unit.outputs.size() * at(microbatches_)));
+    input_slots_.push_back(take(unit.inputs.size() * at(microbatches_)));
+  }
+  use_slots_.begin = slots;
+  for (std::size_t b = 0; b < store_.buffers().size(); ++b) {
+    const auto& layout = store_.buffers()[b]->layout();
+    if (!layout.trainable || !store_.adds_gradients(b)) continue;
+    for (const int unit : layout.users) uses_.push_back({.buffer = b, .unit = unit, .first_slot = 0, .seen = 0});
+  }
+  std::ranges::stable_sort(uses_, {}, &Use::unit);
+  for (auto& use : uses_) use.first_slot = take(at(looks_per_use_));
+  use_slots_.end = slots;
+  watch_.emplace(slots, device_);
+}
+
+void StepWatch::begin(std::int64_t step) {
+  before_ = std::exchange(newest_, {});
+  watch_->begin();
+  for (auto& use : uses_) use.seen = 0;
+  if (poisoner_.damages_parameters(step)) look_back(before_, /*steps_ago=*/1);
+  poisoner_.begin_step(step, store_);
+}
+
+void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
+  poisoner_.outputs(unit, microbatch, outputs);
+  auto slot = output_slots_[at(unit)] + static_cast<std::int64_t>(outputs.size()) * microbatch;
+  for (const auto& output : outputs) watch_->look(slot++, output);
+}
+
+void StepWatch::handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) {
+  const auto first = input_slots_[at(unit)];
+  watch_->look(first + static_cast<std::int64_t>(graph_.units[at(unit)].inputs.size() * at(microbatch) + input),
+               gradient);
+}
+
+void StepWatch::saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient) {
+  const auto use =
+      std::ranges::find_if(uses_, [&](const Use& one) { return one.buffer == buffer && one.unit == unit; });
+  if (use == uses_.end()) return;
+  if (use->seen == looks_per_use_) {
+    throw InternalError(fmt::format("the gradient of buffer {} was complete {} times in a step",
+                                    store_.buffers()[buffer]->layout().name, use->seen + 1));
+  }
+  watch_->look(use->first_slot + use->seen++, gradient);
+}
+
+at::Tensor StepWatch::gradients_verdict() const {
+  return watch_->verdict(use_slots_);
+}
+
+at::Tensor StepWatch::parameters_verdict() const {
+  bool finite = true;
+  std::vector<at::Tensor> on_device;
+  for (const auto& buffer : store_.buffers()) {
+    if (!buffer->master().is_cpu()) {
+      on_device.push_back(buffer->master());
+    } else if (finite) {
+      finite = all_finite(buffer->master());
+    }
+  }
+  auto verdict = at::full({1}, finite ? 0.0 : std::numeric_limits<double>::quiet_NaN(), at::kDouble)
+                     .to(device_, /*non_blocking=*/true);
+  if (on_device.empty()) return verdict;
+  // Sums of absolute values, which do not overflow: 0 times what is not finite is NaN.
+  const auto sums = at::_foreach_norm(on_device, 1, at::kDouble);
+  return verdict + at::stack(sums).mul(0).sum();
+}
+
+void StepWatch::look_back(Record& record, int steps_ago) const {
+  if (record.looked || !record.step) return;
+  record.looked = true;
+  if (record.step->peek().bad()) record.found = findings(steps_ago);
+}
+
+RankFindings StepWatch::findings(int steps_ago) const {
+  RankFindings found;
+  const auto bad = watch_->bad(steps_ago);
+  const auto any = [&](std::int64_t first, std::size_t count) {
+    const auto begin = bad.begin() + first;
+    return std::find(begin, begin + static_cast<std::ptrdiff_t>(count), true) !=
+           begin + static_cast<std::ptrdiff_t>(count);
+  };
+  for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
+    const auto& unit = graph_.units[at(u)];
+    if (any(output_slots_[at(u)], unit.outputs.size() * at(microbatches_))) found.outputs.push_back(u);
+    if (any(input_slots_[at(u)], unit.inputs.size() * at(microbatches_))) found.input_gradients.push_back(u);
+  }
+  for (const auto& use : uses_) {
+    if (!any(use.first_slot, at(looks_per_use_))) continue;
+    auto& told = found.uses.emplace_back(RankFindings::Use{.unit = use.unit, .parameters = {}});
+    for (const auto& entry : store_.buffers()[use.buffer]->layout().entries) told.parameters.push_back(entry.parameter);
+  }
+  for (std::size_t b = 0; b < store_.buffers().size(); ++b) {
+    const auto& buffer = *store_.buffers()[b];
+    const int user = buffer.layout().users.front();
+    for (const auto& name : bad_entries(buffer, buffer.master())) found.parameters.push_back({user, name});
+    if (!buffer.trainable()) continue;
+    const auto names = bad_entries(buffer, buffer.owned_gradient());
+    found.sums.insert(found.sums.end(), names.begin(), names.end());
+    if (!names.empty() && !store_.adds_gradients(b)) found.uses.push_back({user, names});
+  }
+  std::ranges::stable_sort(found.uses, {}, &RankFindings::Use::unit);
+  return found;
+}
+
+BadStep StepWatch::explain() {
+  const bool newest = newest_.step && newest_.step->was_read();
+  auto& record = newest ? newest_ : before_;
+  look_back(record, newest ? 0 : 1);  // a rank without a backward has not looked yet
+  std::vector<RankFindings> all;
+  for (const auto& text : ranks_.gather_texts(record.found.to_text())) all.push_back(RankFindings::from_text(text));
+  return blame(graph_, all);
+}
+
+}  // namespace orthant

@@ -1,0 +1,84 @@
+// Watches the steps of a trainer for values that are not finite, and explains a step that had one. Also where faults
+// are put in on purpose (train/poison.h).
+//
+// Note [Looking back]: a step whose numbers are not finite makes no update, on any rank: these numbers are summed over
+// all ranks. What each rank saw lies in a FiniteWatch; the gradients themselves lie in their buffers until the next
+// backward. As a step's numbers are read on the host only while the next one is under way, the watch looks at them just
+// before the first gradient of that next step is written, when its first forwards are already queued, and notes then
+// what this rank holds and saw. A good step costs nothing more. Where gradients overflowed and a smaller loss scale may
+// mend it, nothing is noted.
+//
+// Note [What is watched]: every output and every gradient that units hand on; every use's gradient of a parameter where
+// it is added to others; the optimizer's copy of every parameter. The last two count in the verdict of a step: a rank's
+// copy of what another rank answers for (norm weights over tp) is in no norm, and a table's row that no token needs is
+// in no loss.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "orthant/runtime/executor.h"
+#include "orthant/runtime/finite_watch.h"
+#include "orthant/train/bad_step.h"
+#include "orthant/train/control_group.h"
+#include "orthant/train/pending_step.h"
+#include "orthant/train/poison.h"
+#include "orthant/train/trainer_options.h"
+
+namespace orthant {
+
+class StepWatch : public UnitObserver {
+ public:
+  // Keeps references to the graph and the store, whose use listener it is.
+  StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options, Poisoner poisoner);
+
+  // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged.
+  void begin(std::int64_t step);
+  void before_gradients() { look_back(before_, /*steps_ago=*/1); }
+  void wrote(int unit, int microbatch, Tensors& outputs) override;
+  void handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) override;
+  // 0, or NaN when something here is not finite: float64 [1] on the device. All gradients are complete.
+  at::Tensor gradients_verdict() const;
+  at::Tensor parameters_verdict() const;
+  void end(const PendingStep& step) { newest_.step = step; }
+
+  // Of the newest step whose numbers its caller has read. Alike on every rank. Collective over the world.
+  BadStep explain();
+
+ private:
+  struct Record {
+    std::optional<PendingStep> step;
+    bool looked = false;
+    RankFindings found;
+  };
+  struct Use {
+    std::size_t buffer = 0;
+    int unit = 0;
+    std::int64_t first_slot = 0;
+    int seen = 0;  // in this step
+  };
+
+  void make_slots();
+  void saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient);
+  void look_back(Record& record, int steps_ago) const;
+  RankFindings findings(int steps_ago) const;
+
+  const GraphSpec& graph_;
+  ParameterStore& store_;
+  at::Device device_;
+  ControlGroup ranks_;
+  Poisoner poisoner_;
+  int microbatches_;
+  // Slots of the watch: per output, input and use, of each microbatch; uses come last.
+  std::vector<std::int64_t> output_slots_;  // per unit: of its first output
+  std::vector<std::int64_t> input_slots_;   // per unit: of its first input
+  std::vector<Use> uses_;                   // by unit ascending
+  int looks_per_use_ = 1;
+  Range use_slots_;
+  std::optional<FiniteWatch> watch_;
+  Record newest_;
+  Record before_;
+};
+
+}  // namespace orthant

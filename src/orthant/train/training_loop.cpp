@@ -1,0 +1,232 @@
+#include "orthant/train/training_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "orthant/base/error.h"
+#include "orthant/launch/activity_board.h"
+#include "orthant/train/evaluation_pass.h"
+#include "orthant/train/memory_use.h"
+
+namespace orthant {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// So many steps in a row that are not finite are no accident.
+constexpr std::int64_t kMostBadSteps = 20;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(const RunConfig& config, const RunOptions& options, const RunData& data, Trainer& trainer,
+                           LoopReports reports)
+    : config_(config),
+      options_(options),
+      data_(data),
+      trainer_(trainer),
+      ranks_(config.trainer),
+      reports_(std::move(reports)),
+      saver_(trainer, config.checkpoint.asynchronous),
+      last_step_(std::min(options.stop_after.value_or(config.steps), config.steps)) {}
+
+std::int64_t TrainingLoop::peak_bytes() const {
+  return peak_memory_bytes(trainer_.options().device) + trainer_.exchanged_bytes();
+}
+
+void TrainingLoop::tell(const char* destination, const std::function<void()>& report) {
+  try {
+    report();
+    waiting_reports_.erase(destination);
+  } catch (const DataError& error) {
+    if (waiting_reports_.insert(destination).second) {
+      reports_.note(fmt::format("{}; training goes on, and reports wait in memory", error.message()));
+    }
+  }
+}
+
+void TrainingLoop::make_step(Loader& loader) {
+  const auto began = Clock::now();
+  launch::Activity::of_process().say(fmt::format("step {}, reading its batch", trainer_.steps_done() + 1));
+  const auto batch = loader.next();
+  StepMetrics metrics;
+  metrics.lr = trainer_.lr();
+  auto pending =
+      trainer_.step(batch, {.stop = asked_to_stop(), .saving = saver_.busy(), .peak_memory_bytes = peak_bytes()});
+  report_pending();
+  if (ranks_.alone() && asked_to_stop()) outcome_.stopped = true;
+  metrics.step = trainer_.steps_done();
+  metrics.epoch = batch.epoch;
+  metrics.samples = batch.samples;
+  metrics.tokens = batch.tokens;
+  metrics.step_seconds = seconds_since(began);
+  metrics.samples_per_second = static_cast<double>(batch.samples) / metrics.step_seconds;
+  metrics.tokens_per_second = static_cast<double>(batch.tokens) / metrics.step_seconds;
+  metrics.peak_memory_bytes = peak_bytes();
+  tell("samples", [&] { reports_.samples.step(metrics.step, batch); });
+  pending_ = std::move(pending);
+  pending_metrics_ = metrics;
+}
+
+// A step's numbers are read when the next one is under way, so that a device never waits for the host.
+void TrainingLoop::report_pending() {
+  if (!pending_) return;
+  const auto numbers = pending_->get();
+  pending_.reset();
+  outcome_.stopped |= numbers.stop;
+  pending_metrics_.loss = numbers.loss;
+  pending_metrics_.grad_norm = numbers.grad_norm;
+  // Others told theirs when the step began.
+  pending_metrics_.peak_memory_bytes = std::max(pending_metrics_.peak_memory_bytes, numbers.peak_memory_bytes);
+  if (!any_reported_) outcome_.result.first_loss = numbers.loss;
+  any_reported_ = true;
+  outcome_.result.final_loss = numbers.loss;
+  tell("log", [&] { reports_.log.step(pending_metrics_); });
+  // Only a step that began after the stage of the save did knows of it.
+  if (saver_.under_way() && !numbers.saving && pending_metrics_.step > save_stage_since_) {
+    save_stage_since_ = trainer_.steps_done();
+    if (const auto outcome = saver_.advance()) end_save(*outcome);
+  }
+  if (numbers.skipped) {
+    reports_.rank_log(fmt::format("step {}: gradients overflowed, the update was left out and the loss scale lowered",
+                                  pending_metrics_.step));
+    return;
+  }
+  if (std::isfinite(numbers.loss) && std::isfinite(numbers.grad_norm)) {
+    bad_steps_in_a_row_ = 0;
+  } else {
+    handle_bad_step(numbers);
+  }
+}
+
+void TrainingLoop::handle_bad_step(const PendingStep::Numbers& numbers) {
+  const auto cause = trainer_.explain_bad_step();
+  const auto text = fmt::format("step {}: loss {}, gradient norm {}; the update was left out; {}",
+                                pending_metrics_.step, numbers.loss, numbers.grad_norm, cause.text);
+  ++bad_steps_in_a_row_;
+  const bool go_on = config_.bad_steps == BadSteps::skip && !cause.lasting && bad_steps_in_a_row_ < kMostBadSteps;
+  if (go_on) return reports_.note(text);
+  if (const auto before = saver_.finish()) end_save(*before);
+  tell("log", [&] { reports_.log.finish(); });
+  auto remedy = std::string("lower optimizer.lr (or a fixed precision.loss_scale), or look for bad values in the data");
+  if (cause.lasting) remedy = "resume from a checkpoint: the parameter itself is damaged on that rank";
+  if (config_.bad_steps == BadSteps::skip && !cause.lasting) {
+    remedy = fmt::format("{} steps in a row were left out: {}", bad_steps_in_a_row_, remedy);
+  }
+  throw DataError(text, {.remedy = remedy, .rank = cause.rank});
+}
+
+void TrainingLoop::evaluate() {
+  if (!data_.eval || outcome_.stopped || evaluated_at_ == trainer_.steps_done()) return;
+  const auto found = evaluate_dataset(
+      trainer_, *data_.eval,
+      {.num_labels = data_.num_labels, .rows = work_size(config_).rows, .stop_requested = options_.stop_requested});
+  if (found.empty()) {
+    outcome_.stopped = true;
+    return;
+  }
+  evaluated_at_ = trainer_.steps_done();
+  outcome_.result.eval = found;
+  tell("log", [&] { reports_.log.eval(trainer_.steps_done(), found); });
+  const bool least = found.at("loss") < least_eval_loss_;
+  if (least) least_eval_loss_ = found.at("loss");
+  evals_since_least_ = least ? 0 : evals_since_least_ + 1;
+}
+
+// All ranks have the same metrics, and so decide alike.
+bool TrainingLoop::improves_no_more() {
+  if (config_.early_stop == 0 || evals_since_least_ < config_.early_stop) return false;
+  outcome_.ended_early = fmt::format("stopped early after step {}: {} evaluations in a row had no loss below {:.4f}",
+                                     trainer_.steps_done(), evals_since_least_, least_eval_loss_);
+  return true;
+}
+
+// One save is under way at a time: a slow disk holds training up rather than piling up copies.
+void TrainingLoop::save() {
+  if (const auto before = saver_.finish()) end_save(*before);
+  if (saved_at_ == trainer_.steps_done()) return;
+  SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
+  const bool evaluated = evaluated_at_ == trainer_.steps_done();
+  if (evaluated && std::isfinite(outcome_.result.eval.at("loss"))) beside.eval_loss = outcome_.result.eval.at("loss");
+  const auto* folder = reports_.folder;
+  if (folder != nullptr) {
+    beside.afterwards = [parent = folder->checkpoints(), keep = config_.checkpoint.keep] {
+      prune_checkpoints(parent, keep);
+    };
+  }
+  save_stage_since_ = trainer_.steps_done();
+  saver_.begin(folder != nullptr ? folder->checkpoint_path(trainer_.steps_done()) : "", std::move(beside));
+  if (config_.checkpoint.asynchronous) return;
+  if (const auto outcome = saver_.finish()) end_save(*outcome);
+}
+
+// A disk that is full now may not be so next time: training goes on, with what was saved before.
+void TrainingLoop::end_save(const SaveOutcome& outcome) {
+  if (outcome.failed) {
+    outcome_.save_error = outcome.failed;
+    if (ending_ && outcome.step == trainer_.steps_done()) return;  // thrown at the end
+    try {
+      std::rethrow_exception(outcome.failed);
+    } catch (const Error& error) {
+      reports_.note(fmt::format("the checkpoint of step {} was not saved: {}{}; training goes on", outcome.step,
+                                error.rank() > 0 ? fmt::format("rank {}: ", error.rank()) : "", error.message()));
+    }
+    return;
+  }
+  outcome_.save_error = nullptr;
+  saved_at_ = outcome.step;
+  if (!outcome.afterwards_failed.empty()) {
+    reports_.note(fmt::format("old checkpoints were not removed: {}", outcome.afterwards_failed));
+  }
+  reports_.rank_log(fmt::format("saved the checkpoint of step {}", outcome.step));
+}
+
+void TrainingLoop::save_last() {
+  ending_ = true;
+  if (config_.checkpoint.keep.best > 0) evaluate();  // the checkpoint is ranked too
+  save();
+  if (const auto outcome = saver_.finish()) end_save(*outcome);
+}
+
+RunOutcome TrainingLoop::run() {
+  const auto began = Clock::now();
+  const auto loader = make_loader(config_, data_, trainer_.steps_done());
+  outcome_.stopped = ranks_.any(asked_to_stop());  // while the ranks were still getting ready
+  const auto* folder = reports_.folder;
+  const bool resumed = trainer_.steps_done() > 0;
+  if (ranks_.any(resumed && folder != nullptr && is_checkpoint(folder->checkpoint_path(trainer_.steps_done())))) {
+    saved_at_ = trainer_.steps_done();
+  }
+  while (trainer_.steps_done() < last_step_ && !outcome_.stopped) {
+    make_step(*loader);
+    const auto step = trainer_.steps_done();
+    const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
+    if (due(config_.eval_every) || due(config_.checkpoint.save_every)) report_pending();
+    if (due(config_.eval_every)) evaluate();
+    if (due(config_.checkpoint.save_every)) save();
+    if (due(config_.eval_every) && improves_no_more()) break;
+  }
+  report_pending();
+  save_last();
+  evaluate();
+  tell("log", [&] { reports_.log.finish(); });
+  if (outcome_.save_error) std::rethrow_exception(outcome_.save_error);
+  reports_.rank_log(
+      fmt::format("{} after step {}", outcome_.stopped ? "stopped on request" : "done", trainer_.steps_done()));
+  outcome_.result.steps = trainer_.steps_done();
+  outcome_.result.seconds = seconds_since(began);
+  outcome_.result.best_reachable_accuracy = data_.best_accuracy;
+  outcome_.result.mesh = trainer_.mesh();
+  outcome_.result.output_dir = reports_.folder != nullptr ? reports_.folder->path() : "";
+  outcome_.result.parameters = trainer_.graph().num_parameters();
+  outcome_.result.weights_hash = trainer_.weights_hash();
+  return outcome_;
+}
+
+}  // namespace orthant

@@ -1,0 +1,77 @@
+// The steps of a run: batches, reports, evaluations, checkpoints, and what is done when a step goes wrong, a rank is
+// told to stop or a disk is full. Every rank runs it and decides alike: what one rank alone knows travels with a step.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "orthant/data/loader.h"
+#include "orthant/train/checkpoint_saver.h"
+#include "orthant/train/control_group.h"
+#include "orthant/train/datasets.h"
+#include "orthant/train/output_folder.h"
+#include "orthant/train/rank_log.h"
+#include "orthant/train/run.h"
+#include "orthant/train/sample_log.h"
+#include "orthant/train/trainer.h"
+
+namespace orthant {
+
+// Where a loop reports.
+struct LoopReports {
+  const OutputFolder* folder = nullptr;  // rank 0's; null on the others
+  RunLog log;
+  SampleLog samples;
+  std::function<void(const std::string&)> note;      // for people: one line on every rank
+  std::function<void(const std::string&)> rank_log;  // for this rank's log alone
+};
+
+class TrainingLoop {
+ public:
+  TrainingLoop(const RunConfig& config, const RunOptions& options, const RunData& data, Trainer& trainer,
+               LoopReports reports);
+
+  // DataError after a step that was not finite, or when the last checkpoint could not be saved. Collective over the
+  // world.
+  RunOutcome run();
+
+ private:
+  bool asked_to_stop() const { return options_.stop_requested && options_.stop_requested(); }
+  std::int64_t peak_bytes() const;
+  // Reports that find no room on a disk are said once and written later.
+  void tell(const char* destination, const std::function<void()>& report);
+  void make_step(Loader& loader);
+  void report_pending();
+  void handle_bad_step(const PendingStep::Numbers& numbers);
+  void evaluate();
+  bool improves_no_more();
+  void save();
+  void end_save(const SaveOutcome& outcome);
+  void save_last();
+
+  const RunConfig& config_;
+  const RunOptions& options_;
+  const RunData& data_;
+  Trainer& trainer_;
+  ControlGroup ranks_;
+  LoopReports reports_;
+  CheckpointSaver saver_;
+  std::int64_t last_step_;
+  RunOutcome outcome_;  // `stopped` is alike on all ranks
+  std::optional<PendingStep> pending_;
+  StepMetrics pending_metrics_;
+  bool any_reported_ = false;
+  std::set<std::string> waiting_reports_;  // destinations without room
+  std::int64_t bad_steps_in_a_row_ = 0;
+  std::int64_t evaluated_at_ = -1;
+  double least_eval_loss_ = std::numeric_limits<double>::infinity();
+  std::int64_t evals_since_least_ = 0;
+  std::int64_t saved_at_ = -1;          // the step of the newest checkpoint of this run
+  std::int64_t save_stage_since_ = -1;  // the last step that began before the save's stage did
+  bool ending_ = false;
+};
+
+}  // namespace orthant
