@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, put together from outside by what its manifest.json says alone."""
+"""The tensors of a checkpoint, put together from outside by what its manifest.json says alone."""
 import array
 import json
 import math
@@ -48,3 +48,27 @@ def read_weights(folder):
     names = {piece["file"] for tensor in tensors.values() for piece in tensor["pieces"]}
     files = {name: read_tensors(os.path.join(folder, name)) for name in names}
     return {name: whole(name, tensor, files) for name, tensor in tensors.items()}, names
+
+
+def read_state(folder):
+    """The manifest, and every global tensor by name as a numpy array: parameters and optimizer state. Every element has been written, and once."""
+    import numpy
+    with open(os.path.join(folder, "manifest.json")) as f:
+        manifest = json.load(f)
+    files = {name: read_tensors(os.path.join(folder, name)) for name in manifest["files"] if name.endswith(".safetensors")}
+    state = {}
+    for name, tensor in manifest["tensors"].items():
+        size = math.prod(tensor["shape"])
+        where, times, found = numpy.arange(size).reshape(tensor["shape"]), numpy.zeros(size, int), numpy.empty(size, tensor["dtype"])
+        for piece in tensor["pieces"]:
+            box = where[tuple(slice(begin, begin + length) for begin, length in zip(piece["offsets"], piece["lengths"], strict=True))].ravel()
+            places = box[slice(*piece.get("range", (0, box.size)))]
+            numbers = numpy.frombuffer(files[piece["file"]][piece["tensor"]], tensor["dtype"])
+            if numbers.size != places.size:
+                raise AssertionError(f"{name}: {piece} names {places.size} elements and its file holds {numbers.size}")
+            found[places] = numbers
+            times[places] += 1
+        if (times != 1).any():
+            raise AssertionError(f"{name}: element {(times != 1).argmax()} was written {times[(times != 1).argmax()]} times")
+        state[name] = found.reshape(tensor["shape"])
+    return manifest, state

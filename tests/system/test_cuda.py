@@ -101,6 +101,31 @@ class Training(unittest.TestCase):
         # Stages talk over Gloo when nobody says how.
         self.parity(*LLAMA, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--mesh", "pp=2,dp=2")
 
+    def train(self, *words):
+        return only_json(self, orthant("train", *LLAMA, *words, "--set", "train.steps=8", "--device", "cuda", "--json", timeout=120))
+
+    def test_background_saves_resume_on_another_mesh(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole = os.path.join(folder, "whole")
+            saves = ("--set", "checkpoint.save_every=2", "--set", "checkpoint.asynchronous=true", "--set", "checkpoint.keep_last=9")
+            kept = self.train("--mesh", "pp=2,fsdp=2", "--set", "parallel.microbatches=2", "--output_dir", whole, *saves)
+            for mesh in ("pp=2,fsdp=2", "tp=2", "dp=1"):
+                resumed = self.train("--mesh", mesh, "--set", "parallel.microbatches=2", "--resume", os.path.join(whole, "checkpoints", "step-4"),
+                                     "--output_dir", os.path.join(folder, mesh), *saves)
+                self.assertEqual(resumed["steps"], 8)
+                self.assertAlmostEqual(resumed["final_loss"], kept["final_loss"], places=3)
+                if mesh == "pp=2,fsdp=2":
+                    self.assertEqual(resumed["weights_hash"], kept["weights_hash"])
+
+    def test_a_step_that_is_not_finite_is_named_and_left_out(self):
+        for fault, named in (("activation:rank=1,unit=layers.1,step=3,value=nan", "rank 1, unit layers.1"),
+                             ("gradient:rank=0,unit=layers.0,step=3,value=inf", "rank 0, unit layers.0")):
+            with tempfile.TemporaryDirectory() as folder:
+                finished = orthant("train", *LLAMA, "--mesh", "dp=2", "--set", "train.steps=5", "--set", f'train.poison=["{fault}"]', "--set",
+                                   "train.bad_steps=skip", "--device", "cuda", "--output_dir", os.path.join(folder, "run"), "--json", timeout=120)
+                self.assertEqual(only_json(self, finished)["steps"], 5)
+                self.assertIn(named, finished.stderr)
+
     def test_one_rank_over_nccl(self):
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--against-device", "cpu")
         self.parity(*LLAMA, "--backend", "nccl", "--mesh", "dp=1", "--vary", "parallel.offload=params")

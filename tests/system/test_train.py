@@ -37,6 +37,14 @@ class Training(TrainTest):
         self.assertEqual((lines[0]["samples"], lines[0]["tokens"], lines[-1]["epoch"]), (8, 128, 1))
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
 
+    def test_checkpoints_in_a_folder_are_a_run_that_is_not_overwritten(self):
+        self.train("--output_dir", "run")
+        os.makedirs(self.path("copied", "checkpoints"))
+        os.rename(self.path("run", "checkpoints", "step-20"), self.path("copied", "checkpoints", "step-20"))
+        refused = self.train("--output_dir", "copied", code=2)
+        self.assertIn("holds a run", refused.stderr)
+        self.assertTrue(os.path.exists(self.path("copied", "checkpoints", "step-20", "manifest.json")))
+
     def test_tensorboard_reads_the_curves(self):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         self.train("--output_dir", "run")
