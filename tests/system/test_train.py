@@ -1,6 +1,7 @@
 """orthant train as users meet it: results, files, resuming, stopping, and everything that must be refused."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import unittest
@@ -216,9 +217,19 @@ class Refusals(TrainTest):
         finished = self.train("--output_dir", "run", "--resume", "auto", "--steps", "4")
         self.assertIn("step-4", finished.stderr)
         self.assertIn("at step 2", finished.stderr)
+        self.assertIn("is kept as step-4.refused", finished.stderr)
+        self.assertTrue(os.path.exists(self.path("run", "checkpoints", "step-4.refused", "manifest.json")))
         self.train("--output_dir", "run", "--resume", self.path("run", "checkpoints", "step-4"), "--steps", "4")
         self.refuse(4, "no such checkpoint", "--output_dir", "other", "--resume", "nowhere")
-        self.refuse(2, "another run", "--output_dir", "run", "--resume", "nowhere")
+        self.refuse(4, "no such checkpoint", "--output_dir", "run", "--resume", "nowhere")
+        self.refuse(2, "--resume is empty", "--output_dir", "run", "--resume", "")
+        shutil.copytree(self.path("run", "checkpoints", "step-4"), self.path("elsewhere", "step-4"))
+        self.refuse(2, "another run", "--output_dir", "run", "--resume", "elsewhere/step-4")
+        shutil.copytree(self.path("elsewhere", "step-4"), self.path("elsewhere", "step-5"))
+        self.refuse(4, "is of step 4, and its folder is called step-5", "--output_dir", "other", "--resume", "elsewhere/step-5")
+        kept = orthant("bench", "checkpoint", "--config", LLAMA, *SMALL, "--keep", self.path("elsewhere"))
+        self.assertEqual(kept.returncode, 2, kept.stderr)
+        self.assertIn("exists already and is not replaced", kept.stderr)
         self.refuse(4, "checkpoints/step-4", "--output_dir", "other", "--resume", self.path("run"))
         self.refuse(4, "another model", "--output_dir", "run", "--resume", "auto", "--set", "model.num_hidden_layers=3")
         self.refuse(4, "model/num_attention_heads was 4 there and is 2 now", "--output_dir", "run", "--resume", "auto",

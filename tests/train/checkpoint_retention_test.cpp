@@ -43,6 +43,8 @@ TEST(KeepRules, KeepTheBestOfThoseThatWereEvaluated) {
 void make_checkpoint(const fs::path& folder, double eval_loss) {
   fs::create_directories(folder);
   Manifest manifest;
+  const auto name = folder.filename().string();
+  manifest.step = step_in_name(name.substr(0, name.find('.'))).value();
   manifest.eval_loss = eval_loss;
   std::ofstream(folder / "manifest.json") << to_json(manifest);
 }

@@ -34,7 +34,7 @@ TEST_P(SaverOnRanks, SavesTheMomentOfBeginWhileTrainingGoesOn) {
     for (int save = 1; save <= 3; ++save) {
       trainer->step(loader->next()).get();
       const auto expected = trainer->weights_hash();
-      const auto path = (folder.path / ("step-" + std::to_string(save))).string();
+      const auto path = (folder.path / ("saved-" + std::to_string(save))).string();
       saver.begin(path, {.cursor = {}, .files = {{"note.txt", "hello"}}, .eval_loss = 0.25});
       EXPECT_TRUE(saver.under_way());
       std::optional<SaveOutcome> outcome;

@@ -117,10 +117,10 @@ class Vandal {
     return write("a shard of another step", name, read_file(other_ / name));
   }
 
-  // Whole in itself: the files do not fit to it.
+  // Whole in itself, but the folder has another name.
   Damage foreign_manifest() {
     write("", kManifestFile, read_file(other_ / kManifestFile));
-    return {"the manifest of another step", {shards_.begin(), shards_.end()}};
+    return {"the manifest of another step", {kManifestFile}};
   }
 
   Damage empty_file() { return write("empty", any(names_), ""); }

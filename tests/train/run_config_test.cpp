@@ -354,14 +354,20 @@ TEST(RunConfig, RefusesRulesThatNoCheckpointCanMeet) {
   EXPECT_TRUE(refusal({"checkpoint.save_every=4", "checkpoint.keep_every=6"})
                   .starts_with("checkpoint.keep_every is 6, but only multiples of save_every 4 are saved"));
   for (const auto& overrides : std::vector<std::vector<std::string>>{
-           {"checkpoint.keep_best=1"},
-           {"checkpoint.keep_best=1", "checkpoint.save_every=4"},
-           {"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=3"},
-           {"checkpoint.keep_best=1", "checkpoint.save_every_epochs=1", "train.eval_every=1000"}}) {
+           {"checkpoint.keep_best=1", "data.eval_fraction=0.5"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every=4", "data.eval_fraction=0.5"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=3", "data.eval_fraction=0.5"},
+           {"checkpoint.keep_best=1", "checkpoint.save_every_epochs=1", "train.eval_every=1000",
+            "data.eval_fraction=0.5"}}) {
     EXPECT_NE(refusal(overrides).find("checkpoint.keep_best ranks checkpoints by the evaluation of their step"),
               std::string::npos);
   }
-  EXPECT_EQ(read({"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=2"}).checkpoint.keep.best, 1);
+  EXPECT_EQ(read({"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=2", "data.eval_fraction=0.5"})
+                .checkpoint.keep.best,
+            1);
+  EXPECT_TRUE(
+      refusal({"checkpoint.keep_best=1", "checkpoint.save_every=4", "train.eval_every=2", "data.eval_fraction=0"})
+          .starts_with("checkpoint.keep_best without data to evaluate on"));
   EXPECT_NE(refusal({"train.bad_steps=ignore"}).find("found \"ignore\""), std::string::npos);
 }
 

@@ -217,6 +217,10 @@ int run_bench_checkpoint(const Arguments& arguments, Context& context) {
   app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench checkpoint --config llama.json --mesh fsdp=2 --json")) return 0;
 
+  if (!own.keep.empty() && fs::exists(own.keep)) {
+    throw ConfigError(fmt::format("--keep {}: exists already and is not replaced", own.keep),
+                      {.remedy = "name another folder"});
+  }
   const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);

@@ -2,9 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <iostream>
 
 #include "orthant/base/error.h"
@@ -95,6 +97,33 @@ double silence_seconds(double timeout_seconds) {
   return 1.1 * timeout_seconds + 1;
 }
 
+// What rank 0 writes to stdout while it may yet be started again: only the last attempt's is told, so that a rank that
+// dies after the result was written does not lead to two of them.
+class HeldOutput {
+ public:
+  HeldOutput() : memory_(memfd_create("orthant-output", MFD_CLOEXEC)) {
+    if (!memory_) throw CommError("the system gives no memory to hold the ranks' output back");
+  }
+
+  int fd() const { return memory_.get(); }
+
+  void drop() const {
+    if (ftruncate(memory_.get(), 0) == 0) lseek(memory_.get(), 0, SEEK_SET);
+  }
+
+  void tell() const {
+    lseek(memory_.get(), 0, SEEK_SET);
+    std::array<char, 4096> chunk;
+    for (ssize_t count = 0; (count = read(memory_.get(), chunk.data(), chunk.size())) > 0;) {
+      std::cout.write(chunk.data(), count);
+    }
+    std::cout << std::flush;
+  }
+
+ private:
+  launch::Fd memory_;
+};
+
 // Starts local ranks, again after a failure while restarts are left. Ranks that use CUDA are executed anew: a process
 // that will use CUDA must not be a fork of one that has loaded it.
 int start_ranks(const RankOptions& options, const Context& context, int world_size, bool on_cpu,
@@ -112,7 +141,10 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   words.insert(words.begin(), context.program);
   launch::SignalWatch signals;
   local.signals = &signals;
+  std::optional<HeldOutput> held;
+  if (options.max_restarts > 0) local.stdout_fd = held.emplace().fd();
   const auto attempt = [&](int number) {
+    if (held) held->drop();
     launch::ProgramJob program;
     program.restart_count = local.restart_count = number;
     program.max_restarts = options.max_restarts;
@@ -124,11 +156,13 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
     if (options.compares && outcome.exit_code == kDifferentExitCode) outcome = {.exit_code = outcome.exit_code};
     return outcome;
   };
-  return report(launch::run_attempts({.max_restarts = options.max_restarts,
-                                      .progress = options.progress,
-                                      .stop_requested = options.stop_requested,
-                                      .say = say},
-                                     signals, attempt));
+  const auto outcome = launch::run_attempts({.max_restarts = options.max_restarts,
+                                             .progress = options.progress,
+                                             .stop_requested = options.stop_requested,
+                                             .say = say},
+                                            signals, attempt);
+  if (held) held->tell();
+  return report(outcome);
 }
 
 int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_host) {

@@ -167,6 +167,11 @@ int run_train(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
+  for (const char* option : {"--resume", "--output-dir"}) {
+    if (app.count(option) > 0 && app[option]->as<std::string>().empty()) {
+      throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
+    }
+  }
   if (json && (print_config || ranks.dry_run)) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
   }

@@ -23,7 +23,14 @@ Manifest read_manifest(const fs::path& folder) {
     throw DataError(fmt::format("{}: no checkpoint, it has no {}", folder.string(), kManifestFile),
                     {.remedy = inside.empty() ? "name a folder step-N" : fmt::format("use {}", inside.front().path)});
   }
-  return parse_manifest(read_file(path), path.string());
+  auto manifest = parse_manifest(read_file(path), path.string());
+  const auto called = step_in_name(folder.lexically_normal().filename().string());
+  if (called && *called != manifest.step) {
+    throw DataError(fmt::format("{}: is of step {}, and its folder is called {}", path.string(), manifest.step,
+                                folder.lexically_normal().filename().string()),
+                    {.remedy = fmt::format("call the folder step-{}, or copy the checkpoint again", manifest.step)});
+  }
+  return manifest;
 }
 
 CheckpointReader::CheckpointReader(const fs::path& folder, Manifest manifest)

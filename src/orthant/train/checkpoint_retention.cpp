@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRefusedSuffix = ".refused";
+
 void remove_checkpoint(const std::string& path) {
   std::error_code error;
   const auto nameless = path + kRemovedSuffix;
@@ -55,17 +57,22 @@ std::optional<double> eval_loss_of(const std::string& checkpoint) {
 
 }  // namespace
 
+std::optional<std::int64_t> step_in_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = -1;
+  const auto* end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return read.ptr == end && read.ec == std::errc() && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
   std::vector<FoundCheckpoint> found;
   std::error_code error;
   for (fs::directory_iterator item(parent, error), none; !error && item != none; item.increment(error)) {
-    const auto name = item->path().filename().string();
     std::error_code ignored;
-    if (!name.starts_with("step-") || !item->is_directory(ignored)) continue;
-    std::int64_t step = -1;
-    const auto* end = name.data() + name.size();
-    if (std::from_chars(name.data() + 5, end, step).ptr == end && step >= 0)
-      found.push_back({step, item->path().string()});
+    const auto step = step_in_name(item->path().filename().string());
+    if (step && item->is_directory(ignored)) found.push_back({*step, item->path().string()});
   }
   std::ranges::sort(found, std::greater<>(), &FoundCheckpoint::step);
   return found;
@@ -111,6 +118,14 @@ void prune_checkpoints(const std::string& parent, const KeepRules& rules) {
     if (std::ranges::find(gone, checkpoint.step) != gone.end()) remove_checkpoint(checkpoint.path);
   }
   remove_leftovers(parent);
+}
+
+void set_aside_refused(const std::string& checkpoint) {
+  std::error_code error;
+  const auto aside = checkpoint + kRefusedSuffix;
+  fs::remove_all(aside, error);
+  fs::rename(checkpoint, aside, error);
+  if (error) throw_io_error(checkpoint, fmt::format("rename to {}", aside), error.value());
 }
 
 std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step) {

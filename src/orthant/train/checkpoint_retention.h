@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orthant {
@@ -14,6 +15,9 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
   std::string path;
 };
+
+// N of a name step-N; nothing for any other name.
+std::optional<std::int64_t> step_in_name(std::string_view name);
 
 // The step-N folders of `parent`, newest first.
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
@@ -38,6 +42,9 @@ void prune_checkpoints(const std::string& parent, const KeepRules& rules);
 
 // Gives a checkpoint its name when a death came while it replaced another of its step. Before anybody chooses one.
 void restore_checkpoints(const std::string& parent);
+
+// Moves a checkpoint that was refused out of the way, to step-N.refused: it may yet be mended by hand. DataError.
+void set_aside_refused(const std::string& checkpoint);
 
 // Removes those of later steps and says which: a resumed run takes another way. DataError when that fails.
 std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step);

@@ -43,6 +43,15 @@ Manifest manifest_of(const Trainer& trainer, const SavedBeside& beside) {
   return manifest;
 }
 
+// A checkpoint may be replaced by another; what else lies there is somebody's.
+void check_replaceable(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder, ignored) || std::filesystem::is_empty(folder, ignored)) return;
+  if (std::filesystem::exists(folder / kManifestFile, ignored)) return;
+  throw DataError(fmt::format("{}: exists, is no checkpoint and is not replaced", folder.string()),
+                  {.remedy = "name another folder"});
+}
+
 // Of every rank: [bytes, hashes...] of its file; nothing where it has none.
 using WrittenFiles = std::vector<at::Tensor>;
 
@@ -88,6 +97,7 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
     }
   };
   attempt([&] {
+    if (ranks_.is_first()) check_replaceable(folder);
     if (ranks_.is_first()) target_ = std::make_unique<ReplacingFolder>(folder);
   });
   outcome_.folder = ranks_.from_first(folder);

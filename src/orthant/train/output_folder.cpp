@@ -106,6 +106,16 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// Of a file of JSON lines that has been cut; 0 without a line.
+std::int64_t last_step_in(const std::string& path) {
+  const auto text = fs::exists(path) ? read_file(path) : "";
+  const auto end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return 0;
+  const auto begin = text.rfind('\n', end);
+  const auto line = text.substr(begin == std::string::npos ? 0 : begin + 1);
+  return nlohmann::json::parse(line).value("step", std::int64_t{0});
+}
+
 RunLogSink tensorboard_sink(const std::string& folder) {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
@@ -133,6 +143,7 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
   if (fs::exists(path_) && !fs::is_directory(path_)) {
     throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
   }
+  if (!resume_.empty() && resume_ != "auto") read_manifest(resume_);  // throws when it is no checkpoint
   check_free();
 }
 
@@ -203,6 +214,10 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   const auto write = [](const std::shared_ptr<LineFile>& file) {
     return [file](const std::string& line) { file->append(line); };
   };
+  // A run that goes on at the step it ended with evaluates it again, and has said so before.
+  const auto write_new = [evaluations, last = last_step_in(path_ + "/eval.jsonl")](const std::string& line) {
+    if (nlohmann::json::parse(line).value("step", std::int64_t{0}) > last) evaluations->append(line);
+  };
   const auto flush = [](const std::shared_ptr<LineFile>& file) { return [file] { file->flush(); }; };
   ProgressOptions progress;
   progress.total_steps = config.steps;
@@ -211,7 +226,7 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
       config.data.kind == "tokens" || config.data.kind == "text" ? ProgressRate::tokens : ProgressRate::samples;
   progress.color = color;
   progress.terminal_width = terminal_width_of(STDERR_FILENO);
-  return RunLog({metrics_sink(write(metrics), flush(metrics)), eval_sink(write(evaluations), flush(evaluations)),
+  return RunLog({metrics_sink(write(metrics), flush(metrics)), eval_sink(write_new, flush(evaluations)),
                  tensorboard_sink(path_ + "/tensorboard"), progress_sink(std::make_shared<Progress>(out, progress))});
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "orthant/base/error.h"
@@ -13,7 +14,8 @@ namespace {
 // The best checkpoint that is whole; nothing when there is none to choose from. When `choose`, damaged ones are passed
 // over, else refused.
 std::optional<CheckpointReader> first_whole(const std::vector<std::string>& candidates, bool choose,
-                                            const ControlGroup& ranks, const ResumeOptions& options) {
+                                            const ControlGroup& ranks, const ResumeOptions& options,
+                                            std::vector<std::string>& refused) {
   std::string newest_refusal;
   for (std::size_t i = 0;; ++i) {
     const auto path = ranks.from_first(i < candidates.size() ? candidates[i] : "");
@@ -29,6 +31,7 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
       if (!choose) throw;
       if (newest_refusal.empty()) newest_refusal = error.message();
       options.notes(fmt::format("not resumed from {}", error.message()));
+      refused.push_back(path);
     }
   }
 }
@@ -61,7 +64,8 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
     return;
   }
   const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
-  const auto checkpoint = first_whole(candidates, /*choose=*/resume == "auto", ranks, options);
+  std::vector<std::string> refused;
+  const auto checkpoint = first_whole(candidates, /*choose=*/resume == "auto", ranks, options, refused);
   if (!checkpoint) {
     start_over();
     return options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
@@ -76,7 +80,11 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
   ranks.together([&] {
     if (folder == nullptr) return;
     check_cursor(path, manifest, sampler, trainer.options().seed);
-    cut = folder->cut_after(manifest.step);
+    for (const auto& bad : refused) {
+      set_aside_refused(bad);
+      cut.push_back(fmt::format("{} is kept as {}.refused", bad, std::filesystem::path(bad).filename().string()));
+    }
+    for (auto& note : folder->cut_after(manifest.step)) cut.push_back(std::move(note));
   });
   options.notes(fmt::format("resumed from {} at step {}", path, manifest.step));
   for (const auto& note : notes) options.notes(note);

@@ -120,13 +120,22 @@ CheckpointConfig read_checkpoint(JsonReader section) {
   return config;
 }
 
+bool has_eval_data(const RunConfig& config) {
+  return config.data.eval_fraction > 0 || !config.data.text.eval_path.empty() || !config.data.table.eval_path.empty();
+}
+
 // A rule that no checkpoint could ever meet. Epochs have been turned into steps.
 void check_keep_rules(const RunConfig& config) {
   const auto& [save_every, save_every_epochs, keep, asynchronous] = config.checkpoint;
   if (keep.every > 0 && save_every > 0 && keep.every % save_every != 0) {
-    throw ConfigError(fmt::format("checkpoint.keep_every is {}, but only multiples of save_every {} are saved",
-                                  keep.every, save_every),
-                      {.remedy = fmt::format("use a multiple of {}", save_every)});
+    throw ConfigError(
+        fmt::format("checkpoint.keep_every is {}, but only multiples of save_every {} are saved", keep.every,
+                    save_every),
+        {.remedy = save_every == 0 ? "set checkpoint.save_every" : fmt::format("use a multiple of {}", save_every)});
+  }
+  if (keep.best > 0 && !has_eval_data(config)) {
+    throw ConfigError("checkpoint.keep_best without data to evaluate on",
+                      {.remedy = "set data.eval_fraction or data.eval_path, or checkpoint.keep_best=0"});
   }
   // A checkpoint is ranked by an evaluation of its own weights.
   if (keep.best > 0 && (save_every == 0 || config.eval_every == 0 || save_every % config.eval_every != 0)) {
@@ -231,8 +240,7 @@ RunConfig read_run_config(const JsonDocument& document) {
     train.fail("early_stop", "is given without train.eval_every: nothing would be evaluated before the end",
                "set train.eval_every, or early_stop=0");
   }
-  if (config.early_stop > 0 && config.data.eval_fraction == 0 && config.data.text.eval_path.empty() &&
-      config.data.table.eval_path.empty()) {
+  if (config.early_stop > 0 && !has_eval_data(config)) {
     throw ConfigError("train.early_stop without data to evaluate on",
                       {.remedy = "set data.eval_fraction or data.eval_path, or train.early_stop=0"});
   }

@@ -72,6 +72,7 @@ void TrainingLoop::make_step(Loader& loader) {
   tell("samples", [&] { reports_.samples.step(metrics.step, batch); });
   pending_ = std::move(pending);
   pending_metrics_ = metrics;
+  if (trainer_.options().device.is_cpu()) report_pending();  // nothing runs ahead of the host there
 }
 
 // A step's numbers are read when the next one is under way, so that a device never waits for the host.
@@ -170,7 +171,7 @@ void TrainingLoop::save() {
 void TrainingLoop::end_save(const SaveOutcome& outcome) {
   if (outcome.failed) {
     outcome_.save_error = outcome.failed;
-    if (ending_ && outcome.step == trainer_.steps_done()) return;  // thrown at the end
+    if (outcome.step == trainer_.steps_done() && (ending_ || outcome.step == last_step_)) return;  // thrown at the end
     try {
       std::rethrow_exception(outcome.failed);
     } catch (const Error& error) {
@@ -203,13 +204,20 @@ RunOutcome TrainingLoop::run() {
   if (ranks_.any(resumed && folder != nullptr && is_checkpoint(folder->checkpoint_path(trainer_.steps_done())))) {
     saved_at_ = trainer_.steps_done();
   }
+  if (resumed && trainer_.steps_done() >= last_step_) {
+    reports_.note(fmt::format("nothing to train: the checkpoint is of step {} and the run ends at step {}",
+                              trainer_.steps_done(), last_step_));
+  }
   while (trainer_.steps_done() < last_step_ && !outcome_.stopped) {
     make_step(*loader);
     const auto step = trainer_.steps_done();
     const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
     if (due(config_.eval_every) || due(config_.checkpoint.save_every)) report_pending();
     if (due(config_.eval_every)) evaluate();
-    if (due(config_.checkpoint.save_every)) save();
+    if (due(config_.checkpoint.save_every)) {
+      save();
+      outcome_.stopped |= ranks_.any(asked_to_stop());
+    }
     if (due(config_.eval_every) && improves_no_more()) break;
   }
   report_pending();
