@@ -66,7 +66,8 @@ class Activity {
   static Activity& of_process();
 
   // Replaces the last action; the first 256 bytes are kept. A tenth of a microsecond, no lock and no allocation. When
-  // two threads speak at once, one of them is not heard.
+  // two threads speak at once, one of them is not heard. The launcher judges silent ranks by these words, see
+  // silence.h.
   void say(std::string_view text) noexcept;
 
   // What was said last, control characters as blanks.

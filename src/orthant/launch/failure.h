@@ -21,8 +21,8 @@ struct Outcome {
   bool stop_asked = false;  // the launcher was told to stop, whatever became of it
 };
 
-// Whether the same job may do better when started again: a rank was lost or a peer did not answer, not a wrong use, bad
-// data or a stop on request.
+// Whether the same job may do better when started again: a rank was lost, failed, or did not answer; not after a wrong
+// use, bad data or a stop on request.
 bool may_restart(const Outcome& outcome);
 
 // The end of one rank.

@@ -35,7 +35,8 @@ struct Job {
   int local_world_size = 1;
   int node_rank = 0;
   int num_nodes = 1;
-  // Which launcher told us: "orthant", "torchrun", "Open MPI", "MPICH", "Slurm", "PALS", "LSF", "flags".
+  // Which launcher told us: "orthant" (ranks that it forked; those it executes say "torchrun"), "torchrun", "Open MPI",
+  // "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
   int restart_count = 0;  // how often the launcher has started this job again
   Rendezvous rendezvous = {};

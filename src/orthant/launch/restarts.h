@@ -13,11 +13,13 @@ namespace orthant::launch {
 
 struct RestartOptions {
   int max_restarts = 0;  // in a row without progress; of all when progress is not known
-  // The step that the next attempt would go on from, -1 before there is one. Empty: the job keeps nothing.
+  // The newest step that was saved, from which the next attempt goes on if it is whole; -1 before there is one. Empty:
+  // the job keeps nothing.
   std::function<std::int64_t()> progress = {};
   // Whether the job was told to stop before `signals` began to watch. Empty: it was not.
   std::function<bool()> stop_requested = {};
-  std::function<void(const std::string&)> say = {};  // receives reports of attempts before the last, and what is done
+  std::function<void(const std::string&)>
+      say;  // must be given: receives reports of attempts before the last, and what is done
 };
 
 // Runs attempts, numbered from 0, and returns how the last one ended. A request to stop that finds no attempt running

@@ -18,7 +18,7 @@ namespace orthant {
 struct BadStep {
   int rank = 0;
   std::string unit;
-  std::string parameter;  // empty: all of the unit's are finite, and so are their gradients
+  std::string parameter;  // empty: none is singled out
   std::string text;       // "rank 3, unit layers.2: its output is not finite"
   bool lasting = false;   // a parameter itself is not finite: no later step can be better
 };

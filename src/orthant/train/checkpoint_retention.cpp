@@ -22,13 +22,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRefusedSuffix = ".refused";
 
-void remove_checkpoint(const std::string& path) {
+// Instead of what has that name already. Gives the new name.
+std::string move_aside(const std::string& path, const char* suffix) {
   std::error_code error;
-  const auto nameless = path + kRemovedSuffix;
-  fs::remove_all(nameless, error);
-  fs::rename(path, nameless, error);
-  if (error) throw_io_error(path, fmt::format("rename to {}", nameless), error.value());
-  fs::remove_all(nameless, error);  // what stays is removed with the next one
+  auto aside = path + suffix;
+  fs::remove_all(aside, error);
+  fs::rename(path, aside, error);
+  if (error) throw_io_error(path, fmt::format("rename to {}", aside), error.value());
+  return aside;
+}
+
+void remove_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(move_aside(path, kRemovedSuffix), ignored);  // what stays is removed with the next one
 }
 
 void remove_leftovers(const std::string& parent) {
@@ -121,11 +127,7 @@ void prune_checkpoints(const std::string& parent, const KeepRules& rules) {
 }
 
 void set_aside_refused(const std::string& checkpoint) {
-  std::error_code error;
-  const auto aside = checkpoint + kRefusedSuffix;
-  fs::remove_all(aside, error);
-  fs::rename(checkpoint, aside, error);
-  if (error) throw_io_error(checkpoint, fmt::format("rename to {}", aside), error.value());
+  move_aside(checkpoint, kRefusedSuffix);
 }
 
 std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step) {

@@ -1,10 +1,11 @@
-// Saves checkpoints of a trainer, at once or in the background. A save goes through three stages: every rank writes its
-// part, rank 0 writes the manifest and gives the folder its name, and all ranks learn how it ended. See Note [Saves in
-// the background].
+// Saves checkpoints of a trainer, at once or in the background. A save has two stages: every rank writes its part; rank
+// 0 writes the manifest and gives the folder its name. Then all ranks learn how it ended. See Note [Saves in the
+// background].
 //
 // Note [Saves in the background]: training waits only while begin() copies what this rank writes; a thread then hashes
-// and writes the copy. Threads do not talk to other ranks: each tells with every step whether its thread is busy, and
-// when nobody's is, all ranks call advance() after the same step. So no save needs a communicator of its own, and every
+// and writes the copy. Threads do not talk to other ranks: each rank tells with every step whether its thread is busy
+// (RankReport::saving), and when nobody's is, all ranks call advance() after the same step
+// (TrainingLoop::settle_pending). So no save needs a communicator of its own, and every
 // rank decides alike.
 #pragma once
 
@@ -44,11 +45,11 @@ struct SavedBeside {
   std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
 };
 
-// Keeps a reference to the trainer. Every call but busy() and the destructor is collective over the world.
+// Keeps a reference to the trainer. begin(), advance() and finish() are collective over the world.
 class CheckpointSaver {
  public:
   CheckpointSaver(const Trainer& trainer, bool asynchronous);
-  // Waits for this rank's thread; a save that did not end leaves nothing behind.
+  // Waits for this rank's thread; a save whose parts were not all written leaves nothing behind.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;

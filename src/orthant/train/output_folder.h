@@ -17,9 +17,9 @@ namespace orthant {
 
 class OutputFolder {
  public:
-  // Chooses and checks the path; writes nothing. ConfigError for a folder that holds a run when `resume` is empty. A
-  // job that was `restarted` goes on in its own folder: from the newest checkpoint there, and from `resume` before the
-  // first one. DataError when `resume` is no checkpoint.
+  // Chooses and checks the path; writes nothing, but for the names of checkpoints in a folder of its own. ConfigError
+  // for a folder that holds a run when `resume` is empty. A job that was `restarted` goes on in its own folder: from
+  // the newest checkpoint there, and from `resume` before the first one. DataError when `resume` is no checkpoint.
   OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume,
                bool restarted = false);
 

@@ -35,7 +35,8 @@ using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStor
 class Trainer {
  public:
   // Places the graph over tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
-  // axes that training does not use, fewer units than stages. Collective, as are all methods but those that only read.
+  // axes that training does not use, fewer units than stages. Collective, as are step() to
+  // evaluate(), weights_hash(), save() and load().
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
   // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: nothing says how to cut them.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);

@@ -59,7 +59,7 @@ void TrainingLoop::make_step(Loader& loader) {
   metrics.lr = trainer_.lr();
   auto pending =
       trainer_.step(batch, {.stop = asked_to_stop(), .saving = saver_.busy(), .peak_memory_bytes = peak_bytes()});
-  report_pending();
+  settle_pending();
   if (ranks_.alone() && asked_to_stop()) outcome_.stopped = true;
   metrics.step = trainer_.steps_done();
   metrics.epoch = batch.epoch;
@@ -72,11 +72,12 @@ void TrainingLoop::make_step(Loader& loader) {
   tell("samples", [&] { reports_.samples.step(metrics.step, batch); });
   pending_ = std::move(pending);
   pending_metrics_ = metrics;
-  if (trainer_.options().device.is_cpu()) report_pending();  // nothing runs ahead of the host there
+  if (trainer_.options().device.is_cpu()) settle_pending();  // nothing runs ahead of the host there
 }
 
-// A step's numbers are read when the next one is under way, so that a device never waits for the host.
-void TrainingLoop::report_pending() {
+// Reads a step's numbers and does what follows from them: reports, the next stage of a save, a stop, a bad step. On a
+// device that is when the next step is under way, so that it never waits for the host.
+void TrainingLoop::settle_pending() {
   if (!pending_) return;
   const auto numbers = pending_->get();
   pending_.reset();
@@ -99,7 +100,7 @@ void TrainingLoop::report_pending() {
                                   pending_metrics_.step));
     return;
   }
-  if (std::isfinite(numbers.loss) && std::isfinite(numbers.grad_norm)) {
+  if (!numbers.bad()) {
     bad_steps_in_a_row_ = 0;
   } else {
     handle_bad_step(numbers);
@@ -212,7 +213,7 @@ RunOutcome TrainingLoop::run() {
     make_step(*loader);
     const auto step = trainer_.steps_done();
     const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
-    if (due(config_.eval_every) || due(config_.checkpoint.save_every)) report_pending();
+    if (due(config_.eval_every) || due(config_.checkpoint.save_every)) settle_pending();
     if (due(config_.eval_every)) evaluate();
     if (due(config_.checkpoint.save_every)) {
       save();
@@ -220,7 +221,7 @@ RunOutcome TrainingLoop::run() {
     }
     if (due(config_.eval_every) && improves_no_more()) break;
   }
-  report_pending();
+  settle_pending();
   save_last();
   evaluate();
   tell("log", [&] { reports_.log.finish(); });

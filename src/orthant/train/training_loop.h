@@ -44,7 +44,7 @@ class TrainingLoop {
   // Reports that find no room on a disk are said once and written later.
   void tell(const char* destination, const std::function<void()>& report);
   void make_step(Loader& loader);
-  void report_pending();
+  void settle_pending();
   void handle_bad_step(const PendingStep::Numbers& numbers);
   void evaluate();
   bool improves_no_more();
