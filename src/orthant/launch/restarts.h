@@ -18,8 +18,8 @@ struct RestartOptions {
   std::function<std::int64_t()> progress = {};
   // Whether the job was told to stop before `signals` began to watch. Empty: it was not.
   std::function<bool()> stop_requested = {};
-  std::function<void(const std::string&)>
-      say;  // must be given: receives reports of attempts before the last, and what is done
+  // Receives reports of attempts before the last, and what is done. Must be given.
+  std::function<void(const std::string&)> say;
 };
 
 // Runs attempts, numbered from 0, and returns how the last one ended. A request to stop that finds no attempt running

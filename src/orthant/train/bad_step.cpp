@@ -18,7 +18,7 @@ BadStep bad_step(const GraphSpec& graph, int rank, int unit, const std::string& 
           .text = fmt::format("rank {}, unit {}: {} not finite", rank, name, what)};
 }
 
-// The lowest rank whose list holds the unit; -1: none.
+// The lowest rank of which that is so; -1: of none.
 template <typename Has>
 int lowest_rank(const std::vector<RankFindings>& ranks, Has has) {
   const auto found = std::ranges::find_if(ranks, has);

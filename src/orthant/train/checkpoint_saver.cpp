@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/files/whole_file.h"
@@ -13,8 +14,6 @@
 
 namespace orthant {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Where training stands, without files and tensors.
 Manifest manifest_of(const Trainer& trainer, const SavedBeside& beside) {
@@ -81,11 +80,10 @@ CheckpointSaver::~CheckpointSaver() {
 
 void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
   if (under_way()) throw InternalError("a checkpoint is saved while another one is under way");
-  const auto began = Clock::now();
   launch::Activity::of_process().say(fmt::format("copying for the checkpoint of step {}", trainer_.steps_done()));
   beside_ = std::move(beside);
   stage_ = Stage::parts;
-  outcome_ = {.step = trainer_.steps_done(), .folder = {}, .failed = nullptr};
+  outcome_ = {.step = trainer_.steps_done(), .failed = nullptr};
   written_ = at::empty({0}, at::kLong);
   // What one rank alone meets here is told to all when the save goes on.
   std::exception_ptr refused;
@@ -100,7 +98,6 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
     if (ranks_.is_first()) check_replaceable(folder);
     if (ranks_.is_first()) target_ = std::make_unique<ReplacingFolder>(folder);
   });
-  outcome_.folder = ranks_.from_first(folder);
   place_ = ranks_.from_first(target_ ? target_->path().string() : "");
   if (!place_.empty()) attempt([&] { begin_part(); });
   if (refused) {
@@ -108,7 +105,6 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
     work_ = broken.get_future();
     broken.set_exception(refused);
   }
-  outcome_.stall_seconds = std::chrono::duration<double>(Clock::now() - began).count();
 }
 
 void CheckpointSaver::begin_part() {
@@ -173,7 +169,8 @@ std::exception_ptr CheckpointSaver::failure() {
   } catch (const Error&) {
     return std::current_exception();
   } catch (const std::exception& error) {
-    return std::make_exception_ptr(DataError(fmt::format("{}: {}", outcome_.folder, error.what())));
+    return std::make_exception_ptr(
+        DataError(fmt::format("the checkpoint of step {}: {}", outcome_.step, error.what())));
   }
   return nullptr;
 }

@@ -28,12 +28,10 @@
 
 namespace orthant {
 
-// How a save ended; alike on all ranks but for the last two.
+// How a save ended; alike on all ranks but for the last.
 struct SaveOutcome {
   std::int64_t step = 0;
-  std::string folder;                  // rank 0's name of it
   std::exception_ptr failed;           // an Error with the rank it happened on; null: the checkpoint is there
-  double stall_seconds = 0;            // that begin() took on this rank
   std::string afterwards_failed = {};  // what SavedBeside::afterwards threw
 };
 
