@@ -1,5 +1,6 @@
 # One static library per layer: orthant_layer(mesh SOURCES mesh.cpp … DEPENDS base) or, for a layer that uses torch,
-# orthant_layer(comm TORCH SOURCES … DEPENDS …). Headers live beside sources and are found as "orthant/<layer>/<file>.h".
+# orthant_layer(comm TORCH SOURCES … DEPENDS …), perhaps with another precompiled header, PCH cli_pch. Headers live
+# beside sources and are found as "orthant/<layer>/<file>.h".
 add_library(orthant_flags INTERFACE)
 target_compile_options(orthant_flags INTERFACE -Wall -Wextra -Wshadow -Wno-unused-parameter)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -22,7 +23,8 @@ function(orthant_define_pch target)
   endif()
 endfunction()
 
-# Two precompiled headers, for files with torch and without: orthant_torch_pch and orthant_pure_pch.
+# Three precompiled headers, for files with torch, with torch and CLI11, and without: orthant_torch_pch, orthant_cli_pch
+# and orthant_pure_pch.
 function(orthant_make_pch name)
   file(WRITE ${CMAKE_BINARY_DIR}/${name}.cpp "")
   add_library(orthant_${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
@@ -47,23 +49,29 @@ if(ORTHANT_PCH)
   orthant_make_pch(pure_pch)
 endif()
 if(ORTHANT_TORCH AND ORTHANT_PCH)
-  orthant_make_pch(torch_pch orthant_torch CLI11::CLI11)
+  orthant_make_pch(torch_pch orthant_torch)
   target_include_directories(orthant_torch_pch SYSTEM PRIVATE ${orthant_gloo_shims})
+  orthant_make_pch(cli_pch orthant_torch CLI11::CLI11)
+  target_include_directories(orthant_cli_pch SYSTEM PRIVATE ${orthant_gloo_shims})
 endif()
 
-# Gives a target that uses torch its flags and the shared precompiled header.
+# Gives a target that uses torch its flags and a shared precompiled header: orthant_use_torch(target [cli_pch]).
 function(orthant_use_torch target)
   # An installed layer finds libtorch through the package's own copy of OrthantTorch.cmake.
   target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:orthant_torch> $<INSTALL_INTERFACE:orthant::torch>)
   target_include_directories(${target} SYSTEM PRIVATE ${orthant_gloo_shims})
   if(ORTHANT_PCH)
-    orthant_reuse_pch(${target} torch_pch)
+    if(ARGC GREATER 1)
+      orthant_reuse_pch(${target} ${ARGV1})
+    else()
+      orthant_reuse_pch(${target} torch_pch)
+    endif()
   endif()
 endfunction()
 
 set_property(GLOBAL PROPERTY ORTHANT_LAYERS "")
 function(orthant_layer name)
-  cmake_parse_arguments(layer "TORCH" "" "SOURCES;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(layer "TORCH" "PCH" "SOURCES;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
   if(layer_TORCH AND NOT ORTHANT_TORCH)
     return()
   endif()
@@ -80,7 +88,7 @@ function(orthant_layer name)
   endforeach()
   target_link_libraries(${target} PRIVATE fmt::fmt ${layer_PRIVATE_LIBRARIES})
   if(layer_TORCH)
-    orthant_use_torch(${target})
+    orthant_use_torch(${target} ${layer_PCH})
   elseif(ORTHANT_PCH)
     orthant_reuse_pch(${target} pure_pch)
   endif()

@@ -10,7 +10,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <map>
