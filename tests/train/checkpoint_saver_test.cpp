@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "orthant/base/error.h"
 #include "train/model_on_disk.h"
@@ -57,6 +59,22 @@ TEST_P(SaverOnRanks, SavesTheMomentOfBeginWhileTrainingGoesOn) {
 INSTANTIATE_TEST_SUITE_P(Meshes, SaverOnRanks,
                          testing::Values(MeshCase{"dp=1"}, MeshCase{"dp=2"}, MeshCase{"fsdp=2", 3}, MeshCase{"tp=2"},
                                          MeshCase{"pp=2"}));
+
+TEST(Saver, AnUpdateWaitsForWhoReadsTheParameters) {
+  auto config = tiny_llama({"dp=1"});
+  const auto data = make_run_data(config);
+  const auto loader = make_loader(config, data, 0);
+  const auto trainer = make_trainer(config);
+  trainer->step(loader->next()).get();
+  std::promise<void> read;
+  trainer->hold_update(read.get_future().share());
+  auto step = std::async(std::launch::async, [&] { return trainer->step(loader->next()).get().loss; });
+  EXPECT_EQ(step.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  read.set_value();
+  step.get();
+  EXPECT_GE(trainer->seconds_held(), 0.1);
+  EXPECT_EQ(trainer->steps_done(), 2);
+}
 
 // The folder cannot be made on rank 0: all ranks learn it, and the next save works.
 TEST(Saver, ASaveThatCannotBeginFailsOnAllRanksAndTheNextOneWorks) {

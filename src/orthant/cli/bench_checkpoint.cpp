@@ -83,7 +83,17 @@ void save_once(CheckpointSaver& saver, const fs::path& folder) {
   if (outcome->failed) std::rethrow_exception(outcome->failed);
 }
 
-void time_saves(const Trainer& trainer, const fs::path& folder, int rounds, CheckpointTimes& times) {
+// By a save in the background that a step follows: until begin() is done, and while the update waits for the copy.
+double seconds_held_up(Trainer& trainer, Loader& loader, CheckpointSaver& background, const fs::path& folder) {
+  const ControlGroup ranks(trainer.options());
+  const auto held = trainer.seconds_held();
+  const auto begun = seconds_of(ranks, [&] { background.begin(folder.string(), {}); });
+  trainer.step(loader.next()).get();
+  if (const auto outcome = background.finish(); outcome->failed) std::rethrow_exception(outcome->failed);
+  return begun + slowest(ranks, trainer.seconds_held() - held);
+}
+
+void time_saves(Trainer& trainer, Loader& loader, const fs::path& folder, int rounds, CheckpointTimes& times) {
   const ControlGroup ranks(trainer.options());
   CheckpointSaver saver(trainer, /*asynchronous=*/false);
   CheckpointSaver background(trainer, /*asynchronous=*/true);
@@ -92,9 +102,9 @@ void time_saves(const Trainer& trainer, const fs::path& folder, int rounds, Chec
     const auto later = folder / fmt::format("background-{}", round);
     const auto save = seconds_of(ranks, [&] { save_once(saver, plain); });
     const auto began = Clock::now();
-    const auto stall = seconds_of(ranks, [&] { background.begin(later.string(), {}); });
-    if (const auto outcome = background.finish(); outcome->failed) std::rethrow_exception(outcome->failed);
+    save_once(background, later);
     const auto all = slowest(ranks, std::chrono::duration<double>(Clock::now() - began).count());
+    const auto stall = seconds_held_up(trainer, loader, background, later);
     if (round == 0) continue;  // the first one gets its memory
     times.save.push_back(save);
     times.stall.push_back(stall);
@@ -161,7 +171,7 @@ CheckpointTimes measure(RunConfig config, const CheckpointOptions& options) {
   const auto loader = make_loader(config, data, 0);
   trainer->step(loader->next()).get();  // the optimizer has its state
   const ScratchFolder scratch(options.folder.empty() ? fs::temp_directory_path().string() : options.folder, ranks);
-  time_saves(*trainer, scratch.path(), options.rounds, times);
+  time_saves(*trainer, *loader, scratch.path(), options.rounds, times);
   time_loads(*trainer, (scratch.path() / "plain-0").string(), options.rounds, times);
   if (!options.keep.empty()) save_checkpoint(*trainer, {}, options.keep);
   return times;

@@ -160,7 +160,7 @@ std::string element_name(DType dtype) {
 
 void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std::string& folder,
                      const SavedFiles& others) {
-  CheckpointSaver saver(trainer, /*asynchronous=*/false);
+  CheckpointSaver saver(trainer);
   saver.begin(folder, {cursor, others});
   if (const auto outcome = saver.finish(); outcome->failed) std::rethrow_exception(outcome->failed);
 }
@@ -183,6 +183,7 @@ Manifest verify_checkpoint(const std::string& folder) {
 }
 
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint) {
+  trainer.await_readers();
   const ControlGroup ranks(trainer.options());
   const auto& manifest = checkpoint.manifest();
   if (has_no_history(manifest)) return {manifest, load_untrained(trainer, checkpoint.folder())};

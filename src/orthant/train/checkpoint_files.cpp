@@ -1,6 +1,9 @@
 #include "orthant/train/checkpoint_files.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <map>
@@ -138,6 +141,13 @@ WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& 
   return writer->finish();
 }
 
+void RankCopy::begin(const std::vector<SavedFlat>& flats) {
+  if (flats.empty() || flats.front().owned.is_cpu()) return;
+  const auto device = flats.front().owned.device();
+  begun_ = std::make_shared<c10::Event>(device.type());
+  begun_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
 void RankCopy::take(const RankFile& file, const std::vector<SavedFlat>& flats) {
   std::int64_t total = 0;
   for (const auto& part : file.parts) total += tensor_bytes(part.entry);
@@ -146,6 +156,13 @@ void RankCopy::take(const RankFile& file, const std::vector<SavedFlat>& flats) {
   if (!bytes_.defined() || bytes_.numel() != total) {
     const bool pinned = !flats.front().owned.is_cpu();  // a device copies faster there
     bytes_ = at::empty({total}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  }
+  c10::OptionalStreamGuard beside;  // the device goes on with the next step meanwhile
+  if (begun_) {
+    const auto device = flats.front().owned.device();
+    const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    begun_->block(stream);
+    beside.reset_stream(stream);
   }
   std::int64_t place = 0;
   for (const auto& part : file.parts) {

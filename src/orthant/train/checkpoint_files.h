@@ -6,12 +6,17 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "orthant/files/safetensors.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/layout/pieces.h"
+
+namespace c10 {
+struct Event;
+}
 
 namespace orthant {
 
@@ -54,12 +59,15 @@ WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& 
 // The same from a copy, while the trainer goes on. One buffer, as large as the file's tensors.
 class RankCopy {
  public:
-  // Waits until the copy is made.
+  // What the device has been asked to do by now comes before the copy; what it is asked later need not.
+  void begin(const std::vector<SavedFlat>& flats);
+  // In whatever thread. Waits until the copy is made.
   void take(const RankFile& file, const std::vector<SavedFlat>& flats);
   WrittenFile write(const RankFile& file, const std::filesystem::path& folder) const;
 
  private:
   at::Tensor bytes_;
+  std::shared_ptr<c10::Event> begun_;  // on a device
   at::ScalarType type_ = at::kFloat;
 };
 

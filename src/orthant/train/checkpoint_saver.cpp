@@ -68,11 +68,13 @@ void add_files(Manifest& manifest, const Trainer& trainer, const WrittenFiles& w
 
 }  // namespace
 
-CheckpointSaver::CheckpointSaver(const Trainer& trainer, bool asynchronous)
-    : trainer_(trainer),
-      ranks_(trainer.options()),
-      asynchronous_(asynchronous),
-      file_(plan_file(trainer, trainer.rank())) {}
+CheckpointSaver::CheckpointSaver(const Trainer& trainer)
+    : trainer_(trainer), ranks_(trainer.options()), file_(plan_file(trainer, trainer.rank())) {}
+
+CheckpointSaver::CheckpointSaver(Trainer& trainer, bool asynchronous)
+    : CheckpointSaver(static_cast<const Trainer&>(trainer)) {
+  if (asynchronous) held_ = &trainer;
+}
 
 CheckpointSaver::~CheckpointSaver() {
   if (work_.valid()) work_.wait();
@@ -109,8 +111,25 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
 
 void CheckpointSaver::begin_part() {
   if (ranks_.is_first()) manifest_ = manifest_of(trainer_, beside_);
-  if (asynchronous_) copy_.take(file_, saved_flats(trainer_));
-  start([this] { write_part(); });
+  if (held_ == nullptr) return start([this] { write_part(); });
+  const auto flats = saved_flats(trainer_);
+  copy_.begin(flats);
+  copied_ = {};
+  held_->hold_update(copied_.get_future().share());
+  start([this, flats] {
+    copy_part(flats);
+    write_part();
+  });
+}
+
+void CheckpointSaver::copy_part(const std::vector<SavedFlat>& flats) {
+  try {
+    copy_.take(file_, flats);
+  } catch (...) {
+    copied_.set_value();
+    throw;
+  }
+  copied_.set_value();
 }
 
 void CheckpointSaver::start(std::function<void()> work) {
@@ -119,7 +138,7 @@ void CheckpointSaver::start(std::function<void()> work) {
 
 void CheckpointSaver::write_part() {
   if (file_.parts.empty()) return;
-  const auto facts = asynchronous_ ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
+  const auto facts = held_ != nullptr ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
   std::vector<std::int64_t> told = {facts.bytes};
   told.insert(told.end(), facts.xxh64.begin(), facts.xxh64.end());
   written_ = at::tensor(told, at::kLong);

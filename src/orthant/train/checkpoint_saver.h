@@ -2,8 +2,9 @@
 // 0 writes the manifest and gives the folder its name. Then all ranks learn how it ended. See Note [Saves in the
 // background].
 //
-// Note [Saves in the background]: training waits only while begin() copies what this rank writes; a thread then hashes
-// and writes the copy. Threads do not talk to other ranks: each rank tells with every step whether its thread is busy
+// Note [Saves in the background]: a thread copies what this rank writes, then hashes and writes the copy. Parameters and
+// optimizer state change only in an update, so the next step's forward and backward run beside the copy, and training
+// waits only where its update comes first (Trainer::hold_update). Threads do not talk to other ranks: each rank tells with every step whether its thread is busy
 // (RankReport::saving), and when nobody's is, all ranks call advance() after the same step
 // (TrainingLoop::settle_pending). So no save needs a communicator of its own, and every
 // rank decides alike.
@@ -43,10 +44,11 @@ struct SavedBeside {
   std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
 };
 
-// Keeps a reference to the trainer. begin(), advance() and finish() are collective over the world.
+// Keeps a reference to the trainer, which must outlive it. begin(), advance() and finish() are collective over the world.
 class CheckpointSaver {
  public:
-  CheckpointSaver(const Trainer& trainer, bool asynchronous);
+  explicit CheckpointSaver(const Trainer& trainer);  // saves at once
+  CheckpointSaver(Trainer& trainer, bool asynchronous);
   // Waits for this rank's thread; a save whose parts were not all written leaves nothing behind.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
@@ -73,6 +75,7 @@ class CheckpointSaver {
   enum class Stage { none, parts, commit };
 
   void begin_part();
+  void copy_part(const std::vector<SavedFlat>& flats);
   void start(std::function<void()> work);
   void wait_for_all();
   // What the threads of some ranks ended with, with the first such rank; null when all came through.
@@ -82,8 +85,8 @@ class CheckpointSaver {
   SaveOutcome ended(std::exception_ptr failed);
 
   const Trainer& trainer_;
+  Trainer* held_ = nullptr;  // the trainer that goes on during a save
   ControlGroup ranks_;
-  bool asynchronous_;
   Stage stage_ = Stage::none;
   std::future<void> work_;
   SavedBeside beside_;
@@ -92,6 +95,7 @@ class CheckpointSaver {
   std::filesystem::path place_;              // where parts are written
   std::unique_ptr<ReplacingFolder> target_;  // rank 0's
   RankFile file_;                            // this rank's, the same in every save
+  std::promise<void> copied_;                // of the save that began last
   RankCopy copy_;                            // of what this rank writes; its memory is kept from save to save
   at::Tensor written_;
 };

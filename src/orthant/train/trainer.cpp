@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "orthant/base/error.h"
 #include "orthant/data/trim_padding.h"
@@ -186,6 +187,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
     facts.loss_factors[loss] = coefficient / batch.weight_sum;
   }
   begin_list();
+  if (!options_.poison.empty()) await_readers();  // a fault may damage a parameter
   watch_->begin(facts.step);
   store_->begin_step(autograd_units_);
   const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
@@ -232,8 +234,18 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   return at::cat({whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, loss.numel(), told_size)});
 }
 
+void Trainer::await_readers() {
+  if (!readers_.valid()) return;
+  const auto began = std::chrono::steady_clock::now();
+  launch::Activity::of_process().say(fmt::format("step {}, copy for a checkpoint", steps_done_ + 1));
+  readers_.wait();
+  readers_ = {};
+  seconds_held_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
 PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   const auto numbers = run(batch, report);
+  await_readers();
   const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
   optimizer_->update(lr(), numbers[1], finite, loss_scale_->value());
   loss_scale_->update(finite);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +47,11 @@ class Trainer {
 
   // Forward and backward of all microbatches, global norm, clip, update. The first step is step 1.
   PendingStep step(const Batch& batch, const RankReport& report = {});
+
+  // Until then somebody reads what a checkpoint holds: the next update, or load(), waits for it.
+  void hold_update(std::shared_future<void> until) { readers_ = std::move(until); }
+  void await_readers();
+  double seconds_held() const { return seconds_held_; }  // by all such waits
 
   // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Until the
   // next but one step() begins. Alike on every rank, all of which must ask.
@@ -115,6 +121,8 @@ class Trainer {
   std::vector<Action> actions_;
   std::vector<Action> evaluation_actions_;
   std::int64_t steps_done_ = 0;
+  std::shared_future<void> readers_;
+  double seconds_held_ = 0;
   bool unfinished_ = false;  // a list has begun and not ended
 };
 
