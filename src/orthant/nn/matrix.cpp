@@ -1,7 +1,7 @@
 // Note [Two libraries]: libtorch multiplies float32 matrices on the CPU with MKL. Its oneDNN, which it keeps for narrow
 // types, is 7 to 10% faster from a few million multiplications on (AVX-512 without Intel's name on it), and slower
 // below. The function is exported but in no header; where a libtorch lacks it the weak reference is null and MKL does
-// it all. Which library multiplies depends on sizes alone, so bits do not depend on the schedule.
+// it all, as it does on a processor without the instructions that the function asks for whatever the type. Which library multiplies depends on sizes alone, so bits do not depend on the schedule.
 #include "orthant/nn/matrix.h"
 
 #include <ATen/ATen.h>
@@ -19,8 +19,18 @@ namespace {
 
 constexpr double kFewMultiplications = 6e6;
 
+// As mkldnn_matmul() asks before it looks at the type.
+bool has_narrow_types() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
+}
+
 bool suits_onednn(const at::Tensor& out, const at::Tensor& left) {
-  return at::native::mkldnn_matmul != nullptr && out.is_cpu() && out.scalar_type() == at::kFloat &&
+  static const bool usable = at::native::mkldnn_matmul != nullptr && has_narrow_types();
+  return usable && out.is_cpu() && out.scalar_type() == at::kFloat &&
          static_cast<double>(out.numel()) * static_cast<double>(left.size(1)) > kFewMultiplications &&
          at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
 }
