@@ -14,19 +14,29 @@ namespace {
 constexpr std::int64_t kBlock = std::int64_t{1} << 12;  // elements between looks at what was found
 constexpr std::int64_t kGrain = std::int64_t{1} << 16;  // that make a thread worth while
 
-// An IEEE number is NaN or infinite when all bits of its exponent are set.
+// An IEEE number is NaN or infinite when all bits of its exponent are set. The loop is vectorised where its length is
+// known.
+template <typename Bits>
+bool block_is_finite(const Bits* bits, std::int64_t elements, Bits exponent) {
+  Bits bad = 0;
+  const auto note = [&](Bits one) { bad = static_cast<Bits>(bad | static_cast<Bits>((one & exponent) == exponent)); };
+  if (elements == kBlock) {
+    for (std::int64_t i = 0; i < kBlock; ++i) note(bits[i]);
+  } else {
+    for (std::int64_t i = 0; i < elements; ++i) note(bits[i]);
+  }
+  return bad == 0;
+}
+
 template <typename Bits>
 bool exponents_are_finite(const void* data, std::int64_t elements, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(data);
   std::atomic<bool> finite = true;
   at::parallel_for(0, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (auto block = begin; block < end && finite.load(std::memory_order_relaxed); block += kBlock) {
-      const auto block_end = std::min(end, block + kBlock);
-      Bits bad = 0;
-      for (auto i = block; i < block_end; ++i) {
-        bad = static_cast<Bits>(bad | static_cast<Bits>((bits[i] & exponent) == exponent));
+      if (!block_is_finite(bits + block, std::min(end - block, kBlock), exponent)) {
+        finite.store(false, std::memory_order_relaxed);
       }
-      if (bad != 0) finite.store(false, std::memory_order_relaxed);
     }
   });
   return finite;

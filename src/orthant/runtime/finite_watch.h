@@ -26,6 +26,9 @@ class FiniteWatch {
   // not, or when it overflows.
   void look(std::int64_t slot, const at::Tensor& tensor);
 
+  // Whether a CPU tensor of this step that is not finite was seen in that slot.
+  bool is_bad(std::int64_t slot) const { return now_.flags[static_cast<std::size_t>(slot)]; }
+
   // 0 when all that was seen in those slots in this step is finite, NaN otherwise: float64 [1] on the device.
   at::Tensor verdict(Range slots) const;
 

@@ -33,7 +33,8 @@ std::vector<std::string> bad_entries(const FlatParameters& buffer, const at::Ten
 
 }  // namespace
 
-StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options, Poisoner poisoner)
+StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options,
+                     const std::vector<bool>& runs_here, Poisoner poisoner)
     : graph_(graph),
       store_(store),
       device_(options.device),
@@ -42,6 +43,7 @@ StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const Traine
       microbatches_(options.microbatches),
       looks_per_use_(store.policy().accumulate_sharded ? options.microbatches : 1) {
   make_slots();
+  for (const auto& unit : graph.units) awaited_losses_.push_back(awaited_loss(unit, runs_here));
   store_.set_use_listener([this](std::size_t buffer, int unit, const at::Tensor& gradient) {
     poisoner_.gradient(buffer, unit, gradient);
     saw_gradient(buffer, unit, gradient);
@@ -71,7 +73,23 @@ void StepWatch::make_slots() {
   watch_.emplace(slots, device_);
 }
 
+int StepWatch::awaited_loss(const UnitSpec& unit, const std::vector<bool>& runs_here) const {
+  if (!device_.is_cpu() || unit.is_loss) return -1;
+  int loss = -1;
+  for (const auto& output : unit.outputs) {
+    const auto readers = graph_.consumers(output);
+    if (readers.size() != 1 || (loss >= 0 && loss != readers.front())) return -1;
+    loss = readers.front();
+  }
+  return loss >= 0 && graph_.units[at(loss)].is_loss && runs_here[at(loss)] ? loss : -1;
+}
+
+std::int64_t StepWatch::output_slot(int unit, int microbatch) const {
+  return output_slots_[at(unit)] + static_cast<std::int64_t>(graph_.units[at(unit)].outputs.size()) * microbatch;
+}
+
 void StepWatch::begin(std::int64_t step) {
+  waiting_.clear();  // of a step that was broken off
   before_ = std::exchange(newest_, {});
   watch_->begin();
   for (auto& use : uses_) use.seen = 0;
@@ -81,11 +99,20 @@ void StepWatch::begin(std::int64_t step) {
 
 void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
   poisoner_.outputs(unit, microbatch, outputs);
-  auto slot = output_slots_[at(unit)] + static_cast<std::int64_t>(outputs.size()) * microbatch;
+  auto slot = output_slot(unit, microbatch);
+  if (const int loss = awaited_losses_[at(unit)]; loss >= 0) {
+    for (const auto& output : outputs) waiting_[{loss, microbatch}].push_back({slot++, output.detach()});
+    return;
+  }
   for (const auto& output : outputs) watch_->look(slot++, output);
+  const auto waited = waiting_.extract({unit, microbatch});
+  if (waited.empty() || !watch_->is_bad(output_slot(unit, microbatch))) return;
+  for (const auto& [waiting_slot, output] : waited.mapped()) watch_->look(waiting_slot, output);
 }
 
 void StepWatch::handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) {
+  const bool of_good_loss = graph_.units[at(unit)].is_loss && !watch_->is_bad(output_slot(unit, microbatch));
+  if (device_.is_cpu() && of_good_loss) return;
   const auto first = input_slots_[at(unit)];
   watch_->look(first + static_cast<std::int64_t>(graph_.units[at(unit)].inputs.size() * at(microbatch) + input),
                gradient);

@@ -8,6 +8,10 @@
 // what this rank holds and saw. A good step costs nothing more. Where gradients overflowed and a smaller loss scale may
 // mend it, nothing is noted.
 //
+// Note [Logits]: what a loss alone reads (logits are by far the largest value there is) is looked at on the CPU only
+// when that loss is not finite: a value that is not finite in it makes the loss so. Likewise the gradient that a loss
+// hands back.
+//
 // Note [What is watched]: every output and every gradient that units hand on; every use's gradient of a parameter where
 // it is added to others; the optimizer's copy of every parameter. The last two count in the verdict of a step: a rank's
 // copy of what another rank answers for (norm weights over tp) is in no norm, and a table's row that no token needs is
@@ -15,7 +19,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "orthant/runtime/executor.h"
@@ -30,8 +36,9 @@ namespace orthant {
 
 class StepWatch : public UnitObserver {
  public:
-  // Keeps references to the graph and the store, whose use listener it is.
-  StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options, Poisoner poisoner);
+  // Keeps references to the graph and the store, whose use listener it is. `runs_here`: the units of this rank.
+  StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options,
+            const std::vector<bool>& runs_here, Poisoner poisoner);
 
   // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged.
   void begin(std::int64_t step);
@@ -60,6 +67,9 @@ class StepWatch : public UnitObserver {
   };
 
   void make_slots();
+  // The loss that a unit's outputs wait for, see Note [Logits]; -1: none.
+  int awaited_loss(const UnitSpec& unit, const std::vector<bool>& runs_here) const;
+  std::int64_t output_slot(int unit, int microbatch) const;
   void saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient);
   void look_back(Record& record, int steps_ago) const;
   RankFindings findings(int steps_ago) const;
@@ -77,6 +87,12 @@ class StepWatch : public UnitObserver {
   int looks_per_use_ = 1;
   Range use_slots_;
   std::optional<FiniteWatch> watch_;
+  struct Waiting {
+    std::int64_t slot = 0;
+    at::Tensor output;
+  };
+  std::vector<int> awaited_losses_;                              // per unit
+  std::map<std::pair<int, int>, std::vector<Waiting>> waiting_;  // by loss and microbatch
   Record newest_;
   Record before_;
 };

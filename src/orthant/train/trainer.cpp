@@ -76,7 +76,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
   auto poison =
       place_poison(options_.poison, graph_, mesh_, pipeline_.unit_ranks(), store_->policy(), options_.microbatches);
-  watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, Poisoner(std::move(poison), rank()));
+  std::vector<bool> runs_here;
+  for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
+  watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
   keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_);
   executor_->observe(watch_.get());
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
