@@ -1,6 +1,8 @@
 #include "orthant/layout/unit_buffers.h"
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace orthant {
@@ -11,6 +13,16 @@ std::vector<int> coordinates_of(const std::vector<int>& users, const std::vector
   std::set<int> found;
   for (const int user : users) found.insert(unit_ranks[static_cast<std::size_t>(user)]);
   return {found.begin(), found.end()};
+}
+
+// Parameters that units at `pp` borrow.
+std::set<std::string_view> borrowed_at(const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
+  std::set<std::string_view> names;
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    if (runs_at(static_cast<int>(u), unit_ranks, pp))
+      names.insert(graph.units[u].borrowed.begin(), graph.units[u].borrowed.end());
+  }
+  return names;
 }
 
 }  // namespace
@@ -28,8 +40,12 @@ UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordin
   found.held.resize(graph.units.size());
   found.unit_groups = unit_groups;
   const int pp = coordinate[Axis::pp];
+  const auto borrowed = borrowed_at(graph, unit_ranks, pp);
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
     if (unit_groups.empty()) found.unit_groups.push_back(u);
+    const auto lends = [&](const ParameterSpec& parameter) { return borrowed.contains(parameter.name); };
+    const auto& own = graph.units[static_cast<std::size_t>(u)].parameters;
+    if (!runs_at(u, unit_ranks, pp) && std::ranges::none_of(own, lends)) continue;
     for (FlatBuffer& buffer : flat_buffers(graph, u, mesh, coordinate)) {
       auto sharers = coordinates_of(buffer.users, unit_ranks);
       std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_ranks, pp); });

@@ -103,14 +103,15 @@ class EvenCut {
   // First the lightest heaviest stage, then among such cuts the smallest sum of squared costs, then of squared numbers
   // of units. Nothing when no cut fits.
   std::optional<Cut> even() const {
-    const Table heaviest = best([&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
-      return fits(stage, begin, end) ? Score{std::max(left.first, cost(begin, end)), 0} : kNever;
-    });
+    const Table heaviest =
+        best(within_reach(), [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+          return fits(stage, begin, end) ? Score{std::max(left.first, cost(begin, end)), 0} : kNever;
+        });
     const double limit = heaviest.scores.back().back().first;
     if (limit == kNever.first) return std::nullopt;
-    return cut_of(best([&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+    return cut_of(best(limit, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+      if (!fits(stage, begin, end)) return kNever;
       const double weight = cost(begin, end);
-      if (weight > limit || !fits(stage, begin, end)) return kNever;
       const auto count = static_cast<double>(points_[end] - points_[begin]);
       return Score{left.first + weight * weight, left.second + count * count};
     }));
@@ -118,7 +119,7 @@ class EvenCut {
 
   // The cut whose neediest rank needs least.
   Cut smallest() const {
-    return cut_of(best([&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+    return cut_of(best(kNever.first, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
       return Score{std::max(left.first, static_cast<double>(rank_bytes(stage, begin, end))), 0};
     }));
   }
@@ -133,14 +134,26 @@ class EvenCut {
     std::vector<std::vector<std::size_t>> begins;
   };
 
+  // No cut needs a heavier stage: whoever fills stages up to the mean goes beyond it by less than one block. Without
+  // end where memory may ask for one.
+  double within_reach() const {
+    if (memory_.rank_bytes > 0) return kNever.first;
+    double heaviest = 0;
+    for (std::size_t block = 0; block < num_blocks(); ++block) heaviest = std::max(heaviest, cost(block, block + 1));
+    return (cost_.back() / static_cast<double>(stages_) + heaviest) * (1 + 1e-9);
+  }
+
+  // Of stages that cost `most` or less.
   template <class Extend>
-  Table best(const Extend& extend) const {
+  Table best(double most, const Extend& extend) const {
     const std::size_t size = points_.size();
     Table table{{stages_ + 1, std::vector<Score>(size, kNever)}, {stages_ + 1, std::vector<std::size_t>(size, 0)}};
     table.scores[0][0] = {0, 0};
     for (std::size_t s = 1; s <= stages_; ++s) {
+      std::size_t first = s - 1;
       for (std::size_t end = s; end < size; ++end) {
-        for (std::size_t begin = s - 1; begin < end; ++begin) {
+        while (first < end && cost(first, end) > most) ++first;
+        for (std::size_t begin = first; begin < end; ++begin) {
           if (table.scores[s - 1][begin] == kNever) continue;
           const Score score = extend(table.scores[s - 1][begin], s - 1, begin, end);
           if (score < table.scores[s][end]) {
