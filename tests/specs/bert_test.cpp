@@ -253,7 +253,7 @@ TEST(BertConfig, RefusesWhatDoesNotFit) {
   EXPECT_EQ(tower_refusal(R"("preset": "bert-base-casd")"),
             "model.json:2:11: primary.preset: unknown preset \"bert-base-casd\"\n"
             "  fix: did you mean \"bert-base-cased\"? (one of bert-base-cased, bert-large-cased, bert-base-uncased, "
-            "roberta-base, roberta-large, bert-tiny)");
+            "bert-large-uncased, roberta-base, roberta-large, bert-tiny)");
   for (const auto* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
                           "max_position_embeddings", "type_vocab_size", "attention_probs_dropout_prob",
                           "layer_norm_eps", "initializer_range"}) {

@@ -54,9 +54,11 @@ TEST(ModelConfig, RefusesPresetsThatAreNoneOrOfAnotherKind) {
   EXPECT_EQ(
       model_refusal(R"({"preset": "llama-tinny"})"),
       "model.json:1:12: preset: unknown preset \"llama-tinny\"\n  fix: did you mean \"llama-tiny\"? (one of "
-      "llama2-7b, llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, llama-tiny, llama-16, "
-      "bert-base-cased, bert-large-cased, bert-base-uncased, roberta-base, roberta-large, bert-tiny, trimodal-tiny, "
-      "trimodal-16, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, encoder-lm, encoder-lm-tiny)");
+      "llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, "
+      "llama-tiny, llama-16, bert-base-cased, bert-large-cased, bert-base-uncased, bert-large-uncased, roberta-base, "
+      "roberta-large, bert-tiny, trimodal-tiny, trimodal-16, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, "
+      "gpt-1.7b, gpt-3.6b, gpt-7.5b, gpt-18.4b, gpt-22b, gpt-39.1b, gpt-76.1b, gpt-145.6b, gpt3-175b, gpt-310.1b, "
+      "mt-nlg-530b, gpt-1t, encoder-lm, encoder-lm-tiny)");
   EXPECT_EQ(model_refusal(R"({"kind": "trimodal", "preset": "llama-tiny"})"),
             "model.json:1:32: preset: \"llama-tiny\" is a llama preset; a trimodal preset is expected here\n"
             "  fix: one of trimodal-tiny, trimodal-16");

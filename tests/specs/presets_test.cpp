@@ -13,6 +13,8 @@ using Counts = std::map<std::string, std::int64_t>;
 
 TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
   const Counts expected = {{"llama2-7b", 6'738'415'616},
+                           {"llama2-13b", 13'015'864'320},
+                           {"llama2-70b", 68'976'648'192},
                            {"llama3-8b", 8'030'261'248},
                            {"llama3-70b", 70'553'706'496},
                            {"llama3.1-8b", 8'030'261'248},
@@ -29,9 +31,10 @@ TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
 }
 
 TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {
-  const Counts expected = {{"bert-base-cased", 108'310'272},   {"bert-large-cased", 333'579'264},
-                           {"bert-base-uncased", 109'482'240}, {"roberta-base", 124'645'632},
-                           {"roberta-large", 355'359'744},     {"bert-tiny", 73'984 + 2 * 49'984 + 4'160}};
+  const Counts expected = {
+      {"bert-base-cased", 108'310'272},          {"bert-large-cased", 333'579'264}, {"bert-base-uncased", 109'482'240},
+      {"bert-large-uncased", 335'141'888},       {"roberta-base", 124'645'632},     {"roberta-large", 355'359'744},
+      {"bert-tiny", 73'984 + 2 * 49'984 + 4'160}};
   Counts counts;
   for (const auto& name : preset_names(PresetFamily::bert)) {
     GraphSpec spec;
@@ -39,6 +42,21 @@ TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {
     counts[name] = spec.num_parameters();
   }
   EXPECT_EQ(counts, expected);
+}
+
+// Narayanan 2021, equation 2, and a last norm.
+TEST(Presets, ModelsOfGpt3StyleHaveTheirPublishedParameterCounts) {
+  const std::map<std::string, double> billions = {{"gpt-1.7b", 1.7},      {"gpt-3.6b", 3.6},    {"gpt-7.5b", 7.5},
+                                                  {"gpt-18.4b", 18.4},    {"gpt-39.1b", 39.1},  {"gpt-76.1b", 76.1},
+                                                  {"gpt-145.6b", 145.6},  {"gpt3-175b", 174.6}, {"gpt-310.1b", 310.1},
+                                                  {"mt-nlg-530b", 529.6}, {"gpt-1t", 1008.0},   {"gpt-22b", 22.1}};
+  for (const auto& [name, count] : billions) {
+    const Gpt2Config config = gpt2_preset(name);
+    const std::int64_t h = config.hidden_size;
+    const std::int64_t exact = config.num_hidden_layers * (12 * h * h + 13 * h) + (51200 + 2048) * h + 2 * h;
+    EXPECT_EQ(gpt2_spec(config, work_of(1, 1)).num_parameters(), exact) << name;
+    EXPECT_NEAR(static_cast<double>(exact) / 1e9, count, 0.05) << name;
+  }
 }
 
 TEST(Presets, SmallModelsHaveUnitsForSixteenStages) {
@@ -72,7 +90,8 @@ TEST(Presets, BelongToOneFamily) {
 TEST(Presets, SuggestTheNearestName) {
   EXPECT_EQ(error_text<ConfigError>([] { llama_preset("llama3-7b"); }),
             "llama.preset: unknown preset \"llama3-7b\"\n  fix: did you mean \"llama2-7b\"? (one of llama2-7b, "
-            "llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, llama-tiny, llama-16)");
+            "llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3.1-8b, llama3.1-70b, llama3-405b, llama-1b, "
+            "llama-tiny, llama-16)");
   EXPECT_EQ(error_text<ConfigError>([] { trimodal_preset("bert-tiny"); }),
             "trimodal.preset: \"bert-tiny\" is a bert preset; a trimodal preset is expected here\n"
             "  fix: one of trimodal-tiny, trimodal-16");

@@ -1,7 +1,8 @@
 // Note [Two libraries]: libtorch multiplies float32 matrices on the CPU with MKL. Its oneDNN, which it keeps for narrow
 // types, is 7 to 10% faster from a few million multiplications on (AVX-512 without Intel's name on it), and slower
 // below. The function is exported but in no header; where a libtorch lacks it the weak reference is null and MKL does
-// it all, as it does on a processor without the instructions that the function asks for whatever the type. Which library multiplies depends on sizes alone, so bits do not depend on the schedule.
+// it all, as it does on a processor without the instructions that the function asks for whatever the type. Which
+// library multiplies depends on sizes alone, so bits do not depend on the schedule.
 #include "orthant/nn/matrix.h"
 
 #include <ATen/ATen.h>

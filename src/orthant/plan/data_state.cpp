@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -14,45 +15,86 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::int64_t gathered_peak(const UnitBuffers& buffers, const std::vector<Action>& actions) {
-  std::vector<int> holders(buffers.all.size(), 0);
-  std::int64_t alive = 0;
-  std::int64_t peak = 0;
-  for (const Action& action : actions) {
-    if (action.kind != ActionKind::gather && action.kind != ActionKind::free) continue;
-    for (const int b : buffers.used[at(action.unit)]) {
-      if (action.kind == ActionKind::gather && holders[at(b)]++ == 0) alive += buffers[b].size;
-      if (action.kind == ActionKind::free && --holders[at(b)] == 0) alive -= buffers[b].size;
-    }
-    peak = std::max(peak, alive);
+// Blocks by length and type: what was given back is handed out again, and nothing else (BufferPool).
+class BlockPool {
+ public:
+  void take(std::int64_t elements, DType type) {
+    auto& blocks = blocks_[{elements, type}];
+    if (++blocks.used <= blocks.made) return;
+    ++blocks.made;
+    bytes_ += elements * bytes_of(type);
   }
-  return peak;
-}
+  void give_back(std::int64_t elements, DType type) { --blocks_[{elements, type}].used; }
+
+  std::int64_t bytes() const { return bytes_; }  // that were made
+
+ private:
+  struct Blocks {
+    int used = 0;
+    int made = 0;
+  };
+  std::map<std::pair<std::int64_t, DType>, Blocks> blocks_;
+  std::int64_t bytes_ = 0;
+};
+
+// Gathered parameters that come and go along a list; in elements.
+class GatheredParameters {
+ public:
+  GatheredParameters(const UnitBuffers& buffers, DType type, BlockPool& pool)
+      : buffers_(buffers), type_(type), pool_(pool), holders_(buffers.all.size()) {}
+
+  void run(const Action& action) {
+    if (action.kind != ActionKind::gather && action.kind != ActionKind::free) return;
+    for (const int b : buffers_.used[at(action.unit)]) {
+      const auto size = buffers_[b].size;
+      if (action.kind == ActionKind::gather && holders_[at(b)]++ == 0) {
+        alive_ += size;
+        pool_.take(size, type_);
+      }
+      if (action.kind == ActionKind::free && --holders_[at(b)] == 0) {
+        alive_ -= size;
+        pool_.give_back(size, type_);
+      }
+    }
+  }
+
+  std::int64_t alive() const { return alive_; }
+
+ private:
+  const UnitBuffers& buffers_;
+  DType type_;
+  BlockPool& pool_;
+  std::vector<int> holders_;
+  std::int64_t alive_ = 0;
+};
 
 // Full gradients that come and go along a list; in elements.
 class FullGradients {
  public:
-  FullGradients(const UnitBuffers& buffers, const DataSettings& settings, const std::vector<Action>& actions)
-      : buffers_(buffers), settings_(settings), actions_(actions), calls_(gradient_calls(buffers, settings, actions)) {}
+  FullGradients(const UnitBuffers& buffers, const DataSettings& settings, const std::vector<Action>& actions,
+                BlockPool& pool)
+      : buffers_(buffers), settings_(settings), pool_(pool), calls_(gradient_calls(buffers, settings, actions)) {}
 
-  std::int64_t peak() {
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < actions_.size(); ++i) {
-      const Action& action = actions_[i];
-      if (action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight) make(action.unit);
-      for (; next < calls_.size() && calls_[next].position == i; ++next) send(calls_[next]);
-    }
-    return peak_;
+  void begin(const Action& action) {
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight) make(action.unit);
   }
+
+  // With the calls that follow the action.
+  void end(std::size_t position) {
+    for (; next_ < calls_.size() && calls_[next_].position == position; ++next_) send(calls_[next_]);
+  }
+
+  std::int64_t alive() const { return alive_elements_; }
 
  private:
   void make(int unit) {
     for (const int b : buffers_.used[at(unit)]) {
       if (!buffers_[b].trainable) continue;
       while (is_under_way(b)) finish_oldest();
-      if (alive_.insert({b, unit}).second) alive_elements_ += buffers_[b].size;
+      if (!alive_.insert({b, unit}).second) continue;
+      alive_elements_ += buffers_[b].size;
+      pool_.take(buffers_[b].size, settings_.reduce);
     }
-    peak_ = std::max(peak_, alive_elements_);
   }
 
   void send(const DataCall& call) {
@@ -69,7 +111,9 @@ class FullGradients {
   void finish_oldest() {
     for (const int b : under_way_.front()) {
       for (const int user : buffers_[b].users) {
-        if (alive_.erase({b, user}) > 0) alive_elements_ -= buffers_[b].size;
+        if (alive_.erase({b, user}) == 0) continue;
+        alive_elements_ -= buffers_[b].size;
+        pool_.give_back(buffers_[b].size, settings_.reduce);
       }
     }
     under_way_.pop_front();
@@ -77,13 +121,37 @@ class FullGradients {
 
   const UnitBuffers& buffers_;
   const DataSettings& settings_;
-  const std::vector<Action>& actions_;
+  BlockPool& pool_;
   std::vector<DataCall> calls_;
+  std::size_t next_ = 0;
   std::set<std::pair<int, int>> alive_;  // buffer, user
   std::int64_t alive_elements_ = 0;
-  std::int64_t peak_ = 0;
   std::deque<std::vector<int>> under_way_;  // buffers of each call
 };
+
+struct Walked {
+  DataPeaks peaks;
+  std::int64_t pool = 0;
+};
+
+Walked walked(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
+  const bool parameters = settings.policy.shards_parameters();
+  if (!parameters && !settings.policy.shards_gradients()) return {};
+  const auto buffers =
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+  BlockPool pool;
+  GatheredParameters gathered(buffers, settings.compute, pool);
+  FullGradients gradients(buffers, settings, actions, pool);
+  DataPeaks peaks;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    if (parameters) gathered.run(actions[i]);
+    gradients.begin(actions[i]);
+    peaks.gathered = std::max(peaks.gathered, gathered.alive() * bytes_of(settings.compute));
+    peaks.gradients = std::max(peaks.gradients, gradients.alive() * bytes_of(settings.reduce));
+    gradients.end(i);
+  }
+  return {peaks, pool.bytes()};
+}
 
 }  // namespace
 
@@ -111,16 +179,11 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
 }
 
 DataPeaks data_peaks(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
-  const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
-  DataPeaks peaks;
-  if (settings.policy.shards_parameters()) {
-    peaks.gathered = gathered_peak(buffers, actions) * bytes_of(settings.compute);
-  }
-  if (settings.policy.shards_gradients()) {
-    peaks.gradients = FullGradients(buffers, settings, actions).peak() * bytes_of(settings.reduce);
-  }
-  return peaks;
+  return walked(graph, settings, actions).peaks;
+}
+
+std::int64_t data_pool(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
+  return walked(graph, settings, actions).pool;
 }
 
 }  // namespace orthant

@@ -45,4 +45,7 @@ struct DataPeaks {
 // until the sum over replicas, or until memory for the same gradients is asked for again.
 DataPeaks data_peaks(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions);
 
+// Bytes that both keep once a step has run: a block serves whatever has its length and type, and is not given back.
+std::int64_t data_pool(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions);
+
 }  // namespace orthant

@@ -19,8 +19,10 @@ struct LlamaRow {
 
 constexpr std::int64_t kLlama3Positions = 8192;  // of Llama 3's first training
 
-constexpr std::array<LlamaRow, 9> kLlamaRows = {{
+constexpr std::array<LlamaRow, 11> kLlamaRows = {{
     {"llama2-7b", 4096, 32, 32, 32, 11008, 32000, 4096, 1e4},
+    {"llama2-13b", 5120, 40, 40, 40, 13824, 32000, 4096, 1e4},
+    {"llama2-70b", 8192, 80, 64, 8, 28672, 32000, 4096, 1e4},
     {"llama3-8b", 4096, 32, 32, 8, 14336, 128256, 8192, 5e5},
     {"llama3-70b", 8192, 80, 64, 8, 28672, 128256, 8192, 5e5},
     {"llama3.1-8b", 4096, 32, 32, 8, 14336, 128256, 131072, 5e5, 8},
@@ -38,10 +40,11 @@ struct BertRow {
   std::int64_t pad, offset;
 };
 
-constexpr std::array<BertRow, 6> kBertRows = {{
+constexpr std::array<BertRow, 7> kBertRows = {{
     {"bert-base-cased", 768, 12, 12, 3072, 28996, 512, 2, 1e-12, 0, 0},
     {"bert-large-cased", 1024, 24, 16, 4096, 28996, 512, 2, 1e-12, 0, 0},
     {"bert-base-uncased", 768, 12, 12, 3072, 30522, 512, 2, 1e-12, 0, 0},
+    {"bert-large-uncased", 1024, 24, 16, 4096, 30522, 512, 2, 1e-12, 0, 0},
     {"roberta-base", 768, 12, 12, 3072, 50265, 514, 1, 1e-5, 1, 2},
     {"roberta-large", 1024, 24, 16, 4096, 50265, 514, 1, 1e-5, 1, 2},
     {"bert-tiny", 64, 2, 2, 256, 1024, 128, 2, 1e-12, 0, 0},
@@ -59,12 +62,25 @@ struct Gpt2Row {
   std::int64_t hidden, layers, heads, vocab, positions;
 };
 
-constexpr std::array<Gpt2Row, 5> kGpt2Rows = {{
+// After GPT-2's own: the sizes of Narayanan 2021 (table 1) and Korthikanti 2022 (table 3), whose vocabulary is padded.
+constexpr std::array<Gpt2Row, 17> kGpt2Rows = {{
     {"gpt2", 768, 12, 12, 50257, 1024},
     {"gpt2-medium", 1024, 24, 16, 50257, 1024},
     {"gpt2-large", 1280, 36, 20, 50257, 1024},
     {"gpt2-xl", 1600, 48, 25, 50257, 1024},
     {"gpt2-tiny", 64, 2, 4, 256, 512},
+    {"gpt-1.7b", 2304, 24, 24, 51200, 2048},
+    {"gpt-3.6b", 3072, 30, 32, 51200, 2048},
+    {"gpt-7.5b", 4096, 36, 32, 51200, 2048},
+    {"gpt-18.4b", 6144, 40, 48, 51200, 2048},
+    {"gpt-22b", 6144, 48, 64, 51200, 2048},
+    {"gpt-39.1b", 8192, 48, 64, 51200, 2048},
+    {"gpt-76.1b", 10240, 60, 80, 51200, 2048},
+    {"gpt-145.6b", 12288, 80, 96, 51200, 2048},
+    {"gpt3-175b", 12288, 96, 96, 51200, 2048},
+    {"gpt-310.1b", 16384, 96, 128, 51200, 2048},
+    {"mt-nlg-530b", 20480, 105, 128, 51200, 2048},
+    {"gpt-1t", 25600, 128, 160, 51200, 2048},
 }};
 
 struct EncoderLmRow {

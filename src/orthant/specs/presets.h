@@ -1,5 +1,6 @@
 // Published model sizes, and small ones for tests, by name. A configuration's `preset` key gives defaults that its
-// other keys override. llama3.1-8b, llama3.1-70b and llama3-405b have the scaling of rotary frequencies of Llama 3.1.
+// other keys override. llama3.1-8b, llama3.1-70b and llama3-405b have the scaling of rotary frequencies of Llama 3.1;
+// models in the style of GPT-3 (gpt3-175b, gpt-1t, ...) are of kind gpt2.
 #pragma once
 
 #include <array>

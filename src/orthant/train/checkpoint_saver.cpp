@@ -138,7 +138,8 @@ void CheckpointSaver::start(std::function<void()> work) {
 
 void CheckpointSaver::write_part() {
   if (file_.parts.empty()) return;
-  const auto facts = held_ != nullptr ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
+  const auto facts =
+      held_ != nullptr ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
   std::vector<std::int64_t> told = {facts.bytes};
   told.insert(told.end(), facts.xxh64.begin(), facts.xxh64.end());
   written_ = at::tensor(told, at::kLong);

@@ -2,11 +2,11 @@
 // 0 writes the manifest and gives the folder its name. Then all ranks learn how it ended. See Note [Saves in the
 // background].
 //
-// Note [Saves in the background]: a thread copies what this rank writes, then hashes and writes the copy. Parameters and
-// optimizer state change only in an update, so the next step's forward and backward run beside the copy, and training
-// waits only where its update comes first (Trainer::hold_update). Threads do not talk to other ranks: each rank tells with every step whether its thread is busy
-// (RankReport::saving), and when nobody's is, all ranks call advance() after the same step
-// (TrainingLoop::settle_pending). So no save needs a communicator of its own, and every
+// Note [Saves in the background]: a thread copies what this rank writes, then hashes and writes the copy. Parameters
+// and optimizer state change only in an update, so the next step's forward and backward run beside the copy, and
+// training waits only where its update comes first (Trainer::hold_update). Threads do not talk to other ranks: each
+// rank tells with every step whether its thread is busy (RankReport::saving), and when nobody's is, all ranks call
+// advance() after the same step (TrainingLoop::settle_pending). So no save needs a communicator of its own, and every
 // rank decides alike.
 #pragma once
 
@@ -44,7 +44,8 @@ struct SavedBeside {
   std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
 };
 
-// Keeps a reference to the trainer, which must outlive it. begin(), advance() and finish() are collective over the world.
+// Keeps a reference to the trainer, which must outlive it. begin(), advance() and finish() are collective over the
+// world.
 class CheckpointSaver {
  public:
   explicit CheckpointSaver(const Trainer& trainer);  // saves at once

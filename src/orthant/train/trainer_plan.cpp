@@ -7,8 +7,6 @@
 
 #include "orthant/base/error.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/plan/data_actions.h"
-#include "orthant/schedule/lowering.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/pipeline_config.h"
 
@@ -98,21 +96,24 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
   return connect_ranks(GraphSpec(), without_tensor_axis(mesh), job, options, timeout_seconds);
 }
 
-namespace {
-
-// All but the place of the units.
-DataSettings common_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
-                             const TrainerOptions& options) {
-  DataSettings settings;
+PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
+  PlanSettings settings;
   settings.mesh = mesh;
-  if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
-  settings.policy = effective_policy(options.policy, mesh);
+  settings.global_batch =
+      static_cast<std::int64_t>(settings.replicas()) * options.microbatches;  // rows are the caller's
+  settings.stages = options.stages;
+  settings.split = "auto";
+  settings.data = options.policy;
+  settings.tensor = options.tensor;
+  settings.recompute = static_cast<PlanRecompute>(options.recompute);
   settings.params = options.precision.params;
   settings.compute = options.precision.compute;
-  settings.reduce = options.precision.reduce;
+  settings.gradients = options.precision.reduce;
+  const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;
+  settings.statistics = on_device ? DType::float32 : DType::float64;
+  settings.on_host = options.device.is_cpu();
   settings.optimizer_copies = num_states(options.optimizer);
-  settings.microbatches = options.microbatches;
-  settings.unit_groups = unit_groups(graph, options.units, pipeline.unit_stages());
+  settings.units = options.units;
   if (options.hook) {
     const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
     settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
@@ -120,66 +121,34 @@ DataSettings common_settings(const Pipeline& pipeline, const GraphSpec& graph, c
   return settings;
 }
 
-// As if all units were here.
-TensorSettings one_stage_tensor(const Mesh& mesh, const TrainerOptions& options) {
-  TensorSettings settings;
-  settings.degree = mesh.degree(Axis::tp);
-  settings.sequence_parallel = options.tensor.sequence_parallel;
-  settings.loss_parallel = options.tensor.loss_parallel;
-  settings.regather = options.tensor.regather;
-  settings.compute = options.precision.compute;
-  settings.reduce = options.precision.reduce;
-  settings.microbatches = options.microbatches;
-  settings.recompute = options.recompute;
-  if (!options.device.is_cpu() && settings.compute != DType::float64) settings.statistics = DType::float32;
-  if (effective_policy(options.policy, mesh).accumulate_sharded) settings.reductions = options.microbatches;
-  return settings;
-}
-
-std::vector<Action> lowered(const StageTable& table, const Pipeline& pipeline, const GraphSpec& graph,
-                            const DataSettings& settings) {
-  return data_actions(lower(table, pipeline.map, graph, settings.coordinate[Axis::pp]), graph, settings);
-}
-
-}  // namespace
-
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                            const TrainerOptions& options) {
-  auto settings = common_settings(pipeline, graph, mesh, options);
-  if (pipeline.num_ranks() > 1) settings.unit_ranks = pipeline.unit_ranks();
+  auto settings = data_settings(pipeline, graph, plan_settings(mesh, options), /*pp=*/0);
+  if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
   return settings;
 }
 
 TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                const TrainerOptions& options) {
-  auto settings = one_stage_tensor(mesh, options);
-  const auto data = data_settings(pipeline, graph, mesh, options);
-  settings.unit_ranks = data.unit_ranks;
-  settings.pp = data.coordinate[Axis::pp];
-  return settings;
+  return tensor_settings(data_settings(pipeline, graph, mesh, options), plan_settings(mesh, options));
 }
 
 std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                        const TrainerOptions& options) {
   const auto table = make_forward_schedule(pipeline.map, graph, /*microbatches=*/1);
-  return lowered(table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
+  return rank_actions(table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
 std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options) {
-  return lowered(pipeline.table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
+  return rank_actions(pipeline.table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
 std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options) {
-  RankPlan plan{0, common_settings(pipeline, graph, mesh, options), one_stage_tensor(mesh, options), {}};
-  if (pipeline.num_ranks() > 1) plan.data.unit_ranks = plan.tensor.unit_ranks = pipeline.unit_ranks();
+  const auto settings = plan_settings(mesh, options);
   std::vector<RankPlan> plans;
-  for (int pp = 0; pp < pipeline.num_ranks(); ++pp) {
-    plan.pp = plan.data.coordinate[Axis::pp] = plan.tensor.pp = pp;
-    plan.actions = lowered(pipeline.table, pipeline, graph, plan.data);
-    plans.push_back(plan);
-  }
+  for (int pp = 0; pp < pipeline.num_ranks(); ++pp) plans.push_back(rank_plan(pipeline, graph, settings, pp));
   return plans;
 }
 

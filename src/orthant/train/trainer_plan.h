@@ -8,8 +8,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/mesh/mesh.h"
-#include "orthant/plan/data_settings.h"
-#include "orthant/plan/tensor_traffic.h"
+#include "orthant/plan/rank_plan.h"
 #include "orthant/schedule/actions.h"
 #include "orthant/train/trainer_options.h"
 
@@ -45,6 +44,9 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 // Which units run on which pp coordinate, and in which order. The graph is placed.
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
+// The settings of a trainer in the planner's words.
+PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options);
+
 // What the closed forms of data and pipeline parallelism (plan/data_traffic.h, plan/data_state.h,
 // plan/pipeline_traffic.h) are computed from. `pipeline` is that of trainer_pipeline(), here and below; the rank is
 // that of the options' communicator, or the first. Local, as are all below.
@@ -60,14 +62,6 @@ std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& grap
                                  const TrainerOptions& options);
 std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                        const TrainerOptions& options);
-
-// What the first rank of a pp coordinate does in a step, and what its closed forms are computed from.
-struct RankPlan {
-  int pp = 0;
-  DataSettings data;
-  TensorSettings tensor;
-  std::vector<Action> actions;
-};
 
 // Of every pp coordinate, so that whatever cannot run is refused.
 std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,

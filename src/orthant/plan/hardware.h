@@ -1,0 +1,70 @@
+// A machine as the planner knows it: what a card computes, holds and moves, and the links between cards. Presets by
+// name, or a JSON file with the same keys; what `orthant plan --calibrate` measures is such a file. Pure data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+// A share of the best, by size; straight between points over the logarithm of the size, flat outside of them.
+struct Curve {
+  struct Point {
+    double size = 0;
+    double share = 0;
+    friend bool operator==(const Point&, const Point&) = default;
+  };
+  std::vector<Point> points = {};  // ascending in size; none: 1 everywhere
+
+  double at(double size) const;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+// Between cards, of one card and in one direction.
+struct Link {
+  std::string name;
+  double bandwidth = 0;      // bytes per second
+  double efficiency = 1;     // what collectives reach of it
+  double latency = 0;        // seconds per hop
+  double slows_compute = 0;  // share of a card's speed that it takes while something travels beside products
+  friend bool operator==(const Link&, const Link&) = default;
+
+  double rate() const { return bandwidth * efficiency; }
+  double seconds(double bytes) const { return latency + bytes / rate(); }
+};
+
+struct Hardware {
+  std::string name;
+  std::string description;  // what it is, and where the figures are from
+  std::int64_t memory_bytes = 0;
+  std::int64_t reserve_bytes = 0;  // for the runtime and the communication library
+  double reserve_share = 0;        // of what tensors take: fragmentation
+  double peak_flops = 0;           // of dense products, in 16 bits on a card
+  Curve products = {};             // share of the peak, by FLOPs of the product
+  double attention_share = 0.5;    // of the peak, fused attention
+  double memory_bandwidth = 0;     // bytes per second
+  double memory_efficiency = 1;    // what kernels without products reach of it
+  double kernel_seconds = 0;       // to start one product or one sweep over memory
+  double update_rate = 0;          // bytes per second that an update moves; 0: as other kernels without products
+  bool on_host = false;            // ranks compute on the cores of the machine
+  int cards_per_node = 8;
+  Link local = {};              // within a node
+  Link network = {};            // between nodes
+  double dollars_per_hour = 0;  // of one card; 0: not known
+  friend bool operator==(const Hardware&, const Hardware&) = default;
+
+  double moving_seconds(double bytes) const { return bytes / (memory_bandwidth * memory_efficiency); }
+  double updating_seconds(double bytes) const { return update_rate > 0 ? bytes / update_rate : moving_seconds(bytes); }
+};
+
+std::vector<std::string> hardware_names();
+
+// A preset by name, or a JSON file where the text has a '/' or ends in ".json". ConfigError with the nearest name.
+// A file may say `preset` and then gives only what differs.
+Hardware find_hardware(const std::string& name_or_path);
+
+// The text of a file that find_hardware() reads; its name is the file's.
+std::string to_json(const Hardware& hardware);
+
+}  // namespace orthant

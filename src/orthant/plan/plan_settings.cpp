@@ -1,0 +1,85 @@
+#include "orthant/plan/plan_settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t kMostMicrobatches = 1'000'000;  // more are taken for a mistake
+constexpr std::array<std::string_view, 4> kRecomputeNames = {"none", "selective", "full", "op"};
+
+void require_positive(std::int64_t size, const char* what) {
+  if (size >= 1) return;
+  throw ConfigError(fmt::format("{} is {}", what, size), {.remedy = "give a number from 1 up"});
+}
+
+}  // namespace
+
+std::string_view plan_recompute_name(PlanRecompute mode) {
+  return kRecomputeNames.at(static_cast<std::size_t>(mode));
+}
+
+PlanRecompute parse_plan_recompute(std::string_view text) {
+  const auto found = std::ranges::find(kRecomputeNames, text);
+  if (found != kRecomputeNames.end()) return static_cast<PlanRecompute>(found - kRecomputeNames.begin());
+  throw ConfigError(fmt::format("\"{}\" is no kind of recompute", text),
+                    {.remedy = did_you_mean(std::string(text),
+                                            std::vector<std::string>(kRecomputeNames.begin(), kRecomputeNames.end()))});
+}
+
+void check_sizes(const PlanSettings& settings) {
+  require_positive(settings.micro_batch, "the micro batch");
+  require_positive(settings.global_batch, "the global batch");
+  require_positive(settings.sequence, "the sequence length");
+  const auto rows = settings.replicas() * settings.micro_batch;
+  if (settings.global_batch % rows != 0) {
+    const auto below = std::max<std::int64_t>(settings.global_batch / rows, 1) * rows;
+    throw ConfigError(
+        fmt::format("a global batch of {} for {} replicas with micro batches of {}: {} is no multiple of {}",
+                    settings.global_batch, settings.replicas(), settings.micro_batch, settings.global_batch, rows),
+        {.remedy = fmt::format("set --global-batch {}, or a micro batch that divides", below)});
+  }
+  if (settings.microbatches() > kMostMicrobatches) {
+    throw ConfigError(
+        fmt::format("a global batch of {} makes {} microbatches of {} replicas", settings.global_batch,
+                    settings.microbatches(), settings.replicas()),
+        {.remedy = fmt::format("use a larger micro batch or more replicas: at most {}", kMostMicrobatches)});
+  }
+  const auto cp = settings.mesh.degree(Axis::cp);
+  if (settings.sequence % cp != 0) {
+    throw ConfigError(fmt::format("a sequence of {} on cp={}", settings.sequence, cp),
+                      {.remedy = "use a cp degree that divides the sequence"});
+  }
+}
+
+std::string train_words(const PlanSettings& settings) {
+  std::vector<std::string> words = {fmt::format("--mesh {}", settings.mesh.to_string())};
+  const auto set = [&](const std::string& key, const auto& value) {
+    words.push_back(fmt::format("--set {}={}", key, value));
+  };
+  set("train.global_batch_size", settings.global_batch);
+  set("data.sequence_length", settings.sequence);
+  set("parallel.microbatches", settings.microbatches());
+  if (settings.mesh.degree(Axis::pp) > 1) {
+    set("parallel.schedule", settings.stages.schedule);
+    if (settings.stages.virtual_stages > 1) set("parallel.virtual_stages", settings.stages.virtual_stages);
+  }
+  if (settings.mesh.degree(Axis::fsdp) > 1) set("parallel.zero", settings.data.zero);
+  if (settings.recompute != PlanRecompute::none) set("parallel.recompute", plan_recompute_name(settings.recompute));
+  if (settings.tensor.sequence_parallel) set("parallel.sequence_parallel", true);
+  if (settings.tensor.loss_parallel) set("parallel.loss_parallel", true);
+  if (settings.tensor.regather) set("parallel.regather", true);
+  if (settings.data.accumulate_sharded) set("parallel.accumulate", "sharded");
+  set("precision.params", dtype_name(settings.params));
+  set("precision.compute", dtype_name(settings.compute));
+  set("precision.reduce", dtype_name(settings.gradients));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace orthant

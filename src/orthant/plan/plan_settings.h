@@ -1,0 +1,62 @@
+// One way to train a model on a mesh: what `estimate` prices and the search chooses. Pure data, in the words of a run's
+// configuration.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/graph/dtype.h"
+#include "orthant/graph/spec.h"
+#include "orthant/layout/data_policy.h"
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/layout/unit_groups.h"
+#include "orthant/mesh/mesh.h"
+#include "orthant/schedule/pipeline.h"
+
+namespace orthant {
+
+// What is made again in backward; `op` (every second product) exists in published runs only.
+enum class PlanRecompute { none, selective, full, op };
+inline constexpr std::array<PlanRecompute, 4> kPlanRecomputes = {PlanRecompute::none, PlanRecompute::selective,
+                                                                 PlanRecompute::full, PlanRecompute::op};
+std::string_view plan_recompute_name(PlanRecompute mode);
+PlanRecompute parse_plan_recompute(std::string_view text);  // ConfigError with the nearest name
+
+struct PlanSettings {
+  Mesh mesh = {};
+  std::int64_t micro_batch = 1;  // rows
+  std::int64_t global_batch = 1;
+  std::int64_t sequence = 1;
+  std::int64_t secondary_sequence = 0;  // of the second tower of a trimodal model; 0: as sequence
+  PipelineSettings stages = {};         // schedule, virtual stages, a run's own cut and placement
+  std::string split =
+      "even";  // "even", "auto" (as `train` cuts), or layers per stage: "2,3,3,2"; `stages` may overrule
+  DataPolicy data = {};
+  TensorPolicy tensor = {};
+  PlanRecompute recompute = PlanRecompute::none;
+  bool flash = true;
+  DType params = DType::float32;  // as the optimizer keeps them
+  DType compute = DType::bfloat16;
+  DType gradients = DType::float32;
+  DType statistics = DType::float32;  // of a loss over cut logits; see TensorSettings
+  bool on_host = false;               // ranks compute on the CPU, by kernels of their own
+  bool drops_out = true;              // where its kind of model can: see unit_run.h
+  int optimizer_copies = 2;
+  UnitGrouping units = {};  // that share gathers and reductions
+  bool bf16_hook = false;   // gradients travel in bfloat16
+
+  int replicas() const { return mesh.degree(Axis::dp) * mesh.degree(Axis::fsdp); }
+  std::int64_t microbatches() const { return global_batch / (replicas() * micro_batch); }
+};
+
+// ConfigError with the rule: sizes below 1, a batch that does not divide among replicas and microbatches, a sequence
+// that cp does not divide.
+void check_sizes(const PlanSettings& settings);
+
+// Everything a user can set, as `train` would be told: "--mesh pp=2,tp=4 --set parallel.schedule=1f1b ...".
+std::string train_words(const PlanSettings& settings);
+
+}  // namespace orthant

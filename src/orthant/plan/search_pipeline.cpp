@@ -1,0 +1,200 @@
+#include "orthant/plan/search_pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "orthant/plan/estimate_parts.h"
+
+namespace orthant {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// Stages with the message they send.
+struct TimedStage {
+  StageTotals totals;
+  double send = 0;  // seconds
+};
+
+std::vector<TimedStage> timed_stages(const PipelineShape& shape, const UnitPrices& units, const Hardware& hardware) {
+  std::vector<TimedStage> timed;
+  for (std::size_t s = 0; s + 1 < shape.begins.size(); ++s) {
+    TimedStage& stage = timed.emplace_back(TimedStage{units.stage(shape.begins[s], shape.begins[s + 1])});
+    const bool leaves = s + 2 < shape.begins.size() && shape.rank[s] != shape.rank[s + 1];
+    if (leaves) stage.send = message_seconds(stage.totals.output, shape.pp, hardware);
+  }
+  return timed;
+}
+
+// What the closed forms are made of.
+struct StageSums {
+  double all = 0;        // sum of F + B + W + 2c
+  double without_w = 0;  // sum of F + B + 2c
+  double own = 0;        // from here on maxima: of F + B + W
+  double forward = 0;
+  double inputs = 0;
+  double weights = 0;
+  double send = 0;
+  double busiest = 0;  // of ranks
+};
+
+StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<RankTotals>& ranks) {
+  StageSums sums;
+  for (const auto& [totals, send] : stages) {
+    const UnitTotals& sum = totals.sum;
+    sums.all += sum.seconds() + 2 * send;
+    sums.without_w += sum.forward + sum.inputs + 2 * send;
+    sums.own = std::max(sums.own, sum.seconds());
+    sums.forward = std::max(sums.forward, sum.forward);
+    sums.inputs = std::max(sums.inputs, sum.inputs);
+    sums.weights = std::max(sums.weights, sum.weights);
+    sums.send = std::max(sums.send, send);
+  }
+  for (const RankTotals& rank : ranks) sums.busiest = std::max(sums.busiest, rank.seconds);
+  return sums;
+}
+
+// Seconds between two microbatches under 1f1b.
+double period(const std::vector<TimedStage>& stages, double microbatches) {
+  double behind = 0;  // of a microbatch, from a stage's forward to the end of its backward
+  double longest = 0;
+  for (std::size_t i = stages.size(); i-- > 0;) {
+    const double own = stages[i].totals.sum.seconds();
+    behind += own + 2 * stages[i].send;
+    const auto in_flight = static_cast<double>(stages.size() - i);
+    longest = std::max({longest, own, microbatches > in_flight ? behind / in_flight : 0});
+  }
+  return longest;
+}
+
+// See Note [Closed forms of the search].
+double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& stages,
+                    const std::vector<RankTotals>& ranks) {
+  const StageSums sums = sums_of(stages, ranks);
+  const std::string_view name = shape.schedule.name;
+  const auto m = static_cast<double>(shape.microbatches);
+  const auto p = static_cast<double>(ranks.size());
+  if (name == "1f1b") return sums.all + (m - 1) * period(stages, m);
+  if (name == "gpipe" || (name == "interleaved" && m <= p)) return sums.all + (m - 1) * sums.own;
+  if (name == "interleaved") {
+    const double v = shape.schedule.virtual_stages;
+    const double lacking = std::ceil(m / p) * p - m;
+    return (m + lacking) * sums.busiest + (p - 1) * sums.busiest / v -
+           lacking * (sums.busiest / v + (v - 1) * sums.forward) + 2 * sums.send * (p * v - 1);
+  }
+  if (name == "zbh1") {
+    const double bubble = std::max(sums.forward + sums.inputs - sums.weights, 0.0) + 2 * sums.send;
+    return std::max(m * sums.busiest + (p - 1) * bubble,
+                    sums.without_w + sums.weights + (m - 1) * (sums.forward + sums.inputs));
+  }
+  return std::max(m * sums.busiest + (p - 1) * (std::max(sums.forward, sums.inputs) + sums.send),
+                  sums.without_w + 2 * sums.weights + (m - 1) * (2 * sums.forward + sums.inputs + sums.weights));
+}
+
+double held_bytes(const HeldMoments& moments, const std::vector<const StageTotals*>& stages) {
+  double most = 0;
+  for (const HeldMoment& moment : moments) {
+    double bytes = stages[at(moment.next)]->running[static_cast<std::size_t>(moment.kind)];
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      const auto [whole, deferred] = moment.stages[i];
+      bytes += whole * stages[i]->sum.kept + deferred * stages[i]->sum.deferred;
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// Buffers of messages that a rank waits for: a few on every channel, as long as some are to come. With gpipe and zbv
+// the worst moment may be behind the last of them.
+void add_messages(std::vector<RankTotals>& ranks, const PipelineShape& shape, const std::vector<TimedStage>& stages) {
+  constexpr double kPosted = 2;  // as in step_memory.cpp
+  if (shape.schedule.name == "gpipe" || shape.schedule.name == "zbv") return;
+  if (shape.microbatches <= std::ssize(ranks)) return;
+  std::set<std::pair<int, int>> channels;
+  for (std::size_t s = 0; s + 1 < stages.size(); ++s) {
+    const int from = shape.rank[s];
+    const int to = shape.rank[s + 1];
+    if (from == to || !channels.emplace(from, to).second) continue;
+    ranks[at(to)].held += kPosted * stages[s].totals.output;    // values
+    ranks[at(from)].held += kPosted * stages[s].totals.output;  // and their gradients
+  }
+}
+
+// A tied parameter that its owner and a borrower use on one rank is there once.
+void join_tied(std::vector<RankTotals>& ranks, const PipelineShape& shape, const UnitPrices& units,
+               const SearchModel& model) {
+  const auto rank_of = [&](int unit) {
+    const auto after = std::ranges::upper_bound(shape.begins, unit);
+    return shape.rank[static_cast<std::size_t>(after - shape.begins.begin() - 1)];
+  };
+  for (const auto& [unit, lender] : model.lenders()) {
+    const double elements = units.borrowed(unit);
+    RankTotals& rank = ranks[at(rank_of(unit))];
+    RankTotals& other = ranks[at(rank_of(lender))];
+    if (&rank == &other) {
+      rank.parameters -= elements;
+      rank.twice += elements;
+    } else {
+      rank.shared += elements;
+      other.shared += elements;
+    }
+  }
+}
+
+void add_stage(RankTotals& rank, const StageTotals& totals) {
+  if (rank.units == 0) rank.first = totals.first;
+  rank.last = totals.last;
+  rank.parameters += totals.sum.parameters;
+  rank.largest_stage = std::max(rank.largest_stage, totals.sum.parameters);
+  rank.unread += totals.unread;
+  rank.units += totals.units;
+  rank.seconds += totals.sum.seconds();
+  rank.exchanged += totals.sum.exchanged;
+  rank.backward += totals.sum.inputs + totals.sum.weights;
+}
+
+}  // namespace
+
+PipelinePrice price_pipeline(const PipelineShape& shape, const UnitPrices& units, const SearchModel& model,
+                             const Hardware& hardware) {
+  const std::vector<TimedStage> timed = timed_stages(shape, units, hardware);
+  PipelinePrice price;
+  price.ranks.resize(shape.moments.size());
+  std::vector<double> bytes(price.ranks.size(), 0);  // of a microbatch
+  std::vector<std::vector<const StageTotals*>> of_rank(price.ranks.size());
+  for (std::size_t s = 0; s < timed.size(); ++s) {
+    const auto& [totals, send] = timed[s];
+    const std::size_t r = at(shape.rank[s]);
+    add_stage(price.ranks[r], totals);
+    price.ranks[r].partial_seconds +=
+        calls_seconds(ExchangeKind::all_reduce, totals.sum.partials, totals.sum.partial_calls, shape.tp, hardware);
+    of_rank[r].push_back(&totals);
+    price.microbatch_seconds += totals.sum.seconds() + 2 * send;
+    bytes[r] += totals.sum.exchanged_bytes + (send > 0 ? 2 * totals.output : 0);
+  }
+  // Microbatches go through a looped pipeline by groups, and here there is one.
+  price.stage_by_stage = shape.schedule.virtual_stages > 1 && shape.microbatches <= std::ssize(price.ranks);
+  price.bytes = std::ranges::max(bytes) * static_cast<double>(shape.microbatches);
+  price.step_seconds = step_seconds(shape, timed, price.ranks);
+  for (std::size_t r = 0; r < price.ranks.size(); ++r) {
+    SizeCounts sizes = {};
+    for (const StageTotals* stage : of_rank[r]) {
+      std::ranges::transform(sizes, stage->sizes, sizes.begin(), std::plus());
+    }
+    price.ranks[r].window = units.window(sizes);
+    price.ranks[r].held = held_bytes(shape.moments[r], of_rank[r]);
+  }
+  add_messages(price.ranks, shape, timed);
+  join_tied(price.ranks, shape, units, model);
+  const auto largest = std::ranges::max_element(price.ranks, {}, &RankTotals::parameters);
+  price.largest = static_cast<std::size_t>(largest - price.ranks.begin());
+  return price;
+}
+
+}  // namespace orthant

@@ -1,0 +1,64 @@
+// A pipeline priced by closed forms: all of a configuration that does not depend on how replicas share the state.
+//
+// Note [Closed forms of the search]: with F, B, W the seconds of a stage for one microbatch (what it exchanges over tp
+// included), R those of all v stages of a rank, c the seconds of a message, p ranks, M microbatches, sums and maxima
+// over stages:
+//   gpipe         sum (F + B + W + 2c) + (M - 1) max (F + B + W)
+//   1f1b          the same, where the period is at least, for a stage with fewer than M in flight, the time from its
+//                 forward to its backward of a microbatch over those it has in flight
+//   interleaved   M up to p: as gpipe. Beyond, with k what the last group of p lacks:
+//                 (M + k) max R + (p - 1) max R / v - k (max R / v + (v - 1) max F) + 2c (p v - 1)
+//   zbh1          M max R + (p - 1) (max (F + B - W, 0) + 2c), or sum (F + B + 2c) + max W + (M - 1) max (F + B)
+//   zbv           M max R + (p - 1) (max (F, B) + c), or sum (F + B + 2c) + 2 max W + (M - 1) max (2F + B + W)
+// the longer of two. They order configurations; the best are simulated. Memory is that of moments which the schedule's
+// table reaches, so it is hardly ever above what the list that runs needs.
+#pragma once
+
+#include <vector>
+
+#include "orthant/plan/search_space.h"
+#include "orthant/plan/search_stages.h"
+#include "orthant/plan/search_tables.h"
+
+namespace orthant {
+
+// What a rank has of a pipeline.
+struct RankTotals {
+  double parameters = 0;
+  double twice = 0;   // of them, tied ones that two units here use: each use has a gradient of its own
+  double shared = 0;  // of them, tied ones that another rank has too
+  double unread = 0;  // of them, those that no backward reads
+  double first = 0;   // of them, those of the first two units and of the last two: they may stay gathered
+  double last = 0;
+  double largest_stage = 0;    // parameters of one of its stages
+  double window = 0;           // parameters that are full at one time where units are gathered one after another
+  int units = 0;               // that have parameters
+  double seconds = 0;          // of one microbatch: F + B + W
+  double exchanged = 0;        // of them, waiting for tp
+  double backward = 0;         // of them, B + W
+  double partial_seconds = 0;  // of summing partial gradients over tp, once a step
+  double held = 0;             // bytes of activations, of what runs and of messages, at the worst moment of a step
+};
+
+struct PipelinePrice {
+  std::vector<RankTotals> ranks;
+  bool stage_by_stage = false;    // a rank is done with all microbatches of a stage before it begins with another
+  std::size_t largest = 0;        // the rank with most parameters
+  double step_seconds = 0;        // without data parallelism and the update
+  double microbatch_seconds = 0;  // of one microbatch through all stages, forward and back
+  double bytes = 0;               // sent over tp and pp by the rank that sends most
+};
+
+struct PipelineShape {
+  ScheduleChoice schedule = {};
+  std::int64_t microbatches = 1;
+  const std::vector<int>& begins;  // the cut
+  const std::vector<int>& rank;    // per stage: its pp coordinate
+  const std::vector<HeldMoments>& moments;
+  Span tp = {};  // of the groups
+  Span pp = {};
+};
+PipelinePrice price_pipeline(const PipelineShape& shape, const UnitPrices& units, const SearchModel& model,
+                             const Hardware& hardware);
+
+}  // namespace orthant

@@ -1,0 +1,232 @@
+#include "orthant/plan/sized_units.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+class SizedLayer : public SizedUnit {
+ public:
+  SizedLayer(const FunctionSizes& sizes, const LayerStyle& style, const LayerWeights& weights)
+      : SizedUnit(sizes), style_(style), w_(weights), elements_(sizes.own * sizes.hidden) {}
+
+  Held forward(const Held& x) override { return style_.norm_first ? norm_first(x) : norm_last(x); }
+  Held backward(const Held& gy) override { return style_.norm_first ? norm_first_back(gy) : norm_last_back(gy); }
+
+ private:
+  Held residual_sum(const Held& branch) {
+    if (!style_.drops_sums) return branch;  // the product has added it
+    const Held dropped = f.dropout(branch, elements_);
+    return f.own_values();
+  }
+
+  // A gradient and what a branch adds to it: in place, unless it waits for a weight, too.
+  Held summed(const Held& g) { return f.defers && !style_.drops_sums ? f.own_values() : g; }
+
+  Held norm_first(const Held& x) {
+    const Held qkv = f.linear(f.norm(x, norm1_), w_.qkv, qkv_);
+    const Held attended = f.attention(qkv, w_.qkv, w_.out, attention_);
+    const Held middle = residual_sum(attended);
+    const Held wide = f.linear(f.norm(middle, norm2_), w_.up, up_);
+    const Held narrow = f.activation_linear(wide, w_.up.out, w_.down, style_.drops_activation, down_);
+    return residual_sum(narrow);
+  }
+
+  Held norm_first_back(const Held& gy) {
+    const auto undropped = [&](const Held& g) { return style_.drops_sums ? f.dropout(g, elements_) : g; };
+    Held g = f.activation_linear_back(undropped(gy), std::move(down_), w_.up.out, w_.down, style_.drops_activation);
+    g = f.linear_back(g, std::move(up_), w_.up);
+    g = f.norm_back(g, std::move(norm2_));
+    const Held middle = f.own_values();  // beside gy, which the engine's caller holds
+    g.reset();
+    g = f.attention_back(undropped(middle), std::move(attention_), w_.qkv, w_.out);
+    g = f.linear_back(g, std::move(qkv_), w_.qkv);
+    g = f.norm_back(g, std::move(norm1_));
+    return summed(middle);
+  }
+
+  Held norm_last(const Held& x) {
+    const Held attended = f.attention(f.linear(x, w_.qkv, qkv_), w_.qkv, w_.out, attention_);
+    const Held middle = f.dropout_add_norm(attended, style_.drops_sums, norm1_);
+    const Held narrow =
+        f.activation_linear(f.linear(middle, w_.up, up_), w_.up.out, w_.down, style_.drops_activation, down_);
+    return f.dropout_add_norm(narrow, style_.drops_sums, norm2_);
+  }
+
+  Held norm_last_back(const Held& gy) {
+    Held dropped;
+    const auto norm_back = [&](const Held& g, UnitFunctions::Norm norm) {
+      Held direct = f.norm_back(g, std::move(norm), style_.drops_sums ? &dropped : nullptr);
+      if (!style_.drops_sums) dropped = direct;
+      return direct;
+    };
+    Held direct = norm_back(gy, std::move(norm2_));
+    Held g = f.activation_linear_back(std::exchange(dropped, {}), std::move(down_), w_.up.out, w_.down,
+                                      style_.drops_activation);
+    g = f.linear_back(g, std::move(up_), w_.up);
+    g.reset();
+    direct = summed(direct);
+    direct = norm_back(std::exchange(direct, {}), std::move(norm1_));
+    g = f.attention_back(std::exchange(dropped, {}), std::move(attention_), w_.qkv, w_.out);
+    g = f.linear_back(g, std::move(qkv_), w_.qkv);
+    return summed(direct);
+  }
+
+  LayerStyle style_;
+  LayerWeights w_;
+  double elements_;
+  UnitFunctions::Norm norm1_, norm2_;
+  UnitFunctions::Linear qkv_, up_, down_;
+  UnitFunctions::Attention attention_;
+};
+
+// Lookups, summed; then what the model does to the sum.
+class SizedEmbed : public SizedUnit {
+ public:
+  SizedEmbed(const FunctionSizes& sizes, const EmbedStyle& style, bool cut)
+      : SizedUnit(sizes), style_(style), sizes_(sizes), cut_(cut), elements_(sizes.own * sizes.hidden) {}
+
+  Held input() override { return {}; }
+
+  Held forward(const Held& /*ids*/) override {
+    Held sum = f.values(sizes_.tokens(), sizes_.hidden);
+    if (sizes_.cuts_tokens) sum = f.own_values();
+    const Held words = sum;
+    if (style_.scales) {
+      const Held scaled = f.own_values();
+      sum = f.own_values();
+    }
+    if (style_.norm) sum = f.norm(sum, norm_);
+    return style_.drops ? f.dropout(sum, elements_) : sum;
+  }
+
+  Held backward(const Held& gy) override {
+    Held g = style_.drops ? f.dropout(gy, elements_) : gy;
+    if (style_.norm) g = f.norm_back(std::exchange(g, {}), std::move(norm_));
+    if (style_.scales) g = f.own_values();
+    const Held all = sizes_.cuts_tokens ? f.values(sizes_.tokens(), sizes_.hidden) : g;
+    const bool converts = sizes_.gradient != sizes_.element;
+    const bool hides = cut_ && (!sizes_.on_host || sizes_.gradient < sizes_.wide);  // words of others, in a copy
+    const double wide = (converts + hides) * sizes_.tokens() * sizes_.hidden * sizes_.gradient;
+    if (f.defers) {
+      f.defer({all, style_.positions ? g : Held()}, [this, wide] { f.for_a_while(wide); });
+    } else {
+      f.for_a_while(wide);
+    }
+    return {};
+  }
+
+ private:
+  EmbedStyle style_;
+  FunctionSizes sizes_;
+  bool cut_;
+  double elements_;
+  UnitFunctions::Norm norm_;
+};
+
+// Hidden states to logits.
+class SizedHead : public SizedUnit {
+ public:
+  SizedHead(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight, double words)
+      : SizedUnit(sizes), style_(style), sizes_(sizes), weight_(weight), words_(words) {
+    dense_weight_ = {.out = sizes.hidden, .in = sizes.hidden, .cut = -1, .trainable = true};
+  }
+
+  Held output() override { return f.values(sizes_.tokens(), words_); }
+
+  Held forward(const Held& x) override {
+    Held active = x;
+    if (style_.dense) {
+      const Held made = f.linear(x, dense_weight_, dense_);
+      active = f.own_values();
+      if (f.records) made_ = made;
+    }
+    const Held normed = style_.norm ? f.norm(active, norm_) : active;
+    const Held own = f.linear(normed, weight_, logits_);
+    return hands_own_on() ? own : f.whole_channels(weight_.out, words_);
+  }
+
+  Held backward(const Held& gy) override {
+    Held g = hands_own_on() ? gy : f.values(sizes_.tokens(), weight_.out);
+    g = f.linear_back(std::exchange(g, {}), std::move(logits_), weight_);
+    if (style_.norm) g = f.norm_back(std::exchange(g, {}), std::move(norm_));
+    if (!style_.dense) return g;
+    g = f.own_values();  // through the activation, in place of what came
+    made_.reset();
+    return f.linear_back(g, std::move(dense_), dense_weight_);
+  }
+
+ private:
+  bool hands_own_on() const { return words_ == weight_.out; }
+
+  HeadStyle style_;
+  FunctionSizes sizes_;
+  SizedWeight weight_;
+  SizedWeight dense_weight_;
+  double words_;
+  UnitFunctions::Norm norm_;
+  UnitFunctions::Linear dense_, logits_;
+  Held made_;
+};
+
+// Logits of `elements`, which their gradient overwrites.
+class SizedLoss : public SizedUnit {
+ public:
+  SizedLoss(const FunctionSizes& sizes, double elements, double classes, bool joins)
+      : SizedUnit(sizes),
+        sizes_(sizes),
+        elements_(elements),
+        targets_(elements / std::max(classes, 1.0)),
+        joins_(joins) {}
+
+  Held input() override { return f.values(1, elements_); }
+  Held output() override { return {}; }
+
+  Held forward(const Held& x) override {
+    const double statistic = sizes_.on_host ? bytes_of(DType::float64) : sizes_.wide;
+    statistics_ = f.memory.take(targets_ * statistic);
+    kept_ = x;
+    const Held chosen = f.memory.take(targets_ * statistic);
+    if (sizes_.narrow() || !sizes_.on_host) f.memory.take(elements_ * sizes_.wide);
+    if (joins_) f.memory.take(targets_ * statistic);
+    return {};
+  }
+
+  Held backward(const Held& /*gy*/) override {
+    const Held logits = std::exchange(kept_, {});
+    const Held statistics = std::exchange(statistics_, {});
+    if (!sizes_.narrow()) return logits;
+    const Held wide = f.memory.take(elements_ * sizes_.wide);
+    return f.values(1, elements_);
+  }
+
+ private:
+  FunctionSizes sizes_;
+  double elements_;
+  double targets_;
+  bool joins_;
+  Held kept_, statistics_;
+};
+
+}  // namespace
+
+std::unique_ptr<SizedUnit> sized_layer(const FunctionSizes& sizes, const LayerStyle& style,
+                                       const LayerWeights& weights) {
+  return std::make_unique<SizedLayer>(sizes, style, weights);
+}
+
+std::unique_ptr<SizedUnit> sized_embed(const FunctionSizes& sizes, const EmbedStyle& style, bool cut) {
+  return std::make_unique<SizedEmbed>(sizes, style, cut);
+}
+
+std::unique_ptr<SizedUnit> sized_head(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight,
+                                      double words) {
+  return std::make_unique<SizedHead>(sizes, style, weight, words);
+}
+
+std::unique_ptr<SizedUnit> sized_loss(const FunctionSizes& sizes, double elements, double classes, bool joins) {
+  return std::make_unique<SizedLoss>(sizes, elements, classes, joins);
+}
+
+}  // namespace orthant

@@ -1,0 +1,224 @@
+#include "orthant/plan/step_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "orthant/graph/backward.h"
+#include "orthant/layout/unit_buffers.h"
+#include "orthant/plan/data_state.h"
+#include "orthant/schedule/channel.h"
+#include "orthant/schedule/graph_edges.h"
+
+namespace orthant {
+namespace {
+
+// Receives that are posted on a channel at any time: see Note [Receiving early] in parallel/pipeline/stage_links.h.
+constexpr std::size_t kPostedAhead = 2;
+
+// Batches on the host: the running one and those that the loader has read ahead.
+constexpr double kBatchesOnHost = 3;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+class StepWalk {
+ public:
+  StepWalk(const GraphSpec& graph, const ModelWork& work, const RankPlan& plan, const PlanSettings& settings)
+      : work_(work),
+        plan_(plan),
+        recompute_(static_cast<std::size_t>(settings.recompute)),
+        edges_(graph),
+        backward_(backward_facts(graph)) {
+    for (const auto& value : graph.values) {
+      value_bytes_.push_back(work[at(graph.producer(value.name))].output_bytes);
+    }
+    for (const auto& action : plan.actions) {
+      if (action.kind == ActionKind::send) ++sends_[{action.value, -1, action.microbatch}];
+      if (is_receive(action)) receives_[channel_of(action)].push_back(value_bytes_[at(action.value)]);
+    }
+    for (const auto& [channel, sizes] : receives_) {
+      for (std::size_t i = 0; i < std::min(kPostedAhead, sizes.size()); ++i) between_ += sizes[i];
+    }
+  }
+
+  StepMoment worst() {
+    for (const auto& action : plan_.actions) run(action);
+    return worst_;
+  }
+
+ private:
+  static bool is_receive(const Action& action) {
+    return action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
+  }
+  Channel channel_of(const Action& action) const {
+    const bool out = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
+    return {
+        .from = out ? plan_.pp : action.peer, .to = out ? action.peer : plan_.pp, .gradients = action.consumer >= 0};
+  }
+  bool runs_here(int unit) const { return runs_at(unit, plan_.data.unit_ranks, plan_.pp); }
+
+  void run(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::forward:
+        return forward(action);
+      case ActionKind::backward:
+      case ActionKind::backward_input:
+        return backward(action);
+      case ActionKind::backward_weight:
+        return make_weights(action);
+      case ActionKind::send:
+      case ActionKind::send_gradient:
+        drop_sent();
+        sent_ += take(message_of(action));
+        return note(0);
+      case ActionKind::receive:
+      case ActionKind::receive_gradient:
+        drop_sent();
+        return receive(action);
+      default:
+        return;
+    }
+  }
+
+  void forward(const Action& action) {
+    gone_ += std::exchange(sent_, 0);
+    const auto& unit = work_[at(action.unit)];
+    for (const int value : edges_.inputs[at(action.unit)]) between_ -= take({value, -1, action.microbatch});
+    const bool keeps = backward_.units[at(action.unit)];
+    const double kept = keeps ? unit.kept_bytes[recompute_] : 0;
+    const double logits = keeps ? unit.logits_bytes : 0;
+    activations_ += kept;
+    logits_ += logits;
+    note(unit.forward_bytes + (keeps ? 0 : unit.kept_bytes[recompute_]));
+    for (const int value : edges_.outputs[at(action.unit)]) {
+      const Message place{value, -1, action.microbatch};
+      const auto readers = std::ranges::count_if(edges_.consumers[at(value)], [&](int u) { return runs_here(u); });
+      put(place, static_cast<int>(readers) + sends_[place]);
+    }
+  }
+
+  void backward(const Action& action) {
+    gone_ += std::exchange(sent_, 0);
+    const auto& unit = work_[at(action.unit)];
+    if (!backward_.units[at(action.unit)]) return;
+    for (const int value : edges_.outputs[at(action.unit)]) {
+      for (const int reader : edges_.consumers[at(value)]) between_ -= take({value, reader, action.microbatch});
+    }
+    const bool whole = action.kind == ActionKind::backward;
+    note(whole ? unit.backward_bytes + unit.remade_bytes : unit.inputs_bytes);
+    activations_ -= unit.kept_bytes[recompute_];
+    logits_ -= unit.logits_bytes;
+    if (!whole) activations_ += unit.deferred_bytes;
+    for (const int value : edges_.inputs[at(action.unit)]) {
+      if (backward_.values[at(value)]) put({value, action.unit, action.microbatch}, 1);
+    }
+    note(0);
+  }
+
+  void make_weights(const Action& action) {
+    const auto& unit = work_[at(action.unit)];
+    if (!backward_.units[at(action.unit)]) return;
+    note(unit.weights_bytes);
+    activations_ -= unit.deferred_bytes;
+  }
+
+  // The posted buffer becomes the value; another one is posted.
+  void receive(const Action& action) {
+    const auto channel = channel_of(action);
+    const auto& sizes = receives_[channel];
+    const auto next = received_[channel]++;
+    between_ -= sizes[next];
+    if (next + kPostedAhead < sizes.size()) between_ += sizes[next + kPostedAhead];
+    const auto readers = std::ranges::count_if(edges_.consumers[at(action.value)], [&](int u) { return runs_here(u); });
+    put(message_of(action), action.kind == ActionKind::receive ? static_cast<int>(readers) : 1);
+    note(0);
+  }
+
+  // What was sent leaves while something is computed, and is dropped when the links are used again.
+  void drop_sent() {
+    between_ -= gone_;
+    gone_ = 0;
+  }
+
+  // A value, or a unit's gradient of one, waits for so many.
+  void put(const Message& place, int readers) {
+    if (readers == 0) return;
+    waiting_[place] = readers;
+    between_ += value_bytes_[at(place.value)];
+  }
+
+  // Bytes that go to the last who waited.
+  double take(const Message& place) {
+    const auto found = waiting_.find(place);
+    if (found == waiting_.end() || --found->second > 0) return 0;
+    waiting_.erase(found);
+    return value_bytes_[at(place.value)];
+  }
+
+  void note(double running) {
+    const StepMoment now{activations_, logits_, between_ + running};
+    if (now.total() > worst_.total()) worst_ = now;
+  }
+
+  const ModelWork& work_;
+  const RankPlan& plan_;
+  std::size_t recompute_;
+  GraphEdges edges_;
+  BackwardFacts backward_;
+  std::vector<double> value_bytes_;
+  std::map<Message, int> sends_;
+  std::map<Channel, std::vector<double>> receives_;
+  std::map<Channel, std::size_t> received_;
+  std::map<Message, int> waiting_;
+  double activations_ = 0;
+  double logits_ = 0;
+  double between_ = 0;  // of units and stages
+  double sent_ = 0;     // of those, what is on its way
+  double gone_ = 0;     // likewise, what has arrived
+  StepMoment worst_;
+};
+
+// Outside of the list: first values are drawn parameter by parameter; gradients travel in another type or are converted
+// for the update, and are widened for their norm, of which each replica adds up a part.
+double other_moments(const GraphSpec& graph, const DataSettings& data, bool on_host) {
+  const std::int64_t shards = data.policy.shards_state() ? data.mesh.degree(Axis::fsdp) : 1;
+  const std::int64_t parts = std::int64_t{data.mesh.degree(Axis::dp)} * data.mesh.degree(Axis::fsdp);
+  std::int64_t drawn = 0;
+  std::int64_t counted = 0;
+  std::int64_t trained = 0;
+  for (const auto& buffer : unit_buffers(graph, data.mesh, data.coordinate, data.unit_groups, data.unit_ranks).all) {
+    const std::int64_t owned = buffer.size / shards;
+    for (const auto& entry : buffer.entries) drawn = std::max(drawn, std::min(entry.elements, owned));
+    if (!buffer.trainable) continue;
+    trained += owned;
+    counted = std::max(counted, buffer.size / parts);
+  }
+  std::int64_t most = drawn * (data.params == DType::float64 ? 8 : 4);
+  if (on_host && data.reduce != DType::float64) most = std::max(most, counted * bytes_of(DType::float64));
+  if (data.bf16_hook) most = std::max(most, trained * bytes_of(DType::bfloat16));
+  if (data.reduce != data.params) most = std::max(most, trained * bytes_of(data.params));
+  return static_cast<double>(most);
+}
+
+double batch_bytes(const GraphSpec& graph, const PlanSettings& settings) {
+  double bytes = 0;
+  for (const auto& field : graph.batch_fields) {
+    bytes += static_cast<double>(num_elements(field.shape) * bytes_of(field.dtype));
+  }
+  return bytes * static_cast<double>(settings.microbatches()) * (settings.on_host ? kBatchesOnHost : 1);
+}
+
+}  // namespace
+
+StepMoment worst_moment(const GraphSpec& placed, const ModelWork& work, const RankPlan& plan,
+                        const PlanSettings& settings) {
+  StepMoment worst = StepWalk(placed, work, plan, settings).worst();
+  if (const double other = other_moments(placed, plan.data, settings.on_host); other > worst.total())
+    worst = {0, 0, other};
+  worst.temporary += static_cast<double>(data_pool(placed, plan.data, plan.actions)) + batch_bytes(placed, settings);
+  return worst;
+}
+
+}  // namespace orthant

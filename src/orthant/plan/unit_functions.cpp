@@ -1,0 +1,283 @@
+#include "orthant/plan/unit_functions.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orthant {
+namespace {
+
+constexpr double kRowBlock = 256;  // rows whose column sums are added first: nn/columns.h
+
+// Per element while a device draws dropout, by integers of 8 bytes; the factors are among them.
+constexpr double kDrawnBytes = 36;
+
+// Keys, values and their gradients of a head, packed; and a block of scores with its gradient.
+constexpr double kPackedMatrices = 5;
+constexpr double kBlockBytes = 64 * 1024;
+
+}  // namespace
+
+double UnitFunctions::norm_sums() const {
+  return std::ceil(sizes_.own / kRowBlock) * sizes_.hidden * sizes_.norm_numbers * sizes_.wide;
+}
+
+Held UnitFunctions::norm(const Held& x, Norm& kept) {
+  const double elements = sizes_.own * sizes_.hidden;
+  const Held statistics = memory.take(sizes_.own * sizes_.norm_numbers * sizes_.wide);
+  Held y;
+  {
+    const Held wide = widened(x, elements);
+    y = memory.take(elements * sizes_.wide);
+    if (!sizes_.on_host) for_a_while(elements * sizes_.wide);
+  }
+  if (records) kept = {x, statistics};
+  return narrowed(std::move(y), elements);
+}
+
+Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped) {
+  const double elements = sizes_.own * sizes_.hidden;
+  const double sums = norm_sums();
+  const Held x = widened(kept.x, elements);
+  Held gx;
+  {
+    const Held wide = widened(gy, elements);
+    if (!sizes_.on_host) for_a_while((sizes_.narrow() ? 4 : 5) * elements * sizes_.wide);
+    gx = memory.take(elements * sizes_.wide);
+    if (dropped != nullptr) *dropped = memory.take(elements * sizes_.wide);
+    if (!defers) for_a_while(sums);
+  }
+  gx = narrowed(std::move(gx), elements);
+  if (dropped != nullptr) *dropped = narrowed(std::move(*dropped), elements);
+  if (defers) {
+    defer({gy, kept.x, kept.statistics},
+          [this, elements, sums] { for_a_while(sums + (sizes_.narrow() ? 2 * elements * sizes_.wide : 0)); });
+  }
+  return gx;
+}
+
+Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
+  const double elements = sizes_.own * sizes_.hidden;
+  Held total;
+  if (!drops || (sizes_.on_host && !sizes_.narrow())) {
+    total = memory.take(elements * sizes_.element);
+  } else {
+    const Held wide = widened(x, elements);
+    total = narrowed(dropout(wide, elements), elements);
+  }
+  return norm(total, kept);
+}
+
+Held UnitFunctions::dropout(const Held& x, double elements) {
+  if (!sizes_.on_host) {
+    for_a_while(elements * kDrawnBytes);
+    const Held factors = memory.take(elements * sizes_.wide);
+    return memory.take(elements * sizes_.element);
+  }
+  const Held wide = widened(x, elements);
+  const Held y = memory.take(elements * sizes_.wide);
+  return narrowed(y, elements);
+}
+
+Held UnitFunctions::product(double tokens, double in, double out) {
+  if (!sizes_.on_host || !sizes_.narrow()) return values(tokens, out);
+  Held wide;
+  {
+    const Held x = memory.take(tokens * in * sizes_.wide);
+    const Held weight = memory.take(in * out * sizes_.wide);
+    wide = memory.take(tokens * out * sizes_.wide);
+  }
+  return narrowed(std::move(wide), tokens * out);
+}
+
+Held UnitFunctions::product_back(double tokens, double out, double in) {
+  if (!sizes_.on_host || !sizes_.narrow()) return values(tokens, in);
+  const Held gy = memory.take(tokens * out * sizes_.wide);
+  const Held weight = memory.take(in * out * sizes_.wide);
+  return narrowed(memory.take(tokens * in * sizes_.wide), tokens * in);
+}
+
+double UnitFunctions::weight_bytes(double tokens, const SizedWeight& weight) const {
+  if (!sizes_.on_host) return 0;
+  const double matrix = weight.out * weight.in;
+  const double widened_bytes = sizes_.narrow() ? tokens * (weight.out + weight.in) * sizes_.wide : 0;
+  return widened_bytes + (sizes_.gradient < sizes_.wide ? matrix * (sizes_.wide + sizes_.gradient) : 0);
+}
+
+void UnitFunctions::add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight) {
+  if (!weight.trainable) return;
+  const double bytes = weight_bytes(tokens, weight);
+  if (defers) {
+    defer(std::move(held), [this, bytes] { for_a_while(bytes); });
+  } else {
+    for_a_while(bytes);
+  }
+}
+
+Held UnitFunctions::project_out(const SizedWeight& weight) {
+  const Held y = product(sizes_.tokens(), weight.in, weight.out);
+  return weight.cut == 1 && sizes_.cuts_tokens ? values(sizes_.own, weight.out) : y;
+}
+
+Held UnitFunctions::all_tokens(const Held& own, const SizedWeight& row_weight) {
+  return row_weight.cut == 1 && sizes_.cuts_tokens ? values(sizes_.tokens(), row_weight.out) : own;
+}
+
+Held UnitFunctions::linear(const Held& x, const SizedWeight& weight, Linear& kept) {
+  const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
+  const double tokens = weight.cut == 0 ? sizes_.tokens() : sizes_.own;
+  const Held all = gathers ? values(tokens, weight.in) : x;
+  if (records && weight.trainable) kept.x = gathers && sizes_.regathers ? x : all;
+  return product(tokens, weight.in, weight.out);
+}
+
+Held UnitFunctions::linear_back(const Held& gy, Linear kept, const SizedWeight& weight) {
+  const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
+  const bool again = gathers && sizes_.regathers;
+  const double tokens = weight.cut == 0 ? sizes_.tokens() : sizes_.own;
+  const Held all = again && !defers ? values(tokens, weight.in) : kept.x;
+  const Held partial = product_back(tokens, weight.out, weight.in);
+  const Held gx = gathers ? values(sizes_.own, weight.in) : partial;
+  if (again && defers) {
+    defer({gy, kept.x}, [this, tokens, weight] {
+      const Held x = values(tokens, weight.in);
+      for_a_while(weight_bytes(tokens, weight));
+    });
+  } else {
+    add_weight({gy, kept.x}, tokens, weight);
+  }
+  return gx;
+}
+
+double UnitFunctions::head_scratch(double channels) const {
+  const double head_size = channels / std::max(sizes_.heads, 1.0);
+  const double scores = std::min(kBlockBytes, sizes_.sequence * sizes_.sequence * sizes_.wide);
+  return kPackedMatrices * sizes_.sequence * head_size * sizes_.wide + 2 * scores;
+}
+
+// Row by row, then all factors in one.
+void UnitFunctions::draw_scores() {
+  if (sizes_.drops_scores) for_a_while(scores() * std::max(kDrawnBytes / sizes_.rows + sizes_.wide, 2 * sizes_.wide));
+}
+
+UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double channels) {
+  const double tokens = sizes_.tokens();
+  const Held statistics = memory.take(tokens * sizes_.heads * sizes_.wide);
+  if (!sizes_.on_host) {
+    const Held wide = memory.take(scores() * sizes_.wide);
+    for_a_while(scores() * sizes_.wide);
+    draw_scores();
+    return {values(tokens, channels), statistics};
+  }
+  Held out;
+  {
+    const Held qkv = sizes_.narrow() ? memory.take(tokens * qkv_channels * sizes_.wide) : Held();
+    out = memory.take(tokens * channels * sizes_.wide);
+    for_a_while(head_scratch(channels));
+  }
+  return {narrowed(std::move(out), tokens * channels), statistics};
+}
+
+Held UnitFunctions::heads_back(double qkv_channels, double channels) {
+  const double tokens = sizes_.tokens();
+  if (!sizes_.on_host) {
+    const Held probabilities = memory.take(2 * scores() * sizes_.wide);
+    draw_scores();
+    const Held narrow = memory.take(sizes_.narrow() ? 2 * scores() * sizes_.element : 0);
+    return values(tokens, qkv_channels);
+  }
+  const Held wide = sizes_.narrow() ? memory.take(tokens * (qkv_channels + 2 * channels) * sizes_.wide) : Held();
+  const Held gradient = memory.take(tokens * qkv_channels * sizes_.wide);
+  for_a_while(head_scratch(channels));
+  return narrowed(gradient, tokens * qkv_channels);
+}
+
+Held UnitFunctions::attention(const Held& qkv, const SizedWeight& qkv_weight, const SizedWeight& weight,
+                              Attention& kept) {
+  const Heads heads = heads_forward(qkv_weight.out, weight.in);
+  if (records) kept = sizes_.selective ? Attention{qkv, {}, {}} : Attention{qkv, heads.out, heads.statistics};
+  return project_out(weight);
+}
+
+Held UnitFunctions::attention_back(const Held& gy, Attention kept, const SizedWeight& qkv_weight,
+                                   const SizedWeight& weight) {
+  const Heads heads = sizes_.selective ? heads_forward(qkv_weight.out, weight.in) : Heads{kept.out, kept.statistics};
+  const Held all = all_tokens(gy, weight);
+  Held gradient;
+  {
+    const Held d_out = product_back(sizes_.tokens(), weight.out, weight.in);
+    gradient = heads_back(qkv_weight.out, weight.in);
+  }
+  add_weight({gy, all, heads.out}, sizes_.tokens(), weight);
+  return gradient;
+}
+
+Held UnitFunctions::activated(const Held& x, double inner, double width, bool drops) {
+  const double tokens = sizes_.tokens();
+  Held active;
+  if (sizes_.on_host) {
+    const Held wide = widened(x, tokens * inner);
+    active = narrowed(memory.take(tokens * width * sizes_.wide), tokens * width);
+  } else {
+    active = values(tokens, width);
+  }
+  return drops ? dropout(active, tokens * width) : active;
+}
+
+Held UnitFunctions::activation_linear(const Held& x, double inner, const SizedWeight& weight, bool drops,
+                                      Linear& kept) {
+  const Held active = activated(x, inner, weight.in, drops);
+  if (records) kept.x = x;
+  return project_out(weight);
+}
+
+Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double inner, const SizedWeight& weight,
+                                           bool drops) {
+  const double tokens = sizes_.tokens();
+  const double width = tokens * weight.in;
+  const Held all = all_tokens(gy, weight);
+  Held gradient = product_back(tokens, weight.out, weight.in);
+  if (drops) gradient = dropout(gradient, width);
+  Held active = gradient;  // which leaves the activation in its place
+  Held gx;
+  if (sizes_.on_host && sizes_.narrow()) {
+    Held wide;
+    {
+      const Held x = memory.take(tokens * inner * sizes_.wide);
+      wide = memory.take(width * sizes_.wide);
+      gx = memory.take(tokens * inner * sizes_.wide);
+    }
+    gx = narrowed(std::move(gx), tokens * inner);
+    if (!defers) active = narrowed(std::move(wide), width);
+  } else {
+    if (!sizes_.on_host && !defers) active = values(tokens, weight.in);  // but beside it on a device
+    gx = values(tokens, inner);
+    if (!sizes_.on_host && inner > weight.in) for_a_while(2 * width * sizes_.element);
+  }
+  if (defers) {
+    defer({gy, all, kept.x}, [this, x = kept.x, inner, weight, drops] {
+      const Held again = activated(x, inner, weight.in, drops);
+      for_a_while(weight_bytes(sizes_.tokens(), weight));
+    });
+  } else {
+    const Held used = drops ? dropout(active, width) : active;
+    add_weight({}, tokens, weight);
+  }
+  return gx;
+}
+
+Held UnitFunctions::whole_channels(double own_words, double words) {
+  const double tokens = sizes_.tokens();
+  const Held turned = own_words * std::round(words / own_words) == words ? Held() : values(tokens, own_words);
+  const Held gathered = values(tokens, words);
+  return values(tokens, words);
+}
+
+void UnitFunctions::run_deferred() {
+  for (auto& one : deferred_) {
+    if (one.make) one.make();
+    one = {};
+  }
+  deferred_.clear();
+}
+
+}  // namespace orthant

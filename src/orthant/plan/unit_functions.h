@@ -1,0 +1,136 @@
+// The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
+// does, in the same order. On the host narrow types are widened for kernels and products; on a device attention makes
+// whole scores. Internal to this layer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "orthant/plan/plan_settings.h"
+
+namespace orthant {
+
+// Memory that counts for as long as somebody holds it.
+using Held = std::shared_ptr<void>;
+
+class CountedMemory {
+ public:
+  Held take(double bytes) {
+    now_ += bytes;
+    if (now_ > peak_) peak_ = now_;
+    return {this, [this, bytes](void*) { now_ -= bytes; }};
+  }
+  double now() const { return now_; }
+  double peak() const { return peak_; }
+  void reset_peak() { peak_ = now_; }
+
+ private:
+  double now_ = 0;
+  double peak_ = 0;
+};
+
+// Of a unit on one tp rank.
+struct FunctionSizes {
+  double element = 4;   // bytes of the compute dtype
+  double wide = 4;      // in which narrower ones are computed
+  double gradient = 4;  // of weights
+  double rows = 1;
+  double sequence = 1;
+  double own = 1;  // tokens between products
+  double hidden = 1;
+  double heads = 1;         // of this rank
+  double norm_numbers = 2;  // statistics per token
+  bool on_host = true;
+  bool cuts_tokens = false;  // sequence parallelism
+  bool regathers = false;
+  bool selective = false;     // attention's heads are made again
+  bool drops_scores = false;  // attention's probabilities
+
+  double tokens() const { return rows * sequence; }
+  bool narrow() const { return element < wide; }
+};
+
+// A weight [out, in] of this rank; `cut` is the dim that tp cuts, -1 none.
+struct SizedWeight {
+  double out = 0;
+  double in = 0;
+  int cut = -1;
+  bool trainable = true;
+};
+
+class UnitFunctions {
+ public:
+  explicit UnitFunctions(const FunctionSizes& sizes) : sizes_(sizes) {}
+
+  struct Norm {
+    Held x, statistics;
+  };
+  struct Linear {
+    Held x;
+  };
+  struct Attention {
+    Held qkv, out, statistics;
+  };
+
+  bool records = true;  // forward keeps for backward
+  bool defers = false;  // backward leaves the gradients of weights to run_deferred()
+
+  Held values(double tokens, double channels) { return memory.take(tokens * channels * sizes_.element); }
+  Held own_values() { return values(sizes_.own, sizes_.hidden); }
+
+  Held norm(const Held& x, Norm& kept);
+  Held norm_back(const Held& gy, Norm kept, Held* dropped = nullptr);  // `dropped`: what dropout leaves of it, too
+  Held dropout_add_norm(const Held& x, bool drops, Norm& kept);
+  Held dropout(const Held& x, double elements);
+
+  Held linear(const Held& x, const SizedWeight& weight, Linear& kept);
+  Held linear_back(const Held& gy, Linear kept, const SizedWeight& weight);
+  Held attention(const Held& qkv, const SizedWeight& qkv_weight, const SizedWeight& weight, Attention& kept);
+  Held attention_back(const Held& gy, Attention kept, const SizedWeight& qkv_weight, const SizedWeight& weight);
+  // `inner`: channels of x; the weight takes as many, or half where a gate is among them.
+  Held activation_linear(const Held& x, double inner, const SizedWeight& weight, bool drops, Linear& kept);
+  Held activation_linear_back(const Held& gy, Linear kept, double inner, const SizedWeight& weight, bool drops);
+  Held whole_channels(double own_words, double words);
+
+  // The gradient of a weight holds these until it is made by `make`.
+  void defer(std::vector<Held> held, std::function<void()> make = {}) {
+    deferred_.push_back({std::move(held), std::move(make)});
+  }
+  void run_deferred();
+
+  void for_a_while(double bytes) { memory.take(bytes); }
+
+  CountedMemory memory;
+
+ private:
+  struct Deferred {
+    std::vector<Held> held;
+    std::function<void()> make;
+  };
+  struct Heads {
+    Held out, statistics;
+  };
+
+  Held widened(const Held& x, double elements) { return sizes_.narrow() ? memory.take(elements * sizes_.wide) : x; }
+  Held narrowed(Held wide, double elements) { return sizes_.narrow() ? memory.take(elements * sizes_.element) : wide; }
+  Held product(double tokens, double in, double out);       // of a forward
+  Held product_back(double tokens, double out, double in);  // gradient of the input
+  Held activated(const Held& x, double inner, double width, bool drops);
+  Held project_out(const SizedWeight& weight);
+  Held all_tokens(const Held& own, const SizedWeight& row_weight);
+  void add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight);
+  double weight_bytes(double tokens, const SizedWeight& weight) const;
+  double norm_sums() const;
+  double scores() const { return sizes_.tokens() * sizes_.sequence * sizes_.heads; }
+  double head_scratch(double channels) const;
+  void draw_scores();
+  Heads heads_forward(double qkv_channels, double channels);
+  Held heads_back(double qkv_channels, double channels);
+
+  FunctionSizes sizes_;
+  std::vector<Deferred> deferred_;
+};
+
+}  // namespace orthant

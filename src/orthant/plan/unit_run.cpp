@@ -1,0 +1,211 @@
+#include "orthant/plan/unit_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "orthant/layout/local_parameter.h"
+#include "orthant/plan/sized_units.h"
+
+namespace orthant {
+namespace {
+
+// Runs it as the executor does, whole and with the gradients of weights apart.
+class Executed {
+ public:
+  Executed(const std::function<std::unique_ptr<SizedUnit>()>& make, bool recomputed)
+      : make_(make), recomputed_(recomputed) {}
+
+  RunBytes bytes() const {
+    RunBytes bytes;
+    run(bytes, /*defers=*/false);
+    run(bytes, /*defers=*/true);
+    return bytes;
+  }
+
+ private:
+  void run(RunBytes& bytes, bool defers) const {
+    const auto unit = make_();
+    auto& f = unit->f;
+    Held x = unit->input();
+    f.records = !recomputed_;
+    f.memory.reset_peak();
+    Held y = unit->forward(x);
+    bytes.forward = f.memory.peak();
+    y.reset();
+    if (!recomputed_) x.reset();
+    bytes.kept = f.memory.now();
+
+    f.defers = defers;
+    Held gy = unit->output();
+    f.memory.reset_peak();
+    if (recomputed_) {
+      f.records = true;
+      y = unit->forward(x);
+      y.reset();
+      x.reset();
+    }
+    Held gx = unit->backward(gy);
+    (defers ? bytes.inputs : bytes.backward) = f.memory.peak();
+    gx.reset();
+    gy.reset();
+    if (!defers) return;
+    bytes.deferred = f.memory.now();
+    f.memory.reset_peak();
+    f.run_deferred();
+    bytes.weights = f.memory.peak();
+  }
+
+  const std::function<std::unique_ptr<SizedUnit>()>& make_;
+  bool recomputed_;
+};
+
+double as_double(std::int64_t size) {
+  return static_cast<double>(size);
+}
+
+// The sizes of a placed unit, and the run of its kind.
+class RunMaker {
+ public:
+  RunMaker(const GraphSpec& graph, const UnitSpec& unit, const PlanSettings& settings)
+      : graph_(graph), unit_(unit), settings_(settings), degree_(graph.tensor ? graph.tensor->degree : 1) {
+    set_sizes();
+    const auto dot = unit.kind.find('.');
+    model_ = unit.kind.substr(0, dot);
+    part_ = dot == std::string::npos ? unit.kind : unit.kind.substr(dot + 1);
+    drops_ = settings.drops_out && model_ != "llama";
+  }
+
+  // Null: not one of ours.
+  std::unique_ptr<SizedUnit> make() const {
+    if (part_ == "layer") return layer();
+    if (part_ == "embed") return sized_embed(sizes_, embed_style(), degree_ > 1);
+    if (part_ == "head") return head();
+    if (unit_.is_loss) {
+      const auto& logits = graph_.value(unit_.inputs.front());
+      return sized_loss(sizes_, as_double(num_elements(local(logits))), as_double(local(logits).back()),
+                        logits.tp.has_value());
+    }
+    return nullptr;
+  }
+
+ private:
+  void set_sizes() {
+    sizes_.element = bytes_of(settings_.compute);
+    sizes_.wide = settings_.compute == DType::float64 ? 8 : 4;
+    sizes_.gradient = bytes_of(settings_.gradients);
+    sizes_.on_host = settings_.on_host;
+    sizes_.selective = settings_.recompute == PlanRecompute::selective && unit_.recomputable;
+    if (const auto field = graph_.tokens_of(unit_); !field.empty()) {
+      const auto& shape = graph_.value(field).shape;
+      sizes_.rows = as_double(shape[0]);
+      sizes_.sequence = as_double(shape[1]);
+    }
+    const bool cuts = degree_ > 1 && graph_.tensor->sequence_parallel;
+    sizes_.cuts_tokens = cuts;
+    sizes_.regathers = cuts && graph_.tensor->regather;
+    sizes_.own = cuts ? std::ceil(sizes_.tokens() / degree_) : sizes_.tokens();
+    for (const auto* names : {&unit_.outputs, &unit_.inputs}) {
+      for (const auto& name : *names) {
+        const auto& value = graph_.value(name);
+        if (value.sequence_sharded || value.shape.size() == 3) sizes_.hidden = as_double(value.shape.back());
+      }
+    }
+  }
+
+  Shape local(const ValueSpec& value) const {
+    Shape shape = value.shape;
+    if (value.tp) shape.back() = (shape.back() + degree_ - 1) / degree_;
+    return shape;
+  }
+
+  // The unit's matrices in order, joined ones as one.
+  std::vector<SizedWeight> weights() const {
+    std::vector<SizedWeight> found;
+    std::map<std::string, std::size_t> joined;
+    const auto add = [&](const ParameterSpec& parameter) {
+      const auto shape = parameter.tp ? local_parameter(parameter, degree_, degree_ - 1).shape : parameter.shape;
+      if (shape.size() != 2) return;
+      const auto [place, added] =
+          joined.emplace(parameter.joined.empty() ? parameter.name : parameter.joined, found.size());
+      if (!added) {
+        found[place->second].out += as_double(shape[0]);
+        return;
+      }
+      found.push_back({.out = as_double(shape[0]),
+                       .in = as_double(shape[1]),
+                       .cut = parameter.tp && degree_ > 1 ? parameter.tp->dim : -1,
+                       .trainable = parameter.trainable});
+    };
+    for (const auto& parameter : unit_.parameters) add(parameter);
+    for (const auto& name : unit_.borrowed) add(graph_.parameter(name));
+    return found;
+  }
+
+  std::unique_ptr<SizedUnit> layer() const {
+    const auto found = weights();
+    if (found.size() != 4) return nullptr;
+    const LayerWeights weights{found[0], found[1], found[2], found[3]};
+    auto sizes = sizes_;
+    // Selective recompute makes the heads' output again, and its statistic.
+    const double heads = as_double(unit_.cost.kept_bytes[0] - unit_.cost.kept_bytes[1]);
+    sizes.heads = std::max(1.0, std::round((heads / sizes.tokens() - weights.out.in * sizes.element) / sizes.wide));
+    sizes.norm_numbers = model_ == "llama" ? 1 : 2;
+    sizes.drops_scores = drops_;
+    const LayerStyle style{.norm_first = model_ == "llama" || model_ == "gpt2",
+                           .drops_sums = drops_,
+                           .drops_activation = drops_ && model_ == "encoder_lm"};
+    return sized_layer(sizes, style, weights);
+  }
+
+  EmbedStyle embed_style() const {
+    return {.positions = model_ == "gpt2" || model_ == "bert",
+            .scales = model_ == "encoder_lm",
+            .norm = model_ == "bert",
+            .drops = drops_};
+  }
+
+  std::unique_ptr<SizedUnit> head() const {
+    const auto found = weights();
+    if (found.empty()) return nullptr;
+    const HeadStyle style{.dense = model_ == "bert", .norm = model_ != "encoder_lm"};
+    auto sizes = sizes_;
+    sizes.norm_numbers = model_ == "llama" ? 1 : 2;
+    sizes.hidden = found.back().in;
+    return sized_head(sizes, style, found.back(), as_double(local(graph_.value("logits")).back()));
+  }
+
+  const GraphSpec& graph_;
+  const UnitSpec& unit_;
+  const PlanSettings& settings_;
+  int degree_;
+  std::string model_;
+  std::string part_;
+  bool drops_ = false;
+  FunctionSizes sizes_;
+};
+
+}  // namespace
+
+RunBytes run_bytes(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings) {
+  const RunMaker maker(placed, unit, settings);
+  const std::function<std::unique_ptr<SizedUnit>()> make = [&] { return maker.make(); };
+  if (make() == nullptr) return {};
+  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).bytes();
+}
+
+bool drops_out(const ModelConfig& config) {
+  struct Visitor {
+    bool operator()(const LlamaConfig&) const { return false; }
+    bool operator()(const Gpt2Config& model) const { return model.resid_pdrop > 0; }
+    bool operator()(const BertModelConfig& model) const { return model.encoder.hidden_dropout_prob > 0; }
+    bool operator()(const EncoderLmConfig& model) const { return model.dropout > 0; }
+    bool operator()(const TrimodalConfig& model) const {
+      return model.primary.hidden_dropout_prob > 0 || model.secondary.hidden_dropout_prob > 0;
+    }
+  };
+  return std::visit(Visitor(), config);
+}
+
+}  // namespace orthant

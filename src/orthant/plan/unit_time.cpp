@@ -1,0 +1,126 @@
+#include "orthant/plan/unit_time.h"
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+// As kFusedBackward, of attention that kept its scores.
+constexpr double kPlainBackward = 2;
+
+// Kernels of a backward, in those of a forward.
+constexpr int kBackwardKernels = 2;
+
+// What runs while something travels: all of it, slowed, or until the last of it arrived.
+double beside(double running, double travelling, const Link& link) {
+  return std::max(running + link.slows_compute * travelling, travelling);
+}
+
+class UnitClock {
+ public:
+  UnitClock(const UnitWork& work, const PlanSettings& settings, const ExchangeSpans& spans, const Hardware& hardware)
+      : work_(work), settings_(settings), spans_(spans), hardware_(hardware), element_(bytes_of(settings.compute)) {
+    for (const auto& [m, n, k] : work.products) {
+      forward_products_ += product_seconds({m, n, k}, hardware, element_);
+      input_products_ += product_seconds({m, k, n}, hardware, element_);
+      weight_products_ += product_seconds({k, n, m}, hardware, element_);
+    }
+  }
+
+  UnitSeconds seconds() const {
+    const double forward = forward_seconds();
+    const double attention = attention_seconds();
+    const Waits forward_waits = waits(work_.forward_exchanges, false);
+    const Waits backward_waits = waits(work_.backward_exchanges, false);
+    const Waits remade_waits = waits(work_.remade_exchanges, false);
+    const double moved = hardware_.moving_seconds(work_.backward_moved_bytes) + kBackwardKernels * sweeps_seconds();
+    const double attention_backward = (work_.fused_attention ? kFusedBackward : kPlainBackward) * attention;
+    UnitSeconds unit;
+    unit.forward = forward + forward_waits.total();
+    unit.inputs = input_products_ + attention_backward + moved + remade_seconds(forward) + backward_waits.total() +
+                  remade_waits.total();
+    const double weights = weight_products_ + hardware_.moving_seconds(work_.weights_moved_bytes);
+    const double travelling = waits(work_.backward_exchanges, true).total();
+    unit.weights = beside(weights, travelling, link_of(spans_.tp, hardware_));
+    unit.exchanged = forward_waits;
+    unit.exchanged += backward_waits;
+    unit.exchanged += remade_waits;
+    unit.exchanged.tp += unit.weights - weights;
+    return unit;
+  }
+
+ private:
+  double forward_seconds() const {
+    return forward_products_ + attention_seconds() + hardware_.moving_seconds(work_.moved_bytes) + sweeps_seconds();
+  }
+
+  double attention_seconds() const {
+    if (work_.attention_flops == 0) return 0;
+    if (work_.fused_attention) {
+      return work_.attention_flops / (hardware_.peak_flops * hardware_.attention_share) + hardware_.kernel_seconds;
+    }
+    const double product = work_.attention_flops / 2;  // scores, and what they weigh
+    return 2 * (product / (hardware_.peak_flops * hardware_.products.at(product)) + hardware_.kernel_seconds);
+  }
+
+  // To start the kernels that are neither products nor attention.
+  double sweeps_seconds() const {
+    const int attention = work_.attention_flops == 0 ? 0 : work_.fused_attention ? 1 : 2;
+    const int others = work_.kernels - static_cast<int>(work_.products.size()) - attention;
+    return std::max(others, 0) * hardware_.kernel_seconds;
+  }
+
+  // Without what is exchanged for it.
+  double remade_seconds(double forward) const {
+    if (work_.role != UnitRole::layer) return 0;
+    switch (settings_.recompute) {
+      case PlanRecompute::none:
+        return 0;
+      case PlanRecompute::selective:
+        return attention_seconds() + hardware_.moving_seconds(work_.attention_moved_bytes);
+      case PlanRecompute::full:
+        return forward;
+      case PlanRecompute::op:
+        break;
+    }
+    return forward_products_ / 2;
+  }
+
+  // Of the exchanges that travel beside the products of weights' gradients, or of the others.
+  Waits waits(const std::vector<Exchange>& exchanges, bool beside_weights) const {
+    Waits all;
+    for (const auto& exchange : exchanges) {
+      if (exchange.beside_weights != beside_weights) continue;
+      const Span& span = exchange.axis == Axis::tp ? spans_.tp : exchange.axis == Axis::cp ? spans_.cp : spans_.ep;
+      double& seconds = exchange.axis == Axis::tp ? all.tp : exchange.axis == Axis::cp ? all.cp : all.ep;
+      seconds += exchange_seconds(exchange.kind, exchange.bytes, span, hardware_);
+    }
+    return all;
+  }
+
+  const UnitWork& work_;
+  const PlanSettings& settings_;
+  const ExchangeSpans& spans_;
+  const Hardware& hardware_;
+  double element_;
+  double forward_products_ = 0;
+  double input_products_ = 0;
+  double weight_products_ = 0;
+};
+
+}  // namespace
+
+double product_seconds(const Product& product, const Hardware& hardware, double element_bytes) {
+  const auto [m, n, k] = product;
+  const double flops = product.flops();
+  const double computing = flops / (hardware.peak_flops * hardware.products.at(flops));
+  const double moving = element_bytes * (m * n + n * k + m * k) / hardware.memory_bandwidth;
+  return std::max(computing, moving) + hardware.kernel_seconds;
+}
+
+UnitSeconds unit_seconds(const UnitWork& work, const PlanSettings& settings, const ExchangeSpans& spans,
+                         const Hardware& hardware) {
+  return UnitClock(work, settings, spans, hardware).seconds();
+}
+
+}  // namespace orthant

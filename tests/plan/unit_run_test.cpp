@@ -1,0 +1,105 @@
+// Runs of units over sizes: what they keep and defer is what specs state, and their worst moments follow settings. That
+// the moments are those of the runtime is shown in tests/train/kept_bytes_test.cpp.
+#include "orthant/plan/unit_run.h"
+
+#include <gtest/gtest.h>
+
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/specs/model_config.h"
+#include "orthant/specs/presets.h"
+
+namespace orthant {
+namespace {
+
+BertModelConfig masked_words() {
+  BertModelConfig config;
+  config.encoder = bert_preset("bert-tiny");
+  return config;
+}
+
+const std::vector<ModelConfig> kModels = {llama_preset("llama-tiny"), gpt2_preset("gpt2-tiny"), masked_words(),
+                                          encoder_lm_preset("encoder-lm-tiny"), trimodal_preset("trimodal-tiny")};
+
+GraphSpec placed(const ModelConfig& config, const TensorPolicy& policy, int tp, DType compute = DType::float32,
+                 std::int64_t sequence = 16) {
+  const WorkSize work{.rows = 4, .sequence = sequence, .compute = compute, .tensor = sharing_of(policy, tp)};
+  return placed_graph(build_spec(config, work), policy, tp);
+}
+
+PlanSettings settings_of(Recompute mode, bool on_host = true, DType compute = DType::float32) {
+  PlanSettings settings;
+  settings.recompute = static_cast<PlanRecompute>(mode);
+  settings.on_host = on_host;
+  settings.compute = compute;
+  return settings;
+}
+
+const UnitSpec& first_layer(const GraphSpec& graph) {
+  return *std::ranges::find_if(graph.units, &UnitSpec::recomputable);
+}
+
+TEST(UnitRun, KeepsAndDefersWhatSpecsState) {
+  const std::vector<std::pair<int, TensorPolicy>> policies = {
+      {1, {}}, {2, {}}, {2, {.sequence_parallel = true}}, {2, {.sequence_parallel = true, .regather = true}}};
+  for (const auto& config : kModels) {
+    for (const auto& [tp, policy] : policies) {
+      const auto graph = placed(config, policy, tp);
+      for (const auto& unit : graph.units) {
+        for (const auto mode : kRecomputeModes) {
+          const auto run = run_bytes(graph, unit, settings_of(mode));
+          if (unit.is_loss || run.forward == 0) continue;
+          const auto stated = unit.cost.kept_bytes[static_cast<std::size_t>(mode)];
+          EXPECT_EQ(run.kept, stated) << graph.name << ' ' << unit.name << " tp " << tp << ' ' << recompute_name(mode);
+          EXPECT_EQ(run.deferred, unit.cost.deferred_bytes) << graph.name << ' ' << unit.name << " tp " << tp;
+        }
+      }
+    }
+  }
+}
+
+TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
+  for (const auto& config : kModels) {
+    const auto graph = placed(config, {}, 1);
+    const auto& layer = first_layer(graph);
+    const auto none = run_bytes(graph, layer, settings_of(Recompute::none));
+    const auto full = run_bytes(graph, layer, settings_of(Recompute::full));
+    EXPECT_LT(full.forward, none.forward) << graph.name;
+    EXPECT_GE(full.backward, none.backward) << graph.name;
+    EXPECT_GT(none.backward, none.kept) << graph.name;
+  }
+}
+
+// The heads' kernels of a host keep no scores; on a device they are whole for a while.
+TEST(UnitRun, ADeviceHasWholeScores) {
+  const auto growth = [](bool on_host) {
+    const auto moment = [&](std::int64_t sequence) {
+      const auto graph = placed(llama_preset("llama-tiny"), {}, 1, DType::bfloat16, sequence);
+      return run_bytes(graph, first_layer(graph), settings_of(Recompute::none, on_host, DType::bfloat16)).backward;
+    };
+    return moment(128) / moment(64);
+  };
+  EXPECT_LT(growth(/*on_host=*/true), 2.1);
+  EXPECT_GT(growth(/*on_host=*/false), 2.5);
+}
+
+TEST(UnitRun, TensorParallelismCutsTheMoments) {
+  for (const auto& config : kModels) {
+    const auto whole = placed(config, {}, 1);
+    const auto cut = placed(config, {.sequence_parallel = true}, 2);
+    const auto one = run_bytes(whole, first_layer(whole), settings_of(Recompute::none));
+    const auto two = run_bytes(cut, first_layer(cut), settings_of(Recompute::none));
+    EXPECT_LT(two.backward, 0.75 * one.backward) << whole.name;
+    EXPECT_GT(two.backward, 0.45 * one.backward) << whole.name;
+  }
+}
+
+TEST(UnitRun, UnitsOfAUserHaveNoSizes) {
+  GraphSpec graph;
+  graph.name = "own";
+  graph.values = {{.name = "y", .shape = {4, 8}}};
+  graph.units = {{.name = "own", .kind = "module", .inputs = {}, .outputs = {"y"}}};
+  EXPECT_EQ(run_bytes(graph, graph.units.front(), settings_of(Recompute::none)).forward, 0);
+}
+
+}  // namespace
+}  // namespace orthant
