@@ -46,6 +46,8 @@ const std::vector<Command>& commands() {
       {"tokenize", "turn lines of text into token ids, and ids back into text", run_tokenize},
       {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},
       {"simulate", "draw a pipeline schedule: how long it takes, what waits and what is kept", run_simulate},
+      {"plan", "find the mesh, schedule and sharding that fit a model on a number of cards and are fastest", run_plan},
+      {"estimate", "price one way to train a model: memory, time, what travels", run_estimate},
       {"bench", "measure steps, communication, start-up, loading and tokenizing on this machine", run_bench},
       {"doctor", "say what this machine has and what is wrong; with --mesh, let ranks talk", run_doctor},
       {"launch", "start a program on many ranks, on one host or several", run_launch},

@@ -40,6 +40,8 @@ int run_checkpoint(const Arguments& arguments, Context& context);
 int run_tokenize(const Arguments& arguments, Context& context);
 int run_mesh(const Arguments& arguments, Context& context);
 int run_simulate(const Arguments& arguments, Context& context);
+int run_plan(const Arguments& arguments, Context& context);
+int run_estimate(const Arguments& arguments, Context& context);
 int run_bench(const Arguments& arguments, Context& context);
 int run_doctor(const Arguments& arguments, Context& context);
 int run_launch(const Arguments& arguments, Context& context);

@@ -19,6 +19,7 @@
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
+#include "orthant/train/run_estimate.h"
 
 namespace orthant::cli {
 namespace {
@@ -89,8 +90,27 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
   return compared.dump();
 }
 
+// How a run is told of at its end.
+struct Telling {
+  bool json = false;
+  std::optional<Hardware> hardware;  // that step times are predicted for
+};
+
+void tell_result(const RunConfig& config, const RunResult& result, const std::string& picture, const Telling& telling) {
+  std::optional<RunComparison> comparison;
+  if (!result.rank_memory_bytes.empty()) comparison.emplace(config, result, telling.hardware);
+  if (!telling.json) {
+    const auto compared = comparison ? comparison->rows() : std::vector<ResultRow>();
+    std::cout << result_text(result, compared) << picture << std::flush;
+    return;
+  }
+  auto document = result_json(result);
+  if (comparison) document.update(comparison->json());
+  std::cout << document.dump() << std::endl;
+}
+
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
-int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, bool json) {
+int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, const Telling& telling) {
   auto config = loaded.config;
   find_own_folder(run, rank.job, config.name);
   const auto resolved = resolved_config(loaded.document);
@@ -118,8 +138,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   if (rank.is_first() && outcome.stopped) {
     std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
   }
-  if (rank.is_first() && json) std::cout << result_json(outcome.result).dump() << std::endl;
-  if (rank.is_first() && !json) std::cout << result_text(outcome.result) << picture << std::flush;
+  if (rank.is_first()) tell_result(config, outcome.result, picture, telling);
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
@@ -144,6 +163,13 @@ void check_newest(const OutputFolder& folder) {
                     {.remedy = "go on in another --output_dir, or remove the newer checkpoints"});
 }
 
+void refuse_empty(CLI::App& app, const std::vector<const char*>& options) {
+  for (const char* option : options) {
+    if (app.count(option) == 0 || !app[option]->as<std::string>().empty()) continue;
+    throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
+  }
+}
+
 }  // namespace
 
 int run_train(const Arguments& arguments, Context& context) {
@@ -152,7 +178,8 @@ int run_train(const Arguments& arguments, Context& context) {
   ConfigOptions config_options;
   RankOptions ranks;
   RunOptions run;
-  bool json = false;
+  Telling telling;
+  std::string hardware;
   bool print_config = false;
   add_config_options(app, config_options);
   app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
@@ -162,19 +189,17 @@ int run_train(const Arguments& arguments, Context& context) {
                  "stop after this step (0: save the initial weights); the learning rate follows train.steps")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
-  app.add_flag("--json", json, "one JSON document on stdout");
+  app.add_option("--hardware", hardware, "preset, or file of orthant plan --calibrate: predict a step's time, too");
+  app.add_flag("--json", telling.json, "one JSON document on stdout");
   add_seed_flags(app, config_options);
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
-  for (const char* option : {"--resume", "--output-dir"}) {
-    if (app.count(option) > 0 && app[option]->as<std::string>().empty()) {
-      throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
-    }
-  }
-  if (json && (print_config || ranks.dry_run)) {
+  refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
+  if (telling.json && (print_config || ranks.dry_run)) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
   }
+  if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   const auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
     std::cout << printed_config(loaded.document);
@@ -204,7 +229,7 @@ int run_train(const Arguments& arguments, Context& context) {
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };
   ranks.take_signals = take_signals_on_rank;
-  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return train_on_rank(rank, loaded, run, json); });
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return train_on_rank(rank, loaded, run, telling); });
 }
 
 }  // namespace orthant::cli

@@ -13,8 +13,6 @@
 namespace orthant {
 namespace {
 
-using Row = std::pair<std::string, std::string>;
-
 std::string eval_text(const RunResult& result, const std::string& name, double value) {
   std::string text = fmt::format("{:.4f}", value);
   if (name == "accuracy" && result.best_reachable_accuracy) {
@@ -25,8 +23,8 @@ std::string eval_text(const RunResult& result, const std::string& name, double v
 
 }  // namespace
 
-std::string result_text(const RunResult& result) {
-  std::vector<Row> rows = {
+std::string result_text(const RunResult& result, const std::vector<ResultRow>& more) {
+  std::vector<ResultRow> rows = {
       {"steps", fmt::format("{}", result.steps)},
       {"time", format_seconds(result.seconds)},
       {"loss", fmt::format("{:.4f} -> {:.4f}", result.first_loss, result.final_loss)},
@@ -37,6 +35,7 @@ std::string result_text(const RunResult& result) {
                                         result.mesh.world_size() == 1 ? "" : "s"));
   rows.emplace_back("weights hash", weights_hash_text(result.weights_hash));
   rows.emplace_back("output", result.output_dir);
+  rows.insert(rows.end(), more.begin(), more.end());
   std::size_t width = 0;
   for (const auto& [name, value] : rows) width = std::max(width, name.size());
   std::string text;

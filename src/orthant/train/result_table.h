@@ -5,6 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "orthant/mesh/mesh.h"
 #include "orthant/train/metrics.h"
@@ -22,10 +24,17 @@ struct RunResult {
   std::string output_dir = {};
   std::int64_t parameters = 0;
   std::uint64_t weights_hash = 0;
+  // Of this process; what follows is empty or 0 where too few steps were made.
+  std::vector<std::int64_t> rank_memory_bytes = {};  // per rank: the most after its last step
+  std::vector<double> busy_seconds = {};             // per pp coordinate and step; not known on a device
+  double step_seconds = 0;                           // the median after two steps
 };
 
-// Lines of "name  value", columns aligned, each ended.
-std::string result_text(const RunResult& result);
+// A line of a result: its name and its value.
+using ResultRow = std::pair<std::string, std::string>;
+
+// Lines of "name  value", columns aligned, each ended; `more` come last.
+std::string result_text(const RunResult& result, const std::vector<ResultRow>& more = {});
 
 // {"steps", "final_loss", "eval": {...}, "mesh": {six degrees}, "world_size", "output_dir", "parameters",
 //  "weights_hash"}; numbers that are not finite print as null.

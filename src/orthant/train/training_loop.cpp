@@ -1,5 +1,6 @@
 #include "orthant/train/training_loop.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 
 // So many steps in a row that are not finite are no accident.
 constexpr std::int64_t kMostBadSteps = 20;
+
+// The first steps find memory and files cold. Of those behind them a few tell how busy the stages are.
+constexpr std::size_t kColdSteps = 2;
+constexpr std::size_t kProfiledSteps = 8;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -66,6 +71,7 @@ void TrainingLoop::make_step(Loader& loader) {
   metrics.samples = batch.samples;
   metrics.tokens = batch.tokens;
   metrics.step_seconds = seconds_since(began);
+  step_seconds_.push_back(metrics.step_seconds);
   metrics.samples_per_second = static_cast<double>(batch.samples) / metrics.step_seconds;
   metrics.tokens_per_second = static_cast<double>(batch.tokens) / metrics.step_seconds;
   metrics.peak_memory_bytes = peak_bytes();
@@ -73,6 +79,31 @@ void TrainingLoop::make_step(Loader& loader) {
   pending_ = std::move(pending);
   pending_metrics_ = metrics;
   if (trainer_.options().device.is_cpu()) settle_pending();  // nothing runs ahead of the host there
+}
+
+// On a device every action would have to be waited for.
+void TrainingLoop::watch_speed() {
+  const auto made = step_seconds_.size();
+  if (made == kColdSteps && trainer_.options().device.is_cpu()) profiler_.emplace(trainer_);
+  if (made != kColdSteps + kProfiledSteps || !profiler_) return;
+  outcome_.result.busy_seconds = profiler_->result(ranks_).last_step.busy;
+  profiler_.reset();
+}
+
+// What a checkpoint at the end takes does not count.
+void TrainingLoop::add_measurements() {
+  auto& result = outcome_.result;
+  if (step_seconds_.empty()) return;
+  for (const auto& bytes : ranks_.gather(at::tensor({peak_bytes()}, at::kLong))) {
+    result.rank_memory_bytes.push_back(bytes.item<std::int64_t>());
+  }
+  if (step_seconds_.size() <= kColdSteps) return;
+  if (profiler_) result.busy_seconds = profiler_->result(ranks_).last_step.busy;
+  profiler_.reset();
+  std::vector<double> warm(step_seconds_.begin() + kColdSteps, step_seconds_.end());
+  const auto middle = warm.begin() + static_cast<std::ptrdiff_t>(warm.size() / 2);
+  std::nth_element(warm.begin(), middle, warm.end());
+  result.step_seconds = *middle;
 }
 
 // Reads a step's numbers and does what follows from them: reports, the next stage of a save, a stop, a bad step. On a
@@ -210,6 +241,7 @@ RunOutcome TrainingLoop::run() {
                               trainer_.steps_done(), last_step_));
   }
   while (trainer_.steps_done() < last_step_ && !outcome_.stopped) {
+    watch_speed();
     make_step(*loader);
     const auto step = trainer_.steps_done();
     const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
@@ -222,6 +254,7 @@ RunOutcome TrainingLoop::run() {
     if (due(config_.eval_every) && improves_no_more()) break;
   }
   settle_pending();
+  add_measurements();
   save_last();
   evaluate();
   tell("log", [&] { reports_.log.finish(); });

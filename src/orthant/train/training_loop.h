@@ -16,6 +16,7 @@
 #include "orthant/train/rank_log.h"
 #include "orthant/train/run.h"
 #include "orthant/train/sample_log.h"
+#include "orthant/train/step_profile.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -44,6 +45,8 @@ class TrainingLoop {
   // Reports that find no room on a disk are said once and written later.
   void tell(const char* destination, const std::function<void()>& report);
   void make_step(Loader& loader);
+  void watch_speed();
+  void add_measurements();
   void settle_pending();
   void handle_bad_step(const PendingStep::Numbers& numbers);
   void evaluate();
@@ -64,6 +67,8 @@ class TrainingLoop {
   std::optional<PendingStep> pending_;
   StepMetrics pending_metrics_;
   bool any_reported_ = false;
+  std::vector<double> step_seconds_;  // of this process
+  std::optional<StepProfiler> profiler_;
   std::set<std::string> waiting_reports_;  // destinations without room
   std::int64_t bad_steps_in_a_row_ = 0;
   std::int64_t evaluated_at_ = -1;

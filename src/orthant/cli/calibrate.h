@@ -1,0 +1,22 @@
+// orthant plan --calibrate FILE: this machine as the planner knows machines, measured.
+#pragma once
+
+#include <string>
+
+#include "orthant/cli/command.h"
+
+namespace orthant::cli {
+
+struct CalibrateOptions {
+  std::string path;
+  std::string device = "auto";
+  std::string compute;  // dtype of products; empty: float32 on cores, bfloat16 on a GPU
+  bool json = false;    // the file's text on stdout, too
+};
+
+// Measures with a rank on each core of this machine, all busy at the same time, or with one on a GPU, and writes a file
+// that find_hardware() reads. Takes half a minute and says what it finds on stderr. Returns the exit code. ConfigError,
+// before anything is measured, when the file cannot be written.
+int calibrate(const CalibrateOptions& options, Context& context);
+
+}  // namespace orthant::cli

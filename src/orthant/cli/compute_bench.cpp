@@ -1,0 +1,197 @@
+#include "orthant/cli/compute_bench.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "orthant/nn/activation.h"
+#include "orthant/nn/attention_heads.h"
+#include "orthant/nn/linear.h"
+#include "orthant/nn/norm.h"
+#include "orthant/nn/projection.h"
+#include "orthant/plan/stack.h"
+#include "orthant/plan/unit_time.h"
+#include "orthant/train/optimizer.h"
+
+namespace orthant::cli {
+namespace {
+
+// Channels of the linears: products of 1e5 to 1e10 FLOPs on a core, up to 1e12 on a GPU.
+const std::vector<std::int64_t> kCoreWidths = {32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280};
+const std::vector<std::int64_t> kGpuWidths = {64, 128, 256, 512, 1024, 2048, 4096, 6144};
+
+constexpr std::int64_t kCopiedBytes = std::int64_t{64} << 20;  // beyond every cache
+constexpr std::int64_t kMostLayers = 32;                       // that take turns
+constexpr std::int64_t kUpdated = std::int64_t{8} << 20;       // parameters, likewise
+
+double as_double(std::int64_t size) {
+  return static_cast<double>(size);
+}
+
+using SharedParameter = std::shared_ptr<nn::Parameter>;
+
+SharedParameter parameter(const at::Tensor& value) {
+  auto made = std::make_shared<nn::Parameter>();
+  made->value = value.set_requires_grad(true);
+  made->gradient = at::zeros(value.sizes(), value.options().dtype(at::kFloat).requires_grad(false));
+  return made;
+}
+
+}  // namespace
+
+ComputeBench::ComputeBench(RankClock& clock, at::ScalarType dtype)
+    : clock_(clock), options_(at::TensorOptions().dtype(dtype).device(clock.device())) {
+  for (const auto width : on_host() ? kCoreWidths : kGpuWidths) add_linear(width);
+  attention_ = attention();
+  copy_ = copy();
+  sweeps_ = sweeps();
+  kernels_ = kernels();
+  update_ = update();
+}
+
+at::Tensor ComputeBench::values(at::IntArrayRef shape) const {
+  return at::randn(shape, options_);
+}
+
+// On twice as many tokens as it has channels. Layers take turns, as in a step: their matrices come from memory.
+void ComputeBench::add_linear(std::int64_t width) {
+  struct Layers {
+    std::vector<SharedParameter> weights;
+    std::vector<at::Tensor> inputs;
+    std::size_t next = 0;
+    std::size_t turn() { return next++ % inputs.size(); }
+  };
+  const auto layers = std::make_shared<Layers>();
+  const std::int64_t bytes = 4 * width * width * options_.dtype().itemsize();  // of a weight, its gradient and an input
+  for (std::int64_t i = 0; i < std::clamp<std::int64_t>(kCopiedBytes / bytes, 1, kMostLayers); ++i) {
+    layers->weights.push_back(parameter(values({width, width})));
+    layers->inputs.push_back(values({2 * width, width}));
+  }
+  Linear linear;
+  linear.flops = 4 * as_double(width) * as_double(width) * as_double(width);
+  linear.forward = clock_.add([=] {
+    const nn::BelowAutograd below;
+    const auto i = layers->turn();
+    nn::project(layers->inputs[i], layers->weights[i]->value, {}, {});
+  });
+  linear.inputs = clock_.add([=] {
+    const nn::BelowAutograd below;
+    const auto i = layers->turn();
+    nn::project_back(layers->inputs[i], layers->weights[i]->value);
+  });
+  linear.weights = clock_.add([=] {
+    const auto i = layers->turn();
+    const auto& x = layers->inputs[i];
+    nn::Pass pass;
+    nn::add_projection_gradient(pass, *layers->weights[i], nullptr, {x, x}, x);
+  });
+  linears_.push_back(linear);
+}
+
+// FLOPs of forward and backward, counted as unit_seconds() counts them.
+ComputeBench::Amount ComputeBench::attention() {
+  const std::int64_t rows = 2, sequence = on_host() ? 256 : 2048;
+  nn::AttentionOptions attention;
+  attention.heads = attention.kv_heads = 8;
+  attention.head_size = 64;
+  attention.causal = true;
+  const std::int64_t channels = attention.heads * attention.head_size;
+  const auto qkv = values({rows, sequence, 3 * channels});
+  const auto gradient = values({rows, sequence, channels});
+  const auto setup = nn::heads_setup(qkv, attention, nn::Pass());
+  const auto call = [=] {
+    const nn::BelowAutograd below;
+    const auto output = nn::heads_forward(qkv, setup, /*rotate=*/false);
+    nn::heads_backward(qkv, output, gradient, setup);
+  };
+  return {(1 + kFusedBackward) * 2 * as_double(rows * channels * sequence * sequence), clock_.add(call)};
+}
+
+ComputeBench::Amount ComputeBench::copy() {
+  const auto from = at::zeros({kCopiedBytes}, options_.dtype(at::kByte));
+  const auto to = at::empty_like(from);
+  return {2 * as_double(kCopiedBytes), clock_.add([=] { to.copy_(from); })};
+}
+
+// Norms and activations, forward and backward; bytes of every tensor that they read or write, and of what a device's
+// kernels write between, as spec_work() counts them.
+ComputeBench::Amount ComputeBench::sweeps() {
+  const std::int64_t tokens = on_host() ? 512 : 8192;
+  const std::int64_t hidden = on_host() ? 512 : 4096;
+  const std::int64_t inner = 4 * hidden;
+  const auto weight = parameter(values({hidden}));
+  const auto bias = parameter(values({hidden}));
+  const auto x = values({tokens, hidden}).set_requires_grad(true);
+  const auto gradient = values({tokens, hidden});
+  const auto wide = values({tokens, inner});
+  const auto wide_gradient = values({tokens, inner});
+  const auto call = [=] {
+    nn::Pass pass;
+    torch::autograd::grad({nn::layer_norm(x, *weight, *bias, 1e-5, pass)}, {x}, {gradient});
+    torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
+    const nn::BelowAutograd below;
+    nn::activate(nn::Activation::gelu, wide);
+    nn::activation_gradient(nn::Activation::gelu, wide, wide_gradient, /*wants_activation=*/true);
+  };
+  const std::int64_t elements = tokens * (2 * (2 + 3) * hidden + (2 + 4) * inner);
+  const double passes = on_host() ? 1 : 1.8;
+  return {passes * as_double(elements * x.element_size()), clock_.add(call)};
+}
+
+// A norm and a linear too small to matter: two kernels forward and four backward, with what autograd does.
+ComputeBench::Amount ComputeBench::kernels() {
+  const auto weight = parameter(values({16, 16}));
+  const auto scale = parameter(values({16}));
+  const auto x = values({4, 16}).set_requires_grad(true);
+  const auto gradient = values({4, 16});
+  const auto call = [=] {
+    nn::Pass pass;
+    const auto y = nn::linear(nn::rms_norm(x, *scale, 1e-5, pass), *weight, nullptr, pass);
+    torch::autograd::grad({y}, {x}, {gradient});
+  };
+  return {6, clock_.add(call)};
+}
+
+// Norms of gradients and a step of AdamW, as Optimizer makes them.
+ComputeBench::Amount ComputeBench::update() {
+  const auto options = options_.dtype(at::kFloat);
+  const auto make = [&](double value) { return std::vector<at::Tensor>{at::full({kUpdated}, value, options)}; };
+  const auto parameters = make(1), gradients = make(0), first = make(0), second = make(0);
+  const std::vector<at::Tensor> count = {at::ones({}, options)};
+  const auto scale = at::ones({}, options);
+  const auto skip = at::zeros({}, options);
+  const auto call = [=] {
+    const OptimizerOptions adamw;
+    at::_foreach_norm(gradients, 2, at::kDouble);
+    at::_fused_adamw_(parameters, gradients, first, second, {}, count, 1e-3, adamw.beta1, adamw.beta2,
+                      adamw.weight_decay, adamw.eps, /*amsgrad=*/false, /*maximize=*/false, scale, skip);
+  };
+  return {as_double(kUpdated), clock_.add(call)};
+}
+
+// FLOPs per second, of the three products on average.
+Curve ComputeBench::product_rates() const {
+  Curve rates;
+  for (const auto& linear : linears_) {
+    const double seconds =
+        clock_.seconds(linear.forward) + clock_.seconds(linear.inputs) + clock_.seconds(linear.weights);
+    rates.points.push_back({linear.flops, 3 * linear.flops / seconds});
+  }
+  return rates;
+}
+
+void ComputeBench::fill_in(Hardware& hardware) const {
+  hardware.products = product_rates();
+  auto& points = hardware.products.points;
+  hardware.peak_flops = std::ranges::max(points, {}, &Curve::Point::share).share;
+  for (auto& point : points) point.share /= hardware.peak_flops;
+  hardware.attention_share = std::min(rate(attention_) / hardware.peak_flops, 1.0);
+  hardware.memory_bandwidth = rate(copy_);
+  hardware.memory_efficiency = std::min(rate(sweeps_) / hardware.memory_bandwidth, 1.0);
+  hardware.kernel_seconds = 1 / rate(kernels_);
+  hardware.update_rate = find_stack("orthant").optimizer_moved * rate(update_);
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,143 @@
+// orthant estimate: what one way to train a model on a mesh costs: memory per pipeline rank, time, what travels. Runs
+// nothing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/cli/command.h"
+#include "orthant/cli/plan_options.h"
+#include "orthant/plan/plan_html.h"
+#include "orthant/plan/plan_json.h"
+
+namespace orthant::cli {
+namespace {
+
+struct EstimateOptions {
+  PlanOptions common;
+  std::string mesh;
+  std::string order;
+  std::int64_t micro_batch = 0;
+  std::string schedule = "1f1b";
+  int virtual_stages = 0;
+  std::string zero;
+  std::string recompute = "none";
+  bool sequence_parallel = false;
+  bool loss_parallel = false;
+  bool regather = false;
+  std::string flash = "on";
+  std::string split = "even";
+  std::string accumulate = "full";
+  std::string stack = "orthant";
+};
+
+// One of two words.
+bool parse_switch(const std::string& option, const std::string& text, const std::string& yes, const std::string& no) {
+  if (text == yes || text == no) return text == yes;
+  const std::vector<std::string> words = {yes, no};
+  throw ConfigError(fmt::format("{} {}: unknown value", option, text), {.remedy = did_you_mean(text, words)});
+}
+
+DataPolicy data_policy(const EstimateOptions& options, const Mesh& mesh) {
+  DataPolicy policy;
+  policy.zero = options.zero.empty() ? (mesh.degree(Axis::fsdp) > 1 ? 3 : 0) : parse_zero(options.zero);
+  policy.accumulate_sharded = parse_switch("--accumulate", options.accumulate, "sharded", "full");
+  effective_policy(policy, mesh);  // refuses
+  return policy;
+}
+
+PlanSettings settings_of(const EstimateOptions& options) {
+  const PlanOptions& common = options.common;
+  PlanSettings settings;
+  settings.mesh = Mesh::parse(options.mesh, options.order);
+  settings.micro_batch = options.micro_batch;
+  settings.global_batch = common.global_batch;
+  settings.sequence = common.sequence;
+  settings.stages.schedule = options.schedule;
+  settings.stages.virtual_stages = options.virtual_stages;
+  settings.split = options.split;
+  settings.data = data_policy(options, settings.mesh);
+  settings.tensor = {.sequence_parallel = options.sequence_parallel,
+                     .loss_parallel = options.loss_parallel,
+                     .regather = options.regather};
+  settings.recompute = parse_plan_recompute(options.recompute);
+  settings.flash = parse_switch("--flash", options.flash, "on", "off");
+  settings.params = asked_dtype("--params", common.params);
+  settings.compute = asked_dtype("--compute", common.compute);
+  settings.gradients = asked_dtype("--grads", common.gradients);
+  return settings;
+}
+
+void add_options(CLI::App& app, EstimateOptions& options) {
+  add_plan_options(app, options.common);
+  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,fsdp=4,tp=8 (axes: pp dp fsdp cp tp ep)");
+  app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
+  app.add_option("--micro-batch", options.micro_batch, "rows of a microbatch");
+  app.add_option("--schedule", options.schedule, "gpipe, 1f1b, interleaved, zbh1 or zbv (default 1f1b)");
+  app.add_option("--virtual", options.virtual_stages, "stages per rank (default: the schedule's)");
+  app.add_option("--zero", options.zero, "what the fsdp axis shards: 0 to 3 (default 3 with fsdp, else 0)");
+  app.add_option("--recompute", options.recompute, "none, selective, full, or op (default none)");
+  app.add_flag("--sequence-parallel", options.sequence_parallel, "cut norms, dropout and sums over tp");
+  app.add_flag("--loss-parallel", options.loss_parallel, "leave logits cut over tp");
+  app.add_flag("--regather", options.regather, "gather inputs of products again in backward (sequence parallelism)");
+  app.add_option("--flash", options.flash, "fused attention: on or off (default on)");
+  app.add_option("--split", options.split, "layers per stage: even, auto, or numbers like 2,3,3,2 (default even)");
+  app.add_option("--accumulate", options.accumulate, "gradients of microbatches: full or sharded (default full)");
+  app.add_option("--stack", options.stack, "whose memory and habits: orthant, megatron, ... or a JSON file");
+}
+
+void print_json(const Plan& plan, const Hardware& hardware, double tokens) {
+  auto document = plan_document(plan);
+  if (tokens > 0) document["budget"] = budget_document(budget_of(plan, hardware, tokens), tokens);
+  std::cout << document.dump(2) << '\n';
+}
+
+void print_text(const Plan& plan, const PlanModel& model, const Hardware& hardware, double tokens) {
+  std::cout << plan_text(plan, model, hardware);
+  if (tokens > 0) std::cout << '\n' << budget_text(budget_of(plan, hardware, tokens), tokens) << ".\n";
+}
+
+}  // namespace
+
+int run_estimate(const Arguments& arguments, Context& context) {
+  CLI::App app("Prices one way to train a model: memory of every pipeline rank, time of a step, what travels.",
+               "orthant estimate");
+  EstimateOptions options;
+  add_options(app, options);
+  if (!parse(app, arguments, context,
+             "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 --global-batch 64 "
+             "--seq 8192 --recompute selective")) {
+    return 0;
+  }
+  for (const char* needed : {"--model", "--mesh", "--gpu", "--micro-batch", "--global-batch", "--seq"}) {
+    require_option(app, needed);
+  }
+  check_tokens(app, options.common.tokens);
+  const PlanModel model = asked_model(options.common);
+  const Hardware hardware = asked_hardware(options.common);
+  const Stack stack = find_stack(options.stack);
+  auto settings = settings_of(options);
+  settings.on_host = hardware.on_host;
+  // Published programs shard over dp; with ours dp ranks are whole replicas, and zero is what fsdp makes of it.
+  if (stack.runs_here) settings.data = effective_policy(settings.data, settings.mesh);
+  check_compute(settings.compute, hardware);
+  const Plan plan = estimate(model, settings, hardware, stack);
+  if (!options.common.html.empty()) {
+    ReportExtras extras;
+    extras.tokens = options.common.tokens;
+    extras.command = fmt::format("orthant {}", fmt::join(context.words, " "));
+    write_page(options.common.html, plan_html(plan, model, hardware, extras));
+  }
+  if (options.common.json) {
+    print_json(plan, hardware, options.common.tokens);
+  } else {
+    print_text(plan, model, hardware, options.common.tokens);
+  }
+  return 0;
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,55 @@
+// What travels between the ranks of this machine, measured.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "orthant/cli/rank_clock.h"
+#include "orthant/comm/communicator.h"
+#include "orthant/plan/hardware.h"
+
+namespace orthant::cli {
+
+class LinkBench {
+ public:
+  // Gives its work to the clock: collectives and messages of several sizes, and a sum beside products. Of two ranks or
+  // more; keeps a reference to both.
+  LinkBench(RankClock& clock, const comm::Communicator& communicator);
+
+  // After the clock has run. Nobody measures a network here: it is set to what is within the machine. Local.
+  void fill_in(Hardware& hardware) const;
+
+ private:
+  struct Travel {
+    double hops = 0;
+    double bytes = 0;
+    std::size_t piece = 0;
+  };
+
+  at::Tensor tensor(std::int64_t elements, bool placed) const;
+  void add(double hops, double bytes, std::function<void()> call);
+  void add_collectives(std::int64_t bytes, bool placed);
+  void add_message(std::int64_t bytes);
+  void add_beside();
+
+  RankClock& clock_;
+  const comm::Communicator& communicator_;
+  comm::Group group_;
+  std::vector<Travel> travels_;
+  std::size_t computing_ = 0, travelling_ = 0, both_ = 0;  // pieces
+};
+
+// Seconds of something that waits for `hops` latencies and moves `bytes`.
+struct LinkSample {
+  double hops = 0;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+// Latency and bandwidth that come nearest to the samples, by least squares of the relative errors; a latency below 0
+// counts as 0.
+Link fit_link(const std::vector<LinkSample>& samples);
+
+}  // namespace orthant::cli

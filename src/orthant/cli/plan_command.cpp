@@ -1,0 +1,212 @@
+// orthant plan: which mesh for a model and a machine. Searches what `orthant train` accepts; also sizes inference,
+// scaling over numbers of cards, and seed 001's own examples. Runs nothing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "orthant/base/error.h"
+#include "orthant/cli/calibrate.h"
+#include "orthant/cli/command.h"
+#include "orthant/cli/plan_options.h"
+#include "orthant/plan/inference_size.h"
+#include "orthant/plan/plan_html.h"
+#include "orthant/plan/plan_json.h"
+#include "orthant/plan/scaling.h"
+#include "orthant/plan/search.h"
+#include "orthant/plan/seed_figures.h"
+
+namespace orthant::cli {
+namespace {
+
+struct PlanCommand {
+  PlanOptions common;
+  int cards = 0;
+  int top = 5;
+  std::string strategy = "throughput";
+  std::string scaling;
+  std::string scaling_kind = "weak";
+  bool seed001 = false;
+  bool inference = false;
+  InferenceRequest serving;
+  std::string mesh;
+  CalibrateOptions calibration;
+};
+
+// One of the things this command does, and the options that belong to it.
+struct Errand {
+  const char* option;  // that asks for it; empty: the search
+  std::vector<std::string> takes;
+};
+
+const std::vector<Errand>& errands() {
+  static const std::vector<Errand> kErrands = {
+      {"--seed001", {"--json"}},
+      {"--calibrate", {"--device", "--compute", "--json"}},
+      {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--json"}},
+      {"",
+       {"--model", "--gpu", "--gpus-per-node", "--gpus", "--global-batch", "--seq", "--params", "--compute", "--grads",
+        "--tokens", "--html", "--json", "--top", "--strategy", "--scaling", "--scaling-kind"}}};
+  return kErrands;
+}
+
+// ConfigError for an option that the errand has no use for.
+const Errand& asked_errand(const CLI::App& app) {
+  const auto& all = errands();
+  const auto errand = std::ranges::find_if(
+      all, [&](const Errand& one) { return std::string_view(one.option).empty() || app.count(one.option) > 0; });
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == errand->option || name == "--no-color" || name == "--help") continue;
+    if (std::ranges::find(errand->takes, name) != errand->takes.end()) continue;
+    const auto owner = std::ranges::find_if(
+        all, [&](const Errand& one) { return std::ranges::find(one.takes, name) != one.takes.end(); });
+    const std::string use = owner == all.end() || std::string_view(owner->option).empty()
+                                ? std::string("the search for a plan")
+                                : std::string(owner->option);
+    throw ConfigError(fmt::format("{} has no meaning {}", name,
+                                  *errand->option == '\0' ? "without " + use : fmt::format("with {}", errand->option)),
+                      {.remedy = fmt::format("leave it out: it belongs to {}", use)});
+  }
+  return *errand;
+}
+
+// "8,16,32".
+std::vector<int> parse_counts(const std::string& text) {
+  std::vector<int> counts;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    int count = 0;
+    const auto [next, error] = std::from_chars(at, end, count);
+    if (error != std::errc() || (next != end && *next != ',')) {
+      throw ConfigError(fmt::format("--scaling {}: not a list of numbers", text),
+                        {.remedy = "write numbers of cards, as in --scaling 8,16,32"});
+    }
+    counts.push_back(count);
+    at = next == end ? end : next + 1;
+  }
+  return counts;
+}
+
+SearchRequest request_of(const PlanCommand& command) {
+  SearchRequest request;
+  request.model = asked_model(command.common);
+  request.hardware = asked_hardware(command.common);
+  request.cards = command.cards;
+  request.global_batch = command.common.global_batch;
+  request.sequence = command.common.sequence;
+  request.strategy = parse_strategy(command.strategy);
+  request.top = command.top;
+  request.params = asked_dtype("--params", command.common.params);
+  request.compute = asked_dtype("--compute", command.common.compute);
+  request.gradients = asked_dtype("--grads", command.common.gradients);
+  return request;
+}
+
+void add_options(CLI::App& app, PlanCommand& command) {
+  add_plan_options(app, command.common);
+  app.add_option("--gpus", command.cards, "number of cards");
+  app.add_option("--top", command.top, "how many plans to show (default 5)");
+  app.add_option("--strategy", command.strategy, "throughput, memory or latency (default throughput)");
+  app.add_option("--scaling", command.scaling, "numbers of cards, e.g. 8,16,32: the best plan and efficiency of each");
+  app.add_option("--scaling-kind", command.scaling_kind, "weak (the batch grows) or strong (default weak)");
+  app.add_flag("--seed001", command.seed001, "what seed 001's functions return, beside the planner's figures");
+  app.add_flag("--inference", command.inference, "size inference instead: weights, cache, largest batch and context");
+  app.add_option("--calibrate", command.calibration.path,
+                 "measure this machine and write what --gpu reads to this file");
+  app.add_option("--device", command.calibration.device, "with --calibrate: cpu, cuda or auto (default auto)");
+  app.add_option("--mesh", command.mesh, "with --inference: pp and tp of one copy, e.g. pp=2,tp=4");
+  app.add_option("--context", command.serving.context, "with --inference: tokens of a sequence (default: longest)");
+  app.add_option("--batch", command.serving.batch, "with --inference: sequences at one time (default 1)");
+}
+
+int run_seed(bool json) {
+  const auto examples = seed_examples();
+  std::cout << (json ? to_json(examples, 2) + "\n" : seed_text(examples));
+  return 0;
+}
+
+int size_serving(const CLI::App& app, PlanCommand& command) {
+  for (const char* needed : {"--model", "--gpu"}) require_option(app, needed);
+  command.serving.model = asked_model(command.common);
+  command.serving.hardware = asked_hardware(command.common);
+  if (!command.mesh.empty()) command.serving.mesh = Mesh::parse(command.mesh);
+  const InferenceSize size = size_inference(command.serving);
+  std::cout << (command.common.json ? to_json(size, 2) + "\n" : inference_text(size));
+  return 0;
+}
+
+void print_json(const SearchResult& result, const SearchRequest& request, double tokens,
+                const std::optional<ScalingCurve>& scaling) {
+  auto document = nlohmann::ordered_json::parse(to_json(result));
+  if (tokens > 0 && !result.plans.empty()) {
+    document["budget"] = budget_document(budget_of(result.plans.front(), request.hardware, tokens), tokens);
+  }
+  if (scaling) document["scaling"] = nlohmann::ordered_json::parse(to_json(*scaling));
+  std::cout << document.dump(2) << '\n';
+}
+
+void print_text(const SearchResult& result, const SearchRequest& request, double tokens,
+                const std::optional<ScalingCurve>& scaling) {
+  std::cout << search_text(result, request);
+  if (tokens > 0 && !result.plans.empty()) {
+    std::cout << '\n' << budget_text(budget_of(result.plans.front(), request.hardware, tokens), tokens) << ".\n";
+  }
+  if (scaling) std::cout << '\n' << scaling_text(*scaling, request);
+}
+
+void write_report(const PlanCommand& command, const SearchResult& result, const SearchRequest& request,
+                  const std::optional<ScalingCurve>& scaling, const Context& context) {
+  ReportExtras extras;
+  extras.tokens = command.common.tokens;
+  extras.scaling = scaling;
+  extras.command = fmt::format("orthant {}", fmt::join(context.words, " "));
+  write_page(command.common.html, plan_html(result, request, extras));
+}
+
+int run_search(const PlanCommand& command, const Context& context) {
+  const SearchRequest request = request_of(command);
+  check_compute(request.compute, request.hardware);
+  const SearchResult result = search(request);
+  std::optional<ScalingCurve> scaling;
+  if (!command.scaling.empty()) {
+    scaling = scaling_curve(request, parse_counts(command.scaling), parse_scaling(command.scaling_kind));
+  }
+  if (!command.common.html.empty()) write_report(command, result, request, scaling, context);
+  (command.common.json ? print_json : print_text)(result, request, command.common.tokens, scaling);
+  return 0;
+}
+
+}  // namespace
+
+int run_plan(const Arguments& arguments, Context& context) {
+  CLI::App app(
+      "Searches every mesh, schedule and sharding that `orthant train` accepts for a model on a number of cards, and "
+      "says which fits and is fastest.",
+      "orthant plan");
+  PlanCommand command;
+  add_options(app, command);
+  if (!parse(app, arguments, context,
+             "orthant plan --model llama3-8b --gpus 8 --gpu h100-80gb --global-batch 64 --seq 8192")) {
+    return 0;
+  }
+  asked_errand(app);
+  check_tokens(app, command.common.tokens);
+  if (command.seed001) return run_seed(command.common.json);
+  if (!command.calibration.path.empty()) {
+    command.calibration.json = command.common.json;
+    if (app.count("--compute") > 0) command.calibration.compute = command.common.compute;
+    return calibrate(command.calibration, context);
+  }
+  if (command.inference) return size_serving(app, command);
+  for (const char* needed : {"--model", "--gpus", "--gpu", "--global-batch", "--seq"}) require_option(app, needed);
+  return run_search(command, context);
+}
+
+}  // namespace orthant::cli

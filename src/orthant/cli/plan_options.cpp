@@ -1,0 +1,88 @@
+#include "orthant/cli/plan_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+
+namespace orthant::cli {
+
+void add_plan_options(CLI::App& app, PlanOptions& options) {
+  app.add_option("--model", options.model,
+                 "name of a model (llama3-8b, ...), a JSON file with a model section, or a Hugging Face folder");
+  app.add_option("--gpu", options.card, "name of a card (h100-80gb, ...), or a JSON file of a machine");
+  app.add_option("--gpus-per-node", options.cards_per_node, "cards that share a node (default: the card's, mostly 8)");
+  app.add_option("--global-batch", options.global_batch, "rows of a step, over all replicas");
+  app.add_option("--seq", options.sequence, "tokens of a row");
+  app.add_option("--params", options.params, "dtype that the optimizer keeps (default float32)");
+  app.add_option("--compute", options.compute, "dtype of products and activations (default bfloat16)");
+  app.add_option("--grads", options.gradients, "dtype of gradients: float32 or bfloat16 (default float32)");
+  app.add_option("--tokens", options.tokens, "tokens to train on, such as 15e12: adds days and cost");
+  app.add_option("--html", options.html, "write a page for browsers to this file");
+  app.add_flag("--json", options.json, "one JSON document on stdout");
+}
+
+void require_option(const CLI::App& app, const std::string& name) {
+  if (app.count(name) > 0) return;
+  throw ConfigError(fmt::format("{}: {} is missing", app.get_name(), name),
+                    {.remedy = fmt::format("add {}; {} --help has an example", name, app.get_name())});
+}
+
+PlanModel asked_model(const PlanOptions& options) {
+  return find_plan_model(options.model);
+}
+
+Hardware asked_hardware(const PlanOptions& options) {
+  Hardware hardware = find_hardware(options.card);
+  if (!options.cards_per_node) return hardware;
+  if (*options.cards_per_node < 1) {
+    throw ConfigError(fmt::format("--gpus-per-node {}: a node has at least one card", *options.cards_per_node),
+                      {.remedy = "use the number of cards of one machine, e.g. 8"});
+  }
+  hardware.cards_per_node = *options.cards_per_node;
+  return hardware;
+}
+
+void check_compute(DType compute, const Hardware& hardware) {
+  if (hardware.on_host || bytes_of(compute) == 2) return;
+  throw ConfigError(
+      fmt::format("--compute {}: the speed of {} is known for 16 bits", dtype_name(compute), hardware.name),
+      {.remedy = "use bfloat16 or float16"});
+}
+
+void check_tokens(const CLI::App& app, double tokens) {
+  if (app.count("--tokens") == 0 || (tokens >= 1 && tokens <= 1e18)) return;
+  throw ConfigError(fmt::format("--tokens {}: no number of tokens to train on", tokens),
+                    {.remedy = "use 1 to 1e18, such as 15e12"});
+}
+
+DType asked_dtype(const std::string& option, const std::string& name) {
+  static const std::vector<std::string> kFloats = {"float64", "float32", "bfloat16", "float16"};
+  if (std::ranges::find(kFloats, name) != kFloats.end()) return parse_dtype(name);
+  throw ConfigError(fmt::format("{} {}: not a dtype to train in", option, name),
+                    {.remedy = did_you_mean(name, kFloats)});
+}
+
+std::string budget_text(const Budget& budget, double tokens) {
+  std::string text = fmt::format("{:.3g} tokens take {:.3g} days", tokens, budget.days);
+  if (budget.dollars > 0) {
+    text += budget.dollars < 1e6 ? fmt::format(" and {:.0f} dollars", budget.dollars)
+                                 : fmt::format(" and {:.3g} million dollars", budget.dollars / 1e6);
+  }
+  return text;
+}
+
+void write_page(const std::string& path, const std::string& page) {
+  std::ofstream file(path, std::ios::binary);
+  file << page;
+  file.close();
+  if (file) return;
+  throw ConfigError(fmt::format("--html {}: the file cannot be written", path),
+                    {.remedy = "name a file in a folder that exists and is yours"});
+}
+
+}  // namespace orthant::cli

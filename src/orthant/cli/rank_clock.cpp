@@ -1,0 +1,54 @@
+#include "orthant/cli/rank_clock.h"
+
+#include <ATen/ops/full.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace orthant::cli {
+namespace {
+
+constexpr double kRoundSeconds = 0.01;  // that a round of a short call takes
+constexpr double kMostCalls = 10000;
+
+}  // namespace
+
+void synchronize(const at::Device& device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+double RankClock::agreed(double value, comm::Reduction reduction) {
+  const auto number = at::full({1}, value, at::TensorOptions().dtype(at::kDouble).device(device_));
+  group_.all_reduce(number, reduction).wait();
+  return number.item<double>();
+}
+
+std::size_t RankClock::add(std::function<void()> call) {
+  pieces_.push_back({std::move(call)});
+  return pieces_.size() - 1;
+}
+
+double RankClock::time(const Piece& piece) {
+  synchronize(device_);
+  group_.barrier().wait();
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < piece.calls; ++i) piece.call();
+  synchronize(device_);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / piece.calls;
+}
+
+void RankClock::run(const std::function<void(int round)>& begins) {
+  for (auto& piece : pieces_) {
+    time(piece);  // the first call may prepare something
+    piece.seconds = agreed(time(piece), comm::Reduction::max);
+    piece.calls = static_cast<int>(std::clamp(kRoundSeconds / piece.seconds, 1.0, kMostCalls));
+  }
+  for (int round = 1; round <= kRounds; ++round) {
+    begins(round);
+    for (auto& piece : pieces_) piece.seconds = std::min(piece.seconds, time(piece));
+  }
+  for (auto& piece : pieces_) piece.seconds = agreed(piece.seconds, comm::Reduction::sum) / group_.size();
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,290 @@
+// Units of all models on one rank, whole and in all ways over tp, in an executor whose memory is read between actions:
+// for tests of what specs and the planner state about the runtime.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/layout/tensor_policy.h"
+#include "orthant/models/build.h"
+#include "orthant/parallel/tensor/group_axis.h"
+#include "orthant/runtime/executor.h"
+#include "orthant/specs/presets.h"
+#include "orthant/train/memory.h"
+#include "orthant/train/memory_use.h"
+
+namespace orthant::test {
+
+// Reads the live bytes at every reduce action of a list, and the most since the one before.
+class LiveBytes : public ParameterKeeper {
+ public:
+  void reduce(int, int) override {
+    auto& allocator = install_counting_allocator();
+    bytes.push_back(allocator.live_bytes());
+    peaks.push_back(allocator.peak_bytes());
+    allocator.reset_peak();
+  }
+  std::vector<std::int64_t> bytes;
+  std::vector<std::int64_t> peaks;
+};
+
+struct Model {
+  std::string name;
+  ModelConfig config;
+  WorkSize work;
+  int tp_degree = 1;  // that its heads allow
+};
+
+inline BertConfig tower(std::int64_t layers, double attention_dropout) {
+  BertConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.attention_probs_dropout_prob = attention_dropout;
+  return config;
+}
+
+inline LlamaConfig llama(bool tied) {
+  LlamaConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 2;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+inline TrimodalConfig trimodal(double attention_dropout, bool shared, bool tabular) {
+  TrimodalConfig config;
+  config.primary = tower(2, attention_dropout);
+  config.secondary = tower(shared ? 2 : 3, attention_dropout);
+  config.shared_towers = shared;
+  if (tabular) config.tabular = TabularConfig{8, 16};
+  config.projection = 24;
+  return config;
+}
+
+inline TrimodalConfig trimodal_without_dropout(Pooling pooling, bool projected) {
+  TrimodalConfig config = trimodal(0.0, false, true);
+  config.primary.hidden_dropout_prob = config.secondary.hidden_dropout_prob = config.fusion.dropout = 0;
+  config.pooling = pooling;
+  if (!projected) config.projection = std::nullopt;
+  return config;
+}
+
+inline BertModelConfig bert(Activation activation) {
+  BertModelConfig config;
+  config.encoder = tower(3, 0.1);
+  config.encoder.hidden_act = activation;
+  return config;
+}
+
+inline Gpt2Config gpt2(bool tied, double dropout) {
+  Gpt2Config config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = tied;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
+  return config;
+}
+
+inline EncoderLmConfig encoder_lm(double dropout) {
+  EncoderLmConfig config;
+  config.hidden_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 200;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 64;
+  config.dropout = dropout;
+  return config;
+}
+
+inline LlamaConfig llama_with_biases() {
+  LlamaConfig config = llama(false);
+  config.attention_bias = config.mlp_bias = true;
+  return config;
+}
+
+inline std::vector<Model> models() {
+  const WorkSize work{.rows = 8, .sequence = 64};
+  const WorkSize wide{.rows = 4, .sequence = 64, .compute = DType::float64};
+  const WorkSize narrow{.rows = 8, .sequence = 64, .compute = DType::bfloat16};
+  return {{"Llama", llama(false), work, 2},
+          {"LlamaTied", llama(true), work, 6},
+          {"LlamaFloat64", llama(false), wide},
+          {"LlamaBfloat16", llama(false), narrow, 2},
+          {"LlamaWithBiases", llama_with_biases(), work, 2},
+          {"Bert", bert(Activation::gelu), work, 3},
+          {"BertRelu", bert(Activation::relu), wide},
+          {"BertBfloat16", bert(Activation::gelu), narrow, 3},
+          {"Gpt2", gpt2(true, 0.1), work, 3},
+          {"Gpt2Untied", gpt2(false, 0.1), wide},
+          {"Gpt2WithoutDropout", gpt2(true, 0.0), work},
+          {"Gpt2Bfloat16", gpt2(true, 0.1), narrow, 3},
+          {"EncoderLm", encoder_lm(0.2), work, 3},
+          {"EncoderLmWithoutDropout", encoder_lm(0.0), wide},
+          {"EncoderLmBfloat16", encoder_lm(0.2), narrow, 3},
+          {"Trimodal", trimodal(0.0, false, true), work, 3},
+          {"TrimodalAttentionDropout", trimodal(0.1, false, true), work},
+          {"TrimodalSharedTowers", trimodal(0.0, true, true), work, 3},
+          {"TrimodalWithoutTable", trimodal(0.0, false, false), work},
+          {"TrimodalBfloat16", trimodal(0.1, false, true), narrow, 3},
+          {"TrimodalFirstPositions", trimodal_without_dropout(Pooling::cls, false), work, 3},
+          {"TrimodalProjectedFirstPositions", trimodal_without_dropout(Pooling::cls, true), work},
+          {"TrimodalWithoutProjection", trimodal_without_dropout(Pooling::pooler, false), wide}};
+}
+
+// Each model alone, and in all ways over tp that it allows.
+inline std::vector<Model> models_over_tp() {
+  std::vector<Model> all;
+  for (const auto& model : models()) {
+    all.push_back(model);
+    if (model.tp_degree == 1) continue;
+    const auto add = [&](const char* name, bool sequence_parallel, bool regather, bool loss_parallel) {
+      all.push_back(model);
+      all.back().name += name;
+      all.back().work.tensor = {model.tp_degree, sequence_parallel, regather, loss_parallel};
+    };
+    add("OverTp", false, false, false);
+    add("OverTpLoss", false, false, true);
+    add("OverTpSequence", true, false, false);
+    add("OverTpSequenceLoss", true, false, true);
+    add("OverTpSequenceRegather", true, true, true);
+  }
+  return all;
+}
+
+inline TensorPolicy policy_of(const WorkSize& work) {
+  return {.sequence_parallel = work.tensor.sequence_parallel,
+          .loss_parallel = work.tensor.loss_parallel,
+          .regather = work.tensor.regather};
+}
+
+// The last rank of the tensor axis, which has the largest parts; its peers answer nothing: what it keeps is what it
+// would keep among them.
+struct LoneRank {
+  LoneRank(const GraphSpec& graph, const WorkSize& work) : rank(work.tensor.degree - 1) {
+    if (work.tensor.degree == 1) return;
+    mesh = Mesh::parse("tp=" + std::to_string(work.tensor.degree));
+    comm::CommOptions options;
+    options.backend = comm::BackendKind::fake;
+    communicator = std::make_unique<comm::Communicator>(
+        mesh, rank, std::nullopt, options,
+        std::vector<comm::GroupRequest>{{Axis::tp, comm::Purpose::gradients}, {Axis::tp, comm::Purpose::activations}},
+        copy_groups(graph, mesh));
+    axis = std::make_unique<GroupAxis>(communicator->group(Axis::tp, comm::Purpose::activations), *graph.tensor);
+  }
+
+  int rank;
+  Mesh mesh;
+  std::unique_ptr<comm::Communicator> communicator;
+  std::unique_ptr<GroupAxis> axis;
+};
+
+// So that a unit which computes with a field makes a tensor of its own, to be counted.
+inline at::ScalarType other_type(DType dtype) {
+  return dtype == DType::float32 ? at::kDouble : at::kFloat;
+}
+
+inline Microbatch rows_for(const GraphSpec& graph) {
+  Microbatch rows;
+  for (const auto& field : graph.batch_fields) {
+    rows.fields[field.name] = field.dtype == DType::boolean ? at::ones(field.shape, at::kBool)
+                              : field.dtype == DType::int64 ? at::zeros(field.shape, at::kLong)
+                                                            : at::ones(field.shape, other_type(field.dtype));
+  }
+  return rows;
+}
+
+class SpecAgainstRuntime : public testing::TestWithParam<Model> {
+ protected:
+  static void SetUpTestSuite() { install_counting_allocator(); }
+
+  SpecAgainstRuntime()
+      : graph(placed_graph(build_spec(GetParam().config, GetParam().work), policy_of(GetParam().work),
+                           GetParam().work.tensor.degree)),
+        lone(graph, GetParam().work),
+        store(graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},
+              [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); },
+              {.policy = {.zero = 0}, .communicator = lone.communicator.get()}),
+        units(build_units(GetParam().config, store, tables)) {
+    store.initialise(0);
+  }
+
+  // More than before the list, at each of its reduce actions.
+  std::vector<std::int64_t> measured(Recompute mode, const std::vector<Action>& actions) {
+    Executor executor(graph, units, mode, lone.axis.get());
+    const std::vector<Microbatch> rows = {rows_for(graph)};
+    LiveBytes live;
+    if (!warm) executor.train(actions, rows, {}, &live);  // tables and other things that are made once
+    warm = true;
+    live.bytes.clear();
+    const auto before = live_memory_bytes();
+    executor.train(actions, rows, {}, &live);
+    for (auto& bytes : live.bytes) bytes -= before;
+    return live.bytes;
+  }
+
+  // Beside what there was before it: the most that each action of a list takes.
+  std::vector<std::int64_t> taken(Recompute mode, const std::vector<Action>& actions) {
+    std::vector<Action> marked;
+    for (const auto& action : actions) {
+      marked.push_back({.kind = ActionKind::reduce, .unit = 0});
+      marked.push_back(action);
+    }
+    marked.push_back({.kind = ActionKind::reduce, .unit = 0});
+    Executor executor(graph, units, mode, lone.axis.get());
+    const std::vector<Microbatch> rows = {rows_for(graph)};
+    LiveBytes live;
+    if (!warm) executor.train(marked, rows, {}, &live);
+    warm = true;
+    live = {};
+    executor.train(marked, rows, {}, &live);
+    std::vector<std::int64_t> most;
+    for (std::size_t i = 0; i < actions.size(); ++i) most.push_back(live.peaks[i + 1] - live.bytes[i]);
+    return most;
+  }
+
+  // The most of what a spec leaves out: own ids of each table, and rotary tables in the float32 that narrow types
+  // compute in, which hang on the graph of a layer that cuts its tokens.
+  std::int64_t uncounted(const UnitSpec& unit) const {
+    constexpr std::int64_t kTables = 3;
+    const WorkSize& work = GetParam().work;
+    if (!work.tensor.sequence_parallel) return 0;
+    if (unit.kind.ends_with(".embed")) return kTables * work.rows * work.sequence * bytes_of(DType::int64);
+    if (unit.kind != "llama.layer" || work.compute != DType::bfloat16) return 0;
+    return work.sequence * std::get<LlamaConfig>(GetParam().config).head_size() * bytes_of(DType::float32);
+  }
+
+  int num_units() const { return static_cast<int>(graph.units.size()); }
+  std::vector<Action> forwards() const {
+    std::vector<Action> actions;
+    for (int u = 0; u < num_units(); ++u) actions.push_back({.kind = ActionKind::forward, .unit = u, .microbatch = 0});
+    return actions;
+  }
+
+  GraphSpec graph;
+  LoneRank lone;
+  Tables tables;
+  ParameterStore store;
+  std::vector<std::unique_ptr<Unit>> units;
+  bool warm = false;
+};
+
+}  // namespace orthant::test
