@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "orthant/nn/projection.h"
+#include "orthant/plan/link_fit.h"
 
 namespace orthant::cli {
 namespace {
@@ -90,28 +91,6 @@ void LinkBench::fill_in(Hardware& hardware) const {
   const double lost = clock_.seconds(both_) - clock_.seconds(computing_);
   hardware.local.slows_compute = std::clamp(lost / clock_.seconds(travelling_), 0.0, 1.0);
   hardware.network = hardware.local;
-}
-
-Link fit_link(const std::vector<LinkSample>& samples) {
-  // seconds = hops * latency + bytes * pace, each equation divided by its seconds.
-  double hh = 0, hb = 0, bb = 0, h = 0, b = 0;
-  for (const auto& sample : samples) {
-    const double hops = sample.hops / sample.seconds;
-    const double bytes = sample.bytes / sample.seconds;
-    hh += hops * hops;
-    hb += hops * bytes;
-    bb += bytes * bytes;
-    h += hops;
-    b += bytes;
-  }
-  const double determinant = hh * bb - hb * hb;
-  const double latency = (h * bb - b * hb) / determinant;
-  const double pace = (b * hh - h * hb) / determinant;
-  const bool sensible = determinant > 0 && latency > 0 && pace > 0;
-  Link link;
-  link.bandwidth = sensible ? 1 / pace : bb / b;
-  link.latency = sensible ? latency : 0;
-  return link;
 }
 
 }  // namespace orthant::cli

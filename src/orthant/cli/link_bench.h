@@ -41,15 +41,4 @@ class LinkBench {
   std::size_t computing_ = 0, travelling_ = 0, both_ = 0;  // pieces
 };
 
-// Seconds of something that waits for `hops` latencies and moves `bytes`.
-struct LinkSample {
-  double hops = 0;
-  double bytes = 0;
-  double seconds = 0;
-};
-
-// Latency and bandwidth that come nearest to the samples, by least squares of the relative errors; a latency below 0
-// counts as 0.
-Link fit_link(const std::vector<LinkSample>& samples);
-
 }  // namespace orthant::cli
