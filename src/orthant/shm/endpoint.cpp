@@ -165,10 +165,11 @@ void Endpoint::check_peers(Line& line) {
 
 void Endpoint::wait(const std::shared_ptr<Line>& line, Operation& operation) {
   if (!operation.is_done()) {
-    line->num_waiters.fetch_add(1);
     auto checked_at = Clock::now();
     {
+      // Together, so that nobody sees this waiter beside the time of something long past.
       std::lock_guard lock(line->mutex);
+      line->num_waiters.fetch_add(1);
       line->moved_at = checked_at;
     }
     while (!operation.is_done()) {

@@ -56,7 +56,7 @@ class Line {
   virtual void fail(std::exception_ptr error) = 0;
 
   std::mutex mutex;
-  std::atomic<int> num_waiters = 0;                  // threads that move it on themselves
+  std::atomic<int> num_waiters = 0;                  // threads that move it on themselves; more only under `mutex`
   std::chrono::steady_clock::time_point moved_at{};  // under `mutex`
   double timeout_seconds = 300;
 };
