@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """The planner against real runs on CPU ranks: memory of every pp coordinate, and the time of a step.
 
-  tests/system/plan_runs.py [--hardware FILE] [--steps N] [--only TEXT]
+  tests/system/plan_runs.py [--rounds N | --hardware FILE] [--steps N] [--only TEXT]
   tests/system/plan_runs.py --random 100 [--seed 0] [--start N] [--ranks 8]
 
 Each row is one `orthant train --json`, which compares what the planner says of it with what its ranks took. An error is that of the pp
-coordinate that is furthest off; of a step it is that of the median after two steps, predicted for the hardware of --hardware (a file of
-`orthant plan --calibrate FILE`, made on this machine while it was as quiet), where every rank has a core. Of rows with the same model,
-batch and number of ranks the planner picks one: the one it says is fastest. Exit code 1 when memory is off by more than 5% on average or
-10% at worst, steps by more than 10% on average, or a pick is more than 5% slower than the fastest of its rows.
+coordinate that is furthest off; of a step it is that of the median after two steps, where every rank has a core. With --rounds every
+round measures this machine by `orthant plan --calibrate` and then runs the rows that can be timed, so that both sides see the machine as
+fast as it then was; medians over the rounds count. --hardware takes a file of an earlier calibration. Of rows with the same model, batch
+and number of ranks the planner picks one: the one it says is fastest. Exit code 1 when memory is off by more than 5% on average or 10% at
+worst, steps by more than 10% on average, or a pick is more than 5% slower than the fastest of its rows.
 
 --random draws models, sizes, meshes and settings instead; draw N of a seed is always the same. Draws that `train` refuses are counted.
 """
@@ -78,6 +79,10 @@ class Row:
     def ranks(self):
         return math.prod(int(degree) for degree in re.findall(r"\d+", self.mesh))
 
+    def is_timed(self):
+        """Whether every rank has a core."""
+        return self.ranks() <= os.cpu_count()
+
     def label(self):
         name = self.model if isinstance(self.model, str) else self.model["kind"]
         return " ".join((name, self.mesh, *(setting.removeprefix("parallel.") for setting in self.settings)))
@@ -146,15 +151,15 @@ def draw(seed, number, most):
     return Row(model, ",".join(f"{axis}={degree}" for axis, degree in mesh.items()), *settings, sequence=sequence, batch=batch)
 
 
-def words_of(row, folder, number, options):
+def words_of(row, folder, number, options, hardware=None):
     path = os.path.join(folder, f"{number}.json")
     with open(path, "w") as f:
         json.dump(row.document, f)
     words = ["train", "--config", path, "--mesh", row.mesh, "--steps", options.steps, "--json", "--output-dir",
-             os.path.join(folder, f"run-{number}")]
+             tempfile.mkdtemp(prefix=f"run-{number}-", dir=folder)]
     for setting in row.settings:
         words += ["--set", setting]
-    return [*words, *(("--hardware", options.hardware) if options.hardware else ())]
+    return [*words, *(("--hardware", hardware) if hardware else ())]
 
 
 def error_of(predicted, measured):
@@ -165,11 +170,12 @@ def error_of(predicted, measured):
 class Campaign:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        self.memory, self.steps, self.failures, self.refused = [], [], [], 0
-        self.alike = collections.defaultdict(list)  # by model, batch and ranks: seconds of a step, predicted and measured, and the row
+        self.memory, self.failures, self.refused = [], [], 0
+        self.steps = collections.defaultdict(list)  # by row: seconds of a step, predicted and measured
+        self.alike = collections.defaultdict(list)  # rows by model, batch and ranks
 
-    def run(self, number, row):
-        words = words_of(row, self.folder, number, self.options)
+    def run(self, number, row, hardware=None):
+        words = words_of(row, self.folder, number, self.options, hardware)
         done = orthant(*words, timeout=SECONDS)
         if done.returncode == 2:
             self.refused += 1
@@ -184,21 +190,32 @@ class Campaign:
         self.memory.append((error, row.label()))
         fullest = max(range(len(measured["memory_bytes"])), key=measured["memory_bytes"].__getitem__)
         cells = [f"{shown(predicted['memory_bytes'][fullest]):>10}", f"{shown(measured['memory_bytes'][fullest]):>10}", f"{error:+7.1%}"]
-        if "step_seconds" in predicted and "step_seconds" in measured and row.ranks() <= os.cpu_count():
+        if hardware and row.is_timed():
             seconds = predicted["step_seconds"], measured["step_seconds"]
-            self.steps.append((seconds[0] / seconds[1] - 1, row.label()))
-            self.alike[json.dumps((row.document, row.ranks()))].append((*seconds, row.label()))
-            cells += [f"{seconds[0]:8.3f} s", f"{seconds[1]:8.3f} s", f"{self.steps[-1][0]:+7.1%}"]
-        elif self.options.hardware:
+            if row not in self.steps:
+                self.alike[json.dumps((row.document, row.ranks()))].append(row)
+            self.steps[row].append(seconds)
+            cells += [f"{seconds[0]:8.3f} s", f"{seconds[1]:8.3f} s", f"{seconds[0] / seconds[1] - 1:+7.1%}"]
+        elif hardware:
             cells.append(f"{'-':>31}")
         print("  ".join([f"{number:4}", *cells, row.label()]), flush=True)
         if abs(error) > WORST:
             print(f"      {shlex.join(str(word) for word in words)}", flush=True)
 
+    def middle(self, row):
+        """Seconds of a step, predicted and measured: medians over the rounds."""
+        return tuple(statistics.median(seconds) for seconds in zip(*self.steps[row], strict=True))
+
+    def step_error(self, row):
+        return statistics.median(predicted / measured - 1 for predicted, measured in self.steps[row])
+
     def verdict(self):
         """Whether the bounds hold, and the figures."""
         text, good = [], not self.failures and bool(self.memory)
-        for name, errors, average, worst in (("memory", self.memory, AVERAGE, WORST), ("step", self.steps, STEP, None)):
+        steps = [(self.step_error(row), row.label()) for row in self.steps]
+        if any(len(rounds) > 1 for rounds in self.steps.values()):
+            text += [f"{error:+7.1%}  {label}" for error, label in steps]
+        for name, errors, average, worst in (("memory", self.memory, AVERAGE, WORST), ("step", steps, STEP, None)):
             if not errors:
                 continue
             mean = statistics.fmean(abs(error) for error, _ in errors)
@@ -208,35 +225,58 @@ class Campaign:
         for rows in self.alike.values():
             if len(rows) < 2:
                 continue
-            pick, best = min(rows), min(measured for _, measured, _ in rows)
-            slower = pick[1] / best - 1
-            text.append(f"pick of {len(rows)}: {pick[2]}, {slower:.1%} slower than the fastest")
+            pick = min(rows, key=lambda row: self.middle(row)[0])
+            slower = self.middle(pick)[1] / min(self.middle(row)[1] for row in rows) - 1
+            text.append(f"pick of {len(rows)}: {pick.label()}, {slower:.1%} slower than the fastest")
             good = good and slower <= PICK
         if self.refused:
             text.append(f"{self.refused} draws refused")
         return good, text + self.failures
 
 
+def calibrated(folder, number):
+    """A file of this machine as fast as it is now."""
+    path = os.path.join(folder, f"hardware-{number}.json")
+    done = orthant("plan", "--calibrate", path, timeout=SECONDS)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    print(f"round {number}: {' '.join(done.stderr.split())[-330:]}", flush=True)
+    return path
+
+
+def run_all(campaign, rows, options):
+    for number, row in rows:
+        if not options.rounds or not row.is_timed():
+            campaign.run(number, row, options.hardware)
+    for number in range(1, options.rounds + 1):
+        hardware = calibrated(campaign.folder, number)
+        for row_number, row in rows:
+            if row.is_timed():
+                campaign.run(row_number, row, hardware)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", help="file of `orthant plan --calibrate`: compares steps, too")
-    parser.add_argument("--steps", type=int, help="of each run (default 3, or 8 with --hardware)")
+    parser.add_argument("--rounds", type=int, default=0, help="compares steps, too: so many calibrations, each followed by all rows")
+    parser.add_argument("--hardware", help="file of `orthant plan --calibrate`: compares steps, too, once")
+    parser.add_argument("--steps", type=int, help="of each run (default 3, or 8 where steps are compared)")
     parser.add_argument("--only", default="", help="rows with this text in their label")
     parser.add_argument("--random", type=int, default=0, help="so many draws instead of the rows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="number of the first draw")
     parser.add_argument("--ranks", type=int, default=8, help="most ranks of a draw")
     options = parser.parse_args()
-    options.steps = options.steps or (8 if options.hardware else 3)
+    if options.rounds and options.hardware:
+        parser.error("--rounds makes calibrations of its own: give one of --rounds and --hardware")
+    timed = options.rounds or options.hardware
+    options.steps = options.steps or (8 if timed else 3)
     numbers = range(options.start, options.start + options.random)
     rows = [(n, draw(options.seed, n, options.ranks)) for n in numbers] if options.random else list(enumerate(ROWS))
-    columns = ["  no", " predicted", "  measured", "  error", *(["      step", "  measured", "  error"] if options.hardware else [])]
-    print("  ".join(columns))
+    rows = [(n, row) for n, row in rows if options.only in row.label()]
+    print("  ".join(["  no", " predicted", "  measured", "  error", *(["      step", "  measured", "  error"] if timed else [])]))
     with tempfile.TemporaryDirectory(prefix="orthant-plan-runs-") as folder:
         campaign = Campaign(options, folder)
-        for number, row in rows:
-            if options.only in row.label():
-                campaign.run(number, row)
+        run_all(campaign, rows, options)
     good, text = campaign.verdict()
     print("\n".join(text))
     sys.exit(0 if good else 1)

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "orthant/cli/bench.h"
+
 namespace orthant::cli {
 namespace {
 
@@ -41,14 +43,17 @@ double RankClock::time(const Piece& piece) {
 void RankClock::run(const std::function<void(int round)>& begins) {
   for (auto& piece : pieces_) {
     time(piece);  // the first call may prepare something
-    piece.seconds = agreed(time(piece), comm::Reduction::max);
-    piece.calls = static_cast<int>(std::clamp(kRoundSeconds / piece.seconds, 1.0, kMostCalls));
+    const double seconds = agreed(time(piece), comm::Reduction::max);
+    piece.calls = static_cast<int>(std::clamp(kRoundSeconds / seconds, 1.0, kMostCalls));
   }
+  std::vector<std::vector<double>> samples(pieces_.size());
   for (int round = 1; round <= kRounds; ++round) {
     begins(round);
-    for (auto& piece : pieces_) piece.seconds = std::min(piece.seconds, time(piece));
+    for (std::size_t i = 0; i < pieces_.size(); ++i) samples[i].push_back(time(pieces_[i]));
   }
-  for (auto& piece : pieces_) piece.seconds = agreed(piece.seconds, comm::Reduction::sum) / group_.size();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    pieces_[i].seconds = agreed(quantile(samples[i], 0.5), comm::Reduction::sum) / group_.size();
+  }
 }
 
 }  // namespace orthant::cli

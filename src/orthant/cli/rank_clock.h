@@ -1,6 +1,6 @@
 // Times pieces of work on all ranks at once: cores share memory and caches, and a step has all of them busy. Every
-// piece is timed in several rounds that go through all of them, and its best round counts: what else the machine does
-// for a while spoils one round of each and not all rounds of one.
+// piece is timed in several rounds that go through all of them, and its median counts, as that of a training's steps
+// does: what else the machine does for a while spoils one round of each and not all rounds of one.
 #pragma once
 
 #include <c10/core/Device.h>
