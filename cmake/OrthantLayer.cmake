@@ -1,6 +1,5 @@
 # One static library per layer: orthant_layer(mesh SOURCES mesh.cpp … DEPENDS base) or, for a layer that uses torch,
-# orthant_layer(comm TORCH SOURCES … DEPENDS …), perhaps with another precompiled header, PCH cli_pch. Headers live
-# beside sources and are found as "orthant/<layer>/<file>.h".
+# orthant_layer(comm TORCH SOURCES … DEPENDS …). Headers live beside sources and are found as "orthant/<layer>/<file>.h".
 add_library(orthant_flags INTERFACE)
 target_compile_options(orthant_flags INTERFACE -Wall -Wextra -Wshadow -Wno-unused-parameter)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -15,22 +14,16 @@ if(ORTHANT_SANITIZE)
   add_link_options(-fsanitize=${ORTHANT_SANITIZE})
 endif()
 
-# What a precompiled header and all its users must define alike: g++ does not take it otherwise.
-function(orthant_define_pch target)
-  if(ORTHANT_TESTS)
-    target_compile_definitions(${target} PRIVATE ORTHANT_PCH_GTEST
-      $<BUILD_INTERFACE:$<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_DEFINITIONS>>)
-  endif()
-endfunction()
-
-# Three precompiled headers, for files with torch, with torch and CLI11, and without: orthant_torch_pch, orthant_cli_pch
-# and orthant_pure_pch.
+# Precompiled headers cmake/<name>.h for files with torch and without: orthant_torch_pch and orthant_pure_pch;
+# OrthantTest.cmake adds those of tests.
 function(orthant_make_pch name)
   file(WRITE ${CMAKE_BINARY_DIR}/${name}.cpp "")
   add_library(orthant_${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
   target_link_libraries(orthant_${name} PRIVATE orthant_flags fmt::fmt nlohmann_json::nlohmann_json ${ARGN})
-  orthant_define_pch(orthant_${name})
   target_precompile_headers(orthant_${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${name}.h)
+  if(orthant_torch IN_LIST ARGN)
+    target_include_directories(orthant_${name} SYSTEM PRIVATE ${orthant_gloo_shims})
+  endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     target_compile_options(orthant_${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
   endif()
@@ -38,7 +31,6 @@ endfunction()
 
 function(orthant_reuse_pch target name)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:fmt::fmt>)
-  orthant_define_pch(${target})
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
   endif()
@@ -50,12 +42,9 @@ if(ORTHANT_PCH)
 endif()
 if(ORTHANT_TORCH AND ORTHANT_PCH)
   orthant_make_pch(torch_pch orthant_torch)
-  target_include_directories(orthant_torch_pch SYSTEM PRIVATE ${orthant_gloo_shims})
-  orthant_make_pch(cli_pch orthant_torch CLI11::CLI11)
-  target_include_directories(orthant_cli_pch SYSTEM PRIVATE ${orthant_gloo_shims})
 endif()
 
-# Gives a target that uses torch its flags and a shared precompiled header: orthant_use_torch(target [cli_pch]).
+# Gives a target that uses torch its flags and a shared precompiled header: orthant_use_torch(target [torch_test_pch]).
 function(orthant_use_torch target)
   # An installed layer finds libtorch through the package's own copy of OrthantTorch.cmake.
   target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:orthant_torch> $<INSTALL_INTERFACE:orthant::torch>)
@@ -71,7 +60,7 @@ endfunction()
 
 set_property(GLOBAL PROPERTY ORTHANT_LAYERS "")
 function(orthant_layer name)
-  cmake_parse_arguments(layer "TORCH" "PCH" "SOURCES;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(layer "TORCH" "" "SOURCES;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
   if(layer_TORCH AND NOT ORTHANT_TORCH)
     return()
   endif()
@@ -88,7 +77,7 @@ function(orthant_layer name)
   endforeach()
   target_link_libraries(${target} PRIVATE fmt::fmt ${layer_PRIVATE_LIBRARIES})
   if(layer_TORCH)
-    orthant_use_torch(${target} ${layer_PCH})
+    orthant_use_torch(${target})
   elseif(ORTHANT_PCH)
     orthant_reuse_pch(${target} pure_pch)
   endif()
