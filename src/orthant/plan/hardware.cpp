@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -140,18 +139,8 @@ std::vector<std::string> hardware_names() {
 }
 
 Hardware find_hardware(const std::string& name_or_path) {
-  const auto names = hardware_names();
-  if (std::ranges::find(names, name_or_path) != names.end()) {
-    const std::string file = fmt::format("hardware/{}.json", name_or_path);
-    return read_hardware(name_or_path, JsonDocument::parse(plan_data(file), {.source = file}));
-  }
-  const std::filesystem::path path(name_or_path);
-  if (name_or_path.find('/') != std::string::npos || path.extension() == ".json") {
-    return read_hardware(path.stem().string(), JsonDocument::load(name_or_path));
-  }
-  throw ConfigError(
-      fmt::format("unknown hardware \"{}\"", name_or_path),
-      {.remedy = did_you_mean(name_or_path, names) + "; a file of one's own is named by a path that ends in .json"});
+  const auto [name, document] = find_plan_document("hardware", "hardware/", name_or_path);
+  return read_hardware(name, document);
 }
 
 std::string to_json(const Hardware& hardware) {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <span>
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
 
 namespace orthant {
 
@@ -39,6 +42,24 @@ std::vector<std::string> plan_data_names(std::string_view folder, std::string_vi
     names.emplace_back(name.substr(folder.size(), name.size() - folder.size() - ending.size()));
   }
   return names;
+}
+
+bool is_path_of_json(const std::string& name_or_path) {
+  return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+}
+
+NamedDocument find_plan_document(std::string_view what, std::string_view folder, const std::string& name_or_path) {
+  const auto names = plan_data_names(folder, ".json");
+  if (std::ranges::find(names, name_or_path) != names.end()) {
+    const std::string file = fmt::format("{}{}.json", folder, name_or_path);
+    return {name_or_path, JsonDocument::parse(plan_data(file), {.source = file})};
+  }
+  if (is_path_of_json(name_or_path)) {
+    return {std::filesystem::path(name_or_path).stem().string(), JsonDocument::load(name_or_path)};
+  }
+  throw ConfigError(
+      fmt::format("unknown {} \"{}\"", what, name_or_path),
+      {.remedy = did_you_mean(name_or_path, names) + "; a file of one's own is named by a path that ends in .json"});
 }
 
 }  // namespace orthant

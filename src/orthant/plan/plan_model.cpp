@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/plan/plan_data.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/specs/presets.h"
 #include "orthant/specs/totals.h"
@@ -149,7 +150,7 @@ PlanModel find_plan_model(const std::string& name_or_path) {
   const std::filesystem::path path(name_or_path);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return read_folder(path);
-  if (name_or_path.find('/') != std::string::npos || path.extension() == ".json") return read_file(path);
+  if (is_path_of_json(name_or_path)) return read_file(path);
   throw ConfigError(fmt::format("unknown model \"{}\"", name_or_path),
                     {.remedy = did_you_mean(name_or_path, plan_model_names()) +
                                "; a file of one's own is named by a path that ends in .json"});

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
@@ -109,18 +108,8 @@ std::vector<std::string> stack_names() {
 }
 
 Stack find_stack(const std::string& name_or_path) {
-  const auto names = stack_names();
-  if (std::ranges::find(names, name_or_path) != names.end()) {
-    const std::string file = fmt::format("stacks/{}.json", name_or_path);
-    return read_stack(name_or_path, JsonDocument::parse(plan_data(file), {.source = file}));
-  }
-  const std::filesystem::path path(name_or_path);
-  if (name_or_path.find('/') != std::string::npos || path.extension() == ".json") {
-    return read_stack(path.stem().string(), JsonDocument::load(name_or_path));
-  }
-  throw ConfigError(
-      fmt::format("unknown stack \"{}\"", name_or_path),
-      {.remedy = did_you_mean(name_or_path, names) + "; a file of one's own is named by a path that ends in .json"});
+  const auto [name, document] = find_plan_document("stack", "stacks/", name_or_path);
+  return read_stack(name, document);
 }
 
 }  // namespace orthant
