@@ -19,7 +19,7 @@ struct PricedStages {
   StageTable table;
   StageEdges edges;
   std::vector<StageMemory> memory;    // per pp coordinate, without reserve
-  std::vector<StageTraffic> traffic;  // bytes and calls; seconds of dp, fsdp and pp
+  std::vector<StageTraffic> traffic;  // bytes and calls; seconds of all but messages over pp
   std::vector<double> updated;        // per pp coordinate: parameters that its rank updates
 };
 

@@ -13,9 +13,6 @@
 namespace orthant {
 namespace {
 
-// Receives that are posted on a channel at any time: see Note [Receiving early] in parallel/pipeline/stage_links.h.
-constexpr std::size_t kPostedAhead = 2;
-
 // Batches on the host: the running one and those that the loader has read ahead.
 constexpr double kBatchesOnHost = 3;
 
@@ -36,7 +33,7 @@ class StepWalk {
     }
     for (const auto& action : plan.actions) {
       if (action.kind == ActionKind::send) ++sends_[{action.value, -1, action.microbatch}];
-      if (is_receive(action)) receives_[channel_of(action)].push_back(value_bytes_[at(action.value)]);
+      if (is_receive(action)) receives_[channel_of(action, plan_.pp)].push_back(value_bytes_[at(action.value)]);
     }
     for (const auto& [channel, sizes] : receives_) {
       for (std::size_t i = 0; i < std::min(kPostedAhead, sizes.size()); ++i) between_ += sizes[i];
@@ -51,11 +48,6 @@ class StepWalk {
  private:
   static bool is_receive(const Action& action) {
     return action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
-  }
-  Channel channel_of(const Action& action) const {
-    const bool out = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
-    return {
-        .from = out ? plan_.pp : action.peer, .to = out ? action.peer : plan_.pp, .gradients = action.consumer >= 0};
   }
   bool runs_here(int unit) const { return runs_at(unit, plan_.data.unit_ranks, plan_.pp); }
 
@@ -126,7 +118,7 @@ class StepWalk {
 
   // The posted buffer becomes the value; another one is posted.
   void receive(const Action& action) {
-    const auto channel = channel_of(action);
+    const auto channel = channel_of(action, plan_.pp);
     const auto& sizes = receives_[channel];
     const auto next = received_[channel]++;
     between_ -= sizes[next];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 
 #include "orthant/schedule/actions.h"
 
@@ -29,5 +30,14 @@ struct Channel {
   bool gradients = false;
   friend auto operator<=>(const Channel&, const Channel&) = default;
 };
+
+// Of a send or receive in the list of a pp coordinate.
+inline Channel channel_of(const Action& action, int pp) {
+  const bool out = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
+  return {.from = out ? pp : action.peer, .to = out ? action.peer : pp, .gradients = action.consumer >= 0};
+}
+
+// Receives that are posted on a channel at any time: see Note [Receiving early] in parallel/pipeline/stage_links.h.
+inline constexpr std::size_t kPostedAhead = 2;
 
 }  // namespace orthant

@@ -12,7 +12,6 @@
 namespace orthant {
 namespace {
 
-constexpr std::size_t kPostedAhead = 2;
 constexpr std::int64_t kMostDims = 8;
 constexpr std::int64_t kHeaderSize = 2 + 2 * kMostDims;  // dims or -1, dtype, sizes, strides
 
@@ -76,11 +75,6 @@ StageLinks::~StageLinks() {
   }
 }
 
-Channel StageLinks::channel_of(const Action& action) const {
-  const bool out = action.kind == ActionKind::send || action.kind == ActionKind::send_gradient;
-  return {.from = out ? own() : action.peer, .to = out ? action.peer : own(), .gradients = action.consumer >= 0};
-}
-
 void StageLinks::begin(const std::vector<Action>& actions, FormOf form_of, std::int64_t step) {
   form_of_ = std::move(form_of);
   step_ = step;
@@ -92,7 +86,7 @@ void StageLinks::begin(const std::vector<Action>& actions, FormOf form_of, std::
   incoming_.clear();
   for (const auto& action : actions) {
     if (action.kind != ActionKind::receive && action.kind != ActionKind::receive_gradient) continue;
-    incoming_[channel_of(action)].actions.push_back(action);
+    incoming_[channel_of(action, own())].actions.push_back(action);
   }
   for (auto& [channel, incoming] : incoming_) post_ahead(channel, incoming);
 }
@@ -133,7 +127,7 @@ at::Tensor StageLinks::sendable(const Action& action, const at::Tensor& tensor) 
 
 void StageLinks::send(const Action& action, const at::Tensor& tensor) {
   drop_sent();
-  const auto channel = channel_of(action);
+  const auto channel = channel_of(action, own());
   auto& group = group_of(channel);
   Sent sent{.message = message_of(action), .tensors = {}, .works = {}, .list = list_};
   const auto start = [&](const at::Tensor& part) {
@@ -152,7 +146,7 @@ void StageLinks::send(const Action& action, const at::Tensor& tensor) {
 }
 
 comm::Work StageLinks::start_receive(const Action& action, const at::Tensor& buffer) {
-  const auto channel = channel_of(action);
+  const auto channel = channel_of(action, own());
   return said_of([&] { return fmt::format("rank {} {}", rank_at(own()), waiting_text(action)); },
                  [&] { return group_of(channel).receive(buffer, channel.from); });
 }
@@ -161,14 +155,14 @@ at::Tensor StageLinks::take_opaque(const Action& action, Posted& posted) {
   posted.work.wait();
   const auto buffer = described_by(posted.header, device_);
   if (!buffer.defined()) return buffer;
-  const auto channel = channel_of(action);
+  const auto channel = channel_of(action, own());
   group_of(channel).receive(in_memory_order(buffer), channel.from).wait();
   return buffer;
 }
 
 at::Tensor StageLinks::receive(const Action& action) {
   drop_sent();
-  const auto channel = channel_of(action);
+  const auto channel = channel_of(action, own());
   auto& incoming = incoming_[channel];
   if (incoming.next >= incoming.actions.size() || incoming.actions[incoming.next] != action) {
     throw InternalError(fmt::format("{}: not the next of its channel", to_string(action, graph_)));

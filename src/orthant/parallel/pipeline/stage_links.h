@@ -93,7 +93,6 @@ class StageLinks {
 
   int own() const { return groups_.activations.index(); }  // the place in a group over pp is the pp coordinate
   int rank_at(int pp) const { return groups_.activations.ranks()[static_cast<std::size_t>(pp)]; }
-  Channel channel_of(const Action& action) const;
   at::Tensor sendable(const Action& action, const at::Tensor& tensor) const;
   comm::Group& group_of(const Channel& channel) { return channel.gradients ? groups_.gradients : groups_.activations; }
   bool is_opaque(const Action& action) const { return graph_.values[static_cast<std::size_t>(action.value)].opaque; }
