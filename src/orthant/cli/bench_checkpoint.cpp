@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/data/loader.h"
@@ -210,7 +212,7 @@ void print(const CheckpointOptions& options, const CheckpointTimes& times, const
 }  // namespace
 
 int run_bench_checkpoint(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Seconds to save a checkpoint, to save it in the background, and to load it; hashes are checked. Of each round "
       "the slowest rank counts.",
       "orthant bench checkpoint");
@@ -220,10 +222,11 @@ int run_bench_checkpoint(const Arguments& arguments, Context& context) {
   add_config_options(app, options);
   add_rank_options(app, ranks);
   app.add_option("--folder", own.folder, "make a folder in this one and remove it at the end (default: temporary)");
-  auto* load = app.add_option("--load", own.load, "load this checkpoint, which another mesh may have saved; save none");
-  app.add_option("--keep", own.keep, "save once more into this folder, for --load")->excludes(load);
+  const auto load =
+      app.add_option("--load", own.load, "load this checkpoint, which another mesh may have saved; save none");
+  app.add_option("--keep", own.keep, "save once more into this folder, for --load").excludes(load);
   app.add_option("--rounds", own.rounds, "of each, after one that does not count (default 5)")
-      ->check(CLI::Range(1, 1000));
+      .check(NumberRange(1, 1000));
   app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench checkpoint --config llama.json --mesh fsdp=2 --json")) return 0;
 

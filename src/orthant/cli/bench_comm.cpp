@@ -4,16 +4,17 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 
 namespace orthant::cli {
@@ -209,15 +210,15 @@ double quantile(std::vector<double> samples, double q) {
 }
 
 int run_bench_comm(const Arguments& arguments, Context& context) {
-  CLI::App app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.",
-               "orthant bench comm");
+  OptionParser app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.",
+                   "orthant bench comm");
   RankOptions options;
   Settings settings;
   std::string largest = "64MiB";
   bool json = false;
   add_rank_options(app, options);
-  app.add_option("--rounds", settings.rounds, "timed rounds per operation (default 10)")->check(CLI::Range(1, 100000));
-  app.add_option("--warmup", settings.warmup, "rounds before timing (default 3)")->check(CLI::Range(0, 100000));
+  app.add_option("--rounds", settings.rounds, "timed rounds per operation (default 10)").check(NumberRange(1, 100000));
+  app.add_option("--warmup", settings.warmup, "rounds before timing (default 3)").check(NumberRange(0, 100000));
   app.add_option("--max-bytes", largest, "leave out sizes above this (default 64MiB)");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench comm --mesh dp=2 --backend gloo --json")) return 0;

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/train/inference.h"
@@ -130,7 +133,7 @@ LoadTimes measure(const std::string& folder, DType dtype, int rounds) {
 }  // namespace
 
 int run_bench_load(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Seconds from opening a model folder to all parameters in memory, beside reading its files once with read() into "
       "fresh memory of their size; rounds of both alternate, files are in the page cache.",
       "orthant bench load");
@@ -138,9 +141,9 @@ int run_bench_load(const Arguments& arguments, Context& context) {
   std::string dtype = "float32";
   int rounds = 7;
   bool json = false;
-  app.add_option("--model", folder, "Hugging Face folder")->required();
+  app.add_option("--model", folder, "Hugging Face folder").required();
   app.add_option("--dtype", dtype, fmt::format("of the parameters: {} (default float32)", dtype_list(kComputeDTypes)));
-  app.add_option("--rounds", rounds, "of both (default 7)")->check(CLI::Range(1, 1000));
+  app.add_option("--rounds", rounds, "of both (default 7)").check(NumberRange(1, 1000));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench load --model Llama-3.2-1B --json")) return 0;
   if (is_checkpoint(folder)) {

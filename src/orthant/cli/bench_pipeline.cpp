@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/step_profile.h"
@@ -171,21 +172,22 @@ Measured measure(const Options& options, RankContext& rank) {
 }  // namespace
 
 int run_bench_pipeline(const Arguments& arguments, Context& context) {
-  CLI::App app("A schedule whose stages sleep, on real ranks, beside the simulator's time.", "orthant bench pipeline");
+  OptionParser app("A schedule whose stages sleep, on real ranks, beside the simulator's time.",
+                   "orthant bench pipeline");
   Options options;
   RankOptions ranks;
   ranks.mesh = "pp=4";
   add_rank_options(app, ranks);
-  const CLI::Range counts(1, 100000);
+  const NumberRange counts(1, 100000);
   app.add_option("--schedule", options.schedule, fmt::format("{} (default 1f1b)", fmt::join(schedule_names(), ", ")));
-  app.add_option("--virtual", options.virtual_stages, "stages per rank (default the schedule's own)")->check(counts);
-  app.add_option("--microbatches", options.microbatches, "of a step (default 8)")->check(counts);
+  app.add_option("--virtual", options.virtual_stages, "stages per rank (default the schedule's own)").check(counts);
+  app.add_option("--microbatches", options.microbatches, "of a step (default 8)").check(counts);
   app.add_option("--unit-ms", options.unit_ms,
                  "a rank's share of a microbatch sleeps so long for each of F, B and W (default 30)")
-      ->check(CLI::Range(0.01, 1e5));
-  app.add_option("--kib", options.kib, "size of what travels between stages (default 64)")->check(counts);
-  app.add_option("--steps", options.steps, "steps that are timed (default 5)")->check(counts);
-  app.add_option("--warmup", options.warmup, "steps before them (default 2)")->check(CLI::Range(0, 100000));
+      .check(NumberRange(0.01, 1e5));
+  app.add_option("--kib", options.kib, "size of what travels between stages (default 64)").check(counts);
+  app.add_option("--steps", options.steps, "steps that are timed (default 5)").check(counts);
+  app.add_option("--warmup", options.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
   app.add_flag("--json", options.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench pipeline --mesh pp=4 --schedule zbv --microbatches 8")) return 0;
   check_schedule_name(options.schedule);

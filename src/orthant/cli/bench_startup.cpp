@@ -4,7 +4,6 @@
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/process_facts.h"
 #include "orthant/cli/rank_command.h"
 
@@ -47,8 +47,8 @@ Startup measure(RankContext& rank, double started_at_seconds) {
 }  // namespace
 
 int run_bench_startup(const Arguments& arguments, Context& context) {
-  CLI::App app("Seconds from process creation to the first finished all-reduce, and memory per rank (PSS).",
-               "orthant bench startup");
+  OptionParser app("Seconds from process creation to the first finished all-reduce, and memory per rank (PSS).",
+                   "orthant bench startup");
   RankOptions options;
   bool json = false;
   add_rank_options(app, options);

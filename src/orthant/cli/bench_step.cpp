@@ -1,8 +1,8 @@
 // orthant bench step: the time and memory of a training step, our side of the tables.
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <fstream>
 #include <iostream>
@@ -13,6 +13,7 @@
 #include "orthant/base/human.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/data/loader.h"
@@ -150,14 +151,14 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
 }  // namespace
 
 int run_bench_step(const Arguments& arguments, Context& context) {
-  CLI::App app("Time and memory of a training step.", "orthant bench step");
+  OptionParser app("Time and memory of a training step.", "orthant bench step");
   ConfigOptions options;
   RankOptions ranks;
   StepOptions own;
   add_config_options(app, options);
   add_rank_options(app, ranks);
-  app.add_option("--steps", own.steps, "steps that are timed (default 6)")->check(CLI::Range(1, 100000));
-  app.add_option("--warmup", own.warmup, "steps before them (default 2)")->check(CLI::Range(0, 100000));
+  app.add_option("--steps", own.steps, "steps that are timed (default 6)").check(NumberRange(1, 100000));
+  app.add_option("--warmup", own.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
   app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
   app.add_option("--svg", own.svg, "draw the last step's actions, time by rank, into this file");

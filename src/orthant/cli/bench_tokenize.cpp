@@ -2,7 +2,6 @@
 // processor's, which on a busy machine tell more than the clock on the wall.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <ctime>
 #include <iostream>
@@ -10,6 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/tokenizer.h"
 
@@ -33,15 +33,15 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }  // namespace
 
 int run_bench_tokenize(const Arguments& arguments, Context& context) {
-  CLI::App app("Times the encoding of a text, line by line on one thread.", "orthant bench tokenize");
+  OptionParser app("Times the encoding of a text, line by line on one thread.", "orthant bench tokenize");
   std::string path;
   std::string file;
   int rounds = 5;
   bool json = false;
-  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer")->required();
-  app.add_option("--text", file, "the text")->required();
+  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer").required();
+  app.add_option("--text", file, "the text").required();
   app.add_option("--rounds", rounds, "times over the text, after one to warm up (default 5)")
-      ->check(CLI::Range(1, 1000));
+      .check(NumberRange(1, 1000));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench tokenize --tokenizer gpt2 --text book.txt")) return 0;
   const auto before_load = processor_seconds();

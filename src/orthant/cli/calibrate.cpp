@@ -130,7 +130,8 @@ int calibrate(const CalibrateOptions& options, Context& context) {
     write_file_atomically(options.path, text);
     if (options.json) std::cout << text << std::flush;
     rank.log.info(
-        fmt::format("{}written to {}, for --gpu of orthant plan and orthant estimate", told(hardware), options.path));
+        fmt::format("{}written to {}, for --gpu of orthant plan and orthant estimate and --hardware of orthant train",
+                    told(hardware), options.path));
     return 0;
   });
 }

@@ -2,15 +2,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
@@ -74,11 +78,11 @@ std::string manifest_text(const std::string& folder, const Manifest& manifest) {
 }
 
 int run_inspect(const Arguments& arguments, Context& context) {
-  CLI::App app("Shows what a checkpoint holds: step, mesh it was written on, tensors with their global shapes.",
-               "orthant checkpoint inspect");
+  OptionParser app("Shows what a checkpoint holds: step, mesh it was written on, tensors with their global shapes.",
+                   "orthant checkpoint inspect");
   std::string folder;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint")->required();
+  app.add_option("folder", folder, "checkpoint").required();
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint inspect runs/first/checkpoints/step-100")) return 0;
   const auto manifest = read_manifest(folder);
@@ -91,11 +95,12 @@ int run_inspect(const Arguments& arguments, Context& context) {
 }
 
 int run_verify(const Arguments& arguments, Context& context) {
-  CLI::App app("Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor.",
-               "orthant checkpoint verify");
+  OptionParser app(
+      "Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor.",
+      "orthant checkpoint verify");
   std::string folder;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint")->required();
+  app.add_option("folder", folder, "checkpoint").required();
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
   const auto manifest = verify_checkpoint(folder);
@@ -123,8 +128,8 @@ void print_notes(const std::vector<std::string>& notes) {
 }
 
 int run_export(const Arguments& arguments, Context& context) {
-  CLI::App app("Writes a checkpoint as a Hugging Face folder: config.json, safetensors, tokenizer files.",
-               "orthant checkpoint export");
+  OptionParser app("Writes a checkpoint as a Hugging Face folder: config.json, safetensors, tokenizer files.",
+                   "orthant checkpoint export");
   std::string folder;
   std::string out;
   std::string format;
@@ -132,9 +137,9 @@ int run_export(const Arguments& arguments, Context& context) {
   std::string shard_size = "5GB";
   ExportOptions options;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint")->required();
-  app.add_option("out", out, "folder to write")->required();
-  app.add_option("--format", format, "huggingface")->required();
+  app.add_option("folder", folder, "checkpoint").required();
+  app.add_option("out", out, "folder to write").required();
+  app.add_option("--format", format, "huggingface").required();
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
   app.add_option("--max-shard-size", shard_size, "largest file, e.g. 5GB (default)");
   app.add_option("--tower", options.tower, "primary or secondary: that encoder of a trimodal model");
@@ -172,14 +177,14 @@ int run_export(const Arguments& arguments, Context& context) {
 }
 
 int run_import(const Arguments& arguments, Context& context) {
-  CLI::App app("Turns a Hugging Face folder into a checkpoint of step 0 that train --resume continues from.",
-               "orthant checkpoint import");
+  OptionParser app("Turns a Hugging Face folder into a checkpoint of step 0 that train --resume continues from.",
+                   "orthant checkpoint import");
   std::string folder;
   std::string out;
   std::string dtype;
   bool json = false;
-  app.add_option("folder", folder, "Hugging Face folder")->required();
-  app.add_option("out", out, "checkpoint to write")->required();
+  app.add_option("folder", folder, "Hugging Face folder").required();
+  app.add_option("out", out, "checkpoint to write").required();
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as they are)", dtype_list(kWeightDTypes)));
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;

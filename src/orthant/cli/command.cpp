@@ -3,26 +3,25 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/cli/option_parser.h"
 
 namespace orthant::cli {
 namespace {
 
-std::vector<std::string> option_names(const CLI::App& app) {
+std::vector<std::string> option_names(const OptionParser& app) {
   std::vector<std::string> names;
-  for (const auto* option : app.get_options()) {
-    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  for (const Option& option : app.get_options()) {
+    for (const auto& name : option.get_lnames()) names.push_back("--" + name);
   }
-  for (const auto* sub : app.get_subcommands({})) names.push_back(sub->get_name());
   return names;
 }
 
-[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& word) {
+[[noreturn]] void refuse_unknown(const OptionParser& app, const std::string& word) {
   const auto name = word.substr(0, word.find('='));
   if (app.get_name() == "orthant launch" && !word.starts_with("-")) {
     throw ConfigError(fmt::format("orthant launch: '{}' is not an option", word),
@@ -90,27 +89,22 @@ void check_timeout(double seconds) {
                     {.remedy = "use e.g. --timeout 300"});
 }
 
-bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example) {
+bool parse(OptionParser& app, const Arguments& arguments, Context& context, const std::string& example) {
   bool no_color = false;
   app.add_flag("--no-color", no_color, "plain text (also by the variable NO_COLOR)");
   app.footer("Example:\n  " + example);
-  app.get_formatter()->column_width(34);
-  // A program after a lone `--` is not ours to parse.
-  auto words = with_dashes(arguments);
-  std::reverse(words.begin(), words.end());
   try {
-    app.parse(words);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return false;
-  } catch (const CLI::ParseError& error) {
+    // A program after a lone `--` is not ours to parse.
+    if (!app.parse(with_dashes(arguments))) {
+      std::cout << app.help();
+      return false;
+    }
+  } catch (const ParseError& error) {
     // A mistyped option is the likelier cause of whatever else is missing.
-    const auto extras = app.remaining(true);
+    const auto extras = app.remaining();
     if (!extras.empty()) refuse_unknown(app, extras.front());
-    const bool twice = error.get_name() == "ArgumentMismatch" &&
-                       std::string_view(error.what()).find("At Most 1") != std::string_view::npos;
     throw ConfigError(fmt::format("{}: {}", app.get_name(), error.what()),
-                      {.remedy = twice ? "give it once" : fmt::format("see {} --help", app.get_name())});
+                      {.remedy = error.given_twice() ? "give it once" : fmt::format("see {} --help", app.get_name())});
   }
   const bool unwanted = no_color || context.environment.contains("NO_COLOR");
   context.color = !unwanted && isatty(STDERR_FILENO) != 0;

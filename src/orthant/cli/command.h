@@ -8,11 +8,9 @@
 
 #include "orthant/launch/job.h"
 
-namespace CLI {
-class App;
-}
-
 namespace orthant::cli {
+
+class OptionParser;
 
 // What a command may know of the process it runs in.
 struct Context {
@@ -53,7 +51,7 @@ int run_sub_command(const std::string& group, const std::vector<Command>& table,
 
 // Adds `--no-color` and the example, parses, and turns every mistake into a ConfigError that names the nearest valid
 // option. Returns false when `--help` was asked for and has been printed.
-bool parse(CLI::App& app, const Arguments& arguments, Context& context, const std::string& example);
+bool parse(OptionParser& app, const Arguments& arguments, Context& context, const std::string& example);
 
 // ConfigError unless 0 < seconds <= 10^7, which every clock here can hold.
 void check_timeout(double seconds);

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/layout/rows.h"
 
 namespace orthant::cli {
@@ -94,12 +95,12 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
 
 }  // namespace
 
-void add_config_options(CLI::App& app, ConfigOptions& options) {
+void add_config_options(OptionParser& app, ConfigOptions& options) {
   app.add_option("--config", options.config, "configuration file (default: a small trimodal classifier)");
-  app.add_option("--set", options.overrides, "KEY=VALUE, e.g. model.hidden_size=128; may be repeated")->take_all();
+  app.add_option("--set", options.overrides, "KEY=VALUE, e.g. model.hidden_size=128; may be repeated").take_all();
 }
 
-void add_seed_flags(CLI::App& app, ConfigOptions& options) {
+void add_seed_flags(OptionParser& app, ConfigOptions& options) {
   app.add_option("--pp-size", options.pp_size, "pipeline stages");
   app.add_option("--tp-size", options.tp_size, "tensor-parallel degree");
   app.add_option("--dp-size", options.dp_size, "replicas");

@@ -22,10 +22,10 @@ struct ConfigOptions {
 };
 
 // --config and --set.
-void add_config_options(CLI::App& app, ConfigOptions& options);
+void add_config_options(OptionParser& app, ConfigOptions& options);
 
 // --pp_size, --batch_size and the like.
-void add_seed_flags(CLI::App& app, ConfigOptions& options);
+void add_seed_flags(OptionParser& app, ConfigOptions& options);
 
 // A configuration and where its values came from.
 struct LoadedConfig {

@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/data/loader.h"
 #include "orthant/data/make_trimodal.h"
 #include "orthant/files/safetensors.h"
@@ -22,12 +22,12 @@ namespace orthant::cli {
 namespace {
 
 int run_make_trimodal(const Arguments& arguments, Context& context) {
-  CLI::App app("Writes the trimodal demo (dialogue, shipment track, numbers, label) as a CSV or JSONL file.",
-               "orthant data make-trimodal");
+  OptionParser app("Writes the trimodal demo (dialogue, shipment track, numbers, label) as a CSV or JSONL file.",
+                   "orthant data make-trimodal");
   MakeTrimodalOptions options;
   bool evaluation = false;
   bool json = false;
-  app.add_option("--out", options.folder, "folder for the data, vocab.txt and facts.json")->required();
+  app.add_option("--out", options.folder, "folder for the data, vocab.txt and facts.json").required();
   app.add_option("--rows", options.rows, "samples (default 4096)");
   app.add_option("--format", options.format, "csv (default) or jsonl");
   app.add_option("--seed", options.seed, "of the generator (default 0)");
@@ -48,15 +48,15 @@ int run_make_trimodal(const Arguments& arguments, Context& context) {
 
 // The batches of the first steps, fields named "step.N.field": what another program needs to train on the same data.
 int run_export(const Arguments& arguments, Context& context) {
-  CLI::App app("Writes the batches of a run's first steps as a safetensors file, for other programs to train on.",
-               "orthant data export");
+  OptionParser app("Writes the batches of a run's first steps as a safetensors file, for other programs to train on.",
+                   "orthant data export");
   ConfigOptions options;
   RankOptions ranks;
   std::string out;
   int steps = 1;
   add_config_options(app, options);
-  app.add_option("--steps", steps, "steps (default 1)")->check(CLI::Range(1, 1000000));
-  app.add_option("--out", out, "file to write")->required();
+  app.add_option("--steps", steps, "steps (default 1)").check(NumberRange(1, 1000000));
+  app.add_option("--out", out, "file to write").required();
   if (!parse(app, arguments, context, "orthant data export --steps 20 --out batches.safetensors")) return 0;
   auto config = load_config(options, ranks, {}).config;
   const auto data = make_run_data(config);

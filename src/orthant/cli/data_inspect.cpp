@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/data/inspect_table.h"
 #include "orthant/data/token_store.h"
 
@@ -160,14 +160,14 @@ void LiveRows::show(std::int64_t rows) {
 }
 
 int run_data_inspect(const Arguments& arguments, Context& context) {
-  CLI::App app("Says what a table (CSV, TSV, JSON lines, JSON) or a folder of prepared tokens holds.",
-               "orthant data inspect");
+  OptionParser app("Says what a table (CSV, TSV, JSON lines, JSON) or a folder of prepared tokens holds.",
+                   "orthant data inspect");
   InspectTableOptions options;
   std::string tokenizer;
   bool json = false;
-  app.add_option("file", options.path, "the table, or a folder that prepare-text made")->required();
+  app.add_option("file", options.path, "the table, or a folder that prepare-text made").required();
   app.add_option("--columns", options.columns, "columns to look at, with commas between them (default: all)")
-      ->delimiter(',');
+      .delimiter(',');
   app.add_option("--tokenizer", tokenizer, "file or folder: counts the tokens of texts");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant data inspect movies.csv --tokenizer vocab.txt")) return 0;

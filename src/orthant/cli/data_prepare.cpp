@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/human.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/data/prepare_text.h"
 #include "orthant/data/text_progress.h"
 #include "orthant/text/tokenizer.h"
@@ -26,12 +26,11 @@ struct Wanted {
   bool json = false;
 };
 
-void add_options(CLI::App& app, Wanted& wanted) {
+void add_options(OptionParser& app, Wanted& wanted) {
   auto& documents = wanted.input.documents;
-  app.add_option("--input", wanted.input.files, "text files; .jsonl, .json, .csv and .tsv are read by rows")
-      ->required();
-  app.add_option("--tokenizer", wanted.tokenizer, "tokenizer.json, vocab.txt, or a folder with one")->required();
-  app.add_option("--out", wanted.prepare.folder, "folder for tokens.bin, documents.bin and index.json")->required();
+  app.add_option("--input", wanted.input.files, "text files; .jsonl, .json, .csv and .tsv are read by rows").required();
+  app.add_option("--tokenizer", wanted.tokenizer, "tokenizer.json, vocab.txt, or a folder with one").required();
+  app.add_option("--out", wanted.prepare.folder, "folder for tokens.bin, documents.bin and index.json").required();
   app.add_option("--separator", documents.separator,
                  "what a document is in a text file: file (default), blank-line, line");
   app.add_option("--text-column", documents.text_column, "column or key of tables (default text)");
@@ -73,7 +72,7 @@ std::string to_text(const std::string& folder, const PreparedText& prepared, dou
 }  // namespace
 
 int run_prepare_text(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Turns text files into a folder of token ids to train on. Killed, the same command goes on where it was.",
       "orthant data prepare-text");
   Wanted wanted;

@@ -1,13 +1,13 @@
 // orthant data make-vocabulary: a WordPiece vocabulary from the texts of a table.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/data/make_vocabulary.h"
 #include "orthant/files/whole_file.h"
 
@@ -40,17 +40,15 @@ void write_vocabulary(const std::filesystem::path& file, const MadeVocabulary& m
 }  // namespace
 
 int run_make_vocabulary(const Arguments& arguments, Context& context) {
-  CLI::App app("Makes a WordPiece vocabulary (vocab.txt) from the texts of a table, by counting words and endings.",
-               "orthant data make-vocabulary");
+  OptionParser app("Makes a WordPiece vocabulary (vocab.txt) from the texts of a table, by counting words and endings.",
+                   "orthant data make-vocabulary");
   MakeVocabularyOptions options;
   std::string out;
   bool json = false;
-  app.add_option("--data", options.path, "the table: CSV, TSV, JSON lines or JSON")->required();
-  app.add_option("--columns", options.columns, "its text columns, with commas between them")
-      ->delimiter(',')
-      ->required();
-  app.add_option("--size", options.size, "tokens at most (default 8000)")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--out", out, "file to write; tokenizer_config.json is put beside it")->required();
+  app.add_option("--data", options.path, "the table: CSV, TSV, JSON lines or JSON").required();
+  app.add_option("--columns", options.columns, "its text columns, with commas between them").delimiter(',').required();
+  app.add_option("--size", options.size, "tokens at most (default 8000)").check(NumberRange(1, 1 << 24));
+  app.add_option("--out", out, "file to write; tokenizer_config.json is put beside it").required();
   app.add_flag("--cased", options.cased, "keep case and accents (default: lower case)");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context,

@@ -3,7 +3,6 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -12,6 +11,7 @@
 #include "orthant/base/human.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/machine.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/process_facts.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/mesh/picture.h"
@@ -91,7 +91,7 @@ std::string to_text(const RankContext& rank, const std::vector<GroupResult>& res
 }  // namespace
 
 int run_doctor(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Says what this machine has and what is wrong. With --mesh, starts its ranks and lets every group do a checked\n"
       "all-reduce.",
       "orthant doctor");

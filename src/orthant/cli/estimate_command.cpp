@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
 #include "orthant/plan/plan_html.h"
 #include "orthant/plan/plan_json.h"
@@ -72,7 +72,7 @@ PlanSettings settings_of(const EstimateOptions& options) {
   return settings;
 }
 
-void add_options(CLI::App& app, EstimateOptions& options) {
+void add_options(OptionParser& app, EstimateOptions& options) {
   add_plan_options(app, options.common);
   app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,fsdp=4,tp=8 (axes: pp dp fsdp cp tp ep)");
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
@@ -104,13 +104,14 @@ void print_text(const Plan& plan, const PlanModel& model, const Hardware& hardwa
 }  // namespace
 
 int run_estimate(const Arguments& arguments, Context& context) {
-  CLI::App app("Prices one way to train a model: memory of every pipeline rank, time of a step, what travels.",
-               "orthant estimate");
+  OptionParser app("Prices one way to train a model: memory of every pipeline rank, time of a step, what travels.",
+                   "orthant estimate");
   EstimateOptions options;
   add_options(app, options);
   if (!parse(app, arguments, context,
-             "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 --global-batch 64 "
-             "--seq 8192 --recompute selective")) {
+             std::string("orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
+                         "--global-batch 64 --seq 8192 --recompute selective") +
+                 known_names())) {
     return 0;
   }
   for (const char* needed : {"--model", "--mesh", "--gpu", "--micro-batch", "--global-batch", "--seq"}) {

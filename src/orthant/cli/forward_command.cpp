@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/files/safetensors.h"
 #include "orthant/nn/scalar_type.h"
@@ -224,19 +226,19 @@ void check_ranks(const ForwardOptionsGiven& given, const RankOptions& ranks, con
 }  // namespace
 
 int run_forward(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Computes the logits (llama, gpt2) or hidden states (bert) of a stored model for the rows of a file, on one rank "
       "or "
       "on those of --mesh tp=N.",
       "orthant forward");
   ForwardOptionsGiven given;
   RankOptions ranks;
-  app.add_option("--model", given.model, "Hugging Face folder, or one of our checkpoints")->required();
+  app.add_option("--model", given.model, "Hugging Face folder, or one of our checkpoints").required();
   app.add_option("--config", given.config, "config.json of the model, when it does not lie with it");
   app.add_option("--inputs", given.inputs,
                  "safetensors file with input_ids [rows, sequence], optionally attention_mask and token_type_ids")
-      ->required();
-  app.add_option("--out", given.out, "safetensors file to write")->required();
+      .required();
+  app.add_option("--out", given.out, "safetensors file to write").required();
   app.add_option(
       "--dtype", given.dtype,
       fmt::format("of parameters, arithmetic and results: {} (default float32)", dtype_list(kComputeDTypes)));

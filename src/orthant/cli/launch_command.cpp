@@ -2,12 +2,12 @@
 // script that does so on a cluster.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
@@ -33,11 +33,11 @@ struct LaunchFlags {
   launch::ScriptOptions job;
 };
 
-void add_options(CLI::App& app, LaunchFlags& flags) {
-  app.add_option("--nproc,--nproc-per-node", flags.nproc, "ranks on this host (default 1)")->check(CLI::Range(1, 4096));
-  app.add_option("--nnodes", flags.nnodes, "hosts (default 1)")->check(CLI::Range(1, 100000));
+void add_options(OptionParser& app, LaunchFlags& flags) {
+  app.add_option("--nproc,--nproc-per-node", flags.nproc, "ranks on this host (default 1)").check(NumberRange(1, 4096));
+  app.add_option("--nnodes", flags.nnodes, "hosts (default 1)").check(NumberRange(1, 100000));
   app.add_option("--node-rank", flags.node_rank, "number of this host, from 0 (default 0)")
-      ->check(CLI::Range(0, 99999));
+      .check(NumberRange(0, 99999));
   app.add_option("--rendezvous", flags.rendezvous,
                  "HOST:PORT of host 0, where the launchers meet; needed for several hosts");
   app.add_option("--bind", flags.bind, "host 0: address to listen on instead of the rendezvous host's");
@@ -45,21 +45,21 @@ void add_options(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)");
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
   app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
-      ->check(CLI::Range(0, 1000000));
+      .check(NumberRange(0, 1000000));
   app.add_flag("--bind-cores", flags.bind_cores, "pin ranks to cores in turn");
   app.add_option("--script", flags.script, "write a job script to stdout instead of starting: slurm, pbs or k8s");
   const auto* group = "Job script";
-  app.add_option("--job-name", flags.job.job_name, "name of the job")->group(group);
-  app.add_option("--walltime", flags.job.walltime, "longest run, HH:MM:SS")->group(group);
-  app.add_option("--account", flags.job.account, "account or project to charge")->group(group);
-  app.add_option("--queue", flags.job.queue, "queue or partition")->group(group);
-  app.add_option("--gpus-per-node", flags.job.gpus_per_node, "GPUs of one host")->group(group);
-  app.add_option("--gpu-type", flags.job.gpu_type, "kind of GPU, e.g. a100")->group(group);
-  app.add_option("--cores-per-node", flags.job.cores_per_node, "cores of one host")->group(group);
-  app.add_option("--image", flags.job.image, "container image (k8s)")->group(group);
+  app.add_option("--job-name", flags.job.job_name, "name of the job").group(group);
+  app.add_option("--walltime", flags.job.walltime, "longest run, HH:MM:SS").group(group);
+  app.add_option("--account", flags.job.account, "account or project to charge").group(group);
+  app.add_option("--queue", flags.job.queue, "queue or partition").group(group);
+  app.add_option("--gpus-per-node", flags.job.gpus_per_node, "GPUs of one host").group(group);
+  app.add_option("--gpu-type", flags.job.gpu_type, "kind of GPU, e.g. a100").group(group);
+  app.add_option("--cores-per-node", flags.job.cores_per_node, "cores of one host").group(group);
+  app.add_option("--image", flags.job.image, "container image (k8s)").group(group);
   app.add_option("--port", flags.job.port, "port where the launchers meet (default 29400)")
-      ->group(group)
-      ->check(CLI::Range(1, 65535));
+      .group(group)
+      .check(NumberRange(1, 65535));
 }
 
 int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
@@ -135,7 +135,7 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
 }  // namespace
 
 int run_launch(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Starts PROGRAM on many ranks with torchrun's variables, on one host or several. The program comes after a lone "
       "--.",
       "orthant launch");

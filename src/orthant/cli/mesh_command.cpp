@@ -2,7 +2,6 @@
 // Runs nothing.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/layout/placement_table.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/mesh/picture.h"
@@ -62,7 +62,7 @@ void print(const Mesh& mesh, int ranks_per_host, const ModelOptions& model, bool
 }  // namespace
 
 int run_mesh(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Shows how ranks lie on the axes of a mesh, every group, and what travels on each axis; with --model also what "
       "a rank holds of every parameter.",
       "orthant mesh");
@@ -73,13 +73,13 @@ int run_mesh(const Arguments& arguments, Context& context) {
   ModelOptions model;
   bool json = false;
   app.add_option("--mesh", mesh_text_given, "degrees of the axes, e.g. pp=2,tp=2,dp=4 (axes: pp dp fsdp cp tp ep)")
-      ->required();
+      .required();
   app.add_option("--order", order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--ranks-per-host", ranks_per_host, "ranks on one host (default 8)");
   app.add_option("--world-size", world_size, "check that the mesh fills this many ranks")
-      ->check(CLI::Range(1, Mesh::kMaxRanks));
+      .check(NumberRange(1, Mesh::kMaxRanks));
   app.add_option("--model", model.config, "run configuration whose parameters are listed as they lie on this mesh");
-  app.add_option("--set", model.overrides, "KEY=VALUE of that configuration; may be repeated")->take_all();
+  app.add_option("--set", model.overrides, "KEY=VALUE of that configuration; may be repeated").take_all();
   app.add_option("--rank", model.rank, "whose part of the parameters is listed (default 0)");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant mesh --mesh pp=2,tp=2,dp=4 --order pp,tp,dp --ranks-per-host 8"))

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <iostream>
@@ -12,6 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/layout/unit_buffers.h"
@@ -37,13 +37,13 @@ struct Options {
   bool json = false;
 };
 
-void add_options(CLI::App& app, Options& options) {
+void add_options(OptionParser& app, Options& options) {
   add_config_options(app, options.config);
   app.add_option("--vary", options.varied, "KEY=VALUE for the tested side only, e.g. parallel.recompute=full")
-      ->take_all();
+      .take_all();
   app.add_option("--against", options.against, "the reference: one (one rank), a mesh, or a configuration file");
   app.add_option("--against-device", options.against_device, "device of the reference: cpu (default: as --device)");
-  app.add_option("--steps", options.side.steps, "training steps (default 3)")->check(CLI::Range(1, 1000000));
+  app.add_option("--steps", options.side.steps, "training steps (default 3)").check(NumberRange(1, 1000000));
   app.add_option("--dtype", options.dtype, "float64 (default), float32, bfloat16 or float16");
   app.add_option("--resume-at", options.side.resume_at,
                  "save the tested side after this step and continue from the checkpoint");
@@ -242,7 +242,8 @@ std::string compared_sides(const Options& options, const RunConfig& tested, cons
 }  // namespace
 
 int run_parity(const Arguments& arguments, Context& context) {
-  CLI::App app("Trains a model in two ways and compares loss, gradient norm, gradients and weights.", "orthant parity");
+  OptionParser app("Trains a model in two ways and compares loss, gradient norm, gradients and weights.",
+                   "orthant parity");
   Options options;
   add_options(app, options);
   if (!parse(app, arguments, context, "orthant parity --vary parallel.microbatches=4 --vary parallel.recompute=full")) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -13,6 +12,7 @@
 #include "orthant/base/error.h"
 #include "orthant/cli/calibrate.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
 #include "orthant/plan/inference_size.h"
 #include "orthant/plan/plan_html.h"
@@ -56,13 +56,13 @@ const std::vector<Errand>& errands() {
 }
 
 // ConfigError for an option that the errand has no use for.
-const Errand& asked_errand(const CLI::App& app) {
+const Errand& asked_errand(const OptionParser& app) {
   const auto& all = errands();
   const auto errand = std::ranges::find_if(
       all, [&](const Errand& one) { return std::string_view(one.option).empty() || app.count(one.option) > 0; });
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    if (option->count() == 0 || name == errand->option || name == "--no-color" || name == "--help") continue;
+  for (const Option& option : app.get_options()) {
+    const std::string name = option.get_name();
+    if (option.count() == 0 || name == errand->option || name == "--no-color" || name == "--help") continue;
     if (std::ranges::find(errand->takes, name) != errand->takes.end()) continue;
     const auto owner = std::ranges::find_if(
         all, [&](const Errand& one) { return std::ranges::find(one.takes, name) != one.takes.end(); });
@@ -109,7 +109,7 @@ SearchRequest request_of(const PlanCommand& command) {
   return request;
 }
 
-void add_options(CLI::App& app, PlanCommand& command) {
+void add_options(OptionParser& app, PlanCommand& command) {
   add_plan_options(app, command.common);
   app.add_option("--gpus", command.cards, "number of cards");
   app.add_option("--top", command.top, "how many plans to show (default 5)");
@@ -119,7 +119,7 @@ void add_options(CLI::App& app, PlanCommand& command) {
   app.add_flag("--seed001", command.seed001, "what seed 001's functions return, beside the planner's figures");
   app.add_flag("--inference", command.inference, "size inference instead: weights, cache, largest batch and context");
   app.add_option("--calibrate", command.calibration.path,
-                 "measure this machine and write what --gpu reads to this file");
+                 "measure this machine into this file, for --gpu and for --hardware of orthant train");
   app.add_option("--device", command.calibration.device, "with --calibrate: cpu, cuda or auto (default auto)");
   app.add_option("--mesh", command.mesh, "with --inference: pp and tp of one copy, e.g. pp=2,tp=4");
   app.add_option("--context", command.serving.context, "with --inference: tokens of a sequence (default: longest)");
@@ -132,7 +132,7 @@ int run_seed(bool json) {
   return 0;
 }
 
-int size_serving(const CLI::App& app, PlanCommand& command) {
+int size_serving(const OptionParser& app, PlanCommand& command) {
   for (const char* needed : {"--model", "--gpu"}) require_option(app, needed);
   command.serving.model = asked_model(command.common);
   command.serving.hardware = asked_hardware(command.common);
@@ -186,14 +186,15 @@ int run_search(const PlanCommand& command, const Context& context) {
 }  // namespace
 
 int run_plan(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Searches every mesh, schedule and sharding that `orthant train` accepts for a model on a number of cards, and "
       "says which fits and is fastest.",
       "orthant plan");
   PlanCommand command;
   add_options(app, command);
   if (!parse(app, arguments, context,
-             "orthant plan --model llama3-8b --gpus 8 --gpu h100-80gb --global-batch 64 --seq 8192")) {
+             std::string("orthant plan --model llama3-8b --gpus 8 --gpu h100-80gb --global-batch 64 --seq 8192") +
+                 known_names())) {
     return 0;
   }
   asked_errand(app);

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/cli/option_parser.h"
+#include "orthant/plan/stack.h"
 
 namespace orthant::cli {
 
-void add_plan_options(CLI::App& app, PlanOptions& options) {
+void add_plan_options(OptionParser& app, PlanOptions& options) {
   app.add_option("--model", options.model,
                  "name of a model (llama3-8b, ...), a JSON file with a model section, or a Hugging Face folder");
   app.add_option("--gpu", options.card, "name of a card (h100-80gb, ...), or a JSON file of a machine");
@@ -26,7 +27,28 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
   app.add_flag("--json", options.json, "one JSON document on stdout");
 }
 
-void require_option(const CLI::App& app, const std::string& name) {
+std::string known_names() {
+  constexpr std::size_t kWidth = 110;
+  std::string text;
+  const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
+    text += fmt::format("\n\n{}:\n ", title);
+    std::size_t column = 1;
+    for (const auto& name : names) {
+      if (column + name.size() + 1 > kWidth) {
+        text += "\n ";
+        column = 1;
+      }
+      text += " " + name;
+      column += 1 + name.size();
+    }
+  };
+  list("Models", plan_model_names());
+  list("Cards", hardware_names());
+  list("Stacks of orthant estimate", stack_names());
+  return text;
+}
+
+void require_option(const OptionParser& app, const std::string& name) {
   if (app.count(name) > 0) return;
   throw ConfigError(fmt::format("{}: {} is missing", app.get_name(), name),
                     {.remedy = fmt::format("add {}; {} --help has an example", name, app.get_name())});
@@ -54,7 +76,7 @@ void check_compute(DType compute, const Hardware& hardware) {
       {.remedy = "use bfloat16 or float16"});
 }
 
-void check_tokens(const CLI::App& app, double tokens) {
+void check_tokens(const OptionParser& app, double tokens) {
   if (app.count("--tokens") == 0 || (tokens >= 1 && tokens <= 1e18)) return;
   throw ConfigError(fmt::format("--tokens {}: no number of tokens to train on", tokens),
                     {.remedy = "use 1 to 1e18, such as 15e12"});

@@ -10,11 +10,9 @@
 #include "orthant/plan/plan.h"
 #include "orthant/plan/plan_model.h"
 
-namespace CLI {
-class App;
-}
-
 namespace orthant::cli {
+
+class OptionParser;
 
 struct PlanOptions {
   std::string model;
@@ -30,20 +28,23 @@ struct PlanOptions {
   bool json = false;
 };
 
-void add_plan_options(CLI::App& app, PlanOptions& options);
+void add_plan_options(OptionParser& app, PlanOptions& options);
+
+// What --model, --gpu and --stack know by name, to follow the example in --help.
+std::string known_names();
 
 // ConfigError that names the option when it was not given.
-void require_option(const CLI::App& app, const std::string& name);
+void require_option(const OptionParser& app, const std::string& name);
 
 // ConfigError with the nearest name; that of the card with --gpus-per-node.
 PlanModel asked_model(const PlanOptions& options);
 Hardware asked_hardware(const PlanOptions& options);
 
-// Of --params, --compute and --grads.
 // ConfigError for a dtype whose speed the machine's figures do not tell, and for tokens that are none.
 void check_compute(DType compute, const Hardware& hardware);
-void check_tokens(const CLI::App& app, double tokens);
+void check_tokens(const OptionParser& app, double tokens);
 
+// Of --params, --compute and --grads.
 DType asked_dtype(const std::string& option, const std::string& name);
 
 // "1.5e+13 tokens take 31.2 days and 3.1 million dollars"; without a price no dollars.

@@ -5,12 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <iostream>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/devices.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/comm/store.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/meeting.h"
@@ -195,16 +195,15 @@ int report(const launch::Outcome& outcome) {
   return outcome.exit_code;
 }
 
-void add_rank_options(CLI::App& app, RankOptions& options) {
-  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2")
-      ->check([](const std::string& text) {
-        if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
-        return std::string();
-      });
+void add_rank_options(OptionParser& app, RankOptions& options) {
+  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2").check([](const std::string& text) {
+    if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
+    return std::string();
+  });
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
   app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
-  app.add_option("--threads", options.threads, "compute threads per rank (default 1)")->check(CLI::Range(0, 4096));
+  app.add_option("--threads", options.threads, "compute threads per rank (default 1)").check(NumberRange(0, 4096));
   app.add_option("--timeout", options.timeout_seconds, "seconds a rank waits for another (default 300)");
   app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run");
   app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)");
@@ -217,10 +216,10 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   app.add_option("--local-world-size", options.place.local_world_size, "ranks on this host");
   app.add_option("--max-restarts", options.max_restarts,
                  "start all local ranks again after a failure, so often without progress (default 0)")
-      ->check(CLI::Range(0, 1000000));
+      .check(NumberRange(0, 1000000));
   app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing");
   app.add_option("--ranks-per-host", options.ranks_per_host, "ranks on one host, for --dry-run (default: all)")
-      ->check(CLI::Range(1, Mesh::kMaxRanks));
+      .check(NumberRange(1, Mesh::kMaxRanks));
   app.add_option("--log-dir", options.log_dir, "folder for rank-R.log of ranks started here");
   app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn");
 }

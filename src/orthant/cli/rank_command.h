@@ -49,7 +49,7 @@ struct RankOptions {
   bool bind_cores = false;
 };
 
-void add_rank_options(CLI::App& app, RankOptions& options);
+void add_rank_options(OptionParser& app, RankOptions& options);
 
 // What a rank of a command is given. Nothing is connected yet.
 struct RankContext {

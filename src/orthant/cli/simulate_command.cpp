@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/simulate.h"
 #include "orthant/schedule/svg.h"
@@ -161,20 +163,20 @@ void print_text(const Simulation& simulation, const std::string& title) {
 }  // namespace
 
 int run_simulate(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Shows what a pipeline schedule costs: a grid of time by rank, its length, the share of waiting and the "
       "microbatches in flight. An action is stage, kind and microbatch, as in 2BW5.",
       "orthant simulate");
   SimulateOptions options;
-  const CLI::Range counts(1, 1'000'000);
+  const NumberRange counts(1, 1'000'000);
   app.add_option("--schedule", options.schedule, fmt::format("{}", fmt::join(schedule_names(), ", ")));
   app.add_option("--stages", options.ranks,
                  "P, the pp ranks; a rank runs V stages, so that the model is cut into P x V of them")
-      ->check(counts);
-  app.add_option("--microbatches", options.microbatches, "M, microbatches of a step")->check(counts);
+      .check(counts);
+  app.add_option("--microbatches", options.microbatches, "M, microbatches of a step").check(counts);
   app.add_option("--virtual", options.virtual_stages,
                  "V, stages per rank (default 2 under interleaved and zbv, otherwise 1)")
-      ->check(counts);
+      .check(counts);
   app.add_option("--cost", options.cost,
                  "times of a stage's actions and of sending what it writes: F=1,B=1,W=1,P2P=0 unless given; BW takes B "
                  "+ W; F=1/2/1 is stage by stage");

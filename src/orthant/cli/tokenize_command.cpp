@@ -1,13 +1,14 @@
 // orthant tokenize: lines of text to lists of ids, and back.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdint>
 #include <iostream>
 #include <iterator>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/text/tokenizer.h"
 
 namespace orthant::cli {
@@ -69,14 +70,14 @@ std::string decode_line(const Tokenizer& tokenizer, const std::string& line, std
 }  // namespace
 
 int run_tokenize(const Arguments& arguments, Context& context) {
-  CLI::App app(
+  OptionParser app(
       "Writes each line of stdin as one JSON list of ids. With --decode each line is such a list and becomes its text: "
       "the exact bytes, a newline inside of the text as it is.",
       "orthant tokenize");
   std::string path;
   bool decode = false;
   bool no_special = false;
-  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer")->required();
+  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer").required();
   app.add_flag("--decode", decode, "ids to text");
   app.add_flag("--no-special", no_special, "add no [CLS], <s> and the like; with --decode, leave special tokens out");
   if (!parse(app, arguments, context, "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json"))

@@ -1,7 +1,6 @@
 // orthant train: trains a model by a configuration.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -11,7 +10,9 @@
 
 #include "orthant/base/error.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_picture.h"
@@ -160,21 +161,47 @@ void check_newest(const OutputFolder& folder) {
   if (std::filesystem::weakly_canonical(resume) == std::filesystem::weakly_canonical(found.front().path)) return;
   throw ConfigError(fmt::format("--max-restarts with --resume {}, which is not the newest checkpoint of {}", resume,
                                 folder.checkpoints()),
-                    {.remedy = "go on in another --output_dir, or remove the newer checkpoints"});
+                    {.remedy = "go on in another --output-dir, or remove the newer checkpoints"});
 }
 
-void refuse_empty(CLI::App& app, const std::vector<const char*>& options) {
+// A step's time is predicted for the machine that makes it.
+void check_hardware(const Hardware& hardware, const RunConfig& config, const at::Device& device) {
+  const std::string remedy = "name a file that orthant plan --calibrate made here, or leave --hardware out";
+  if (hardware.on_host != device.is_cpu()) {
+    throw ConfigError(fmt::format("--hardware {} describes {}, and this run trains on {}", hardware.name,
+                                  hardware.on_host ? "cores" : "GPUs", device.is_cpu() ? "cores" : "GPUs"),
+                      {.remedy = remedy});
+  }
+  const DType compute = run_plan_settings(config).compute;
+  if (hardware.on_host || bytes_of(compute) == 2) return;
+  throw ConfigError(fmt::format("--hardware {} knows the speed of products in 16 bits, and precision.compute is {}",
+                                hardware.name, dtype_name(compute)),
+                    {.remedy = remedy});
+}
+
+// Where no launcher has placed them, all ranks are on this machine.
+at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& ranks, const RunConfig& config,
+                     const Context& context) {
+  const auto placed = job.value_or(launch::Job{.local_world_size = config.mesh.world_size()});
+  return choose_device(ranks.device, count_gpus(context.environment), placed);
+}
+
+void refuse_empty(const OptionParser& app, const std::vector<const char*>& options) {
   for (const char* option : options) {
-    if (app.count(option) == 0 || !app[option]->as<std::string>().empty()) continue;
+    if (app.count(option) == 0 || !app[option].text().empty()) continue;
     throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
   }
+}
+
+[[noreturn]] void refuse_json() {
+  throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
 }
 
 }  // namespace
 
 int run_train(const Arguments& arguments, Context& context) {
   take_signals();
-  CLI::App app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
+  OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
   ConfigOptions config_options;
   RankOptions ranks;
   RunOptions run;
@@ -187,7 +214,7 @@ int run_train(const Arguments& arguments, Context& context) {
                  "auto: from the newest valid checkpoint of --output-dir; or a checkpoint's path");
   app.add_option("--steps", run.stop_after,
                  "stop after this step (0: save the initial weights); the learning rate follows train.steps")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
   app.add_option("--hardware", hardware, "preset, or file of orthant plan --calibrate: predict a step's time, too");
   app.add_flag("--json", telling.json, "one JSON document on stdout");
@@ -196,9 +223,7 @@ int run_train(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
   refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
-  if (telling.json && (print_config || ranks.dry_run)) {
-    throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
-  }
+  if (telling.json && (print_config || ranks.dry_run)) refuse_json();
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   const auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
@@ -207,7 +232,9 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);
-  if (const auto job = job_of_launcher(ranks, context.environment)) {
+  const auto job = job_of_launcher(ranks, context.environment);
+  if (telling.hardware) check_hardware(*telling.hardware, loaded.config, device_of(job, ranks, loaded.config, context));
+  if (job) {
     take_signals_on_rank();
     loaded.config.mesh.check_world(job->world_size);
   } else {
