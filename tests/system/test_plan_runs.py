@@ -1,4 +1,5 @@
 """What `orthant train` says at its end of the planner's figures beside what it measured. plan_runs.py has the campaign."""
+import os
 import re
 import unittest
 
@@ -8,7 +9,7 @@ from program import FolderTest, only_json, orthant
 
 class Options:
     def __init__(self, steps=3):
-        self.steps, self.hardware = steps, None
+        self.steps = steps
 
 
 class PlanRuns(FolderTest):
@@ -68,6 +69,18 @@ class PlanRuns(FolderTest):
         refused = orthant(*self.words(row, "--hardware", "h100-80"), cwd=self.folder)
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("h100-80gb", refused.stderr)
+        other = orthant(*self.words(row, "--hardware", "h100-80gb", "--device", "cpu"), cwd=self.folder)
+        self.assertEqual(other.returncode, 2, other.stderr)
+        self.assertIn("--hardware h100-80gb describes GPUs, and this run trains on cores", other.stderr)
+        self.assertEqual(os.listdir(self.folder).count("runs"), 0)
+
+    def test_copies_of_background_saves_are_no_memory_of_a_step(self):
+        row = plan_runs.Row(plan_runs.small_model("llama"), "pp=2,fsdp=2", "parallel.zero=1", "parallel.microbatches=2",
+                            "checkpoint.asynchronous=true", "checkpoint.save_every=2")
+        campaign = plan_runs.Campaign(Options(steps=6), self.folder)
+        campaign.run(0, row)
+        good, text = campaign.verdict()
+        self.assertTrue(good, text)
 
 
 if __name__ == "__main__":

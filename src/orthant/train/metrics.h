@@ -17,7 +17,7 @@ struct StepMetrics {
   double lr = 0;
   std::int64_t samples = 0;
   std::int64_t tokens = 0;
-  double step_seconds = 0;
+  double step_seconds = 0;  // from reading its batch until its work is done, or begun where a device runs behind
   double samples_per_second = 0;
   double tokens_per_second = 0;
   std::int64_t peak_memory_bytes = 0;  // of the largest rank

@@ -25,9 +25,10 @@ struct RunResult {
   std::int64_t parameters = 0;
   std::uint64_t weights_hash = 0;
   // Of this process; what follows is empty or 0 where too few steps were made.
-  std::vector<std::int64_t> rank_memory_bytes = {};  // per rank: the most after its last step
-  std::vector<double> busy_seconds = {};             // per pp coordinate and step; not known on a device
-  double step_seconds = 0;                           // the median after two steps
+  std::vector<std::int64_t> rank_memory_bytes =
+      {};                                 // per rank: the most of its steps before the first evaluation or save
+  std::vector<double> busy_seconds = {};  // per pp coordinate and step; not known on a device
+  double step_seconds = 0;                // the median after two steps
 };
 
 // A line of a result: its name and its value.

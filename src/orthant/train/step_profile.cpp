@@ -111,6 +111,19 @@ class StageTimes {
     return seconds;
   }
 
+  std::vector<double> busy() const {
+    std::map<std::pair<int, int>, double> seconds;  // pp coordinate, step
+    for (const auto& [key, run] : runs_) {
+      const auto& [step, stage, kind, microbatch] = key;
+      seconds[{pipeline_.map.rank[at(stage)], step}] += run.seconds;
+    }
+    std::vector<std::vector<double>> samples(at(pipeline_.num_ranks()));
+    for (const auto& [place, of_step] : seconds) samples[at(place.first)].push_back(of_step);
+    std::vector<double> busy;
+    for (const auto& of_steps : samples) busy.push_back(median(of_steps));
+    return busy;
+  }
+
   Simulation picture(int step) const {
     Simulation simulation;
     simulation.ranks.resize(at(pipeline_.num_ranks()));
@@ -191,6 +204,7 @@ StepProfile StepProfiler::result(const ControlGroup& ranks) const {
   StepProfile profile;
   profile.costs = times.costs();
   profile.unit_seconds = times.unit_seconds();
+  profile.busy = times.busy();
   profile.list_seconds = median(slowest);
   profile.simulated_seconds =
       simulate(pipeline.table, stage_edges(pipeline.map, trainer_.graph()), profile.costs).makespan;

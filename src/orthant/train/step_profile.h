@@ -18,6 +18,7 @@ struct StepProfile {
   std::map<std::string, double> unit_seconds;  // F + B + W of a microbatch: medians
   double list_seconds = 0;       // from the first action of a rank to its last, the slowest rank's: median
   double simulated_seconds = 0;  // the same by the simulator from `costs`, sending for free
+  std::vector<double> busy;      // per pp coordinate: in actions of units, a step; medians
   Simulation last_step;          // when the stages' actions ran, as the simulator would say it
 };
 

@@ -3,14 +3,14 @@
 //
 // Note [Looking back]: a step whose numbers are not finite makes no update, on any rank: these numbers are summed over
 // all ranks. What each rank saw lies in a FiniteWatch; the gradients themselves lie in their buffers until the next
-// backward. As a step's numbers are read on the host only while the next one is under way, the watch looks at them just
-// before the first gradient of that next step is written, when its first forwards are already queued, and notes then
-// what this rank holds and saw. A good step costs nothing more. Where gradients overflowed and a smaller loss scale may
-// mend it, nothing is noted.
+// backward. As a device's numbers are read on the host only while the next step is under way, the watch looks at them
+// just before the first gradient of that next step is written, when its first forwards are already queued, and notes
+// then what this rank holds and saw. A good step costs nothing more. Where gradients overflowed and a smaller loss
+// scale may mend it, nothing is noted.
 //
-// Note [Logits]: what a loss alone reads (logits are by far the largest value there is) is looked at on the CPU only
-// when that loss is not finite: a value that is not finite in it makes the loss so. Likewise the gradient that a loss
-// hands back.
+// Note [Late logits]: what a loss alone reads (logits are by far the largest value there is) is looked at on the CPU
+// only when that loss is not finite: a value that is not finite in it makes the loss so. Likewise the gradient that a
+// loss hands back.
 //
 // Note [What is watched]: every output and every gradient that units hand on; every use's gradient of a parameter where
 // it is added to others; the optimizer's copy of every parameter. The last two count in the verdict of a step: a rank's
@@ -67,7 +67,7 @@ class StepWatch : public UnitObserver {
   };
 
   void make_slots();
-  // The loss that a unit's outputs wait for, see Note [Logits]; -1: none.
+  // The loss that a unit's outputs wait for, see Note [Late logits]; -1: none.
   int awaited_loss(const UnitSpec& unit, const std::vector<bool>& runs_here) const;
   std::int64_t output_slot(int unit, int microbatch) const;
   void saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient);

@@ -36,8 +36,8 @@ using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStor
 class Trainer {
  public:
   // Places the graph over tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
-  // axes that training does not use, fewer units than stages. Collective, as are step() to
-  // evaluate(), weights_hash(), save() and load().
+  // axes that training does not use, fewer units than stages. Collective, as are step(), evaluate(), weights_hash(),
+  // save() and load().
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
   // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: nothing says how to cut them.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);
@@ -48,9 +48,10 @@ class Trainer {
   // Forward and backward of all microbatches, global norm, clip, update. The first step is step 1.
   PendingStep step(const Batch& batch, const RankReport& report = {});
 
-  // Until then somebody reads what a checkpoint holds: the next update, or load(), waits for it.
+  // Somebody reads what a checkpoint holds until the future is ready: the next update, or load(), waits for it. One at
+  // a time; a second takes the place of the first. Local, as are the next two.
   void hold_update(std::shared_future<void> until) { readers_ = std::move(until); }
-  void await_readers();
+  void await_readers();                                  // blocks until nobody reads
   double seconds_held() const { return seconds_held_; }  // by all such waits
 
   // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Until the

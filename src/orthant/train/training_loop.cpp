@@ -86,19 +86,24 @@ void TrainingLoop::watch_speed() {
   const auto made = step_seconds_.size();
   if (made == kColdSteps && trainer_.options().device.is_cpu()) profiler_.emplace(trainer_);
   if (made != kColdSteps + kProfiledSteps || !profiler_) return;
-  outcome_.result.busy_seconds = profiler_->result(ranks_).last_step.busy;
+  outcome_.result.busy_seconds = profiler_->result(ranks_).busy;
   profiler_.reset();
 }
 
-// What a checkpoint at the end takes does not count.
+// Evaluations and the copies of background saves are no part of a step.
+void TrainingLoop::note_step_memory() {
+  if (step_bytes_ == 0) step_bytes_ = peak_bytes();
+}
+
 void TrainingLoop::add_measurements() {
   auto& result = outcome_.result;
   if (step_seconds_.empty()) return;
-  for (const auto& bytes : ranks_.gather(at::tensor({peak_bytes()}, at::kLong))) {
+  note_step_memory();
+  for (const auto& bytes : ranks_.gather(at::tensor({step_bytes_}, at::kLong))) {
     result.rank_memory_bytes.push_back(bytes.item<std::int64_t>());
   }
   if (step_seconds_.size() <= kColdSteps) return;
-  if (profiler_) result.busy_seconds = profiler_->result(ranks_).last_step.busy;
+  if (profiler_) result.busy_seconds = profiler_->result(ranks_).busy;
   profiler_.reset();
   std::vector<double> warm(step_seconds_.begin() + kColdSteps, step_seconds_.end());
   const auto middle = warm.begin() + static_cast<std::ptrdiff_t>(warm.size() / 2);
@@ -157,6 +162,7 @@ void TrainingLoop::handle_bad_step(const PendingStep::Numbers& numbers) {
 
 void TrainingLoop::evaluate() {
   if (!data_.eval || outcome_.stopped || evaluated_at_ == trainer_.steps_done()) return;
+  note_step_memory();
   const auto found = evaluate_dataset(
       trainer_, *data_.eval,
       {.num_labels = data_.num_labels, .rows = work_size(config_).rows, .stop_requested = options_.stop_requested});
@@ -184,6 +190,7 @@ bool TrainingLoop::improves_no_more() {
 void TrainingLoop::save() {
   if (const auto before = saver_.finish()) end_save(*before);
   if (saved_at_ == trainer_.steps_done()) return;
+  note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
   const bool evaluated = evaluated_at_ == trainer_.steps_done();
   if (evaluated && std::isfinite(outcome_.result.eval.at("loss"))) beside.eval_loss = outcome_.result.eval.at("loss");

@@ -46,6 +46,7 @@ class TrainingLoop {
   void tell(const char* destination, const std::function<void()>& report);
   void make_step(Loader& loader);
   void watch_speed();
+  void note_step_memory();
   void add_measurements();
   void settle_pending();
   void handle_bad_step(const PendingStep::Numbers& numbers);
@@ -68,6 +69,7 @@ class TrainingLoop {
   StepMetrics pending_metrics_;
   bool any_reported_ = false;
   std::vector<double> step_seconds_;  // of this process
+  std::int64_t step_bytes_ = 0;       // its most in steps alone; 0: not noted
   std::optional<StepProfiler> profiler_;
   std::set<std::string> waiting_reports_;  // destinations without room
   std::int64_t bad_steps_in_a_row_ = 0;
