@@ -3,7 +3,7 @@
 # The wheel's own CMake package is not used: it insists on a CUDA toolkit when the wheel was built with CUDA, and links more
 # than we need. TORCH_DIR names the folder that holds include/ and lib/ (…/site-packages/torch); without it the wheel in the
 # project's .venv is taken.
-include_guard(GLOBAL)
+include_guard(DIRECTORY)  # as imported targets are known
 
 set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "Folder of libtorch: the one that holds include/ and lib/")
 set(torch_root "${TORCH_DIR}")
