@@ -40,27 +40,27 @@ struct Model {
   int tp_degree = 1;  // that its heads allow
 };
 
-inline BertConfig tower(std::int64_t layers, double attention_dropout) {
-  BertConfig config;
+template <typename Config>
+Config sized(std::int64_t layers, std::int64_t heads) {
+  Config config;
   config.hidden_size = 96;
   config.num_hidden_layers = layers;
-  config.num_attention_heads = 3;
+  config.num_attention_heads = heads;
   config.intermediate_size = 200;
   config.vocab_size = 100;
   config.max_position_embeddings = 64;
+  return config;
+}
+
+inline BertConfig tower(std::int64_t layers, double attention_dropout) {
+  auto config = sized<BertConfig>(layers, 3);
   config.attention_probs_dropout_prob = attention_dropout;
   return config;
 }
 
 inline LlamaConfig llama(bool tied) {
-  LlamaConfig config;
-  config.hidden_size = 96;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 6;
+  auto config = sized<LlamaConfig>(3, 6);
   config.num_key_value_heads = 2;
-  config.intermediate_size = 200;
-  config.vocab_size = 100;
-  config.max_position_embeddings = 64;
   config.tie_word_embeddings = tied;
   return config;
 }
@@ -91,26 +91,14 @@ inline BertModelConfig bert(Activation activation) {
 }
 
 inline Gpt2Config gpt2(bool tied, double dropout) {
-  Gpt2Config config;
-  config.hidden_size = 96;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 3;
-  config.intermediate_size = 200;
-  config.vocab_size = 100;
-  config.max_position_embeddings = 64;
+  auto config = sized<Gpt2Config>(3, 3);
   config.tie_word_embeddings = tied;
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
   return config;
 }
 
 inline EncoderLmConfig encoder_lm(double dropout) {
-  EncoderLmConfig config;
-  config.hidden_size = 96;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 3;
-  config.intermediate_size = 200;
-  config.vocab_size = 100;
-  config.max_position_embeddings = 64;
+  auto config = sized<EncoderLmConfig>(3, 3);
   config.dropout = dropout;
   return config;
 }
