@@ -117,6 +117,11 @@ double exchange_seconds(ExchangeKind kind, double bytes, const Span& span, const
   return pass_on_seconds(bytes, span, hardware);
 }
 
+Overlap overlap(double travelling, double products, const Link& link) {
+  const double hidden = std::min(travelling, products);
+  return {.hidden = hidden, .exposed = travelling - hidden + hidden * link.slows_compute};
+}
+
 double message_seconds(double bytes, const Span& stages, const Hardware& hardware) {
   return stages.ranks == 1 ? 0 : link_of(stages, hardware).seconds(bytes);
 }

@@ -27,6 +27,13 @@ const Link& link_of(const Span& span, const Hardware& hardware);
 // `bytes` as in Exchange. A group of one rank takes no time.
 double exchange_seconds(ExchangeKind kind, double bytes, const Span& span, const Hardware& hardware);
 
+// What travels while products of so many seconds run beside it.
+struct Overlap {
+  double hidden = 0;   // seconds of it that they hide
+  double exposed = 0;  // that a step takes longer by it: those not hidden, and what the products lose
+};
+Overlap overlap(double travelling, double products, const Link& link);
+
 // From one stage to the next.
 double message_seconds(double bytes, const Span& stages, const Hardware& hardware);
 

@@ -101,11 +101,10 @@ double exposed_data(StageTraffic& traffic, double window, double computing, cons
   double exposed = 0;
   const auto expose = [&](AxisTraffic& axis, AxisSet axes, double hides) {
     const auto& link = link_of(span_of(settings.mesh, axes, hardware.cards_per_node), hardware);
-    const double slowed = link.slows_compute;
-    const double hidden = stack.overlaps_gradients ? std::min(axis.seconds, hides) : 0;
-    axis.exposed_seconds = axis.seconds - hidden + hidden * slowed;
-    exposed += axis.exposed_seconds;
-    return hides - hidden;
+    const Overlap beside = overlap(axis.seconds, stack.overlaps_gradients ? hides : 0, link);
+    axis.exposed_seconds = beside.exposed;
+    exposed += beside.exposed;
+    return hides - beside.hidden;
   };
   // With zero 3 parameters travel beside every forward and backward.
   const double left = expose(traffic.fsdp, {Axis::fsdp}, settings.data.zero >= 3 ? computing : window);

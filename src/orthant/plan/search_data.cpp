@@ -109,10 +109,9 @@ double DataPricer::update_seconds(const RankTotals& rank, const DataChoice& choi
 double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp,
                                    const PlacedData& data) const {
   if (!stack_.overlaps_gradients) return fsdp + dp;
-  const double hidden_fsdp = std::min(fsdp, beside_fsdp);
-  const double hidden_dp = std::min({dp, beside_fsdp - hidden_fsdp, beside_dp});
-  const auto kept = [this](const Span& span) { return 1 - link_of(span, hardware_).slows_compute; };
-  return fsdp + dp - kept(data.fsdp) * hidden_fsdp - kept(data.dp) * hidden_dp;
+  const Overlap shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
+  const Overlap replicas = overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
+  return shards.exposed + replicas.exposed;
 }
 
 // Of one rank.
