@@ -1,7 +1,5 @@
-// The benchmarks behind `orthant bench`, one function each, and the order statistics they share.
+// The benchmarks behind `orthant bench`, one function each.
 #pragma once
-
-#include <vector>
 
 #include "orthant/cli/command.h"
 
@@ -14,8 +12,5 @@ int run_bench_startup(const Arguments& arguments, Context& context);
 int run_bench_tokenize(const Arguments& arguments, Context& context);
 int run_bench_checkpoint(const Arguments& arguments, Context& context);
 int run_bench_load(const Arguments& arguments, Context& context);
-
-// The value below which a share `q` of the samples lies. Sorts a copy.
-double quantile(std::vector<double> samples, double q);
 
 }  // namespace orthant::cli

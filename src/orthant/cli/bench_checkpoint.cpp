@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/option_parser.h"

@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
@@ -201,13 +202,6 @@ std::vector<Contender> make_contenders(const Communicators& communicators, const
 }
 
 }  // namespace
-
-double quantile(std::vector<double> samples, double q) {
-  if (samples.empty()) throw InternalError("quantile of no samples");
-  std::sort(samples.begin(), samples.end());
-  const auto last = static_cast<double>(samples.size() - 1);
-  return samples[static_cast<size_t>(q * last + 0.5)];
-}
 
 int run_bench_comm(const Arguments& arguments, Context& context) {
   OptionParser app("Times of every operation of a group, 4 KiB to 64 MiB, over all ranks of the mesh.",

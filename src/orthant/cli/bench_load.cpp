@@ -17,6 +17,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/whole_file.h"

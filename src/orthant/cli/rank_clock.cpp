@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "orthant/cli/bench.h"
+#include "orthant/base/quantile.h"
 
 namespace orthant::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "orthant/base/error.h"
+#include "orthant/base/quantile.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/memory_use.h"
@@ -105,10 +106,7 @@ void TrainingLoop::add_measurements() {
   if (step_seconds_.size() <= kColdSteps) return;
   if (profiler_) result.busy_seconds = profiler_->result(ranks_).busy;
   profiler_.reset();
-  std::vector<double> warm(step_seconds_.begin() + kColdSteps, step_seconds_.end());
-  const auto middle = warm.begin() + static_cast<std::ptrdiff_t>(warm.size() / 2);
-  std::nth_element(warm.begin(), middle, warm.end());
-  result.step_seconds = *middle;
+  result.step_seconds = quantile({step_seconds_.begin() + kColdSteps, step_seconds_.end()}, 0.5);
 }
 
 // Reads a step's numbers and does what follows from them: reports, the next stage of a save, a stop, a bad step. On a
