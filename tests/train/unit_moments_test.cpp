@@ -1,4 +1,6 @@
 // Planner against runtime: the most that forward and backward of every unit take.
+#include "orthant/nn/projection.h"
+#include "orthant/nn/scalar_type.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/plan/unit_work.h"
 #include "spec_against_runtime.h"
@@ -31,6 +33,7 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
   settings.compute = settings.params = settings.gradients = GetParam().work.compute;
   settings.on_host = true;
   settings.drops_out = drops_out(GetParam().config);
+  settings.widens_products = !nn::cpu_multiplies(scalar_type(settings.compute));
   using Kinds = std::vector<ActionKind>;
   for (const auto& kinds :
        {Kinds{ActionKind::backward}, Kinds{ActionKind::backward_input, ActionKind::backward_weight}}) {

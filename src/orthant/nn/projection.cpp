@@ -9,25 +9,26 @@
 #include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
-namespace {
 
 #if defined(__x86_64__)
-bool multiplies(at::ScalarType dtype) {
+bool cpu_multiplies(at::ScalarType narrow) {
   static const bool bfloat16 = __builtin_cpu_supports("avx512bf16");
   static const bool float16 = __builtin_cpu_supports("avx512fp16");
-  return dtype == at::kBFloat16 ? bfloat16 : float16;
+  return narrow == at::kBFloat16 ? bfloat16 : float16;
 }
 #else
-bool multiplies(at::ScalarType) {
+bool cpu_multiplies(at::ScalarType) {
   return false;
 }
 #endif
+
+namespace {
 
 // The dtype in which this CPU multiplies matrices of `dtype` fast.
 at::ScalarType product_dtype(const at::Tensor& x) {
   const at::ScalarType dtype = x.scalar_type();
   const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
-  return narrow && x.is_cpu() && !multiplies(dtype) ? at::kFloat : dtype;
+  return narrow && x.is_cpu() && !cpu_multiplies(dtype) ? at::kFloat : dtype;
 }
 
 // left right, computed in the dtype of this CPU's choice.

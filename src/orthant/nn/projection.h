@@ -18,6 +18,9 @@ namespace orthant::nn {
 // work opens its own, for it runs outside of backward.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
+// Whether this CPU multiplies matrices of a narrow dtype as they are. Else they are widened to float32 for products.
+bool cpu_multiplies(at::ScalarType narrow);
+
 // x as [tokens, features], contiguous. A view where possible.
 at::Tensor as_matrix(const at::Tensor& x);
 

@@ -43,6 +43,7 @@ struct PlanSettings {
   DType gradients = DType::float32;
   DType statistics = DType::float32;  // of a loss over cut logits; see TensorSettings
   bool on_host = false;               // ranks compute on the CPU, by kernels of their own
+  bool widens_products = true;        // a host without products of narrow types: nn::cpu_multiplies()
   bool drops_out = true;              // where its kind of model can: see unit_run.h
   int optimizer_copies = 2;
   UnitGrouping units = {};  // that share gathers and reductions

@@ -158,7 +158,8 @@ class SpecWork {
 
   // A host multiplies narrow matrices in float32: the weight of a product, and its gradient.
   double widened_bytes(const UnitWork& work) const {
-    if (!settings_.on_host || bytes_of(settings_.compute) >= bytes_of(DType::float32)) return 0;
+    const bool narrow = bytes_of(settings_.compute) < bytes_of(DType::float32);
+    if (!settings_.on_host || !settings_.widens_products || !narrow) return 0;
     double most = 0;
     for (const auto& product : work.products) most = std::max(most, product.n * product.k);
     return 2 * most * bytes_of(DType::float32);

@@ -79,7 +79,7 @@ Held UnitFunctions::dropout(const Held& x, double elements) {
 }
 
 Held UnitFunctions::product(double tokens, double in, double out) {
-  if (!sizes_.on_host || !sizes_.narrow()) return values(tokens, out);
+  if (!sizes_.widens_products()) return values(tokens, out);
   Held wide;
   {
     const Held x = memory.take(tokens * in * sizes_.wide);
@@ -90,7 +90,7 @@ Held UnitFunctions::product(double tokens, double in, double out) {
 }
 
 Held UnitFunctions::product_back(double tokens, double out, double in) {
-  if (!sizes_.on_host || !sizes_.narrow()) return values(tokens, in);
+  if (!sizes_.widens_products()) return values(tokens, in);
   const Held gy = memory.take(tokens * out * sizes_.wide);
   const Held weight = memory.take(in * out * sizes_.wide);
   return narrowed(memory.take(tokens * in * sizes_.wide), tokens * in);
@@ -98,9 +98,12 @@ Held UnitFunctions::product_back(double tokens, double out, double in) {
 
 double UnitFunctions::weight_bytes(double tokens, const SizedWeight& weight) const {
   if (!sizes_.on_host) return 0;
-  const double matrix = weight.out * weight.in;
-  const double widened_bytes = sizes_.narrow() ? tokens * (weight.out + weight.in) * sizes_.wide : 0;
-  return widened_bytes + (sizes_.gradient < sizes_.wide ? matrix * (sizes_.wide + sizes_.gradient) : 0);
+  const bool wide_gradient = sizes_.gradient >= sizes_.wide;
+  if (!wide_gradient && !sizes_.widens) {
+    return sizes_.narrow() ? tokens * weight.out * sizes_.wide : 0;  // whose columns are summed for a bias
+  }
+  const double operands = sizes_.narrow() ? tokens * (weight.out + weight.in) * sizes_.wide : 0;
+  return operands + (wide_gradient ? 0 : weight.out * weight.in * (sizes_.wide + sizes_.gradient));
 }
 
 void UnitFunctions::add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight) {

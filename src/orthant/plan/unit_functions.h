@@ -43,6 +43,7 @@ struct FunctionSizes {
   double heads = 1;         // of this rank
   double norm_numbers = 2;  // statistics per token
   bool on_host = true;
+  bool widens = true;        // a host makes products of narrow types in the wide one
   bool cuts_tokens = false;  // sequence parallelism
   bool regathers = false;
   bool selective = false;     // attention's heads are made again
@@ -51,6 +52,7 @@ struct FunctionSizes {
   double tokens() const { return rows * sequence; }
   bool narrow() const { return element < wide; }
 };
+  bool widens_products() const { return on_host && narrow() && widens; }
 
 // A weight [out, in] of this rank; `cut` is the dim that tp cuts, -1 none.
 struct SizedWeight {

@@ -100,6 +100,7 @@ class RunMaker {
     if (const auto field = graph_.tokens_of(unit_); !field.empty()) {
       const auto& shape = graph_.value(field).shape;
       sizes_.rows = as_double(shape[0]);
+    sizes_.widens = settings_.widens_products;
       sizes_.sequence = as_double(shape[1]);
     }
     const bool cuts = degree_ > 1 && graph_.tensor->sequence_parallel;
