@@ -46,7 +46,7 @@ TEST(UnitRun, KeepsAndDefersWhatSpecsState) {
       const auto graph = placed(config, policy, tp);
       for (const auto& unit : graph.units) {
         for (const auto mode : kRecomputeModes) {
-          const auto run = run_bytes(graph, unit, settings_of(mode));
+          const auto run = run_sized(graph, unit, settings_of(mode));
           if (unit.is_loss || run.forward == 0) continue;
           const auto stated = unit.cost.kept_bytes[static_cast<std::size_t>(mode)];
           EXPECT_EQ(run.kept, stated) << graph.name << ' ' << unit.name << " tp " << tp << ' ' << recompute_name(mode);
@@ -61,8 +61,8 @@ TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
   for (const auto& config : kModels) {
     const auto graph = placed(config, {}, 1);
     const auto& layer = first_layer(graph);
-    const auto none = run_bytes(graph, layer, settings_of(Recompute::none));
-    const auto full = run_bytes(graph, layer, settings_of(Recompute::full));
+    const auto none = run_sized(graph, layer, settings_of(Recompute::none));
+    const auto full = run_sized(graph, layer, settings_of(Recompute::full));
     EXPECT_LT(full.forward, none.forward) << graph.name;
     EXPECT_GE(full.backward, none.backward) << graph.name;
     EXPECT_GT(none.backward, none.kept) << graph.name;
@@ -74,7 +74,7 @@ TEST(UnitRun, ADeviceHasWholeScores) {
   const auto growth = [](bool on_host) {
     const auto moment = [&](std::int64_t sequence) {
       const auto graph = placed(llama_preset("llama-tiny"), {}, 1, DType::bfloat16, sequence);
-      return run_bytes(graph, first_layer(graph), settings_of(Recompute::none, on_host, DType::bfloat16)).backward;
+      return run_sized(graph, first_layer(graph), settings_of(Recompute::none, on_host, DType::bfloat16)).backward;
     };
     return moment(128) / moment(64);
   };
@@ -86,10 +86,44 @@ TEST(UnitRun, TensorParallelismCutsTheMoments) {
   for (const auto& config : kModels) {
     const auto whole = placed(config, {}, 1);
     const auto cut = placed(config, {.sequence_parallel = true}, 2);
-    const auto one = run_bytes(whole, first_layer(whole), settings_of(Recompute::none));
-    const auto two = run_bytes(cut, first_layer(cut), settings_of(Recompute::none));
+    const auto one = run_sized(whole, first_layer(whole), settings_of(Recompute::none));
+    const auto two = run_sized(cut, first_layer(cut), settings_of(Recompute::none));
     EXPECT_LT(two.backward, 0.75 * one.backward) << whole.name;
     EXPECT_GT(two.backward, 0.45 * one.backward) << whole.name;
+  }
+}
+
+// 4 rows of 16 positions. Nothing is kept of what was drawn: backward draws it again, and so does what makes a forward
+// again. A host draws no score that a mask hides.
+TEST(UnitRun, CountsTheFactorsOfDropout) {
+  const double scores = 4 * 16 * 16;  // per head
+  struct Row {
+    ModelConfig config;
+    double sums, heads, inner;  // of a layer: residual sums, scores, what is dropped between the linears of its MLP
+  };
+  const auto bert = bert_preset("bert-tiny");
+  const auto gpt2 = gpt2_preset("gpt2-tiny");
+  const auto encoder = encoder_lm_preset("encoder-lm-tiny");
+  const std::vector<Row> rows = {
+      {llama_preset("llama-tiny"), 0, 0, 0},
+      {masked_words(), 2.0 * 64 * bert.hidden_size, scores * bert.num_attention_heads, 0},
+      {gpt2, 2.0 * 64 * gpt2.hidden_size, scores / 2 * gpt2.num_attention_heads, 0},
+      {encoder, 2.0 * 64 * encoder.hidden_size, scores / 2 * encoder.num_attention_heads,
+       64.0 * encoder.intermediate_size},
+  };
+  for (const auto& row : rows) {
+    const auto graph = placed(row.config, {}, 1);
+    const auto& layer = first_layer(graph);
+    const double forward = row.sums + row.heads + row.inner;
+    const auto none = run_sized(graph, layer, settings_of(Recompute::none));
+    EXPECT_EQ(none.forward_drawn, forward) << graph.name;
+    EXPECT_EQ(none.inputs_drawn, forward) << graph.name;
+    EXPECT_EQ(none.weights_drawn, row.inner) << graph.name;
+    const auto selective = run_sized(graph, layer, settings_of(Recompute::selective));
+    EXPECT_EQ(selective.inputs_drawn, forward + row.heads) << graph.name;
+    const auto full = run_sized(graph, layer, settings_of(Recompute::full));
+    EXPECT_EQ(full.forward_drawn, forward) << graph.name;
+    EXPECT_EQ(full.inputs_drawn, 2 * forward) << graph.name;
   }
 }
 
@@ -98,7 +132,7 @@ TEST(UnitRun, UnitsOfAUserHaveNoSizes) {
   graph.name = "own";
   graph.values = {{.name = "y", .shape = {4, 8}}};
   graph.units = {{.name = "own", .kind = "module", .inputs = {}, .outputs = {"y"}}};
-  EXPECT_EQ(run_bytes(graph, graph.units.front(), settings_of(Recompute::none)).forward, 0);
+  EXPECT_EQ(run_sized(graph, graph.units.front(), settings_of(Recompute::none)).forward, 0);
 }
 
 }  // namespace

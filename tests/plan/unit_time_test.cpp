@@ -39,11 +39,11 @@ UnitWork layer() {
 }
 
 UnitSeconds seconds(UnitWork work, PlanRecompute recompute = PlanRecompute::none, bool flash = true,
-                    const ExchangeSpans& spans = {}) {
+                    const ExchangeSpans& spans = {}, const Hardware& hardware = card()) {
   PlanSettings settings;
   settings.recompute = recompute;
   work.fused_attention = flash;
-  return unit_seconds(work, settings, spans, card());
+  return unit_seconds(work, settings, spans, hardware);
 }
 
 constexpr double kFused = 1e10 / (0.25 * kPeak) + kStart;
@@ -122,6 +122,39 @@ TEST(UnitSeconds, WaitsForWhatIsExchanged) {
   EXPECT_NEAR(unit.exchanged.total(), 4e-3, 1e-12);
   EXPECT_NEAR(seconds(work, PlanRecompute::full, true, spans({2, 1})).exchanged.total(), 40e-3, 1e-12);
   EXPECT_EQ(seconds(work, PlanRecompute::full).exchanged.total(), 0);
+}
+
+TEST(UnitSeconds, DrawingFactorsOfDropoutTakesTime) {
+  UnitWork work = layer();
+  work.forward_drawn = 1e6;
+  work.inputs_drawn = 2e6;
+  work.weights_drawn = 3e6;
+  Hardware hardware = card();
+  EXPECT_EQ(seconds(work).total(), seconds(layer()).total());
+  hardware.draw_rate = 1e9;
+  for (const auto mode : {PlanRecompute::none, PlanRecompute::full}) {  // what is made again is among what is drawn
+    const UnitSeconds plain = seconds(layer(), mode);
+    const UnitSeconds drawing = seconds(work, mode, true, {}, hardware);
+    EXPECT_NEAR(drawing.forward - plain.forward, 1e-3, 1e-12);
+    EXPECT_NEAR(drawing.inputs - plain.inputs, 2e-3, 1e-12);
+    EXPECT_NEAR(drawing.weights - plain.weights, 3e-3, 1e-12);
+    EXPECT_EQ(drawing.exchanged.total(), 0);
+  }
+}
+
+TEST(UnitSeconds, RanksThatExchangeInEveryUnitLoseTheInterruptionsOfAll) {
+  UnitWork work = layer();
+  Hardware hardware = card();
+  hardware.interrupted = 0.5;
+  EXPECT_EQ(seconds(work, PlanRecompute::none, true, spans({3, 3}), hardware).total(), seconds(layer()).total());
+  work.forward_exchanges = {{ExchangeKind::all_reduce, Axis::tp, 0}};
+  EXPECT_DOUBLE_EQ(seconds(work, PlanRecompute::none, true, {}, hardware).total(), seconds(layer()).total());
+  const UnitSeconds three = seconds(work, PlanRecompute::full, true, spans({3, 3}), hardware);
+  const UnitSeconds alone = seconds(layer(), PlanRecompute::full);
+  EXPECT_DOUBLE_EQ(three.forward, 4 * alone.forward);
+  EXPECT_DOUBLE_EQ(three.inputs, 4 * alone.inputs);
+  EXPECT_DOUBLE_EQ(three.weights, 4 * alone.weights);
+  EXPECT_DOUBLE_EQ(three.exchanged.tp, 3 * alone.total());
 }
 
 TEST(UnitSeconds, WhatTravelsBesideWeightsSlowsThemOrIsWaitedFor) {

@@ -27,7 +27,7 @@ class Calibrate(unittest.TestCase):
         self.check_figures(machine)
         step = self.step_seconds(path)
         # Twice the speed of everything is half the time: the figures are what a step is priced from.
-        for figure in ("peak_flops", "memory_bandwidth", "update_rate"):
+        for figure in ("peak_flops", "memory_bandwidth", "update_rate", "draw_rate"):
             machine[figure] *= 2
         machine["kernel_seconds"] /= 2
         machine["local"]["bandwidth"] *= 2
@@ -52,8 +52,10 @@ class Calibrate(unittest.TestCase):
         self.assertEqual(max(shares), 1)
         self.assertLess(shares[0], 1)  # small products are slower
         for figure, low, high in (("peak_flops", 1e9, 1e13), ("attention_share", 0.01, 1), ("memory_bandwidth", 1e9, 1e12),
-                                  ("memory_efficiency", 0.01, 1), ("kernel_seconds", 1e-7, 1e-3), ("update_rate", 1e8, 1e12)):
+                                  ("memory_efficiency", 0.01, 1), ("kernel_seconds", 1e-7, 1e-3), ("update_rate", 1e8, 1e12),
+                                  ("draw_rate", 1e7, 1e12)):
             self.assertTrue(low < machine[figure] <= high, f"{figure} is {machine[figure]}")
+        self.assertTrue(0 <= machine["interrupted"] < 0.9, machine["interrupted"])
         cores = len(os.sched_getaffinity(0))
         self.assertEqual(machine["cards_per_node"], cores)
         self.assertIs(machine["on_host"], True)

@@ -48,8 +48,9 @@ double rounded(double value) {
 }
 
 void round_figures(Hardware& hardware) {
-  for (double* figure : {&hardware.peak_flops, &hardware.attention_share, &hardware.memory_bandwidth,
-                         &hardware.memory_efficiency, &hardware.kernel_seconds, &hardware.update_rate}) {
+  for (double* figure :
+       {&hardware.peak_flops, &hardware.attention_share, &hardware.memory_bandwidth, &hardware.memory_efficiency,
+        &hardware.kernel_seconds, &hardware.update_rate, &hardware.draw_rate, &hardware.interrupted}) {
     *figure = rounded(*figure);
   }
   for (auto& point : hardware.products.points) point.share = rounded(point.share);
@@ -104,11 +105,12 @@ std::string told(const Hardware& hardware) {
   const auto& points = hardware.products.points;
   return fmt::format(
       "products {:.4g} GFLOP/s at best, {:.0f}% of it at {:.0e} FLOPs; attention {:.0f}%\n"
-      "memory {}, {:.0f}% of it in norms and activations; {} to start a kernel\n"
+      "memory {}, {:.0f}% of it in norms and activations; {} to start a kernel; {:.0f}% of the time interrupted\n"
       "links {} and {}, {:.0f}% of that time lost to computing beside them\n",
       hardware.peak_flops * 1e-9, 100 * points.front().share, points.front().size, 100 * hardware.attention_share,
       rate(hardware.memory_bandwidth), 100 * hardware.memory_efficiency, format_seconds(hardware.kernel_seconds),
-      format_seconds(hardware.local.latency), rate(hardware.local.bandwidth), 100 * hardware.local.slows_compute);
+      100 * hardware.interrupted, format_seconds(hardware.local.latency), rate(hardware.local.bandwidth),
+      100 * hardware.local.slows_compute);
 }
 
 }  // namespace

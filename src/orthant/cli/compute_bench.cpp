@@ -8,6 +8,7 @@
 
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"
+#include "orthant/nn/dropout_grid.h"
 #include "orthant/nn/linear.h"
 #include "orthant/nn/norm.h"
 #include "orthant/nn/projection.h"
@@ -49,6 +50,7 @@ ComputeBench::ComputeBench(RankClock& clock, at::ScalarType dtype)
   sweeps_ = sweeps();
   kernels_ = kernels();
   update_ = update();
+  draws_ = draws();
 }
 
 at::Tensor ComputeBench::values(at::IntArrayRef shape) const {
@@ -171,6 +173,15 @@ ComputeBench::Amount ComputeBench::update() {
   return {as_double(kUpdated), clock_.add(call)};
 }
 
+// Few enough to stay in a core's cache: what it takes to draw them is what counts.
+ComputeBench::Amount ComputeBench::draws() {
+  const std::int64_t tokens = on_host() ? 128 : 8192;
+  const std::int64_t channels = on_host() ? 256 : 1024;
+  const auto grid = nn::dropout_grid(nn::Pass(), "calibration", 0.1, {1, tokens, channels});
+  const auto x = values({tokens, channels});
+  return {as_double(tokens * channels), clock_.add([=] { nn::apply_dropout(grid, x); })};
+}
+
 // FLOPs per second, of the three products on average.
 Curve ComputeBench::product_rates() const {
   Curve rates;
@@ -191,6 +202,8 @@ void ComputeBench::fill_in(Hardware& hardware) const {
   hardware.memory_bandwidth = rate(copy_);
   hardware.memory_efficiency = std::min(rate(sweeps_) / hardware.memory_bandwidth, 1.0);
   hardware.kernel_seconds = 1 / rate(kernels_);
+  hardware.draw_rate = rate(draws_);
+  hardware.interrupted = clock_.interrupted();
   hardware.update_rate = find_stack("orthant").optimizer_moved * rate(update_);
 }
 

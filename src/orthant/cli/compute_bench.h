@@ -1,5 +1,5 @@
 // What a rank computes and moves on its own, measured with the functions that a training runs: products, attention,
-// kernels that sweep over memory, the start of a kernel, an update.
+// kernels that sweep over memory, the start of a kernel, an update, dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,6 +40,7 @@ class ComputeBench {
   Amount sweeps();
   Amount kernels();
   Amount update();
+  Amount draws();
 
   Curve product_rates() const;
   double rate(const Amount& amount) const { return amount.amount / clock_.seconds(amount.piece); }
@@ -47,7 +48,7 @@ class ComputeBench {
   RankClock& clock_;
   at::TensorOptions options_;
   std::vector<Linear> linears_;
-  Amount attention_, copy_, sweeps_, kernels_, update_;
+  Amount attention_, copy_, sweeps_, kernels_, update_, draws_;
 };
 
 }  // namespace orthant::cli

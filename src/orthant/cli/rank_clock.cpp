@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "orthant/base/quantile.h"
 
@@ -40,6 +41,16 @@ double RankClock::time(const Piece& piece) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / piece.calls;
 }
 
+// Of the time that all rounds took, the part that they would not have taken with medians alone.
+double RankClock::share_beyond_medians(const std::vector<std::vector<double>>& samples) const {
+  double taken = 0, medians = 0;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    taken += pieces_[i].calls * std::accumulate(samples[i].begin(), samples[i].end(), 0.0);
+    medians += pieces_[i].calls * quantile(samples[i], 0.5) * kRounds;
+  }
+  return std::max(1 - medians / taken, 0.0);
+}
+
 void RankClock::run(const std::function<void(int round)>& begins) {
   for (auto& piece : pieces_) {
     time(piece);  // the first call may prepare something
@@ -51,8 +62,10 @@ void RankClock::run(const std::function<void(int round)>& begins) {
     begins(round);
     for (std::size_t i = 0; i < pieces_.size(); ++i) samples[i].push_back(time(pieces_[i]));
   }
+  const auto average = [this](double value) { return agreed(value, comm::Reduction::sum) / group_.size(); };
+  interrupted_ = average(share_beyond_medians(samples));
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    pieces_[i].seconds = agreed(quantile(samples[i], 0.5), comm::Reduction::sum) / group_.size();
+    pieces_[i].seconds = average(quantile(samples[i], 0.5)) / (1 - interrupted_);
   }
 }
 

@@ -1,6 +1,7 @@
 // Times pieces of work on all ranks at once: cores share memory and caches, and a step has all of them busy. Every
-// piece is timed in several rounds that go through all of them, and its median counts, as that of a training's steps
-// does: what else the machine does for a while spoils one round of each and not all rounds of one.
+// piece is timed in several rounds that go through all of them. What else the machine does for a while spoils one round
+// of each and not all rounds of one, so that medians tell pieces apart. A step is longer than such a while: it has as
+// much of them as all rounds together have, and so has every piece here.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,8 +26,10 @@ class RankClock {
   // round. Collective over the group.
   void run(const std::function<void(int round)>& begins);
 
-  // Seconds of one call, on average over the ranks.
+  // Seconds of one call, interruptions included, on average over the ranks.
   double seconds(std::size_t number) const { return pieces_.at(number).seconds; }
+  // The share of them in these seconds.
+  double interrupted() const { return interrupted_; }
 
   comm::Group group() const { return group_; }
   at::Device device() const { return device_; }
@@ -41,11 +44,13 @@ class RankClock {
   };
 
   double time(const Piece& piece);
+  double share_beyond_medians(const std::vector<std::vector<double>>& samples) const;
   double agreed(double value, comm::Reduction reduction);
 
   comm::Group group_;
   at::Device device_;
   std::vector<Piece> pieces_;
+  double interrupted_ = 0;
 };
 
 // Work on a GPU ends when the device says so. Nothing on a CPU.

@@ -35,6 +35,8 @@ void visit_card(Card& card, const Visit& visit) {
   visit("memory_efficiency", card.memory_efficiency, Rule::share);
   visit("kernel_seconds", card.kernel_seconds, Rule::not_negative);
   visit("update_rate", card.update_rate, Rule::not_negative);
+  visit("draw_rate", card.draw_rate, Rule::not_negative);
+  visit("interrupted", card.interrupted, Rule::part);
   visit("cards_per_node", card.cards_per_node, Rule::positive);
   visit("dollars_per_hour", card.dollars_per_hour, Rule::not_negative);
 }

@@ -47,6 +47,8 @@ struct Hardware {
   double memory_efficiency = 1;    // what kernels without products reach of it
   double kernel_seconds = 0;       // to start one product or one sweep over memory
   double update_rate = 0;          // bytes per second that an update moves; 0: as other kernels without products
+  double draw_rate = 0;            // factors of dropout per second; 0: they cost nothing
+  double interrupted = 0;          // share of a rank's time that the machine takes for something else
   bool on_host = false;            // ranks compute on the cores of the machine
   int cards_per_node = 8;
   Link local = {};              // within a node
@@ -55,6 +57,7 @@ struct Hardware {
   friend bool operator==(const Hardware&, const Hardware&) = default;
 
   double moving_seconds(double bytes) const { return bytes / (memory_bandwidth * memory_efficiency); }
+  double drawing_seconds(double factors) const { return draw_rate > 0 ? factors / draw_rate : 0; }
   double updating_seconds(double bytes) const { return update_rate > 0 ? bytes / update_rate : moving_seconds(bytes); }
 };
 

@@ -156,7 +156,7 @@ class SpecWork {
     return as_double(num_elements(value.shape)) * bytes_of(value.dtype) / (cut ? degree_ : 1);
   }
 
-  // A host multiplies narrow matrices in float32: the weight of a product, and its gradient.
+  // Where a host multiplies narrow matrices in float32: the weight of a product, and its gradient.
   double widened_bytes(const UnitWork& work) const {
     const bool narrow = bytes_of(settings_.compute) < bytes_of(DType::float32);
     if (!settings_.on_host || !settings_.widens_products || !narrow) return 0;
@@ -165,10 +165,14 @@ class SpecWork {
     return 2 * most * bytes_of(DType::float32);
   }
 
-  // What a run has besides what it keeps. Of units without sizes of their own: what they were given and hand on.
+  // What a run has besides what it keeps, and what it draws. Of units without sizes of their own: what they were given
+  // and hand on.
   void add_running(UnitWork& work, const UnitSpec& unit) const {
     const double kept = work.kept_bytes.at(static_cast<std::size_t>(settings_.recompute)) + work.logits_bytes;
-    if (const auto run = run_bytes(graph_, unit, settings_); run.forward > 0) {
+    if (const auto run = run_sized(graph_, unit, settings_); run.forward > 0) {
+      work.forward_drawn = run.forward_drawn;
+      work.inputs_drawn = run.inputs_drawn;
+      work.weights_drawn = run.weights_drawn;
       work.forward_bytes = run.forward - kept;
       work.backward_bytes = run.backward - kept;
       work.inputs_bytes = run.inputs - kept;

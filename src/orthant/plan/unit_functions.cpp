@@ -43,7 +43,10 @@ Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped) {
     const Held wide = widened(gy, elements);
     if (!sizes_.on_host) for_a_while((sizes_.narrow() ? 4 : 5) * elements * sizes_.wide);
     gx = memory.take(elements * sizes_.wide);
-    if (dropped != nullptr) *dropped = memory.take(elements * sizes_.wide);
+    if (dropped != nullptr) {
+      drawn += elements;
+      *dropped = memory.take(elements * sizes_.wide);
+    }
     if (!defers) for_a_while(sums);
   }
   gx = narrowed(std::move(gx), elements);
@@ -59,6 +62,7 @@ Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
   const double elements = sizes_.own * sizes_.hidden;
   Held total;
   if (!drops || (sizes_.on_host && !sizes_.narrow())) {
+    if (drops) drawn += elements;
     total = memory.take(elements * sizes_.element);
   } else {
     const Held wide = widened(x, elements);
@@ -68,6 +72,7 @@ Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
 }
 
 Held UnitFunctions::dropout(const Held& x, double elements) {
+  drawn += elements;
   if (!sizes_.on_host) {
     for_a_while(elements * kDrawnBytes);
     const Held factors = memory.take(elements * sizes_.wide);
@@ -157,9 +162,11 @@ double UnitFunctions::head_scratch(double channels) const {
   return kPackedMatrices * sizes_.sequence * head_size * sizes_.wide + 2 * scores;
 }
 
-// Row by row, then all factors in one.
+// A host draws where it uses them, and only what a mask leaves; a device row by row, then all factors in one.
 void UnitFunctions::draw_scores() {
-  if (sizes_.drops_scores) for_a_while(scores() * std::max(kDrawnBytes / sizes_.rows + sizes_.wide, 2 * sizes_.wide));
+  if (!sizes_.drops_scores) return;
+  drawn += sizes_.on_host ? sizes_.seen * scores() : scores();
+  if (!sizes_.on_host) for_a_while(scores() * std::max(kDrawnBytes / sizes_.rows + sizes_.wide, 2 * sizes_.wide));
 }
 
 UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double channels) {
@@ -176,6 +183,7 @@ UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double ch
     const Held qkv = sizes_.narrow() ? memory.take(tokens * qkv_channels * sizes_.wide) : Held();
     out = memory.take(tokens * channels * sizes_.wide);
     for_a_while(head_scratch(channels));
+    draw_scores();
   }
   return {narrowed(std::move(out), tokens * channels), statistics};
 }
@@ -191,6 +199,7 @@ Held UnitFunctions::heads_back(double qkv_channels, double channels) {
   const Held wide = sizes_.narrow() ? memory.take(tokens * (qkv_channels + 2 * channels) * sizes_.wide) : Held();
   const Held gradient = memory.take(tokens * qkv_channels * sizes_.wide);
   for_a_while(head_scratch(channels));
+  draw_scores();
   return narrowed(gradient, tokens * qkv_channels);
 }
 

@@ -1,6 +1,6 @@
 // The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
-// does, in the same order. On the host narrow types are widened for kernels and products; on a device attention makes
-// whole scores. Internal to this layer.
+// does, in the same order, and counts the factors of dropout that it draws. On the host narrow types are widened for
+// kernels and products; on a device attention makes whole scores. Internal to this layer.
 #pragma once
 
 #include <functional>
@@ -48,11 +48,12 @@ struct FunctionSizes {
   bool regathers = false;
   bool selective = false;     // attention's heads are made again
   bool drops_scores = false;  // attention's probabilities
+  double seen = 1;            // share of the scores that a mask leaves
 
   double tokens() const { return rows * sequence; }
   bool narrow() const { return element < wide; }
-};
   bool widens_products() const { return on_host && narrow() && widens; }
+};
 
 // A weight [out, in] of this rank; `cut` is the dim that tp cuts, -1 none.
 struct SizedWeight {
@@ -105,6 +106,7 @@ class UnitFunctions {
   void for_a_while(double bytes) { memory.take(bytes); }
 
   CountedMemory memory;
+  double drawn = 0;  // factors of dropout, so far
 
  private:
   struct Deferred {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "orthant/layout/local_parameter.h"
 #include "orthant/plan/sized_units.h"
@@ -17,25 +18,26 @@ class Executed {
   Executed(const std::function<std::unique_ptr<SizedUnit>()>& make, bool recomputed)
       : make_(make), recomputed_(recomputed) {}
 
-  RunBytes bytes() const {
-    RunBytes bytes;
-    run(bytes, /*defers=*/false);
-    run(bytes, /*defers=*/true);
-    return bytes;
+  SizedRun both() const {
+    SizedRun found;
+    run(found, /*defers=*/false);
+    run(found, /*defers=*/true);
+    return found;
   }
 
  private:
-  void run(RunBytes& bytes, bool defers) const {
+  void run(SizedRun& found, bool defers) const {
     const auto unit = make_();
     auto& f = unit->f;
     Held x = unit->input();
     f.records = !recomputed_;
     f.memory.reset_peak();
     Held y = unit->forward(x);
-    bytes.forward = f.memory.peak();
+    found.forward = f.memory.peak();
+    found.forward_drawn = std::exchange(f.drawn, 0);
     y.reset();
     if (!recomputed_) x.reset();
-    bytes.kept = f.memory.now();
+    found.kept = f.memory.now();
 
     f.defers = defers;
     Held gy = unit->output();
@@ -47,14 +49,16 @@ class Executed {
       x.reset();
     }
     Held gx = unit->backward(gy);
-    (defers ? bytes.inputs : bytes.backward) = f.memory.peak();
+    (defers ? found.inputs : found.backward) = f.memory.peak();
     gx.reset();
     gy.reset();
     if (!defers) return;
-    bytes.deferred = f.memory.now();
+    found.inputs_drawn = std::exchange(f.drawn, 0);
+    found.deferred = f.memory.now();
     f.memory.reset_peak();
     f.run_deferred();
-    bytes.weights = f.memory.peak();
+    found.weights = f.memory.peak();
+    found.weights_drawn = f.drawn;
   }
 
   const std::function<std::unique_ptr<SizedUnit>()>& make_;
@@ -96,11 +100,11 @@ class RunMaker {
     sizes_.wide = settings_.compute == DType::float64 ? 8 : 4;
     sizes_.gradient = bytes_of(settings_.gradients);
     sizes_.on_host = settings_.on_host;
+    sizes_.widens = settings_.widens_products;
     sizes_.selective = settings_.recompute == PlanRecompute::selective && unit_.recomputable;
     if (const auto field = graph_.tokens_of(unit_); !field.empty()) {
       const auto& shape = graph_.value(field).shape;
       sizes_.rows = as_double(shape[0]);
-    sizes_.widens = settings_.widens_products;
       sizes_.sequence = as_double(shape[1]);
     }
     const bool cuts = degree_ > 1 && graph_.tensor->sequence_parallel;
@@ -154,6 +158,7 @@ class RunMaker {
     sizes.heads = std::max(1.0, std::round((heads / sizes.tokens() - weights.out.in * sizes.element) / sizes.wide));
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
     sizes.drops_scores = drops_;
+    sizes.seen = model_ == "llama" || model_ == "gpt2" || model_ == "encoder_lm" ? 0.5 : 1;
     const LayerStyle style{.norm_first = model_ == "llama" || model_ == "gpt2",
                            .drops_sums = drops_,
                            .drops_activation = drops_ && model_ == "encoder_lm"};
@@ -189,11 +194,11 @@ class RunMaker {
 
 }  // namespace
 
-RunBytes run_bytes(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings) {
+SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings) {
   const RunMaker maker(placed, unit, settings);
   const std::function<std::unique_ptr<SizedUnit>()> make = [&] { return maker.make(); };
   if (make() == nullptr) return {};
-  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).bytes();
+  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).both();
 }
 
 bool drops_out(const ModelConfig& config) {

@@ -1,5 +1,6 @@
 // A run of a unit over sizes alone: the functions of its code in their order, each with the memory it takes, keeps for
-// backward and gives back. Forward and backward of the runtime have their worst moments where this has them.
+// backward and gives back, and the random numbers it draws. Forward and backward of the runtime have their worst
+// moments where this has them.
 #pragma once
 
 #include "orthant/graph/spec.h"
@@ -8,18 +9,22 @@
 
 namespace orthant {
 
-// Bytes of one microbatch on one rank. A moment counts all that the run has: what it was given, keeps and hands on.
-struct RunBytes {
+// One microbatch on one rank, in bytes. A moment counts all that the run has: what it was given, keeps and hands on.
+struct SizedRun {
   double kept = 0;      // from forward to backward, by settings.recompute
   double deferred = 0;  // from B to W
   double forward = 0;   // at the worst moment, as the next three
   double backward = 0;
   double inputs = 0;   // of a backward that leaves the gradients of weights for later
   double weights = 0;  // of those
+
+  double forward_drawn = 0;  // factors of dropout
+  double inputs_drawn = 0;   // drawn again, what is made again included
+  double weights_drawn = 0;
 };
 
 // `unit` is one of the placed graph's. Nothing for units of a user's own.
-RunBytes run_bytes(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings);
+SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings);
 
 // Whether a model drops something out between its products while it trains: PlanSettings::drops_out.
 bool drops_out(const ModelConfig& config);

@@ -1,6 +1,7 @@
 #include "orthant/plan/unit_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace orthant {
 namespace {
@@ -28,30 +29,44 @@ class UnitClock {
   }
 
   UnitSeconds seconds() const {
-    const double forward = forward_seconds();
-    const double attention = attention_seconds();
-    const Waits forward_waits = waits(work_.forward_exchanges, false);
-    const Waits backward_waits = waits(work_.backward_exchanges, false);
-    const Waits remade_waits = waits(work_.remade_exchanges, false);
-    const double moved = hardware_.moving_seconds(work_.backward_moved_bytes) + kBackwardKernels * sweeps_seconds();
-    const double attention_backward = (work_.fused_attention ? kFusedBackward : kPlainBackward) * attention;
+    const double forward = forward_seconds() + hardware_.drawing_seconds(work_.forward_drawn);
+    const double inputs = inputs_seconds();
+    const double weights = weight_products_ + hardware_.moving_seconds(work_.weights_moved_bytes) +
+                           hardware_.drawing_seconds(work_.weights_drawn);
+    Waits forward_waits = waits(work_.forward_exchanges, false);
+    forward_waits.tp += others_interrupted(forward);
+    Waits backward_waits = waits(work_.backward_exchanges, false);
+    backward_waits += waits(work_.remade_exchanges, false);
+    backward_waits.tp += others_interrupted(inputs);
+    const double travelling = waits(work_.backward_exchanges, true).total();
     UnitSeconds unit;
     unit.forward = forward + forward_waits.total();
-    unit.inputs = input_products_ + attention_backward + moved + remade_seconds(forward) + backward_waits.total() +
-                  remade_waits.total();
-    const double weights = weight_products_ + hardware_.moving_seconds(work_.weights_moved_bytes);
-    const double travelling = waits(work_.backward_exchanges, true).total();
-    unit.weights = beside(weights, travelling, link_of(spans_.tp, hardware_));
+    unit.inputs = inputs + backward_waits.total();
+    unit.weights = beside(weights, travelling, link_of(spans_.tp, hardware_)) + others_interrupted(weights);
     unit.exchanged = forward_waits;
     unit.exchanged += backward_waits;
-    unit.exchanged += remade_waits;
     unit.exchanged.tp += unit.weights - weights;
     return unit;
   }
 
  private:
+  // Without what is drawn, which the work counts for forward and backward apart.
   double forward_seconds() const {
     return forward_products_ + attention_seconds() + hardware_.moving_seconds(work_.moved_bytes) + sweeps_seconds();
+  }
+
+  double inputs_seconds() const {
+    const double attention = (work_.fused_attention ? kFusedBackward : kPlainBackward) * attention_seconds();
+    const double moved = hardware_.moving_seconds(work_.backward_moved_bytes) + kBackwardKernels * sweeps_seconds();
+    return input_products_ + attention + moved + remade_seconds(forward_seconds()) +
+           hardware_.drawing_seconds(work_.inputs_drawn);
+  }
+
+  // What a rank's own interruptions add to `computing` is in the card's figures. Ranks that exchange something in every
+  // unit lose those of all of them: whoever runs waits for the one that does not.
+  double others_interrupted(double computing) const {
+    if (work_.forward_exchanges.empty() && work_.backward_exchanges.empty()) return 0;
+    return computing * (std::pow(1 - hardware_.interrupted, 1 - spans_.tp.ranks) - 1);
   }
 
   double attention_seconds() const {

@@ -44,6 +44,9 @@ struct UnitWork {
   double attention_moved_bytes = 0;  // of those, what `selective` makes again
   double backward_moved_bytes = 0;
   double weights_moved_bytes = 0;  // to add weights' gradients to those of other microbatches
+  double forward_drawn = 0;        // factors of dropout
+  double inputs_drawn = 0;         // again in a backward, what is made again included
+  double weights_drawn = 0;        // again for the gradients of weights
   int kernels = 0;                 // of a forward, products included
 
   std::array<double, 4> kept_bytes = {};  // from forward to backward, by PlanRecompute; logits are not in it
