@@ -6,8 +6,8 @@
 
 Each row is one `orthant train --json`, which compares what the planner says of it with what its ranks took. An error is that of the pp
 coordinate that is furthest off; of a step it is that of the median after two steps, where every rank has a core. With --rounds every
-round measures this machine by `orthant plan --calibrate` and then runs the rows that can be timed, so that both sides see the machine as
-fast as it then was; medians over the rounds count. --hardware takes a file of an earlier calibration. Of rows with the same model, batch
+round runs the rows that can be timed, each after an `orthant plan --calibrate` of its own, so that both sides see the machine as fast as
+it then was; medians over the rounds count. --hardware takes a file of an earlier calibration. Of rows with the same model, batch
 and number of ranks the planner picks one: the one it says is fastest. Exit code 1 when memory is off by more than 5% on average or 10% at
 worst, steps by more than 10% on average, or a pick is more than 5% slower than the fastest of its rows.
 
@@ -234,13 +234,12 @@ class Campaign:
         return good, text + self.failures
 
 
-def calibrated(folder, number):
+def calibrated(folder):
     """A file of this machine as fast as it is now."""
-    path = os.path.join(folder, f"hardware-{number}.json")
+    path = os.path.join(folder, "hardware.json")
     done = orthant("plan", "--calibrate", path, timeout=SECONDS)
     if done.returncode != 0:
         sys.exit(done.stderr)
-    print(f"round {number}: {' '.join(done.stderr.split())[-330:]}", flush=True)
     return path
 
 
@@ -249,15 +248,15 @@ def run_all(campaign, rows, options):
         if not options.rounds or not row.is_timed():
             campaign.run(number, row, options.hardware)
     for number in range(1, options.rounds + 1):
-        hardware = calibrated(campaign.folder, number)
+        print(f"round {number} of {options.rounds}", flush=True)
         for row_number, row in rows:
             if row.is_timed():
-                campaign.run(row_number, row, hardware)
+                campaign.run(row_number, row, calibrated(campaign.folder))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=0, help="compares steps, too: so many calibrations, each followed by all rows")
+    parser.add_argument("--rounds", type=int, default=0, help="compares steps, too: runs every row so often, each time after a calibration")
     parser.add_argument("--hardware", help="file of `orthant plan --calibrate`: compares steps, too, once")
     parser.add_argument("--steps", type=int, help="of each run (default 3, or 8 where steps are compared)")
     parser.add_argument("--only", default="", help="rows with this text in their label")
