@@ -323,6 +323,8 @@ class Complaints(ComplaintTest):
         self.assertLess(held[1], 0.85 * held[0], held)
         self.assertLess(held[2], 0.85 * held[1], held)
 
+
+class Texts(ComplaintTest):
     def table_of_texts(self):
         """Rows of 2 to 40 words; as a data section."""
         words = [f"word{number}" for number in range(40)]
