@@ -49,7 +49,7 @@ TEST(Poison, RefusesWhatIsMalformedWithTheRule) {
       {"gradient:rank=0,step=1,value=nan", "unit= is missing"},
       {"loss:rank", "\"rank\" has no '='"}};
   for (const auto& [text, expected] : cases) {
-    const auto found = refusal_of([text = text] { parse_poison(text); });
+    const auto found = refusal_of([&spec = text] { parse_poison(spec); });
     EXPECT_NE(found.find(expected), std::string::npos) << text << ": " << found;
   }
 }
@@ -74,8 +74,8 @@ TEST(Poison, RefusesAPlaceThatIsNotThere) {
        "\"first.weight\"?"},
       {"parameter:rank=0,unit=first,step=1,value=nan,parameter=first.bias", "parameter first.bias is not among"}};
   for (const auto& [text, expected] : cases) {
-    const auto found = refusal_of([&, text = text] {
-      place_poison({parse_poison(text)}, graph, mesh, unit_ranks, {.zero = 3}, /*microbatches=*/2);
+    const auto found = refusal_of([&, &spec = text] {
+      place_poison({parse_poison(spec)}, graph, mesh, unit_ranks, {.zero = 3}, /*microbatches=*/2);
     });
     EXPECT_NE(found.find(expected), std::string::npos) << text << ": " << found;
   }

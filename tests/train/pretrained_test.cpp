@@ -93,10 +93,11 @@ TEST(Import, GivesATrainerItsWeightsAndAFreshOptimizer) {
   std::filesystem::remove_all(imported);
   import_hugging_face(disk.folder, imported, DType::bfloat16);
   const auto make_trainer = [](const ModelConfig& config) {
+    TrainerOptions options;
+    options.seed = 5;
     return std::make_unique<Trainer>(
         build_spec(config, {.rows = 1, .sequence = 8}),
-        [&](ParameterStore& store, Tables& tables) { return build_units(config, store, tables); }, Mesh(),
-        TrainerOptions{.seed = 5});
+        [&](ParameterStore& store, Tables& tables) { return build_units(config, store, tables); }, Mesh(), options);
   };
   const auto trainer = make_trainer(disk.config);
   trainer->optimizer().state(0, 0).fill_(1);

@@ -40,7 +40,10 @@ void check_model_options(const ModelOptions& model, const Mesh& mesh) {
 RunConfig config_on(const Mesh& mesh, const ModelOptions& model) {
   RankOptions ranks;
   ranks.mesh = mesh.to_string();
-  return load_config({.config = model.config, .overrides = model.overrides}, ranks, launch::Environment()).config;
+  ConfigOptions options;
+  options.config = model.config;
+  options.overrides = model.overrides;
+  return load_config(options, ranks, launch::Environment()).config;
 }
 
 void print(const Mesh& mesh, int ranks_per_host, const ModelOptions& model, bool json) {

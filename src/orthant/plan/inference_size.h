@@ -55,16 +55,16 @@ struct ContextRow {
 
 struct InferenceSize {
   InferenceRequest request;  // with its context
-  Mesh mesh;
-  std::vector<InferenceStage> stages;
+  Mesh mesh = {};
+  std::vector<InferenceStage> stages = {};
   bool fits = false;
-  std::string why_not;                     // where it does not fit
+  std::string why_not = {};                // where it does not fit
   int cache_copies = 1;                    // tp ranks that hold the same key/value head
   std::int64_t cache_bytes_per_token = 0;  // of the stage with most layers
   std::int64_t largest_batch = 0;          // at this context
   std::int64_t largest_context = 0;        // at this batch, the model's longest at most
-  std::vector<ContextRow> contexts;        // ascending
-  std::optional<Mesh> smallest_mesh;       // of fewest cards for this batch and context, tp within a node
+  std::vector<ContextRow> contexts = {};   // ascending
+  std::optional<Mesh> smallest_mesh = {};  // of fewest cards for this batch and context, tp within a node
 
   int worst_stage() const;
 };

@@ -29,7 +29,7 @@ struct ScalingPoint {
 
 struct ScalingCurve {
   ScalingKind kind = ScalingKind::weak;
-  std::vector<ScalingPoint> points;  // by cards, ascending
+  std::vector<ScalingPoint> points = {};  // by cards, ascending
 };
 
 // Searches once per count; `request.cards` with its global batch is the point that weak scaling keeps the batch per
