@@ -19,5 +19,11 @@ TEST(Quantile, NeedsSamples) {
   EXPECT_THROW(quantile({}, 0.5), InternalError);
 }
 
+TEST(ShareBeyondMedians, IsWhatSamplesTookMoreThanTheMiddleOne) {
+  EXPECT_EQ(share_beyond_medians({{2, 2, 2}, {5}}), 0);
+  EXPECT_DOUBLE_EQ(share_beyond_medians({{1, 1, 4}, {2, 2, 2}}), 3.0 / 12);  // longer series count for more
+  EXPECT_DOUBLE_EQ(share_beyond_medians({{1, 4, 4}}), -3.0 / 9);
+}
+
 }  // namespace
 }  // namespace orthant

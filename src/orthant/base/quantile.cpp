@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "orthant/base/error.h"
 
@@ -12,6 +13,15 @@ double quantile(std::vector<double> samples, double q) {
   std::sort(samples.begin(), samples.end());
   const auto last = static_cast<double>(samples.size() - 1);
   return samples[static_cast<std::size_t>(q * last + 0.5)];
+}
+
+double share_beyond_medians(const std::vector<std::vector<double>>& series) {
+  double taken = 0, medians = 0;
+  for (const auto& samples : series) {
+    taken += std::accumulate(samples.begin(), samples.end(), 0.0);
+    medians += quantile(samples, 0.5) * static_cast<double>(samples.size());
+  }
+  return 1 - medians / taken;
 }
 
 }  // namespace orthant

@@ -9,4 +9,8 @@ namespace orthant {
 // InternalError without samples.
 double quantile(std::vector<double> samples, double q);
 
+// Of the time that all these series took together, the part that they would not have taken had every sample been the
+// median of its series; below 0 where they took less.
+double share_beyond_medians(const std::vector<std::vector<double>>& series);
+
 }  // namespace orthant

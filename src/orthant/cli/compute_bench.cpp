@@ -173,7 +173,7 @@ ComputeBench::Amount ComputeBench::update() {
   return {as_double(kUpdated), clock_.add(call)};
 }
 
-// Few enough to stay in a core's cache: what it takes to draw them is what counts.
+// On a core few enough to stay in its cache: what it takes to draw them is what counts.
 ComputeBench::Amount ComputeBench::draws() {
   const std::int64_t tokens = on_host() ? 128 : 8192;
   const std::int64_t channels = on_host() ? 256 : 1024;

@@ -37,7 +37,7 @@ at::Tensor LinkBench::tensor(std::int64_t elements, bool placed) const {
 }
 
 void LinkBench::add(double hops, double bytes, std::function<void()> call) {
-  travels_.push_back({hops, bytes, clock_.add(std::move(call))});
+  travels_.push_back({hops, bytes, clock_.add(std::move(call), RankClock::Kind::exchange)});
 }
 
 // Hops and bytes are those of rings, as exchange_seconds() counts them.
@@ -75,12 +75,15 @@ void LinkBench::add_beside() {
     for (int i = 0; i < kBesideProducts; ++i) nn::project(x, x, {}, {});
   };
   computing_ = clock_.add(compute);
-  travelling_ = clock_.add([=, group = group_]() mutable { group.all_reduce(sum).wait(); });
-  both_ = clock_.add([=, group = group_]() mutable {
-    auto work = group.all_reduce(sum);
-    compute();
-    work.wait();
-  });
+  const auto exchange = RankClock::Kind::exchange;
+  travelling_ = clock_.add([=, group = group_]() mutable { group.all_reduce(sum).wait(); }, exchange);
+  both_ = clock_.add(
+      [=, group = group_]() mutable {
+        auto work = group.all_reduce(sum);
+        compute();
+        work.wait();
+      },
+      exchange);
 }
 
 void LinkBench::fill_in(Hardware& hardware) const {

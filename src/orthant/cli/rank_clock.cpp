@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "orthant/base/quantile.h"
 
@@ -27,8 +26,8 @@ double RankClock::agreed(double value, comm::Reduction reduction) {
   return number.item<double>();
 }
 
-std::size_t RankClock::add(std::function<void()> call) {
-  pieces_.push_back({std::move(call)});
+std::size_t RankClock::add(std::function<void()> call, Kind kind) {
+  pieces_.push_back({std::move(call), kind});
   return pieces_.size() - 1;
 }
 
@@ -41,14 +40,15 @@ double RankClock::time(const Piece& piece) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / piece.calls;
 }
 
-// Of the time that all rounds took, the part that they would not have taken with medians alone.
-double RankClock::share_beyond_medians(const std::vector<std::vector<double>>& samples) const {
-  double taken = 0, medians = 0;
+// On average over the ranks; `samples` are seconds of a call by piece and round.
+double RankClock::own_interruptions(const std::vector<std::vector<double>>& samples) {
+  std::vector<std::vector<double>> rounds;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    taken += pieces_[i].calls * std::accumulate(samples[i].begin(), samples[i].end(), 0.0);
-    medians += pieces_[i].calls * quantile(samples[i], 0.5) * kRounds;
+    if (pieces_[i].kind == Kind::exchange) continue;
+    auto& seconds = rounds.emplace_back(samples[i]);
+    for (double& one : seconds) one *= pieces_[i].calls;
   }
-  return std::max(1 - medians / taken, 0.0);
+  return std::max(agreed(share_beyond_medians(rounds), comm::Reduction::sum) / group_.size(), 0.0);
 }
 
 void RankClock::run(const std::function<void(int round)>& begins) {
@@ -62,10 +62,10 @@ void RankClock::run(const std::function<void(int round)>& begins) {
     begins(round);
     for (std::size_t i = 0; i < pieces_.size(); ++i) samples[i].push_back(time(pieces_[i]));
   }
-  const auto average = [this](double value) { return agreed(value, comm::Reduction::sum) / group_.size(); };
-  interrupted_ = average(share_beyond_medians(samples));
+  interrupted_ = own_interruptions(samples);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    pieces_[i].seconds = average(quantile(samples[i], 0.5)) / (1 - interrupted_);
+    const double median = agreed(quantile(samples[i], 0.5), comm::Reduction::sum) / group_.size();
+    pieces_[i].seconds = median / (1 - interrupted_);
   }
 }
 

@@ -1,7 +1,7 @@
 // Times pieces of work on all ranks at once: cores share memory and caches, and a step has all of them busy. Every
 // piece is timed in several rounds that go through all of them. What else the machine does for a while spoils one round
-// of each and not all rounds of one, so that medians tell pieces apart. A step is longer than such a while: it has as
-// much of them as all rounds together have, and so has every piece here.
+// of each and not all rounds of one, so that medians tell pieces apart. Steps of many milliseconds have their share of
+// interruptions: every piece is longer by that of all rounds.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,9 +18,14 @@ class RankClock {
  public:
   RankClock(comm::Group group, at::Device device) : group_(std::move(group)), device_(device) {}
 
+  enum class Kind {
+    alone,
+    exchange,  // waits for other ranks, and so for their interruptions
+  };
+
   // A piece of work to be timed, and its number. Ranks add the same ones in one order; what a call refers to must live
   // until run() returns.
-  std::size_t add(std::function<void()> call);
+  std::size_t add(std::function<void()> call, Kind kind = Kind::alone);
 
   // Times all of them; `begins` is told each round before it begins, from 1 on. Short calls are made many times a
   // round. Collective over the group.
@@ -28,7 +33,7 @@ class RankClock {
 
   // Seconds of one call, interruptions included, on average over the ranks.
   double seconds(std::size_t number) const { return pieces_.at(number).seconds; }
-  // The share of them in these seconds.
+  // Their share in the time of a rank on its own.
   double interrupted() const { return interrupted_; }
 
   comm::Group group() const { return group_; }
@@ -39,12 +44,13 @@ class RankClock {
  private:
   struct Piece {
     std::function<void()> call;
+    Kind kind = Kind::alone;
     int calls = 1;  // a round
     double seconds = 0;
   };
 
   double time(const Piece& piece);
-  double share_beyond_medians(const std::vector<std::vector<double>>& samples) const;
+  double own_interruptions(const std::vector<std::vector<double>>& samples);
   double agreed(double value, comm::Reduction reduction);
 
   comm::Group group_;
