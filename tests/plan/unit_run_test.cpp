@@ -1,5 +1,5 @@
 // Runs of units over sizes: what they keep and defer is what specs state, and their worst moments follow settings. That
-// the moments are those of the runtime is shown in tests/train/kept_bytes_test.cpp.
+// the moments are those of the runtime is shown in tests/train/unit_moments_test.cpp.
 #include "orthant/plan/unit_run.h"
 
 #include <gtest/gtest.h>
@@ -101,29 +101,44 @@ TEST(UnitRun, CountsTheFactorsOfDropout) {
     ModelConfig config;
     double sums, heads, inner;  // of a layer: residual sums, scores, what is dropped between the linears of its MLP
   };
+  auto llama = llama_preset("llama-tiny");
+  llama.attention_dropout = 0.1;
   const auto bert = bert_preset("bert-tiny");
   const auto gpt2 = gpt2_preset("gpt2-tiny");
+  auto sums_alone = gpt2, scores_alone = gpt2;
+  sums_alone.attn_pdrop = 0;
+  scores_alone.resid_pdrop = 0;
   const auto encoder = encoder_lm_preset("encoder-lm-tiny");
+  const auto product = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a * b); };
+  const double gpt2_sums = 2 * product(64, gpt2.hidden_size);
+  const double gpt2_scores = scores / 2 * static_cast<double>(gpt2.num_attention_heads);
   const std::vector<Row> rows = {
       {llama_preset("llama-tiny"), 0, 0, 0},
-      {masked_words(), 2.0 * 64 * bert.hidden_size, scores * bert.num_attention_heads, 0},
-      {gpt2, 2.0 * 64 * gpt2.hidden_size, scores / 2 * gpt2.num_attention_heads, 0},
-      {encoder, 2.0 * 64 * encoder.hidden_size, scores / 2 * encoder.num_attention_heads,
-       64.0 * encoder.intermediate_size},
+      {llama, 0, scores / 2 * static_cast<double>(llama.num_attention_heads), 0},
+      {masked_words(), 2 * product(64, bert.hidden_size), scores * static_cast<double>(bert.num_attention_heads), 0},
+      {gpt2, gpt2_sums, gpt2_scores, 0},
+      {sums_alone, gpt2_sums, 0, 0},
+      {scores_alone, 0, gpt2_scores, 0},
+      {encoder, 2 * product(64, encoder.hidden_size), scores / 2 * static_cast<double>(encoder.num_attention_heads),
+       product(64, encoder.intermediate_size)},
   };
   for (const auto& row : rows) {
     const auto graph = placed(row.config, {}, 1);
     const auto& layer = first_layer(graph);
     const double forward = row.sums + row.heads + row.inner;
-    const auto none = run_sized(graph, layer, settings_of(Recompute::none));
-    EXPECT_EQ(none.forward_drawn, forward) << graph.name;
-    EXPECT_EQ(none.inputs_drawn, forward) << graph.name;
-    EXPECT_EQ(none.weights_drawn, row.inner) << graph.name;
-    const auto selective = run_sized(graph, layer, settings_of(Recompute::selective));
-    EXPECT_EQ(selective.inputs_drawn, forward + row.heads) << graph.name;
-    const auto full = run_sized(graph, layer, settings_of(Recompute::full));
-    EXPECT_EQ(full.forward_drawn, forward) << graph.name;
-    EXPECT_EQ(full.inputs_drawn, 2 * forward) << graph.name;
+    const auto run = [&](Recompute mode) {
+      auto settings = settings_of(mode);
+      settings.drops = dropouts_of(row.config);
+      return run_sized(graph, layer, settings);
+    };
+    const auto none = run(Recompute::none);
+    EXPECT_DOUBLE_EQ(none.forward_drawn, forward) << graph.name;
+    EXPECT_DOUBLE_EQ(none.inputs_drawn, forward) << graph.name;
+    EXPECT_DOUBLE_EQ(none.weights_drawn, row.inner) << graph.name;
+    EXPECT_DOUBLE_EQ(run(Recompute::selective).inputs_drawn, forward + row.heads) << graph.name;
+    const auto full = run(Recompute::full);
+    EXPECT_DOUBLE_EQ(full.forward_drawn, forward) << graph.name;
+    EXPECT_DOUBLE_EQ(full.inputs_drawn, 2 * forward) << graph.name;
   }
 }
 

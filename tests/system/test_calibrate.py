@@ -7,7 +7,7 @@ import unittest
 
 from program import only_json, orthant
 
-ESTIMATE = ("estimate", "--model", "llama-tiny", "--mesh", "dp=2", "--global-batch", 8, "--micro-batch", 4, "--seq", 64, "--compute",
+ESTIMATE = ("estimate", "--model", "gpt2-tiny", "--mesh", "dp=2", "--global-batch", 8, "--micro-batch", 4, "--seq", 64, "--compute",
             "float32", "--json")
 
 
@@ -27,7 +27,11 @@ class Calibrate(unittest.TestCase):
         self.check_figures(machine)
         step = self.step_seconds(path)
         # Twice the speed of everything is half the time: the figures are what a step is priced from.
-        for figure in ("peak_flops", "memory_bandwidth", "update_rate", "draw_rate"):
+        machine["draw_rate"] *= 2
+        with open(path, "w") as file:
+            json.dump(machine, file)
+        self.assertLess(self.step_seconds(path), step)
+        for figure in ("peak_flops", "memory_bandwidth", "update_rate"):
             machine[figure] *= 2
         machine["kernel_seconds"] /= 2
         machine["local"]["bandwidth"] *= 2
@@ -55,7 +59,7 @@ class Calibrate(unittest.TestCase):
                                   ("memory_efficiency", 0.01, 1), ("kernel_seconds", 1e-7, 1e-3), ("update_rate", 1e8, 1e12),
                                   ("draw_rate", 1e7, 1e12)):
             self.assertTrue(low < machine[figure] <= high, f"{figure} is {machine[figure]}")
-        self.assertTrue(0 <= machine["interrupted"] < 0.9, machine["interrupted"])
+        self.assertTrue(0 <= machine["interrupted"] < 0.5, machine["interrupted"])
         cores = len(os.sched_getaffinity(0))
         self.assertEqual(machine["cards_per_node"], cores)
         self.assertIs(machine["on_host"], True)

@@ -214,6 +214,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
     install_counting_allocator();
     at::globalContext().setUserEnabledMkldnn(false);
   }
+  static void TearDownTestSuite() { at::globalContext().setUserEnabledMkldnn(true); }
 
   SpecAgainstRuntime()
       : graph(placed_graph(build_spec(GetParam().config, GetParam().work), policy_of(GetParam().work),

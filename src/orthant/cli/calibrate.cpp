@@ -18,6 +18,7 @@
 #include "orthant/cli/machine.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/plan/hardware.h"
 #include "orthant/train/memory.h"
@@ -86,6 +87,7 @@ Hardware measure(const RankContext& rank, const Machine& machine, DType compute)
       fmt::format("Measured by orthant plan --calibrate: {} rank{} on {}, products in {}.", ranks,
                   ranks == 1 ? "" : "s at once", rank.comm.device.is_cpu() ? "cores" : "a GPU", dtype_name(compute));
   hardware.on_host = rank.comm.device.is_cpu();
+  hardware.widens_products = !nn::cpu_multiplies(at::kBFloat16);
   hardware.memory_bytes = memory_of_a_rank(machine, rank);
   hardware.cards_per_node = ranks;
   computing.fill_in(hardware);

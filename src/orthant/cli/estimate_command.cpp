@@ -123,6 +123,7 @@ int run_estimate(const Arguments& arguments, Context& context) {
   const Stack stack = find_stack(options.stack);
   auto settings = settings_of(options);
   settings.on_host = hardware.on_host;
+  settings.widens_products = hardware.widens_products;
   // Published programs shard over dp; with ours dp ranks are whole replicas, and zero is what fsdp makes of it.
   if (stack.runs_here) settings.data = effective_policy(settings.data, settings.mesh);
   check_compute(settings.compute, hardware);

@@ -11,14 +11,14 @@
 namespace orthant::nn {
 
 #if defined(__x86_64__)
-bool cpu_multiplies(at::ScalarType narrow) {
+bool cpu_multiplies(at::ScalarType dtype) {
   static const bool bfloat16 = __builtin_cpu_supports("avx512bf16");
   static const bool float16 = __builtin_cpu_supports("avx512fp16");
-  return narrow == at::kBFloat16 ? bfloat16 : float16;
+  return dtype == at::kBFloat16 ? bfloat16 : dtype == at::kHalf ? float16 : true;
 }
 #else
-bool cpu_multiplies(at::ScalarType) {
-  return false;
+bool cpu_multiplies(at::ScalarType dtype) {
+  return dtype != at::kBFloat16 && dtype != at::kHalf;
 }
 #endif
 
@@ -27,8 +27,7 @@ namespace {
 // The dtype in which this CPU multiplies matrices of `dtype` fast.
 at::ScalarType product_dtype(const at::Tensor& x) {
   const at::ScalarType dtype = x.scalar_type();
-  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
-  return narrow && x.is_cpu() && !cpu_multiplies(dtype) ? at::kFloat : dtype;
+  return x.is_cpu() && !cpu_multiplies(dtype) ? at::kFloat : dtype;
 }
 
 // left right, computed in the dtype of this CPU's choice.

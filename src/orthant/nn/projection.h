@@ -18,8 +18,8 @@ namespace orthant::nn {
 // work opens its own, for it runs outside of backward.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-// Whether this CPU multiplies matrices of a narrow dtype as they are. Else they are widened to float32 for products.
-bool cpu_multiplies(at::ScalarType narrow);
+// Whether this CPU multiplies matrices of a dtype as they are. Narrow ones are widened to float32 for products else.
+bool cpu_multiplies(at::ScalarType dtype);
 
 // x as [tokens, features], contiguous. A view where possible.
 at::Tensor as_matrix(const at::Tensor& x);

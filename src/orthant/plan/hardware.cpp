@@ -110,6 +110,7 @@ Hardware read_hardware(const std::string& name, const JsonDocument& document) {
   hardware.description = reader.get<std::string>("description", hardware.description);
   visit_card(hardware, [&](std::string_view key, auto& field, Rule rule) { read_number(reader, key, field, rule); });
   hardware.on_host = reader.get<bool>("on_host", hardware.on_host);
+  hardware.widens_products = reader.get<bool>("widens_products", hardware.widens_products);
   read_curve(reader, "products", hardware.products);
   read_link(reader.object("local"), hardware.local);
   read_link(reader.object("network"), hardware.network);
@@ -150,6 +151,7 @@ std::string to_json(const Hardware& hardware) {
   json["description"] = hardware.description;
   visit_card(hardware, [&](std::string_view key, const auto& field, Rule) { json[std::string(key)] = field; });
   json["on_host"] = hardware.on_host;
+  json["widens_products"] = hardware.widens_products;
   nlohmann::ordered_json flops = nlohmann::ordered_json::array();
   nlohmann::ordered_json shares = nlohmann::ordered_json::array();
   for (const auto& [size, share] : hardware.products.points) {

@@ -34,6 +34,10 @@ struct Link {
   double seconds(double bytes) const { return latency + bytes / rate(); }
 };
 
+// Bytes that a device moves per factor of dropout: ten rounds of ATen's kernels over integers of 8 bytes, of which each
+// pair of factors needs one (nn/dropout_grid.cpp).
+inline constexpr double kDrawnMoves = 1040;
+
 struct Hardware {
   std::string name;
   std::string description;  // what it is, and where the figures are from
@@ -47,9 +51,10 @@ struct Hardware {
   double memory_efficiency = 1;    // what kernels without products reach of it
   double kernel_seconds = 0;       // to start one product or one sweep over memory
   double update_rate = 0;          // bytes per second that an update moves; 0: as other kernels without products
-  double draw_rate = 0;            // factors of dropout per second; 0: they cost nothing
+  double draw_rate = 0;            // factors of dropout per second; 0: as ATen's kernels of a device draw them
   double interrupted = 0;          // share of a rank's time that the machine takes for something else
   bool on_host = false;            // ranks compute on the cores of the machine
+  bool widens_products = true;     // of a host: its products of narrow types are made in float32
   int cards_per_node = 8;
   Link local = {};              // within a node
   Link network = {};            // between nodes
@@ -57,7 +62,9 @@ struct Hardware {
   friend bool operator==(const Hardware&, const Hardware&) = default;
 
   double moving_seconds(double bytes) const { return bytes / (memory_bandwidth * memory_efficiency); }
-  double drawing_seconds(double factors) const { return draw_rate > 0 ? factors / draw_rate : 0; }
+  double drawing_seconds(double factors) const {
+    return draw_rate > 0 ? factors / draw_rate : moving_seconds(kDrawnMoves * factors);
+  }
   double updating_seconds(double bytes) const { return update_rate > 0 ? bytes / update_rate : moving_seconds(bytes); }
 };
 

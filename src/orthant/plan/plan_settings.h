@@ -25,6 +25,14 @@ inline constexpr std::array<PlanRecompute, 4> kPlanRecomputes = {PlanRecompute::
 std::string_view plan_recompute_name(PlanRecompute mode);
 PlanRecompute parse_plan_recompute(std::string_view text);  // ConfigError with the nearest name
 
+// What a model drops out while it trains: dropouts_of() in unit_run.h.
+struct Dropouts {
+  bool embedding = false;
+  bool scores = false;  // attention's probabilities
+  bool sums = false;    // before residual sums; with encoder_lm in the MLP, too
+  friend bool operator==(const Dropouts&, const Dropouts&) = default;
+};
+
 struct PlanSettings {
   Mesh mesh = {};
   std::int64_t micro_batch = 1;  // rows
@@ -43,8 +51,8 @@ struct PlanSettings {
   DType gradients = DType::float32;
   DType statistics = DType::float32;  // of a loss over cut logits; see TensorSettings
   bool on_host = false;               // ranks compute on the CPU, by kernels of their own
-  bool widens_products = true;        // a host without products of narrow types: nn::cpu_multiplies()
-  bool drops_out = true;              // where its kind of model can: see unit_run.h
+  bool widens_products = true;        // of a host: its products of narrow types are made in float32
+  Dropouts drops = {};
   int optimizer_copies = 2;
   UnitGrouping units = {};  // that share gathers and reductions
   bool bf16_hook = false;   // gradients travel in bfloat16

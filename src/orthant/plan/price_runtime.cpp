@@ -167,7 +167,7 @@ PricedStages price_runtime(const GraphSpec& placed, const Pipeline& pipeline, co
 
 PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware) {
   auto own = settings;
-  own.drops_out = drops_out(config);
+  own.drops = dropouts_of(config);
   const auto graph = placed_spec(config, own);
   return price_runtime(graph, pipeline_of(graph, own), own, hardware);
 }

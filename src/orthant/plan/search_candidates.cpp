@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "orthant/plan/unit_run.h"
+
 namespace orthant {
 namespace {
 
@@ -12,6 +14,8 @@ PlanSettings common_settings(const SearchRequest& request) {
   settings.sequence = request.sequence;
   settings.split = "auto";
   settings.on_host = request.hardware.on_host;
+  settings.widens_products = request.hardware.widens_products;
+  if (request.model.config) settings.drops = dropouts_of(*request.model.config);
   settings.params = request.params;
   settings.compute = request.compute;
   settings.gradients = request.gradients;

@@ -103,12 +103,12 @@ Held UnitFunctions::product_back(double tokens, double out, double in) {
 
 double UnitFunctions::weight_bytes(double tokens, const SizedWeight& weight) const {
   if (!sizes_.on_host) return 0;
-  const bool wide_gradient = sizes_.gradient >= sizes_.wide;
-  if (!wide_gradient && !sizes_.widens) {
-    return sizes_.narrow() ? tokens * weight.out * sizes_.wide : 0;  // whose columns are summed for a bias
+  const double operands = tokens * (weight.out + weight.in);
+  if (sizes_.widens_gradients()) {
+    return (sizes_.narrow() ? operands * sizes_.wide : 0) + weight.out * weight.in * (sizes_.wide + sizes_.gradient);
   }
-  const double operands = sizes_.narrow() ? tokens * (weight.out + weight.in) * sizes_.wide : 0;
-  return operands + (wide_gradient ? 0 : weight.out * weight.in * (sizes_.wide + sizes_.gradient));
+  const double columns = weight.bias && sizes_.narrow() ? tokens * weight.out * sizes_.wide : 0;  // summed for the bias
+  return std::max(sizes_.gradient == sizes_.element ? 0 : operands * sizes_.gradient, columns);
 }
 
 void UnitFunctions::add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight) {

@@ -1,6 +1,7 @@
 // The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
 // does, in the same order, and counts the factors of dropout that it draws. On the host narrow types are widened for
-// kernels and products; on a device attention makes whole scores. Internal to this layer.
+// kernels, and for products where it has none of them; on a device attention makes whole scores. Internal to this
+// layer.
 #pragma once
 
 #include <functional>
@@ -53,6 +54,7 @@ struct FunctionSizes {
   double tokens() const { return rows * sequence; }
   bool narrow() const { return element < wide; }
   bool widens_products() const { return on_host && narrow() && widens; }
+  bool widens_gradients() const { return on_host && gradient < wide && widens; }
 };
 
 // A weight [out, in] of this rank; `cut` is the dim that tp cuts, -1 none.
@@ -61,6 +63,7 @@ struct SizedWeight {
   double in = 0;
   int cut = -1;
   bool trainable = true;
+  bool bias = false;
 };
 
 class UnitFunctions {

@@ -18,7 +18,7 @@ class Executed {
   Executed(const std::function<std::unique_ptr<SizedUnit>()>& make, bool recomputed)
       : make_(make), recomputed_(recomputed) {}
 
-  SizedRun both() const {
+  SizedRun sized() const {
     SizedRun found;
     run(found, /*defers=*/false);
     run(found, /*defers=*/true);
@@ -78,7 +78,6 @@ class RunMaker {
     const auto dot = unit.kind.find('.');
     model_ = unit.kind.substr(0, dot);
     part_ = dot == std::string::npos ? unit.kind : unit.kind.substr(dot + 1);
-    drops_ = settings.drops_out && model_ != "llama";
   }
 
   // Null: not one of ours.
@@ -125,6 +124,13 @@ class RunMaker {
     return shape;
   }
 
+  // Whether the unit has one for so many outputs.
+  bool has_bias(std::int64_t outputs) const {
+    return std::ranges::any_of(unit_.parameters, [&](const ParameterSpec& parameter) {
+      return parameter.name.ends_with("bias") && parameter.shape == Shape{outputs};
+    });
+  }
+
   // The unit's matrices in order, joined ones as one.
   std::vector<SizedWeight> weights() const {
     std::vector<SizedWeight> found;
@@ -141,7 +147,8 @@ class RunMaker {
       found.push_back({.out = as_double(shape[0]),
                        .in = as_double(shape[1]),
                        .cut = parameter.tp && degree_ > 1 ? parameter.tp->dim : -1,
-                       .trainable = parameter.trainable});
+                       .trainable = parameter.trainable,
+                       .bias = has_bias(parameter.shape[0])});
     };
     for (const auto& parameter : unit_.parameters) add(parameter);
     for (const auto& name : unit_.borrowed) add(graph_.parameter(name));
@@ -157,19 +164,30 @@ class RunMaker {
     const double heads = as_double(unit_.cost.kept_bytes[0] - unit_.cost.kept_bytes[1]);
     sizes.heads = std::max(1.0, std::round((heads / sizes.tokens() - weights.out.in * sizes.element) / sizes.wide));
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
-    sizes.drops_scores = drops_;
-    sizes.seen = model_ == "llama" || model_ == "gpt2" || model_ == "encoder_lm" ? 0.5 : 1;
+    sizes.drops_scores = settings_.drops.scores;
+    sizes.seen = seen_scores(weights);
     const LayerStyle style{.norm_first = model_ == "llama" || model_ == "gpt2",
-                           .drops_sums = drops_,
-                           .drops_activation = drops_ && model_ == "encoder_lm"};
+                           .drops_sums = settings_.drops.sums,
+                           .drops_activation = settings_.drops.sums && model_ == "encoder_lm"};
     return sized_layer(sizes, style, weights);
+  }
+
+  // What a layer's FLOPs have beside its products is attention, less what a mask hides. A rank of cp has the keys of
+  // all.
+  double seen_scores(const LayerWeights& weights) const {
+    double products = 0;
+    for (const auto* weight : {&weights.qkv, &weights.out, &weights.up, &weights.down}) {
+      products += 2 * sizes_.tokens() * weight->out * weight->in;
+    }
+    const double whole = 4 * sizes_.tokens() * sizes_.sequence * weights.out.in;
+    return std::max(unit_.cost.forward_flops - products, 0.0) / whole * settings_.mesh.degree(Axis::cp);
   }
 
   EmbedStyle embed_style() const {
     return {.positions = model_ == "gpt2" || model_ == "bert",
             .scales = model_ == "encoder_lm",
             .norm = model_ == "bert",
-            .drops = drops_};
+            .drops = settings_.drops.embedding};
   }
 
   std::unique_ptr<SizedUnit> head() const {
@@ -188,7 +206,6 @@ class RunMaker {
   int degree_;
   std::string model_;
   std::string part_;
-  bool drops_ = false;
   FunctionSizes sizes_;
 };
 
@@ -198,17 +215,30 @@ SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSett
   const RunMaker maker(placed, unit, settings);
   const std::function<std::unique_ptr<SizedUnit>()> make = [&] { return maker.make(); };
   if (make() == nullptr) return {};
-  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).both();
+  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).sized();
 }
 
-bool drops_out(const ModelConfig& config) {
+Dropouts dropouts_of(const ModelConfig& config) {
   struct Visitor {
-    bool operator()(const LlamaConfig&) const { return false; }
-    bool operator()(const Gpt2Config& model) const { return model.resid_pdrop > 0; }
-    bool operator()(const BertModelConfig& model) const { return model.encoder.hidden_dropout_prob > 0; }
-    bool operator()(const EncoderLmConfig& model) const { return model.dropout > 0; }
-    bool operator()(const TrimodalConfig& model) const {
-      return model.primary.hidden_dropout_prob > 0 || model.secondary.hidden_dropout_prob > 0;
+    Dropouts operator()(const LlamaConfig& model) const { return {.scores = model.attention_dropout > 0}; }
+    Dropouts operator()(const Gpt2Config& model) const {
+      return {.embedding = model.embd_pdrop > 0, .scores = model.attn_pdrop > 0, .sums = model.resid_pdrop > 0};
+    }
+    Dropouts operator()(const BertConfig& tower) const {
+      const bool drops = tower.hidden_dropout_prob > 0;
+      return {.embedding = drops, .scores = tower.attention_probs_dropout_prob > 0, .sums = drops};
+    }
+    Dropouts operator()(const BertModelConfig& model) const { return (*this)(model.encoder); }
+    Dropouts operator()(const EncoderLmConfig& model) const {
+      const bool drops = model.dropout > 0;
+      return {.embedding = drops, .scores = drops, .sums = drops};
+    }
+    Dropouts operator()(const TrimodalConfig& model) const {
+      const Dropouts first = (*this)(model.primary);
+      const Dropouts second = (*this)(model.secondary);
+      return {.embedding = first.embedding || second.embedding,
+              .scores = first.scores || second.scores,
+              .sums = first.sums || second.sums};
     }
   };
   return std::visit(Visitor(), config);

@@ -9,7 +9,8 @@
 
 namespace orthant {
 
-// One microbatch on one rank, in bytes. A moment counts all that the run has: what it was given, keeps and hands on.
+// Bytes, and factors of dropout, of one microbatch on one rank. A moment counts all that the run has: what it was
+// given, keeps and hands on.
 struct SizedRun {
   double kept = 0;      // from forward to backward, by settings.recompute
   double deferred = 0;  // from B to W
@@ -26,7 +27,7 @@ struct SizedRun {
 // `unit` is one of the placed graph's. Nothing for units of a user's own.
 SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings);
 
-// Whether a model drops something out between its products while it trains: PlanSettings::drops_out.
-bool drops_out(const ModelConfig& config);
+// Of models with several towers: what any of them drops.
+Dropouts dropouts_of(const ModelConfig& config);
 
 }  // namespace orthant

@@ -7,8 +7,6 @@
 
 #include "orthant/base/human.h"
 #include "orthant/graph/backward.h"
-#include "orthant/nn/projection.h"
-#include "orthant/nn/scalar_type.h"
 #include "orthant/plan/estimate_parts.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/train/trainer_plan.h"
@@ -49,8 +47,7 @@ PlanSettings run_plan_settings(const RunConfig& config) {
   settings.global_batch = config.global_batch_size;
   settings.sequence = work.sequence;
   settings.secondary_sequence = work.secondary_sequence;
-  settings.drops_out = drops_out(config.model);
-  settings.widens_products = !nn::cpu_multiplies(scalar_type(settings.compute));
+  settings.drops = dropouts_of(config.model);
   return settings;
 }
 

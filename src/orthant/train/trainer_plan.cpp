@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/pipeline_config.h"
@@ -112,6 +113,9 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;
   settings.statistics = on_device ? DType::float32 : DType::float64;
   settings.on_host = options.device.is_cpu();
+  const auto narrower =
+      std::min(settings.compute, settings.gradients, [](DType a, DType b) { return bytes_of(a) < bytes_of(b); });
+  settings.widens_products = !nn::cpu_multiplies(scalar_type(narrower));
   settings.optimizer_copies = num_states(options.optimizer);
   settings.units = options.units;
   if (options.hook) {
