@@ -142,19 +142,25 @@ TEST(UnitSeconds, DrawingFactorsOfDropoutTakesTime) {
   }
 }
 
-TEST(UnitSeconds, RanksThatExchangeInEveryUnitLoseTheInterruptionsOfAll) {
-  UnitWork work = layer();
+TEST(UnitSeconds, RanksThatWaitForEachOtherLoseTheInterruptionsOfAll) {
   Hardware hardware = card();
   hardware.interrupted = 0.5;
-  EXPECT_EQ(seconds(work, PlanRecompute::none, true, spans({3, 3}), hardware).total(), seconds(layer()).total());
-  work.forward_exchanges = {{ExchangeKind::all_reduce, Axis::tp, 0}};
-  EXPECT_DOUBLE_EQ(seconds(work, PlanRecompute::none, true, {}, hardware).total(), seconds(layer()).total());
-  const UnitSeconds three = seconds(work, PlanRecompute::full, true, spans({3, 3}), hardware);
+  const auto with = [&](int tp, int cp) {
+    ExchangeSpans both = spans({tp, tp});
+    both.cp = {cp, cp};
+    return seconds(layer(), PlanRecompute::full, true, both, hardware);
+  };
   const UnitSeconds alone = seconds(layer(), PlanRecompute::full);
+  EXPECT_EQ(with(1, 1).total(), alone.total());  // a rank's own are in the card's figures
+  const UnitSeconds three = with(3, 1);
   EXPECT_DOUBLE_EQ(three.forward, 4 * alone.forward);
   EXPECT_DOUBLE_EQ(three.inputs, 4 * alone.inputs);
   EXPECT_DOUBLE_EQ(three.weights, 4 * alone.weights);
   EXPECT_DOUBLE_EQ(three.exchanged.tp, 3 * alone.total());
+  const UnitSeconds six = with(3, 2);
+  EXPECT_DOUBLE_EQ(six.total(), 8 * alone.total());
+  EXPECT_DOUBLE_EQ(six.exchanged.tp, 3 * alone.total());
+  EXPECT_DOUBLE_EQ(six.exchanged.cp, 4 * alone.total());
 }
 
 TEST(UnitSeconds, WhatTravelsBesideWeightsSlowsThemOrIsWaitedFor) {

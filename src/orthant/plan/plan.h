@@ -27,7 +27,8 @@ struct StageMemory {
   std::int64_t total() const { return parameters + gradients + optimizer + activations + logits + temporary + reserve; }
 };
 
-// Per rank and step: payload as the counters of `comm` count it, and how long it takes on its own.
+// Per rank and step: payload as the counters of `comm` count it, and how long it takes on its own; with tp
+// and cp the waiting for ranks that are interrupted, too.
 struct AxisTraffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;

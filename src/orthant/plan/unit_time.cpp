@@ -20,7 +20,13 @@ double beside(double running, double travelling, const Link& link) {
 class UnitClock {
  public:
   UnitClock(const UnitWork& work, const PlanSettings& settings, const ExchangeSpans& spans, const Hardware& hardware)
-      : work_(work), settings_(settings), spans_(spans), hardware_(hardware), element_(bytes_of(settings.compute)) {
+      : work_(work),
+        settings_(settings),
+        spans_(spans),
+        hardware_(hardware),
+        element_(bytes_of(settings.compute)),
+        tp_lost_(std::pow(1 - hardware.interrupted, 1 - spans.tp.ranks) - 1),
+        cp_lost_(std::pow(1 - hardware.interrupted, 1 - spans.cp.ranks) - 1) {
     for (const auto& [m, n, k] : work.products) {
       forward_products_ += product_seconds({m, n, k}, hardware, element_);
       input_products_ += product_seconds({m, k, n}, hardware, element_);
@@ -34,18 +40,20 @@ class UnitClock {
     const double weights = weight_products_ + hardware_.moving_seconds(work_.weights_moved_bytes) +
                            hardware_.drawing_seconds(work_.weights_drawn);
     Waits forward_waits = waits(work_.forward_exchanges, false);
-    forward_waits.tp += others_interrupted(forward);
+    forward_waits += interruptions_of_others(forward);
     Waits backward_waits = waits(work_.backward_exchanges, false);
     backward_waits += waits(work_.remade_exchanges, false);
-    backward_waits.tp += others_interrupted(inputs);
+    backward_waits += interruptions_of_others(inputs);
+    Waits weights_waits = interruptions_of_others(weights);
     const double travelling = waits(work_.backward_exchanges, true).total();
+    weights_waits.tp += beside(weights, travelling, link_of(spans_.tp, hardware_)) - weights;
     UnitSeconds unit;
     unit.forward = forward + forward_waits.total();
     unit.inputs = inputs + backward_waits.total();
-    unit.weights = beside(weights, travelling, link_of(spans_.tp, hardware_)) + others_interrupted(weights);
+    unit.weights = weights + weights_waits.total();
     unit.exchanged = forward_waits;
     unit.exchanged += backward_waits;
-    unit.exchanged.tp += unit.weights - weights;
+    unit.exchanged += weights_waits;
     return unit;
   }
 
@@ -63,10 +71,10 @@ class UnitClock {
   }
 
   // What a rank's own interruptions add to `computing` is in the card's figures. Ranks that exchange something in every
-  // unit lose those of all of them: whoever runs waits for the one that does not.
-  double others_interrupted(double computing) const {
-    if (work_.forward_exchanges.empty() && work_.backward_exchanges.empty()) return 0;
-    return computing * (std::pow(1 - hardware_.interrupted, 1 - spans_.tp.ranks) - 1);
+  // layer lose those of all of them: whoever runs waits for the one that does not.
+  Waits interruptions_of_others(double computing) const {
+    const double tp = computing * tp_lost_;
+    return {.tp = tp, .cp = (computing + tp) * cp_lost_};
   }
 
   double attention_seconds() const {
@@ -118,6 +126,8 @@ class UnitClock {
   const ExchangeSpans& spans_;
   const Hardware& hardware_;
   double element_;
+  double tp_lost_;  // to interruptions of the other ranks, per second of computing
+  double cp_lost_;
   double forward_products_ = 0;
   double input_products_ = 0;
   double weight_products_ = 0;

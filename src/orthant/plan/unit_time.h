@@ -13,7 +13,7 @@ struct ExchangeSpans {
   Span tp, cp, ep;
 };
 
-// Seconds of waiting for what is exchanged, by axis.
+// Seconds of waiting for what is exchanged and for ranks that are interrupted, by axis.
 struct Waits {
   double tp = 0, cp = 0, ep = 0;
   double total() const { return tp + cp + ep; }
