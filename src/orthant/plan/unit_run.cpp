@@ -124,7 +124,7 @@ class RunMaker {
     return shape;
   }
 
-  // Whether the unit has one for so many outputs.
+  // Whether the unit has a bias of so many numbers.
   bool has_bias(std::int64_t outputs) const {
     return std::ranges::any_of(unit_.parameters, [&](const ParameterSpec& parameter) {
       return parameter.name.ends_with("bias") && parameter.shape == Shape{outputs};
