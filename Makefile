@@ -8,7 +8,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run test check bench clean
+.PHONY: help setup configure build program run test check bench clean
 MAKEFLAGS += --no-print-directory
 
 PRESET ?= release
@@ -26,14 +26,19 @@ help: ## list the targets
 setup:
 	@tools/setup
 
-build: setup ## install what is missing, configure, build
+configure: setup
 	@tools/configure $(PRESET)
+
+build: configure ## install what is missing, configure, build the program and the tests
 	@cmake --build $(BUILD) --parallel $(JOBS) >&2
+
+program: configure ## the same without the tests
+	@cmake --build $(BUILD) --parallel $(JOBS) --target orthant >&2
 
 # Two stages, two replicas, layers cut in two: 8 ranks.
 DEFAULT_RUN := train --mesh pp=2,dp=2,tp=2 --set parallel.microbatches=4
 
-run: build ## build, then train the default model on 8 local ranks (or run ARGS)
+run: program ## build the program, then train the default model on 8 local ranks (or run ARGS)
 	@$(BUILD)/bin/orthant $(if $(ARGS),$(ARGS),$(DEFAULT_RUN))
 
 test: build ## build, then run every test this machine can run
