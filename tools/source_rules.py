@@ -17,6 +17,8 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTIL
 TORCH = re.compile(r'(torch|ATen|c10|c10d|caffe2)/')
 C10D = re.compile(r'torch/csrc/distributed/|c10d/|gloo/|nccl\.h')
 MACHINE_PATH = re.compile(r'(?<![\w.~})\]-])/(?:home|root|work)/')
+LEFT_BEHIND = re.compile(r"(\.orig|\.rej|\.swp|\.swo|\.bak|~)$")
+LONGEST_README_LINE = 120
 VAGUE_NAME = re.compile(r'(utils?|common|helpers?|misc)|.*_(utils?|helpers?)')
 REASONED_TODO = re.compile(r'TODO\([^)\s][^)]*\): *\S')
 
@@ -153,6 +155,10 @@ def any_file(path, text):
         match = MACHINE_PATH.search(line)
         if match:
             yield number, f"path of one machine: {match[0]}"
+        if path == "README.md" and len(line) > LONGEST_README_LINE:
+            yield number, f"{len(line)} characters: README.md has lines of at most {LONGEST_README_LINE}"
+    if LEFT_BEHIND.search(path):
+        yield 1, f"{path} was left behind by an editor or a merge: remove it"
     for name in [] if path.startswith("cmake/") else path.split("/"):
         if VAGUE_NAME.fullmatch(name.split(".")[0].lower()):
             yield 1, f"{name} says nothing about what it holds: name it after its main type or task"
