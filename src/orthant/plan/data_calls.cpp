@@ -1,14 +1,11 @@
 #include "orthant/plan/data_calls.h"
+#include "orthant/base/index.h"
 
 #include <map>
 #include <utility>
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::vector<DataCall> bucket_calls(const UnitBuffers& buffers, const DataSettings& settings,
                                    const std::vector<Action>& actions) {
@@ -20,7 +17,7 @@ std::vector<DataCall> bucket_calls(const UnitBuffers& buffers, const DataSetting
   };
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].kind != ActionKind::reduce) continue;
-    const auto& held = buffers.held[at(actions[i].unit)];
+    const auto& held = buffers.held[to_index(actions[i].unit)];
     bucket.buffers.insert(bucket.buffers.end(), held.begin(), held.end());
     const auto bytes = buffers.elements(bucket.buffers) * bytes_of(settings.reduce);
     if (bytes >= settings.policy.bucket_bytes) close(i);
@@ -43,9 +40,9 @@ std::vector<DataCall> group_calls(const UnitBuffers& buffers, const std::vector<
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.kind != ActionKind::reduce) continue;
-    const int group = buffers.unit_groups[at(action.unit)];
+    const int group = buffers.unit_groups[to_index(action.unit)];
     Waiting& members = waiting[{group, action.microbatch}];
-    const auto& held = buffers.held[at(action.unit)];
+    const auto& held = buffers.held[to_index(action.unit)];
     members.buffers.insert(members.buffers.end(), held.begin(), held.end());
     if (++members.units < holders[group]) continue;
     calls.push_back({.position = i, .microbatch = action.microbatch, .buffers = std::move(members.buffers)});
@@ -63,14 +60,15 @@ std::vector<DataCall> gather_calls(const UnitBuffers& buffers, const std::vector
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.kind == ActionKind::free) {
-      for (const int b : buffers.used[at(action.unit)]) --holders[at(b)];
+      for (const int b : buffers.used[to_index(action.unit)]) --holders[to_index(b)];
     }
     if (action.kind != ActionKind::gather) continue;
-    for (const int b : buffers.used[at(action.unit)]) {
-      if (holders[at(b)]++ == 0) call.buffers.push_back(b);
+    for (const int b : buffers.used[to_index(action.unit)]) {
+      if (holders[to_index(b)]++ == 0) call.buffers.push_back(b);
     }
-    const bool goes_on = i + 1 < actions.size() && actions[i + 1].kind == ActionKind::gather &&
-                         buffers.unit_groups[at(actions[i + 1].unit)] == buffers.unit_groups[at(action.unit)];
+    const bool goes_on =
+        i + 1 < actions.size() && actions[i + 1].kind == ActionKind::gather &&
+        buffers.unit_groups[to_index(actions[i + 1].unit)] == buffers.unit_groups[to_index(action.unit)];
     if (goes_on) continue;
     call.position = i;
     if (!call.buffers.empty()) calls.push_back(std::exchange(call, {}));

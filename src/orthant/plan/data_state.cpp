@@ -6,14 +6,11 @@
 #include <set>
 #include <utility>
 
+#include "orthant/base/index.h"
 #include "orthant/plan/data_calls.h"
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Blocks by length and type: what was given back is handed out again, and nothing else (BufferPool).
 class BlockPool {
@@ -45,13 +42,13 @@ class GatheredParameters {
 
   void run(const Action& action) {
     if (action.kind != ActionKind::gather && action.kind != ActionKind::free) return;
-    for (const int b : buffers_.used[at(action.unit)]) {
+    for (const int b : buffers_.used[to_index(action.unit)]) {
       const auto size = buffers_[b].size;
-      if (action.kind == ActionKind::gather && holders_[at(b)]++ == 0) {
+      if (action.kind == ActionKind::gather && holders_[to_index(b)]++ == 0) {
         alive_ += size;
         pool_.take(size, type_);
       }
-      if (action.kind == ActionKind::free && --holders_[at(b)] == 0) {
+      if (action.kind == ActionKind::free && --holders_[to_index(b)] == 0) {
         alive_ -= size;
         pool_.give_back(size, type_);
       }
@@ -88,7 +85,7 @@ class FullGradients {
 
  private:
   void make(int unit) {
-    for (const int b : buffers_.used[at(unit)]) {
+    for (const int b : buffers_.used[to_index(unit)]) {
       if (!buffers_[b].trainable) continue;
       while (is_under_way(b)) finish_oldest();
       if (!alive_.insert({b, unit}).second) continue;

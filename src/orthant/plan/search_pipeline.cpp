@@ -7,14 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include "orthant/base/index.h"
 #include "orthant/plan/estimate_parts.h"
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Stages with the message they send.
 struct TimedStage {
@@ -100,7 +97,7 @@ double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& s
 double held_bytes(const HeldMoments& moments, const std::vector<const StageTotals*>& stages) {
   double most = 0;
   for (const HeldMoment& moment : moments) {
-    double bytes = stages[at(moment.next)]->running[static_cast<std::size_t>(moment.kind)];
+    double bytes = stages[to_index(moment.next)]->running[static_cast<std::size_t>(moment.kind)];
     for (std::size_t i = 0; i < stages.size(); ++i) {
       const auto [whole, deferred] = moment.stages[i];
       bytes += whole * stages[i]->sum.kept + deferred * stages[i]->sum.deferred;
@@ -121,8 +118,8 @@ void add_messages(std::vector<RankTotals>& ranks, const PipelineShape& shape, co
     const int from = shape.rank[s];
     const int to = shape.rank[s + 1];
     if (from == to || !channels.emplace(from, to).second) continue;
-    ranks[at(to)].held += kPosted * stages[s].totals.output;    // values
-    ranks[at(from)].held += kPosted * stages[s].totals.output;  // and their gradients
+    ranks[to_index(to)].held += kPosted * stages[s].totals.output;    // values
+    ranks[to_index(from)].held += kPosted * stages[s].totals.output;  // and their gradients
   }
 }
 
@@ -135,8 +132,8 @@ void join_tied(std::vector<RankTotals>& ranks, const PipelineShape& shape, const
   };
   for (const auto& [unit, lender] : model.lenders()) {
     const double elements = units.borrowed(unit);
-    RankTotals& rank = ranks[at(rank_of(unit))];
-    RankTotals& other = ranks[at(rank_of(lender))];
+    RankTotals& rank = ranks[to_index(rank_of(unit))];
+    RankTotals& other = ranks[to_index(rank_of(lender))];
     if (&rank == &other) {
       rank.parameters -= elements;
       rank.twice += elements;
@@ -170,7 +167,7 @@ PipelinePrice price_pipeline(const PipelineShape& shape, const UnitPrices& units
   std::vector<std::vector<const StageTotals*>> of_rank(price.ranks.size());
   for (std::size_t s = 0; s < timed.size(); ++s) {
     const auto& [totals, send] = timed[s];
-    const std::size_t r = at(shape.rank[s]);
+    const std::size_t r = to_index(shape.rank[s]);
     add_stage(price.ranks[r], totals);
     price.ranks[r].partial_seconds +=
         calls_seconds(ExchangeKind::all_reduce, totals.sum.partials, totals.sum.partial_calls, shape.tp, hardware);

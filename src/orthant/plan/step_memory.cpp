@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "orthant/base/index.h"
 #include "orthant/graph/backward.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/data_state.h"
@@ -16,10 +17,6 @@ namespace {
 // Batches on the host: the running one and those that the loader has read ahead.
 constexpr double kBatchesOnHost = 3;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 class StepWalk {
  public:
   StepWalk(const GraphSpec& graph, const ModelWork& work, const RankPlan& plan, const PlanSettings& settings)
@@ -29,11 +26,11 @@ class StepWalk {
         edges_(graph),
         backward_(backward_facts(graph)) {
     for (const auto& value : graph.values) {
-      value_bytes_.push_back(work[at(graph.producer(value.name))].output_bytes);
+      value_bytes_.push_back(work[to_index(graph.producer(value.name))].output_bytes);
     }
     for (const auto& action : plan.actions) {
       if (action.kind == ActionKind::send) ++sends_[{action.value, -1, action.microbatch}];
-      if (is_receive(action)) receives_[channel_of(action, plan_.pp)].push_back(value_bytes_[at(action.value)]);
+      if (is_receive(action)) receives_[channel_of(action, plan_.pp)].push_back(value_bytes_[to_index(action.value)]);
     }
     for (const auto& [channel, sizes] : receives_) {
       for (std::size_t i = 0; i < std::min(kPostedAhead, sizes.size()); ++i) between_ += sizes[i];
@@ -76,42 +73,43 @@ class StepWalk {
 
   void forward(const Action& action) {
     gone_ += std::exchange(sent_, 0);
-    const auto& unit = work_[at(action.unit)];
-    for (const int value : edges_.inputs[at(action.unit)]) between_ -= take({value, -1, action.microbatch});
-    const bool keeps = backward_.units[at(action.unit)];
+    const auto& unit = work_[to_index(action.unit)];
+    for (const int value : edges_.inputs[to_index(action.unit)]) between_ -= take({value, -1, action.microbatch});
+    const bool keeps = backward_.units[to_index(action.unit)];
     const double kept = keeps ? unit.kept_bytes[recompute_] : 0;
     const double logits = keeps ? unit.logits_bytes : 0;
     activations_ += kept;
     logits_ += logits;
     note(unit.forward_bytes + (keeps ? 0 : unit.kept_bytes[recompute_]));
-    for (const int value : edges_.outputs[at(action.unit)]) {
+    for (const int value : edges_.outputs[to_index(action.unit)]) {
       const Message place{value, -1, action.microbatch};
-      const auto readers = std::ranges::count_if(edges_.consumers[at(value)], [&](int u) { return runs_here(u); });
+      const auto readers =
+          std::ranges::count_if(edges_.consumers[to_index(value)], [&](int u) { return runs_here(u); });
       put(place, static_cast<int>(readers) + sends_[place]);
     }
   }
 
   void backward(const Action& action) {
     gone_ += std::exchange(sent_, 0);
-    const auto& unit = work_[at(action.unit)];
-    if (!backward_.units[at(action.unit)]) return;
-    for (const int value : edges_.outputs[at(action.unit)]) {
-      for (const int reader : edges_.consumers[at(value)]) between_ -= take({value, reader, action.microbatch});
+    const auto& unit = work_[to_index(action.unit)];
+    if (!backward_.units[to_index(action.unit)]) return;
+    for (const int value : edges_.outputs[to_index(action.unit)]) {
+      for (const int reader : edges_.consumers[to_index(value)]) between_ -= take({value, reader, action.microbatch});
     }
     const bool whole = action.kind == ActionKind::backward;
     note(whole ? unit.backward_bytes + unit.remade_bytes : unit.inputs_bytes);
     activations_ -= unit.kept_bytes[recompute_];
     logits_ -= unit.logits_bytes;
     if (!whole) activations_ += unit.deferred_bytes;
-    for (const int value : edges_.inputs[at(action.unit)]) {
-      if (backward_.values[at(value)]) put({value, action.unit, action.microbatch}, 1);
+    for (const int value : edges_.inputs[to_index(action.unit)]) {
+      if (backward_.values[to_index(value)]) put({value, action.unit, action.microbatch}, 1);
     }
     note(0);
   }
 
   void make_weights(const Action& action) {
-    const auto& unit = work_[at(action.unit)];
-    if (!backward_.units[at(action.unit)]) return;
+    const auto& unit = work_[to_index(action.unit)];
+    if (!backward_.units[to_index(action.unit)]) return;
     note(unit.weights_bytes);
     activations_ -= unit.deferred_bytes;
   }
@@ -123,7 +121,8 @@ class StepWalk {
     const auto next = received_[channel]++;
     between_ -= sizes[next];
     if (next + kPostedAhead < sizes.size()) between_ += sizes[next + kPostedAhead];
-    const auto readers = std::ranges::count_if(edges_.consumers[at(action.value)], [&](int u) { return runs_here(u); });
+    const auto readers =
+        std::ranges::count_if(edges_.consumers[to_index(action.value)], [&](int u) { return runs_here(u); });
     put(message_of(action), action.kind == ActionKind::receive ? static_cast<int>(readers) : 1);
     note(0);
   }
@@ -138,7 +137,7 @@ class StepWalk {
   void put(const Message& place, int readers) {
     if (readers == 0) return;
     waiting_[place] = readers;
-    between_ += value_bytes_[at(place.value)];
+    between_ += value_bytes_[to_index(place.value)];
   }
 
   // Bytes that go to the last who waited.
@@ -146,7 +145,7 @@ class StepWalk {
     const auto found = waiting_.find(place);
     if (found == waiting_.end() || --found->second > 0) return 0;
     waiting_.erase(found);
-    return value_bytes_[at(place.value)];
+    return value_bytes_[to_index(place.value)];
   }
 
   void note(double running) {

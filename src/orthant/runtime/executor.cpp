@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/base/philox.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/nn/token_values.h"
@@ -18,10 +19,6 @@
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // When all that was asked of the device so far has ended.
 double now(const std::vector<Microbatch>& microbatches) {
@@ -50,7 +47,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   std::map<std::string, at::Tensor> losses;
   for (const auto& row : step.rows) {
     for (const auto& [value, sum] : row.losses) {
-      auto& total = losses[graph_.values[at(value)].name];
+      auto& total = losses[graph_.values[to_index(value)].name];
       total = total.defined() ? total + sum : sum;
     }
   }
@@ -94,20 +91,20 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
   const bool forward = action.kind == ActionKind::forward;
   const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
   const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
-  if (!forward && (!(input || weight) || !plans_[at(action.unit)].has_backward)) return;
-  const bool reads = forward || (input && graph_.units[at(action.unit)].backward_reads_parameters);
+  if (!forward && (!(input || weight) || !plans_[to_index(action.unit)].has_backward)) return;
+  const bool reads = forward || (input && graph_.units[to_index(action.unit)].backward_reads_parameters);
   if (reads) keeper.need_values(action.unit);
   // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
-  if (weight || (input && units_[at(action.unit)]->accumulates_by_autograd())) keeper.need_gradients(action.unit);
+  if (weight || (input && units_[to_index(action.unit)]->accumulates_by_autograd())) keeper.need_gradients(action.unit);
 }
 
 void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
-  const auto& microbatch = step.microbatches[at(m)];
+  const auto& microbatch = step.microbatches[to_index(m)];
   pass.seed = step.facts.seed;
   pass.step = step.facts.step;
   pass.first_row = microbatch.first_row;
   pass.tensor = tensor_;
-  const auto ids = microbatch.fields.find(plans_[at(unit)].tokens_of);
+  const auto ids = microbatch.fields.find(plans_[to_index(unit)].tokens_of);
   if (ids == microbatch.fields.end()) return;
   pass.rows = ids->second.size(0);
   pass.sequence = ids->second.size(1);
@@ -121,21 +118,21 @@ at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held,
 
 Tensors Executor::take_inputs(Step& step, int unit, int m) {
   Tensors inputs;
-  for (const auto& input : plans_[at(unit)].inputs) {
+  for (const auto& input : plans_[to_index(unit)].inputs) {
     if (input.value < 0) {
-      const auto& fields = step.microbatches[at(m)].fields;
+      const auto& fields = step.microbatches[to_index(m)].fields;
       const auto found = fields.find(input.name);
       if (found == fields.end()) {
         throw DataError(fmt::format("unit {} reads the batch field \"{}\", which the data does not have",
-                                    graph_.units[at(unit)].name, input.name));
+                                    graph_.units[to_index(unit)].name, input.name));
       }
       inputs.push_back(found->second);
       continue;
     }
     inputs.push_back(take_value(step, input.value, m));
     if (!inputs.back().defined()) {
-      throw InternalError(
-          fmt::format("unit {} microbatch {} runs before its input {}", graph_.units[at(unit)].name, m, input.name));
+      throw InternalError(fmt::format("unit {} microbatch {} runs before its input {}",
+                                      graph_.units[to_index(unit)].name, m, input.name));
     }
   }
   return inputs;
@@ -157,15 +154,15 @@ Tensors Executor::with_catches(const Plan& plan, Run& run, const Tensors& inputs
 }
 
 Tensors Executor::call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts) {
-  if (units_[at(unit)]->draws_random_numbers()) {
-    const auto key = stream_hash(graph_.units[at(unit)].name, {facts.seed, static_cast<std::uint64_t>(facts.step),
-                                                               static_cast<std::uint64_t>(run.pass.first_row)});
+  if (units_[to_index(unit)]->draws_random_numbers()) {
+    const auto key = stream_hash(graph_.units[to_index(unit)].name, {facts.seed, static_cast<std::uint64_t>(facts.step),
+                                                                     static_cast<std::uint64_t>(run.pass.first_row)});
     at::manual_seed(key);
   }
-  auto outputs = units_[at(unit)]->forward(inputs, run.pass);
-  if (outputs.size() != plans_[at(unit)].outputs.size()) {
-    throw ConfigError(fmt::format("unit {} returned {} values; its spec names {}", graph_.units[at(unit)].name,
-                                  outputs.size(), plans_[at(unit)].outputs.size()));
+  auto outputs = units_[to_index(unit)]->forward(inputs, run.pass);
+  if (outputs.size() != plans_[to_index(unit)].outputs.size()) {
+    throw ConfigError(fmt::format("unit {} returned {} values; its spec names {}", graph_.units[to_index(unit)].name,
+                                  outputs.size(), plans_[to_index(unit)].outputs.size()));
   }
   return outputs;
 }
@@ -178,8 +175,8 @@ void Executor::keep_edges(Run& run, const Tensors& outputs) {
 }
 
 void Executor::forward(Step& step, int unit, int m) {
-  const auto& plan = plans_[at(unit)];
-  auto& row = step.rows[at(m)];
+  const auto& plan = plans_[to_index(unit)];
+  auto& row = step.rows[to_index(m)];
   auto run = std::make_unique<Run>();
   begin_pass(run->pass, step, unit, m);
   run->pass.recompute = recompute_;
@@ -198,30 +195,30 @@ void Executor::forward(Step& step, int unit, int m) {
   if (observer_ != nullptr) observer_->wrote(unit, m, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = plan.outputs[i];
-    if (is_loss_[at(value)]) {
+    if (is_loss_[to_index(value)]) {
       if (outputs[i].scalar_type() == at::kHalf) {
         throw ConfigError(
-            fmt::format("unit {}: its loss is a float16 sum, which ends at 65504", graph_.units[at(unit)].name),
+            fmt::format("unit {}: its loss is a float16 sum, which ends at 65504", graph_.units[to_index(unit)].name),
             {.remedy = "compute the loss from float32, as in logits.to(torch::kFloat)"});
       }
       row.losses[value] = outputs[i].detach().to(at::kDouble);
     }
     put_value(step, value, m, outputs[i].detach());
   }
-  if (plan.has_backward) row.runs[at(unit)] = std::move(run);
+  if (plan.has_backward) row.runs[to_index(unit)] = std::move(run);
 }
 
 at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options) {
   at::Tensor sum;
-  auto& gradients = step.rows[at(m)].gradients;
-  const auto& readers = readers_[at(value)];
+  auto& gradients = step.rows[to_index(m)].gradients;
+  const auto& readers = readers_[to_index(value)];
   for (auto reader = readers.rbegin(); reader != readers.rend(); ++reader) {
     auto node = gradients.extract({value, *reader});
     if (node.empty() || !node.mapped().defined()) continue;
     sum = sum.defined() ? sum + node.mapped() : std::move(node.mapped());
   }
-  if (is_loss_[at(value)]) {
-    const auto found = step.facts.loss_factors.find(graph_.values[at(value)].name);
+  if (is_loss_[to_index(value)]) {
+    const auto found = step.facts.loss_factors.find(graph_.values[to_index(value)].name);
     const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
     const auto& scale = step.facts.loss_scale;
     const auto seed = scale.defined() ? (scale * factor).to(loss_options) : at::full({}, factor, loss_options);
@@ -231,13 +228,13 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
 }
 
 void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
-  const auto& plan = plans_[at(unit)];
+  const auto& plan = plans_[to_index(unit)];
   if (!plan.has_backward) return;
-  auto& row = step.rows[at(m)];
-  auto& run = row.runs[at(unit)];
+  auto& row = step.rows[to_index(m)];
+  auto& run = row.runs[to_index(unit)];
   if (!run) {
     throw InternalError(
-        fmt::format("backward of unit {} microbatch {} without its forward", graph_.units[at(unit)].name, m));
+        fmt::format("backward of unit {} microbatch {} without its forward", graph_.units[to_index(unit)].name, m));
   }
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
@@ -267,18 +264,18 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
     if (!input.needs_gradient) continue;
     const auto gradient = run->catches.empty() || !run->catches[i] ? at::Tensor() : run->catches[i]->take();
     if (observer_ != nullptr) observer_->handed_back(unit, m, i, gradient);
-    row.gradients[{input.value, unit}] = on_edge(gradient, graph_.values[at(input.value)]);
+    row.gradients[{input.value, unit}] = on_edge(gradient, graph_.values[to_index(input.value)]);
   }
   run->catches.clear();
   if (!defer_weights) run.reset();
 }
 
 void Executor::run_deferred(Step& step, int unit, int m) {
-  if (!plans_[at(unit)].has_backward) return;
-  auto run = std::move(step.rows[at(m)].runs[at(unit)]);
+  if (!plans_[to_index(unit)].has_backward) return;
+  auto run = std::move(step.rows[to_index(m)].runs[to_index(unit)]);
   if (!run) {
     throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
-                                    graph_.units[at(unit)].name, m));
+                                    graph_.units[to_index(unit)].name, m));
   }
   for (auto& add : run->pass.deferred) {
     add();
@@ -307,10 +304,10 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
     run.pass.training = false;
     const auto outputs = call(action.unit, run, take_inputs(step, action.unit, 0), facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const int value = plans_[at(action.unit)].outputs[i];
-      const auto& name = graph_.values[at(value)].name;
+      const int value = plans_[to_index(action.unit)].outputs[i];
+      const auto& name = graph_.values[to_index(value)].name;
       if (std::ranges::find(wanted, name) != wanted.end()) {
-        found[name] = whole_value(graph_.values[at(value)], outputs[i], run.pass);
+        found[name] = whole_value(graph_.values[to_index(value)], outputs[i], run.pass);
       }
       put_value(step, value, 0, outputs[i]);
     }

@@ -3,18 +3,11 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/runtime/executor_step.h"
 
 namespace orthant {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 at::Tensor on_edge(const at::Tensor& tensor, const ValueSpec& value) {
   if (!tensor.defined()) return tensor;
   return value.opaque && tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
@@ -27,7 +20,7 @@ void Executor::begin_list(Step& step, const std::vector<Action>& actions) {
     row.runs.resize(graph_.units.size());
   }
   for (const auto& action : actions) {
-    if (action.kind == ActionKind::send) ++step.rows[at(action.microbatch)].sends[at(action.value)];
+    if (action.kind == ActionKind::send) ++step.rows[to_index(action.microbatch)].sends[to_index(action.value)];
   }
   if (links_ != nullptr)
     links_->begin(actions, [this, &step](const Action& action) { return form_of(step, action); }, step.facts.step);
@@ -37,7 +30,7 @@ void Executor::exchange(Step& step, const Action& action) {
   if (links_ == nullptr) {
     throw InternalError(fmt::format("{}: this executor has no links to other stages", to_string(action, graph_)));
   }
-  auto& gradients = step.rows[at(action.microbatch)].gradients;
+  auto& gradients = step.rows[to_index(action.microbatch)].gradients;
   const std::pair place(action.value, action.consumer);
   if (action.kind == ActionKind::send) {
     links_->send(action, take_value(step, action.value, action.microbatch));
@@ -45,29 +38,29 @@ void Executor::exchange(Step& step, const Action& action) {
     auto node = gradients.extract(place);
     links_->send(action, node.empty() ? at::Tensor() : node.mapped());
   } else if (action.kind == ActionKind::receive) {
-    step.rows[at(action.microbatch)].values[at(action.value)] = {links_->receive(action),
-                                                                 local_readers_[at(action.value)]};
+    step.rows[to_index(action.microbatch)].values[to_index(action.value)] = {links_->receive(action),
+                                                                             local_readers_[to_index(action.value)]};
   } else {
     gradients[place] = links_->receive(action);
   }
 }
 
 void Executor::put_value(Step& step, int value, int m, const at::Tensor& tensor) const {
-  auto& row = step.rows[at(m)];
-  const int readers = local_readers_[at(value)] + row.sends[at(value)];
-  if (readers > 0) row.values[at(value)] = {on_edge(tensor, graph_.values[at(value)]), readers};
+  auto& row = step.rows[to_index(m)];
+  const int readers = local_readers_[to_index(value)] + row.sends[to_index(value)];
+  if (readers > 0) row.values[to_index(value)] = {on_edge(tensor, graph_.values[to_index(value)]), readers};
 }
 
 at::Tensor Executor::take_value(Step& step, int value, int m) const {
-  auto& slot = step.rows[at(m)].values[at(value)];
+  auto& slot = step.rows[to_index(m)].values[to_index(value)];
   auto tensor = slot.tensor;
   if (--slot.readers_left == 0) slot.tensor.reset();
   return tensor;
 }
 
 StageLinks::Form Executor::form_of(const Step& step, const Action& action) const {
-  const auto& value = graph_.values[at(action.value)];
-  const auto& fields = step.microbatches[at(action.microbatch)].fields;
+  const auto& value = graph_.values[to_index(action.value)];
+  const auto& fields = step.microbatches[to_index(action.microbatch)].fields;
   StageLinks::Form form{value.shape, scalar_type(value.dtype)};
   auto& sizes = form.sizes;
   if (sizes.empty()) return form;

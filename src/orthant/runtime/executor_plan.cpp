@@ -6,18 +6,11 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/graph/backward.h"
 #include "orthant/runtime/executor.h"
 
 namespace orthant {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
                    nn::TensorAxis* tensor, StageLinks* links)
     : graph_(graph), units_(units), recompute_(recompute), tensor_(tensor), links_(links) {
@@ -37,30 +30,30 @@ void Executor::make_plans(Recompute recompute) {
   is_loss_.resize(num_values);
   for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
-    const auto& spec = graph_.units[at(u)];
+    const auto& spec = graph_.units[to_index(u)];
     Plan plan;
-    plan.has_backward = backward.units[at(u)];
+    plan.has_backward = backward.units[to_index(u)];
     for (const auto& name : spec.inputs) {
       Input input{name};
       if (const auto found = value_index_.find(name); found != value_index_.end()) {
         input.value = found->second;
-        input.needs_gradient = backward.values[at(input.value)];
-        readers_[at(input.value)].push_back(u);
-        if (units_[at(u)]) ++local_readers_[at(input.value)];
+        input.needs_gradient = backward.values[to_index(input.value)];
+        readers_[to_index(input.value)].push_back(u);
+        if (units_[to_index(u)]) ++local_readers_[to_index(input.value)];
       }
       plan.inputs.push_back(std::move(input));
     }
     for (const auto& name : spec.outputs) {
       plan.outputs.push_back(value_index_.at(name));
     }
-    if (spec.is_loss) is_loss_[at(plan.outputs.front())] = true;
+    if (spec.is_loss) is_loss_[to_index(plan.outputs.front())] = true;
     plan.tokens_of = graph_.tokens_of(spec);
     plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
     plans_.push_back(std::move(plan));
   }
   for (auto& plan : plans_) {
     plan.owns_inputs = !plan.recomputed && std::ranges::all_of(plan.inputs, [&](const Input& input) {
-      return input.value < 0 || readers_[at(input.value)].size() == 1;
+      return input.value < 0 || readers_[to_index(input.value)].size() == 1;
     });
   }
 }

@@ -7,16 +7,13 @@
 #include <tuple>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/base/quantile.h"
 #include "orthant/schedule/grid.h"
 #include "orthant/schedule/stage_edges.h"
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // An action of a unit as it travels to the other ranks: seconds count from the rank's first action of the step.
 struct UnitTime {
@@ -79,12 +76,12 @@ class StageTimes {
   StageTimes(const Pipeline& pipeline, const GraphSpec& graph) : pipeline_(pipeline), graph_(graph) {
     stage_of_.resize(graph.units.size());
     for (int s = 0; s < pipeline.map.num_stages(); ++s) {
-      for (const int unit : pipeline.map.units[at(s)]) stage_of_[at(unit)] = s;
+      for (const int unit : pipeline.map.units[to_index(s)]) stage_of_[to_index(unit)] = s;
     }
   }
 
   void add(const UnitTime& time) {
-    auto& run = runs_[{time.step, stage_of_[at(time.unit)], time.kind, time.microbatch}];
+    auto& run = runs_[{time.step, stage_of_[to_index(time.unit)], time.kind, time.microbatch}];
     if (run.seconds == 0) run.begin = time.begin;
     run.seconds += time.end - time.begin;
     run.end = std::max(run.end, time.end);
@@ -106,7 +103,7 @@ class StageTimes {
 
   std::map<std::string, double> unit_seconds() const {
     std::map<std::string, double> seconds;
-    for (const auto& [key, samples] : units_) seconds[graph_.units[at(key.first)].name] += median(samples);
+    for (const auto& [key, samples] : units_) seconds[graph_.units[to_index(key.first)].name] += median(samples);
     return seconds;
   }
 
@@ -114,10 +111,10 @@ class StageTimes {
     std::map<std::pair<int, int>, double> seconds;  // pp coordinate, step
     for (const auto& [key, run] : runs_) {
       const auto& [step, stage, kind, microbatch] = key;
-      seconds[{pipeline_.map.rank[at(stage)], step}] += run.seconds;
+      seconds[{pipeline_.map.rank[to_index(stage)], step}] += run.seconds;
     }
-    std::vector<std::vector<double>> samples(at(pipeline_.num_ranks()));
-    for (const auto& [place, of_step] : seconds) samples[at(place.first)].push_back(of_step);
+    std::vector<std::vector<double>> samples(to_index(pipeline_.num_ranks()));
+    for (const auto& [place, of_step] : seconds) samples[to_index(place.first)].push_back(of_step);
     std::vector<double> busy;
     for (const auto& of_steps : samples) busy.push_back(median(of_steps));
     return busy;
@@ -125,11 +122,12 @@ class StageTimes {
 
   Simulation picture(int step) const {
     Simulation simulation;
-    simulation.ranks.resize(at(pipeline_.num_ranks()));
+    simulation.ranks.resize(to_index(pipeline_.num_ranks()));
     for (const auto& [key, run] : runs_) {
       const auto& [of_step, stage, kind, microbatch] = key;
       if (of_step != step) continue;
-      simulation.ranks[at(pipeline_.map.rank[at(stage)])].push_back({{stage, kind, microbatch}, run.begin, run.end});
+      simulation.ranks[to_index(pipeline_.map.rank[to_index(stage)])].push_back(
+          {{stage, kind, microbatch}, run.begin, run.end});
       simulation.makespan = std::max(simulation.makespan, run.end);
     }
     double all_busy = 0;

@@ -8,14 +8,11 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Of a flat tensor that covers `owned` of the buffer: the parameters in it that are not finite.
 std::vector<std::string> bad_entries(const FlatParameters& buffer, const at::Tensor& flat) {
@@ -58,8 +55,8 @@ void StepWatch::make_slots() {
     return first;
   };
   for (const auto& unit : graph_.units) {
-    output_slots_.push_back(take(unit.outputs.size() * at(microbatches_)));
-    input_slots_.push_back(take(unit.inputs.size() * at(microbatches_)));
+    output_slots_.push_back(take(unit.outputs.size() * to_index(microbatches_)));
+    input_slots_.push_back(take(unit.inputs.size() * to_index(microbatches_)));
   }
   use_slots_.begin = slots;
   for (std::size_t b = 0; b < store_.buffers().size(); ++b) {
@@ -68,7 +65,7 @@ void StepWatch::make_slots() {
     for (const int unit : layout.users) uses_.push_back({.buffer = b, .unit = unit, .first_slot = 0, .seen = 0});
   }
   std::ranges::stable_sort(uses_, {}, &Use::unit);
-  for (auto& use : uses_) use.first_slot = take(at(looks_per_use_));
+  for (auto& use : uses_) use.first_slot = take(to_index(looks_per_use_));
   use_slots_.end = slots;
   watch_.emplace(slots, device_);
 }
@@ -81,11 +78,12 @@ int StepWatch::awaited_loss(const UnitSpec& unit, const std::vector<bool>& runs_
     if (readers.size() != 1 || (loss >= 0 && loss != readers.front())) return -1;
     loss = readers.front();
   }
-  return loss >= 0 && graph_.units[at(loss)].is_loss && runs_here[at(loss)] ? loss : -1;
+  return loss >= 0 && graph_.units[to_index(loss)].is_loss && runs_here[to_index(loss)] ? loss : -1;
 }
 
 std::int64_t StepWatch::output_slot(int unit, int microbatch) const {
-  return output_slots_[at(unit)] + static_cast<std::int64_t>(graph_.units[at(unit)].outputs.size()) * microbatch;
+  return output_slots_[to_index(unit)] +
+         static_cast<std::int64_t>(graph_.units[to_index(unit)].outputs.size()) * microbatch;
 }
 
 void StepWatch::begin(std::int64_t step) {
@@ -100,7 +98,7 @@ void StepWatch::begin(std::int64_t step) {
 void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
   poisoner_.outputs(unit, microbatch, outputs);
   auto slot = output_slot(unit, microbatch);
-  if (const int loss = awaited_losses_[at(unit)]; loss >= 0) {
+  if (const int loss = awaited_losses_[to_index(unit)]; loss >= 0) {
     for (const auto& output : outputs) waiting_[{loss, microbatch}].push_back({slot++, output.detach()});
     return;
   }
@@ -111,11 +109,12 @@ void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
 }
 
 void StepWatch::handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) {
-  const bool of_good_loss = graph_.units[at(unit)].is_loss && !watch_->is_bad(output_slot(unit, microbatch));
+  const bool of_good_loss = graph_.units[to_index(unit)].is_loss && !watch_->is_bad(output_slot(unit, microbatch));
   if (device_.is_cpu() && of_good_loss) return;
-  const auto first = input_slots_[at(unit)];
-  watch_->look(first + static_cast<std::int64_t>(graph_.units[at(unit)].inputs.size() * at(microbatch) + input),
-               gradient);
+  const auto first = input_slots_[to_index(unit)];
+  watch_->look(
+      first + static_cast<std::int64_t>(graph_.units[to_index(unit)].inputs.size() * to_index(microbatch) + input),
+      gradient);
 }
 
 void StepWatch::saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient) {
@@ -166,12 +165,13 @@ RankFindings StepWatch::findings(int steps_ago) const {
            begin + static_cast<std::ptrdiff_t>(count);
   };
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
-    const auto& unit = graph_.units[at(u)];
-    if (any(output_slots_[at(u)], unit.outputs.size() * at(microbatches_))) found.outputs.push_back(u);
-    if (any(input_slots_[at(u)], unit.inputs.size() * at(microbatches_))) found.input_gradients.push_back(u);
+    const auto& unit = graph_.units[to_index(u)];
+    if (any(output_slots_[to_index(u)], unit.outputs.size() * to_index(microbatches_))) found.outputs.push_back(u);
+    if (any(input_slots_[to_index(u)], unit.inputs.size() * to_index(microbatches_)))
+      found.input_gradients.push_back(u);
   }
   for (const auto& use : uses_) {
-    if (!any(use.first_slot, at(looks_per_use_))) continue;
+    if (!any(use.first_slot, to_index(looks_per_use_))) continue;
     auto& told = found.uses.emplace_back(RankFindings::Use{.unit = use.unit, .parameters = {}});
     for (const auto& entry : store_.buffers()[use.buffer]->layout().entries) told.parameters.push_back(entry.parameter);
   }

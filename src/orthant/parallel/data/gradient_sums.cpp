@@ -6,20 +6,13 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 
 namespace orthant {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units) {
   std::vector<bool> found;
   for (const auto& buffer : units.all) {
-    const auto& owner = graph.units[at(buffer.owner)].name;
+    const auto& owner = graph.units[to_index(buffer.owner)].name;
     found.push_back(skipped.name.empty() || owner == skipped.name || buffer.find(skipped.name) != nullptr);
   }
   const auto named = [&](const UnitSpec& unit) {
@@ -39,7 +32,7 @@ std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& g
 std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer) {
   std::vector<bool> found;
   for (const auto& entry : buffer.entries) {
-    const auto& owner = graph.units[at(buffer.owner)].name;
+    const auto& owner = graph.units[to_index(buffer.owner)].name;
     const bool named = skipped.name.empty() || owner == skipped.name || entry.parameter == skipped.name;
     found.push_back(skipped.axes.contains(Axis::tp) && named);
   }
@@ -60,13 +53,13 @@ GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& b
       skipped_buffers_(std::move(skipped_buffers)),
       added_(buffers.size()) {
   for (std::size_t u = 0; u < units.unit_groups.size(); ++u) {
-    group_holders_.resize(std::max(group_holders_.size(), at(units.unit_groups[u]) + 1));
-    if (!units.held[u].empty()) ++group_holders_[at(units.unit_groups[u])];
+    group_holders_.resize(std::max(group_holders_.size(), to_index(units.unit_groups[u]) + 1));
+    if (!units.held[u].empty()) ++group_holders_[to_index(units.unit_groups[u])];
   }
 }
 
 bool GradientSums::skips(int buffer, Axis axis) const {
-  return skipped_axes_.contains(axis) && skipped_buffers_[at(buffer)];
+  return skipped_axes_.contains(axis) && skipped_buffers_[to_index(buffer)];
 }
 
 std::vector<int> GradientSums::not_skipped(const std::vector<int>& buffers, Axis axis) const {
@@ -81,20 +74,20 @@ void GradientSums::reduce(int unit, int microbatch) {
   // In shards every microbatch has been sent; what is left is the sum over replicas.
   const bool rest = policy_.accumulate_sharded && microbatch < 0;
   if (!rest) {
-    for (const int b : units_.held[at(unit)]) buffers_[at(b)]->complete_gradients();
+    for (const int b : units_.held[to_index(unit)]) buffers_[to_index(b)]->complete_gradients();
     partials_.start(unit);
   }
   collect(unit, microbatch);
 }
 
 void GradientSums::collect(int unit, int microbatch) {
-  const auto& held = units_.held[at(unit)];
+  const auto& held = units_.held[to_index(unit)];
   if (policy_.shards_gradients()) {
-    const std::pair key(units_.unit_groups[at(unit)], microbatch);
+    const std::pair key(units_.unit_groups[to_index(unit)], microbatch);
     auto& waiting = waiting_[key];
     waiting.units.push_back(unit);
     waiting.buffers.insert(waiting.buffers.end(), held.begin(), held.end());
-    if (waiting.units.size() < group_holders_[at(key.first)]) return;
+    if (waiting.units.size() < group_holders_[to_index(key.first)]) return;
     const auto complete = std::move(waiting.buffers);
     waiting_.erase(key);
     send(complete, microbatch);
@@ -102,7 +95,7 @@ void GradientSums::collect(int unit, int microbatch) {
   }
   for (const int b : held) {
     bucket_.push_back(b);
-    bucket_bytes_ += static_cast<std::int64_t>(buffers_[at(b)]->gradient().nbytes());
+    bucket_bytes_ += static_cast<std::int64_t>(buffers_[to_index(b)]->gradient().nbytes());
   }
   if (bucket_bytes_ < policy_.bucket_bytes) return;
   bucket_bytes_ = 0;
@@ -118,7 +111,7 @@ void GradientSums::send(const std::vector<int>& buffers, int microbatch) {
   } else if (policy_.accumulate_sharded && last) {
     while (!scatters_.empty()) finish_scatter();
     start_sum(buffers);
-    for (const int b : buffers) added_[at(b)] = false;
+    for (const int b : buffers) added_[to_index(b)] = false;
   } else {
     start_scatter(buffers, last);
     // Full gradients wait for nobody else; neither does a sum over replicas.
@@ -132,14 +125,14 @@ void GradientSums::start_scatter(const std::vector<int>& buffers, bool last) {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> inputs;
   for (const int b : buffers) {
-    const auto& buffer = *buffers_[at(b)];
+    const auto& buffer = *buffers_[to_index(b)];
     const auto full = buffer.gradient();
     const auto own = [&](const at::Tensor& flat) {
       return flat.narrow(0, buffer.owned().begin, buffer.owned().size());
     };
     const bool skip = skips(b, Axis::fsdp);
     const auto input = hook_ ? encoded(hook_, full) : full;
-    const bool direct = !hook_ && !added_[at(b)] && !skip;
+    const bool direct = !hook_ && !added_[to_index(b)] && !skip;
     scatter.received.push_back(direct ? at::Tensor() : own(input));
     if (skip) continue;
     inputs.push_back(input);
@@ -156,8 +149,8 @@ void GradientSums::finish_scatter() {
   for (std::size_t i = 0; i < scatter.buffers.size(); ++i) {
     const int b = scatter.buffers[i];
     const auto& received = scatter.received[i];
-    const auto& target = buffers_[at(b)]->owned_gradient();
-    if (received.defined() && added_[at(b)]) {
+    const auto& target = buffers_[to_index(b)]->owned_gradient();
+    if (received.defined() && added_[to_index(b)]) {
       auto sum = received;
       if (hook_) {
         sum = at::empty_like(target);
@@ -171,8 +164,8 @@ void GradientSums::finish_scatter() {
         target.copy_(received);
       }
     }
-    added_[at(b)] = policy_.accumulate_sharded;
-    buffers_[at(b)]->release_gradients();
+    added_[to_index(b)] = policy_.accumulate_sharded;
+    buffers_[to_index(b)]->release_gradients();
   }
   if (scatter.last) start_sum(scatter.buffers);
 }
@@ -201,7 +194,7 @@ void GradientSums::start_sum(const std::vector<int>& buffers) {
   if (sum.buffers.empty() || groups_.num_copies == 1) return;
   std::vector<at::Tensor> tensors;
   for (const int b : sum.buffers) {
-    const auto& owned = buffers_[at(b)]->owned_gradient();
+    const auto& owned = buffers_[to_index(b)]->owned_gradient();
     tensors.push_back(hook_ ? encoded(hook_, owned) : owned);
   }
   if (hook_) sum.travelling = tensors;
@@ -219,7 +212,7 @@ void GradientSums::finish() {
   for (auto& sum : sums_) {
     sum.work.wait();
     for (std::size_t i = 0; i < sum.travelling.size(); ++i) {
-      hook_.decode(sum.travelling[i], buffers_[at(sum.buffers[i])]->owned_gradient());
+      hook_.decode(sum.travelling[i], buffers_[to_index(sum.buffers[i])]->owned_gradient());
     }
   }
   for (const auto& sum : sums_) tell(sum.buffers);

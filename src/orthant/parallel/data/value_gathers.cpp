@@ -6,16 +6,9 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 
 namespace orthant {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 ValueGathers::ValueGathers(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                            const DataPolicy& policy, comm::Group group)
     : buffers_(buffers),
@@ -25,7 +18,7 @@ ValueGathers::ValueGathers(const std::vector<std::unique_ptr<FlatParameters>>& b
       holders_(buffers.size()),
       flights_(buffers.size()) {
   for (std::size_t u = 0; u < units.unit_groups.size(); ++u) {
-    const auto id = at(units.unit_groups[u]);
+    const auto id = to_index(units.unit_groups[u]);
     if (id >= last_member_.size()) last_member_.resize(id + 1, -1);
     if (!units.used[u].empty()) last_member_[id] = static_cast<int>(u);
   }
@@ -36,15 +29,15 @@ void ValueGathers::start(const std::vector<int>& buffers) {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> inputs;
   for (const int b : buffers) {
-    outputs.push_back(buffers_[at(b)]->gather_output());
-    inputs.push_back(buffers_[at(b)]->gather_input());
+    outputs.push_back(buffers_[to_index(b)]->gather_output());
+    inputs.push_back(buffers_[to_index(b)]->gather_input());
   }
   const auto flight = std::make_shared<Flight>(Flight{group_.all_gather(outputs, inputs)});
-  for (const int b : buffers) flights_[at(b)] = flight;
+  for (const int b : buffers) flights_[to_index(b)] = flight;
 }
 
 void ValueGathers::wait(int buffer) {
-  auto& flight = flights_[at(buffer)];
+  auto& flight = flights_[to_index(buffer)];
   if (!flight) return;
   if (!flight->arrived) flight->work.wait();
   flight->arrived = true;
@@ -53,12 +46,12 @@ void ValueGathers::wait(int buffer) {
 
 void ValueGathers::gather(int unit) {
   waiting_.push_back(unit);
-  if (unit != last_member_[at(units_.unit_groups[at(unit)])]) return;
+  if (unit != last_member_[to_index(units_.unit_groups[to_index(unit)])]) return;
   std::vector<int> needed;
   for (const int member : waiting_) {
-    for (const int b : units_.used[at(member)]) {
-      if (holders_[at(b)]++ > 0) continue;
-      buffers_[at(b)]->attach_values();
+    for (const int b : units_.used[to_index(member)]) {
+      if (holders_[to_index(b)]++ > 0) continue;
+      buffers_[to_index(b)]->attach_values();
       needed.push_back(b);
     }
   }
@@ -67,17 +60,18 @@ void ValueGathers::gather(int unit) {
 }
 
 void ValueGathers::free(int unit) {
-  for (const int b : units_.used[at(unit)]) {
-    if (--holders_[at(b)] > 0) continue;
+  for (const int b : units_.used[to_index(unit)]) {
+    if (--holders_[to_index(b)] > 0) continue;
     wait(b);
-    buffers_[at(b)]->release_values();
+    buffers_[to_index(b)]->release_values();
   }
 }
 
 void ValueGathers::need(int unit) {
-  for (const int b : units_.used[at(unit)]) {
-    if (!buffers_[at(b)]->has_values()) {
-      throw InternalError(fmt::format("unit {} runs while buffer {} is a shard", unit, buffers_[at(b)]->layout().name));
+  for (const int b : units_.used[to_index(unit)]) {
+    if (!buffers_[to_index(b)]->has_values()) {
+      throw InternalError(
+          fmt::format("unit {} runs while buffer {} is a shard", unit, buffers_[to_index(b)]->layout().name));
     }
     wait(b);
   }
@@ -91,8 +85,8 @@ void ValueGathers::publish(bool all) {
   if (!policy_.shards_state() || policy_.shards_parameters()) return;
   std::vector<std::vector<int>> calls(last_member_.size());
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const auto user = at(buffers_[b]->layout().users.front());
-    if (all || buffers_[b]->trainable()) calls[at(units_.unit_groups[user])].push_back(static_cast<int>(b));
+    const auto user = to_index(buffers_[b]->layout().users.front());
+    if (all || buffers_[b]->trainable()) calls[to_index(units_.unit_groups[user])].push_back(static_cast<int>(b));
   }
   for (const auto& call : calls) start(call);
 }
