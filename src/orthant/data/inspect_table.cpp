@@ -15,8 +15,6 @@
 namespace orthant {
 namespace {
 
-constexpr std::int64_t kProgressRows = 4096;
-
 std::string cut_value(std::string_view text) {
   const auto cut = cut_text(text, ColumnFacts::kShownBytes);
   return cut.size() < text.size() ? std::string(cut) + "..." : std::string(text);

@@ -11,8 +11,6 @@
 namespace orthant {
 namespace {
 
-constexpr std::int64_t kProgressRows = 4096;
-
 // Counts words as the WordPiece tokenizer cuts them.
 class WordCounter {
  public:

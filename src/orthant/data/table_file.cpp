@@ -8,11 +8,10 @@
 #include "orthant/base/nearest.h"
 #include "orthant/data/table_numbers.h"
 #include "orthant/text/shown.h"
+#include "orthant/text/table_reader.h"
 
 namespace orthant {
 namespace {
-
-constexpr std::int64_t kProgressRows = 4096;
 
 // Turns texts into ids of one column.
 class TextColumn {

@@ -26,7 +26,7 @@ std::string times(const NameRun& run) {
 }
 
 // What follows the unit's name; nothing when the name begins otherwise.
-std::string_view after_unit(const UnitSpec& unit, std::string_view parameter) {
+std::string_view name_in_unit(const UnitSpec& unit, std::string_view parameter) {
   return parameter.starts_with(unit.name) ? parameter.substr(unit.name.size()) : std::string_view();
 }
 
@@ -35,8 +35,8 @@ using Rows = std::vector<Placement>;
 
 bool alike(const UnitSpec& first, const Rows& first_rows, const UnitSpec& next, const Rows& next_rows) {
   return std::ranges::equal(first_rows, next_rows, [&](const Placement& a, Placement b) {
-    const std::string_view name = after_unit(first, a.parameter);
-    if (name.empty() || name != after_unit(next, b.parameter)) return false;
+    const std::string_view name = name_in_unit(first, a.parameter);
+    if (name.empty() || name != name_in_unit(next, b.parameter)) return false;
     b.parameter = a.parameter;
     b.unit = a.unit;
     return a == b;
@@ -54,7 +54,7 @@ std::string parameter_table(const GraphSpec& graph, const std::vector<Placement>
   std::vector<TableLine> lines = {{"parameter", "shape", "over tp", "on this rank", "bytes"}};
   for (const NameRun& run : runs) {
     for (const Placement& row : rows[run.first]) {
-      const auto rest = after_unit(graph.units[run.first], row.parameter);
+      const auto rest = name_in_unit(graph.units[run.first], row.parameter);
       const auto bytes = num_elements(row.local_shape) * bytes_of(params) * static_cast<std::int64_t>(run.count);
       lines.push_back({(rest.empty() ? row.parameter : fmt::format("{}{}", run.name, rest)) + times(run),
                        shape_words(row.shape), placement_words(row), shape_words(row.local_shape),

@@ -10,13 +10,13 @@
 namespace orthant::nn {
 namespace {
 
-bool is_cut(const TableRows& rows) {
+bool rows_are_cut(const TableRows& rows) {
   return rows.cut.dim == 0;
 }
 
 // Null: all are whole. See Note [Cut tables].
 const TableRows* first_cut(const std::vector<TableRows>& lookups) {
-  const auto found = std::find_if(lookups.begin(), lookups.end(), is_cut);
+  const auto found = std::find_if(lookups.begin(), lookups.end(), rows_are_cut);
   return found == lookups.end() ? nullptr : &*found;
 }
 
@@ -37,7 +37,7 @@ at::Tensor elsewhere(const TableRows& rows, std::int64_t tokens) {
 // queue up.
 at::Tensor places(const TableRows& rows) {
   const at::Tensor ids = rows.ids.view({-1});
-  return is_cut(rows) ? ids.sub(rows.cut.first).remainder_(rows.table.size(0)) : ids;
+  return rows_are_cut(rows) ? ids.sub(rows.cut.first).remainder_(rows.table.size(0)) : ids;
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t to
     const at::Tensor rows = empty ? at::zeros({tokens, lookup.table.size(1)}, lookup.table.options())
                                   : lookup.table.index_select(0, places(lookup));
     const at::Tensor all = rows.size(0) == tokens ? rows : rows.repeat({tokens / rows.size(0), 1});
-    if (owner != nullptr) all.masked_fill_(elsewhere(is_cut(lookup) ? lookup : *owner, tokens), 0);
+    if (owner != nullptr) all.masked_fill_(elsewhere(rows_are_cut(lookup) ? lookup : *owner, tokens), 0);
     sum = sum.defined() ? sum.add_(all) : all;
   }
   return sum;
@@ -63,7 +63,7 @@ void add_table_rows(const TableRows& gradient, const at::Tensor& gy) {
   const at::Tensor wide = gy.to(gradient.table.scalar_type());
   const std::int64_t count = gradient.ids.numel();
   at::Tensor rows = count == gy.size(0) ? wide : wide.view({gy.size(0) / count, count, gy.size(1)}).sum(0);
-  if (is_cut(gradient)) rows = rows.masked_fill(elsewhere(gradient, count), 0);
+  if (rows_are_cut(gradient)) rows = rows.masked_fill(elsewhere(gradient, count), 0);
   if (gradient.table.is_cpu()) {
     gradient.table.index_add_(0, places(gradient), rows);
   } else {
@@ -89,9 +89,9 @@ struct Source {
       : table(rows.table.const_data_ptr<T>()),
         ids(rows.ids.const_data_ptr<std::int64_t>()),
         num_ids(rows.ids.numel()),
-        first(is_cut(rows) ? rows.cut.first : 0),
+        first(rows_are_cut(rows) ? rows.cut.first : 0),
         entries(rows.table.size(0)),
-        cut(is_cut(rows)) {}
+        cut(rows_are_cut(rows)) {}
 
   std::int64_t place(std::int64_t token) const { return ids[token % num_ids] - first; }
   bool holds(std::int64_t place) const { return !cut || (place >= 0 && place < entries); }

@@ -117,7 +117,7 @@ double exchange_seconds(ExchangeKind kind, double bytes, const Span& span, const
   return pass_on_seconds(bytes, span, hardware);
 }
 
-Overlap overlap(double travelling, double products, const Link& link) {
+HiddenTime overlap(double travelling, double products, const Link& link) {
   const double hidden = std::min(travelling, products);
   return {.hidden = hidden, .exposed = travelling - hidden + hidden * link.slows_compute};
 }

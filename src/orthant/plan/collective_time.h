@@ -28,11 +28,11 @@ const Link& link_of(const Span& span, const Hardware& hardware);
 double exchange_seconds(ExchangeKind kind, double bytes, const Span& span, const Hardware& hardware);
 
 // What travels while products of so many seconds run beside it.
-struct Overlap {
+struct HiddenTime {
   double hidden = 0;   // seconds of it that they hide
   double exposed = 0;  // that a step takes longer by it: those not hidden, and what the products lose
 };
-Overlap overlap(double travelling, double products, const Link& link);
+HiddenTime overlap(double travelling, double products, const Link& link);
 
 // From one stage to the next.
 double message_seconds(double bytes, const Span& stages, const Hardware& hardware);

@@ -101,7 +101,7 @@ double exposed_data(StageTraffic& traffic, double window, double computing, cons
   double exposed = 0;
   const auto expose = [&](AxisTraffic& axis, AxisSet axes, double hides) {
     const auto& link = link_of(span_of(settings.mesh, axes, hardware.cards_per_node), hardware);
-    const Overlap beside = overlap(axis.seconds, stack.overlaps_gradients ? hides : 0, link);
+    const HiddenTime beside = overlap(axis.seconds, stack.overlaps_gradients ? hides : 0, link);
     axis.exposed_seconds = beside.exposed;
     exposed += beside.exposed;
     return hides - beside.hidden;

@@ -109,8 +109,8 @@ double DataPricer::update_seconds(const RankTotals& rank, const DataChoice& choi
 double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp,
                                    const PlacedData& data) const {
   if (!stack_.overlaps_gradients) return fsdp + dp;
-  const Overlap shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
-  const Overlap replicas = overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
+  const HiddenTime shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
+  const HiddenTime replicas = overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
   return shards.exposed + replicas.exposed;
 }
 

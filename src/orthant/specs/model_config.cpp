@@ -15,7 +15,7 @@ namespace orthant {
 namespace {
 
 // In the order of ModelConfig.
-const std::array<std::string, 5> kKinds = {"llama", "trimodal", "bert", "gpt2", "encoder_lm"};
+const std::array<std::string, 5> kModelKinds = {"llama", "trimodal", "bert", "gpt2", "encoder_lm"};
 
 // The kind that a model's preset implies; its key is refused when it names none.
 std::string kind_of_preset(const JsonReader& model, const std::string& preset) {
@@ -63,12 +63,12 @@ ModelConfig read_model(JsonReader model) {
     model.fail("path", fmt::format("it holds a model of kind {}; kind is {}", model_kind(*folder), kind),
                fmt::format("set kind to {}, or leave it out", model_kind(*folder)));
   }
-  if (kind == kKinds[0]) return read_llama(model, defaults_from<LlamaConfig>(folder));
-  if (kind == kKinds[1]) return read_trimodal(model);
-  if (kind == kKinds[2]) return read_bert_model(model, defaults_from<BertModelConfig>(folder));
-  if (kind == kKinds[3]) return read_gpt2(model, defaults_from<Gpt2Config>(folder));
-  if (kind == kKinds[4]) return read_encoder_lm(model);
-  model.fail("kind", fmt::format("unknown model kind \"{}\"", kind), did_you_mean(kind, kKinds));
+  if (kind == kModelKinds[0]) return read_llama(model, defaults_from<LlamaConfig>(folder));
+  if (kind == kModelKinds[1]) return read_trimodal(model);
+  if (kind == kModelKinds[2]) return read_bert_model(model, defaults_from<BertModelConfig>(folder));
+  if (kind == kModelKinds[3]) return read_gpt2(model, defaults_from<Gpt2Config>(folder));
+  if (kind == kModelKinds[4]) return read_encoder_lm(model);
+  model.fail("kind", fmt::format("unknown model kind \"{}\"", kind), did_you_mean(kind, kModelKinds));
 }
 
 namespace {
@@ -125,7 +125,7 @@ GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const Fo
 }
 
 std::string_view model_kind(const ModelConfig& config) {
-  return kKinds[config.index()];
+  return kModelKinds[config.index()];
 }
 
 std::int64_t vocab_size(const ModelConfig& config) {

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = RopeScaling::Kind;
 
-constexpr std::array<Kind, 5> kKinds = {Kind::none, Kind::linear, Kind::dynamic, Kind::llama3, Kind::yarn};
+constexpr std::array<Kind, 5> kScalingKinds = {Kind::none, Kind::linear, Kind::dynamic, Kind::llama3, Kind::yarn};
 
 // theta^(-2 i / head_size).
 std::vector<double> plain_frequencies(double theta, std::int64_t head_size) {
@@ -75,7 +75,7 @@ void scale_yarn(RopeFrequencies& result, const RopeScaling& scaling, double thet
 
 Kind read_kind(JsonReader& section, Kind default_kind) {
   const bool old_name = !section.has("rope_type") && section.has("type");
-  return read_choice<Kind>(section, old_name ? "type" : "rope_type", kKinds, rope_kind_name, default_kind);
+  return read_choice<Kind>(section, old_name ? "type" : "rope_type", kScalingKinds, rope_kind_name, default_kind);
 }
 
 // Null stands for the default, which is written down where the key is absent.

@@ -15,6 +15,9 @@
 
 namespace orthant {
 
+// Who reads a whole table tells how far it is after so many rows.
+inline constexpr std::int64_t kProgressRows = 4096;
+
 enum class BadRows { kStop, kSkip };
 
 struct TableOptions {
