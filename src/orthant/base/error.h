@@ -1,4 +1,4 @@
-// The four kinds of error. Each carries what was asked and found (the message), what to set instead (the remedy), the
+// The four kinds of error, and two special cases of the third. Each carries what was asked and found (the message), what to set instead (the remedy), the
 // rank it happened on when that is known, and the place in the source. Only the command line turns them into text and
 // exit codes.
 #pragma once
@@ -6,6 +6,7 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace orthant {
 
@@ -54,6 +55,28 @@ class DataError : public Error {
   explicit DataError(std::string message, ErrorDetails details = {},
                      std::source_location where = std::source_location::current())
       : Error(std::move(message), std::move(details), 4, where) {}
+};
+
+// The system refused an operation on a file or folder. Nothing is known of what it holds: only a DataError that is no
+// IoError says that contents are wrong.
+class IoError : public DataError {
+ public:
+  IoError(std::string message, int error_number, ErrorDetails details = {},
+          std::source_location where = std::source_location::current())
+      : DataError(std::move(message), std::move(details), where), error_number_(error_number) {}
+
+  int error_number() const { return error_number_; }  // as errno has it
+
+ private:
+  int error_number_;
+};
+
+// Contents that are whole, but not proved to come from who holds the key.
+class AuthenticityError : public DataError {
+ public:
+  explicit AuthenticityError(std::string message, ErrorDetails details = {},
+                             std::source_location where = std::source_location::current())
+      : DataError(std::move(message), std::move(details), where) {}
 };
 
 // A defect of ours: a broken assumption inside the program.

@@ -61,8 +61,8 @@ struct stat status_of(int fd, const std::filesystem::path& path) {
 void throw_io_error(const std::filesystem::path& path, std::string_view operation, int error_number,
                     std::source_location where) {
   const std::string reason = std::generic_category().message(error_number);
-  throw DataError(fmt::format("{}: {} failed: {}", path.string(), operation, reason),
-                  {.remedy = remedy_for(path, error_number)}, where);
+  throw IoError(fmt::format("{}: {} failed: {}", path.string(), operation, reason), error_number,
+                {.remedy = remedy_for(path, error_number)}, where);
 }
 
 FileHandle::FileHandle(std::filesystem::path path, int flags) : path_(std::move(path)), fd_(open_file(path_, flags)) {

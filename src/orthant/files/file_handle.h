@@ -1,5 +1,6 @@
-// An open file whose every failure is a DataError that names the path, the operation, the system's reason and, where it
-// helps, the bytes. The other files of this layer do their input and output through it.
+// An open file whose every failure is a DataError (an IoError where the system refuses) that names the path, the
+// operation, the system's reason and, where it helps, the bytes. The other files of this layer do their input and
+// output through it.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +56,7 @@ class FileHandle {
   std::int64_t written_bytes_ = 0;
 };
 
-// "/out/a.safetensors: write of 4096 bytes failed: No space left on device", with what to do about it.
+// An IoError: "/out/a.safetensors: write of 4096 bytes failed: No space left on device", with what to do about it.
 [[noreturn]] void throw_io_error(const std::filesystem::path& path, std::string_view operation, int error_number,
                                  std::source_location where = std::source_location::current());
 

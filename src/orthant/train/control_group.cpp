@@ -22,9 +22,17 @@ std::string text_of(const at::Tensor& bytes) {
 }
 
 // An error on its way to the other ranks.
-std::string packed(int exit_code, const std::string& message, const std::string& remedy) {
+std::string packed(int exit_code, const std::string& message, const std::string& remedy, int error_number = 0,
+                   bool authenticity = false) {
   using nlohmann::json;
-  return json{exit_code, message, remedy}.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json{exit_code, message, remedy, error_number, authenticity}.dump(-1, ' ', false,
+                                                                           json::error_handler_t::replace);
+}
+
+std::string packed(const Error& error) {
+  const auto* io = dynamic_cast<const IoError*>(&error);
+  return packed(error.exit_code(), error.message(), error.remedy(), io != nullptr ? io->error_number() : 0,
+                dynamic_cast<const AuthenticityError*>(&error) != nullptr);
 }
 
 [[noreturn]] void throw_packed(const std::string& text, int rank) {
@@ -32,6 +40,8 @@ std::string packed(int exit_code, const std::string& message, const std::string&
   const auto message = parts[1].get<std::string>();
   const ErrorDetails details{.remedy = parts[2].get<std::string>(), .rank = rank};
   if (parts[0] == 2) throw ConfigError(message, details);
+  if (parts[3] != 0) throw IoError(message, parts[3].get<int>(), details);
+  if (parts[4] == true) throw AuthenticityError(message, details);
   if (parts[0] == 4) throw DataError(message, details);
   throw InternalError(message, details);
 }
@@ -92,7 +102,7 @@ void ControlGroup::together(const std::function<void()>& act) const {
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
-    told = packed(error.exit_code(), error.message(), error.remedy());
+    told = packed(error);
   } catch (const std::exception& error) {
     told = packed(70, error.what(), "");
   }

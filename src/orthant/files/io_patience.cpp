@@ -1,0 +1,33 @@
+#include "orthant/files/io_patience.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace orthant {
+namespace {
+
+constexpr double kLongestPause = 0.25;
+
+// EACCES: servers answer so while credentials are renewed.
+constexpr std::array kTransient = {EIO,       ESTALE, EAGAIN,  EINTR,   EMFILE, ENFILE,   ETIMEDOUT, EACCES,
+                                   EREMOTEIO, ENOMEM, ENOBUFS, ENOLINK, ECOMM,  ENOTCONN, EBUSY};
+
+}  // namespace
+
+bool is_transient(int error_number) {
+  return std::ranges::find(kTransient, error_number) != kTransient.end();
+}
+
+bool IoPatience::Pauses::wait() {
+  if (left_ <= 0) return false;
+  const double pause = std::min(next_, left_);
+  std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+  left_ -= pause;
+  next_ = std::min(2 * next_, kLongestPause);
+  return true;
+}
+
+}  // namespace orthant
