@@ -63,32 +63,51 @@ TEST(LineFile, ALineThatDoesNotFitLeavesNothingBehindAndWaitsForRoom) {
   EXPECT_EQ(read_file(folder / "m"), std::string(60, 'b') + "\nc\n");
 }
 
-TEST(DropLinesAfterStep, KeepsStepsUpToTheResumedOneAndDropsATornLine) {
+TEST(SupersedeLines, KeepsStepsUpToTheResumedOneAndSetsTheOthersAside) {
   const TemporaryFolder folder;
   const auto path = folder / "m";
   const std::string text = "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n{\"step\":4";
   write_file_atomically(path, text);
-  drop_lines_after_step(path, 9);
+  supersede_lines_after_step(path, 9);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n");
-  drop_lines_after_step(path, 2);
+  supersede_lines_after_step(path, 2);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
-  drop_lines_after_step(path, 0);
+  supersede_lines_after_step(path, 0);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n");
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"m"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"m", "m.superseded"}));
+  EXPECT_EQ(read_file(folder / "m.superseded"), "{\"step\":3}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
 }
 
-TEST(DropLinesAfterStep, LeavesAMissingFileMissing) {
+TEST(SupersedeLines, LosesNoneWhenTheyCannotBeSetAside) {
   const TemporaryFolder folder;
-  drop_lines_after_step(folder / "m", 3);
+  const std::string text = "{\"step\":1}\n{\"step\":2}\n";
+  write_file_atomically(folder / "m", text);
+  std::filesystem::create_directory(folder / "m.superseded");
+  EXPECT_THROW(supersede_lines_after_step(folder / "m", 1), IoError);
+  EXPECT_EQ(read_file(folder / "m"), text);
+}
+
+TEST(HoldsLines, CountsWholeOnes) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(holds_lines(folder / "m"));
+  write_file_atomically(folder / "m", "{\"step\":1");
+  EXPECT_FALSE(holds_lines(folder / "m"));
+  write_file_atomically(folder / "m", "{\"step\":1}\n");
+  EXPECT_TRUE(holds_lines(folder / "m"));
+}
+
+TEST(SupersedeLines, LeavesAMissingFileMissing) {
+  const TemporaryFolder folder;
+  supersede_lines_after_step(folder / "m", 3);
   EXPECT_TRUE(folder.names().empty());
 }
 
-TEST(DropLinesAfterStep, NamesALineItCannotRead) {
+TEST(SupersedeLines, NamesALineItCannotRead) {
   const TemporaryFolder folder;
   const std::string remedy = "\n  fix: remove that line, or move the file away";
   const auto error_of = [&](const std::string& line) {
     write_file_atomically(folder / "m", "{\"step\":1}\n" + line + "\n{\"step\":3}\n");
-    return error_text<DataError>([&] { drop_lines_after_step(folder / "m", 1); });
+    return error_text<DataError>([&] { supersede_lines_after_step(folder / "m", 1); });
   };
   const std::string place = (folder / "m").string() + ":2: ";
   EXPECT_EQ(error_of("{\"step\":2"), place + "not a JSON object" + remedy);

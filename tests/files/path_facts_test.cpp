@@ -40,8 +40,8 @@ TEST(PathFacts, TellWhatLiesUnderAName) {
   const TemporaryFolder folder;
   std::ofstream(folder / "file") << "text";
   fs::create_symlink("nothing", folder / "link");
-  EXPECT_TRUE(is_there(folder / "file") && is_regular_file(folder / "file") && !is_folder(folder / "file"));
-  EXPECT_TRUE(is_folder(folder / "") && !is_regular_file(folder / ""));
+  EXPECT_TRUE(is_there(folder / "file") && orthant::is_regular_file(folder / "file") && !is_folder(folder / "file"));
+  EXPECT_TRUE(is_folder(folder / "") && !orthant::is_regular_file(folder / ""));
   EXPECT_FALSE(is_there(folder / "file" / "below"));
   EXPECT_FALSE(is_there(folder / "link"));
   EXPECT_TRUE(is_taken(folder / "link"));

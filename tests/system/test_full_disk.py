@@ -108,6 +108,22 @@ class FullDisk(FolderTest):
         self.assertEqual([line["step"] for line in lines_of(os.path.join(self.run_dir, "metrics.jsonl"))], list(range(1, STEPS + 1)))
         self.assertEqual(self.checkpoints(), ([STEPS], []))
 
+    def check_room_for_two_of_three(self, *more):
+        size = self.checkpoint_bytes()
+        self.mount(2 * size + size // 2 + 512 * KIB)
+        finished = orthant(*self.words("--set", "checkpoint.keep_last=3", *more), timeout=120)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertNotRegex(finished.stderr, NOT_SAVED)
+        made = re.findall(r"made room for the checkpoint of step (\d+), which takes \S+ \S+ where \S+ \S+ were free: removed (step-\d+)", finished.stderr)
+        self.assertEqual(made, [(str(step), f"step-{step - 2 * SAVE_EVERY}") for step in range(3 * SAVE_EVERY, STEPS + 1, SAVE_EVERY)], finished.stderr)
+        self.assertEqual(self.checkpoints(), ([STEPS - SAVE_EVERY, STEPS], []))
+
+    def test_that_takes_two_of_three_takes_every_save(self):
+        self.check_room_for_two_of_three()
+
+    def test_that_takes_two_of_three_takes_every_save_in_the_background_of_two_ranks(self):
+        self.check_room_for_two_of_three("--mesh", "fsdp=2", "--set", "checkpoint.asynchronous=true")
+
     def test_that_gets_room_again_takes_the_next_save(self):
         self.check_recovered()
 

@@ -108,6 +108,7 @@ class Trial:
             f.write(TABLE)
         if run:
             shutil.copytree(run, os.path.join(self.folder, "run"))
+            shutil.copytree(run, os.path.join(self.folder, "lost"), ignore=shutil.ignore_patterns("checkpoints"))
 
     def files(self):
         return sorted(os.listdir(self.folder))
@@ -182,7 +183,7 @@ class Tables(FolderTest):
     def test_folders_and_checkpoints(self):
         trial = Trial(self.folder)
         self.assertEqual(trial.train([], "--output_dir", "run").returncode, 0)
-        self.check("Folders and checkpoints", 8, run=os.path.join(trial.folder, "run"))
+        self.check("Folders and checkpoints", 12, run=os.path.join(trial.folder, "run"))
 
 
 class Commands(FolderTest):

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "orthant/base/error.h"
 #include "orthant/layout/manifest.h"
 #include "train/training_ranks.h"
 
@@ -77,11 +79,58 @@ TEST(Prune, GivesAReplacedOneItsNameBack) {
   EXPECT_EQ(list_checkpoints(folder.path.string()).front().step, 4);
 }
 
-TEST(Prune, DropsLaterOnesAndSaysWhich) {
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& item : fs::directory_iterator(folder)) names.insert(item.path().filename().string());
+  return names;
+}
+
+TEST(Supersede, KeepsLaterOnesUntilTheNextSave) {
   const TestFolder folder("orthant-retention");
+  const auto parent = folder.path.string();
   for (const int step : {2, 4, 6}) make_checkpoint(folder.path / ("step-" + std::to_string(step)), 1);
-  EXPECT_EQ(drop_checkpoints_after(folder.path.string(), 2), Steps({6, 4}));
-  ASSERT_EQ(list_checkpoints(folder.path.string()).size(), 1U);
+  EXPECT_EQ(supersede_checkpoints_after(parent, 2),
+            (std::vector<std::string>{parent + "/step-6.superseded", parent + "/step-4.superseded"}));
+  make_checkpoint(folder.path / "step-4", 1);
+  EXPECT_EQ(supersede_checkpoints_after(parent, 2), (std::vector<std::string>{parent + "/step-4.superseded-2"}));
+  EXPECT_EQ(names_in(folder.path),
+            std::set<std::string>({"step-2", "step-4.superseded", "step-4.superseded-2", "step-6.superseded"}));
+  EXPECT_EQ(superseded_checkpoints(parent).size(), 3U);
+  ASSERT_EQ(list_checkpoints(parent).size(), 1U);
+  make_checkpoint(folder.path / "step-4", 1);
+  prune_checkpoints(parent, {.last = 3});
+  EXPECT_EQ(names_in(folder.path), std::set<std::string>({"step-2", "step-4"}));
+}
+
+TEST(Refused, OnesOfOneStepAllStay) {
+  const TestFolder folder("orthant-retention");
+  for (const char* expected : {"step-4.refused", "step-4.refused-2", "step-4.refused-3"}) {
+    make_checkpoint(folder.path / "step-4", 1);
+    EXPECT_EQ(set_aside_refused((folder.path / "step-4").string()), (folder.path / expected).string());
+  }
+  make_checkpoint(folder.path / "step-6", 1);
+  prune_checkpoints(folder.path.string(), {.last = 1});
+  EXPECT_EQ(names_in(folder.path),
+            std::set<std::string>({"step-4.refused", "step-4.refused-2", "step-4.refused-3", "step-6"}));
+}
+
+TEST(Prune, RemovesHalfRemovedOnesWhateverTheirAge) {
+  const TestFolder folder("orthant-retention");
+  make_checkpoint(folder.path / "step-8", 1);
+  for (const char* name : {"step-1.removed", "step-2.removed-2", "step-4.superseded.removed", "step-8.replaced"}) {
+    make_checkpoint(folder.path / name, 1);
+    fs::last_write_time(folder.path / name, fs::file_time_type::clock::now() - std::chrono::hours(10000));
+  }
+  prune_checkpoints(folder.path.string(), {.last = 1});
+  EXPECT_EQ(names_in(folder.path), std::set<std::string>({"step-8"}));
+}
+
+TEST(List, WhatCannotBeListedIsNotEmpty) {
+  const TestFolder folder("orthant-retention");
+  EXPECT_TRUE(list_checkpoints((folder.path / "checkpoints").string()).empty());
+  std::ofstream(folder.path / "checkpoints") << "a file";
+  EXPECT_THROW(list_checkpoints((folder.path / "checkpoints").string()), IoError);
+  EXPECT_THROW(restore_checkpoints((folder.path / "checkpoints").string()), IoError);
 }
 
 }  // namespace

@@ -44,6 +44,13 @@ TEST(ResultTable, LeavesOutWhatWasNotMeasured) {
   EXPECT_NE(text.find("(1 rank)"), std::string::npos) << text;
 }
 
+TEST(ResultTable, HasNoLossWhereNothingWasTrained) {
+  RunResult result;
+  result.steps = 5;
+  EXPECT_NE(result_text(result).find("none: nothing was trained\n"), std::string::npos) << result_text(result);
+  EXPECT_TRUE(result_json(result).dump().starts_with(R"({"steps":5,"final_loss":null,)")) << result_json(result).dump();
+}
+
 TEST(ResultTable, DocumentIsThatOfTheContract) {
   EXPECT_EQ(result_json(sample()).dump(),
             R"({"steps":20,"final_loss":0.5,"eval":{"accuracy":0.875,"loss":0.25},)"

@@ -1,6 +1,6 @@
-// The four kinds of error, and two special cases of the third. Each carries what was asked and found (the message), what to set instead (the remedy), the
-// rank it happened on when that is known, and the place in the source. Only the command line turns them into text and
-// exit codes.
+// The four kinds of error, and two special cases of the third. Each carries what was asked and found (the message),
+// what to set instead (the remedy), the rank it happened on when that is known, and the place in the source. Only the
+// command line turns them into text and exit codes.
 #pragma once
 
 #include <source_location>

@@ -94,20 +94,33 @@ int run_inspect(const Arguments& arguments, Context& context) {
   return 0;
 }
 
+void print_notes(const std::vector<std::string>& notes) {
+  for (const auto& note : notes) std::cerr << "orthant: " << note << '\n';
+}
+
+constexpr const char* kKeyHelp = "file of the key (checkpoint.key_file) that the checkpoint must be tagged with";
+
 int run_verify(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor.",
+      "Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor; with a key "
+      "also authentic.",
       "orthant checkpoint verify");
   std::string folder;
+  std::string key_file;
   bool json = false;
   app.add_option("folder", folder, "checkpoint").required();
+  app.add_option("--key-file", key_file, kKeyHelp);
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
-  const auto manifest = verify_checkpoint(folder);
+  CheckpointAccess access;
+  if (!key_file.empty()) access.key = TagKey::load(key_file);
+  const auto manifest = verify_checkpoint(folder, access);
+  if (const auto note = unchecked_tags_note(folder, manifest, access); !note.empty()) print_notes({note});
   std::int64_t bytes = 0;
   for (const auto& file : manifest.files) bytes += file.bytes;
   if (json) {
     std::cout << nlohmann::ordered_json{{"valid", true},
+                                        {"authentic", access.key ? nlohmann::ordered_json(true) : nullptr},
                                         {"step", manifest.step},
                                         {"files", manifest.files.size()},
                                         {"tensors", manifest.tensors.size()},
@@ -115,16 +128,12 @@ int run_verify(const Arguments& arguments, Context& context) {
                      .dump()
               << std::endl;
   } else {
-    std::cout << fmt::format("{}: valid, step {}, {} tensors, {} file{}, {}\n", folder, manifest.step,
-                             manifest.tensors.size(), manifest.files.size(), manifest.files.size() == 1 ? "" : "s",
-                             format_bytes(bytes))
+    std::cout << fmt::format("{}: valid{}, step {}, {} tensors, {} file{}, {}\n", folder,
+                             access.key ? " and authentic" : "", manifest.step, manifest.tensors.size(),
+                             manifest.files.size(), manifest.files.size() == 1 ? "" : "s", format_bytes(bytes))
               << std::flush;
   }
   return 0;
-}
-
-void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) std::cerr << "orthant: " << note << '\n';
 }
 
 int run_export(const Arguments& arguments, Context& context) {
@@ -135,6 +144,7 @@ int run_export(const Arguments& arguments, Context& context) {
   std::string format;
   std::string dtype;
   std::string shard_size = "5GB";
+  std::string key_file;
   ExportOptions options;
   bool json = false;
   app.add_option("folder", folder, "checkpoint").required();
@@ -143,6 +153,7 @@ int run_export(const Arguments& arguments, Context& context) {
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
   app.add_option("--max-shard-size", shard_size, "largest file, e.g. 5GB (default)");
   app.add_option("--tower", options.tower, "primary or secondary: that encoder of a trimodal model");
+  app.add_option("--key-file", key_file, kKeyHelp);
   app.add_option("--config", options.config_file, "config.json of the run, when the checkpoint lies elsewhere");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context,
@@ -158,6 +169,7 @@ int run_export(const Arguments& arguments, Context& context) {
   if (options.max_shard_bytes < 1) {
     throw ConfigError(fmt::format("--max-shard-size {}: must be at least 1 byte", shard_size), {.remedy = "use 5GB"});
   }
+  if (!key_file.empty()) options.key = TagKey::load(key_file);
   const auto result = export_hugging_face(folder, out, options);
   print_notes(result.notes);
   if (json) {

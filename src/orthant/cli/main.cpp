@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
@@ -47,6 +48,7 @@ int run(const std::vector<std::string>& words, orthant::cli::Context& context) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // past ulimit -f a write then fails with EFBIG, which is told
   orthant::cli::keep_freed_memory();
   orthant::cli::Context context;
   context.environment = orthant::launch::process_environment();

@@ -16,6 +16,8 @@
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_picture.h"
+#include "orthant/files/file_handle.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/launch/meeting.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
@@ -57,9 +59,11 @@ void take_signals() {
 
 // Whether the run in that folder was begun or continued by the job of the launcher that started this process.
 bool is_of_this_launch(const std::filesystem::path& folder) {
+  const auto file = folder / "config.json";
+  if (!is_there(file)) return false;
   std::error_code error;
-  const auto written = std::filesystem::last_write_time(folder / "config.json", error);
-  if (error) return false;
+  const auto written = std::filesystem::last_write_time(file, error);
+  if (error) throw_io_error(file, "stat", error.value());
   const std::chrono::duration<double> age = decltype(written)::clock::now() - written;
   return age.count() <= launch::launcher_age_seconds("RANK");
 }
@@ -67,7 +71,7 @@ bool is_of_this_launch(const std::filesystem::path& folder) {
 // The newest runs/NAME-N of this launch; empty when there is none.
 std::string default_folder_of_this_launch(const std::string& name) {
   std::string newest;
-  for (int n = 1; std::filesystem::exists(fmt::format("runs/{}-{}", name, n)); ++n) {
+  for (int n = 1; is_there(fmt::format("runs/{}-{}", name, n)); ++n) {
     const auto path = fmt::format("runs/{}-{}", name, n);
     if (is_of_this_launch(path)) newest = path;
   }
@@ -76,11 +80,13 @@ std::string default_folder_of_this_launch(const std::string& name) {
 
 // A job that was started again goes on in its own folder. Our launcher has chosen it before the first attempt. Under
 // another one it is known by its time: a launcher also starts ranks again that refused a folder of somebody else.
-void find_own_folder(RunOptions& run, const launch::Job& job, const std::string& name) {
+void find_own_folder(RunOptions& run, const launch::Job& job, const RunConfig& config) {
   run.restarted = job.restart_count > 0;
   if (!run.restarted || job.launcher == "orthant") return;
-  if (run.output_dir.empty()) run.output_dir = default_folder_of_this_launch(name);
-  run.restarted = !run.output_dir.empty() && is_of_this_launch(run.output_dir);
+  IoPatience(config.checkpoint.retry_seconds).retry([&] {
+    if (run.output_dir.empty()) run.output_dir = default_folder_of_this_launch(config.name);
+    run.restarted = !run.output_dir.empty() && is_of_this_launch(run.output_dir);
+  });
 }
 
 // What must be the same on every rank: the configuration and the options that say how far and from where.
@@ -88,6 +94,7 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
   auto compared = nlohmann::json::parse(resolved);
   compared["--steps"] = run.stop_after.value_or(-1);
   compared["--resume"] = run.resume;
+  compared["--from-scratch"] = run.from_scratch;
   return compared.dump();
 }
 
@@ -113,7 +120,7 @@ void tell_result(const RunConfig& config, const RunResult& result, const std::st
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
 int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, const Telling& telling) {
   auto config = loaded.config;
-  find_own_folder(run, rank.job, config.name);
+  find_own_folder(run, rank.job, config);
   const auto resolved = resolved_config(loaded.document);
   std::optional<RankTraining> training;
   try {
@@ -147,18 +154,21 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
 void survive_in(const OutputFolder& folder, RunOptions& run, RankOptions& ranks) {
   run.output_dir = folder.path();
   ranks.rank_words = {"--output-dir", folder.path()};
-  ranks.progress = [checkpoints = folder.checkpoints()]() -> std::int64_t {
-    const auto found = list_checkpoints(checkpoints);
+  ranks.progress = [checkpoints = folder.checkpoints(), patience = folder.patience()]() -> std::int64_t {
+    const auto found = patience.retry([&] { return list_checkpoints(checkpoints); });
     return found.empty() ? -1 : found.front().step;
   };
 }
 
 // A restart goes on from the newest checkpoint: it could not tell those that an older one was to replace.
 void check_newest(const OutputFolder& folder) {
-  const auto found = list_checkpoints(folder.checkpoints());
   const auto& resume = folder.resume();
-  if (resume.empty() || resume == "auto" || found.empty()) return;
-  if (std::filesystem::weakly_canonical(resume) == std::filesystem::weakly_canonical(found.front().path)) return;
+  if (resume.empty() || resume == "auto") return;
+  const auto is_newest = folder.patience().retry([&] {
+    const auto found = list_checkpoints(folder.checkpoints());
+    return found.empty() || resolved_path(resume) == resolved_path(found.front().path);
+  });
+  if (is_newest) return;
   throw ConfigError(fmt::format("--max-restarts with --resume {}, which is not the newest checkpoint of {}", resume,
                                 folder.checkpoints()),
                     {.remedy = "go on in another --output-dir, or remove the newer checkpoints"});
@@ -193,8 +203,15 @@ void refuse_empty(const OptionParser& app, const std::vector<const char*>& optio
   }
 }
 
-[[noreturn]] void refuse_json() {
-  throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
+// Options that make no sense beside others, or without them.
+void check_together(bool json_of_text, const RunOptions& run) {
+  if (json_of_text) {
+    throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
+  }
+  if (run.from_scratch && run.resume != "auto") {
+    throw ConfigError("--from-scratch without --resume auto: nothing would be looked for",
+                      {.remedy = "add --resume auto, or name a new --output-dir"});
+  }
 }
 
 }  // namespace
@@ -212,6 +229,8 @@ int run_train(const Arguments& arguments, Context& context) {
   app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
   app.add_option("--resume", run.resume,
                  "auto: from the newest valid checkpoint of --output-dir; or a checkpoint's path");
+  app.add_flag("--from-scratch", run.from_scratch,
+               "with --resume auto: begin at step 0 where metrics tell of steps but no checkpoint is there");
   app.add_option("--steps", run.stop_after,
                  "stop after this step (0: save the initial weights); the learning rate follows train.steps")
       .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
@@ -223,7 +242,7 @@ int run_train(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
   refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
-  if (telling.json && (print_config || ranks.dry_run)) refuse_json();
+  check_together(telling.json && (print_config || ranks.dry_run), run);
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   const auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
@@ -241,7 +260,7 @@ int run_train(const Arguments& arguments, Context& context) {
     // Who signals one process means it: the second time it ends at once.
     if (loaded.config.mesh.world_size() == 1) std::signal(SIGTERM, request_stop_once);
     // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
-    const OutputFolder folder(run.output_dir, loaded.config.name, run.resume);
+    const OutputFolder folder(run.output_dir, loaded.config.name, folder_use(loaded.config, run));
     if (ranks.max_restarts > 0) {
       check_newest(folder);
       survive_in(folder, run, ranks);

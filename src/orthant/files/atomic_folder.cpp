@@ -1,21 +1,19 @@
 #include "orthant/files/atomic_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 
 namespace orthant {
 namespace {
 
 std::filesystem::path refuse_existing(std::filesystem::path path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) {
+  if (is_taken(path)) {
     throw DataError(fmt::format("{}: exists already and is not replaced", path.string()),
                     {.remedy = "remove it, or choose another name"});
   }
@@ -28,21 +26,12 @@ void sync_tree(const std::filesystem::path& folder) {
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     const auto kind = entry->symlink_status(unknown).type();
+    if (unknown) throw_io_error(entry->path(), "stat", unknown.value());
     if (kind == std::filesystem::file_type::directory) sync_tree(entry->path());
     if (kind == std::filesystem::file_type::regular) fsync_path(entry->path());
   }
   if (error) throw_io_error(folder, "listing", error.value());
   fsync_path(folder);
-}
-
-void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-  if (errno == EINVAL || errno == ENOSYS) {  // the file system or kernel knows only the plain call
-    refuse_existing(to);
-    if (::rename(from.c_str(), to.c_str()) == 0) return;
-  }
-  if (errno == EEXIST) refuse_existing(to);
-  throw_io_error(from, fmt::format("rename to {}", to.string()), errno);
 }
 
 }  // namespace

@@ -10,9 +10,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/files/name_suffixes.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -70,7 +71,11 @@ void LineFile::append(std::string_view line) {
 
 void LineFile::flush() {
   if (waiting_.empty()) return;
+  if (whole_bytes_ && file_.size() > *whole_bytes_) file_.truncate(*whole_bytes_);
+  whole_bytes_.reset();
+  if (file_.is_regular()) whole_bytes_ = file_.size();
   file_.append_all(std::as_bytes(std::span(waiting_)));
+  whole_bytes_.reset();
   waiting_.clear();
 }
 
@@ -82,20 +87,28 @@ LineFile::~LineFile() {
   }
 }
 
-void drop_lines_after_step(const std::filesystem::path& path, std::int64_t step) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error) return;
+void supersede_lines_after_step(const std::filesystem::path& path, std::int64_t step) {
+  if (!is_there(path)) return;
   const std::string text = read_file(path);
   std::string kept;
+  std::string cut;
   std::int64_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;  // torn
     const std::string_view line(text.data() + begin, end - begin);
-    if (step_of(line, path, ++number).value_or(step) <= step) kept.append(line).append(1, '\n');
+    auto& place = step_of(line, path, ++number).value_or(step) <= step ? kept : cut;
+    place.append(line).append(1, '\n');
     begin = end + 1;
   }
-  if (kept.size() != text.size()) write_file_atomically(path, kept);
+  if (kept.size() == text.size()) return;
+  const std::filesystem::path beside = path.string().append(kSupersededSuffix);
+  if (!cut.empty()) write_file_atomically(beside, (is_there(beside) ? read_file(beside) : "") + cut);
+  write_file_atomically(path, kept);
+}
+
+bool holds_lines(const std::filesystem::path& path) {
+  return is_there(path) && whole_lines_bytes(FileHandle(path, O_RDONLY)) > 0;
 }
 
 }  // namespace orthant

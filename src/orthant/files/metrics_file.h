@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,11 +33,16 @@ class LineFile {
  private:
   FileHandle file_;
   std::string waiting_;
+  std::optional<std::int64_t> whole_bytes_;  // after a failure: a torn line may begin there
 };
 
-// Drops a torn last line and every line whose "step" is greater than `step`; lines without a step stay. A file that
-// does not exist is left so. The file is replaced as a whole: call it before the file is opened for appending.
-// DataError that names the line when one is not a JSON object or its step is not a whole number.
-void drop_lines_after_step(const std::filesystem::path& path, std::int64_t step);
+// Takes a torn last line and every line whose "step" is greater than `step` out of the file; lines without a step stay.
+// The lines are appended to `<path>.superseded` first, which is on the device when they go. A file that does not exist
+// is left so. The file is replaced as a whole: call it before the file is opened for appending. DataError that names
+// the line when one is not a JSON object or its step is not a whole number.
+void supersede_lines_after_step(const std::filesystem::path& path, std::int64_t step);
+
+// Whether the file is there and holds a whole line.
+bool holds_lines(const std::filesystem::path& path);
 
 }  // namespace orthant

@@ -17,17 +17,16 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/files/name_suffixes.h"
 
 namespace orthant {
 namespace {
-
-constexpr std::string_view kMark = ".partial-";
 
 // Calls create(path) with one name after another until it makes something that did not exist, and takes the flock. It
 // waits for nobody but a stale_partials() that looks at the same moment; without flock the name alone must do.
 template <typename Create>
 FileHandle first_free(const std::filesystem::path& final_path, const Create& create) {
-  const std::string stem = fmt::format("{}{}{}", final_path.string(), kMark, getpid());
+  const std::string stem = fmt::format("{}{}{}", final_path.string(), kPartialMark, getpid());
   for (int attempt = 1;; ++attempt) {
     std::optional<FileHandle> made = create(attempt == 1 ? stem : fmt::format("{}-{}", stem, attempt));
     if (!made) continue;
@@ -39,9 +38,9 @@ FileHandle first_free(const std::filesystem::path& final_path, const Create& cre
 
 // The process number in "step-5.partial-1234" or "step-5.partial-1234-2"; nothing for other names.
 std::optional<pid_t> maker_of(std::string_view name) {
-  const auto mark = name.rfind(kMark);
+  const auto mark = name.rfind(kPartialMark);
   if (mark == std::string_view::npos || mark == 0) return std::nullopt;
-  const std::string_view digits = name.substr(mark + kMark.size());
+  const std::string_view digits = name.substr(mark + kPartialMark.size());
   const char* const end = digits.data() + digits.size();
   pid_t pid = 0;
   auto read = std::from_chars(digits.data(), end, pid);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -84,6 +85,17 @@ void rename_to_new(const fs::path& from, const fs::path& to) {
   }
   if (reason == EEXIST) refuse_taken();
   throw_io_error(from, fmt::format("rename to {}", to.string()), reason);
+}
+
+fs::path resolved_path(const fs::path& path) {
+  std::error_code error;
+  auto resolved = fs::weakly_canonical(path, error);
+  if (error) throw_io_error(path, "resolution of links", error.value());
+  return resolved;
+}
+
+void remove_file(const fs::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_io_error(path, "unlink", errno);
 }
 
 std::int64_t bytes_on_disk(const fs::path& folder) {

@@ -26,6 +26,12 @@ std::filesystem::path free_name(const std::filesystem::path& path, const std::st
 // Gives a file or folder a name that nothing has; a DataError when something does.
 void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// Absolute, links followed as far as the path exists. IoError.
+std::filesystem::path resolved_path(const std::filesystem::path& path);
+
+// Removes the file if it is there. IoError.
+void remove_file(const std::filesystem::path& path);
+
 // Bytes that its files take on the device, all folders below included; what vanishes meanwhile counts as nothing.
 std::int64_t bytes_on_disk(const std::filesystem::path& folder);
 

@@ -5,22 +5,20 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/files/name_suffixes.h"
+#include "orthant/files/path_facts.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path with_suffix(const fs::path& path, const char* suffix) {
-  return path.string() + suffix;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
+fs::path with_suffix(const fs::path& path, std::string_view suffix) {
+  return path.string().append(suffix);
 }
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
@@ -34,15 +32,16 @@ ReplacingFolder::ReplacingFolder(const fs::path& path)
 
 ReplacingFolder::~ReplacingFolder() {
   std::error_code ignored;
-  if (unplaced_) fs::remove_all(beside_, ignored);
+  // Without a folder of that name the new one is what restore_replaced() needs.
+  if (unplaced_ && fs::exists(fs::symlink_status(path_, ignored))) fs::remove_all(beside_, ignored);
 }
 
 fs::path ReplacingFolder::made_place() const {
-  std::error_code ignored;
+  std::error_code ignored;  // what could not be made or removed is met again below
   fs::create_directories(path_.parent_path(), ignored);
   restore_replaced(path_);
   fs::remove_all(beside_, ignored);
-  return is_there(path_) ? beside_ : path_;
+  return is_taken(path_) ? beside_ : path_;
 }
 
 void ReplacingFolder::commit() {
@@ -53,7 +52,9 @@ void ReplacingFolder::commit() {
   try {
     fsync_path(path_.parent_path());
   } catch (const DataError&) {
+    unplaced_ = false;  // should the names not change back, the old one stays beside
     exchange();
+    unplaced_ = true;
     throw;
   }
   unplaced_ = false;
@@ -67,7 +68,7 @@ void ReplacingFolder::exchange() const {
   if (::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
     throw_io_error(beside_, fmt::format("exchange with {}", path_.string()), errno);
-  const auto aside = with_suffix(path_, kRemovedSuffix);
+  const auto aside = with_suffix(path_, kReplacedSuffix);
   std::error_code ignored;
   fs::remove_all(aside, ignored);
   rename_or_throw(path_, aside);
@@ -81,11 +82,14 @@ void ReplacingFolder::exchange() const {
 }
 
 bool restore_replaced(const fs::path& folder) {
-  const auto beside = with_suffix(folder, kReplacingSuffix);
-  if (is_there(folder) || !is_there(beside)) return false;
-  std::error_code error;
-  fs::rename(beside, folder, error);
-  return !error;
+  if (is_taken(folder)) return false;
+  for (const auto suffix : {kReplacingSuffix, kReplacedSuffix}) {
+    const auto beside = with_suffix(folder, suffix);
+    if (!is_taken(beside)) continue;
+    rename_or_throw(beside, folder);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace orthant

@@ -4,22 +4,16 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "orthant/files/atomic_folder.h"
 
 namespace orthant {
 
-// After a folder's name: complete, and about to take its place.
-inline constexpr const char* kReplacingSuffix = ".new";
-// After a folder's name: no longer wanted.
-inline constexpr const char* kRemovedSuffix = ".removed";
-
 class ReplacingFolder {
  public:
   // Makes the parent. `path` need not exist.
   explicit ReplacingFolder(const std::filesystem::path& path);
-  // Without commit() nothing of it stays.
+  // Without commit() nothing of it stays, unless the old folder could not get its name back.
   ~ReplacingFolder();
   ReplacingFolder(const ReplacingFolder&) = delete;
   ReplacingFolder& operator=(const ReplacingFolder&) = delete;
@@ -40,8 +34,8 @@ class ReplacingFolder {
   bool unplaced_ = false;  // beside_ holds a folder that nobody was promised
 };
 
-// Gives `folder` its name when a death came in between, on a file system that cannot exchange two names at once: the
-// new one is complete beside it then. Whether it did.
+// Gives `folder` its name when a death or an error came in between, on a file system that cannot exchange two names at
+// once: the new one is complete beside it then, or the old one. Whether it did. IoError.
 bool restore_replaced(const std::filesystem::path& folder);
 
 }  // namespace orthant

@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "orthant/files/file_handle.h"
+#include "orthant/files/tag_key.h"
 #include "orthant/files/xxhash.h"
 
 namespace orthant {
@@ -35,6 +37,7 @@ std::int64_t tensor_bytes(const TensorEntry& entry);
 struct WrittenFile {
   std::int64_t bytes = 0;
   std::vector<std::uint64_t> xxh64;  // of its hashed blocks, see xxhash.h
+  std::vector<std::string> hmac;     // the tags of these blocks, where there is a key
 };
 
 // Creates or empties the file; destroyed without finish(), it removes the file. The tensors lie in the order declared:
@@ -42,7 +45,7 @@ struct WrittenFile {
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries,
-                    const SafetensorsMetadata& metadata = {});
+                    const SafetensorsMetadata& metadata = {}, std::optional<BlockTags> tags = {});
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
@@ -63,6 +66,7 @@ class SafetensorsWriter {
   std::string header_;
   FileHandle file_;
   BlockHashes hashes_;
+  std::optional<BlockTags> tags_;
   std::int64_t bytes_ = 0;
   std::size_t current_ = 0;          // index of the tensor being written
   std::int64_t current_bytes_ = 0;   // of it so far

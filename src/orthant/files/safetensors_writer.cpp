@@ -110,10 +110,11 @@ std::string safetensors_header_text(const std::vector<TensorEntry>& entries, con
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries,
-                                     const SafetensorsMetadata& metadata)
+                                     const SafetensorsMetadata& metadata, std::optional<BlockTags> tags)
     : entries_(std::move(entries)),
       header_(safetensors_header_text(entries_, metadata, path)),
-      file_(path, O_WRONLY | O_CREAT | O_TRUNC) {
+      file_(path, O_WRONLY | O_CREAT | O_TRUNC),
+      tags_(std::move(tags)) {
   try {
     put(std::as_bytes(std::span(header_)));
   } catch (const DataError&) {
@@ -136,6 +137,7 @@ void SafetensorsWriter::remove_file() noexcept {
 void SafetensorsWriter::put(std::span<const std::byte> bytes) {
   file_.write_all(bytes);
   hashes_.update(bytes);
+  if (tags_) tags_->update(bytes);
   bytes_ += static_cast<std::int64_t>(bytes.size());
 }
 
@@ -175,7 +177,7 @@ WrittenFile SafetensorsWriter::finish() {
   file_.sync();
   file_.close();
   finished_ = true;
-  return {bytes_, hashes_.digests()};
+  return {bytes_, hashes_.digests(), tags_ ? tags_->digests() : std::vector<std::string>{}};
 }
 
 }  // namespace orthant

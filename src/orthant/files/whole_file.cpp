@@ -51,7 +51,8 @@ std::uint64_t xxh64_of_file(const std::filesystem::path& path) {
   return hash.digest();
 }
 
-std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes) {
+std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes,
+                             const TakeBytes& take) {
   const FileHandle file(path, O_RDONLY);
   const auto end = std::min(file_bytes, (block + 1) * kHashedBlockBytes);
   std::vector<std::byte> chunk(std::size_t{256} << 10);  // stays in a cache between its reading and its hashing
@@ -61,6 +62,7 @@ std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t blo
         static_cast<std::size_t>(std::min(end - place, static_cast<std::int64_t>(chunk.size()))));
     file.read_exactly(place, part);
     hash.update(part);
+    if (take) take(part);
     place += static_cast<std::int64_t>(part.size());
   }
   return hash.digest();

@@ -2,8 +2,11 @@
 // A replaced file is either the old or the new one, whatever dies when. Errors are DataErrors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,7 +23,10 @@ void fsync_path(const std::filesystem::path& path);
 // Reads in chunks, whatever the size.
 std::uint64_t xxh64_of_file(const std::filesystem::path& path);
 
-// Of one of the file's hashed blocks, see xxhash.h. A file that ends before it is a DataError.
-std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes);
+// Of one of the file's hashed blocks, see xxhash.h, whose bytes `take` is given in passing. A file that ends before it
+// is a DataError.
+using TakeBytes = std::function<void(std::span<const std::byte>)>;
+std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes,
+                             const TakeBytes& take = {});
 
 }  // namespace orthant

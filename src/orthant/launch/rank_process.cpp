@@ -114,6 +114,7 @@ std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
 RankProcess fork_rank(const SpawnOptions& options, const std::function<int()>& body) {
   return spawn(options, [&] {
     if (options.take_signals) options.take_signals();
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its writer
     SignalWatch::open_in_child(SignalWatch::Stops::kOpen);
     const int code = run_guarded(body);
     flush_everything();

@@ -120,6 +120,7 @@ ManifestTensor read_tensor(const std::string& name, JsonReader reader) {
 }
 
 void read_facts(JsonReader& reader, Manifest& manifest) {
+  manifest.id = reader.get<std::string>("id", "");
   manifest.step = reader.require<std::int64_t>("step");
   manifest.mesh = reader.require<std::string>("mesh");
   manifest.epoch = reader.require<std::int64_t>("epoch");
@@ -152,15 +153,19 @@ std::string to_json(const Manifest& manifest) {
   std::map<std::string, json> tensors;
   std::map<std::string, json> files;
   for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.name] = tensor_json(tensor);
-  for (const ManifestFile& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh64", file.xxh64}};
+  for (const ManifestFile& file : manifest.files) {
+    files[file.name] = {{"bytes", file.bytes}, {"xxh64", file.xxh64}};
+    if (!file.hmac.empty()) files[file.name]["hmac"] = file.hmac;
+  }
+  const auto id = manifest.id.empty() ? "" : fmt::format(" \"id\": {},\n", json(manifest.id).dump());
   const auto eval_loss =
       manifest.eval_loss ? fmt::format(" \"eval_loss\": {},\n", json(*manifest.eval_loss).dump()) : "";
   auto text = fmt::format(
-      "{{\n \"version\": {},\n \"step\": {},\n \"mesh\": {},\n \"epoch\": {},\n \"position\": {},\n"
+      "{{\n \"version\": {},\n{} \"step\": {},\n \"mesh\": {},\n \"epoch\": {},\n \"position\": {},\n"
       " \"samples_seen\": {},\n \"seed\": {},\n \"updates\": {},\n \"loss_scale\": {},\n"
       " \"good_steps\": {},\n{} \"tied\": {},\n \"tensors\": {},\n"
       " \"files\": {}",
-      manifest.version, manifest.step, json(manifest.mesh).dump(), manifest.epoch, manifest.position,
+      manifest.version, id, manifest.step, json(manifest.mesh).dump(), manifest.epoch, manifest.position,
       manifest.samples_seen, manifest.seed, manifest.updates, manifest.loss_scale, manifest.good_steps, eval_loss,
       json(manifest.tied).dump(), members_text(tensors, " "), members_text(files, " "));
   return text + closing_of(text);
@@ -186,7 +191,8 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     JsonReader file = files.require_object(name);
     manifest.files.push_back({.name = name,
                               .bytes = file.require<std::int64_t>("bytes"),
-                              .xxh64 = file.require<std::vector<std::string>>("xxh64")});
+                              .xxh64 = file.require<std::vector<std::string>>("xxh64"),
+                              .hmac = file.get<std::vector<std::string>>("hmac", {})});
   }
   JsonReader tied = reader.require_object("tied");
   for (const std::string& name : tied.keys()) manifest.tied[name] = tied.require<std::string>(name);

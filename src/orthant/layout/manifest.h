@@ -37,7 +37,8 @@ struct ManifestTensor {
 struct ManifestFile {
   std::string name;  // inside the checkpoint's folder
   std::int64_t bytes = 0;
-  std::vector<std::string> xxh64;  // of its hashed blocks (files/xxhash.h): 16 lower-case hexadecimal digits each
+  std::vector<std::string> xxh64;      // of its hashed blocks (files/xxhash.h): 16 lower-case hexadecimal digits each
+  std::vector<std::string> hmac = {};  // the tags of these blocks (files/tag_key.h); none without a key
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
@@ -45,6 +46,7 @@ struct Manifest {
   static constexpr int kVersion = 2;
 
   int version = kVersion;
+  std::string id = {};            // that its tags vouch for, 32 hexadecimal digits; empty where there are no tags
   std::int64_t step = 0;          // optimizer steps done
   std::string mesh;               // that wrote it, as Mesh::to_string
   std::int64_t epoch = 0;         // of the next sample

@@ -168,18 +168,28 @@ bool plain_file_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-void check_file(const ManifestFile& file, const std::string& path) {
+bool is_hexadecimal(const std::string& text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+void check_file(const ManifestFile& file, bool has_id, const std::string& path) {
   if (!plain_file_name(file.name)) {
     refuse(path, fmt::format("file \"{}\": a file of a checkpoint lies in its folder", file.name));
   }
-  const auto is_hash = [](const std::string& text) {
-    return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-  };
+  const auto is_hash = [](const std::string& text) { return is_hexadecimal(text, 16); };
   const auto blocks = static_cast<std::int64_t>(file.xxh64.size());
   if (file.bytes < 0 || !std::ranges::all_of(file.xxh64, is_hash) || blocks != num_hashed_blocks(file.bytes)) {
     refuse(path, fmt::format("file {}: expected a size and for each {} MiB an xxh64 of 16 hexadecimal digits, found {} "
                              "bytes and [{}]",
                              file.name, kHashedBlockBytes >> 20, file.bytes, fmt::join(file.xxh64, ", ")));
+  }
+  const auto is_tag = [](const std::string& text) { return is_hexadecimal(text, 64); };
+  const bool tagged = !file.hmac.empty();
+  if (tagged != has_id || (tagged && file.hmac.size() != file.xxh64.size()) ||
+      !std::ranges::all_of(file.hmac, is_tag)) {
+    refuse(path, fmt::format("file {}: expected an hmac of 64 hexadecimal digits beside each xxh64 where the manifest "
+                             "has an id, and none without one; found {}",
+                             file.name, file.hmac.size()));
   }
 }
 
@@ -203,9 +213,12 @@ void check_manifest(const Manifest& manifest, const std::string& path) {
     refuse(path, fmt::format("step {}, epoch {}, position {} and samples_seen {} must not be negative", manifest.step,
                              manifest.epoch, manifest.position, manifest.samples_seen));
   }
+  if (!manifest.id.empty() && !is_hexadecimal(manifest.id, 32)) {
+    refuse(path, fmt::format("its id has 32 hexadecimal digits, found \"{}\"", manifest.id));
+  }
   std::set<std::string_view> files;
   for (const ManifestFile& file : manifest.files) {
-    check_file(file, path);
+    check_file(file, !manifest.id.empty(), path);
     if (!files.insert(file.name).second) refuse(path, fmt::format("file {} is listed twice", file.name));
   }
   std::set<std::string_view> names;

@@ -2,15 +2,20 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
+#include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/layout/pieces.h"
@@ -60,7 +65,7 @@ void check_same_tensors(const Trainer& trainer, const CheckpointReader& reader) 
 }
 
 // What this rank owns of it.
-void read_flat(const SavedFlat& saved, const CheckpointReader& reader) {
+void read_flat(const SavedFlat& saved, const CheckpointReader& reader, const IoPatience& patience) {
   const bool direct = saved.owned.is_cpu();
   const auto on_host = direct ? saved.owned : at::zeros(saved.owned.sizes(), saved.owned.options().device(at::kCPU));
   const auto size = static_cast<std::size_t>(on_host.element_size());
@@ -68,8 +73,9 @@ void read_flat(const SavedFlat& saved, const CheckpointReader& reader) {
   const auto owned = saved.parameters->owned();
   for (auto& piece : pieces_of(saved.parameters->layout(), owned)) {
     piece.tensor = saved.prefix + piece.tensor;
-    reader.read(piece, {data + static_cast<std::size_t>(piece.local_offset - owned.begin) * size,
-                        static_cast<std::size_t>(piece.elements()) * size});
+    const std::span<std::byte> out(data + static_cast<std::size_t>(piece.local_offset - owned.begin) * size,
+                                   static_cast<std::size_t>(piece.elements()) * size);
+    patience.retry([&] { reader.read(piece, out); });
   }
   if (!direct) saved.owned.copy_(on_host);
 }
@@ -101,25 +107,39 @@ constexpr const char* kChanged =
     "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
 
 void check_size(const fs::path& path, const ManifestFile& promised) {
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  if (!error && static_cast<std::int64_t>(bytes) == promised.bytes) return;
-  const auto found = error ? error.message() : fmt::format("{} bytes", bytes);
+  const bool there = is_there(path);
+  const auto bytes = there ? FileHandle(path, O_RDONLY | O_NONBLOCK).size() : 0;
+  if (there && bytes == promised.bytes) return;
+  const auto found = there ? fmt::format("{} bytes", bytes) : std::generic_category().message(ENOENT);
   throw DataError(fmt::format("{}: {}, the manifest promises {} bytes", path.string(), found, promised.bytes),
                   {.remedy = kChanged});
 }
 
-void check_block(const fs::path& path, const ManifestFile& promised, std::size_t block) {
-  const auto hash = hash_text(xxh64_of_block(path, static_cast<std::int64_t>(block), promised.bytes));
-  if (hash == promised.xxh64[block]) return;
-  throw DataError(
-      fmt::format("{}: hash {}, the manifest promises {} for the {} MiB from byte {} on", path.string(), hash,
-                  promised.xxh64[block], kHashedBlockBytes >> 20, static_cast<std::int64_t>(block) * kHashedBlockBytes),
-      {.remedy = kChanged});
+// Its hash, and where there is a key its tag: what is damaged is no forgery.
+void check_block(const fs::path& folder, const Manifest& manifest, const ManifestFile& promised, std::size_t block,
+                 const CheckpointAccess& access) {
+  const auto path = folder / promised.name;
+  const auto number = static_cast<std::int64_t>(block);
+  std::optional<BlockTags> tags;
+  if (access.key) tags.emplace(access.key, TaggedFile{manifest.id, manifest.step, promised.name}, number);
+  const auto take = [&](std::span<const std::byte> bytes) {
+    if (tags) tags->update(bytes);
+  };
+  const auto hash = hash_text(xxh64_of_block(path, number, promised.bytes, take));
+  const auto place = fmt::format("the {} MiB from byte {} on", kHashedBlockBytes >> 20, number * kHashedBlockBytes);
+  if (hash != promised.xxh64[block]) {
+    throw DataError(
+        fmt::format("{}: hash {}, the manifest promises {} for {}", path.string(), hash, promised.xxh64[block], place),
+        {.remedy = kChanged});
+  }
+  if (!tags || equal_tags(tags->digests().front(), promised.hmac[block])) return;
+  throw AuthenticityError(fmt::format("{}: the tag of {} is not of this key and this file", path.string(), place),
+                          {.remedy = "use a checkpoint that was written with this key"});
 }
 
 // This rank's share of the checkpoint's blocks, all of them together.
-void check_contents(const fs::path& folder, const Manifest& manifest, const ControlGroup& ranks) {
+void check_contents(const fs::path& folder, const Manifest& manifest, const ControlGroup& ranks,
+                    const CheckpointAccess& access) {
   std::int64_t blocks = 0;
   for (const auto& file : manifest.files) blocks += static_cast<std::int64_t>(file.xxh64.size());
   const auto own = balanced_range(blocks, ranks.size(), ranks.rank());
@@ -127,9 +147,11 @@ void check_contents(const fs::path& folder, const Manifest& manifest, const Cont
   for (const auto& file : manifest.files) {
     const auto path = folder / file.name;
     const auto met = common(own, {first, first + static_cast<std::int64_t>(file.xxh64.size())});
-    if (!met.empty()) check_size(path, file);
-    for (auto block = met.begin; block < met.end; ++block)
-      check_block(path, file, static_cast<std::size_t>(block - first));
+    if (!met.empty()) access.patience.retry([&] { check_size(path, file); });
+    for (auto block = met.begin; block < met.end; ++block) {
+      access.patience.retry(
+          [&] { check_block(folder, manifest, file, static_cast<std::size_t>(block - first), access); });
+    }
     first += static_cast<std::int64_t>(file.xxh64.size());
   }
 }
@@ -165,24 +187,24 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
   if (const auto outcome = saver.finish(); outcome->failed) std::rethrow_exception(outcome->failed);
 }
 
-CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks) {
+CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks, const CheckpointAccess& access) {
   std::error_code ignored;
   const auto named = ranks.from_first(fs::absolute(folder, ignored).string());
   const fs::path path = ranks.is_first() ? folder : named;
   std::optional<CheckpointReader> reader;
   ranks.together([&] {
-    auto manifest = read_manifest(path);
-    check_contents(path, manifest, ranks);
-    reader.emplace(path, std::move(manifest));
+    const auto manifest = access.patience.retry([&] { return read_manifest(path, access.key.get()); });
+    check_contents(path, manifest, ranks, access);
+    access.patience.retry([&] { reader.emplace(path, manifest); });
   });
   return std::move(*reader);
 }
 
-Manifest verify_checkpoint(const std::string& folder) {
-  return open_checkpoint(folder, {}).manifest();
+Manifest verify_checkpoint(const std::string& folder, const CheckpointAccess& access) {
+  return open_checkpoint(folder, {}, access).manifest();
 }
 
-LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint) {
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint, const IoPatience& patience) {
   trainer.await_readers();
   const ControlGroup ranks(trainer.options());
   const auto& manifest = checkpoint.manifest();
@@ -192,7 +214,7 @@ LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& check
   at::NoGradGuard no_gradients;
   trainer.parameters().settle_values();
   ranks.together([&] {
-    for (const auto& saved : flats) read_flat(saved, checkpoint);
+    for (const auto& saved : flats) read_flat(saved, checkpoint, patience);
   });
   trainer.parameters().publish();
   trainer.optimizer().set_num_updates(manifest.updates);

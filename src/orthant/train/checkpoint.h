@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "orthant/data/sampler.h"
+#include "orthant/files/io_patience.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/checkpoint_retention.h"
@@ -42,9 +43,11 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
                      const SavedFiles& others = {});
 
 // Checks manifest, sizes, hashes, and that every piece of a tensor is where the manifest says. The ranks share out what
-// there is to hash. DataError. Collective over the world; Local for one rank.
-CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks);
-Manifest verify_checkpoint(const std::string& folder);
+// there is to hash. DataError for contents that are proved wrong, IoError for what cannot be read, AuthenticityError
+// for what is whole but not of the key. Collective over the world; Local for one rank.
+CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks,
+                                 const CheckpointAccess& access = {});
+Manifest verify_checkpoint(const std::string& folder, const CheckpointAccess& access = {});
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another
 // model; all of that is found before anything is changed, and only a file that cannot be read to its end afterwards
@@ -55,7 +58,8 @@ struct LoadedCheckpoint {
   Manifest manifest;
   std::vector<std::string> notes;  // lines for the log
 };
-LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint);
+LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& checkpoint,
+                                 const IoPatience& patience = IoPatience());
 LoadedCheckpoint load_checkpoint(Trainer& trainer, const std::string& folder);
 
 }  // namespace orthant

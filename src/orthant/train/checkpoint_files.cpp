@@ -44,11 +44,12 @@ std::span<const std::byte> bytes_of(const at::Tensor& owned, std::int64_t offset
   return {data + static_cast<std::size_t>(offset) * size, static_cast<std::size_t>(elements) * size};
 }
 
-std::unique_ptr<SafetensorsWriter> make_writer(const RankFile& file, const std::filesystem::path& folder) {
+std::unique_ptr<SafetensorsWriter> make_writer(const RankFile& file, const std::filesystem::path& folder,
+                                               const CheckpointSeal& seal) {
   std::vector<TensorEntry> entries;
   for (const auto& part : file.parts) entries.push_back(part.entry);
   return std::make_unique<SafetensorsWriter>(folder / file.name, std::move(entries),
-                                             SafetensorsMetadata{{"format", "orthant"}});
+                                             SafetensorsMetadata{{"format", "orthant"}}, seal.tags_of(file.name));
 }
 
 // A checkpoint is there to go on from: one with values that are not finite would be worse than none.
@@ -123,9 +124,35 @@ void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<Ra
   }
 }
 
+std::optional<BlockTags> CheckpointSeal::tags_of(const std::string& file) const {
+  if (!key) return std::nullopt;
+  return BlockTags(key, {id, step, file});
+}
+
+std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<std::string, std::string>& others) {
+  constexpr std::int64_t kPage = 4096;
+  constexpr std::int64_t kHeaderBytes = 160;    // about a tensor in the header of its file, besides its name
+  constexpr std::int64_t kManifestBytes = 320;  // about a piece in the manifest, besides names
+  const auto on_pages = [](std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
+  std::int64_t total = 2 * kPage;  // the folder, and the tag of its manifest
+  std::int64_t manifest = kPage;
+  for (const auto& file : files) {
+    if (file.parts.empty()) continue;
+    std::int64_t bytes = kHeaderBytes;
+    for (const auto& part : file.parts) {
+      const auto names = static_cast<std::int64_t>(part.entry.name.size() + part.tensor.size() + file.name.size());
+      bytes += tensor_bytes(part.entry) + names + kHeaderBytes;
+      manifest += names + kManifestBytes;
+    }
+    total += on_pages(bytes);
+  }
+  for (const auto& [name, text] : others) total += on_pages(static_cast<std::int64_t>(text.size()));
+  return total + on_pages(manifest);
+}
+
 WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& flats,
-                            const std::filesystem::path& folder) {
-  auto writer = make_writer(file, folder);
+                            const std::filesystem::path& folder, const CheckpointSeal& seal) {
+  auto writer = make_writer(file, folder, seal);
   at::Tensor on_host;
   std::size_t held = flats.size();
   for (const auto& part : file.parts) {
@@ -181,8 +208,9 @@ void RankCopy::take(const RankFile& file, const std::vector<SavedFlat>& flats) {
   }
 }
 
-WrittenFile RankCopy::write(const RankFile& file, const std::filesystem::path& folder) const {
-  auto writer = make_writer(file, folder);
+WrittenFile RankCopy::write(const RankFile& file, const std::filesystem::path& folder,
+                            const CheckpointSeal& seal) const {
+  auto writer = make_writer(file, folder, seal);
   std::int64_t place = 0;
   for (const auto& part : file.parts) {
     const auto bytes = tensor_bytes(part.entry);

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,9 +54,22 @@ RankFile plan_file(const Trainer& trainer, int rank);
 // Adds the tensors and pieces of the files, not their sizes and hashes.
 void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<RankFile>& files);
 
+// What the files of one checkpoint are tagged with. Without a key there are no tags.
+struct CheckpointSeal {
+  std::shared_ptr<const TagKey> key = {};
+  std::string id = {};
+  std::int64_t step = 0;
+
+  std::optional<BlockTags> tags_of(const std::string& file) const;
+};
+
+// Bytes that a checkpoint of these files takes on a device, `others` being what lies in it besides: a little more than
+// it will be.
+std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<std::string, std::string>& others);
+
 // Writes this rank's file. DataError, also for values that are not finite.
 WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& flats,
-                            const std::filesystem::path& folder);
+                            const std::filesystem::path& folder, const CheckpointSeal& seal = {});
 
 // The same from a copy, while the trainer goes on. One buffer, as large as the file's tensors.
 class RankCopy {
@@ -63,7 +78,7 @@ class RankCopy {
   void begin(const std::vector<SavedFlat>& flats);
   // In whatever thread. Waits until the copy is made.
   void take(const RankFile& file, const std::vector<SavedFlat>& flats);
-  WrittenFile write(const RankFile& file, const std::filesystem::path& folder) const;
+  WrittenFile write(const RankFile& file, const std::filesystem::path& folder, const CheckpointSeal& seal = {}) const;
 
  private:
   at::Tensor bytes_;

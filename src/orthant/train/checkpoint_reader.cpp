@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/checkpoint.h"
 
@@ -11,25 +12,51 @@ namespace orthant {
 
 namespace fs = std::filesystem;
 
-Manifest read_manifest(const fs::path& folder) {
+namespace {
+
+// A manifest that is whole may still be somebody else's.
+void check_manifest_tag(const fs::path& folder, const std::string& text, const Manifest& manifest, const TagKey& key) {
+  const auto path = folder / kManifestTagFile;
+  const char* remedy =
+      "use a checkpoint that was written with this key, or leave the key out to trust whoever wrote it";
+  if (manifest.id.empty() || !is_there(path)) {
+    throw AuthenticityError(fmt::format("{}: has no tags, and a key was given", (folder / kManifestFile).string()),
+                            {.remedy = remedy});
+  }
+  if (equal_tags(read_file(path), manifest_tag(key, text) + "\n")) return;
+  throw AuthenticityError(
+      fmt::format("{}: its tag is not of this key: it was written or changed by somebody without the key",
+                  (folder / kManifestFile).string()),
+      {.remedy = remedy});
+}
+
+}  // namespace
+
+std::string unchecked_tags_note(const fs::path& folder, const Manifest& manifest, const CheckpointAccess& access) {
+  if (manifest.id.empty() || access.key) return {};
+  return fmt::format("{}: its HMAC tags were not checked: no key was given", folder.string());
+}
+
+Manifest read_manifest(const fs::path& folder, const TagKey* key) {
   const auto path = folder / kManifestFile;
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) {
+  if (!is_folder(folder)) {
     throw DataError(fmt::format("{}: no such checkpoint folder", folder.string()),
                     {.remedy = "name a folder step-N; a run has them in its folder checkpoints"});
   }
-  if (!fs::exists(path, ignored)) {
+  if (!is_there(path)) {
     const auto inside = list_checkpoints((folder / "checkpoints").string());
     throw DataError(fmt::format("{}: no checkpoint, it has no {}", folder.string(), kManifestFile),
                     {.remedy = inside.empty() ? "name a folder step-N" : fmt::format("use {}", inside.front().path)});
   }
-  auto manifest = parse_manifest(read_file(path), path.string());
+  const auto text = read_file(path);
+  auto manifest = parse_manifest(text, path.string());
   const auto called = step_in_name(folder.lexically_normal().filename().string());
   if (called && *called != manifest.step) {
     throw DataError(fmt::format("{}: is of step {}, and its folder is called {}", path.string(), manifest.step,
                                 folder.lexically_normal().filename().string()),
                     {.remedy = fmt::format("call the folder step-{}, or copy the checkpoint again", manifest.step)});
   }
+  if (key != nullptr) check_manifest_tag(folder, text, manifest, *key);
   return manifest;
 }
 

@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "orthant/files/io_patience.h"
+#include "orthant/files/tag_key.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/train/weight_reader.h"
@@ -15,10 +18,22 @@
 namespace orthant {
 
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr const char* kOptimizerPrefix = "optimizer.";  // of the names of its state
+inline constexpr const char* kManifestTagFile = "manifest.hmac";  // beside it where there is a key
+inline constexpr const char* kOptimizerPrefix = "optimizer.";     // of the names of its state
+
+// How a checkpoint is read.
+struct CheckpointAccess {
+  IoPatience patience = IoPatience();
+  std::shared_ptr<const TagKey> key = {};  // null: tags are not looked at
+};
 
 // DataError that says what to name instead for a folder that is not there or no checkpoint, and for a damaged manifest.
-Manifest read_manifest(const std::filesystem::path& folder);
+// With a key: AuthenticityError unless its tag proves the manifest.
+Manifest read_manifest(const std::filesystem::path& folder, const TagKey* key = nullptr);
+
+// What is to be told when a checkpoint has tags and nobody gave a key; empty otherwise.
+std::string unchecked_tags_note(const std::filesystem::path& folder, const Manifest& manifest,
+                                const CheckpointAccess& access);
 
 class CheckpointReader : public WeightReader {
  public:

@@ -4,14 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <exception>
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "orthant/base/error.h"
-#include "orthant/files/file_handle.h"
+#include "orthant/files/name_suffixes.h"
 #include "orthant/files/partial.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/replacing_folder.h"
 #include "orthant/train/checkpoint_reader.h"
 
@@ -20,45 +22,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRefusedSuffix = ".refused";
+// "step-4" of "step-4.superseded-2".
+bool is_aside_of_step(std::string_view name, std::string_view suffix) {
+  return is_set_aside(name, suffix) && step_in_name(name.substr(0, name.find('.'))).has_value();
+}
 
-// Instead of what has that name already. Gives the new name.
-std::string move_aside(const std::string& path, const char* suffix) {
-  std::error_code error;
-  auto aside = path + suffix;
-  fs::remove_all(aside, error);
-  fs::rename(path, aside, error);
-  if (error) throw_io_error(path, fmt::format("rename to {}", aside), error.value());
+std::vector<std::string> set_aside_as(const std::string& parent, std::string_view suffix) {
+  std::vector<std::string> found;
+  for (const auto& name : names_in_folder(parent)) {
+    if (is_aside_of_step(name, suffix)) found.push_back(name);
+  }
+  std::ranges::sort(found, {}, [](const std::string& name) { return *step_in_name(name.substr(0, name.find('.'))); });
+  for (auto& name : found) name = parent + "/" + name;
+  return found;
+}
+
+std::string move_aside(const std::string& path, std::string_view suffix) {
+  auto aside = free_name(path, std::string(suffix)).string();
+  rename_to_new(path, aside);
   return aside;
-}
-
-void remove_checkpoint(const std::string& path) {
-  std::error_code ignored;
-  fs::remove_all(move_aside(path, kRemovedSuffix), ignored);  // what stays is removed with the next one
-}
-
-void remove_leftovers(const std::string& parent) {
-  std::error_code error;
-  std::vector<fs::path> found;
-  try {
-    found = stale_partials(parent);
-  } catch (const DataError&) {  // the next prune removes them
-  }
-  for (fs::directory_iterator item(parent, error), none; !error && item != none; item.increment(error)) {
-    const auto name = item->path().filename().string();
-    if (!name.starts_with("step-")) continue;
-    if (name.ends_with(kReplacingSuffix) || name.ends_with(kRemovedSuffix)) found.push_back(item->path());
-  }
-  for (const auto& path : found) fs::remove_all(path, error);
-}
-
-// A checkpoint whose manifest cannot be read is worse than any other.
-std::optional<double> eval_loss_of(const std::string& checkpoint) {
-  try {
-    return read_manifest(checkpoint).eval_loss;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
 }
 
 }  // namespace
@@ -74,14 +56,28 @@ std::optional<std::int64_t> step_in_name(std::string_view name) {
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
   std::vector<FoundCheckpoint> found;
-  std::error_code error;
-  for (fs::directory_iterator item(parent, error), none; !error && item != none; item.increment(error)) {
-    std::error_code ignored;
-    const auto step = step_in_name(item->path().filename().string());
-    if (step && item->is_directory(ignored)) found.push_back({*step, item->path().string()});
+  for (const auto& name : names_in_folder(parent)) {
+    const auto step = step_in_name(name);
+    if (step && is_folder(fs::path(parent) / name)) found.push_back({*step, (fs::path(parent) / name).string()});
   }
   std::ranges::sort(found, std::greater<>(), &FoundCheckpoint::step);
   return found;
+}
+
+std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, const KeepRules& rules) {
+  std::vector<RankedCheckpoint> ranked;
+  for (const auto& checkpoint : found) {
+    ranked.push_back({checkpoint.step});
+    if (rules.best == 0) continue;
+    try {
+      ranked.back().eval_loss = read_manifest(checkpoint.path).eval_loss;
+    } catch (const IoError&) {
+      throw;
+    } catch (const Error&) {
+      // A damaged one is worse than any other.
+    }
+  }
+  return ranked;
 }
 
 std::vector<std::int64_t> steps_to_remove(std::vector<RankedCheckpoint> found, const KeepRules& rules) {
@@ -105,39 +101,78 @@ std::vector<std::int64_t> steps_to_remove(std::vector<RankedCheckpoint> found, c
 }
 
 void restore_checkpoints(const std::string& parent) {
-  std::error_code error;
-  for (fs::directory_iterator item(parent, error), none; !error && item != none; item.increment(error)) {
-    const auto path = item->path().string();
-    if (path.ends_with(kReplacingSuffix)) restore_replaced(path.substr(0, path.size() - std::strlen(kReplacingSuffix)));
+  for (const auto& name : names_in_folder(parent)) {
+    for (const auto suffix : {kReplacingSuffix, kReplacedSuffix}) {
+      if (!name.ends_with(suffix)) continue;
+      const auto own = name.substr(0, name.size() - suffix.size());
+      if (step_in_name(own)) restore_replaced(fs::path(parent) / own);
+    }
   }
+}
+
+void remove_checkpoint(const std::string& path) {
+  std::error_code ignored;  // what stays is removed with the next one
+  fs::remove_all(move_aside(path, kRemovedSuffix), ignored);
+}
+
+std::vector<std::string> superseded_checkpoints(const std::string& parent) {
+  return set_aside_as(parent, kSupersededSuffix);
+}
+
+std::vector<std::string> remove_leftovers(const std::string& parent) {
+  if (!is_there(parent)) return {};
+  std::vector<std::string> found;
+  for (const auto& path : stale_partials(parent)) found.push_back(path.string());
+  for (const auto suffix : {kReplacingSuffix, kReplacedSuffix, kRemovedSuffix}) {
+    for (auto& path : set_aside_as(parent, suffix)) found.push_back(std::move(path));
+  }
+  std::erase_if(found, [](const std::string& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    return !error;
+  });
+  return found;
 }
 
 void prune_checkpoints(const std::string& parent, const KeepRules& rules) {
   restore_checkpoints(parent);
   const auto found = list_checkpoints(parent);
-  std::vector<RankedCheckpoint> ranked;
+  const auto gone = steps_to_remove(ranked_checkpoints(found, rules), rules);
+  std::vector<std::string> unwanted = superseded_checkpoints(parent);
   for (const auto& checkpoint : found) {
-    ranked.push_back({checkpoint.step, rules.best > 0 ? eval_loss_of(checkpoint.path) : std::nullopt});
+    if (std::ranges::find(gone, checkpoint.step) != gone.end()) unwanted.push_back(checkpoint.path);
   }
-  const auto gone = steps_to_remove(std::move(ranked), rules);
-  for (const auto& checkpoint : found) {
-    if (std::ranges::find(gone, checkpoint.step) != gone.end()) remove_checkpoint(checkpoint.path);
+  std::exception_ptr failed;
+  for (const auto& path : unwanted) {
+    try {
+      remove_checkpoint(path);
+    } catch (const DataError&) {
+      if (!failed) failed = std::current_exception();
+    }
   }
-  remove_leftovers(parent);
+  const auto left = remove_leftovers(parent);
+  if (failed) std::rethrow_exception(failed);
+  if (!left.empty()) throw DataError(fmt::format("{}: cannot be removed", left.front()));
 }
 
-void set_aside_refused(const std::string& checkpoint) {
-  move_aside(checkpoint, kRefusedSuffix);
+std::string set_aside_refused(const std::string& checkpoint) {
+  return move_aside(checkpoint, kRefusedSuffix);
 }
 
-std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step) {
-  std::vector<std::int64_t> dropped;
-  for (const auto& checkpoint : list_checkpoints(parent)) {
-    if (checkpoint.step <= step) continue;
-    remove_checkpoint(checkpoint.path);
-    dropped.push_back(checkpoint.step);
+std::vector<std::string> supersede_checkpoints_after(const std::string& parent, std::int64_t step) {
+  std::vector<std::pair<std::string, std::string>> moved;
+  try {
+    for (const auto& checkpoint : list_checkpoints(parent)) {
+      if (checkpoint.step > step) moved.emplace_back(checkpoint.path, move_aside(checkpoint.path, kSupersededSuffix));
+    }
+  } catch (const DataError&) {
+    std::error_code ignored;  // a name that does not come back is said by the error of the first one
+    for (const auto& [path, aside] : moved) fs::rename(aside, path, ignored);
+    throw;
   }
-  return dropped;
+  std::vector<std::string> superseded;
+  for (auto& [path, aside] : moved) superseded.push_back(std::move(aside));
+  return superseded;
 }
 
 }  // namespace orthant

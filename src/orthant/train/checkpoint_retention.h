@@ -1,5 +1,6 @@
 // Which checkpoints a run's folder holds, and which of them stay. A checkpoint that goes loses its name first, so that
-// nobody meets a half of one. Local: rank 0's matter, after the newer ones are on the device.
+// nobody meets a half of one. What the system cannot tell or do is an IoError, never "none there". Local: rank 0's
+// matter, after the newer ones are on the device.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct FoundCheckpoint {
 // N of a name step-N; nothing for any other name.
 std::optional<std::int64_t> step_in_name(std::string_view name);
 
-// The step-N folders of `parent`, newest first.
+// The step-N folders of `parent`, newest first; none when there is no such parent. IoError.
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent);
 
 // A checkpoint stays when any rule keeps it.
@@ -34,19 +35,34 @@ struct RankedCheckpoint {
   std::optional<double> eval_loss = {};  // nothing: it was not evaluated
 };
 
-// The steps that no rule keeps. Of equal losses the newer is the better.
+// With the eval losses of their manifests where a rule asks for them; one whose manifest is damaged has none. IoError.
+std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, const KeepRules& rules);
+
+// The steps that no rule keeps, newest first. Of equal losses the newer is the better.
 std::vector<std::int64_t> steps_to_remove(std::vector<RankedCheckpoint> found, const KeepRules& rules);
 
-// Removes what the rules do not keep (DataError when that fails), and what dead processes left half-written.
+// Takes the checkpoint its name and then removes it. IoError when the name stays.
+void remove_checkpoint(const std::string& path);
+
+// Removes what the rules do not keep, what was superseded, and what dead processes left half-written or half-removed:
+// call it after a save. IoError when something of that stays; all else has gone then nevertheless.
 void prune_checkpoints(const std::string& parent, const KeepRules& rules);
+
+// Removes what has no use for anybody: half-written, half-removed, replaced. Gives what stays.
+std::vector<std::string> remove_leftovers(const std::string& parent);
+
+// What a resumed run left behind, step-N.superseded, the oldest step first. IoError.
+std::vector<std::string> superseded_checkpoints(const std::string& parent);
 
 // Gives a checkpoint its name when a death came while it replaced another of its step. Before anybody chooses one.
 void restore_checkpoints(const std::string& parent);
 
-// Moves a checkpoint that was refused out of the way, to step-N.refused: it may yet be mended by hand. DataError.
-void set_aside_refused(const std::string& checkpoint);
+// Moves a checkpoint that was refused out of the way, to step-N.refused or the next free name: it may yet be mended by
+// hand. Gives the new path. IoError.
+std::string set_aside_refused(const std::string& checkpoint);
 
-// Removes those of later steps and says which: a resumed run takes another way. DataError when that fails.
-std::vector<std::int64_t> drop_checkpoints_after(const std::string& parent, std::int64_t step);
+// Moves those of later steps out of the way, to step-N.superseded: a resumed run takes another way. Gives their new
+// paths. IoError; all have their names back then.
+std::vector<std::string> supersede_checkpoints_after(const std::string& parent, std::int64_t step);
 
 }  // namespace orthant

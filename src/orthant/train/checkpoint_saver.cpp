@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/train/trainer.h"
@@ -44,24 +47,48 @@ Manifest manifest_of(const Trainer& trainer, const SavedBeside& beside) {
 
 // A checkpoint may be replaced by another; what else lies there is somebody's.
 void check_replaceable(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(folder, ignored) || std::filesystem::is_empty(folder, ignored)) return;
-  if (std::filesystem::exists(folder / kManifestFile, ignored)) return;
+  if (!is_there(folder) || (is_folder(folder) && names_in_folder(folder).empty())) return;
+  if (is_there(folder / kManifestFile)) return;
   throw DataError(fmt::format("{}: exists, is no checkpoint and is not replaced", folder.string()),
                   {.remedy = "name another folder"});
 }
 
-// Of every rank: [bytes, hashes...] of its file; nothing where it has none.
+// Of every rank: [bytes, hashes..., tags...] of its file, each tag as the 8 words of its digits; nothing where it has
+// none.
 using WrittenFiles = std::vector<at::Tensor>;
+
+constexpr std::size_t kTagDigits = 64;
+constexpr std::size_t kWordsOfTag = kTagDigits / sizeof(std::int64_t);
+
+at::Tensor packed(const WrittenFile& file) {
+  std::vector<std::int64_t> facts = {file.bytes};
+  facts.insert(facts.end(), file.xxh64.begin(), file.xxh64.end());
+  for (const auto& tag : file.hmac) {
+    facts.resize(facts.size() + kWordsOfTag);
+    std::memcpy(facts.data() + facts.size() - kWordsOfTag, tag.data(), kTagDigits);
+  }
+  return at::tensor(facts, at::kLong);
+}
+
+ManifestFile unpacked(const std::string& name, const at::Tensor& packed) {
+  const std::span<const std::int64_t> facts(packed.const_data_ptr<std::int64_t>(),
+                                            static_cast<std::size_t>(packed.numel()));
+  ManifestFile file{name, facts[0], {}, {}};
+  const auto blocks = static_cast<std::size_t>(num_hashed_blocks(file.bytes));
+  const auto hashes = facts.subspan(1, blocks);
+  file.xxh64 = hash_texts({hashes.begin(), hashes.end()});
+  for (auto place = 1 + blocks; place < facts.size(); place += kWordsOfTag) {
+    file.hmac.emplace_back(reinterpret_cast<const char*>(facts.data() + place), kTagDigits);
+  }
+  return file;
+}
 
 void add_files(Manifest& manifest, const Trainer& trainer, const WrittenFiles& written) {
   std::vector<RankFile> files;
   for (std::size_t rank = 0; rank < written.size(); ++rank) {
     files.push_back(plan_file(trainer, static_cast<int>(rank)));
     if (written[rank].numel() == 0) continue;
-    const auto* facts = written[rank].const_data_ptr<std::int64_t>();
-    std::vector<std::uint64_t> hashes(facts + 1, facts + written[rank].numel());
-    manifest.files.push_back({files.back().name, facts[0], hash_texts(hashes)});
+    manifest.files.push_back(unpacked(files.back().name, written[rank]));
   }
   add_pieces(manifest, trainer, files);
 }
@@ -86,6 +113,8 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
   beside_ = std::move(beside);
   stage_ = Stage::parts;
   outcome_ = {.step = trainer_.steps_done(), .failed = nullptr};
+  folder_ = folder;
+  tried_again_ = false;
   written_ = at::empty({0}, at::kLong);
   // What one rank alone meets here is told to all when the save goes on.
   std::exception_ptr refused;
@@ -97,16 +126,73 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
     }
   };
   attempt([&] {
-    if (ranks_.is_first()) check_replaceable(folder);
-    if (ranks_.is_first()) target_ = std::make_unique<ReplacingFolder>(folder);
+    if (!ranks_.is_first()) return;
+    check_replaceable(folder);
+    has_room(/*quota=*/false);
+    target_ = std::make_unique<ReplacingFolder>(folder);
   });
-  place_ = ranks_.from_first(target_ ? target_->path().string() : "");
+  open_target();
   if (!place_.empty()) attempt([&] { begin_part(); });
-  if (refused) {
-    std::promise<void> broken;
-    work_ = broken.get_future();
-    broken.set_exception(refused);
+  if (refused) refuse(refused);
+}
+
+// Tells the other ranks where to write.
+void CheckpointSaver::open_target() {
+  place_ = ranks_.from_first(target_ ? target_->path().string() : "");
+  seal_ = {beside_.key, "", outcome_.step};
+  if (seal_.key) seal_.id = ranks_.from_first(ranks_.is_first() ? new_checkpoint_id() : "");
+}
+
+// A system that does not tell what is there keeps nobody from trying.
+bool CheckpointSaver::has_room(bool quota) {
+  if (!beside_.make_room) return false;
+  try {
+    if (needed_bytes_ == 0) {
+      std::vector<RankFile> files;
+      for (int rank = 0; rank < ranks_.size(); ++rank) files.push_back(plan_file(trainer_, rank));
+      needed_bytes_ = bytes_to_save(files, beside_.files);
+    }
+    const auto room = beside_.make_room(needed_bytes_, quota);
+    if (!room.note.empty()) outcome_.room_notes.push_back(room.note);
+    return room.enough;
+  } catch (const DataError&) {
+    return false;
   }
+}
+
+// Once more into a disk that was full, when rules make room there. What this rank has copied is there still.
+bool CheckpointSaver::try_again(const std::exception_ptr& failed) {
+  int reason = 0;
+  try {
+    std::rethrow_exception(failed);
+  } catch (const IoError& error) {
+    reason = error.error_number();
+  } catch (const Error&) {
+  }
+  if (tried_again_ || (reason != ENOSPC && reason != EDQUOT)) return false;
+  tried_again_ = true;
+  target_.reset();  // what it has written goes
+  if (!ranks_.any(ranks_.is_first() && has_room(reason == EDQUOT))) return false;
+  stage_ = Stage::parts;
+  written_ = at::empty({0}, at::kLong);
+  std::exception_ptr refused;
+  try {
+    if (ranks_.is_first()) target_ = std::make_unique<ReplacingFolder>(folder_);
+  } catch (const std::exception&) {
+    refused = std::current_exception();
+  }
+  open_target();
+  manifest_.files.clear();
+  manifest_.tensors.clear();
+  if (!place_.empty()) start([this] { write_part(); });
+  if (refused) refuse(refused);
+  return true;
+}
+
+void CheckpointSaver::refuse(const std::exception_ptr& reason) {
+  std::promise<void> broken;
+  work_ = broken.get_future();
+  broken.set_exception(reason);
 }
 
 void CheckpointSaver::begin_part() {
@@ -138,11 +224,8 @@ void CheckpointSaver::start(std::function<void()> work) {
 
 void CheckpointSaver::write_part() {
   if (file_.parts.empty()) return;
-  const auto facts =
-      held_ != nullptr ? copy_.write(file_, place_) : write_rank_file(file_, saved_flats(trainer_), place_);
-  std::vector<std::int64_t> told = {facts.bytes};
-  told.insert(told.end(), facts.xxh64.begin(), facts.xxh64.end());
-  written_ = at::tensor(told, at::kLong);
+  written_ = packed(held_ != nullptr ? copy_.write(file_, place_, seal_)
+                                     : write_rank_file(file_, saved_flats(trainer_), place_, seal_));
 }
 
 void CheckpointSaver::commit(const WrittenFiles& written) {
@@ -152,8 +235,15 @@ void CheckpointSaver::commit(const WrittenFiles& written) {
     BlockHashes hashes;
     hashes.update(std::as_bytes(std::span(text)));
     manifest_.files.push_back({name, static_cast<std::int64_t>(text.size()), hash_texts(hashes.digests())});
+    auto tags = seal_.tags_of(name);
+    if (!tags) continue;
+    tags->update(std::as_bytes(std::span(text)));
+    manifest_.files.back().hmac = tags->digests();
   }
-  write_file_atomically(place_ / kManifestFile, to_json(manifest_));
+  manifest_.id = seal_.id;
+  const auto text = to_json(manifest_);
+  if (seal_.key) write_file_atomically(place_ / kManifestTagFile, manifest_tag(*seal_.key, text) + "\n");
+  write_file_atomically(place_ / kManifestFile, text);
   target_->commit();
   try {
     if (beside_.afterwards) beside_.afterwards();
@@ -204,7 +294,10 @@ SaveOutcome CheckpointSaver::ended(std::exception_ptr failed) {
 
 std::optional<SaveOutcome> CheckpointSaver::advance() {
   if (!under_way()) return std::nullopt;
-  if (auto failed = failure()) return ended(std::move(failed));
+  if (auto failed = failure()) {
+    if (try_again(failed)) return std::nullopt;
+    return ended(std::move(failed));
+  }
   if (stage_ == Stage::commit) return ended(nullptr);
   stage_ = Stage::commit;
   const auto written = ranks_.gather(written_);

@@ -29,11 +29,18 @@
 
 namespace orthant {
 
-// How a save ended; alike on all ranks but for the last.
+// How a save ended; alike on all ranks but for what rank 0 alone is told.
 struct SaveOutcome {
   std::int64_t step = 0;
-  std::exception_ptr failed;           // an Error with the rank it happened on; null: the checkpoint is there
-  std::string afterwards_failed = {};  // what SavedBeside::afterwards threw
+  std::exception_ptr failed;                 // an Error with the rank it happened on; null: the checkpoint is there
+  std::string afterwards_failed = {};        // what SavedBeside::afterwards threw
+  std::vector<std::string> room_notes = {};  // of SavedBeside::make_room
+};
+
+// What became of room for a save.
+struct SaveRoom {
+  bool enough = false;
+  std::string note = {};  // for people, when something went for it
 };
 
 // What is saved besides the trainer's own state.
@@ -42,6 +49,10 @@ struct SavedBeside {
   SavedFiles files;                       // texts that belong to the model
   std::optional<double> eval_loss = {};   // of this very step
   std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
+  // Makes room for so many bytes before the save, and once more after one that met a full disk or a spent quota, which
+  // is tried again then. On rank 0.
+  std::function<SaveRoom(std::int64_t bytes, bool quota)> make_room = {};
+  std::shared_ptr<const TagKey> key = {};  // that the files are tagged with; null: none. Alike on all ranks
 };
 
 // Keeps a reference to the trainer, which must outlive it. begin(), advance() and finish() are collective over the
@@ -75,6 +86,10 @@ class CheckpointSaver {
  private:
   enum class Stage { none, parts, commit };
 
+  bool has_room(bool quota);
+  void open_target();
+  void refuse(const std::exception_ptr& reason);
+  bool try_again(const std::exception_ptr& failed);
   void begin_part();
   void copy_part(const std::vector<SavedFlat>& flats);
   void start(std::function<void()> work);
@@ -95,9 +110,13 @@ class CheckpointSaver {
   SaveOutcome outcome_;
   std::filesystem::path place_;              // where parts are written
   std::unique_ptr<ReplacingFolder> target_;  // rank 0's
-  RankFile file_;                            // this rank's, the same in every save
-  std::promise<void> copied_;                // of the save that began last
-  RankCopy copy_;                            // of what this rank writes; its memory is kept from save to save
+  std::string folder_;                       // rank 0's: the name that the save is to get
+  std::int64_t needed_bytes_ = 0;            // rank 0's: of a whole checkpoint
+  bool tried_again_ = false;
+  CheckpointSeal seal_;
+  RankFile file_;              // this rank's, the same in every save
+  std::promise<void> copied_;  // of the save that began last
+  RankCopy copy_;              // of what this rank writes; its memory is kept from save to save
   at::Tensor written_;
 };
 

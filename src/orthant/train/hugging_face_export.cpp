@@ -117,15 +117,18 @@ void check_complete(const Exported& part, const WeightReader& reader, const fs::
 }  // namespace
 
 ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options) {
-  read_manifest(checkpoint);  // refuses what is no checkpoint
+  const auto manifest = read_manifest(checkpoint, options.key.get());  // refuses what is no checkpoint
   const auto model = find_stored_model(checkpoint, options.config_file);
   const auto part = exported_part(model.config, options.tower);
   const auto asked = options.dtype.value_or(DType::float32);
   hugging_face_config_text(part.config, HuggingFaceHead::none, asked);  // refuses other kinds
-  const auto reader = open_weights(checkpoint);
+  const auto reader = open_weights(checkpoint, {}, options.key);
   check_complete(part, *reader, checkpoint);
 
   ExportResult result;
+  if (auto note = unchecked_tags_note(checkpoint, manifest, {IoPatience(), options.key}); !note.empty()) {
+    result.notes.push_back(std::move(note));
+  }
   const auto head = head_of(part.config, reader->entries(), part.prefix);
   const auto items = find_items(*reader, part, head == HuggingFaceHead::none, result.notes);
   std::vector<TensorEntry> entries;

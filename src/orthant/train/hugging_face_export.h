@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "orthant/files/tag_key.h"
 #include "orthant/graph/dtype.h"
 
 namespace orthant {
@@ -17,6 +19,7 @@ struct ExportOptions {
   std::int64_t max_shard_bytes = 5'000'000'000;
   std::string tower = {};                  // primary or secondary of a trimodal model
   std::filesystem::path config_file = {};  // of the model, when the checkpoint does not lie in a run's folder
+  std::shared_ptr<const TagKey> key = {};  // that the checkpoint's tags must be of; null: they are not looked at
 };
 
 struct ExportResult {

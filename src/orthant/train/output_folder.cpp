@@ -12,6 +12,8 @@
 #include "orthant/data/preprocessing.h"
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
+#include "orthant/files/name_suffixes.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
@@ -24,14 +26,12 @@ namespace fs = std::filesystem;
 
 constexpr int kMostRuns = 100000;
 
-bool holds_run(const std::string& path) {
-  return fs::exists(path + "/config.json") || !list_checkpoints(path + "/checkpoints").empty();
-}
+constexpr const char* kUnsavedMark = "/.unsaved";
 
 std::string first_free(const std::string& name) {
   for (int n = 1; n < kMostRuns; ++n) {
     auto path = fmt::format("runs/{}-{}", name, n);
-    if (!fs::exists(path)) return path;
+    if (!is_taken(path)) return path;
   }
   throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output_dir"});
 }
@@ -52,8 +52,8 @@ void check_same_generator(const std::string& checkpoint, const std::string& writ
 
 // The run that wrote the checkpoint says in its config.json what it trained: two models may have the same shapes.
 void check_same_settings(const std::string& checkpoint, const std::string& resolved_config) {
-  const auto written = fs::weakly_canonical(checkpoint).parent_path().parent_path() / "config.json";
-  if (!fs::exists(written)) return;
+  const auto written = resolved_path(checkpoint).parent_path().parent_path() / "config.json";
+  if (!is_there(written)) return;
   const auto theirs = nlohmann::json::parse(read_file(written), nullptr, /*allow_exceptions=*/false);
   const auto ours = nlohmann::json::parse(resolved_config);
   if (!theirs.is_object()) return;
@@ -83,7 +83,7 @@ void check_same_settings(const std::string& checkpoint, const std::string& resol
 void check_same_data(const std::string& checkpoint, const SavedFiles& files) {
   const auto saved = fs::path(checkpoint) / kDataFile;
   const auto now = files.find(kDataFile);
-  if (now == files.end() || !fs::exists(saved)) return;
+  if (now == files.end() || !is_there(saved)) return;
   const auto before = nlohmann::json::parse(read_file(saved), nullptr, /*allow_exceptions=*/false).flatten();
   const auto found = nlohmann::json::parse(now->second).flatten();
   for (const auto& [key, value] : found.items()) {
@@ -98,8 +98,14 @@ void check_same_preparation(const std::string& checkpoint, const SavedFiles& fil
   check_same_data(checkpoint, files);
   const auto saved = fs::path(checkpoint) / kPreprocessingFile;
   const auto now = files.find(kPreprocessingFile);
-  if (now == files.end() || !fs::exists(saved)) return;
+  if (now == files.end() || !is_there(saved)) return;
   check_same_preprocessing(load_preprocessing(saved), preprocessing_from_json(now->second, "the data"), saved.string());
+}
+
+void make_folders(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw_io_error(folder, "mkdir", error.value());
 }
 
 double wall_seconds() {
@@ -108,7 +114,7 @@ double wall_seconds() {
 
 // Of a file of JSON lines that has been cut; 0 without a line.
 std::int64_t last_step_in(const std::string& path) {
-  const auto text = fs::exists(path) ? read_file(path) : "";
+  const auto text = is_there(path) ? read_file(path) : "";
   const auto end = text.find_last_not_of('\n');
   if (end == std::string::npos) return 0;
   const auto begin = text.rfind('\n', end);
@@ -119,7 +125,7 @@ std::int64_t last_step_in(const std::string& path) {
 RunLogSink tensorboard_sink(const std::string& folder) {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
-  fs::create_directories(folder);
+  make_folders(folder);
   auto file = std::make_shared<EventFile>(folder, host.data(), getpid(), wall_seconds());
   return scalar_sink(
       [file](const std::string& tag, std::int64_t step, double value) {
@@ -131,76 +137,124 @@ RunLogSink tensorboard_sink(const std::string& folder) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume,
-                           bool restarted)
-    : path_(wanted.empty() ? first_free(run_name) : wanted), resume_(resume), restarted_(restarted) {
-  if (restarted_) restore_checkpoints(checkpoints());
-  if (restarted_ && !list_checkpoints(checkpoints()).empty()) resume_ = "auto";
-  if (wanted.empty() && resume == "auto") {
+OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_name, FolderUse use)
+    : path_(wanted.empty() ? first_free(run_name) : wanted), use_(std::move(use)) {
+  if (wanted.empty() && use_.resume == "auto") {
     throw ConfigError("--resume auto without a folder to look in",
                       {.remedy = "give --output_dir of the run to resume"});
   }
-  if (fs::exists(path_) && !fs::is_directory(path_)) {
-    throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
-  }
-  if (!resume_.empty() && resume_ != "auto") read_manifest(resume_);  // throws when it is no checkpoint
-  check_free();
+  use_.patience.retry([&] {
+    if (is_there(path_) && !is_folder(path_)) {
+      throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
+    }
+    if (use_.restarted) restore_checkpoints(checkpoints());
+    look();
+    if (use_.restarted && !found_.empty()) use_.resume = "auto";
+    if (!use_.resume.empty() && use_.resume != "auto") read_manifest(use_.resume);  // throws when it is no checkpoint
+    check_free();
+    check_not_lost();
+  });
+}
+
+void OutputFolder::look() {
+  found_ = list_checkpoints(checkpoints());
 }
 
 // A checkpoint is continued in its own run's folder, or in one that holds no run.
 void OutputFolder::check_free() const {
-  if (!holds_run(path_) || resume_ == "auto" || restarted_) return;
-  if (!resume_.empty()) {
-    const auto inside = fs::weakly_canonical(resume_).parent_path();
-    if (inside == fs::weakly_canonical(checkpoints())) return;
-    throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, resume_),
+  const bool holds_run = !found_.empty() || is_there(path_ + "/config.json");
+  if (!holds_run || use_.resume == "auto" || use_.restarted) return;
+  if (!use_.resume.empty()) {
+    const auto inside = resolved_path(use_.resume).parent_path();
+    if (inside == resolved_path(checkpoints())) return;
+    throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, use_.resume),
                       {.remedy = "name another --output_dir, or a checkpoint of that run"});
   }
   throw ConfigError(fmt::format("output folder {} holds a run", path_),
                     {.remedy = "continue it with --resume auto, or name another --output_dir"});
 }
 
-std::string OutputFolder::checkpoint_path(std::int64_t step) const {
-  return fmt::format("{}/step-{}", checkpoints(), step);
+// A run that has made steps has checkpoints, unless it died before its first save: only the job itself knows that.
+void OutputFolder::check_not_lost() const {
+  if (resumes() || (use_.resume.empty() && !use_.restarted) || use_.from_scratch) return;
+  if (!holds_lines(path_ + "/metrics.jsonl")) return;
+  if (use_.restarted && is_there(path_ + kUnsavedMark)) return;
+  throw DataError(
+      fmt::format("{}: holds no checkpoint, but {}/metrics.jsonl tells of steps", checkpoints(), path_),
+      {.remedy = "bring the checkpoints back, or begin at step 0 with --resume auto --from-scratch; what is "
+                 "there is kept as .superseded until the next save"});
 }
 
-bool OutputFolder::resumes() const {
-  return resume_ == "auto" ? !list_checkpoints(checkpoints()).empty() : !resume_.empty();
+std::string OutputFolder::checkpoint_path(std::int64_t step) const {
+  return fmt::format("{}/step-{}", checkpoints(), step);
 }
 
 void OutputFolder::open() {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) {
-    throw DataError(fmt::format("output folder {} cannot be made: {}", path_, error.message()),
-                    {.remedy = "name another --output_dir"});
+    throw IoError(fmt::format("output folder {} cannot be made: {}", path_, error.message()), error.value(),
+                  {.remedy = "name another --output_dir"});
   }
   lock_ = std::make_unique<FolderLock>(path_);
-  restore_checkpoints(checkpoints());
-  check_free();
+  const bool resumed = resumes();
+  use_.patience.retry([&] {
+    restore_checkpoints(checkpoints());
+    look();
+    check_free();
+    if (!resumed || resumes()) return check_not_lost();
+    throw DataError(fmt::format("{}: its checkpoints went away while the run was started", checkpoints()),
+                    {.remedy = "bring them back and start again"});
+  });
 }
 
 std::vector<std::string> OutputFolder::checkpoints_to_resume() const {
-  if (resume_ != "auto") return resume_.empty() ? std::vector<std::string>{} : std::vector<std::string>{resume_};
-  std::vector<std::string> found;
-  for (auto& checkpoint : list_checkpoints(checkpoints())) found.push_back(std::move(checkpoint.path));
-  return found;
+  if (use_.resume != "auto") {
+    return use_.resume.empty() ? std::vector<std::string>{} : std::vector<std::string>{use_.resume};
+  }
+  std::vector<std::string> paths;
+  for (const auto& checkpoint : found_) paths.push_back(checkpoint.path);
+  return paths;
 }
 
 void OutputFolder::check_same_run(const std::string& checkpoint, const std::string& resolved_config,
                                   const SavedFiles& files) const {
-  check_same_preparation(checkpoint, files);
-  check_same_settings(checkpoint, resolved_config);
+  use_.patience.retry([&] {
+    check_same_preparation(checkpoint, files);
+    check_same_settings(checkpoint, resolved_config);
+  });
 }
 
-std::vector<std::string> OutputFolder::cut_after(std::int64_t step) const {
-  for (const char* file : {"/metrics.jsonl", "/eval.jsonl"}) drop_lines_after_step(path_ + file, step);
-  cut_sample_logs(path_, step);
+std::vector<std::string> OutputFolder::line_files() const {
+  std::vector<std::string> files = {path_ + "/metrics.jsonl", path_ + "/eval.jsonl"};
+  for (auto& file : sample_logs(path_)) files.push_back(std::move(file));
+  return files;
+}
+
+// Checkpoints first: until the lines are gone, too, a run that begins again finds lines to set aside, and none missing.
+std::vector<std::string> OutputFolder::supersede_after(std::int64_t step) const {
   std::vector<std::string> notes;
-  for (const auto dropped : drop_checkpoints_after(checkpoints(), step)) {
-    notes.push_back(fmt::format("removed the checkpoint of step {}: this run takes another way from here", dropped));
-  }
+  use_.patience.retry([&] {
+    for (const auto& path : supersede_checkpoints_after(checkpoints(), step)) {
+      notes.push_back(fmt::format("{} stays until the next save: this run takes another way from here", path));
+    }
+    for (const auto& file : line_files()) supersede_lines_after_step(file, step);
+  });
   return notes;
+}
+
+void OutputFolder::begin_unsaved() const {
+  use_.patience.retry([&] { write_file_atomically(path_ + kUnsavedMark, ""); });
+}
+
+void OutputFolder::none_unsaved() const {
+  use_.patience.retry([&] { remove_file(path_ + kUnsavedMark); });
+}
+
+void OutputFolder::after_save(const KeepRules& keep) const {
+  remove_file(path_ + kUnsavedMark);
+  prune_checkpoints(checkpoints(), keep);
+  for (const auto& file : line_files()) remove_file(file + std::string(kSupersededSuffix));
 }
 
 void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
@@ -209,8 +263,11 @@ void OutputFolder::write(const std::string& resolved_config, const SavedFiles& f
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
-  const auto metrics = std::make_shared<LineFile>(path_ + "/metrics.jsonl");
-  const auto evaluations = std::make_shared<LineFile>(path_ + "/eval.jsonl");
+  const auto line_file = [&](const char* name) {
+    return use_.patience.retry([&] { return std::make_shared<LineFile>(path_ + name); });
+  };
+  const auto metrics = line_file("/metrics.jsonl");
+  const auto evaluations = line_file("/eval.jsonl");
   const auto write = [](const std::shared_ptr<LineFile>& file) {
     return [file](const std::string& line) { file->append(line); };
   };

@@ -1,6 +1,11 @@
 // The folder a run writes: config.json, metrics.jsonl, eval.jsonl, tensorboard/, checkpoints/step-N. A folder that
 // holds a run is refused unless that run is resumed; two jobs never write one folder. Rank 0 has it: nothing here
-// communicates.
+// communicates. See Note [Nothing is lost on the way down].
+//
+// Note [Nothing is lost on the way down]: a run decides what to go on from by one listing under its lock. A listing
+// that fails is tried again and then ends the run; it is never "none". "None" is believed where nothing was trained, or
+// where `.unsaved` says that the run began at step 0 and has not saved yet: a restart of that job begins again. What
+// the run does not go on from keeps its bytes under the suffix .superseded until a newer checkpoint is on the device.
 #pragma once
 
 #include <iosfwd>
@@ -9,24 +14,33 @@
 #include <vector>
 
 #include "orthant/files/folder_lock.h"
+#include "orthant/files/io_patience.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/run_log.h"
 
 namespace orthant {
 
+// How a run means to begin in its folder.
+struct FolderUse {
+  std::string resume = {};    // empty, "auto" or the path of a checkpoint
+  bool restarted = false;     // after a failure: the folder is this job's own, and it goes on there
+  bool from_scratch = false;  // "auto" may begin at step 0 although metrics tell of steps
+  IoPatience patience = IoPatience();
+};
+
 class OutputFolder {
  public:
   // Chooses and checks the path; writes nothing, but for the names of checkpoints in a folder of its own. ConfigError
   // for a folder that holds a run when `resume` is empty. A job that was `restarted` goes on in its own folder: from
-  // the newest checkpoint there, and from `resume` before the first one. DataError when `resume` is no checkpoint.
-  OutputFolder(const std::string& wanted, const std::string& run_name, const std::string& resume,
-               bool restarted = false);
+  // the newest checkpoint there, and from `resume` before the first one. DataError when `resume` is no checkpoint, and
+  // when there is none although metrics tell of steps; IoError when the system does not tell what is there.
+  OutputFolder(const std::string& wanted, const std::string& run_name, FolderUse use);
 
   // Whether this run goes on from a checkpoint: one was named, or there are some to choose from.
-  bool resumes() const;
+  bool resumes() const { return use_.resume == "auto" ? !found_.empty() : !use_.resume.empty(); }
 
-  // Makes the folder and locks it. ConfigError when another job has it.
+  // Makes the folder, locks it and looks again. ConfigError when another job has it; else as the constructor.
   void open();
 
   // The checkpoints to resume from, the best first; those after the first are tried when it is damaged.
@@ -35,8 +49,18 @@ class OutputFolder {
   // DataError when a checkpoint is of another model, or its rows were prepared in another way.
   void check_same_run(const std::string& checkpoint, const std::string& resolved_config, const SavedFiles& files) const;
 
-  // Metrics, evaluations and checkpoints after that step go: the run takes another way. Gives what is to be told.
-  std::vector<std::string> cut_after(std::int64_t step) const;
+  // Checkpoints, metrics and evaluations after that step are set aside as .superseded: the run takes another way. Gives
+  // what is to be told.
+  std::vector<std::string> supersede_after(std::int64_t step) const;
+
+  // The run begins at step 0, and its folder has no checkpoint to lose before the first save: a restart may begin there
+  // again. Until after_save(), or none_unsaved() for a run that goes on from a checkpoint.
+  void begin_unsaved() const;
+  void none_unsaved() const;
+
+  // Once a checkpoint of this run is on the device: what the rules do not keep and what was superseded goes. DataError
+  // when some of it stays; it goes after the next save then.
+  void after_save(const KeepRules& keep) const;
 
   // config.json and what belongs to the model.
   void write(const std::string& resolved_config, const SavedFiles& files) const;
@@ -45,18 +69,21 @@ class OutputFolder {
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
 
   // Empty, "auto" or the path of a checkpoint: how this run begins.
-  const std::string& resume() const { return resume_; }
-  bool restarted() const { return restarted_; }
+  const std::string& resume() const { return use_.resume; }
+  const IoPatience& patience() const { return use_.patience; }
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string checkpoint_path(std::int64_t step) const;
 
  private:
+  void look();
   void check_free() const;
+  void check_not_lost() const;
+  std::vector<std::string> line_files() const;
 
   std::string path_;
-  std::string resume_;
-  bool restarted_;
+  FolderUse use_;
+  std::vector<FoundCheckpoint> found_;  // newest first, as of the last look
   std::unique_ptr<FolderLock> lock_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -21,13 +22,18 @@ std::string eval_text(const RunResult& result, const std::string& name, double v
   return text;
 }
 
+std::string loss_text(const RunResult& result) {
+  if (std::isnan(result.first_loss) && std::isnan(result.final_loss)) return "none: nothing was trained";
+  return fmt::format("{:.4f} -> {:.4f}", result.first_loss, result.final_loss);
+}
+
 }  // namespace
 
 std::string result_text(const RunResult& result, const std::vector<ResultRow>& more) {
   std::vector<ResultRow> rows = {
       {"steps", fmt::format("{}", result.steps)},
       {"time", format_seconds(result.seconds)},
-      {"loss", fmt::format("{:.4f} -> {:.4f}", result.first_loss, result.final_loss)},
+      {"loss", loss_text(result)},
   };
   for (const auto& [name, value] : result.eval) rows.emplace_back("eval " + name, eval_text(result, name, value));
   rows.emplace_back("parameters", fmt::format("{} ({})", format_count(result.parameters), result.parameters));

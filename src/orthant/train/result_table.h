@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,11 +14,14 @@
 
 namespace orthant {
 
+// Of a process that has trained nothing: its checkpoint was of the last step already.
+inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+
 struct RunResult {
   std::int64_t steps = 0;                              // made so far, those of earlier parts of a resumed run included
   double seconds = 0;                                  // of this process, from the first step to the end
-  double first_loss = 0;                               // of this process's first step
-  double final_loss = 0;                               // of the last step
+  double first_loss = kNoLoss;                         // of this process's first step
+  double final_loss = kNoLoss;                         // of its last step
   EvalMetrics eval = {};                               // the last evaluation; empty when there was none
   std::optional<double> best_reachable_accuracy = {};  // known for generated data only
   Mesh mesh = {};

@@ -26,7 +26,11 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
                       ranks.alike("start anew in another --output_dir"));
     }
     try {
-      return open_checkpoint(path, ranks);
+      return open_checkpoint(path, ranks, options.access);
+    } catch (const IoError&) {
+      throw;
+    } catch (const AuthenticityError&) {
+      throw;
     } catch (const DataError& error) {
       if (!choose) throw;
       if (newest_refusal.empty()) newest_refusal = error.message();
@@ -53,42 +57,40 @@ void check_cursor(const std::string& checkpoint, const Manifest& manifest, const
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
   const ControlGroup ranks(trainer.options());
   const auto resume = ranks.from_first(folder != nullptr ? folder->resume() : "");
-  // What an attempt before the first checkpoint has written is made anew.
-  const auto start_over = [&] {
-    ranks.together([&] {
-      if (folder != nullptr) folder->cut_after(0);
-    });
-  };
-  if (resume.empty()) {
-    if (ranks.any(folder != nullptr && folder->restarted())) start_over();
-    return;
-  }
   const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
   std::vector<std::string> refused;
   const auto checkpoint = first_whole(candidates, /*choose=*/resume == "auto", ranks, options, refused);
   if (!checkpoint) {
-    start_over();
-    return options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
+    // What an attempt before the first checkpoint has written is made anew.
+    ranks.together([&] {
+      if (folder == nullptr) return;
+      folder->supersede_after(0);
+      folder->begin_unsaved();
+    });
+    if (!resume.empty()) options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
+    return;
   }
   const auto path = checkpoint->folder().string();
   ranks.together([&] {
     if (folder == nullptr) return;
     folder->check_same_run(path, options.resolved_config, options.files);
   });
-  const auto [manifest, notes] = load_checkpoint(trainer, *checkpoint);
-  std::vector<std::string> cut;
+  const auto [manifest, notes] = load_checkpoint(trainer, *checkpoint, options.access.patience);
+  std::vector<std::string> set_aside;
   ranks.together([&] {
     if (folder == nullptr) return;
     check_cursor(path, manifest, sampler, trainer.options().seed);
     for (const auto& bad : refused) {
-      set_aside_refused(bad);
-      cut.push_back(fmt::format("{} is kept as {}.refused", bad, std::filesystem::path(bad).filename().string()));
+      const auto aside = options.access.patience.retry([&] { return set_aside_refused(bad); });
+      set_aside.push_back(fmt::format("{} is kept as {}", bad, std::filesystem::path(aside).filename().string()));
     }
-    for (auto& note : folder->cut_after(manifest.step)) cut.push_back(std::move(note));
+    for (auto& note : folder->supersede_after(manifest.step)) set_aside.push_back(std::move(note));
+    folder->none_unsaved();
   });
   options.notes(fmt::format("resumed from {} at step {}", path, manifest.step));
+  if (const auto note = unchecked_tags_note(path, manifest, options.access); !note.empty()) options.notes(note);
   for (const auto& note : notes) options.notes(note);
-  for (const auto& note : cut) options.notes(note);
+  for (const auto& note : set_aside) options.notes(note);
 }
 
 }  // namespace orthant

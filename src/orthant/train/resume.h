@@ -17,11 +17,14 @@ struct ResumeOptions {
   std::string resolved_config;
   SavedFiles files;                               // what belongs to the model besides weights
   std::function<void(const std::string&)> notes;  // receives lines for people, on every rank
+  CheckpointAccess access = {};
 };
 
 // `folder` is rank 0's, open; null on the others. DataError when no checkpoint can be resumed or it is of another run;
-// ConfigError when other samples would follow it. Nothing in the folder changes before all of that has been found
-// good. Collective over the world.
+// ConfigError when other samples would follow it. Of several checkpoints only those are passed over whose contents are
+// proved wrong: one that the system does not let us read ends the run (IoError), and so does one without the tags that
+// the key asks for (AuthenticityError). Nothing in the folder changes before all of that has been found good.
+// Collective over the world.
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options);
 
 }  // namespace orthant

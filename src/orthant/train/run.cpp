@@ -67,13 +67,15 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     rank_log.say(text);
   };
   RunData data;
+  std::shared_ptr<const TagKey> key;
   std::optional<OutputFolder> folder;  // rank 0's
   ranks.together([&] {
+    key = checkpoint_key(config);
     if ((!options.resume.empty() || options.restarted) && !options.output_dir.empty())
       use_kept_tokenizers(config, options.output_dir);
     data = make_run_data(config);
     make_sampler(config, data);
-    if (ranks.is_first()) folder.emplace(options.output_dir, config.name, options.resume, options.restarted);
+    if (ranks.is_first()) folder.emplace(options.output_dir, config.name, folder_use(config, options));
   });
   check_same_data(data, ranks);
   if (config.early_stop > 0 && !data.eval) {
@@ -94,7 +96,11 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
   ranks.together([&] { rank_log.open(path, ranks.rank()); });
   resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
-             {folder ? folder->path() : path, resolved_config, data.saved_files, note});
+             {folder ? folder->path() : path,
+              resolved_config,
+              data.saved_files,
+              note,
+              {IoPatience(config.checkpoint.retry_seconds), key}});
   RunLog log;
   SampleLog samples;
   ranks.together([&] {
@@ -107,14 +113,22 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   out << summary_text(declared_spec(config), summary_options(config)) << std::flush;
   if (config.mesh.degree(Axis::pp) > 1) note(stage_lines(trainer->pipeline(), trainer->graph()));
   if (!ranks.alone()) note(rank_share(*trainer));
-  LoopReports reports{folder ? &*folder : nullptr, std::move(log), std::move(samples), note,
-                      [&](const std::string& text) { rank_log.say(text); }};
+  LoopReports reports{folder ? &*folder : nullptr,
+                      std::move(log),
+                      std::move(samples),
+                      note,
+                      [&](const std::string& text) { rank_log.say(text); },
+                      key};
   const auto outcome = TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
   if (!outcome.ended_early.empty()) note(outcome.ended_early);
   return outcome;
 }
 
 }  // namespace
+
+FolderUse folder_use(const RunConfig& config, const RunOptions& options) {
+  return {options.resume, options.restarted, options.from_scratch, IoPatience(config.checkpoint.retry_seconds)};
+}
 
 SummaryOptions summary_options(const RunConfig& config) {
   SummaryOptions options;
@@ -126,8 +140,13 @@ SummaryOptions summary_options(const RunConfig& config) {
   return options;
 }
 
+std::shared_ptr<const TagKey> checkpoint_key(const RunConfig& config) {
+  return config.checkpoint.key_file.empty() ? nullptr : TagKey::load(config.checkpoint.key_file);
+}
+
 void check_trainable(const RunConfig& config) {
   check_mesh(config.mesh);
+  checkpoint_key(config);
   const auto spec = run_spec(config);
   check_trains(spec);
   check_generated_data(config);

@@ -5,9 +5,11 @@
 #include <exception>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 
 #include "orthant/train/datasets.h"
+#include "orthant/train/output_folder.h"
 #include "orthant/train/result_table.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/summary.h"
@@ -20,6 +22,7 @@ struct RunOptions {
   std::string output_dir;                       // empty: runs/NAME-N with the first free N
   std::string resume;                           // empty, "auto" or the path of a checkpoint
   bool restarted = false;                       // after a failure: the folder is this job's own, and it goes on there
+  bool from_scratch = false;                    // "auto" may begin at step 0 although metrics tell of steps
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;
   std::function<bool()> stop_requested = {};  // asked in every step: save and leave. One rank's request is enough
@@ -38,6 +41,12 @@ struct RunOutcome {
 // DataError; one with a rank is thrown by all ranks. Collective over the world.
 RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out);
+
+// How such a run begins in its folder.
+FolderUse folder_use(const RunConfig& config, const RunOptions& options);
+
+// What the run's checkpoints are tagged with; null when checkpoint.key_file is not set. ConfigError, IoError.
+std::shared_ptr<const TagKey> checkpoint_key(const RunConfig& config);
 
 // ConfigError when the configuration asks for what cannot be trained here. Call it before ranks are started.
 void check_trainable(const RunConfig& config);

@@ -10,6 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/base/nearest.h"
+#include "orthant/files/io_patience.h"
 #include "orthant/layout/rows.h"
 #include "orthant/train/count_key.h"
 #include "orthant/train/data_parallel_config.h"
@@ -106,6 +107,8 @@ void read_length(JsonReader& train, RunConfig& config) {
   }
 }
 
+constexpr double kMostRetrySeconds = 3600;
+
 CheckpointConfig read_checkpoint(JsonReader section) {
   CheckpointConfig config;
   config.save_every = read_count(section, "save_every", 0, 0);
@@ -117,6 +120,12 @@ CheckpointConfig read_checkpoint(JsonReader section) {
   config.keep.every = read_count(section, "keep_every", 0, 0);
   config.keep.best = read_count(section, "keep_best", 0, 0);
   config.asynchronous = section.get<bool>("asynchronous", false);
+  config.key_file = section.get<std::string>("key_file", "");
+  config.retry_seconds = section.get<double>("retry_seconds", config.retry_seconds);
+  if (!(config.retry_seconds >= 0 && config.retry_seconds <= kMostRetrySeconds)) {
+    section.fail("retry_seconds", fmt::format("is {}; it must be 0 to {}", config.retry_seconds, kMostRetrySeconds),
+                 fmt::format("use {}", IoPatience::kDefaultSeconds));
+  }
   return config;
 }
 
@@ -126,7 +135,8 @@ bool has_eval_data(const RunConfig& config) {
 
 // A rule that no checkpoint could ever meet. Epochs have been turned into steps.
 void check_keep_rules(const RunConfig& config) {
-  const auto& [save_every, save_every_epochs, keep, asynchronous] = config.checkpoint;
+  const auto save_every = config.checkpoint.save_every;
+  const auto& keep = config.checkpoint.keep;
   if (keep.every > 0 && save_every > 0 && keep.every % save_every != 0) {
     throw ConfigError(
         fmt::format("checkpoint.keep_every is {}, but only multiples of save_every {} are saved", keep.every,

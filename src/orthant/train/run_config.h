@@ -20,6 +20,8 @@ struct CheckpointConfig {
   std::int64_t save_every_epochs = 0;  // instead; turned into steps
   KeepRules keep;                      // keys keep_last, keep_every, keep_best
   bool asynchronous = false;           // saves of save_every; the last one is waited for
+  std::string key_file = {};           // of the key that manifests and files are tagged with; empty: no tags
+  double retry_seconds = 3;            // for how long what a file system refuses is tried again on a resume
 };
 
 // What is done about a step whose loss or gradients are not finite. Its update is left out either way.

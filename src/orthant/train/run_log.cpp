@@ -78,11 +78,17 @@ void RunLog::eval(std::int64_t step, const EvalMetrics& metrics) {
 }
 
 void RunLog::finish() {
-  if (finished_) return;
-  finished_ = true;
-  for_each_sink([&](const RunLogSink& sink) {
-    if (sink.finish) sink.finish();
+  std::exception_ptr first;
+  std::erase_if(sinks_, [&](const RunLogSink& sink) {
+    try {
+      if (sink.finish) sink.finish();
+      return true;
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+      return false;
+    }
   });
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace orthant

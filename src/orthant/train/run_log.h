@@ -48,14 +48,13 @@ class RunLog {
   void step(const StepMetrics& metrics);
   void eval(std::int64_t step, const EvalMetrics& metrics);
 
-  // Ends every sink, once; later calls do nothing.
+  // Ends every sink, each once: those that fail are asked again by the next call.
   void finish();
 
  private:
   void for_each_sink(const std::function<void(const RunLogSink&)>& tell) const;
 
   std::vector<RunLogSink> sinks_;
-  bool finished_ = false;
 };
 
 }  // namespace orthant

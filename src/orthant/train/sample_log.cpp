@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "orthant/files/path_facts.h"
+
 namespace orthant {
 namespace {
 
@@ -26,12 +28,16 @@ void SampleLog::step(std::int64_t step, const Batch& batch) {
                             batch.first_row, fmt::join(batch.ids, ",")));
 }
 
-void cut_sample_logs(const std::string& run, std::int64_t step) {
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(fs::path(run) / "log", error)) {
-    const auto name = item.path().filename().string();
-    if (name.starts_with(kPrefix) && name.ends_with(".jsonl")) drop_lines_after_step(item.path(), step);
+void SampleLog::flush() {
+  if (file_) file_->flush();
+}
+
+std::vector<std::string> sample_logs(const std::string& run) {
+  std::vector<std::string> files;
+  for (const auto& name : names_in_folder(fs::path(run) / "log")) {
+    if (name.starts_with(kPrefix) && name.ends_with(".jsonl")) files.push_back((fs::path(run) / "log" / name).string());
   }
+  return files;
 }
 
 }  // namespace orthant

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "orthant/data/batch.h"
 #include "orthant/files/metrics_file.h"
@@ -22,11 +23,14 @@ class SampleLog {
 
   void step(std::int64_t step, const Batch& batch);
 
+  // Writes the lines of steps that found no room. DataError.
+  void flush();
+
  private:
   std::unique_ptr<LineFile> file_;
 };
 
-// Drops the lines of all ranks after that step. Local; rank 0's matter.
-void cut_sample_logs(const std::string& run, std::int64_t step);
+// The files of all ranks in that run's folder. Local. IoError.
+std::vector<std::string> sample_logs(const std::string& run);
 
 }  // namespace orthant

@@ -10,6 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/quantile.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/train/checkpoint_room.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/memory_use.h"
 
@@ -190,13 +191,18 @@ void TrainingLoop::save() {
   if (saved_at_ == trainer_.steps_done()) return;
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
+  beside.key = reports_.key;
   const bool evaluated = evaluated_at_ == trainer_.steps_done();
   if (evaluated && std::isfinite(outcome_.result.eval.at("loss"))) beside.eval_loss = outcome_.result.eval.at("loss");
   const auto* folder = reports_.folder;
   if (folder != nullptr) {
-    beside.afterwards = [parent = folder->checkpoints(), keep = config_.checkpoint.keep] {
-      prune_checkpoints(parent, keep);
+    beside.make_room = [parent = folder->checkpoints(), keep = config_.checkpoint.keep, step = trainer_.steps_done()](
+                           std::int64_t bytes, bool quota) {
+      const RoomRequest request{parent, step, bytes, keep, quota};
+      const auto made = make_room(request);
+      return SaveRoom{made.enough, made.removed.empty() ? "" : room_note(request, made)};
     };
+    beside.afterwards = [folder, keep = config_.checkpoint.keep] { folder->after_save(keep); };
   }
   save_stage_since_ = trainer_.steps_done();
   saver_.begin(folder != nullptr ? folder->checkpoint_path(trainer_.steps_done()) : "", std::move(beside));
@@ -206,6 +212,7 @@ void TrainingLoop::save() {
 
 // A disk that is full now may not be so next time: training goes on, with what was saved before.
 void TrainingLoop::end_save(const SaveOutcome& outcome) {
+  for (const auto& note : outcome.room_notes) reports_.note(note);
   if (outcome.failed) {
     outcome_.save_error = outcome.failed;
     if (outcome.step == trainer_.steps_done() && (ending_ || outcome.step == last_step_)) return;  // thrown at the end
@@ -232,15 +239,34 @@ void TrainingLoop::save_last() {
   if (const auto outcome = saver_.finish()) end_save(*outcome);
 }
 
+std::exception_ptr TrainingLoop::finish_reports() {
+  try {
+    ranks_.together([&] {
+      IoPatience(config_.checkpoint.retry_seconds).retry([&] {
+        reports_.log.finish();
+        reports_.samples.flush();
+      });
+    });
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 RunOutcome TrainingLoop::run() {
   const auto began = Clock::now();
   const auto loader = make_loader(config_, data_, trainer_.steps_done());
   outcome_.stopped = ranks_.any(asked_to_stop());  // while the ranks were still getting ready
   const auto* folder = reports_.folder;
   const bool resumed = trainer_.steps_done() > 0;
-  if (ranks_.any(resumed && folder != nullptr && is_checkpoint(folder->checkpoint_path(trainer_.steps_done())))) {
-    saved_at_ = trainer_.steps_done();
-  }
+  bool saved = false;
+  ranks_.together([&] {
+    if (!resumed || folder == nullptr) return;
+    saved = folder->patience().retry([&] { return is_checkpoint(folder->checkpoint_path(trainer_.steps_done())); });
+  });
+  if (ranks_.any(saved)) saved_at_ = trainer_.steps_done();
   if (resumed && trainer_.steps_done() >= last_step_) {
     reports_.note(fmt::format("nothing to train: the checkpoint is of step {} and the run ends at step {}",
                               trainer_.steps_done(), last_step_));
@@ -262,8 +288,9 @@ RunOutcome TrainingLoop::run() {
   add_measurements();
   save_last();
   evaluate();
-  tell("log", [&] { reports_.log.finish(); });
+  const auto unwritten = finish_reports();
   if (outcome_.save_error) std::rethrow_exception(outcome_.save_error);
+  if (unwritten) std::rethrow_exception(unwritten);
   reports_.rank_log(
       fmt::format("{} after step {}", outcome_.stopped ? "stopped on request" : "done", trainer_.steps_done()));
   outcome_.result.steps = trainer_.steps_done();

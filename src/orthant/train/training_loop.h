@@ -28,6 +28,7 @@ struct LoopReports {
   SampleLog samples;
   std::function<void(const std::string&)> note;      // for people: one line on every rank
   std::function<void(const std::string&)> rank_log;  // for this rank's log alone
+  std::shared_ptr<const TagKey> key = {};            // that checkpoints are tagged with; null: none
 };
 
 class TrainingLoop {
@@ -35,8 +36,8 @@ class TrainingLoop {
   TrainingLoop(const RunConfig& config, const RunOptions& options, const RunData& data, Trainer& trainer,
                LoopReports reports);
 
-  // DataError after a step that was not finite, or when the last checkpoint could not be saved. Collective over the
-  // world.
+  // DataError after a step that was not finite, or when the last checkpoint or some reports could not be written.
+  // Collective over the world.
   RunOutcome run();
 
  private:
@@ -55,6 +56,8 @@ class TrainingLoop {
   void save();
   void end_save(const SaveOutcome& outcome);
   void save_last();
+  // What could not be written to the end; null when all reports are in their files.
+  std::exception_ptr finish_reports();
 
   const RunConfig& config_;
   const RunOptions& options_;

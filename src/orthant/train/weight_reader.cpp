@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/element_type.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/slice_runs.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/nn/scalar_type.h"
@@ -89,8 +90,7 @@ void for_each_part(const WeightReader& reader, const TensorEntry& entry, bool tr
 }  // namespace
 
 bool is_checkpoint(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / kManifestFile, ignored);
+  return is_there(folder / kManifestFile);
 }
 
 void WeightReader::read_box(const TensorEntry& entry, const TensorBox& box, std::span<std::byte> out) const {
@@ -112,8 +112,11 @@ void CountingReader::read_box(const TensorEntry& entry, const TensorBox& box, st
   bytes_ += static_cast<std::int64_t>(out.size());
 }
 
-std::unique_ptr<WeightReader> open_weights(const fs::path& folder, const ControlGroup& ranks) {
-  if (is_checkpoint(folder)) return std::make_unique<CheckpointReader>(open_checkpoint(folder.string(), ranks));
+std::unique_ptr<WeightReader> open_weights(const fs::path& folder, const ControlGroup& ranks,
+                                           const std::shared_ptr<const TagKey>& key) {
+  if (is_checkpoint(folder)) {
+    return std::make_unique<CheckpointReader>(open_checkpoint(folder.string(), ranks, {IoPatience(), key}));
+  }
   std::unique_ptr<WeightReader> reader;
   ranks.together([&] { reader = std::make_unique<FolderReader>(folder); });
   return reader;

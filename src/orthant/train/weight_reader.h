@@ -52,7 +52,8 @@ bool is_checkpoint(const std::filesystem::path& folder);
 
 // DataError for a folder that is neither, and for damaged headers or manifests. The files of a checkpoint are hashed,
 // each by one of the ranks. Collective over `ranks`; Local for one rank.
-std::unique_ptr<WeightReader> open_weights(const std::filesystem::path& folder, const ControlGroup& ranks = {});
+std::unique_ptr<WeightReader> open_weights(const std::filesystem::path& folder, const ControlGroup& ranks = {},
+                                           const std::shared_ptr<const TagKey>& key = {});
 
 // What weights are read and written as.
 inline constexpr std::array<DType, 4> kWeightDTypes = {DType::float32, DType::float64, DType::bfloat16, DType::float16};

@@ -1,0 +1,116 @@
+"""A file system that fails while checkpoints are looked for, read, written or removed: nothing is lost, and the run goes on or says why it ends."""
+import argparse
+import errno
+import json
+import os
+import resource
+import shutil
+import unittest
+
+from io_error_campaign import CONFIG, ERRORS, MODES, SAME_PATH, SCENARIOS, Campaign, Folder, campaign
+from program import FolderTest, only_json, orthant
+
+
+class Errors(FolderTest):
+    def setUp(self):
+        super().setUp()
+        self.campaign = Campaign(self.folder)
+        self.run_dir = self.path("run")
+
+    def fail_for_good(self, name, call, where, error):
+        """Runs a scenario in which the first such call on that path fails, and all calls on the path from there on."""
+        position = 1 + self.campaign.count(name).index((call, where))
+        self.campaign.prepare(SCENARIOS[name], self.run_dir)
+        before = Folder(self.run_dir)
+        finished, _ = self.campaign.disturbed(SCENARIOS[name], self.run_dir, position, error, SAME_PATH)
+        return finished, before, Folder(self.run_dir)
+
+    def assert_unchanged(self, before, after):
+        self.assertEqual((after.names, after.by_digest, after.lines), (before.names, before.by_digest, before.lines))
+
+    def test_a_listing_that_fails_is_not_an_empty_folder(self):
+        for name in ("resume", "two_ranks"):
+            with self.subTest(name):
+                finished, before, after = self.fail_for_good(name, "readdir", "/checkpoints", errno.EIO)
+                self.assertEqual(finished.returncode, 4, finished.stderr)
+                self.assertIn(f"error: {self.run_dir}/checkpoints: listing failed: Input/output error\n", finished.stderr)
+                self.assert_unchanged(before, after)
+                shutil.rmtree(self.run_dir)
+
+    def test_a_file_that_cannot_be_read_is_not_damaged(self):
+        finished, before, after = self.fail_for_good("resume", "pread", "/checkpoints/step-4/rank-0.safetensors", errno.ESTALE)
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertRegex(finished.stderr, r"error: \S+/step-4/rank-0.safetensors: \w+ failed: Stale file handle\n")
+        self.assert_unchanged(before, after)
+
+    def test_an_error_that_passes_is_survived(self):
+        position = 1 + self.campaign.count("resume").index(("readdir", "/checkpoints"))
+        self.campaign.prepare(SCENARIOS["resume"], self.run_dir)
+        finished, _ = self.campaign.disturbed(SCENARIOS["resume"], self.run_dir, position, errno.ESTALE, 0)
+        self.assertEqual(only_json(self, finished)["weights_hash"], self.campaign.undisturbed["resume"])
+        self.assertIn("step-4 at step 4\n", finished.stderr)
+
+
+class Lost(FolderTest):
+    """Checkpoints that are gone beside metrics that tell of steps."""
+
+    def setUp(self):
+        super().setUp()
+        with open(self.path("config.json"), "w") as f:
+            json.dump(CONFIG, f)
+        self.run_dir = self.path("run")
+        self.whole = only_json(self, self.train("--steps", 4))
+
+    def train(self, *words, **options):
+        return orthant("train", "--config", self.path("config.json"), "--output-dir", self.run_dir, "--json", *words, **options)
+
+    def test_checkpoints_are_not_taken_for_never_written(self):
+        shutil.move(os.path.join(self.run_dir, "checkpoints"), self.path("elsewhere"))
+        before = Folder(self.run_dir)
+        finished = self.train("--steps", 4, "--resume", "auto")
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertIn(f"{self.run_dir}/checkpoints: holds no checkpoint, but {self.run_dir}/metrics.jsonl tells of steps\n  fix: bring the "
+                      "checkpoints back, or begin at step 0 with --resume auto --from-scratch", finished.stderr)
+        self.assertEqual(Folder(self.run_dir).lines, before.lines)
+        finished = self.train("--steps", 1, "--resume", "auto", "--from-scratch", "--set", "checkpoint.save_every=0")
+        self.assertEqual(only_json(self, finished)["steps"], 1)
+        self.assertEqual(Folder(self.run_dir).steps(), [1])
+        finished = self.train("--steps", 4, "--resume", "auto")
+        self.assertEqual(only_json(self, finished)["weights_hash"], self.whole["weights_hash"])
+
+    def test_from_scratch_alone_is_refused(self):
+        finished = self.train("--from-scratch")
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertIn("--from-scratch without --resume auto", finished.stderr)
+
+    def test_what_a_resume_leaves_behind_stays_until_the_next_save(self):
+        finished = self.train("--resume", os.path.join(self.run_dir, "checkpoints", "step-2"), "--steps", 2)
+        self.assertEqual(only_json(self, finished)["final_loss"], None)
+        self.assertIn("step-4.superseded stays until the next save", finished.stderr)
+        after = Folder(self.run_dir)
+        self.assertEqual((after.names, after.steps()), (["step-2", "step-4.superseded"], [1, 2]))
+        self.assertEqual([json.loads(line)["step"] for line in after.lines["metrics.jsonl.superseded"]], [3, 4])
+        self.assertEqual(only_json(self, self.train("--resume", "auto", "--steps", 4))["weights_hash"], self.whole["weights_hash"])
+        after = Folder(self.run_dir)
+        self.assertEqual((after.names, after.steps()), (["step-2", "step-4"], [1, 2, 3, 4]))
+        self.assertFalse(os.path.exists(os.path.join(self.run_dir, "metrics.jsonl.superseded")))
+
+    def test_a_file_that_may_not_grow_is_an_error_of_its_name(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+        for words in (("--mesh", "dp=1"), ("--mesh", "fsdp=2", "--backend", "gloo")):
+            finished = self.train("--resume", "auto", "--steps", 6, *words, preexec_fn=limited)
+            self.assertEqual(finished.returncode, 4, finished.stderr)
+            self.assertRegex(finished.stderr, r"checkpoints/step-\d+\S*: write of \d+ bytes after \d+ bytes written failed: File too large")
+            self.assertIn(4, Folder(self.run_dir).whole_steps)
+
+
+class Sample(unittest.TestCase):
+    def test_a_sample_of_the_campaign(self):
+        told = []
+        options = argparse.Namespace(scenarios=["resume", "earlier", "restart", "two_ranks"], errors=ERRORS, modes=list(MODES), sample=16, seed=0, jobs=2)
+        self.assertEqual(campaign(options, told.append), [], told)
+
+
+if __name__ == "__main__":
+    unittest.main()
