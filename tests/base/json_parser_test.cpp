@@ -170,7 +170,19 @@ TEST_F(JsonFile, MustNotBeAFolder) {
 
 TEST(JsonDocument, RefusesAnEndlessFile) {
   EXPECT_EQ(error_text<ConfigError>([] { JsonDocument::load("/dev/zero", {.max_bytes = 1 << 20}); }),
-            "/dev/zero: longer than 1048576 bytes");
+            "cannot read /dev/zero: it is a device, not a regular file\n  fix: name a JSON file");
+}
+
+TEST(JsonParser, RefusesMoreValuesThanItsLimitOfMemory) {
+  const JsonOptions options{.source = "x", .max_tree_bytes = 1 << 20};
+  const auto text = [&](const std::string& document) {
+    return error_text<ConfigError>([&] { JsonDocument::parse(document, options); });
+  };
+  EXPECT_EQ(text("[" + repeated("1,", 100'000) + "1]").substr(0, 44), "x:1:12722: more values than fit into 1 MiB\n ");
+  EXPECT_EQ(text("{\"" + repeated("k", 500'000) + "\": [1, 2, 3]}"),
+            "x:1:500010: more values than fit into 1 MiB\n"
+            "  fix: name the right file: this one is damaged or of another kind")
+      << "each value has the path of its key";
 }
 
 }  // namespace

@@ -35,5 +35,10 @@ TEST(Printable, EscapesBytesThatAreNoUtf8) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
+TEST(Printable, KnowsUtf8) {
+  EXPECT_TRUE(is_utf8("") && is_utf8("a\n") && is_utf8("\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82"));
+  EXPECT_FALSE(is_utf8("a\xff") || is_utf8("\xc3") || is_utf8("\xc0\xaf") || is_utf8("\xed\xa0\x80"));
+}
+
 }  // namespace
 }  // namespace orthant

@@ -5,39 +5,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_state.h"
+#include "orthant/base/printable.h"
+#include "orthant/base/regular_file.h"
 
 namespace orthant {
 namespace {
 
 using nlohmann::json;
 
-std::string read_file(const std::string& path, const JsonOptions& options) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw_json_error(options.errors, fmt::format("cannot read {}: it is a folder", path), "name a JSON file");
+std::string read_text(const std::string& path, const JsonOptions& options) {
+  auto [text, problem] = read_regular_file(path, {.max_bytes = options.max_bytes});
+  if (!problem) return text;
+  std::string remedy = "name a JSON file";
+  if (problem.error_number != 0) remedy = "name a JSON file that exists and can be read";
+  if (problem.error_number == ENAMETOOLONG || problem.error_number == EMFILE || problem.error_number == EACCES) {
+    remedy = problem.remedy;
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw_json_error(options.errors, fmt::format("cannot read {}: {}", path, std::strerror(errno)),
-                     "name a JSON file that exists and can be read");
-  }
-  std::string text;
-  std::vector<char> chunk(1 << 16);
-  // One byte more than allowed is enough for the parser to refuse an endless file.
-  while (file && text.size() <= static_cast<std::size_t>(options.max_bytes)) {
-    file.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
-    text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (file.bad()) throw_json_error(options.errors, fmt::format("cannot read {}: the read failed", path));
-  return text;
+  throw_json_error(options.errors, fmt::format("cannot read {}: {}", path, problem.text), std::move(remedy));
 }
 
 std::vector<std::string> split_path(std::string_view path) {
@@ -100,15 +88,6 @@ Place find_or_make(JsonTree& tree, const std::vector<std::string>& steps, const 
   return place;
 }
 
-bool is_valid_utf8(std::string_view text) {
-  try {
-    (void)json(std::string(text)).dump();
-    return true;
-  } catch (const json::type_error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 JsonDocument::JsonDocument(JsonTree tree) : state_(std::make_shared<JsonState>(JsonState{std::move(tree)})) {}
@@ -119,13 +98,13 @@ JsonDocument JsonDocument::parse(std::string_view text, JsonOptions options) {
 
 JsonDocument JsonDocument::load(const std::string& path, JsonOptions options) {
   options.source = path;
-  return parse(read_file(path, options), options);
+  return parse(read_text(path, options), options);
 }
 
 void JsonDocument::apply_override(std::string_view assignment, std::string_view flag) {
   if (state_->reading) throw InternalError("an override came after the document was read");
   JsonTree& tree = state_->tree;
-  if (!is_valid_utf8(assignment)) {
+  if (!is_utf8(assignment)) {
     throw ConfigError(fmt::format("{}: the assignment is not valid UTF-8", flag), {.remedy = "write it in UTF-8"});
   }
   const std::string origin = fmt::format("{} {}", flag, assignment);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "orthant/base/human.h"
 #include "orthant/base/json_tree.h"
 
 namespace orthant {
@@ -157,6 +158,13 @@ class TreeBuilder : public nlohmann::json_sax<json> {
         placed = &frame.container->back();
       }
     }
+    // A short text can name a great many places under one long key.
+    constexpr std::int64_t kValueBytes = 160;
+    tree_bytes_ += kValueBytes + static_cast<std::int64_t>(pointer.size());
+    if (tree_bytes_ > tree_.options.max_tree_bytes) {
+      fail(origin.value, fmt::format("more values than fit into {}", format_bytes(tree_.options.max_tree_bytes)),
+           "name the right file: this one is damaged or of another kind");
+    }
     tree_.origins.emplace(pointer, origin);
     return placed;
   }
@@ -195,6 +203,7 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   LineCounter lines_;
   JsonTree& tree_;
   std::size_t last_end_ = 0;
+  std::int64_t tree_bytes_ = 0;
   std::vector<Frame> frames_;
 };
 

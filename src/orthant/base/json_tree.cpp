@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 
 namespace orthant {
 namespace {
@@ -60,7 +61,8 @@ std::string child_pointer(std::string_view pointer, std::string_view key) {
 }
 
 std::string child_path(std::string_view path, std::string_view key) {
-  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+  const auto shown = printable(key);
+  return path.empty() ? shown : fmt::format("{}.{}", path, shown);
 }
 
 std::string describe_json(const nlohmann::json& value) {

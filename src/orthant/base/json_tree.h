@@ -18,7 +18,8 @@ struct JsonOptions {
   std::string source = "JSON text";  // what errors and origins call the text; load() puts the file's name here
   JsonErrorKind errors = JsonErrorKind::kConfig;
   int max_depth = 64;
-  std::int64_t max_bytes = std::int64_t{1} << 28;
+  std::int64_t max_bytes = std::int64_t{16} << 20;       // of the text
+  std::int64_t max_tree_bytes = std::int64_t{48} << 20;  // of memory for what the text says, estimated
 };
 
 // Lines and columns count from 1; columns count bytes.
@@ -50,8 +51,8 @@ struct JsonTree {
   std::string value_location(std::string_view pointer) const;
 };
 
-// Refuses what is not strict JSON, duplicate keys, ill-formed UTF-8, numbers beyond a double, and nesting or length
-// beyond the options' limits.
+// Refuses what is not strict JSON, duplicate keys, ill-formed UTF-8, numbers beyond a double, and nesting, length
+// or size in memory beyond the options' limits.
 JsonTree parse_json(std::string_view text, const JsonOptions& options);
 
 // The JSON pointer and the dotted path of a member. A pointer is exact; a path is what people read and write.

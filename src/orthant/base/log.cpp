@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/printable.h"
 
 namespace orthant {
 namespace {
@@ -62,7 +63,7 @@ class LineFormatter : public spdlog::formatter {
       text += prefix;
       if (colored) text += message.level == spdlog::level::warn ? kYellow : kRed;
       text += mark;
-      text += rest.substr(0, end);
+      text += printable(rest.substr(0, end));
       if (colored) text += kPlain;
       text += '\n';
       mark = {};

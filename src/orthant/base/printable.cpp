@@ -55,4 +55,13 @@ std::string printable(std::string_view text, bool keep_lines) {
   return shown;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const auto bytes = first_character(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 }  // namespace orthant

@@ -11,4 +11,6 @@ namespace orthant {
 // bytes that are no UTF-8 become \xNN, one per byte; all else stays, line breaks only when `keep_lines`.
 std::string printable(std::string_view text, bool keep_lines = false);
 
+bool is_utf8(std::string_view text);
+
 }  // namespace orthant

@@ -1,0 +1,22 @@
+// Any exception as the program tells of it at its end: text that is fit for a terminal, and the exit code. What the
+// system refused (memory, descriptors, a path) is no defect of ours, whoever throws it.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace orthant {
+
+struct ErrorReport {
+  std::string message;
+  std::string remedy;
+  int exit_code = 70;
+};
+
+ErrorReport report_of(const std::exception& error);
+
+// "orthant: error: TEXT\n  fix: REMEDY\n" for the prefix "orthant: error: ". Text of files and peers is escaped; the
+// place in the source follows for a defect of ours.
+std::string report_text(const std::exception& error, const std::string& prefix);
+
+}  // namespace orthant
