@@ -175,7 +175,7 @@ TEST(DocumentReader, RefusesWhatItCannotRead) {
             (folder / "no.txt").string() +
                 ": open failed: No such file or directory\ncheck the path, and that its folder exists");
   EXPECT_EQ(thrown_text<DataError>([&] { open_documents("/dev/null", {}); }),
-            "/dev/null is not a file that can be read again from any place\nwrite the text to a file first");
+            "/dev/null: it is a device, not a regular file\nname a regular file");
   const auto path = write_text(folder / "short.txt", "ab");
   EXPECT_EQ(
       thrown_text<DataError>([&] { open_documents(path, {}, 3); }),

@@ -46,7 +46,7 @@ TEST(FolderLock, IsFreeAfterItsScope) {
 TEST(FolderLock, AFolderThatDoesNotExistIsADataError) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_text<DataError>([&] { FolderLock(folder / "none"); }),
-            (folder / "none/.lock").string() +
+            (folder / "none").string() +
                 ": open failed: No such file or directory\n  fix: check the path, and that its folder exists");
 }
 

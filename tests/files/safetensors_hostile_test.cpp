@@ -231,14 +231,14 @@ TEST(HostileSafetensors, NamesAreShownEscapedAndCut) {
 TEST(HostileSafetensors, AFolderIsNotAFile) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder.path()); }),
-            folder.path().string() + ": not a file\n  fix: give a .safetensors file");
+            folder.path().string() + ": it is a folder\n  fix: name a regular file");
 }
 
 TEST(HostileSafetensors, APipeThatNobodyWritesToIsRefusedAtOnce) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "a").c_str(), 0600), 0);
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
-            (folder / "a").string() + ": not a file\n  fix: give a .safetensors file");
+            (folder / "a").string() + ": it is a named pipe, not a regular file\n  fix: name a regular file");
 }
 
 TEST(HostileSafetensors, APointerOfGitLfsIsCalledThat) {

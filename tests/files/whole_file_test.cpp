@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <array>
 
@@ -61,7 +62,7 @@ TEST(WholeFile, ErrorsNamePathOperationAndReason) {
   EXPECT_EQ(error_text<DataError>([&] { read_file(missing); }),
             missing + ": open failed: No such file or directory\n  fix: check the path, and that its folder exists");
   EXPECT_EQ(error_text<DataError>([&] { read_file(folder.path()); }),
-            folder.path().string() + ": read at byte 0 failed: Is a directory");
+            folder.path().string() + ": it is a folder\n  fix: name a regular file");
   EXPECT_EQ(error_text<DataError>([&] { fsync_path(missing); }),
             missing + ": open failed: No such file or directory\n  fix: check the path, and that its folder exists");
   EXPECT_EQ(error_text<DataError>([] { write_file_atomically("/", "x"); }),
@@ -86,6 +87,26 @@ TEST(FileHandle, ReadingPastTheEndIsAnError) {
   EXPECT_EQ(out[3], std::byte{'5'});
   const std::string text = error_text<DataError>([&] { file.read_exactly(2, out); });
   EXPECT_NE(text.find("ends at byte 5, but 1 more bytes were expected"), std::string::npos) << text;
+}
+
+TEST(WholeFile, OnlyRegularFilesOfABoundedSizeAreRead) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const std::string pipe =
+      (folder / "pipe").string() + ": it is a named pipe, not a regular file\n  fix: name a regular file";
+  EXPECT_EQ(error_text<DataError>([&] { read_file(folder / "pipe"); }), pipe);
+  EXPECT_EQ(error_text<DataError>([&] { xxh64_of_file(folder / "pipe"); }), pipe);
+  EXPECT_EQ(error_text<DataError>([&] { xxh64_of_block(folder / "pipe", 0, 1); }), pipe);
+  write_file_atomically(folder / "file", std::string(2, '\0'));
+  EXPECT_EQ(read_file(folder / "file", 2), std::string(2, '\0'));
+  EXPECT_EQ(error_text<DataError>([&] { read_file(folder / "file", 1); }),
+            (folder / "file").string() +
+                ": it has 2 B, and such a file has at most 1 B\n"
+                "  fix: name the right file: this one is damaged or of another kind");
+  EXPECT_EQ(error_text<DataError>([&] { read_text_file(folder / "file"); }),
+            (folder / "file").string() +
+                ": byte 0 is zero, and no text has such a byte\n"
+                "  fix: the file is damaged, has holes or is of another kind: copy it again");
 }
 
 }  // namespace

@@ -231,7 +231,7 @@ TEST(Pipeline, WhatAFileDoesNotSayIsRefused) {
             "parallel.virtual_stages is 2; schedule file FILE has 2 stages on 2 ranks\n"
             "leave parallel.virtual_stages out");
   EXPECT_EQ(thrown_text([] { make_pipeline(chain(6), 2, 4, {.schedule = "no/such.txt"}); }),
-            "schedule file no/such.txt cannot be read\n"
+            "schedule file no/such.txt cannot be read: No such file or directory\n"
             "name a file that exists and may be read, one line of actions per rank");
 }
 

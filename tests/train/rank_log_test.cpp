@@ -30,9 +30,33 @@ TEST(RankLog, AFolderThatCannotBeMadeIsRefused) {
   const TestFolder folder("orthant-rank-log");
   write_file_atomically(folder.path / "log", "");
   RankLog log;
-  const auto text = error_text<DataError>([&] { log.open(folder.path.string(), 2); });
-  EXPECT_TRUE(text.starts_with("rank 2: " + (folder.path / "log").string() + ": cannot be made: ")) << text;
-  EXPECT_TRUE(text.ends_with("\n  fix: name an --output_dir that every rank can write")) << text;
+  EXPECT_EQ(error_text<ConfigError>([&] { log.open(folder.path.string(), 2); }),
+            (folder.path / "log").string() +
+                ": is a file, and a run has a folder there\n  fix: move it away, or name another --output-dir");
+  const auto gone = error_text<DataError>([&] { log.open((folder.path / "none").string(), 2); });
+  EXPECT_EQ(gone,
+            "rank 2: " + (folder.path / "none").string() +
+                ": open failed: No such file or directory\n  fix: name an --output_dir that every rank can write");
+}
+
+// A link in the way is named; what it points to keeps every byte.
+TEST(RankLog, NoLinkIsFollowed) {
+  const TestFolder folder("orthant-rank-log");
+  const TestFolder elsewhere("orthant-rank-log-elsewhere");
+  RankLog log;
+  const auto refusal = [&] { return error_text<ConfigError>([&] { log.open(folder.path.string(), 0); }); };
+  const std::string why =
+      ": is a symbolic link, and a run follows none in its output folder\n"
+      "  fix: put the file or folder itself there, remove the link, or name another --output-dir";
+  std::filesystem::create_directory_symlink(elsewhere.path, folder.path / "log");
+  EXPECT_EQ(refusal(), (folder.path / "log").string() + why);
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere.path));
+  std::filesystem::remove(folder.path / "log");
+  std::filesystem::create_directory(folder.path / "log");
+  write_file_atomically(elsewhere.path / "mine", "torn");
+  std::filesystem::create_symlink(elsewhere.path / "mine", folder.path / "log" / "rank-0.log");
+  EXPECT_EQ(refusal(), (folder.path / "log" / "rank-0.log").string() + why);
+  EXPECT_EQ(read_file(elsewhere.path / "mine"), "torn");
 }
 
 TEST(RankLog, BeginsWithWhereTheRankIs) {

@@ -1,6 +1,5 @@
 #include "orthant/data/byte_window.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,16 +14,21 @@ constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-ByteWindow::ByteWindow(const std::filesystem::path& path, std::int64_t offset) : file_(path, O_RDONLY), end_(offset) {
-  if (!file_.is_regular()) {
-    throw DataError(fmt::format("{} is not a file that can be read again from any place", path.string()),
-                    {.remedy = "write the text to a file first"});
-  }
+ByteWindow::ByteWindow(const std::filesystem::path& path, std::int64_t offset)
+    : file_(FileHandle::open_regular(path)), end_(offset) {
   size_ = file_.size();
   if (offset > size_) {
     throw DataError(fmt::format("{}: ends at byte {}, but byte {} was reached before", path.string(), size_, offset),
                     {.remedy = "bring the whole file back, or start anew with --force"});
   }
+}
+
+// Text of nothing but zero bytes is a sparse file, which may claim to be of any length.
+void ByteWindow::refuse_hole(std::string_view loaded) const {
+  if (loaded.size() < kChunkBytes || loaded.find_first_not_of('\0') != std::string_view::npos) return;
+  throw DataError(fmt::format("{}: {} bytes from byte {} on are zero: the file has a hole, or is no text",
+                              file_.path().string(), loaded.size(), end_),
+                  {.remedy = "the file is damaged or of another kind: copy it again"});
 }
 
 std::size_t ByteWindow::fill(std::size_t bytes) {
@@ -34,6 +38,7 @@ std::size_t ByteWindow::fill(std::size_t bytes) {
     const auto had = buffer_.size();
     buffer_.resize(had + static_cast<std::size_t>(std::min<std::int64_t>(kChunkBytes, size_ - end_)));
     file_.read_exactly(end_, std::as_writable_bytes(std::span(buffer_).subspan(had)));
+    refuse_hole(std::string_view(buffer_).substr(had));
     end_ += static_cast<std::int64_t>(buffer_.size() - had);
   }
   return buffer_.size() - begin_;

@@ -30,6 +30,8 @@ class ByteWindow {
   void skip_byte_order_mark();  // of UTF-8
 
  private:
+  void refuse_hole(std::string_view loaded) const;
+
   FileHandle file_;
   std::int64_t size_;
   std::int64_t end_;  // of what was read

@@ -10,6 +10,7 @@
 #include "orthant/data/token_writer.h"
 #include "orthant/files/folder_lock.h"
 #include "orthant/files/partial.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -85,7 +86,7 @@ TokenIndex begin_or_resume(const fs::path& folder, TokenIndex wanted, bool force
     }
     return index;
   }
-  if (fs::exists(folder / kTokensFile) || fs::exists(folder / kDocumentsFile)) {
+  if (is_there(folder / kTokensFile) || is_there(folder / kDocumentsFile)) {
     throw ConfigError(fmt::format("{} holds tokens without an {}", folder.string(), kTokenIndexFile),
                       {.remedy = "use another --out, or --force to throw them away"});
   }

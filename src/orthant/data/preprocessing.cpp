@@ -16,6 +16,7 @@ namespace orthant {
 namespace {
 
 constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kMaxPreprocessingBytes = std::int64_t{256} << 20;
 
 nlohmann::ordered_json text_json(const TextPreprocessing& text) {
   return {{"column", text.column},
@@ -105,7 +106,10 @@ std::string to_json(const Preprocessing& preprocessing) {
 }
 
 Preprocessing preprocessing_from_json(std::string_view text, const std::string& source) {
-  JsonReader reader(JsonDocument::parse(text, {.source = source, .errors = JsonErrorKind::kData}));
+  JsonReader reader(JsonDocument::parse(text, {.source = source,
+                                               .errors = JsonErrorKind::kData,
+                                               .max_bytes = kMaxPreprocessingBytes,
+                                               .max_tree_bytes = 4 * kMaxPreprocessingBytes}));
   if (const auto version = reader.require<std::int64_t>("version"); version != kVersion) {
     reader.fail("version", fmt::format("this program reads version {}, found {}", kVersion, version));
   }
@@ -129,7 +133,7 @@ void save_preprocessing(const Preprocessing& preprocessing, const std::filesyste
 }
 
 Preprocessing load_preprocessing(const std::filesystem::path& file) {
-  return preprocessing_from_json(read_file(file), file.string());
+  return preprocessing_from_json(read_text_file(file, kMaxPreprocessingBytes), file.string());
 }
 
 std::vector<std::string> differences(const Preprocessing& saved, const Preprocessing& now, bool fitted) {

@@ -8,6 +8,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/data/hash_text.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/files/xxhash.h"
 
@@ -128,8 +129,7 @@ std::vector<std::int64_t> TokenizerFacts::special_ids() const {
 }
 
 bool holds_token_index(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(folder / kTokenIndexFile, ignored);
+  return is_there(folder / kTokenIndexFile);
 }
 
 TokenIndex read_token_index(const std::filesystem::path& folder) {
@@ -139,8 +139,9 @@ TokenIndex read_token_index(const std::filesystem::path& folder) {
         {.remedy = "make one with orthant data prepare-text --input FILE --tokenizer T --out FOLDER"});
   }
   const auto path = folder / kTokenIndexFile;
-  return read_index(
-      JsonReader(JsonDocument::parse(read_file(path), {.source = path.string(), .errors = JsonErrorKind::kData})));
+  return read_index(JsonReader(JsonDocument::load(path.string(), {.errors = JsonErrorKind::kData,
+                                                                  .max_bytes = std::int64_t{256} << 20,
+                                                                  .max_tree_bytes = std::int64_t{1} << 30})));
 }
 
 void write_token_index(const std::filesystem::path& folder, const TokenIndex& index) {

@@ -92,7 +92,7 @@ std::shared_ptr<const TokenStore> TokenStore::open(const std::filesystem::path& 
   }
   std::shared_ptr<TokenStore> store(new TokenStore(folder.string(), std::move(index)));
   const auto map = [&](const char* file) {
-    const FileHandle handle(folder / file, O_RDONLY);
+    const FileHandle handle = FileHandle::open_regular(folder / file);
     const auto expected = expected_bytes(store->index_, file);
     check_size(folder / file, handle.size(), expected, /*complete=*/true);
     return std::make_unique<const FileMap>(handle, expected);
@@ -144,7 +144,7 @@ TokenFolderFacts inspect_token_folder(const std::filesystem::path& folder) {
   TokenFolderFacts facts;
   facts.index = read_token_index(folder);
   for (const char* file : {kTokensFile, kDocumentsFile}) {
-    const auto bytes = FileHandle(folder / file, O_RDONLY).size();
+    const auto bytes = FileHandle::open_regular(folder / file).size();
     check_size(folder / file, bytes, expected_bytes(facts.index, file), facts.index.complete);
     facts.bytes += bytes;
   }

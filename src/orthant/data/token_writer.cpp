@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 FileHandle open_at(const std::filesystem::path& path, std::int64_t bytes) {
-  FileHandle file(path, O_RDWR | O_CREAT);
+  FileHandle file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
   if (file.size() < bytes) {
     throw DataError(fmt::format("{} has {} bytes, but {} says that {} were written", path.string(), file.size(),
                                 kTokenIndexFile, bytes),

@@ -9,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/data/token_writer.h"
 #include "orthant/files/file_handle.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/text/tokenizer.h"
 
 namespace orthant {
@@ -109,10 +110,7 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
   index.end_token = input.end_token;
   index.tokenizer = encoder.facts;
   for (const auto& file : input.files) {
-    std::error_code error;
-    const auto bytes = fs::file_size(file, error);
-    if (error) throw_io_error(file, "reading the size", error.value());
-    index.sources.push_back({.path = file, .bytes = static_cast<std::int64_t>(bytes)});
+    index.sources.push_back({.path = file, .bytes = FileHandle::open_regular(file).size()});
   }
   return index;
 }
@@ -173,7 +171,7 @@ TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path) {
 
 std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
                                             const DocumentOptions& documents, const TextProgressCall& progress) {
-  const auto folder = std::ranges::find_if(paths, [](const std::string& path) { return fs::is_directory(path); });
+  const auto folder = std::ranges::find_if(paths, [](const std::string& path) { return is_folder(path); });
   if (folder == paths.end()) {
     if (tokenizer.empty()) {
       throw ConfigError(

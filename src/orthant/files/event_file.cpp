@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "orthant/base/error.h"
+#include "orthant/files/beneath.h"
 #include "orthant/files/crc32c.h"
 
 namespace orthant {
@@ -85,7 +86,7 @@ std::filesystem::path file_name(std::string_view hostname, std::int64_t pid, dou
 
 EventFile::EventFile(const std::filesystem::path& folder, std::string_view hostname, std::int64_t pid,
                      double start_time)
-    : file_(folder / file_name(hostname, pid, start_time), O_WRONLY | O_CREAT | O_EXCL | O_APPEND) {
+    : file_(open_beneath(folder, file_name(hostname, pid, start_time), O_WRONLY | O_CREAT | O_EXCL | O_APPEND)) {
   add_record(event_at(0, start_time).bytes(3, "brain.Event:2").text());
   flush();
 }

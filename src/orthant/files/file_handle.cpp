@@ -11,35 +11,10 @@
 #include <utility>
 
 #include "orthant/base/error.h"
-#include "orthant/base/human.h"
+#include "orthant/base/regular_file.h"
 
 namespace orthant {
 namespace {
-
-std::string remedy_for(const std::filesystem::path& path, int error_number) {
-  switch (error_number) {
-    case ENOSPC: {
-      std::error_code error;
-      const auto space = std::filesystem::space(path, error);
-      const std::string left =
-          error ? "" : fmt::format(" ({} left)", format_bytes(static_cast<std::int64_t>(space.available)));
-      return fmt::format("free space on that file system{}, or choose a folder on another one", left);
-    }
-    case EDQUOT:
-      return "free space within the quota, or choose a folder on another file system";
-    case EFBIG:
-      return "raise the limit on file size (ulimit -f), or choose a file system that takes larger files";
-    case EACCES:
-    case EPERM:
-      return "check the permissions of the file and its folder";
-    case EROFS:
-      return "choose a folder on a file system that can be written";
-    case ENOENT:
-      return "check the path, and that its folder exists";
-    default:
-      return "";
-  }
-}
 
 // open(2), tried again when a signal interrupts it; -1 and errno when the system refuses.
 int open_file(const std::filesystem::path& path, int flags) {
@@ -62,7 +37,25 @@ void throw_io_error(const std::filesystem::path& path, std::string_view operatio
                     std::source_location where) {
   const std::string reason = std::generic_category().message(error_number);
   throw IoError(fmt::format("{}: {} failed: {}", path.string(), operation, reason), error_number,
-                {.remedy = remedy_for(path, error_number)}, where);
+                {.remedy = remedy_for_errno(path, error_number)}, where);
+}
+
+void throw_file_problem(const std::filesystem::path& path, const FileProblem& problem, std::source_location where) {
+  if (problem.error_number != 0) throw_io_error(path, problem.operation, problem.error_number, where);
+  throw DataError(fmt::format("{}: {}", path.string(), problem.text), {.remedy = problem.remedy}, where);
+}
+
+FileHandle FileHandle::open_regular(const std::filesystem::path& path) {
+  const OpenedFile opened = open_regular_file(path);
+  if (opened.fd < 0) throw_file_problem(path, opened.problem);
+  return adopt(path, opened.fd);
+}
+
+FileHandle FileHandle::adopt(std::filesystem::path path, int fd) {
+  FileHandle file;
+  file.path_ = std::move(path);
+  file.fd_ = fd;
+  return file;
 }
 
 FileHandle::FileHandle(std::filesystem::path path, int flags) : path_(std::move(path)), fd_(open_file(path_, flags)) {

@@ -11,6 +11,8 @@
 #include <span>
 #include <string_view>
 
+#include "orthant/base/regular_file.h"
+
 namespace orthant {
 
 // Owns a file descriptor, closed on exec. Not for use by two threads at once.
@@ -18,6 +20,12 @@ class FileHandle {
  public:
   // `flags` as for open(2); new files get mode 0666 less the umask.
   FileHandle(std::filesystem::path path, int flags);
+
+  // For reading. A pipe, a device or a folder is refused by name, and nothing is waited for.
+  static FileHandle open_regular(const std::filesystem::path& path);
+
+  // Takes over a descriptor that was opened elsewhere.
+  static FileHandle adopt(std::filesystem::path path, int fd);
 
   // A new file, open for writing; nothing when the path exists.
   static std::optional<FileHandle> create_new(const std::filesystem::path& path);
@@ -59,5 +67,9 @@ class FileHandle {
 // An IoError: "/out/a.safetensors: write of 4096 bytes failed: No space left on device", with what to do about it.
 [[noreturn]] void throw_io_error(const std::filesystem::path& path, std::string_view operation, int error_number,
                                  std::source_location where = std::source_location::current());
+
+// The same for a file that was not read: the system refused, or it is no file of the kind that was asked for.
+[[noreturn]] void throw_file_problem(const std::filesystem::path& path, const FileProblem& problem,
+                                     std::source_location where = std::source_location::current());
 
 }  // namespace orthant

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "orthant/base/error.h"
+#include "orthant/files/beneath.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -25,7 +26,7 @@ std::string host_name() {
 
 // What the holder wrote: "1234 node7". It may be between taking the lock and writing.
 std::string holder(const std::filesystem::path& lock_file) {
-  std::istringstream text(read_file(lock_file));
+  std::istringstream text(read_file(lock_file, 4096));
   pid_t pid = 0;
   std::string host;
   if (!(text >> pid >> host)) return "another process";
@@ -34,7 +35,7 @@ std::string holder(const std::filesystem::path& lock_file) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::filesystem::path& folder) : file_(folder / ".lock", O_RDWR | O_CREAT) {
+FolderLock::FolderLock(const std::filesystem::path& folder) : file_(open_beneath(folder, ".lock", O_RDWR | O_CREAT)) {
   while (::flock(file_.fd(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) throw_io_error(file_.path(), "flock", errno);

@@ -10,7 +10,7 @@ namespace orthant {
 
 // Held from construction to destruction, and by processes forked without exec meanwhile. Does not wait: ConfigError
 // when another holds it ("output folder X is in use by process PID (host H)"), DataError when the folder cannot be
-// used.
+// used. A `.lock` that is a link or no file is a ConfigError, and what it points to stays as it is.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);

@@ -10,8 +10,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/files/beneath.h"
 #include "orthant/files/name_suffixes.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
@@ -20,6 +22,9 @@ namespace orthant {
 namespace {
 
 using nlohmann::json;
+
+constexpr int kAppending = O_RDWR | O_CREAT | O_APPEND;
+constexpr std::int64_t kMaxLinesBytes = std::int64_t{16} << 30;  // a hundred million steps
 
 // The length of the file up to and including its last line break.
 std::int64_t whole_lines_bytes(const FileHandle& file) {
@@ -54,7 +59,12 @@ std::optional<std::int64_t> step_of(std::string_view line, const std::filesystem
 
 }  // namespace
 
-LineFile::LineFile(const std::filesystem::path& path) : file_(path, O_RDWR | O_CREAT | O_APPEND) {
+LineFile::LineFile(const std::filesystem::path& path) : LineFile(FileHandle(path, kAppending | O_NOFOLLOW)) {}
+
+LineFile::LineFile(const std::filesystem::path& folder, const std::filesystem::path& name)
+    : LineFile(open_beneath(folder, name, kAppending)) {}
+
+LineFile::LineFile(FileHandle file) : file_(std::move(file)) {
   if (!file_.is_regular()) return;
   const std::int64_t whole = whole_lines_bytes(file_);
   if (whole < file_.size()) file_.truncate(whole);
@@ -89,7 +99,7 @@ LineFile::~LineFile() {
 
 void supersede_lines_after_step(const std::filesystem::path& path, std::int64_t step) {
   if (!is_there(path)) return;
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, kMaxLinesBytes);
   std::string kept;
   std::string cut;
   std::int64_t number = 0;

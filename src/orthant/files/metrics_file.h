@@ -19,6 +19,9 @@ class LineFile {
   // Opens or creates the file and drops a torn last line.
   explicit LineFile(const std::filesystem::path& path);
 
+  // The same for folder/name, below which no link is followed.
+  LineFile(const std::filesystem::path& folder, const std::filesystem::path& name);
+
   // One write() of the line and its end, which other processes see at once; on failure nothing of it stays in the file.
   // The line then waits in memory and is written, in order, with the next one that finds room. It may not hold a line
   // break: InternalError.
@@ -31,6 +34,8 @@ class LineFile {
   LineFile& operator=(const LineFile&) = delete;
 
  private:
+  explicit LineFile(FileHandle file);
+
   FileHandle file_;
   std::string waiting_;
   std::optional<std::int64_t> whole_bytes_;  // after a failure: a torn line may begin there

@@ -47,6 +47,13 @@ bool is_regular_file(const fs::path& path) {
   return status && S_ISREG(status->st_mode);
 }
 
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  auto found = fs::weakly_canonical(path, error);
+  if (error) throw_io_error(path, "lookup", error.value());
+  return found;
+}
+
 bool is_taken(const fs::path& path) {
   return status_at(path, /*follow=*/false).has_value();
 }

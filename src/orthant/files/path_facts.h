@@ -14,6 +14,9 @@ bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 bool is_regular_file(const std::filesystem::path& path);
 
+// The path without links, "." and "..", as far as it exists.
+std::filesystem::path real_path(const std::filesystem::path& path);
+
 // A link counts as itself: the name is taken.
 bool is_taken(const std::filesystem::path& path);
 

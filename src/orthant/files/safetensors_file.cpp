@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,11 +32,23 @@ void refuse_pointer_file(const FileHandle& file, std::int64_t file_bytes) {
                   {.remedy = "run `git lfs pull` in its repository, or download the file"});
 }
 
+// Piece by piece, up to a zero byte, which no header has: the holes of a sparse file take no memory. The parser refuses
+// what is read.
+std::string read_header(const FileHandle& file, std::size_t length) {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  std::string text;
+  while (text.size() < length &&
+         text.find('\0', text.size() - std::min(text.size(), kPieceBytes)) == std::string::npos) {
+    const std::size_t had = text.size();
+    text.resize(had + std::min(kPieceBytes, length - had));
+    file.read_exactly(kLengthBytes + static_cast<std::int64_t>(had),
+                      std::as_writable_bytes(std::span(text).subspan(had)));
+  }
+  return text;
+}
+
 // The header is read, not mapped, so that a file that shrinks meanwhile is an error and not a signal.
 std::string header_of(const FileHandle& file, std::int64_t file_bytes) {
-  if (!file.is_regular()) {
-    throw DataError(fmt::format("{}: not a file", file.path().string()), {.remedy = "give a .safetensors file"});
-  }
   if (file_bytes < kLengthBytes) {
     throw DataError(fmt::format("{}: {} bytes are too few for a safetensors file", file.path().string(), file_bytes),
                     {.remedy = "the file was cut short: copy or download it again"});
@@ -55,16 +66,13 @@ std::string header_of(const FileHandle& file, std::int64_t file_bytes) {
                                 kMaxSafetensorsHeaderBytes),
                     {.remedy = "the file is damaged or of another format: give a .safetensors file"});
   }
-  std::string text(static_cast<std::size_t>(length), '\0');
-  file.read_exactly(kLengthBytes, std::as_writable_bytes(std::span(text)));
-  return text;
+  return read_header(file, static_cast<std::size_t>(length));
 }
 
 }  // namespace
 
 struct SafetensorsFile::State {
-  // Without O_NONBLOCK a named pipe would wait for somebody to write to it before it could be refused.
-  explicit State(const std::filesystem::path& path) : file(path, O_RDONLY | O_NONBLOCK), file_bytes(file.size()) {
+  explicit State(const std::filesystem::path& path) : file(FileHandle::open_regular(path)), file_bytes(file.size()) {
     const std::string text = header_of(file, file_bytes);
     data_begin = kLengthBytes + static_cast<std::int64_t>(text.size());
     header = parse_safetensors_header(text, file_bytes - data_begin, path);

@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/safetensors_header.h"
 #include "orthant/files/tensor_index.h"
 
@@ -20,11 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxOpenFiles = 8;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));  // a link to nothing is there, and its error names it
-}
 
 // The names of the folder's files that end so, in order.
 std::vector<std::string> names_ending(const fs::path& folder, std::string_view suffix) {
@@ -64,13 +60,11 @@ struct Listing {
 };
 
 Listing list_files(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
+  if (!is_there(path)) {
     throw DataError(fmt::format("{}: no such file or folder", path.string()),
                     {.remedy = "give the folder of a model, or a .safetensors file"});
   }
-  if (!fs::is_directory(status)) {
+  if (!is_folder(path)) {
     const std::string name = path.filename().string();
     if (is_pickle_name(name)) {
       throw DataError(fmt::format("{}: is a pickle file", path.string()), {.remedy = std::string(kPickleRemedy)});
@@ -81,13 +75,13 @@ Listing list_files(const fs::path& path) {
     }
     return {path.parent_path(), {name}, std::nullopt};
   }
-  if (is_there(path / kSingleTensorFile)) return {path, {std::string(kSingleTensorFile)}, std::nullopt};
-  if (!is_there(path / kTensorIndexFile)) refuse_folder(path);
+  if (is_taken(path / kSingleTensorFile)) return {path, {std::string(kSingleTensorFile)}, std::nullopt};
+  if (!is_taken(path / kTensorIndexFile)) refuse_folder(path);
   TensorIndex index = read_tensor_index(path / kTensorIndexFile);
   std::vector<std::string> files = index.files();
   for (const std::string& file : files) {
-    if (is_there(path / file)) continue;
-    const auto missing = std::count_if(files.begin(), files.end(), [&](const auto& f) { return !is_there(path / f); });
+    if (is_taken(path / file)) continue;
+    const auto missing = std::count_if(files.begin(), files.end(), [&](const auto& f) { return !is_taken(path / f); });
     throw DataError(fmt::format("{}: names {}, which the folder lacks ({} of its {} files are missing)",
                                 (path / kTensorIndexFile).string(), shown_name(file), missing, files.size()),
                     {.remedy = "download the missing files"});

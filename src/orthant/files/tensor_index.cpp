@@ -34,7 +34,9 @@ std::vector<std::string> TensorIndex::files() const {
 
 TensorIndex read_tensor_index(const std::filesystem::path& path) {
   constexpr std::string_view kMap = "weight_map";
-  const JsonDocument document = JsonDocument::load(path.string(), {.errors = JsonErrorKind::kData});
+  const JsonDocument document = JsonDocument::load(
+      path.string(),
+      {.errors = JsonErrorKind::kData, .max_bytes = std::int64_t{256} << 20, .max_tree_bytes = std::int64_t{1} << 30});
   JsonReader reader(document);
   reader.object("metadata");
   const nlohmann::json& map = reader.require_raw(kMap);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <span>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -18,11 +19,17 @@
 namespace orthant {
 namespace {
 
-// Calls take(bytes) with one chunk after another until the file ends; its size may be unknown, as that of /proc files.
+std::string read_with(const std::filesystem::path& path, const ReadLimits& limits) {
+  auto [text, problem] = read_regular_file(path, limits);
+  if (problem) throw_file_problem(path, problem);
+  return std::move(text);
+}
+
+// Calls take(bytes) with one chunk after another until the file ends.
 template <typename Take>
 void read_chunks(const std::filesystem::path& path, const Take& take) {
   constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-  FileHandle file(path, O_RDONLY);
+  const FileHandle file = FileHandle::open_regular(path);
   std::vector<std::byte> chunk(kChunkBytes);
   std::int64_t done = 0;
   while (true) {
@@ -37,12 +44,12 @@ void read_chunks(const std::filesystem::path& path, const Take& take) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
-  std::string text;
-  read_chunks(path, [&](std::span<const std::byte> bytes) {
-    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
-  return text;
+std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes) {
+  return read_with(path, {.max_bytes = max_bytes, .only_text = false});
+}
+
+std::string read_text_file(const std::filesystem::path& path, std::int64_t max_bytes) {
+  return read_with(path, {.max_bytes = max_bytes});
 }
 
 std::uint64_t xxh64_of_file(const std::filesystem::path& path) {
@@ -53,7 +60,7 @@ std::uint64_t xxh64_of_file(const std::filesystem::path& path) {
 
 std::uint64_t xxh64_of_block(const std::filesystem::path& path, std::int64_t block, std::int64_t file_bytes,
                              const TakeBytes& take) {
-  const FileHandle file(path, O_RDONLY);
+  const FileHandle file = FileHandle::open_regular(path);
   const auto end = std::min(file_bytes, (block + 1) * kHashedBlockBytes);
   std::vector<std::byte> chunk(std::size_t{256} << 10);  // stays in a cache between its reading and its hashing
   Xxh64 hash;

@@ -12,7 +12,12 @@
 
 namespace orthant {
 
-std::string read_file(const std::filesystem::path& path);
+// All of a regular file; others are refused by name, and so is one larger than `max_bytes`, before it is read.
+inline constexpr std::int64_t kMaxFileBytes = std::int64_t{512} << 20;
+std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes = kMaxFileBytes);
+
+// The same for text of somebody else: a zero byte, such as the holes of a sparse file are made of, is refused too.
+std::string read_text_file(const std::filesystem::path& path, std::int64_t max_bytes = kMaxFileBytes);
 
 // Writes `<path>.partial-<pid>`, brings it to the device, renames it and brings the folder to the device.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);

@@ -31,6 +31,18 @@ std::vector<Fd> reserve_standard_descriptors() {
   }
 }
 
+// A link at the name of a log would have its target written to.
+[[noreturn]] void refuse_log(const std::filesystem::path& path, int error_number) {
+  const bool link = error_number == ELOOP;
+  const bool pipe = error_number == ENXIO;
+  throw ConfigError(
+      fmt::format("cannot write the log {}: {}", path.string(),
+                  link   ? "it is a symbolic link"
+                  : pipe ? "it is no regular file"
+                         : std::strerror(error_number)),
+      {.remedy = link || pipe ? "remove it, or name another folder" : "name a folder that can be written"});
+}
+
 std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   std::vector<Fd> logs(options.num_ranks);
   if (options.log_dir.empty()) return logs;
@@ -38,11 +50,9 @@ std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   std::filesystem::create_directories(options.log_dir, error);
   for (int i = 0; i < options.num_ranks; ++i) {
     const auto path = options.log_dir / fmt::format("rank-{}.log", rank_offset + i);
-    logs[i].reset(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!logs[i]) {
-      throw ConfigError(fmt::format("cannot write the log {}: {}", path.string(), std::strerror(errno)),
-                        {.remedy = "name a folder that can be written"});
-    }
+    logs[i].reset(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
+    if (!logs[i]) refuse_log(path, errno);
   }
   return logs;
 }

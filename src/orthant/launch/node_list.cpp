@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
 
 #include "orthant/base/error.h"
+#include "orthant/base/regular_file.h"
 
 namespace orthant::launch {
 namespace {
@@ -112,13 +112,13 @@ std::vector<int> expand_tasks_per_node(const std::string& text, const std::strin
 }
 
 std::vector<std::string> read_node_file(const std::string& path, const std::string& variable) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  auto words = split_words(text.str());
-  if (!file || words.empty()) {
-    throw ConfigError(fmt::format("{}='{}' cannot be read or names no host", variable, path),
-                      {.remedy = "name the first host with --rendezvous HOST:PORT"});
+  constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
+  const auto [text, problem] = read_regular_file(path, {.max_bytes = kMostBytes});
+  auto words = split_words(text);
+  if (problem || words.empty()) {
+    throw ConfigError(
+        fmt::format("{}='{}' cannot be read or names no host{}{}", variable, path, problem ? ": " : "", problem.text),
+        {.remedy = "name the first host with --rendezvous HOST:PORT"});
   }
   return words;
 }

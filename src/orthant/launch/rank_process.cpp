@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/launch/signal_watch.h"
 
 namespace orthant::launch {
@@ -67,11 +68,11 @@ void become_rank(const SpawnOptions& options, pid_t launcher, const Pipe& output
 int run_guarded(const std::function<int()>& body) {
   try {
     return body();
-  } catch (const Error& error) {
-    std::cerr << "error: " << error.what() << std::endl;
-    return error.exit_code();
   } catch (const std::exception& error) {
-    std::cerr << "error: unexpected exception: " << error.what() << std::endl;
+    const auto code = report_of(error).exit_code;
+    const bool defect = code == 70 && dynamic_cast<const Error*>(&error) == nullptr;
+    std::cerr << report_text(error, defect ? "error: unexpected exception: " : "error: ") << std::flush;
+    return code;
   } catch (...) {
     std::cerr << "error: unexpected exception of an unknown type" << std::endl;
   }

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "orthant/base/error.h"
+#include "orthant/base/regular_file.h"
 
 namespace orthant {
 namespace {
@@ -162,15 +160,13 @@ StageTable parse_table(std::string_view text, std::string_view source) {
 }
 
 StageTable read_table(const std::string& path) {
-  constexpr std::uintmax_t kMostBytes = 256 << 20;
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  const bool plain = std::filesystem::is_regular_file(path, error);
-  if (!file || !plain || std::filesystem::file_size(path, error) > kMostBytes) {
-    throw ConfigError(fmt::format("schedule file {} cannot be read", path),
+  constexpr std::int64_t kMostBytes = 256 << 20;
+  const auto [text, problem] = read_regular_file(path, {.max_bytes = kMostBytes});
+  if (problem) {
+    throw ConfigError(fmt::format("schedule file {} cannot be read: {}", path, problem.text),
                       {.remedy = "name a file that exists and may be read, one line of actions per rank"});
   }
-  return parse_table(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return parse_table(text, path);
 }
 
 }  // namespace orthant

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -198,15 +199,18 @@ ModelConfig read_hugging_face_config(const fs::path& folder) {
   const std::string needs =
       "name a folder with config.json and model.safetensors (or its shards), as save_pretrained() or `hf download NAME "
       "--local-dir FOLDER` writes it; nothing is downloaded here";
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) {
+  if (!is_folder(folder)) {
     throw DataError(fmt::format("{}: no such model folder", folder.string()), {.remedy = needs});
   }
   const auto file = folder / "config.json";
-  if (!fs::exists(file, error)) {
+  if (!is_there(file)) {
     throw DataError(fmt::format("{}: no model folder, it has no config.json", folder.string()), {.remedy = needs});
   }
-  return parse_hugging_face_config(read_file(file), file.string());
+  return read_hugging_face_config_file(file);
+}
+
+ModelConfig read_hugging_face_config_file(const fs::path& file) {
+  return parse_hugging_face_config(read_text_file(file, JsonOptions().max_bytes), file.string());
 }
 
 }  // namespace orthant

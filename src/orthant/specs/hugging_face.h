@@ -17,6 +17,9 @@ namespace orthant {
 // key: no such folder or file, an unknown model_type, a key that asks for what is not done here.
 ModelConfig read_hugging_face_config(const std::filesystem::path& folder);
 
+// The same from such a file, wherever it lies.
+ModelConfig read_hugging_face_config_file(const std::filesystem::path& file);
+
 // The text of such a file instead of the file; `source` is what errors call it.
 ModelConfig parse_hugging_face_config(std::string_view text, const std::string& source);
 

@@ -1,12 +1,13 @@
 #include "orthant/text/chunked_input.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "orthant/base/error.h"
 #include "orthant/files/file_handle.h"
 
 namespace orthant {
@@ -19,7 +20,7 @@ ChunkedInput::~ChunkedInput() = default;
 
 ChunkedInput ChunkedInput::of_file(const std::filesystem::path& path, std::size_t chunk_bytes) {
   ChunkedInput input(path.string(), chunk_bytes);
-  input.file_ = std::make_unique<FileHandle>(path, O_RDONLY);
+  input.file_ = std::make_unique<FileHandle>(FileHandle::open_regular(path));
   input.skip_byte_order_mark();
   return input;
 }
@@ -51,6 +52,16 @@ std::size_t ChunkedInput::read(char* out, std::size_t bytes) {
   }
 }
 
+// A sparse file would be one row of zero bytes as long as the file claims to be.
+void ChunkedInput::refuse_hole(std::string_view loaded) const {
+  constexpr std::size_t kHoleBytes = 4096;
+  if (file_ == nullptr || loaded.size() < kHoleBytes || loaded.find_first_not_of('\0') != std::string_view::npos)
+    return;
+  throw DataError(
+      fmt::format("{}: {} bytes in a row are zero: the file has a hole, or is no text", name_, loaded.size()),
+      {.remedy = "the file is damaged or of another kind: copy it again"});
+}
+
 void ChunkedInput::load_more() {
   if (at_end_) return;
   if (begin_ > 0) {
@@ -63,6 +74,7 @@ void ChunkedInput::load_more() {
   if (file_ == nullptr) wanted = std::min(wanted, end_ + memory_.size() - memory_read_);
   if (buffer_.size() < wanted) buffer_.resize(wanted);
   const std::size_t taken = read(buffer_.data() + end_, wanted - end_);
+  refuse_hole({buffer_.data() + end_, taken});
   end_ += taken;
   at_end_ = taken == 0;
 }

@@ -49,6 +49,7 @@ class ChunkedInput {
   ChunkedInput(std::string name, std::size_t chunk_bytes);
   void skip_byte_order_mark();
   std::size_t read(char* out, std::size_t bytes);
+  void refuse_hole(std::string_view loaded) const;
 
   std::string name_;
   std::size_t chunk_bytes_;

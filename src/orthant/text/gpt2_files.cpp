@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/byte_bpe.h"
 #include "orthant/text/tokenizer_file.h"
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<std::pair<std::string, std::string>> read_merges(const fs::path& path) {
-  const auto text = read_file(path);
+  const auto text = read_text_file(path);
   std::vector<std::pair<std::string, std::string>> merges;
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
@@ -99,8 +100,8 @@ std::vector<AddedToken> added_tokens(const fs::path& folder, const TokenizerRole
                                      bool roberta) {
   AddedTokenList added(vocabulary);
   const auto path = folder / "added_tokens.json";
-  if (fs::exists(path)) {
-    for (const auto& [content, id] : parse_vocabulary_file(read_file(path), path.string())) {
+  if (is_there(path)) {
+    for (const auto& [content, id] : parse_vocabulary_file(read_text_file(path), path.string())) {
       if (id < 0 || id > Vocabulary::kLargestId) {
         throw DataError(fmt::format("{}: token \"{}\" has the id {}", path.string(), content, id),
                         {.remedy = fmt::format("ids are between 0 and {}", Vocabulary::kLargestId)});
@@ -128,7 +129,7 @@ std::shared_ptr<const Tokenizer::Model> tokenizer_from_gpt2_files(const fs::path
   ByteBpeOptions options;
   const auto vocab_json = folder / "vocab.json";
   options.source = vocab_json.string();
-  options.tokens = parse_vocabulary_file(read_file(vocab_json), options.source);
+  options.tokens = parse_vocabulary_file(read_text_file(vocab_json), options.source);
   options.merges = read_merges(folder / "merges.txt");
   const Vocabulary vocabulary(options.tokens, options.source);
   auto roles = read_roles(folder);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/gpt2_files.h"
 #include "orthant/text/tokenizer_json.h"
@@ -23,7 +24,7 @@ fs::path folder_of(const fs::path& file) {
 }
 
 Handle from_json_file(const fs::path& file) {
-  return tokenizer_from_json(read_file(file), file.string(), read_roles(folder_of(file)));
+  return tokenizer_from_json(read_text_file(file), file.string(), read_roles(folder_of(file)));
 }
 
 Handle from_vocab_txt(const fs::path& file) {
@@ -36,10 +37,10 @@ Handle from_vocab_txt(const fs::path& file) {
 }
 
 Handle from_folder(const fs::path& folder) {
-  if (fs::exists(folder / "tokenizer.json")) return from_json_file(folder / "tokenizer.json");
-  if (fs::exists(folder / "vocab.txt")) return from_vocab_txt(folder / "vocab.txt");
-  if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) return tokenizer_from_gpt2_files(folder);
-  if (fs::exists(folder / "tokenizer.model")) refuse_sentencepiece(folder / "tokenizer.model");
+  if (is_there(folder / "tokenizer.json")) return from_json_file(folder / "tokenizer.json");
+  if (is_there(folder / "vocab.txt")) return from_vocab_txt(folder / "vocab.txt");
+  if (is_there(folder / "vocab.json") && is_there(folder / "merges.txt")) return tokenizer_from_gpt2_files(folder);
+  if (is_there(folder / "tokenizer.model")) refuse_sentencepiece(folder / "tokenizer.model");
   throw DataError(fmt::format("{}: no tokenizer in this folder", folder.string()),
                   {.remedy = fmt::format("put {} there", kExpected)});
 }
@@ -61,15 +62,13 @@ bool Tokenizer::available() {
 }
 
 Tokenizer Tokenizer::load(const fs::path& file_or_folder) {
-  std::error_code error;
-  const auto status = fs::status(file_or_folder, error);
-  if (!fs::exists(status)) {
+  if (!is_there(file_or_folder)) {
     throw DataError(fmt::format("{}: no such tokenizer", file_or_folder.string()),
                     {.remedy = fmt::format("give a file or a folder with {}; to bring one of Hugging Face here: "
                                            "hf download {} --include '*token*' 'vocab*' merges.txt --local-dir {}",
                                            kExpected, file_or_folder.string(), file_or_folder.string())});
   }
-  return Tokenizer(fs::is_directory(status) ? from_folder(file_or_folder) : from_file(file_or_folder));
+  return Tokenizer(is_folder(file_or_folder) ? from_folder(file_or_folder) : from_file(file_or_folder));
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxDepth = 64;
-constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxBytes = std::size_t{512} << 20;
 
 // Routes what the parser finds: members of the vocabulary and elements of the merges into lists, all else into a tree.
 class FileBuilder : public nlohmann::json_sax<json> {

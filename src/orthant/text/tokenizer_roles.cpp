@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/json_document.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/text/json_section.h"
 #include "orthant/text/vocabulary.h"
 
@@ -88,7 +89,7 @@ TokenizerRoles read_roles(const std::filesystem::path& folder) {
   TokenizerRoles roles;
   for (const auto* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     const auto path = (folder / name).string();
-    if (!std::filesystem::exists(path)) continue;
+    if (!is_there(path)) continue;
     const auto document = JsonDocument::load(path, {.errors = JsonErrorKind::kData});
     const JsonSection file(document.value(), path);
     read_tokens(file, roles);

@@ -5,6 +5,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/unicode.h"
 #include "orthant/text/wordpiece.h"
@@ -23,7 +24,7 @@ void read_settings(const std::filesystem::path& file, WordPieceOptions& options)
 }
 
 std::vector<Vocabulary::Entry> read_tokens(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
+  const std::string text = read_text_file(file);
   const auto refuse = [&](std::size_t line, const std::string& what, std::string remedy) {
     throw DataError(fmt::format("{}:{}: {}", file.string(), line, what), {.remedy = std::move(remedy)});
   };
@@ -74,7 +75,7 @@ WordPieceOptions read_wordpiece_vocabulary(const std::filesystem::path& vocab_tx
   options.source = vocab_txt.string();
   options.vocabulary = read_tokens(vocab_txt);
   const auto settings = vocab_txt.parent_path() / "tokenizer_config.json";
-  if (std::filesystem::exists(settings)) read_settings(settings, options);
+  if (is_there(settings)) read_settings(settings, options);
   add_special_tokens(options);
   return options;
 }

@@ -78,7 +78,7 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
   }
   const auto written = writer.finish();
   manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64)});
-  fs::copy_file(folder / "config.json", target.path() / "config.json");
+  write_file_atomically(target.path() / "config.json", read_file(folder / "config.json"));
   copy_tokenizer_files(folder, target.path());
   write_file_atomically(target.path() / kManifestFile, to_json(manifest));
   target.commit();

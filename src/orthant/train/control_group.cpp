@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "orthant/base/error_report.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -104,7 +105,8 @@ void ControlGroup::together(const std::function<void()>& act) const {
   } catch (const Error& error) {
     told = packed(error);
   } catch (const std::exception& error) {
-    told = packed(70, error.what(), "");
+    const auto report = report_of(error);
+    told = packed(report.exit_code, report.message, report.remedy);
   }
   const auto all = gather_texts(told);
   for (int rank = 0; rank < size(); ++rank) {

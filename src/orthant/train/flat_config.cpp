@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/json_reader.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/specs/presets.h"
 #include "orthant/train/model_folders.h"
 
@@ -39,7 +40,7 @@ void set_tower(JsonReader& flat, Sections& sections, const std::string& tower) {
   const auto name = flat.require<std::string>(key);
   sections.set(key, "data." + key, name);
   const auto folder = find_model_folder(name);
-  if (folder && std::filesystem::exists(std::filesystem::path(*folder) / "config.json")) {
+  if (folder && is_there(std::filesystem::path(*folder) / "config.json")) {
     sections.set(key, fmt::format("model.{}.path", tower), *folder);
     return;
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "orthant/base/error.h"
+#include "orthant/files/path_facts.h"
 
 namespace orthant {
 
@@ -13,9 +14,9 @@ namespace fs = std::filesystem;
 
 std::optional<std::string> find_model_folder(const std::string& name) {
   if (name.empty()) return std::nullopt;
-  if (fs::exists(name)) return name;
+  if (is_there(name)) return name;
   const auto in_models = fs::path("models") / name;
-  if (fs::exists(in_models)) return in_models.string();
+  if (is_there(in_models)) return in_models.string();
   return std::nullopt;
 }
 

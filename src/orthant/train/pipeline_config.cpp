@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/specs/totals.h"
@@ -92,7 +93,7 @@ std::map<std::string, double> read_costs(const std::string& path) {
 // makes the pipeline.
 bool splits_backward(const std::string& schedule) {
   const bool file = is_schedule_file(schedule);
-  if (file && !std::filesystem::is_regular_file(schedule)) return false;
+  if (file && !orthant::is_regular_file(schedule)) return false;
   const StageTable table = file ? read_table(schedule) : make_schedule(schedule, 2, 0, 2).table;
   return std::ranges::any_of(table.ranks, [](const auto& actions) {
     return std::ranges::any_of(actions, [](const StageAction& action) { return action.kind == StageKind::B; });

@@ -11,20 +11,20 @@
 #include <filesystem>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
+#include "orthant/files/beneath.h"
 
 namespace orthant {
 
 namespace fs = std::filesystem;
 
 void RankLog::open(const std::string& run, int rank) {
-  const auto folder = fs::path(run) / "log";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw DataError(fmt::format("{}: cannot be made: {}", folder.string(), error.message()),
-                    {.remedy = "name an --output_dir that every rank can write", .rank = rank});
+  try {
+    make_folder_beneath(run, "log");
+  } catch (const DataError& error) {
+    throw DataError(error.message(), {.remedy = "name an --output_dir that every rank can write", .rank = rank});
   }
-  file_ = std::make_unique<LineFile>(folder / fmt::format("rank-{}.log", rank));
+  file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank));
   for (const auto& line : waiting_) file_->append(line);
   waiting_.clear();
 }
@@ -33,7 +33,7 @@ void RankLog::say(std::string_view text) {
   const auto time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
-    auto line = fmt::format("{} {}", time, text.substr(0, end));
+    auto line = fmt::format("{} {}", time, printable(text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (!file_) {
       waiting_.push_back(std::move(line));

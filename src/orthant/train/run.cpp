@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/printable.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/models/build.h"
 #include "orthant/schedule/stage_lines.h"
@@ -63,7 +64,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
                             std::ostream& out, RankLog& rank_log) {
   const ControlGroup ranks(config.trainer);
   const auto note = [&](const std::string& text) {
-    out << text << '\n';
+    out << printable(text, /*keep_lines=*/true) << '\n';
     rank_log.say(text);
   };
   RunData data;

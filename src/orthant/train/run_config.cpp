@@ -10,6 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/printable.h"
 #include "orthant/files/io_patience.h"
 #include "orthant/layout/rows.h"
 #include "orthant/train/count_key.h"
@@ -289,8 +290,8 @@ std::string printed_config(const JsonDocument& document) {
   width = std::min<std::size_t>(width, 80);
   std::string text;
   for (const auto& entry : document.entries()) {
-    const auto line = fmt::format("{} = {}", entry.key, entry.value);
-    text += fmt::format("{:{}}  ({})\n", line, width + 3, entry.origin);
+    const auto line = printable(fmt::format("{} = {}", entry.key, entry.value));
+    text += fmt::format("{:{}}  ({})\n", line, width + 3, printable(entry.origin));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "orthant/data/token_index.h"
+#include "orthant/files/beneath.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
@@ -54,7 +55,10 @@ void keep_tokenizers(const RunConfig& config, const fs::path& run) {
     const auto found = find_model_folder(tokenizer.name);
     if (!found) continue;
     const auto place = tokenizer_folder(run, tokenizer.tower);
-    fs::create_directories(place);
+    if (!tokenizer.tower.empty()) {
+      make_folder_beneath(run, "tokenizers");
+      make_folder_beneath(run / "tokenizers", tokenizer.tower);
+    }
     copy_tokenizer_files(*found, place);
   }
 }

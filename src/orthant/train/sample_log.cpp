@@ -19,7 +19,7 @@ constexpr const char* kPrefix = "samples-";
 SampleLog::SampleLog(const std::string& run, const Mesh& mesh, int rank) {
   const auto at = mesh.coordinate(rank);
   if (at[Axis::pp] != 0 || at[Axis::tp] != 0 || at[Axis::cp] != 0) return;
-  file_ = std::make_unique<LineFile>(fs::path(run) / "log" / fmt::format("{}{}.jsonl", kPrefix, rank));
+  file_ = std::make_unique<LineFile>(run, fmt::format("log/{}{}.jsonl", kPrefix, rank));
 }
 
 void SampleLog::step(std::int64_t step, const Batch& batch) {

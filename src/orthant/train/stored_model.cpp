@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/train/checkpoint.h"
@@ -29,7 +30,9 @@ constexpr std::array<const char*, 9> kTokenizerFiles = {"tokenizer.json",
                                                         "sentencepiece.bpe.model"};
 
 nlohmann::json parsed(const fs::path& file) {
-  return *parse_json(read_file(file), {.source = file.string(), .errors = JsonErrorKind::kData}).value;
+  return *parse_json(read_text_file(file, JsonOptions().max_bytes),
+                     {.source = file.string(), .errors = JsonErrorKind::kData})
+              .value;
 }
 
 // A run wrote every value of its model down; the folder that its weights came from may be gone.
@@ -46,18 +49,17 @@ ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
 ModelConfig model_of_file(const fs::path& file) {
   auto config = parsed(file);
   if (config.contains("model") && config["model"].is_object()) return model_of_run(std::move(config), file.string());
-  return parse_hugging_face_config(read_file(file), file.string());
+  return read_hugging_face_config_file(file);
 }
 
 StoredModel stored_checkpoint(const fs::path& folder, const fs::path& config_file) {
-  const auto run = fs::weakly_canonical(folder).parent_path().parent_path();
+  const auto run = real_path(folder).parent_path().parent_path();
   StoredModel model{folder, /*checkpoint=*/true, {}, folder};
-  std::error_code ignored;
   if (!config_file.empty()) {
     model.config = model_of_file(config_file);
-  } else if (fs::exists(folder / "config.json", ignored)) {
+  } else if (is_there(folder / "config.json")) {
     model.config = model_of_file(folder / "config.json");
-  } else if (fs::exists(run / "config.json", ignored)) {
+  } else if (is_there(run / "config.json")) {
     model.config = model_of_file(run / "config.json");
     model.companions = run;
   } else {
@@ -86,22 +88,19 @@ fs::path tokenizer_folder(const fs::path& folder, const std::string& tower) {
 }
 
 bool holds_tokenizer_files(const fs::path& folder) {
-  std::error_code ignored;
-  return std::ranges::any_of(kTokenizerFiles, [&](const char* name) { return fs::exists(folder / name, ignored); });
+  return std::ranges::any_of(kTokenizerFiles, [&](const char* name) { return is_there(folder / name); });
 }
 
 std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   std::vector<std::string> copied;
   std::error_code error;
   const auto copy = [&](const fs::path& source, const char* name) {
-    if (!fs::is_regular_file(source, error)) return;
+    if (!orthant::is_regular_file(source)) return;
     copied.emplace_back(name);
     if (fs::equivalent(source, to / name, error)) return;
-    if (fs::copy_file(source, to / name, fs::copy_options::overwrite_existing, error)) return;
-    throw DataError(fmt::format("{}: cannot be copied to {}: {}", source.string(), to.string(), error.message()),
-                    {.remedy = "look for free space and for the permissions of both"});
+    write_file_atomically(to / name, read_file(source));  // replaces a link of that name, and does not follow it
   };
-  if (fs::is_regular_file(from, error)) {
+  if (orthant::is_regular_file(from)) {
     copy(from, from.extension() == ".json" ? "tokenizer.json" : "vocab.txt");
     return copied;
   }

@@ -6,6 +6,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/data/trimodal_table.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
@@ -16,10 +17,10 @@ namespace {
 // Pretrained weights mean nothing with the ids of another tokenizer.
 void check_own_tokenizer(const Tokenizer& tokenizer, const std::string& name, const char* tower,
                          const BertConfig& model) {
-  if (!model.path || name == *model.path || !std::filesystem::is_directory(*model.path)) return;
+  if (!model.path || name == *model.path || !is_folder(*model.path)) return;
   const auto folder = std::filesystem::path(*model.path);
-  if (!std::filesystem::exists(folder / "tokenizer.json") && !std::filesystem::exists(folder / "vocab.txt")) return;
-  if (std::filesystem::weakly_canonical(name).parent_path() == std::filesystem::weakly_canonical(folder)) return;
+  if (!is_there(folder / "tokenizer.json") && !is_there(folder / "vocab.txt")) return;
+  if (real_path(name).parent_path() == real_path(folder)) return;
   const auto own = Tokenizer::load(folder);
   if (own.fingerprint() == tokenizer.fingerprint()) return;
   throw ConfigError(fmt::format("data.{}_tokenizer {} is not the tokenizer that model.{}.path {} was trained with",

@@ -7,6 +7,7 @@
 #include "orthant/data/masked_tokens.h"
 #include "orthant/data/prepare_text.h"
 #include "orthant/data/text_dataset.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
@@ -52,7 +53,7 @@ nlohmann::json described(const TokenStore& tokens, const std::vector<std::string
                        {"documents", index.documents},
                        {"tokenizer", fmt::format("{:016x}", index.tokenizer.fingerprint)}};
   for (const auto& path : paths) {
-    const auto hash = std::filesystem::is_directory(path) ? index.tokens_xxh64 : xxh64_of_file(path);
+    const auto hash = is_folder(path) ? index.tokens_xxh64 : xxh64_of_file(path);
     facts["sources"].push_back(fmt::format("{:016x}", hash));
   }
   return facts;
