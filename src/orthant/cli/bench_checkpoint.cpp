@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
@@ -195,7 +196,7 @@ void print(const CheckpointOptions& options, const CheckpointTimes& times, const
     document["load_seconds"] = median(times.load);
     document["needed_bytes"] = times.needed_bytes;
     document["read_bytes"] = times.read_bytes;
-    std::cout << document.dump() << std::endl;
+    std::cout << json_text(document) << std::endl;
     return;
   }
   if (options.load.empty()) {

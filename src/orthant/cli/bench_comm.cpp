@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
@@ -152,7 +153,7 @@ void print_json(const std::vector<Row>& rows, int world_size) {
                     {"median_seconds", row.median_seconds},
                     {"p90_seconds", row.p90_seconds}});
   }
-  std::cout << nlohmann::ordered_json{{"world_size", world_size}, {"rows", list}}.dump() << std::endl;
+  std::cout << json_text(nlohmann::ordered_json{{"world_size", world_size}, {"rows", list}}) << std::endl;
 }
 
 std::vector<std::string> split_names(const std::string& text) {

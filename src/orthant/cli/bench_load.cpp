@@ -17,6 +17,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/dtype_option.h"
@@ -159,21 +160,20 @@ int run_bench_load(const Arguments& arguments, Context& context) {
   const double load_cpu = quantile(times.load_cpu, 0.5);
   const auto growth = static_cast<double>(times.peak_rss_growth_bytes) / static_cast<double>(times.file_bytes);
   if (json) {
-    std::cout << nlohmann::ordered_json{{"file_bytes", times.file_bytes},
-                                        {"parameters", times.parameters},
-                                        {"rounds", rounds},
-                                        {"read_seconds", read},
-                                        {"load_seconds", load},
-                                        {"ratio", load / read},
-                                        {"read_cpu_seconds", read_cpu},
-                                        {"load_cpu_seconds", load_cpu},
-                                        {"cpu_ratio", load_cpu / read_cpu},
-                                        {"read_seconds_all", times.read},
-                                        {"load_seconds_all", times.load},
-                                        {"peak_rss_growth_bytes", times.peak_rss_growth_bytes},
-                                        {"peak_rss_ratio", growth},
-                                        {"peak_rss_bytes", memory_bytes("VmHWM")}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"file_bytes", times.file_bytes},
+                                                  {"parameters", times.parameters},
+                                                  {"rounds", rounds},
+                                                  {"read_seconds", read},
+                                                  {"load_seconds", load},
+                                                  {"ratio", load / read},
+                                                  {"read_cpu_seconds", read_cpu},
+                                                  {"load_cpu_seconds", load_cpu},
+                                                  {"cpu_ratio", load_cpu / read_cpu},
+                                                  {"read_seconds_all", times.read},
+                                                  {"load_seconds_all", times.load},
+                                                  {"peak_rss_growth_bytes", times.peak_rss_growth_bytes},
+                                                  {"peak_rss_ratio", growth},
+                                                  {"peak_rss_bytes", memory_bytes("VmHWM")}})
               << std::endl;
   } else {
     std::cout << fmt::format("{} in {}: read once {}, loaded {} ({:.2f} x), memory grows by {} at most ({:.2f} x)\n",

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
@@ -200,14 +201,14 @@ int run_bench_pipeline(const Arguments& arguments, Context& context) {
     const double median = measured.seconds;
     const auto& first = measured.costs.front();
     if (options.json) {
-      std::cout << nlohmann::ordered_json{{"schedule", options.schedule},
-                                          {"mesh", rank.mesh.to_string()},
-                                          {"microbatches", options.microbatches},
-                                          {"median_seconds", median},
-                                          {"simulated_seconds", measured.simulated},
-                                          {"over_simulated", median / measured.simulated},
-                                          {"first_stage_seconds", {first.forward, first.inputs, first.weights}}}
-                       .dump()
+      std::cout << json_text(
+                       nlohmann::ordered_json{{"schedule", options.schedule},
+                                              {"mesh", rank.mesh.to_string()},
+                                              {"microbatches", options.microbatches},
+                                              {"median_seconds", median},
+                                              {"simulated_seconds", measured.simulated},
+                                              {"over_simulated", median / measured.simulated},
+                                              {"first_stage_seconds", {first.forward, first.inputs, first.weights}}})
                 << std::endl;
     } else {
       std::cout << fmt::format("{} on {}, {} microbatches: {} a step, the simulator says {} ({:+.1f}%)\n",

@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/process_facts.h"
@@ -66,11 +67,10 @@ int run_bench_startup(const Arguments& arguments, Context& context) {
     if (!rank.is_first()) return 0;
     const int64_t largest = *std::max_element(startup.pss_bytes.begin(), startup.pss_bytes.end());
     if (json) {
-      std::cout << nlohmann::ordered_json{{"world_size", rank.job.world_size},
-                                          {"first_collective_seconds", startup.seconds},
-                                          {"pss_bytes_per_rank", largest},
-                                          {"pss_bytes", startup.pss_bytes}}
-                       .dump()
+      std::cout << json_text(nlohmann::ordered_json{{"world_size", rank.job.world_size},
+                                                    {"first_collective_seconds", startup.seconds},
+                                                    {"pss_bytes_per_rank", largest},
+                                                    {"pss_bytes", startup.pss_bytes}})
                 << std::endl;
     } else {
       std::cout << fmt::format("{} ranks: first all-reduce done after {}, {} per rank (PSS)\n", rank.job.world_size,

@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
@@ -124,7 +125,7 @@ struct StepOptions {
 void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh) {
   const double median = quantile(times.seconds, 0.5);
   if (!options.costs.empty()) {
-    write_text("--costs", options.costs, nlohmann::ordered_json(times.profile->unit_seconds).dump(1) + "\n");
+    write_text("--costs", options.costs, json_text(nlohmann::ordered_json(times.profile->unit_seconds), 1) + "\n");
   }
   if (!options.svg.empty()) {
     const auto title = fmt::format("{}: a step of {}", mesh.to_string(), format_seconds(median));
@@ -139,7 +140,7 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
                                        {"peak_rss_bytes_per_rank", times.peak_rss_bytes},
                                        {"losses", times.losses}};
     if (times.profile) document["profile"] = profile_json(times, median);
-    std::cout << document.dump() << std::endl;
+    std::cout << json_text(document) << std::endl;
     return;
   }
   std::cout << fmt::format("{}: {} a step (p10 {}, p90 {}), {} of tensors at peak, {} resident\n", mesh.to_string(),

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
@@ -60,14 +61,13 @@ int run_bench_tokenize(const Arguments& arguments, Context& context) {
   }
   const auto median = quantile(seconds, 0.5);
   if (json) {
-    std::cout << nlohmann::ordered_json{{"bytes", text.size()},
-                                        {"lines", lines.size()},
-                                        {"ids", num_ids},
-                                        {"load_seconds", load_seconds},
-                                        {"median_seconds", median},
-                                        {"p10_seconds", quantile(seconds, 0.1)},
-                                        {"p90_seconds", quantile(seconds, 0.9)}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"bytes", text.size()},
+                                                  {"lines", lines.size()},
+                                                  {"ids", num_ids},
+                                                  {"load_seconds", load_seconds},
+                                                  {"median_seconds", median},
+                                                  {"p10_seconds", quantile(seconds, 0.1)},
+                                                  {"p90_seconds", quantile(seconds, 0.9)}})
               << std::endl;
   } else {
     std::cout << fmt::format("{} bytes, {} ids: {:.1f} MB/s ({:.4f} s); loaded in {:.3f} s\n", text.size(), num_ids,

@@ -17,6 +17,7 @@
 #include "orthant/cli/link_bench.h"
 #include "orthant/cli/machine.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
@@ -34,13 +35,14 @@ void check_writable(const std::filesystem::path& path) {
     throw ConfigError(fmt::format("--calibrate {}: files of machines are known by their ending", path.string()),
                       {.remedy = fmt::format("use --calibrate {}.json", path.string())});
   }
-  const bool existed = std::filesystem::exists(path);
+  const bool existed = is_there(path);
   const bool opens = std::ofstream(path, std::ios::app).is_open();
   if (!opens) {
     throw ConfigError(fmt::format("--calibrate {} cannot be written", path.string()),
                       {.remedy = "name a file in a folder that exists and may be written"});
   }
-  if (!existed) std::filesystem::remove(path);
+  std::error_code ignored;
+  if (!existed) std::filesystem::remove(path, ignored);
 }
 
 // Four digits: what such figures are good for.

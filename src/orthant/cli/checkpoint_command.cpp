@@ -11,7 +11,9 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
@@ -87,15 +89,15 @@ int run_inspect(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant checkpoint inspect runs/first/checkpoints/step-100")) return 0;
   const auto manifest = read_manifest(folder);
   if (json) {
-    std::cout << manifest_json(manifest).dump() << std::endl;
+    std::cout << json_text(manifest_json(manifest)) << std::endl;
   } else {
-    std::cout << manifest_text(folder, manifest) << std::flush;
+    std::cout << printable(manifest_text(folder, manifest), /*keep_lines=*/true) << std::flush;
   }
   return 0;
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) std::cerr << "orthant: " << note << '\n';
+  for (const auto& note : notes) std::cerr << "orthant: " << printable(note) << '\n';
 }
 
 constexpr const char* kKeyHelp = "file of the key (checkpoint.key_file) that the checkpoint must be tagged with";
@@ -119,13 +121,12 @@ int run_verify(const Arguments& arguments, Context& context) {
   std::int64_t bytes = 0;
   for (const auto& file : manifest.files) bytes += file.bytes;
   if (json) {
-    std::cout << nlohmann::ordered_json{{"valid", true},
-                                        {"authentic", access.key ? nlohmann::ordered_json(true) : nullptr},
-                                        {"step", manifest.step},
-                                        {"files", manifest.files.size()},
-                                        {"tensors", manifest.tensors.size()},
-                                        {"bytes", bytes}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"valid", true},
+                                                  {"authentic", access.key ? nlohmann::ordered_json(true) : nullptr},
+                                                  {"step", manifest.step},
+                                                  {"files", manifest.files.size()},
+                                                  {"tensors", manifest.tensors.size()},
+                                                  {"bytes", bytes}})
               << std::endl;
   } else {
     std::cout << fmt::format("{}: valid{}, step {}, {} tensors, {} file{}, {}\n", folder,
@@ -173,12 +174,11 @@ int run_export(const Arguments& arguments, Context& context) {
   const auto result = export_hugging_face(folder, out, options);
   print_notes(result.notes);
   if (json) {
-    std::cout << nlohmann::ordered_json{{"out", out},
-                                        {"files", result.files},
-                                        {"tensors", result.tensors},
-                                        {"bytes", result.bytes},
-                                        {"notes", result.notes}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"out", out},
+                                                  {"files", result.files},
+                                                  {"tensors", result.tensors},
+                                                  {"bytes", result.bytes},
+                                                  {"notes", result.notes}})
               << std::endl;
   } else {
     std::cout << fmt::format("{}: {} tensors, {}: {}\n", out, result.tensors, format_bytes(result.bytes),
@@ -204,12 +204,11 @@ int run_import(const Arguments& arguments, Context& context) {
       folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)));
   print_notes(result.notes);
   if (json) {
-    std::cout << nlohmann::ordered_json{{"out", out},
-                                        {"kind", result.kind},
-                                        {"tensors", result.tensors},
-                                        {"bytes", result.bytes},
-                                        {"notes", result.notes}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"out", out},
+                                                  {"kind", result.kind},
+                                                  {"tensors", result.tensors},
+                                                  {"bytes", result.bytes},
+                                                  {"notes", result.notes}})
               << std::endl;
   } else {
     std::cout << fmt::format("{}: {} with {} tensors, {}\n", out, result.kind, result.tensors,

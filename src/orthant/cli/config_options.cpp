@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/layout/rows.h"
 
@@ -119,6 +120,10 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
   const auto world_size = job ? std::optional(job->world_size) : std::nullopt;
   auto overrides = options.overrides;
   if (!options.data_path.empty()) {
+    if (!is_utf8(options.data_path)) {
+      throw ConfigError(fmt::format("--data_path {}: is not UTF-8, and a configuration is", options.data_path),
+                        {.remedy = "give the file a name in UTF-8"});
+    }
     overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
   }
   const auto configured_mesh = [&] { return read_run_mesh(load_run_document(options.config, overrides)); };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
@@ -37,9 +38,9 @@ int run_make_trimodal(const Arguments& arguments, Context& context) {
   if (evaluation) options.split = DataSplit::eval;
   const auto made = make_trimodal(options);
   if (json) {
-    std::cout
-        << nlohmann::ordered_json{{"data", made.data}, {"vocabulary", made.vocabulary}, {"facts", made.facts}}.dump()
-        << std::endl;
+    std::cout << json_text(nlohmann::ordered_json{
+                     {"data", made.data}, {"vocabulary", made.vocabulary}, {"facts", made.facts}})
+              << std::endl;
   } else {
     std::cout << fmt::format("{} ({} rows)\n{}\n{}\n", made.data, options.rows, made.vocabulary, made.facts);
   }

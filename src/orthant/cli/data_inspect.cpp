@@ -8,24 +8,21 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/inspect_table.h"
 #include "orthant/data/token_store.h"
+#include "orthant/files/path_facts.h"
 
 namespace orthant::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Texts of a file may hold anything; what is not UTF-8 prints as replacement characters.
-std::string printed(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 // On one line, cut between characters of UTF-8.
 std::string short_text(std::string_view text, std::size_t bytes) {
-  auto line = printed(Json(text.substr(0, 4 * bytes)), -1);
+  auto line = json_text(Json(text.substr(0, 4 * bytes)), -1);
   line = line.substr(1, line.size() - 2);
   if (line.size() <= bytes) return line;
   while (bytes > 0 && (static_cast<unsigned char>(line[bytes]) & 0xc0) == 0x80) --bytes;
@@ -171,13 +168,13 @@ int run_data_inspect(const Arguments& arguments, Context& context) {
   app.add_option("--tokenizer", tokenizer, "file or folder: counts the tokens of texts");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant data inspect movies.csv --tokenizer vocab.txt")) return 0;
-  if (!std::filesystem::exists(options.path)) {
+  if (!is_there(options.path)) {
     throw DataError(fmt::format("{}: there is no such file or folder", options.path),
                     {.remedy = "name a table, or a folder that orthant data prepare-text made"});
   }
-  if (std::filesystem::is_directory(options.path)) {
+  if (is_folder(options.path)) {
     const auto facts = inspect_token_folder(options.path);
-    std::cout << (json ? printed(folder_json(options.path, facts), -1) + "\n" : folder_text(options.path, facts))
+    std::cout << (json ? json_text(folder_json(options.path, facts), -1) + "\n" : folder_text(options.path, facts))
               << std::flush;
     return 0;
   }
@@ -188,7 +185,7 @@ int run_data_inspect(const Arguments& arguments, Context& context) {
     options.progress = [&](std::int64_t rows) { live.show(rows); };
     facts = inspect_table(options);
   }
-  std::cout << (json ? printed(table_json(options.path, facts), -1) + "\n" : table_text(options.path, facts))
+  std::cout << (json ? json_text(table_json(options.path, facts), -1) + "\n" : table_text(options.path, facts))
             << std::flush;
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/prepare_text.h"
@@ -91,7 +92,7 @@ int run_prepare_text(const Arguments& arguments, Context& context) {
   report.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (wanted.json) {
-    std::cout << to_json(wanted.prepare.folder, prepared, seconds).dump() << std::endl;
+    std::cout << json_text(to_json(wanted.prepare.folder, prepared, seconds)) << std::endl;
   } else {
     std::cout << to_text(wanted.prepare.folder, prepared, seconds);
   }

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/make_vocabulary.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant::cli {
@@ -26,8 +28,8 @@ void write_vocabulary(const std::filesystem::path& file, const MadeVocabulary& m
   // The vocabularies of a folder share this file.
   const auto settings = folder / "tokenizer_config.json";
   const auto config =
-      nlohmann::ordered_json{{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", !cased}}.dump(1) + "\n";
-  if (std::filesystem::exists(settings) && read_file(settings) != config) {
+      json_text(nlohmann::ordered_json{{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", !cased}}, 1) + "\n";
+  if (is_there(settings) && read_file(settings) != config) {
     throw DataError(fmt::format("{} says something else about another tokenizer in that folder", settings.string()),
                     {.remedy = "write the vocabulary into a folder of its own"});
   }
@@ -63,11 +65,13 @@ int run_make_vocabulary(const Arguments& arguments, Context& context) {
   }
   write_vocabulary(out, made, options.cased);
   if (json) {
-    std::cout
-        << nlohmann::ordered_json{{"vocabulary", out},   {"tokens", made.tokens.size()},    {"rows", made.rows},
-                                  {"words", made.words}, {"distinct_words", made.distinct}, {"whole_words", made.whole}}
-               .dump()
-        << std::endl;
+    std::cout << json_text(nlohmann::ordered_json{{"vocabulary", out},
+                                                  {"tokens", made.tokens.size()},
+                                                  {"rows", made.rows},
+                                                  {"words", made.words},
+                                                  {"distinct_words", made.distinct},
+                                                  {"whole_words", made.whole}})
+              << std::endl;
     return 0;
   }
   const double whole = made.words == 0 ? 0 : 100.0 * static_cast<double>(made.whole) / static_cast<double>(made.words);

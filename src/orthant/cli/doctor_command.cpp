@@ -9,6 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/machine.h"
 #include "orthant/cli/option_parser.h"
@@ -103,7 +104,7 @@ int run_doctor(const Arguments& arguments, Context& context) {
 
   const auto machine = look_at_machine(context.environment);
   if (options.mesh.empty()) {
-    std::cout << (json ? to_json(machine).dump(2) + "\n" : to_text(machine));
+    std::cout << (json ? json_text(to_json(machine), 2) + "\n" : to_text(machine));
     return 0;
   }
   if (options.backend == "fake") {
@@ -118,7 +119,7 @@ int run_doctor(const Arguments& arguments, Context& context) {
     if (json) {
       auto document = to_json(machine);
       document["check"] = to_json(rank, results);
-      std::cout << document.dump(2) << std::endl;
+      std::cout << json_text(document, 2) << std::endl;
     } else {
       std::cout << to_text(machine) << to_text(rank, results, now_seconds() - started_at_seconds) << std::flush;
     }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/option_parser.h"
@@ -93,7 +94,7 @@ void add_options(OptionParser& app, EstimateOptions& options) {
 void print_json(const Plan& plan, const Hardware& hardware, double tokens) {
   auto document = plan_document(plan);
   if (tokens > 0) document["budget"] = budget_document(budget_of(plan, hardware, tokens), tokens);
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_text(document, 2) << '\n';
 }
 
 void print_text(const Plan& plan, const PlanModel& model, const Hardware& hardware, double tokens) {

@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
@@ -123,16 +124,15 @@ void print(const ForwardOptionsGiven& given, const Inference& inference, const F
   if (given.json) {
     auto outputs = nlohmann::ordered_json::object();
     for (const auto& entry : result.outputs) outputs[entry.name] = {{"shape", entry.shape}, {"dtype", dtype}};
-    std::cout << nlohmann::ordered_json{{"model", given.model},
-                                        {"kind", model_kind(inference.config())},
-                                        {"parameters", inference.graph().num_parameters()},
-                                        {"outputs", outputs},
-                                        {"out", given.out},
-                                        {"notes", inference.notes()},
-                                        {"bytes_read", result.bytes_read.front()},
-                                        {"bytes_read_per_rank", result.bytes_read},
-                                        {"seconds", result.seconds}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"model", given.model},
+                                                  {"kind", model_kind(inference.config())},
+                                                  {"parameters", inference.graph().num_parameters()},
+                                                  {"outputs", outputs},
+                                                  {"out", given.out},
+                                                  {"notes", inference.notes()},
+                                                  {"bytes_read", result.bytes_read.front()},
+                                                  {"bytes_read_per_rank", result.bytes_read},
+                                                  {"seconds", result.seconds}})
               << std::endl;
     return;
   }
@@ -191,12 +191,11 @@ void print_shares(const ForwardOptionsGiven& given, const StoredModel& model, co
       ranks.push_back(
           {{"parameters", share.parameters}, {"held_bytes", share.held_bytes}, {"read_bytes", share.read_bytes}});
     }
-    std::cout << nlohmann::ordered_json{{"model", given.model},
-                                        {"kind", model_kind(model.config)},
-                                        {"parameters", parameters},
-                                        {"mesh", options.mesh.to_string()},
-                                        {"ranks", ranks}}
-                     .dump()
+    std::cout << json_text(nlohmann::ordered_json{{"model", given.model},
+                                                  {"kind", model_kind(model.config)},
+                                                  {"parameters", parameters},
+                                                  {"mesh", options.mesh.to_string()},
+                                                  {"ranks", ranks}})
               << std::endl;
     return;
   }

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/process_facts.h"
@@ -57,15 +58,10 @@ int main(int argc, char** argv) {
   int code = 0;
   try {
     code = run(context.words, context);
-  } catch (const orthant::Error& error) {
-    // In one piece: other ranks write to the same place.
-    auto text = std::string("orthant: error: ") + error.what() + '\n';
-    if (error.exit_code() == 70) text += "  at " + orthant::short_location(error.where()) + '\n';
-    std::cerr << text;
-    code = error.exit_code();
   } catch (const std::exception& error) {
-    std::cerr << std::string("orthant: error: ") + error.what() + '\n';
-    code = 70;
+    // In one piece: other ranks write to the same place.
+    std::cerr << orthant::report_text(error, "orthant: error: ");
+    code = orthant::report_of(error).exit_code;
   }
   // Leaving by _exit skips libtorch's static destructors, which take longer than many a command.
   std::cout.flush();

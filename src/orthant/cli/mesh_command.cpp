@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/option_parser.h"
@@ -58,7 +59,7 @@ void print(const Mesh& mesh, int ranks_per_host, const ModelOptions& model, bool
     if (json) document.update(placement_json(spec, mesh, rank, params, unit_ranks));
     if (!json) text += "\n" + placement_text(spec, mesh, rank, params, unit_ranks);
   }
-  if (json) text = document.dump(2) + "\n";
+  if (json) text = json_text(document, 2) + "\n";
   std::cout << text;
 }
 

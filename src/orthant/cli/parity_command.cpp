@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/option_parser.h"
@@ -292,7 +293,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     if (options.json) {
       auto document = parity_json(result);
       document["compared"] = compared;
-      std::cout << document.dump() << std::endl;
+      std::cout << json_text(document) << std::endl;
     } else {
       std::cout << compared << '\n' << parity_text(result) << std::flush;
     }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/calibrate.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/option_parser.h"
@@ -149,7 +150,7 @@ void print_json(const SearchResult& result, const SearchRequest& request, double
     document["budget"] = budget_document(budget_of(result.plans.front(), request.hardware, tokens), tokens);
   }
   if (scaling) document["scaling"] = nlohmann::ordered_json::parse(to_json(*scaling));
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_text(document, 2) << '\n';
 }
 
 void print_text(const SearchResult& result, const SearchRequest& request, double tokens,

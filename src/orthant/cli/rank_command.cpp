@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/comm/store.h"
@@ -187,7 +188,7 @@ void check_rank_options(const RankOptions& options) {
 }
 
 void say(const std::string& text) {
-  if (!text.empty()) std::cerr << "orthant: " << text << std::endl;
+  if (!text.empty()) std::cerr << "orthant: " << printable(text, /*keep_lines=*/true) << std::endl;
 }
 
 int report(const launch::Outcome& outcome) {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/files/xxhash.h"
 
 namespace orthant::cli {
@@ -19,7 +20,7 @@ std::map<std::string, std::string> values_of(const std::string& resolved) {
   for (const auto& [key, value] : flat.items()) {
     auto dotted = key.substr(key.starts_with('/') ? 1 : 0);
     for (auto& letter : dotted) letter = letter == '/' ? '.' : letter;
-    values[dotted] = value.dump();
+    values[dotted] = json_text(value);
   }
   return values;
 }
@@ -41,7 +42,7 @@ std::string with_options(const std::string& resolved, const comm::CommOptions& o
   text["stages and schedule, as their files say (hash)"] = pipeline_digest(pipeline);
   text["--backend"] = comm::name_of(options.backend);
   text["--check-collectives"] = options.check;
-  return text.dump();
+  return json_text(text);
 }
 
 // Every rank sees all texts, so that all of them refuse alike.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/option_parser.h"
@@ -150,7 +151,7 @@ void print_json(const Simulation& simulation, const StageTable& table) {
                                            {"bubble_fraction", simulation.bubble_fraction},
                                            {"peak_in_flight", simulation.peak_in_flight},
                                            {"ranks", ranks}};
-  std::cout << document.dump() << '\n';
+  std::cout << json_text(document) << '\n';
 }
 
 void print_text(const Simulation& simulation, const std::string& title) {

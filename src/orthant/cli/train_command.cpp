@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_text.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
@@ -95,7 +96,7 @@ std::string compared_text(const std::string& resolved, const RunOptions& run) {
   compared["--steps"] = run.stop_after.value_or(-1);
   compared["--resume"] = run.resume;
   compared["--from-scratch"] = run.from_scratch;
-  return compared.dump();
+  return json_text(compared);
 }
 
 // How a run is told of at its end.
@@ -114,7 +115,7 @@ void tell_result(const RunConfig& config, const RunResult& result, const std::st
   }
   auto document = result_json(result);
   if (comparison) document.update(comparison->json());
-  std::cout << document.dump() << std::endl;
+  std::cout << json_text(document) << std::endl;
 }
 
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.

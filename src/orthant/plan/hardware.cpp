@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/plan/plan_data.h"
 
@@ -161,7 +162,7 @@ std::string to_json(const Hardware& hardware) {
   json["products"] = {{"flops", flops}, {"shares", shares}};
   json["local"] = link_json(hardware.local);
   json["network"] = link_json(hardware.network);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace orthant

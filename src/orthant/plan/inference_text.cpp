@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/text_table.h"
 #include "orthant/plan/inference_size.h"
 
@@ -85,7 +86,7 @@ std::string to_json(const InferenceSize& size, int indent) {
     json["contexts"].push_back(
         {{"context", row.context}, {"sequence_bytes", row.sequence_bytes}, {"largest_batch", row.largest_batch}});
   }
-  return json.dump(indent);
+  return json_text(json, indent);
 }
 
 }  // namespace orthant

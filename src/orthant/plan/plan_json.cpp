@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "orthant/base/json_text.h"
 #include "orthant/plan/search.h"
 
 namespace orthant {
@@ -118,7 +119,7 @@ nlohmann::ordered_json budget_document(const Budget& budget, double tokens) {
 }
 
 std::string to_json(const Plan& plan, int indent) {
-  return plan_document(plan).dump(indent);
+  return json_text(plan_document(plan), indent);
 }
 
 std::string to_json(const SearchResult& result) {
@@ -134,7 +135,7 @@ std::string to_json(const SearchResult& result) {
     document["advice"].push_back({{"change", advice.change}, {"effect", advice.effect}});
   }
   document["simple"] = result.simple;
-  return document.dump(2);
+  return json_text(document, 2);
 }
 
 }  // namespace orthant

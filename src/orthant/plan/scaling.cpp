@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/text_table.h"
 
@@ -134,7 +135,7 @@ std::string to_json(const ScalingCurve& curve, int indent) {
     entry["mesh"] = point.plan->settings.mesh.to_string();
     entry["memory_bytes"] = point.plan->peak_bytes();
   }
-  return nlohmann::ordered_json{{"scaling", scaling_name(curve.kind)}, {"points", points}}.dump(indent);
+  return json_text(nlohmann::ordered_json{{"scaling", scaling_name(curve.kind)}, {"points", points}}, indent);
 }
 
 }  // namespace orthant
