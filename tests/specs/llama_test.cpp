@@ -251,7 +251,7 @@ TEST(LlamaConfig, RefusesHeadsThatDoNotDivide) {
 TEST(LlamaConfig, RefusesValuesOutOfRange) {
   EXPECT_EQ(
       model_refusal(R"({"kind": "llama", "num_hidden_layers": 0})"),
-      "model.json:1:40: num_hidden_layers: 0 is not between 1 and 16384\n  fix: set num_hidden_layers to 1 or more");
+      "model.json:1:40: num_hidden_layers: 0 is not between 1 and 1024\n  fix: set num_hidden_layers to 1 or more");
   EXPECT_EQ(model_refusal(R"({"kind": "llama", "hidden_size": 4194305})"),
             "model.json:1:34: hidden_size: 4194305 is not between 1 and 4194304\n"
             "  fix: set hidden_size to 4194304 or less");

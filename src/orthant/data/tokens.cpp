@@ -22,6 +22,11 @@ void check_options(const TokensOptions& options) {
                                   TokensDataset::kMinVocabSize, options.vocab_size),
                       {.remedy = fmt::format("set model.vocab_size to {} or more", TokensDataset::kMinVocabSize)});
   }
+  if (options.vocab_size > TokensDataset::kMaxVocabSize) {
+    throw ConfigError(fmt::format("data kind tokens draws from at most {} tokens, but vocab_size is {}",
+                                  TokensDataset::kMaxVocabSize, options.vocab_size),
+                      {.remedy = fmt::format("set model.vocab_size to {} or less", TokensDataset::kMaxVocabSize)});
+  }
   if (options.sequence_length < 1) {
     throw ConfigError(
         fmt::format("data.sequence_length is {}, but a sample needs at least one position", options.sequence_length),
@@ -48,50 +53,57 @@ std::vector<double> falling_frequencies(std::int64_t vocab_size) {
 
 TokensDataset::TokensDataset(TokensOptions options) : options_(options) {
   check_options(options_);
-  draw_source();
 }
 
-void TokensDataset::draw_source() {
-  const RandomStream group_draws(options_.seed, "data.tokens.groups");
-  const auto vocab_size = static_cast<std::size_t>(options_.vocab_size);
-  const auto groups = static_cast<std::uint64_t>(std::min(options_.vocab_size, kMaxGroups));
-  group_.resize(vocab_size);
-  earlier_group_.resize(vocab_size);
+const TokensDataset::Source& TokensDataset::source() const {
+  std::call_once(drawn_, [&] { source_ = draw_source(options_); });
+  return source_;
+}
+
+TokensDataset::Source TokensDataset::draw_source(const TokensOptions& options) {
+  Source source;
+  const RandomStream group_draws(options.seed, "data.tokens.groups");
+  const auto vocab_size = static_cast<std::size_t>(options.vocab_size);
+  const auto groups = static_cast<std::uint64_t>(std::min(options.vocab_size, kMaxGroups));
+  source.group.resize(vocab_size);
+  source.earlier_group.resize(vocab_size);
   for (std::size_t token = 0; token < vocab_size; ++token) {
-    group_[token] = static_cast<std::int32_t>(group_draws.bits(2 * token) % groups);
-    earlier_group_[token] = static_cast<std::int32_t>(group_draws.bits(2 * token + 1) % kEarlierGroups);
+    source.group[token] = static_cast<std::int32_t>(group_draws.bits(2 * token) % groups);
+    source.earlier_group[token] = static_cast<std::int32_t>(group_draws.bits(2 * token + 1) % kEarlierGroups);
   }
 
-  const RandomStream draws(options_.seed, "data.tokens.successors");
-  const std::vector<double> sums = falling_frequencies(options_.vocab_size);
-  successors_.resize(groups * kEarlierGroups);
-  for (std::size_t state = 0; state < successors_.size(); ++state) {
-    auto& taken = successors_[state];
+  const RandomStream draws(options.seed, "data.tokens.successors");
+  const std::vector<double> sums = falling_frequencies(options.vocab_size);
+  source.successors.resize(groups * kEarlierGroups);
+  for (std::size_t state = 0; state < source.successors.size(); ++state) {
+    auto& taken = source.successors[state];
     for (std::size_t j = 0; j < taken.size(); ++j) {
       const double draw = draws.uniform(state * taken.size() + j) * sums.back();
       auto token = std::upper_bound(sums.begin(), sums.end() - 1, draw) - sums.begin();
       // A state's successors differ: one that is taken gives way to the next id.
       while (std::find(taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(j), token) != taken.begin() + j) {
-        token = (token + 1) % options_.vocab_size;
+        token = (token + 1) % options.vocab_size;
       }
       taken[j] = token;
     }
   }
+  return source;
 }
 
-std::int64_t TokensDataset::successor(std::int64_t last, std::int64_t before_last, double draw) const {
+std::int64_t TokensDataset::successor(const Source& source, std::int64_t vocab_size, std::int64_t last,
+                                      std::int64_t before_last, double draw) {
   if (draw < kNoise) {
-    const auto token = static_cast<std::int64_t>(draw / kNoise * static_cast<double>(options_.vocab_size));
-    return std::min(token, options_.vocab_size - 1);
+    const auto token = static_cast<std::int64_t>(draw / kNoise * static_cast<double>(vocab_size));
+    return std::min(token, vocab_size - 1);
   }
-  const std::int32_t earlier = before_last < 0 ? 0 : earlier_group_[static_cast<std::size_t>(before_last)];
-  const auto state = static_cast<std::size_t>(group_[static_cast<std::size_t>(last)] * kEarlierGroups + earlier);
+  const std::int32_t earlier = before_last < 0 ? 0 : source.earlier_group[static_cast<std::size_t>(before_last)];
+  const auto state = static_cast<std::size_t>(source.group[static_cast<std::size_t>(last)] * kEarlierGroups + earlier);
   double left = (draw - kNoise) / (1 - kNoise);
   for (std::size_t j = 0; j + 1 < kShares.size(); ++j) {
-    if (left < kShares[j]) return successors_[state][j];
+    if (left < kShares[j]) return source.successors[state][j];
     left -= kShares[j];
   }
-  return successors_[state].back();
+  return source.successors[state].back();
 }
 
 void TokensDataset::fill_sample(std::int64_t index, std::span<std::int64_t> tokens, std::span<double> draws) const {
@@ -99,8 +111,9 @@ void TokensDataset::fill_sample(std::int64_t index, std::span<std::int64_t> toke
   RandomStream(options_.seed, name, {static_cast<std::uint64_t>(index)}).fill_uniform(draws, 0, 0.0, 1.0);
   const auto first = static_cast<std::int64_t>(draws[0] * static_cast<double>(options_.vocab_size));
   tokens[0] = std::min(first, options_.vocab_size - 1);
+  const Source& drawn = source();
   for (std::size_t t = 1; t < tokens.size(); ++t) {
-    tokens[t] = successor(tokens[t - 1], t == 1 ? -1 : tokens[t - 2], draws[t]);
+    tokens[t] = successor(drawn, options_.vocab_size, tokens[t - 1], t == 1 ? -1 : tokens[t - 2], draws[t]);
   }
 }
 

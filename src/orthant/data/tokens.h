@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "orthant/data/dataset.h"
@@ -30,8 +31,9 @@ struct TokensOptions {
 class TokensDataset : public Dataset {
  public:
   static constexpr std::int64_t kMinVocabSize = 8;
+  static constexpr std::int64_t kMaxVocabSize = std::int64_t{1} << 24;
 
-  // ConfigError for sizes below 1, or a vocabulary below kMinVocabSize.
+  // ConfigError for sizes below 1, or a vocabulary outside these.
   explicit TokensDataset(TokensOptions options);
 
   std::int64_t size() const override { return options_.size; }
@@ -47,15 +49,23 @@ class TokensDataset : public Dataset {
   static constexpr int kSuccessors = 4;
   static constexpr int kEarlierGroups = 4;
 
-  void draw_source();
-  std::int64_t successor(std::int64_t last, std::int64_t before_last, double draw) const;
+  // What follows what: tables of the vocabulary's length.
+  struct Source {
+    std::vector<std::array<std::int64_t, kSuccessors>> successors;  // by group x kEarlierGroups + earlier group
+    std::vector<std::int32_t> group;                                // of a token as the last one
+    std::vector<std::int32_t> earlier_group;                        // of a token as the one before
+  };
+
+  static Source draw_source(const TokensOptions& options);
+  const Source& source() const;  // drawn with the first sample: who only checks a configuration pays nothing
+  static std::int64_t successor(const Source& source, std::int64_t vocab_size, std::int64_t last,
+                                std::int64_t before_last, double draw);
   // All sequence_length + 1 tokens of a sample.
   void fill_sample(std::int64_t index, std::span<std::int64_t> tokens, std::span<double> draws) const;
 
   TokensOptions options_;
-  std::vector<std::array<std::int64_t, kSuccessors>> successors_;  // by group x kEarlierGroups + earlier group
-  std::vector<std::int32_t> group_;                                // of a token as the last one
-  std::vector<std::int32_t> earlier_group_;                        // of a token as the one before
+  mutable std::once_flag drawn_;
+  mutable Source source_;
 };
 
 }  // namespace orthant

@@ -28,7 +28,7 @@ void refuse(const Problem& problem, std::string_view owner);
 // Larger sizes are taken for a mistake. Within them, counts of parameters stay within 64 bits.
 inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 22;          // channels, heads
 inline constexpr std::int64_t kMaxEntries = (std::int64_t{1} << 31) - 1;  // vocabularies, positions, rows
-inline constexpr std::int64_t kMaxLayers = std::int64_t{1} << 14;
+inline constexpr std::int64_t kMaxLayers = std::int64_t{1} << 10;
 
 Problem check_size(std::string_view key, std::int64_t value, std::int64_t low, std::int64_t high);
 inline Problem check_width(std::string_view key, std::int64_t value) {

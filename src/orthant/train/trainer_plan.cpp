@@ -26,6 +26,18 @@ std::string nearest_mesh(const Mesh& mesh) {
   return text;
 }
 
+// The lists of a step grow with this product, on every rank: more is taken for a mistake, before it is paid for.
+void check_passes(std::size_t units, int microbatches) {
+  constexpr std::int64_t kMaxPasses = std::int64_t{1} << 17;
+  const auto most = std::max<std::int64_t>(1, kMaxPasses / static_cast<std::int64_t>(units));
+  if (microbatches <= most) return;
+  throw ConfigError(
+      fmt::format("parallel.microbatches is {}: with the model's {} units a step has more than {} forward "
+                  "passes of units",
+                  microbatches, units, kMaxPasses),
+      {.remedy = fmt::format("set parallel.microbatches={} or less", most)});
+}
+
 }  // namespace
 
 void check_mesh(const Mesh& mesh) {
@@ -68,6 +80,7 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
 }
 
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  check_passes(graph.units.size(), options.microbatches);
   auto settings = options.stages;
   set_memory_bound(settings, graph, options.precision.params, options.precision.compute, options.precision.reduce,
                    num_states(options.optimizer), options.recompute);
