@@ -49,6 +49,12 @@ std::string numeric_host(const sockaddr* address, socklen_t length) {
   return text;
 }
 
+Endpoint endpoint_of(const sockaddr_storage& storage, socklen_t length) {
+  const auto port = storage.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                                                  : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
+  return {numeric_host(reinterpret_cast<const sockaddr*>(&storage), length), ntohs(port)};
+}
+
 Fd new_socket(int family, int type) {
   Fd fd(socket(family, type | SOCK_CLOEXEC, 0));
   if (!fd)
@@ -146,13 +152,17 @@ void start_listening(int fd) {
 Endpoint bound_endpoint(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  auto* address = reinterpret_cast<sockaddr*>(&storage);
-  if (getsockname(fd, address, &length) != 0) {
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     throw InternalError(fmt::format("getsockname on descriptor {}: {}", fd, std::strerror(errno)));
   }
-  const auto port = address->sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
-                                                   : reinterpret_cast<sockaddr_in*>(&storage)->sin_port;
-  return {numeric_host(address, length), ntohs(port)};
+  return endpoint_of(storage, length);
+}
+
+Endpoint peer_endpoint(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {"?", 0};
+  return endpoint_of(storage, length);
 }
 
 Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds) {

@@ -62,6 +62,9 @@ void start_listening(int fd);
 // The address and port a socket is bound to. Local.
 Endpoint bound_endpoint(int fd);
 
+// The address and port at the other end of a connected socket; "?" when it is gone. Local.
+Endpoint peer_endpoint(int fd);
+
 // Connects, trying again until somebody listens; CommError after `timeout_seconds`. Blocks. The socket is non-blocking.
 Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds);
 
