@@ -11,6 +11,7 @@
 #include "launch/launch_fixture.h"
 #include "launch/shared_memory.h"
 #include "orthant/base/error.h"
+#include "orthant/launch/store_join.h"
 
 namespace orthant::launch {
 namespace {
@@ -35,15 +36,18 @@ void die_quietly(int signal) {
   raise(signal);
 }
 
-TEST_F(ForkedRanks, GiveEveryRankItsPlaceAndRankZeroTheStoreSocket) {
+TEST_F(ForkedRanks, GiveEveryRankItsPlaceAndAConnectionToTheStoreButNoPort) {
   options_.num_ranks = 4;
   const auto outcome = run_forked(options_, [](const Job& job) {
-    const bool socket_is_right = (job.rendezvous.listen_fd >= 0) == (job.rank == 0);
-    if (job.rank == 0 && bound_endpoint(job.rendezvous.listen_fd).port != job.rendezvous.port) return 11;
+    const auto store = join_own_store(job, 20);
+    store->client->set(std::to_string(job.rank), "");
+    if (!store->client->wait({"0", "1", "2", "3"}, 20)) return 10;
+    if (num_tcp_listeners() != 0) return 11;
     std::cerr << job.rank << "/" << job.world_size << " local " << job.local_rank << "/" << job.local_world_size << " "
               << job.launcher << " " << job.rendezvous.host << "\n";
-    return socket_is_right && job.rendezvous.port > 0 ? 0 : 10;
+    return 0;
   });
+  EXPECT_EQ(num_tcp_listeners(), 0);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
   EXPECT_EQ(outcome.failed_rank, -1);
   EXPECT_EQ(outcome.report, "");
@@ -60,7 +64,7 @@ TEST_F(ForkedRanks, HoldNoDescriptorOfTheLauncherOrOfOtherRanks) {
   const auto before = open_descriptors();
   const auto outcome = run_forked(options_, [&](const Job& job) {
     auto now = open_descriptors();
-    now.erase(std::to_string(job.rendezvous.listen_fd));
+    now.erase(std::to_string(job.rendezvous.store_fd));
     return now == before ? 0 : 1;
   });
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;

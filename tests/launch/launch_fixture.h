@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,21 @@ class Capture {
  private:
   Fd fd_;
 };
+
+// TCP sockets that this process listens on.
+inline int num_tcp_listeners() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int accepts = 0, domain = AF_UNIX;
+    socklen_t length = sizeof accepts;
+    const int fd = std::stoi(entry.path().filename());
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &length) != 0) continue;
+    length = sizeof domain;
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length);
+    count += accepts != 0 && domain != AF_UNIX;
+  }
+  return count;
+}
 
 inline std::set<std::string> open_descriptors() {
   std::set<std::string> names;

@@ -1,14 +1,13 @@
 #include "orthant/launch/meeting.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <iostream>
 
 #include "launch/launch_fixture.h"
 #include "launch/message_of.h"
-#include "launch/shared_memory.h"
 #include "orthant/base/error.h"
+#include "orthant/launch/store_join.h"
 
 namespace orthant::launch {
 namespace {
@@ -24,25 +23,49 @@ Job unmet(int rank, int world_size, const std::string& what) {
   return job;
 }
 
-struct Ports {
-  volatile int port[8];
-  volatile int failed;
-};
-
-TEST_F(Meeting, TellsEveryRankThePortThatRankZeroBound) {
+TEST_F(Meeting, BringsEveryRankIntoTheStoreThatRankZeroServesWithoutAnyPort) {
   options_.num_ranks = 6;
-  SharedMemory<Ports> shared;
   const auto outcome = run_forked(options_, [&](const Job& own) {
-    Job job = unmet(own.rank, 6, "ports");
+    Job job = unmet(own.rank, 6, "ranks");
     if (job.rank == 0) usleep(20'000);  // the others must be able to come first
     meet(job, 20);
-    shared->port[job.rank] = job.rendezvous.port;
     if ((job.rank == 0) != (job.rendezvous.listen_fd >= 0)) return 1;
-    return job.rank != 0 || bound_endpoint(job.rendezvous.listen_fd).host == "127.0.0.1" ? 0 : 2;
+    const auto store = join_own_store(job, 20);
+    if ((job.rank == 0) != (store->server != nullptr)) return 2;
+    if (job.rank == 0 && num_tcp_listeners() != 0) return 3;
+    store->client->set("here/" + std::to_string(job.rank), "");
+    std::vector<std::string> all;
+    for (int rank = 0; rank < 6; ++rank) all.push_back("here/" + std::to_string(rank));
+    if (!store->client->wait(all, 20)) return 4;
+    if (job.rank != 0) return store->client->set("left/" + std::to_string(job.rank), ""), 0;
+    for (auto& key : all) key.replace(0, 4, "left");
+    all.erase(all.begin());
+    return store->client->wait(all, 20) ? 0 : 5;
   });
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
-  EXPECT_GT(shared->port[0], 0);
-  for (int rank = 1; rank < 6; ++rank) EXPECT_EQ(shared->port[rank], shared->port[0]);
+}
+
+TEST_F(Meeting, LetsEachRankInOnceAndNobodyWhenAllHaveCome) {
+  Job first = unmet(0, 3, "once");
+  meet(first, 5);
+  const auto store = join_own_store(first, 5);
+  Job second = unmet(1, 3, "once");
+  meet(second, 5);
+  const auto joined = join_own_store(second, 5);
+  Job again = unmet(1, 3, "once");
+  meet(again, 5);
+  EXPECT_THROW(enter_meeting_over(Fd(std::exchange(again.rendezvous.store_fd, -1)), again, 5), CommError);
+  Job third = unmet(2, 3, "once");
+  meet(third, 5);
+  const auto last = join_own_store(third, 5);
+  last->client->set("k", "v");
+  EXPECT_EQ(joined->client->get({"k"}, 5)->front(), "v");
+  const auto message = message_of<CommError>([&] {
+    Job late = unmet(2, 3, "once");
+    meet(late, 0.02);
+  });
+  EXPECT_NE(message.find("rank 2 waited 0.02 s for rank 0"), std::string::npos) << message;
+  for (Job* job : {&second, &third}) close(job->rendezvous.store_fd);
 }
 
 TEST_F(Meeting, OpensNothingForAWorldOfOne) {
@@ -57,36 +80,19 @@ TEST_F(Meeting, SaysWhichRankWaitedForRankZeroHowLong) {
   EXPECT_NE(message.find("rank 2 waited 0.05 s for rank 0"), std::string::npos) << message;
 }
 
-TEST_F(Meeting, NamesTheRanksThatNeverCame) {
-  Job job = unmet(0, 3, "lonely");
-  const auto message = message_of<CommError>([&] { meet(job, 0.05); });
-  EXPECT_NE(message.find("rank 0 waited 0.05 s for ranks 1, 2"), std::string::npos) << message;
-}
-
 TEST_F(Meeting, RefusesASecondRankZero) {
-  options_.num_ranks = 2;
-  SharedMemory<Ports> shared;
-  const auto outcome = run_forked(options_, [&](const Job&) {
-    Job job = unmet(0, 2, "twice");
-    try {
-      meet(job, 5);
-    } catch (const ConfigError& error) {
-      std::cerr << error.what() << "\n";
-      shared->failed = 1;
-      Job other = unmet(1, 2, "twice");  // lets the first go on
-      meet(other, 5);
-    }
-    return 0;
-  });
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
-  EXPECT_EQ(shared->failed, 1);
-  EXPECT_NE(err_.text().find("another rank 0 of this job"), std::string::npos);
+  Job first = unmet(0, 2, "twice");
+  meet(first, 5);
+  Job second = unmet(0, 2, "twice");
+  const auto message = message_of<ConfigError>([&] { meet(second, 5); });
+  EXPECT_NE(message.find("another rank 0 of this job"), std::string::npos) << message;
+  close(first.rendezvous.listen_fd);
 }
 
 TEST_F(Meeting, BindsAFixedPortOnRankZeroAndNamesItWhenTaken) {
   Fd taken = bind_tcp({"127.0.0.1", 0});
   Job job;
-  job.world_size = job.local_world_size = 2;
+  job.world_size = 2;  // on two hosts
   job.rendezvous.port = bound_endpoint(taken.get()).port;
   start_listening(taken.get());
   const auto message = message_of<ConfigError>([&] { meet(job, 1); });
@@ -106,11 +112,15 @@ TEST_F(Meeting, OpensNothingWhenTheLauncherServes) {
   EXPECT_EQ(job.rendezvous.listen_fd, -1);
 }
 
-TEST_F(Meeting, FindsTheAddressToListenOn) {
+TEST_F(Meeting, ListensOnLoopbackWhereRanksMeetThereAndOutsideElsewhere) {
   Job job;
   job.rank = 1;
   job.world_size = 2;
   job.rendezvous.host = "127.0.0.1";
+  job.rendezvous.bind_address = "";
+  meet(job, 1);
+  EXPECT_EQ(job.rendezvous.bind_address, "127.0.0.1");
+  job.rendezvous.host = "192.0.2.1";
   job.rendezvous.bind_address = "";
   try {
     meet(job, 1);

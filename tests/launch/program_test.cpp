@@ -115,19 +115,23 @@ TEST_F(Program, GetsForwardedSignalsThroughAWrapper) {
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.report;
 }
 
-TEST_F(Program, InheritsNoDescriptorOfTheLauncherButTheOneToSpeakThrough) {
+TEST_F(Program, InheritsNoDescriptorOfTheLauncherButTheTwoToSpeakThrough) {
   options_.num_ranks = 2;
   options_.log_dir = folder_;
-  int inherited = 3;
+  int inherited = 4;
   for (const auto& name : open_descriptors()) {
     inherited += std::stoi(name) > 2 && (fcntl(std::stoi(name), F_GETFD) & FD_CLOEXEC) == 0;
   }
   const auto outcome = run_program(
-      options_, {"sh", "-c", "ls /proc/self/fd; readlink /proc/self/fd/${ORTHANT_ACTIVITY%:*} >&2"}, environment_);
+      options_,
+      {"sh", "-c",
+       "ls /proc/self/fd; readlink /proc/self/fd/${ORTHANT_ACTIVITY%:*} /proc/self/fd/${ORTHANT_STORE%%:*} >&2"},
+      environment_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
   const auto listed = out_.text();
   EXPECT_EQ(std::count(listed.begin(), listed.end(), '\n'), inherited + 2) << listed;  // ls holds the folder open
   EXPECT_NE(err_.text().find("memfd:orthant-activity"), std::string::npos) << err_.text();
+  EXPECT_NE(err_.text().find("] socket:["), std::string::npos) << err_.text();
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ inline std::vector<std::unique_ptr<Endpoint>> connected_endpoints(int size) {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   for (int rank = 0; rank < size; ++rank) endpoints.push_back(std::make_unique<Endpoint>(rank, kArenaBytes, size));
   for (const auto& endpoint : endpoints) {
-    for (const auto& peer : endpoints) endpoint->connect(peer->rank(), peer->description());
+    for (const auto& peer : endpoints) {
+      if (peer != endpoint) endpoint->connect(peer->rank(), peer->arena().mapping().fd(), -1);
+    }
   }
   return endpoints;
 }

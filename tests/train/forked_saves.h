@@ -191,9 +191,7 @@ class ForkedSaves {
     launch::LocalOptions local;
     local.num_ranks = num_ranks();
     local.stdout_fd = local.stderr_fd = nowhere_;
-    return launch::run_forked(
-        local, [&](const launch::Job& job) { return on_rank(job, body); },
-        num_ranks() > 1 ? comm::serve_store : launch::ServeStore());
+    return launch::run_forked(local, [&](const launch::Job& job) { return on_rank(job, body); });
   }
 
   // Empty when every checkpoint in folder() loads with the values of one mark, and the newest is the old or the new.

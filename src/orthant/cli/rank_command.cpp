@@ -150,10 +150,9 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
     program.restart_count = local.restart_count = number;
     program.max_restarts = options.max_restarts;
     auto outcome =
-        on_cpu ? launch::run_forked(
-                     local, [&](const launch::Job& job) { return run_body(options, context, job, body); },
-                     comm::serve_store)
-               : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
+        on_cpu
+            ? launch::run_forked(local, [&](const launch::Job& job) { return run_body(options, context, job, body); })
+            : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
     if (options.compares && outcome.exit_code == kDifferentExitCode) outcome = {.exit_code = outcome.exit_code};
     return outcome;
   };

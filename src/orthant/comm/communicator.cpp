@@ -12,6 +12,7 @@
 #include "orthant/comm/checked.h"
 #include "orthant/comm/gloo.h"
 #include "orthant/comm/group_state.h"
+#include "orthant/comm/host_socket.h"
 #include "orthant/comm/identity.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/shm.h"
@@ -68,9 +69,9 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
     const bool share = options_.device.is_cpu() &&
                        (options_.backend == BackendKind::automatic || options_.backend == BackendKind::shm);
     if (share) shm_ = ShmDevice::create(rank_, mesh_.world_size());
-    const auto descriptions = wait_for_all(*store_, rank_, mesh_.world_size(), options_.timeout_seconds,
-                                           shm_ ? shm_->description() : "no shared memory");
-    if (shm_) shm_->connect(descriptions);
+    const auto hosts = wait_for_all(*store_, rank_, mesh_.world_size(), options_.timeout_seconds,
+                                    shm_ ? ShmDevice::host() : "no shared memory");
+    if (shm_) share_memory(hosts);
     board_ = std::make_shared<Board>(*store_, rank_, mesh_.world_size());
     if (shm_) board_->watch([shm = shm_](int peer) { return shm->is_gone(peer); });
   }
@@ -97,6 +98,21 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
   // Gloo connects pairs one by one: a rank that is done and fails at once would break the connecting of a slower one,
   // which would then blame the network. So nobody begins before all are connected.
   if (gloo_) wait_for_all(store_->below("connected"), rank_, mesh_.world_size(), options_.timeout_seconds, "");
+}
+
+void Communicator::share_memory(const std::vector<std::string>& hosts) {
+  std::vector<int> ranks;  // of this host
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_ || hosts[rank] == ShmDevice::host()) ranks.push_back(static_cast<int>(rank));
+  }
+  if (ranks.size() == 1) return;
+  if (const auto descriptors = store_->descriptors()) {
+    shm_->connect(ranks, *descriptors, options_.timeout_seconds);
+  } else {
+    HostSocket socket(*store_, ranks, rank_, options_.timeout_seconds);
+    shm_->connect(ranks, socket.descriptors(), options_.timeout_seconds);
+    socket.wait_until_all_have_used_it();
+  }
 }
 
 void Communicator::check_requests(const std::vector<SubgroupRequest>& subgroups) const {

@@ -95,6 +95,7 @@ class Communicator {
   BackendKind backend_for(const std::vector<int>& ranks) const;
   std::unique_ptr<Transport> make_transport(const std::string& channel, const std::vector<int>& ranks, int index);
   std::unique_ptr<Transport> connect_transport(const std::string& channel, const std::vector<int>& ranks, int index);
+  void share_memory(const std::vector<std::string>& hosts);
   void check_requests(const std::vector<SubgroupRequest>& subgroups) const;
   void leave(double timeout_seconds) noexcept;
 

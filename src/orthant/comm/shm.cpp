@@ -148,18 +148,26 @@ std::shared_ptr<ShmDevice> ShmDevice::create(int rank, int num_local_ranks) {
   return std::shared_ptr<ShmDevice>(new ShmDevice(std::make_unique<Impl>(rank, arena_bytes(), num_local_ranks)));
 }
 
-std::string ShmDevice::description() const {
-  return fmt::format("{}\n{}", shm::host_identity(), impl_->endpoint.description());
+std::string ShmDevice::host() {
+  return shm::host_identity();
 }
 
-void ShmDevice::connect(const std::vector<std::string>& descriptions) {
-  const auto host = shm::host_identity();
-  for (size_t rank = 0; rank < descriptions.size(); ++rank) {
-    const auto& text = descriptions[rank];
-    const auto newline = text.find('\n');
-    if (newline == std::string::npos || text.substr(0, newline) != host) continue;
-    impl_->endpoint.connect(static_cast<int>(rank), text.substr(newline + 1));
-    impl_->reached.insert(static_cast<int>(rank));
+void ShmDevice::connect(const std::vector<int>& ranks, launch::FdExchange& descriptors, double timeout_seconds) {
+  const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds);
+  const auto key = [](int rank) { return fmt::format("memory/{}", rank); };
+  auto& endpoint = impl_->endpoint;
+  descriptors.put_fd(key(endpoint.rank()), endpoint.arena().mapping().fd(), static_cast<int>(ranks.size()) - 1);
+  for (const int rank : ranks) {
+    impl_->reached.insert(rank);
+    if (rank == endpoint.rank()) continue;
+    const double left = std::chrono::duration<double>(deadline - launch::Clock::now()).count();
+    auto memory = descriptors.get_fd(key(rank), std::max(left, 0.0));
+    if (!memory) {
+      throw CommError(
+          fmt::format("rank {} did not hand over its shared memory within {} s", rank, timeout_seconds),
+          {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = endpoint.rank()});
+    }
+    endpoint.connect(rank, memory->fd.get(), memory->pidfd.release());
   }
 }
 

@@ -9,20 +9,22 @@
 #include <vector>
 
 #include "orthant/comm/transport.h"
+#include "orthant/launch/fd_exchange.h"
 
 namespace orthant::comm {
 
 // This rank's shared memory and its view of the peers'. One per communicator; transports and buffers keep it alive.
 class ShmDevice {
  public:
-  // The text others need to find this rank's memory; "" when this system cannot share memory.
   static std::shared_ptr<ShmDevice> create(int rank, int num_local_ranks);
   ~ShmDevice();
 
-  std::string description() const;
+  // What ranks that can share memory have in common; others are not reachable.
+  static std::string host();
 
-  // `descriptions` of all ranks. Connects to those on this host; the others are not reachable.
-  void connect(const std::vector<std::string>& descriptions);
+  // Collective over `ranks`, all of this host with this one among them: each hands its memory to the others. CommError
+  // that names a rank whose memory does not come within the timeout, or is not what it should be.
+  void connect(const std::vector<int>& ranks, launch::FdExchange& descriptors, double timeout_seconds);
   bool reaches(const std::vector<int>& ranks) const;
   // Whether a rank is known to have ended; false for ranks that are not reached.
   bool is_gone(int rank) const;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "orthant/base/error.h"
+#include "orthant/comm/process_descriptors.h"
 #include "orthant/comm/store_impl.h"
 
 namespace orthant::comm {
@@ -23,14 +24,59 @@ Milliseconds to_milliseconds(double seconds) {
   return Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-Store make_store(c10::intrusive_ptr<c10d::Store> store, bool served_here = false) {
-  return Store(std::make_shared<Store::Impl>(Store::Impl{std::move(store), served_here}));
+Store make_store(Store::Impl impl) {
+  return Store(std::make_shared<Store::Impl>(std::move(impl)));
 }
+
+// The same descriptors with every key under a prefix.
+class PrefixedDescriptors : public launch::FdExchange {
+ public:
+  PrefixedDescriptors(std::shared_ptr<launch::FdExchange> whole, std::string prefix)
+      : whole_(std::move(whole)), prefix_(std::move(prefix)) {}
+
+  void put_fd(const std::string& key, int fd, int num_readers) override {
+    whole_->put_fd(prefix_ + key, fd, num_readers);
+  }
+  std::optional<launch::PassedFd> get_fd(const std::string& key, double timeout_seconds) override {
+    return whole_->get_fd(prefix_ + key, timeout_seconds);
+  }
+
+ private:
+  std::shared_ptr<launch::FdExchange> whole_;
+  std::string prefix_;
+};
 
 // First line of c10d's message; the rest is a C++ stack that helps nobody.
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
+}
+
+// Keeps what was joined, a server too, as long as somebody may ask for a descriptor.
+std::shared_ptr<launch::FdExchange> descriptors_of(const std::shared_ptr<launch::JoinedStore>& joined) {
+  return joined ? std::shared_ptr<launch::FdExchange>(joined, joined->client.get()) : nullptr;
+}
+
+// The store of a launcher, or of ranks on several hosts: c10d's own over TCP. Descriptors go by the launcher of this
+// host where it is ours.
+Store foreign_store(const launch::Job& job, double timeout_seconds) {
+  const auto& meeting = job.rendezvous;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(meeting.port);
+  options.isServer = job.rank == 0 && !meeting.served_by_launcher;
+  options.waitWorkers = false;
+  options.timeout = to_milliseconds(timeout_seconds);
+  if (options.isServer && meeting.listen_fd >= 0) options.masterListenFd = meeting.listen_fd;
+  try {
+    c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(meeting.host, options);
+    if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
+    return make_store({std::move(store), options.isServer, descriptors_of(launch::join_host_store(job))});
+  } catch (const std::exception& error) {
+    throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
+                                timeout_seconds, job.launcher, job.world_size, first_line(error)),
+                    {.remedy = "check that rank 0 (or the launcher) runs and that the address and port are reachable",
+                     .rank = job.rank});
+  }
 }
 
 }  // namespace
@@ -43,6 +89,17 @@ std::string Store::get_now(const std::string& key) {
   if (!has(key)) return {};
   const auto value = impl_->store->get(key);
   return {value.begin(), value.end()};
+}
+
+std::string Store::get(const std::string& key, double timeout_seconds) {
+  try {
+    impl_->store->wait({key}, to_milliseconds(timeout_seconds));
+    const auto value = impl_->store->get(key);
+    return {value.begin(), value.end()};
+  } catch (const std::exception& error) {
+    throw CommError(fmt::format("no value of {} in the store within {} s: {}", key, timeout_seconds, first_line(error)),
+                    {.remedy = "see whether another rank has ended, or raise --timeout"});
+  }
 }
 
 bool Store::has(const std::string& key) {
@@ -58,31 +115,25 @@ bool Store::is_served_here() const {
 }
 
 Store Store::below(const std::string& name) const {
-  return make_store(c10::make_intrusive<c10d::PrefixStore>(name, impl_->store), impl_->served_here);
+  auto impl = *impl_;
+  impl.store = c10::make_intrusive<c10d::PrefixStore>(name, impl_->store);
+  impl.prefix = fmt::format("{}{}/", impl_->prefix, name);
+  return make_store(std::move(impl));
+}
+
+std::shared_ptr<launch::FdExchange> Store::descriptors() const {
+  if (!impl_->descriptors) return nullptr;
+  return std::make_shared<PrefixedDescriptors>(impl_->descriptors, impl_->prefix);
 }
 
 Store connect(const launch::Job& job, double timeout_seconds) {
-  const auto& meeting = job.rendezvous;
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(meeting.port);
-  options.isServer = job.rank == 0 && !meeting.served_by_launcher;
-  options.waitWorkers = false;
-  options.timeout = to_milliseconds(timeout_seconds);
-  if (options.isServer && meeting.listen_fd >= 0) options.masterListenFd = meeting.listen_fd;
-  try {
-    c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(meeting.host, options);
-    if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
-    return make_store(std::move(store), options.isServer);
-  } catch (const std::exception& error) {
-    throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
-                                timeout_seconds, job.launcher, job.world_size, first_line(error)),
-                    {.remedy = "check that rank 0 (or the launcher) runs and that the address and port are reachable",
-                     .rank = job.rank});
-  }
+  if (!launch::has_own_store(job)) return foreign_store(job, timeout_seconds);
+  const auto joined = launch::join_own_store(job, timeout_seconds);
+  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr, descriptors_of(joined)});
 }
 
 Store make_process_store() {
-  return make_store(c10::make_intrusive<c10d::HashStore>());
+  return make_store({c10::make_intrusive<c10d::HashStore>(), false, std::make_shared<ProcessDescriptors>()});
 }
 
 void quiet_backend_log() {

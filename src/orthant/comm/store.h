@@ -1,11 +1,12 @@
-// The key-value store in which ranks find each other, and the only way they talk before groups exist. A handle: copies
-// share the connection.
+// The key-value store in which ranks find each other, and the only way they talk before groups exist. Ours wherever the
+// ranks are on one host and no launcher brings one; c10d's own otherwise. A handle: copies share the connection.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "orthant/launch/fd_exchange.h"
 #include "orthant/launch/job.h"
 
 namespace orthant::comm {
@@ -18,11 +19,16 @@ class Store {
   void set(const std::string& key, const std::string& value);
   // Empty when the key is not there. Never blocks on other ranks.
   std::string get_now(const std::string& key);
+  // Waits for it. CommError after `timeout_seconds`.
+  std::string get(const std::string& key, double timeout_seconds);
   bool has(const std::string& key);
   void erase(const std::string& key);
 
   // Whether this process serves it, so that others depend on its staying.
   bool is_served_here() const;
+
+  // How ranks of this host hand descriptors to each other beside this store; null where the store brings no such way.
+  std::shared_ptr<launch::FdExchange> descriptors() const;
 
   // The same store with every key under `name`.
   Store below(const std::string& name) const;
@@ -43,7 +49,8 @@ Store make_process_store();
 // serve_store() does it too.
 void quiet_backend_log();
 
-// Serves a store on a socket that is already bound, for ranks that are other programs. Serves until the object is gone.
+// Serves c10d's own store on a socket that is already bound, for programs that know no other. Serves until the object
+// is gone.
 std::shared_ptr<void> serve_store(int listen_fd, const std::string& host, int port);
 
 // Waits until all ranks have called it and returns what each brought along. Collective over the world; a rank that does

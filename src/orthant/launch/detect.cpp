@@ -12,6 +12,7 @@
 #include "orthant/launch/launchers.h"
 #include "orthant/launch/meeting.h"
 #include "orthant/launch/sockets.h"
+#include "orthant/launch/store_join.h"
 
 namespace orthant::launch {
 namespace {
@@ -159,7 +160,13 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
                                     options.rendezvous, job.world_size),
                         {.remedy = "name a free port"});
     }
-  } else if (job.launcher != "flags") {
+  }
+  if (const auto* inherited = find_variable(environment, kStoreVariable); inherited && job.launcher == "torchrun") {
+    rendezvous.store_fd = inherited_store(*inherited, job.rank, job.world_size);
+    rendezvous.served_by_launcher = one_host && rendezvous.store_fd >= 0;
+    if (rendezvous.served_by_launcher) return;
+  }
+  if (!meeting && job.launcher != "flags") {
     meeting = master_of(environment);
     const auto* agent_store = find_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
     if (meeting && job.launcher == "torchrun" && agent_store != nullptr && *agent_store == "True") {
@@ -167,9 +174,13 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
       rendezvous.prefix = fmt::format("/worker/attempt_{}", job.restart_count);
     }
   }
-  if (!meeting && one_host) {
+  if (meeting) {
+    rendezvous.host = meeting->host;
+    rendezvous.port = meeting->port;
+  }
+  if (one_host && !rendezvous.served_by_launcher) {
     const auto id = sighting.job_id.empty() ? launcher_process_id(sighting.rank_variable) : sighting.job_id;
-    rendezvous.meeting_key = fmt::format("{}-{}", job.launcher, id);
+    rendezvous.meeting_key = fmt::format("{}-{}", job.launcher, meeting ? fmt::format("port-{}", meeting->port) : id);
     return;
   }
   if (!meeting && !sighting.first_host.empty() && !sighting.job_id.empty()) {

@@ -16,6 +16,9 @@ struct Rendezvous {
   int port = 0;
   // A listening socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
   int listen_fd = -1;
+  // A connection to the launcher of this host, inherited from it and kept by this process; -1: there is none. It leads
+  // to the job's store when all ranks are on this host, else to one that passes descriptors between those that are.
+  int store_fd = -1;
   // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
   bool served_by_launcher = false;
   // Put before every key, so that attempts of a restarted job do not meet each other's keys.
@@ -23,8 +26,8 @@ struct Rendezvous {
   // Address of this host that transports listen on. Loopback unless ranks live on several hosts or the user says
   // otherwise; empty between detect() and meet(), which finds it.
   std::string bind_address = "127.0.0.1";
-  // Not empty when the launcher names no port and all ranks are on this host: meet() then hands the port around under
-  // this name.
+  // Not empty when all ranks are on this host and no launcher serves their store: rank 0 then serves it at a
+  // Unix-domain socket of this name, for processes of its user alone.
   std::string meeting_key = {};
 };
 

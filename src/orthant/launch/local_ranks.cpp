@@ -2,14 +2,22 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/launch/passed_fds.h"
 #include "orthant/launch/rank_process.h"
 #include "orthant/launch/sockets.h"
+#include "orthant/launch/store_join.h"
+#include "orthant/launch/store_server.h"
 #include "orthant/launch/supervisor.h"
 
 namespace orthant::launch {
@@ -57,11 +65,12 @@ std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   return logs;
 }
 
-// What both ways of starting ranks share: signals, logs, output, last actions and the supervisor, in the order they
-// must be made.
+// What both ways of starting ranks share: signals, logs, output, last actions, the supervisor and the ranks' store, in
+// the order they must be made.
 struct Session {
   Session(const LocalOptions& options, const ProgramJob& job, ActivityBoard::For users, ExternalEvents* events)
       : rank_offset(job.rank_offset),
+        stderr_fd(options.stderr_fd),
         logs(open_logs(options, job.rank_offset)),
         take_signals(options.take_signals),
         own_signals(options.signals == nullptr ? std::make_unique<SignalWatch>() : nullptr),
@@ -76,9 +85,17 @@ struct Session {
     }
   }
 
-  SpawnOptions spawn_options(int local_rank) const {
+  // The rank's end of a new connection to the store. It is closed here once the rank was started.
+  Fd connect_next() {
+    auto [server_end, rank_end] = stream_pair();
+    launcher_fds.push_back(server_end.get());
+    to_ranks.emplace_back(std::move(server_end), 0);
+    return std::move(rank_end);
+  }
+
+  SpawnOptions spawn_options(int local_rank, int keep_in_child) const {
     return {rank_offset + local_rank, cores.empty() ? std::vector<int>{} : cores[local_rank], launcher_fds,
-            take_signals};
+            keep_in_child, take_signals};
   }
 
   void add(RankProcess process, int local_rank) {
@@ -87,7 +104,20 @@ struct Session {
     supervisor.add(std::move(process), std::move(logs[local_rank]));
   }
 
+  // After the last rank was started: from here on this process has a second thread, until the session ends.
+  void serve_store() {
+    store.emplace([fd = stderr_fd](const std::string& text) {
+      const auto line = fmt::format("orthant: {}\n", text);
+      pollfd ready{fd, POLLOUT, 0};
+      if (poll(&ready, 1, 0) > 0) [[maybe_unused]]
+        const auto written = write(fd, line.data(), line.size());
+    });
+    for (auto& [connection, pid] : to_ranks) store->add(std::move(connection), pid);
+    store->start();
+  }
+
   int rank_offset;
+  int stderr_fd;
   std::vector<Fd> reserved = reserve_standard_descriptors();
   std::vector<Fd> logs;
   std::function<void()> take_signals;
@@ -98,7 +128,26 @@ struct Session {
   Supervisor supervisor;
   std::vector<std::vector<int>> cores;
   std::vector<int> launcher_fds;  // a forked rank closes these
+  std::vector<std::pair<Fd, pid_t>> to_ranks;
+  std::optional<StoreServer> store;
 };
+
+// Whether executing `name`, by path or found in PATH, starts this very program again.
+bool is_this_program(const std::string& name) {
+  struct stat own{}, found{};
+  if (stat("/proc/self/exe", &own) != 0) return false;
+  const auto is_own = [&](const std::string& path) {
+    return stat(path.c_str(), &found) == 0 && found.st_dev == own.st_dev && found.st_ino == own.st_ino;
+  };
+  if (name.find('/') != std::string::npos) return is_own(name);
+  const char* path = std::getenv("PATH");  // execvpe looks here, not in the program's variables
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const auto candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(candidate.c_str(), X_OK) == 0) return is_own(candidate);
+  }
+  return false;
+}
 
 std::vector<std::string> as_assignments(const Environment& environment) {
   std::vector<std::string> assignments;
@@ -108,29 +157,27 @@ std::vector<std::string> as_assignments(const Environment& environment) {
 
 }  // namespace
 
-Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body, const ServeStore& serve) {
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body) {
   check(options);
   Session session(options, {}, ActivityBoard::For::kForkedRanks, nullptr);
-  Fd store = bind_tcp({"127.0.0.1", 0});
-  start_listening(store.get());  // a rank that is quicker than rank 0 then waits instead of trying again much later
   Job job;
   job.world_size = job.local_world_size = options.num_ranks;
   job.restart_count = options.restart_count;
-  job.rendezvous.port = bound_endpoint(store.get()).port;
-  job.rendezvous.served_by_launcher = static_cast<bool>(serve);
+  job.rendezvous.served_by_launcher = true;
   if (!options.bind_address.empty()) job.rendezvous.bind_address = options.bind_address;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const Fd to_store = session.connect_next();
     job.rank = job.local_rank = rank;
-    job.rendezvous.listen_fd = rank == 0 && !serve ? store.get() : -1;
+    job.rendezvous.store_fd = to_store.get();
     const auto speaking_body = [&] {
       session.board.take_slot(rank);
       return body(job);
     };
-    session.add(fork_rank(session.spawn_options(rank), speaking_body), rank);
-    if (rank == 0 && !serve) store.reset();
+    auto process = fork_rank(session.spawn_options(rank, -1), speaking_body);
+    session.to_ranks.back().second = process.pid;
+    session.add(std::move(process), rank);
   }
-  // Threads of the store begin after the last fork and end before this function does.
-  const auto served = serve ? serve(store.release(), "127.0.0.1", job.rendezvous.port) : nullptr;
+  session.serve_store();
   return session.supervisor.run();
 }
 
@@ -163,16 +210,24 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
   if (argv.empty()) throw ConfigError("no program to run", {.remedy = "write it after --, for example -- ./program"});
   Session session(options, job, ActivityBoard::For::kPrograms, hooks.events);
   ProgramJob resolved = job;
-  if (!store && job.num_nodes == 1) {
+  const bool needs_c10d_store = job.num_nodes > 1 || !is_this_program(argv[0]);
+  if (!store && needs_c10d_store && job.num_nodes == 1) {
     store = bind_tcp({job.master_address, job.master_port});
     start_listening(store.get());
     resolved.master_port = bound_endpoint(store.get()).port;
   }
   for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
+    const Fd to_store = session.connect_next();
     auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
     environment[kActivityVariable] = session.board.variable(local_rank);
-    session.add(execute_rank(session.spawn_options(local_rank), argv, as_assignments(environment)), local_rank);
+    environment[kStoreVariable] = store_variable(to_store.get(), environment.at("RANK"), environment.at("WORLD_SIZE"));
+    if (!needs_c10d_store) {
+      for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) environment.erase(name);
+    }
+    const auto spawn = session.spawn_options(local_rank, to_store.get());
+    session.add(execute_rank(spawn, argv, as_assignments(environment)), local_rank);
   }
+  session.serve_store();
   std::shared_ptr<void> keep_alive;
   if (store && hooks.after_spawn) {
     keep_alive = hooks.after_spawn(store.release(), resolved.master_address, resolved.master_port);

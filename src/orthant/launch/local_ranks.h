@@ -1,6 +1,6 @@
 // The local launcher: one process per rank on this host, either forks of this process that run a function, or a program
-// with torchrun's variables. Both return when every rank has ended and leave no process, port, descriptor or file but
-// the logs.
+// with torchrun's variables. Each rank inherits a connection to the store that this process serves. Both return when
+// every rank has ended and leave no process, port, descriptor or file but the logs.
 #pragma once
 
 #include <filesystem>
@@ -35,15 +35,14 @@ struct LocalOptions {
   int stderr_fd = 2;
 };
 
-// Serves the ranks' store on `listen_fd`, which it owns from then on, until the returned object is dropped at the end
-// of the job. Called once, after the ranks were started: those that connect before just wait.
+// Serves c10d's store on `listen_fd`, which it owns from then on, until the returned object is dropped at the end of
+// the job: for programs that know torchrun's variables and nothing of ours. Called once, after the ranks were started:
+// those that connect before just wait.
 using ServeStore = std::function<std::shared_ptr<void>(int listen_fd, const std::string& host, int port)>;
 
-// Forks one process per rank; each runs `body` with its own Job and leaves with the returned code. The ranks' store
-// socket is bound on loopback before; it is served by `serve` in this process, or by rank 0 without it. This process
-// must have a single thread and must not have used a second OpenMP thread or a GPU. Blocks until all ranks have ended.
-Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body,
-                   const ServeStore& serve = nullptr);
+// Forks one process per rank; each runs `body` with its own Job and leaves with the returned code. This process must
+// have a single thread and must not have used a second OpenMP thread or a GPU. Blocks until all ranks have ended.
+Outcome run_forked(const LocalOptions& options, const std::function<int(const Job&)>& body);
 
 // This host's part of a job that may span several.
 struct ProgramJob {
@@ -54,7 +53,7 @@ struct ProgramJob {
   std::string master_address = "127.0.0.1";
   int master_port = 0;
   // A listening socket for the store at master_address:master_port, taken over by the call. -1: the store is on another
-  // host, or, in a job of one host, bound on loopback by the call.
+  // host, or, in a job of one host, bound on loopback by the call where the program may need it.
   int listen_fd = -1;
   std::string run_id = "none";
   int restart_count = 0;
@@ -66,8 +65,9 @@ struct ProgramHooks {
   ExternalEvents* events = nullptr;
 };
 
-// Starts argv once per rank with base_environment plus torchrun's variables and the descriptor in ORTHANT_ACTIVITY, the
-// only one it inherits. ConfigError when it cannot be executed.
+// Starts argv once per rank with base_environment plus torchrun's variables and the descriptors in ORTHANT_ACTIVITY and
+// ORTHANT_STORE, the only ones it inherits. c10d's store is served too, unless all ranks are here and argv is this very
+// program, which needs none: MASTER_ADDR and MASTER_PORT are not set then. ConfigError when argv cannot be executed.
 // Blocks until all ranks have ended, here and as far as hooks.events knows.
 Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
                     const Environment& base_environment, const ProgramJob& job = {}, const ProgramHooks& hooks = {});

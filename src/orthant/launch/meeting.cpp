@@ -1,9 +1,9 @@
 #include "orthant/launch/meeting.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,44 +20,87 @@
 #include <vector>
 
 #include "orthant/base/error.h"
+#include "orthant/base/log.h"
 #include "orthant/base/stable_hash.h"
 #include "orthant/launch/sockets.h"
+#include "orthant/launch/store_join.h"
+#include "orthant/launch/store_server.h"
+#include "orthant/launch/unix_sockets.h"
 
 namespace orthant::launch {
 namespace {
 
+// Note [Names that others may take]
+// The meeting's name follows from what all ranks of the job know, so anybody else on the host may guess and take it. A
+// rank believes only a socket that a process of its own user listens on. Where another user holds the name, rank 0 adds
+// a random ending, and the others look through all names that begin alike: whoever takes names is named in a warning
+// and keeps nobody from meeting.
+
 constexpr auto kRetryPause = std::chrono::milliseconds(5);
 
-struct UnixAddress {
-  sockaddr_un address{};
-  socklen_t length = 0;
+// What a rank says first, and rank 0's answer.
+struct RankHello {
+  std::int32_t rank;
+  std::int32_t world_size;
 };
+constexpr char kWelcome = 'y';
 
-// The abstract name (leading zero byte) that this user's ranks of the job share. Long keys are hashed to fit.
-UnixAddress meeting_address(const std::string& key) {
-  std::string name = fmt::format("orthant-{}-{}", getuid(), key);
-  UnixAddress meeting;
-  if (name.size() + 1 > sizeof meeting.address.sun_path) {
-    name = fmt::format("orthant-{}-{:016x}", getuid(), stable_hash(name));
+// The name that this user's ranks of the job share. Long keys are hashed to fit; an ending must fit behind.
+std::string meeting_name(const std::string& key) {
+  std::string name = fmt::format("orthant-{}-{}", geteuid(), key);
+  const bool plain = std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f; });
+  if (!plain || name.size() + 33 > kLongestUnixName) {
+    name = fmt::format("orthant-{}-{:016x}", geteuid(), stable_hash(name));
   }
-  meeting.address.sun_family = AF_UNIX;
-  std::memcpy(meeting.address.sun_path + 1, name.data(), name.size());
-  meeting.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return meeting;
+  return name;
 }
 
-Fd unix_socket() {
-  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd)
-    throw ConfigError(fmt::format("cannot make a socket: {}", std::strerror(errno)), {.remedy = "see ulimit -n"});
-  return fd;
+std::string impostor_text(const std::string& name, const std::optional<Credentials>& holder) {
+  const auto who = holder ? fmt::format("process {} of user {}", holder->pid, holder->uid) : "somebody";
+  return fmt::format("{} listens at the meeting place of this job's ranks ({}): it is not believed", who, name);
 }
 
-bool same_user(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
+// Rank 0's socket: at the meeting's name, or behind it when that belongs to somebody else.
+Fd open_meeting(const Job& job) {
+  const auto name = meeting_name(job.rendezvous.meeting_key);
+  if (Fd fd = listen_unix(name)) return fd;
+  const std::string reason = std::strerror(errno);
+  const Fd probe = connect_unix(name);
+  const auto holder = probe ? peer_of(probe.get()) : std::nullopt;
+  if (is_own_user(holder)) {
+    throw ConfigError(
+        fmt::format("another rank 0 of this job ({}) is meeting its ranks on this host: {}", job.rendezvous.meeting_key,
+                    reason),
+        {.remedy = "run one program at a time under a launcher, or give --rendezvous HOST:PORT", .rank = 0});
+  }
+  Log({.rank = 0}).warn(impostor_text(name, holder));
+  if (Fd fd = listen_unix(name + "-" + random_name())) return fd;
+  throw ConfigError(fmt::format("no place to meet on this host: {}", std::strerror(errno)), {.rank = 0});
 }
+
+// Lets every rank in once.
+class RankAdmission : public Admission {
+ public:
+  RankAdmission(std::shared_ptr<std::set<int>> missing, int world_size)
+      : missing_(std::move(missing)), world_size_(world_size) {}
+
+  Verdict talk(std::string& input, std::string& output, std::string& reason) override {
+    RankHello hello{};
+    if (input.size() < sizeof hello) return Verdict::undecided;
+    std::memcpy(&hello, input.data(), sizeof hello);
+    input.erase(0, sizeof hello);
+    if (hello.world_size != world_size_ || missing_->erase(hello.rank) == 0) {
+      reason = fmt::format("rank {} of {} is not expected", hello.rank, hello.world_size);
+      return Verdict::refused;
+    }
+    output += kWelcome;
+    return Verdict::admitted;
+  }
+
+ private:
+  std::shared_ptr<std::set<int>> missing_;
+  int world_size_;
+};
 
 // False when nothing can be read before the deadline.
 bool wait_readable(int fd, Clock::time_point deadline) {
@@ -66,76 +109,46 @@ bool wait_readable(int fd, Clock::time_point deadline) {
   return left > 0 && poll(&ready, 1, static_cast<int>(std::min<long long>(left, 600'000))) > 0;
 }
 
-// One question (a rank) and one answer (the port) per connection.
-void answer_ranks(int listener, const Job& job, double timeout_seconds) {
-  const auto deadline = Clock::now() + seconds(timeout_seconds);
-  std::set<int> missing;
-  for (int rank = 1; rank < job.world_size; ++rank) missing.insert(rank);
-  while (!missing.empty()) {
-    if (!wait_readable(listener, deadline)) {
-      throw CommError(fmt::format("rank 0 waited {} s for ranks {} to start on this host", timeout_seconds,
-                                  fmt::join(missing, ", ")),
-                      {.remedy = "look for their errors above, or raise --timeout", .rank = 0});
-    }
-    Fd peer(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!peer || !same_user(peer.get())) continue;
-    const auto patience = std::min(deadline, Clock::now() + std::chrono::seconds(1));
-    std::int32_t rank = -1;
-    if (!wait_readable(peer.get(), patience) || recv(peer.get(), &rank, sizeof rank, 0) != sizeof rank) continue;
-    if (!missing.contains(rank)) continue;
-    const std::int32_t port = job.rendezvous.port;
-    if (send(peer.get(), &port, sizeof port, MSG_NOSIGNAL) == sizeof port) missing.erase(rank);
-  }
+// A connection to a process of this user that listens there; empty when there is none. Somebody else is told in
+// `impostor`.
+Fd try_name(const std::string& name, std::string& impostor) {
+  Fd fd = connect_unix(name);
+  if (!fd) return {};
+  const auto holder = peer_of(fd.get());
+  if (is_own_user(holder)) return fd;
+  impostor = impostor_text(name, holder);
+  return {};
 }
 
-// The port, or -1 when rank 0 is not there yet or turned us away.
-int ask_rank_zero(const Job& job, Clock::time_point deadline) {
-  const auto meeting = meeting_address(job.rendezvous.meeting_key);
-  Fd fd = unix_socket();
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&meeting.address), meeting.length) != 0) return -1;
-  if (!same_user(fd.get())) return -1;
-  const std::int32_t rank = job.rank;
-  if (send(fd.get(), &rank, sizeof rank, MSG_NOSIGNAL) != sizeof rank) return -1;
-  std::int32_t port = -1;
-  if (!wait_readable(fd.get(), deadline) || recv(fd.get(), &port, sizeof port, 0) != sizeof port) return -1;
-  return port;
-}
-
-// Rank 0 binds the store's port and tells it; the others ask for it.
-void hand_port_around(Job& job, double timeout_seconds) {
-  Rendezvous& rendezvous = job.rendezvous;
-  rendezvous.host = "127.0.0.1";
-  if (job.rank == 0) {
-    Fd store = bind_tcp({rendezvous.host, 0});
-    start_listening(store.get());  // a rank that is told the port finds somebody there
-    rendezvous.port = bound_endpoint(store.get()).port;
-    if (job.world_size > 1) {
-      const auto meeting = meeting_address(rendezvous.meeting_key);
-      Fd listener = unix_socket();
-      if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&meeting.address), meeting.length) != 0 ||
-          listen(listener.get(), SOMAXCONN) != 0) {
-        throw ConfigError(
-            fmt::format("another rank 0 of this job ({}) is meeting its ranks on this host: {}", rendezvous.meeting_key,
-                        std::strerror(errno)),
-            {.remedy = "run one program at a time under a launcher, or give --rendezvous HOST:PORT", .rank = 0});
+Fd find_rank_zero(const Job& job, Clock::time_point deadline, double timeout_seconds) {
+  const auto name = meeting_name(job.rendezvous.meeting_key);
+  std::string impostor;
+  do {
+    const bool was_known = !impostor.empty();
+    if (Fd fd = try_name(name, impostor)) return fd;
+    if (!impostor.empty() && !was_known) Log({.rank = job.rank}).warn(impostor);
+    if (!impostor.empty()) {
+      std::string ignored;
+      for (const auto& other : unix_names(name + "-")) {
+        if (Fd fd = try_name(other, ignored)) return fd;
       }
-      answer_ranks(listener.get(), job, timeout_seconds);
     }
-    rendezvous.listen_fd = store.release();
-    return;
-  }
-  const auto deadline = Clock::now() + seconds(timeout_seconds);
-  for (;;) {
-    rendezvous.port = ask_rank_zero(job, deadline);
-    if (rendezvous.port > 0) return;
-    if (Clock::now() >= deadline) break;
     std::this_thread::sleep_for(kRetryPause);
-  }
-  throw CommError(fmt::format("rank {} waited {} s for rank 0 to start on this host", job.rank, timeout_seconds),
+  } while (Clock::now() < deadline);
+  throw CommError(fmt::format("rank {} waited {} s for rank 0 to start on this host{}{}", job.rank, timeout_seconds,
+                              impostor.empty() ? "" : "; ", impostor),
                   {.remedy = "look for the error of rank 0, or raise --timeout", .rank = job.rank});
 }
 
-// Where rank 0 serves the store when the rendezvous has a fixed port.
+// True once rank 0 has let us in; false when it does not want us, or is gone.
+bool is_let_in(const Fd& fd, const Job& job, Clock::time_point deadline) {
+  const RankHello hello{job.rank, job.world_size};
+  char welcome = 0;
+  return fd && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+         wait_readable(fd.get(), deadline) && recv(fd.get(), &welcome, 1, 0) == 1 && welcome == kWelcome;
+}
+
+// Where rank 0 serves the store of a job on several hosts.
 std::string store_address(const Job& job, bool address_was_given) {
   if (address_was_given) return job.rendezvous.bind_address;
   const bool one_host = job.world_size == job.local_world_size;
@@ -181,13 +194,48 @@ void meet(Job& job, double timeout_seconds) {
     if (rendezvous.bind_address.empty()) rendezvous.bind_address = "127.0.0.1";
     return;
   }
-  if (!rendezvous.meeting_key.empty()) return hand_port_around(job, timeout_seconds);
+  if (has_own_store(job)) {
+    if (rendezvous.store_fd >= 0) return;
+    if (job.rank == 0) {
+      rendezvous.listen_fd = open_meeting(job).release();
+    } else {
+      const auto deadline = Clock::now() + seconds(timeout_seconds);
+      rendezvous.store_fd = find_rank_zero(job, deadline, timeout_seconds).release();
+    }
+    return;
+  }
   const bool address_was_given = !rendezvous.bind_address.empty() && job.world_size != job.local_world_size;
-  if (rendezvous.bind_address.empty()) rendezvous.bind_address = outside_address(rendezvous.host);
+  if (rendezvous.bind_address.empty()) rendezvous.bind_address = transport_address(rendezvous.host);
   if (job.rank != 0 || rendezvous.served_by_launcher || rendezvous.listen_fd >= 0) return;
   Fd store = bind_tcp({store_address(job, address_was_given), rendezvous.port});
   start_listening(store.get());  // from here on nobody else can take the agreed port
   rendezvous.listen_fd = store.release();
+}
+
+void serve_meeting(StoreServer& server, const Job& job) {
+  auto missing = std::make_shared<std::set<int>>();
+  for (int rank = 1; rank < job.world_size; ++rank) missing->insert(rank);
+  const auto meet_peer = [missing, size = job.world_size](int connection,
+                                                          std::string& reason) -> std::unique_ptr<Admission> {
+    if (is_own_user(peer_of(connection))) return std::make_unique<RankAdmission>(missing, size);
+    reason = fmt::format("the ranks of this job belong to user {}", geteuid());
+    return nullptr;
+  };
+  server.listen(Fd(job.rendezvous.listen_fd), meet_peer, [missing] { return missing->empty(); });
+}
+
+Fd enter_meeting(const Job& job, double timeout_seconds) {
+  const auto deadline = Clock::now() + seconds(timeout_seconds);
+  Fd fd(fcntl(job.rendezvous.store_fd, F_DUPFD_CLOEXEC, 3));
+  // A rank 0 that is about to end, of a program that ran before, lets nobody in any more.
+  while (!is_let_in(fd, job, deadline)) fd = find_rank_zero(job, deadline, timeout_seconds);
+  return fd;
+}
+
+Fd enter_meeting_over(Fd connection, const Job& job, double timeout_seconds) {
+  if (is_let_in(connection, job, Clock::now() + seconds(timeout_seconds))) return connection;
+  throw CommError(fmt::format("{} did not let this rank in within {} s", peer_text(connection.get()), timeout_seconds),
+                  {.remedy = "see whether that process is the first rank of this host", .rank = job.rank});
 }
 
 std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds) {

@@ -1,6 +1,6 @@
-// How ranks that a foreign launcher started find one another. Ranks of one host without an agreed port meet at an
-// abstract unix socket: rank 0 binds a loopback port and tells it to the others there. Nothing is left in the file
-// system, and only processes of the same user are answered.
+// How ranks that a foreign launcher started find one another. Ranks of one host meet at an abstract Unix-domain socket,
+// where rank 0 serves their store: nothing is left in the file system, no port is opened, and both sides speak to
+// processes of their own user alone. See Note [Names that others may take] in the source.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,30 @@
 
 #include "orthant/launch/detect.h"
 #include "orthant/launch/job.h"
+#include "orthant/launch/sockets.h"
 
 namespace orthant::launch {
 
-// Completes what detect() left open: the port of a job on one host, rank 0's bound store socket, and the address
-// transports listen on. All ranks call it; blocks until rank 0 has told every other rank, or CommError after
-// `timeout_seconds`.
+class StoreServer;
+
+// Completes what detect() left open: rank 0's listening socket, the other ranks' connections to it when all are on this
+// host, and the address transports listen on. All ranks call it; blocks until rank 0 listens, or CommError after
+// `timeout_seconds`. ConfigError when another rank 0 of this job is there already, or the port is taken.
 void meet(Job& job, double timeout_seconds);
 
-// detect() and meet(): all that a program needs to take part in the job of the launcher that started it. Blocks as
-// meet() does.
+// Accepts the other ranks of a job on one host at rank 0's socket, which passes to the server: processes of this user,
+// each rank once, and nobody any more once all have come. Before the server is started.
+void serve_meeting(StoreServer& server, const Job& job);
+
+// The connection of another rank, once rank 0 has let it in. Blocks until rank 0 serves; CommError after
+// `timeout_seconds`.
+Fd enter_meeting(const Job& job, double timeout_seconds);
+
+// The same over a connection that is already there: who refuses, or goes away, is not asked again. CommError.
+Fd enter_meeting_over(Fd connection, const Job& job, double timeout_seconds);
+
+// detect() and meet(): all that a program needs to take part in the job of the launcher that started it.
+// Blocks as meet() does.
 std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds);
 
 // Names the process that started this host's ranks, the same for all of them: the nearest ancestor whose environment

@@ -214,6 +214,10 @@ std::string outside_address(const std::string& host) {
   }
 }
 
+std::string transport_address(const std::string& host) {
+  return is_loopback(host) ? resolve(host) : outside_address(host);
+}
+
 std::string serving_address(const std::string& host) {
   const auto named = resolve(host);
   return is_loopback(host) || !is_loopback(named) ? named : outside_address(host);

@@ -75,6 +75,10 @@ std::string address_towards(const std::string& host);
 // under a loopback name, the one of the default route. ConfigError when there is none.
 std::string outside_address(const std::string& host);
 
+// The address of this host that ranks of a job that meets at `host` listen on: loopback when they meet there, since all
+// of them are on this host then, else outside_address().
+std::string transport_address(const std::string& host);
+
 // The address to listen on so that others reach this host by the name `host`: what the name resolves to, but an outside
 // address when a name other than localhost resolves to loopback here. May block in the resolver.
 std::string serving_address(const std::string& host);

@@ -1,10 +1,14 @@
 // The exchange of a part between every two members. See Note [Staged and placed] in collective_kinds.cpp.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "orthant/shm/collective_parts.h"
 
 namespace orthant::shm {
 namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 46;  // more than any host has
 
 // Only the two members of a pair know how much goes from one to the other, so the first step tells everybody the
 // largest part and where each member's input lies, if it is placed. It carries the beginning of every part too: a small
@@ -35,13 +39,17 @@ class AllToAll : public Collective {
   }
 
   bool drain(uint64_t step, uint64_t at) override {
-    if (placed_) return step != 0 || read_placed(at);
-    size_t largest = 0;
-    bool placed = true;
+    if (placed_) return step != 0 || read_placed();
+    size_t largest = largest_part(sent_);
+    bool placed = sources_[own()].offset != kNotPlaced;
     for (size_t member = 0; member < num_members(); ++member) {
-      largest = std::max<size_t>(largest, lanes_.header(static_cast<int>(member), at).value);
-      if (step == 0 && table(member, at)[0] == kNotPlaced) placed = false;
       if (member == own()) continue;
+      largest = std::max<size_t>(largest, largest_of(member, at));
+      if (step == 0) {
+        const auto* numbers = table(member, at);
+        sources_[member] = {read_once(numbers[0]), read_once(numbers[1 + own()])};
+        if (sources_[member].offset == kNotPlaced) placed = false;
+      }
       const auto [begin, end] = range(received_, step, member);
       copy_bytes(request_.output + begin, lanes_.slot(static_cast<int>(member), at) + place(own()), end - begin);
     }
@@ -50,7 +58,7 @@ class AllToAll : public Collective {
     if (!placed || num_steps == 1) return true;
     placed_ = true;
     num_steps = 2;
-    return read_placed(at);
+    return read_placed();
   }
 
  private:
@@ -58,7 +66,8 @@ class AllToAll : public Collective {
   void write_table(std::byte* slot) {
     auto& arena = lanes_.endpoint().arena();
     auto* numbers = reinterpret_cast<uint64_t*>(slot);
-    numbers[0] = arena.mapping().contains(request_.input, sent_.back()) ? arena.offset_of(request_.input) : kNotPlaced;
+    const bool placed = arena.mapping().contains(request_.input, sent_.back());
+    sources_[own()].offset = numbers[0] = placed ? arena.offset_of(request_.input) : kNotPlaced;
     std::copy(sent_.begin(), sent_.end() - 1, numbers + 1);
   }
 
@@ -67,16 +76,18 @@ class AllToAll : public Collective {
   }
 
   // The rest of one member's part at a time, beginning behind this rank so that not all read the same memory.
-  bool read_placed(uint64_t at) {
+  bool read_placed() {
     if (num_read_ == num_members()) return true;
     const size_t member = (own() + num_read_++) % num_members();
     const auto [begin, end] = range(received_, 0, member);
     const size_t part_end = received_[member + 1];
     if (member != own() && end < part_end) {
-      const auto* numbers = table(member, at);
-      const auto* base = lanes_.endpoint().peer(lanes_.rank_of(static_cast<int>(member))).at(numbers[0]);
-      copy_bytes(request_.output + end, base + numbers[1 + own()] + (end - begin), part_end - end,
-                 received_.back() >= kStreamingBytes);
+      const auto [offset, part] = sources_[member];
+      const auto& arena = lanes_.endpoint().peer(lanes_.rank_of(static_cast<int>(member)));
+      // Bounded before they are added, so that the sum cannot wrap and come out small.
+      const auto place = std::min(offset, kMostBytes) + std::min(part, kMostBytes);
+      const auto* source = arena.at(place, part_end - begin, element());
+      copy_bytes(request_.output + end, source + (end - begin), part_end - end, received_.back() >= kStreamingBytes);
     }
     return num_read_ == num_members();
   }
@@ -90,8 +101,23 @@ class AllToAll : public Collective {
             offsets[member] + std::min(bytes, (step + 1) * place_bytes_)};
   }
 
+  // Of the largest part that a member sends; more than any tensor has would make steps without end.
+  size_t largest_of(size_t member, uint64_t at) const {
+    const auto bytes = lanes_.header(static_cast<int>(member), at).value;
+    const int rank = lanes_.rank_of(static_cast<int>(member));
+    if (bytes > kMostBytes) throw PeerFailure(rank, fmt::format("rank {} announced {} bytes", rank, bytes));
+    return bytes;
+  }
+
+  // Where a member's input lies in its arena, and in it the part for this member; as the first step told.
+  struct Source {
+    uint64_t offset = kNotPlaced;
+    uint64_t part = 0;
+  };
+
   std::vector<size_t> sent_;
   std::vector<size_t> received_;
+  std::vector<Source> sources_ = std::vector<Source>(num_members());
   size_t table_bytes_ = 0;
   size_t place_bytes_ = 0;
   bool placed_ = false;

@@ -19,15 +19,26 @@ uint64_t rounded_up(uint64_t value, uint64_t unit) {
 
 }  // namespace
 
-std::byte* ArenaView::find(uint64_t hash) const {
+std::byte* ArenaView::find(uint64_t hash, uint64_t bytes) const {
   const auto count = header().num_entries.load(std::memory_order_acquire);
+  if (count > kDirectoryEntries) {
+    throw PeerFailure(owner_, fmt::format("the shared memory of rank {} is damaged: {} directory entries, {} fit",
+                                          owner_, count, kDirectoryEntries));
+  }
   for (uint32_t i = 0; i < count; ++i) {
-    if (header().entries[i].name_hash == hash) return at(header().entries[i].offset);
+    const auto& entry = header().entries[i];
+    if (read_once(entry.name_hash) == hash) return at(read_once(entry.offset), bytes, kAlignment);
   }
   return nullptr;
 }
 
-Arena::Arena(size_t bytes) : ArenaView(Mapping::create(rounded_up(bytes + sizeof(ArenaHeader), kPage))) {
+void ArenaView::outside(uint64_t offset, uint64_t bytes) const {
+  throw PeerFailure(owner_, fmt::format("the shared memory of rank {} is damaged: {} bytes at offset {} of {}", owner_,
+                                        bytes, offset, mapping_->bytes()));
+}
+
+Arena::Arena(size_t bytes, int owner)
+    : ArenaView(Mapping::create(rounded_up(bytes + sizeof(ArenaHeader), kPage)), owner) {
   new (mapping_->data()) ArenaHeader;
   const auto begin = rounded_up(sizeof(ArenaHeader), kPage);
   free_[begin] = mapping_->bytes() - begin;
@@ -35,11 +46,10 @@ Arena::Arena(size_t bytes) : ArenaView(Mapping::create(rounded_up(bytes + sizeof
 
 void Arena::enter(std::string_view name, uint64_t offset) {
   std::lock_guard lock(mutex_);
-  const auto count = header().num_entries.load(std::memory_order_relaxed);
-  if (count == kDirectoryEntries)
+  if (num_entries_ == kDirectoryEntries)
     throw InternalError("too many shared-memory channels", {.remedy = "make fewer groups"});
-  header().entries[count] = {stable_hash(name), offset};
-  header().num_entries.store(count + 1, std::memory_order_release);
+  header().entries[num_entries_++] = {stable_hash(name), offset};
+  header().num_entries.store(num_entries_, std::memory_order_release);
 }
 
 std::byte* Arena::allocate(size_t bytes) {
@@ -55,7 +65,7 @@ std::byte* Arena::allocate(size_t bytes) {
     if (begin > before) free_[before] = begin - before;
     if (end > begin + size) free_[begin + size] = end - begin - size;
     used_[begin] = size;
-    return at(begin);
+    return mapping_->data() + begin;
   }
   throw CommError(
       fmt::format("no room for {} bytes in the shared memory of this rank ({} bytes)", bytes, mapping_->bytes()),

@@ -43,6 +43,15 @@ std::shared_ptr<Operation> CollectiveLine::start(CollectiveRequest request) {
 }
 
 bool CollectiveLine::advance() {
+  try {
+    return move_on();
+  } catch (const PeerFailure&) {
+    fail(std::current_exception());
+    return true;
+  }
+}
+
+bool CollectiveLine::move_on() {
   if (queue_.empty() || !lanes_.connected()) return false;
   const auto operation = queue_.front();
   const uint64_t post_at = first_step_ + operation->posted;
@@ -55,12 +64,7 @@ bool CollectiveLine::advance() {
   }
   const uint64_t drain_at = first_step_ + operation->consumed;
   if (operation->consumed == operation->posted || !lanes_.all_posted(drain_at)) return false;
-  try {
-    check_headers(*operation, drain_at);
-  } catch (const PeerFailure&) {
-    fail(std::current_exception());
-    return true;
-  }
+  check_headers(*operation, drain_at);
   if (!operation->drain(operation->consumed, drain_at)) return true;
   lanes_.consume(drain_at);
   if (++operation->consumed == operation->num_steps) {

@@ -34,6 +34,7 @@ class Collective : public Operation {
   virtual uint64_t fill(uint64_t step, std::byte* slot) = 0;
 
   // Takes what the others have posted; `at` is the step's number on the lanes. False when it wants to be called again.
+  // PeerFailure when a member's numbers do not fit its memory.
   virtual bool drain(uint64_t step, uint64_t at) = 0;
 
   // How many steps may be posted before the oldest is drained.
@@ -74,6 +75,7 @@ class CollectiveLine : public Line {
   void fail(std::exception_ptr error) override;
 
  private:
+  bool move_on();
   void check_headers(const Collective& operation, uint64_t at) const;
 
   Lanes lanes_;

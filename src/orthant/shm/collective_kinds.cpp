@@ -66,17 +66,18 @@ class TwoWay : public Collective {
   // Handles bytes [begin, end) of placed_bytes() with all members' tensors at bases_.
   virtual void work_placed(size_t begin, size_t end) = 0;
   virtual size_t placed_bytes() const = 0;
-  // Whether member's tensor must be placed at all.
-  virtual bool needs_placed(int member) const { return true; }
+  // Bytes of the member's tensor that work_placed() reads or writes there; 0: it need not be placed.
+  virtual size_t placed_bytes_of(int member) const = 0;
 
-  std::vector<std::byte*> bases_;  // all members' tensors, once they are known to be placed
+  std::vector<std::byte*> bases_;  // the tensors of all members that must be placed, once they are known to be
 
  private:
   enum class Way { eager, undecided, placed, staged };
 
   uint64_t announce(std::byte*) {
     auto& arena = lanes_.endpoint().arena();
-    return arena.mapping().contains(shared_.data, shared_.bytes) ? arena.offset_of(shared_.data) : kNotPlaced;
+    announced_ = arena.mapping().contains(shared_.data, shared_.bytes) ? arena.offset_of(shared_.data) : kNotPlaced;
+    return announced_;
   }
 
   bool decide_and_work(uint64_t at) {
@@ -92,10 +93,15 @@ class TwoWay : public Collective {
     bool placed = true;
     bases_.assign(static_cast<size_t>(size()), nullptr);
     for (int member = 0; member < size(); ++member) {
-      const uint64_t offset = lanes_.header(member, at).value;
-      if (offset != kNotPlaced)
-        bases_[static_cast<size_t>(member)] = lanes_.endpoint().peer(lanes_.rank_of(member)).at(offset);
-      if (needs_placed(member) && offset == kNotPlaced) placed = false;
+      const size_t bytes = placed_bytes_of(member);
+      if (bytes == 0) continue;
+      const uint64_t offset = member == index() ? announced_ : lanes_.header(member, at).value;
+      if (offset == kNotPlaced) {
+        placed = false;
+      } else {
+        bases_[static_cast<size_t>(member)] =
+            lanes_.endpoint().peer(lanes_.rank_of(member)).at(offset, bytes, element());
+      }
     }
     way_ = placed ? Way::placed : Way::staged;
     num_steps = placed ? 2 : 1 + num_chunks_;
@@ -105,6 +111,7 @@ class TwoWay : public Collective {
   Shared shared_{nullptr, 0};
   uint64_t num_chunks_ = 1;
   size_t worked_ = 0;
+  uint64_t announced_ = kNotPlaced;
 };
 
 class AllReduce : public TwoWay {
@@ -159,6 +166,8 @@ class AllReduce : public TwoWay {
       copy_bytes(request_.output + from, lanes_.slot(member, at), to - from);
     }
   }
+
+  size_t placed_bytes_of(int) const override { return bytes_; }
 
   // Each member reduces its part of the tensor into everybody's.
   size_t placed_bytes() const override {
@@ -218,7 +227,7 @@ class AllGather : public TwoWay {
     }
   }
 
-  bool needs_placed(int member) const override { return bytes_of(member) != 0; }
+  size_t placed_bytes_of(int member) const override { return bytes_of(member); }
   size_t placed_bytes() const override { return offsets_.back(); }
 
   void work_placed(size_t begin, size_t end) override {
@@ -272,6 +281,7 @@ class ReduceScatter : public TwoWay {
     reduce_into_output(terms, begin, end);
   }
 
+  size_t placed_bytes_of(int) const override { return offsets_.back(); }
   size_t placed_bytes() const override { return bytes_of(index()); }
 
   void work_placed(size_t begin, size_t end) override {
@@ -316,7 +326,7 @@ class Broadcast : public TwoWay {
       copy_bytes(request_.output + begin(chunk), lanes_.slot(request_.root, at), begin(chunk + 1) - begin(chunk));
   }
 
-  bool needs_placed(int member) const override { return member == request_.root; }
+  size_t placed_bytes_of(int member) const override { return member == request_.root ? bytes_ : 0; }
   size_t placed_bytes() const override { return is_root() ? 0 : bytes_; }
   void work_placed(size_t from, size_t to) override {
     if (from < to)

@@ -15,7 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kNap = std::chrono::milliseconds(50);
 constexpr auto kCheckAfter = std::chrono::milliseconds(40);
-constexpr double kViewersSeconds = 5;
 // A spin is a number of rounds of looking and pausing, each ended by giving up the core: the rank waited for may have
 // been woken on this very one. With a core for each rank a spin takes some 100 us, longer than a sleeper needs to wake;
 // with more ranks than cores it is over at once.
@@ -47,8 +46,10 @@ double seconds_since(Clock::time_point then) {
 
 Endpoint::Endpoint(int rank, size_t arena_bytes, int num_local_ranks)
     : rank_(rank),
-      arena_(arena_bytes),
-      spin_rounds_(num_local_ranks <= num_usable_cores() ? kSpinRounds : kCrowdedSpinRounds) {}
+      arena_(arena_bytes, rank),
+      spin_rounds_(num_local_ranks <= num_usable_cores() ? kSpinRounds : kCrowdedSpinRounds) {
+  peers_.emplace(rank, Peer{ArenaView(arena_.shared_mapping(), rank)});
+}
 
 Endpoint::~Endpoint() {
   stopping_ = true;
@@ -58,7 +59,6 @@ Endpoint::~Endpoint() {
     arena_.header().doorbell.ring();
     progress_.join();
   }
-  wait_for_viewers();
   const auto now = Clock::now().time_since_epoch();  // one clock for all processes of a host
   arena_.header().left_at.store(static_cast<uint64_t>(std::chrono::nanoseconds(now).count()),
                                 std::memory_order_release);
@@ -68,25 +68,15 @@ Endpoint::~Endpoint() {
   }
 }
 
-void Endpoint::connect(int rank, const std::string& description) {
-  const auto pid = owner_of(description);
-  const int pidfd = pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  const auto& peer = peers_.emplace(rank, Peer{ArenaView(Mapping::open(description)), pidfd}).first->second;
-  peer.arena.header().num_viewers.fetch_add(1);
-  peer.arena.header().doorbell.ring();
-}
-
-// A peer that is still connecting opens this rank's memory through this process, so it must not end before.
-void Endpoint::wait_for_viewers() {
-  const auto began = Clock::now();
-  const auto someone_may_come = [this] {
-    return std::any_of(peers_.begin(), peers_.end(),
-                       [this](const auto& peer) { return peer.first != rank_ && !is_gone(peer.first); });
-  };
-  while (arena_.header().num_viewers.load() < peers_.size() && someone_may_come() &&
-         seconds_since(began) < kViewersSeconds) {
-    const auto seen = arena_.header().doorbell.rings();
-    if (arena_.header().num_viewers.load() < peers_.size()) arena_.header().doorbell.sleep(seen, kNap);
+void Endpoint::connect(int rank, int memory_fd, int pidfd) {
+  try {
+    // Ranks of a host make arenas alike; a little more than this machine has is a mistake.
+    const auto most = std::max<size_t>(4 * arena_.mapping().bytes(), size_t{1} << 30);
+    auto mapping = Mapping::open(memory_fd, sizeof(ArenaHeader), most, fmt::format("rank {}", rank));
+    peers_.emplace(rank, Peer{ArenaView(std::move(mapping), rank), pidfd});
+  } catch (...) {
+    if (pidfd >= 0) close(pidfd);
+    throw;
   }
 }
 

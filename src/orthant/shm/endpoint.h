@@ -28,15 +28,17 @@ class Endpoint {
   Endpoint(int rank, size_t arena_bytes, int num_local_ranks);
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
-  // Tells peers that this rank makes no more calls. May wait for one that is still connecting.
+  // Tells peers that this rank makes no more calls.
   ~Endpoint();
 
   int rank() const { return rank_; }
   Arena& arena() { return arena_; }
 
-  // What a peer passes to connect().
-  std::string description() const { return arena_.mapping().description(); }
-  void connect(int rank, const std::string& description);
+  // Opens the memory that a peer handed over, as a descriptor that stays the caller's; the own rank's is there from the
+  // start. `pidfd`, taken over, is readable when the peer's process has ended; -1 for ranks of this process. CommError
+  // when it is not the memory of a rank.
+  void connect(int rank, int memory_fd, int pidfd);
+  bool is_connected(int rank) const { return peers_.contains(rank); }
   const ArenaView& peer(int rank) const { return peers_.at(rank).arena; }
 
   // Whether the rank has said that it leaves, or its process has ended. Local.
@@ -59,7 +61,6 @@ class Endpoint {
     int pidfd = -1;  // readable when the process has ended; -1 for ranks of this process
   };
 
-  void wait_for_viewers();
   bool spin(uint32_t seen);
   void step_aside();
   std::optional<int> first_gone(const std::vector<int>& ranks) const;

@@ -18,7 +18,10 @@ bool Lanes::connected() {
   bool all = true;
   for (int member = 0; member < size(); ++member) {
     auto& found = lanes_[static_cast<size_t>(member)];
-    if (found == nullptr) found = reinterpret_cast<LaneHeader*>(endpoint_.peer(rank_of(member)).find(name_hash_));
+    if (found == nullptr) {
+      found = reinterpret_cast<LaneHeader*>(
+          endpoint_.peer(rank_of(member)).find(name_hash_, sizeof(LaneHeader) + kSlots * kSlotBytes));
+    }
     all = all && found != nullptr;
   }
   connected_ = all;

@@ -13,6 +13,7 @@ namespace orthant::shm {
 inline constexpr uint64_t kSlots = 4;
 inline constexpr size_t kSlotBytes = 256 * 1024;
 
+// What a member says about one step. Read with Lanes::header(), once.
 struct SlotHeader {
   uint64_t fingerprint;  // of the call; equal on all members
   uint64_t value;        // one number of the operation's own
@@ -34,7 +35,7 @@ class Lanes {
   int rank_of(int member) const { return ranks_[static_cast<size_t>(member)]; }
   Endpoint& endpoint() { return endpoint_; }
 
-  // True once every member has published its lane. Never blocks.
+  // True once every member has published its lane. Never blocks. PeerFailure when a lane lies outside its arena.
   bool connected();
 
   bool may_post(uint64_t step) const;
@@ -42,7 +43,11 @@ class Lanes {
   void post(uint64_t step, const SlotHeader& header);
 
   bool all_posted(uint64_t step) const;
-  const SlotHeader& header(int member, uint64_t step) const { return lane(member).slots[step % kSlots]; }
+  // A copy: see Note [Numbers in shared memory] in arena.h.
+  SlotHeader header(int member, uint64_t step) const {
+    const auto& slot = lane(member).slots[step % kSlots];
+    return {read_once(slot.fingerprint), read_once(slot.value)};
+  }
   std::byte* slot(int member, uint64_t step) const;
   void consume(uint64_t step);
 

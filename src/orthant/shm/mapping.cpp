@@ -12,7 +12,6 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "orthant/base/error.h"
@@ -38,14 +37,29 @@ std::pair<dev_t, ino_t> file_of(int fd) {
   return {status.st_dev, status.st_ino};
 }
 
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// Not executable where the system knows how; older ones refuse the flag.
+int sealable_memory() {
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+  const int fd = memfd_create("orthant", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  return fd >= 0 || errno != EINVAL ? fd : memfd_create("orthant", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
+[[noreturn]] void refuse(const std::string& whose, const std::string& why) {
+  throw CommError(fmt::format("{}: {}", whose, why),
+                  {.remedy = "start all ranks from one program of one release, or use --backend gloo"});
+}
+
 }  // namespace
 
-Mapping::Mapping(int fd, size_t bytes) : fd_(fd), bytes_(bytes) {
+// Takes no ownership of `fd`: the map outlives it.
+Mapping::Mapping(int fd, size_t bytes) : bytes_(bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (memory == MAP_FAILED) {
-    const std::string reason = std::strerror(errno);
-    close(fd_);
-    throw CommError(fmt::format("{} bytes of shared memory cannot be mapped: {}", bytes, reason),
+    throw CommError(fmt::format("{} bytes of shared memory cannot be mapped: {}", bytes, std::strerror(errno)),
                     {.remedy = "raise the limit on address space (ulimit -v), or use --backend gloo"});
   }
   data_ = static_cast<std::byte*>(memory);
@@ -55,54 +69,49 @@ Mapping::Mapping(int fd, size_t bytes) : fd_(fd), bytes_(bytes) {
 
 Mapping::~Mapping() {
   munmap(data_, bytes_);
-  close(fd_);
+  if (fd_ >= 0) close(fd_);
 }
 
 std::shared_ptr<Mapping> Mapping::create(size_t bytes) {
-  const int fd = memfd_create("orthant", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+  const int fd = sealable_memory();
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
     const std::string reason = std::strerror(errno);
     if (fd >= 0) close(fd);
     throw CommError(fmt::format("{} bytes of shared memory cannot be had: {}", bytes, reason),
                     {.remedy = "use --backend gloo"});
   }
-  std::shared_ptr<Mapping> mapping(new Mapping(fd, bytes));
+  std::shared_ptr<Mapping> mapping;
+  try {
+    mapping.reset(new Mapping(fd, bytes));
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+  mapping->fd_ = fd;
   auto& all = open_mappings();
   std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_file, [](const auto& entry) { return entry.second.expired(); });
   all.by_file[file_of(fd)] = mapping;
   return mapping;
 }
 
-std::string Mapping::description() const {
-  return fmt::format("{} {} {}", getpid(), fd_, bytes_);
-}
-
-std::shared_ptr<Mapping> Mapping::open(const std::string& description) {
-  std::istringstream text(description);
-  pid_t pid = 0;
-  int their_fd = -1;
-  size_t bytes = 0;
-  text >> pid >> their_fd >> bytes;
-  const auto path = fmt::format("/proc/{}/fd/{}", pid, their_fd);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    throw CommError(fmt::format("shared memory of process {} cannot be opened: {}", pid, std::strerror(errno)),
-                    {.remedy = "run all ranks as one user on one host, or use --backend gloo"});
+std::shared_ptr<Mapping> Mapping::open(int fd, size_t least, size_t most, const std::string& whose) {
+  const int seals = fcntl(fd, F_GET_SEALS);  // other files than shared memory have none
+  if (seals < 0) refuse(whose, "what it handed over is no shared memory");
+  if ((seals & kSeals) != kSeals) refuse(whose, "its shared memory is not sealed: it could be cut short");
+  struct stat status{};
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(whose, "what it handed over is no shared memory");
+  const auto bytes = static_cast<size_t>(status.st_size);
+  if (bytes < least || bytes > most) {
+    refuse(whose, fmt::format("its shared memory has {} bytes, {} to {} fit", bytes, least, most));
   }
   auto& all = open_mappings();
   std::lock_guard lock(all.mutex);
-  auto& known = all.by_file[file_of(fd)];
-  if (auto mapping = known.lock()) {
-    close(fd);
-    return mapping;
-  }
+  auto& known = all.by_file[{status.st_dev, status.st_ino}];
+  if (auto mapping = known.lock()) return mapping;
   std::shared_ptr<Mapping> mapping(new Mapping(fd, bytes));
   known = mapping;
   return mapping;
-}
-
-pid_t owner_of(const std::string& description) {
-  return static_cast<pid_t>(std::stol(description));
 }
 
 std::string host_identity() {

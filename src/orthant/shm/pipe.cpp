@@ -37,27 +37,39 @@ std::shared_ptr<Operation> OutLine::start(const std::byte* data, size_t bytes, i
 }
 
 void OutLine::post(const Send& send, size_t cell_bytes, uint64_t placed_at) {
-  const auto posted = pipe_->posted.load(std::memory_order_relaxed);
-  pipe_->cells[posted % kCells] = {static_cast<uint64_t>(send.tag), send.bytes, cell_bytes, placed_at};
+  pipe_->cells[posted_ % kCells] = {static_cast<uint64_t>(send.tag), send.bytes, cell_bytes, placed_at};
   if (placed_at == kInCells && cell_bytes != 0)
-    std::memcpy(cell_data(pipe_, posted), send.data + send.sent, cell_bytes);
-  pipe_->posted.store(posted + 1, std::memory_order_seq_cst);
+    std::memcpy(cell_data(pipe_, posted_), send.data + send.sent, cell_bytes);
+  pipe_->posted.store(++posted_, std::memory_order_seq_cst);
   endpoint_.ring(to_rank_);
 }
 
 bool OutLine::advance() {
+  try {
+    return move_on();
+  } catch (const PeerFailure&) {
+    fail(std::current_exception());
+    return true;
+  }
+}
+
+bool OutLine::move_on() {
   if (queue_.empty()) return false;
   auto& send = *queue_.front();
-  const auto posted = pipe_->posted.load(std::memory_order_relaxed);
   const auto consumed = pipe_->consumed.load(std::memory_order_seq_cst);
+  const auto in_flight = posted_ - consumed;
+  if (in_flight > kCells) {
+    throw PeerFailure(to_rank_,
+                      fmt::format("rank {} took {} messages' cells of {} posted", to_rank_, consumed, posted_));
+  }
   if (send.ends_at != 0) {
     if (consumed < send.ends_at) return false;
   } else {
-    if (posted - consumed == kCells) return false;
+    if (in_flight == kCells) return false;
     auto& arena = endpoint_.arena();
     if (send.bytes > kCellBytes && arena.mapping().contains(send.data, send.bytes)) {
       post(send, 0, arena.offset_of(send.data));
-      send.ends_at = posted + 1;
+      send.ends_at = posted_;
       return true;
     }
     const size_t count = std::min(kCellBytes, send.bytes - send.sent);
@@ -134,7 +146,6 @@ void InLine::begin(const Cell& cell) {
     deliver(*current_, current_->receive);  // reports the wrong size
     current_->receive = nullptr;
   }
-  if (!current_->receive) current_->aside.resize(current_->bytes);
 }
 
 void InLine::end_arrival() {
@@ -149,24 +160,68 @@ void InLine::end_arrival() {
   }
 }
 
+void InLine::damaged(const std::string& what) const {
+  throw PeerFailure(from_rank_, fmt::format("the messages of rank {} are damaged: {}", from_rank_, what));
+}
+
+// The first cell that is not taken yet, each number read once.
+Cell InLine::read_cell() const {
+  const auto& cell = pipe_->cells[consumed_ % kCells];
+  return {read_once(cell.tag), read_once(cell.message_bytes), read_once(cell.cell_bytes), read_once(cell.placed_at)};
+}
+
+// Where the next `count` bytes of the message are.
+const std::byte* InLine::source_of(const Cell& cell, size_t& count) const {
+  const size_t left = current_->bytes - current_->received;
+  if (cell.placed_at != kInCells) {
+    const auto* whole = endpoint_.peer(from_rank_).at(cell.placed_at, current_->bytes, 1);
+    count = std::min(kPiece, left);
+    return whole + current_->received;
+  }
+  count = cell.cell_bytes;
+  if (count > kCellBytes || count > left) {
+    damaged(fmt::format("{} bytes in a cell, {} of the message are left", cell.cell_bytes, left));
+  }
+  return cell_data(pipe_, consumed_);
+}
+
+// What nobody has asked for yet is set aside as it comes: memory is taken for bytes that are there, not for a length
+// that was announced.
+std::byte* InLine::target_for(size_t count) {
+  if (current_->receive) return current_->receive->data + current_->received;
+  current_->aside.resize(current_->received + count);
+  return current_->aside.data() + current_->received;
+}
+
 bool InLine::advance() {
+  try {
+    return move_on();
+  } catch (const PeerFailure&) {
+    fail(std::current_exception());
+    return true;
+  }
+}
+
+bool InLine::move_on() {
   if (waiting_.empty() && !current_) return false;
-  if (pipe_ == nullptr) pipe_ = reinterpret_cast<PipeHeader*>(endpoint_.peer(from_rank_).find(name_hash_));
+  if (pipe_ == nullptr) {
+    constexpr size_t kPipeBytes = sizeof(PipeHeader) + kCells * kCellBytes;
+    pipe_ = reinterpret_cast<PipeHeader*>(endpoint_.peer(from_rank_).find(name_hash_, kPipeBytes));
+  }
   if (pipe_ == nullptr) return false;
-  const auto consumed = pipe_->consumed.load(std::memory_order_relaxed);
-  if (pipe_->posted.load(std::memory_order_acquire) == consumed) return false;
-  const auto cell = pipe_->cells[consumed % kCells];
+  const auto num_new = pipe_->posted.load(std::memory_order_acquire) - consumed_;
+  if (num_new == 0) return false;
+  if (num_new > kCells) damaged(fmt::format("{} cells are announced, there are {}", num_new, kCells));
+  const auto cell = read_cell();
   if (!current_) begin(cell);
-  auto* target = (current_->receive ? current_->receive->data : current_->aside.data()) + current_->received;
+  size_t count = 0;
+  const auto* source = source_of(cell, count);
   const bool placed = cell.placed_at != kInCells;
-  const size_t count = placed ? std::min(kPiece, current_->bytes - current_->received) : cell.cell_bytes;
-  const auto* source =
-      placed ? endpoint_.peer(from_rank_).at(cell.placed_at) + current_->received : cell_data(pipe_, consumed);
-  copy_bytes(target, source, count, placed && current_->bytes >= kStreamingBytes);
+  copy_bytes(target_for(count), source, count, placed && current_->bytes >= kStreamingBytes);
   current_->received += count;
   const bool complete = current_->received == current_->bytes;
   if (!placed || complete) {
-    pipe_->consumed.store(consumed + 1, std::memory_order_seq_cst);
+    pipe_->consumed.store(++consumed_, std::memory_order_seq_cst);
     endpoint_.ring(from_rank_);
   }
   if (complete) end_arrival();

@@ -53,11 +53,13 @@ class OutLine : public Line {
     uint64_t ends_at = 0;  // placed: done when this many cells are consumed
   };
 
+  bool move_on();
   void post(const Send& send, size_t cell_bytes, uint64_t placed_at);
 
   Endpoint& endpoint_;
   int to_rank_;
   PipeHeader* pipe_;
+  uint64_t posted_ = 0;
   std::deque<std::shared_ptr<Send>> queue_;
   std::exception_ptr broken_;
 };
@@ -91,15 +93,21 @@ class InLine : public Line {
     std::vector<std::byte> aside;
   };
 
+  bool move_on();
+  Cell read_cell() const;
+  const std::byte* source_of(const Cell& cell, size_t& count) const;
+  std::byte* target_for(size_t count);
   std::shared_ptr<Receive> take_receive(int tag);
   void begin(const Cell& cell);
   void end_arrival();
+  [[noreturn]] void damaged(const std::string& what) const;
   bool deliver(Arrival& arrival, const std::shared_ptr<Receive>& receive);
 
   Endpoint& endpoint_;
   uint64_t name_hash_;
   int from_rank_;
   PipeHeader* pipe_ = nullptr;
+  uint64_t consumed_ = 0;
   std::list<std::shared_ptr<Receive>> waiting_;
   std::list<Arrival> set_aside_;  // complete
   std::unique_ptr<Arrival> current_;

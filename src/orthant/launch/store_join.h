@@ -1,0 +1,41 @@
+// A rank's way into the store of its job where that is ours: by a connection inherited from the launcher, or at the
+// Unix-domain socket of rank 0.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "orthant/launch/job.h"
+#include "orthant/launch/store_client.h"
+#include "orthant/launch/store_server.h"
+
+namespace orthant::launch {
+
+// Tells an executed rank its connection: "FD:INODE:RANK:WORLD_SIZE". The inode shows that the descriptor still is what
+// the launcher opened, the ranks that the variable was meant for this process and not for one that started it.
+inline constexpr const char* kStoreVariable = "ORTHANT_STORE";
+std::string store_variable(int fd, const std::string& rank, const std::string& world_size);
+
+// The descriptor in such a value; -1 when it does not fit this rank or is no such socket any more. Processes that this
+// one starts do not inherit it. Local.
+int inherited_store(const std::string& variable, int rank, int world_size);
+
+struct JoinedStore {
+  std::shared_ptr<StoreServer> server;  // where this process serves it
+  std::shared_ptr<StoreClient> client;
+};
+
+// Whether the job's store is one of ours. Local.
+bool has_own_store(const Job& job);
+
+// Joins it; a process that does so twice at a time shares one connection. Blocks until rank 0 is there; CommError after
+// `timeout_seconds`.
+std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_seconds);
+
+// Serves a store at the listening socket of `job`, whose rank 0 this process is, and joins it.
+std::shared_ptr<JoinedStore> serve_own_store(const Job& job);
+
+// The launcher's connection for descriptors alone, in a job on several hosts; null when there is none. Local.
+std::shared_ptr<JoinedStore> join_host_store(const Job& job);
+
+}  // namespace orthant::launch
