@@ -3,14 +3,19 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <torch/csrc/autograd/variable.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "orthant/data/loader.h"
+#include "orthant/data/tokens.h"
 
 namespace orthant {
 namespace {
@@ -140,6 +145,28 @@ TEST(CountingAllocator, CountsExactlyFromManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(allocator.live_bytes(), before);
+}
+
+// While it lives, malloc takes memory in advance as the program lets it.
+struct TopPad {
+  TopPad() { mallopt(M_TOP_PAD, 64 << 20); }
+  ~TopPad() { mallopt(M_TOP_PAD, 128 << 10); }
+};
+
+TEST(CountingAllocator, BatchesThatAnotherThreadReadsTakeNoNewMemoryForEver) {
+  const TopPad in_advance;
+  const auto dataset = std::make_shared<TokensDataset>(TokensOptions{.vocab_size = 67, .sequence_length = 16});
+  Loader loader(dataset, Sampler(dataset->size(), 4, /*seed=*/0));
+  const auto take = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      const auto batch = loader.next();
+      usleep(100);  // a step, in which the next batch is read
+    }
+  };
+  take(300);
+  const auto before = resident_bytes();
+  take(3000);
+  if (kSystemCountsAreOurs) EXPECT_LT(resident_bytes() - before, kMiB / 4) << "3000 batches of 1 KiB were read";
 }
 
 // One training step of layers of several widths.

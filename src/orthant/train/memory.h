@@ -1,6 +1,7 @@
 // Every tensor's memory on the CPU, counted and kept. Installed once per process, before its first tensor: exact live
 // and peak bytes for the metrics, and large blocks that are reused from step to step instead of being mapped and
-// faulted in again (PageArena). Small blocks come from libtorch's own malloc. The process has one: libtorch does.
+// faulted in again (PageArena). Small blocks are malloc's, see Note [Aligned blocks] in memory.cpp. The process has one:
+// libtorch does.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -38,7 +39,7 @@ class CountingAllocator final : public c10::Allocator {
   CountingAllocator() = default;
 
   static void release(void* data);
-  void* allocate_large(std::size_t bytes);
+  void* allocate_block(std::size_t bytes);
   void count(std::int64_t bytes);
 
   PageArena arena_;

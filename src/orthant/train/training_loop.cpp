@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "orthant/base/error.h"
-#include "orthant/base/quantile.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/train/checkpoint_room.h"
 #include "orthant/train/evaluation_pass.h"
@@ -23,8 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMostBadSteps = 20;
 
 // The first steps find memory and files cold. Of those behind them a few tell how busy the stages are.
-constexpr std::size_t kColdSteps = 2;
-constexpr std::size_t kProfiledSteps = 8;
+constexpr std::int64_t kColdSteps = 2;
+constexpr std::int64_t kProfiledSteps = 8;
+constexpr std::size_t kMostStepTimes = 4096;  // kept, for their median
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -41,7 +41,8 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const RunOptions& options, c
       ranks_(config.trainer),
       reports_(std::move(reports)),
       saver_(trainer, config.checkpoint.asynchronous),
-      last_step_(std::min(options.stop_after.value_or(config.steps), config.steps)) {}
+      last_step_(std::min(options.stop_after.value_or(config.steps), config.steps)),
+      step_seconds_(kMostStepTimes) {}
 
 std::int64_t TrainingLoop::peak_bytes() const {
   return peak_memory_bytes(trainer_.options().device) + trainer_.exchanged_bytes();
@@ -73,7 +74,7 @@ void TrainingLoop::make_step(Loader& loader) {
   metrics.samples = batch.samples;
   metrics.tokens = batch.tokens;
   metrics.step_seconds = seconds_since(began);
-  step_seconds_.push_back(metrics.step_seconds);
+  if (++steps_made_ > kColdSteps) step_seconds_.add(metrics.step_seconds);
   metrics.samples_per_second = static_cast<double>(batch.samples) / metrics.step_seconds;
   metrics.tokens_per_second = static_cast<double>(batch.tokens) / metrics.step_seconds;
   metrics.peak_memory_bytes = peak_bytes();
@@ -85,9 +86,8 @@ void TrainingLoop::make_step(Loader& loader) {
 
 // On a device every action would have to be waited for.
 void TrainingLoop::watch_speed() {
-  const auto made = step_seconds_.size();
-  if (made == kColdSteps && trainer_.options().device.is_cpu()) profiler_.emplace(trainer_);
-  if (made != kColdSteps + kProfiledSteps || !profiler_) return;
+  if (steps_made_ == kColdSteps && trainer_.options().device.is_cpu()) profiler_.emplace(trainer_);
+  if (steps_made_ != kColdSteps + kProfiledSteps || !profiler_) return;
   outcome_.result.busy_seconds = profiler_->result(ranks_).busy;
   profiler_.reset();
 }
@@ -99,15 +99,15 @@ void TrainingLoop::note_step_memory() {
 
 void TrainingLoop::add_measurements() {
   auto& result = outcome_.result;
-  if (step_seconds_.empty()) return;
+  if (steps_made_ == 0) return;
   note_step_memory();
   for (const auto& bytes : ranks_.gather(at::tensor({step_bytes_}, at::kLong))) {
     result.rank_memory_bytes.push_back(bytes.item<std::int64_t>());
   }
-  if (step_seconds_.size() <= kColdSteps) return;
+  if (steps_made_ <= kColdSteps) return;
   if (profiler_) result.busy_seconds = profiler_->result(ranks_).busy;
   profiler_.reset();
-  result.step_seconds = quantile({step_seconds_.begin() + kColdSteps, step_seconds_.end()}, 0.5);
+  result.step_seconds = quantile(step_seconds_.kept(), 0.5);
 }
 
 // Reads a step's numbers and does what follows from them: reports, the next stage of a save, a stop, a bad step. On a

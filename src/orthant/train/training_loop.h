@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "orthant/base/quantile.h"
 #include "orthant/data/loader.h"
 #include "orthant/train/checkpoint_saver.h"
 #include "orthant/train/control_group.h"
@@ -71,8 +72,9 @@ class TrainingLoop {
   std::optional<PendingStep> pending_;
   StepMetrics pending_metrics_;
   bool any_reported_ = false;
-  std::vector<double> step_seconds_;  // of this process
-  std::int64_t step_bytes_ = 0;       // its most in steps alone; 0: not noted
+  std::int64_t steps_made_ = 0;  // by this process
+  EvenSamples step_seconds_;     // of those behind the first, cold ones
+  std::int64_t step_bytes_ = 0;  // the most memory in steps alone; 0: not noted
   std::optional<StepProfiler> profiler_;
   std::set<std::string> waiting_reports_;  // destinations without room
   std::int64_t bad_steps_in_a_row_ = 0;
