@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include <numeric>
 
 #include "comm/ranks.h"
@@ -161,6 +164,24 @@ TEST_P(CommunicatorOn, APeerThatIsLateIsNamedAfterTheTimeout) {
     EXPECT_NE(texts[0].find(part), std::string::npos) << part << " not in: " << texts[0];
   }
   EXPECT_NE(texts[1].find("barrier #0"), std::string::npos) << texts[1];
+}
+
+TEST_P(CommunicatorOn, HowLongCallsWaitDependsOnThePhaseOfTheJob) {
+  for (const bool check : {false, true}) {
+    auto options = quick(check, GetParam());
+    options.phases = Timeouts{.start_seconds = 20, .step_seconds = 0.4, .save_seconds = 20};
+    const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
+      auto tensor = at::ones({4});
+      communicator.enter(JobPhase::save);
+      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      communicator.world().all_reduce(tensor).wait();  // though it is longer than in a step
+      communicator.enter(JobPhase::step);
+      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      communicator.world().all_reduce(tensor).wait();
+    });
+    EXPECT_NE(texts[0].find("all_reduce #1"), std::string::npos) << texts[0];
+    EXPECT_NE(texts[0].find(check ? "within 0.4 s" : "timeout 0.4 s"), std::string::npos) << texts[0];
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorOn, testing::ValuesIn(test::backends()), test::backend_test_name);

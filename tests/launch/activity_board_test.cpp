@@ -68,6 +68,15 @@ TEST(ActivityBoard, TellsAgesThatGrowUntilTheNextWord) {
   EXPECT_LE(age, std::chrono::duration<double>(Clock::now() - before).count());
 }
 
+TEST(ActivityBoard, TellsThePhaseThatEachRankIsIn) {
+  const ActivityBoard board(2, For::kForkedRanks);
+  Activity first(board, 0), last(board, 1);
+  last.enter(JobPhase::save);
+  EXPECT_EQ(board.entries()[0].phase, JobPhase::start);
+  EXPECT_EQ(board.entries()[1].phase, JobPhase::save);
+  EXPECT_EQ(last.phase(), JobPhase::save);
+}
+
 TEST(ActivityBoard, IsReadWholeWhileTheRankSpeaks) {
   const ActivityBoard board(1, For::kForkedRanks);
   std::atomic<bool> enough = false;

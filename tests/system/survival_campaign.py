@@ -1,9 +1,9 @@
 """Disturbs trainings at random moments, again and again, and checks that nothing but time is lost.
 
-  python3 survival_campaign.py --kills 100
+  python3 survival_campaign.py --kills 200 --stops 100
   python3 survival_campaign.py --terms 50
 
-ORTHANT names the program (default: build/bin/orthant). The rounds go through five meshes of 4 and 8 ranks, with checkpoints that are
+ORTHANT names the program (default: build/bin/orthant). The rounds go through eight meshes of 4 and 8 ranks, with checkpoints that are
 saved at once and in the background.
 
 --kills: SIGKILL to a random rank, up to four times a run, while ranks start, train, save and start again; `--max-restarts` brings the
@@ -11,10 +11,13 @@ job back. Each run: exit code 0, the weights_hash of the undisturbed run, every 
 the newest checkpoint that was complete when the rank was killed, no hang, and no process, listening port, shared memory, temporary file
 or half-written checkpoint left.
 
+--stops: SIGSTOP to a random rank, up to three times a run, half of them for good and half followed by SIGCONT within the timeout of 5 s.
+One that is stopped for good is named within 5.8 s and `--max-restarts` brings the job back; one that goes on is not named. Else as --kills.
+
 --terms: one SIGTERM to the launcher, to a random rank or to all of them at a random moment, from when the program takes signals on. Each
 round: exit code 75 (0 when it was done), nothing left, and a resumed run with the weights_hash of the undisturbed one.
 
-Both need minutes: a run of 8 ranks on 2 cores takes some 5 s, and each restart adds to it.
+All need minutes: a run of 8 ranks on 2 cores takes some 5 s, and each restart adds to it.
 """
 import argparse
 import itertools
@@ -31,7 +34,7 @@ import time
 
 from program import ORTHANT, children, clean_environment, is_alive, listening, sockets_of, wait_until
 
-MESHES = ("dp=2,tp=2", "fsdp=4", "pp=2,dp=2", "pp=2,fsdp=2,tp=2", "pp=4,tp=2")
+MESHES = ("dp=2,tp=2", "fsdp=4", "pp=2,dp=2", "pp=2,fsdp=2,tp=2", "pp=4,tp=2", "dp=4", "fsdp=2,tp=2", "pp=2,dp=2,tp=2")
 STEPS = 60
 CONFIG = {"name": "survivor", "seed": 5,
           "model": {"kind": "llama", "preset": "llama-tiny", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -39,6 +42,7 @@ CONFIG = {"name": "survivor", "seed": 5,
           "data": {"kind": "tokens", "sequence_length": 16, "samples": 256}, "parallel": {"microbatches": 4},
           "train": {"global_batch_size": 16, "steps": STEPS}, "checkpoint": {"save_every": 4}}
 LONGEST = 300  # seconds of a run, however often it is disturbed
+TIMEOUT, LATE = 5, 0.8  # seconds until a stopped rank is given up, and until its name is told
 
 
 def catches_term(pid):
@@ -196,6 +200,45 @@ class Campaign:
         wrong += run.leftovers() + (run.differences(expected) if code == 0 else [])
         return len(killed), self.concluded(run, wrong, f"{len(killed)} kills")
 
+    def stops(self, mesh, asynchronous, most):
+        """Stops up to `most` ranks of one run; returns how many and what was wrong."""
+        expected, seconds = self.expected(mesh)
+        run = self.run(mesh, asynchronous, "--max-restarts", "20", "--timeout", str(TIMEOUT))
+        stopped, wrong = 0, []
+        for _ in range(self.draw.randint(1, most)):
+            self.wait_for_a_moment(run, seconds)
+            ranks = run.ranks()
+            if not ranks or not run.running():
+                continue
+            run.sockets |= sockets_of([run.process.pid, *ranks])
+            victim, for_good, said = self.draw.randrange(len(ranks)), self.draw.random() < 0.5, len(run.said())
+            try:
+                os.kill(ranks[victim], signal.SIGSTOP)
+            except ProcessLookupError:
+                continue
+            began = time.monotonic()
+            named = f"orthant: rank {victim}: stopped (SIGSTOP) for "
+            if for_good:
+                wait_until(lambda: named in run.said()[said:] or not is_alive(ranks[victim]) and not run.running(), TIMEOUT + 10)
+                took = time.monotonic() - began
+                if named not in run.said()[said:]:
+                    wrong.append(f"rank {victim} was stopped and not named: {run.said()[said:]!r}")
+                elif took > TIMEOUT + LATE:
+                    wrong.append(f"rank {victim} was stopped and named after {took:.2f} s")
+            else:
+                time.sleep(self.draw.uniform(0, 0.5 * TIMEOUT))
+                try:
+                    os.kill(ranks[victim], signal.SIGCONT)
+                except ProcessLookupError:
+                    continue
+                if "stopped (SIGSTOP)" in run.said()[said:]:
+                    wrong.append(f"rank {victim} went on after {time.monotonic() - began:.1f} s and was named all the same")
+            stopped += 1
+        code = run.end()
+        wrong += [f"exit code {code}" if code is not None else f"still running after {LONGEST} s"] if code != 0 else []
+        wrong += run.leftovers() + (run.differences(expected) if code == 0 else [])
+        return stopped, self.concluded(run, wrong, f"{stopped} stops")
+
     def term(self, mesh, asynchronous):
         expected, seconds = self.expected(mesh)
         run = self.run(mesh, asynchronous)
@@ -235,12 +278,13 @@ class Campaign:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--stops", type=int, default=0)
     parser.add_argument("--terms", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
-    if a.kills + a.terms == 0:
-        parser.error("nothing to do: give --kills N or --terms N")
-    wrong, killed = [], 0
+    if a.kills + a.stops + a.terms == 0:
+        parser.error("nothing to do: give --kills N, --stops N or --terms N")
+    wrong, killed, stopped = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(folder, a.seed)
         rounds = itertools.cycle(itertools.product(("false", "true"), MESHES))
@@ -250,13 +294,19 @@ def main():
             killed += number
             wrong += found
             print(f"{killed} of {a.kills} kills, {len(wrong)} wrong", file=sys.stderr)
+        while stopped < a.stops:
+            asynchronous, mesh = next(rounds)
+            number, found = campaign.stops(mesh, asynchronous, min(3, a.stops - stopped))
+            stopped += number
+            wrong += found
+            print(f"{stopped} of {a.stops} stops, {len(wrong)} wrong", file=sys.stderr)
         for i in range(a.terms):
             asynchronous, mesh = next(rounds)
             wrong += campaign.term(mesh, asynchronous)
             print(f"{i + 1} of {a.terms} SIGTERMs, {len(wrong)} wrong", file=sys.stderr)
     for line in wrong:
         print(line)
-    print(f"{killed} kills and {a.terms} SIGTERMs: {len(wrong)} wrong")
+    print(f"{killed} kills, {stopped} stops and {a.terms} SIGTERMs: {len(wrong)} wrong")
     sys.exit(1 if wrong else 0)
 
 

@@ -31,6 +31,7 @@ class Failures(unittest.TestCase):
             self.assertIn(text, finished.stderr)
             self.assertIn("rank 1", finished.stderr)
             self.assertLess(time.monotonic() - began, 5)
+        self.assertRegex(finished.stderr, r"\northant: rank 1: ended with exit code 0 while rank [02] was still running\n")
 
     def test_the_rank_that_failed_first_is_blamed_even_when_it_serves_nothing(self):
         # Rank 0 refuses its input while others wait for it; they fail too, but later and because of it.

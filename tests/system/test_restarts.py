@@ -1,6 +1,7 @@
 """Jobs that survive: ranks that die or hang and are started again, and requests to stop at any moment."""
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -150,7 +151,7 @@ class Watchdog(SurvivalTest):
         job.kill_rank(1, signal.SIGSTOP)
         self.assert_undisturbed(job.end(), "run")
         headline = re.search(r"^orthant: .*", job.said(), re.MULTILINE).group()
-        self.assertRegex(headline, r"^orthant: rank 1: stopped \(SIGSTOP\), last action \d\.\d s ago: step \d+, .+")
+        self.assertRegex(headline, r"^orthant: rank 1: stopped \(SIGSTOP\) for 3\.\d s while in: step \d+, .+")
         self.assertEqual(job.said().count(AGAIN), 1)
 
     def test_a_rank_that_nobody_waits_for(self):
@@ -158,7 +159,41 @@ class Watchdog(SurvivalTest):
         job.wait_for(lambda: job.step() > 12)
         job.kill_rank(0, signal.SIGSTOP)
         self.assert_undisturbed(job.end(), "run")
-        self.assertRegex(job.said(), r"\northant: rank 0: stopped \(SIGSTOP\), last action \d\.\d s ago: step \d+, ")
+        self.assertRegex(job.said(), r"\northant: rank 0: stopped \(SIGSTOP\) for 1\.\d s while in: step \d+, ")
+
+
+class Stopped(SurvivalTest):
+    def test_is_named_within_one_timeout_on_every_mesh(self):
+        draw = random.Random(7)
+        for mesh, ranks in (("dp=2", 2), ("pp=2", 2), ("tp=2", 2), ("pp=2,dp=2,tp=2", 8)):
+            with self.subTest(mesh=mesh):
+                run = mesh.replace(",", "-")
+                job = Job(self, run, "--output_dir", run, "--mesh", mesh, "--timeout", "2", *ENDLESS)
+                victim, step, delay = draw.randrange(ranks), draw.randrange(10), draw.uniform(0, 0.05)
+                job.wait_for(lambda: job.step() > step)
+                time.sleep(delay)
+                job.kill_rank(victim, signal.SIGSTOP)
+                began = time.monotonic()
+                job.end(3)
+                self.assertLess(time.monotonic() - began, 2.8, job.said())
+                headline = re.search(r"^orthant: .*", job.said(), re.MULTILINE).group()
+                self.assertRegex(headline, rf"^orthant: rank {victim}: stopped \(SIGSTOP\) for 2\.\d s while in: step \d+")
+
+
+class Phases(SurvivalTest):
+    def test_a_rank_that_stops_before_its_first_step_has_the_time_of_the_start(self):
+        job = Job(self, "run", "--output_dir", "run", "--mesh", "dp=2", "--timeout", "start=1,step=60,save=60")
+        job.wait_for(lambda: len(job.ranks()) == 2)
+        job.kill_rank(1, signal.SIGSTOP)
+        job.end(3)
+        self.assertRegex(job.said(), r"orthant: rank 1: stopped \(SIGSTOP\) for 1\.\d s")
+
+    def test_a_rank_that_stops_in_a_later_step_has_the_time_of_a_step(self):
+        job = Job(self, "run", "--output_dir", "run", "--mesh", "dp=2", "--timeout", "start=60,step=1,save=60", *ENDLESS)
+        job.wait_for(lambda: job.step() > 3)
+        job.kill_rank(1, signal.SIGSTOP)
+        job.end(3)
+        self.assertRegex(job.said(), r"orthant: rank 1: stopped \(SIGSTOP\) for 1\.\d s while in: step \d+")
 
 
 class Stops(SurvivalTest):

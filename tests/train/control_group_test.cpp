@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -91,6 +92,18 @@ TEST(ControlGroup, AnErrorOfAllIsSaidByTheFirst) {
     EXPECT_EQ(std::string(DataError("all", ranks.alike("this")).what()),
               ranks.is_first() ? "all\n  fix: this" : "rank 0: all\n  fix: this");
   });
+}
+
+TEST(ControlGroup, EntersAPhaseForAsLongAsAScopeLives) {
+  const launch::ActivityScope own;
+  const ControlGroup ranks;
+  EXPECT_EQ(own.activity().phase(), JobPhase::start);
+  ranks.enter(JobPhase::step);
+  {
+    const PhaseScope saving(ranks, JobPhase::save);
+    EXPECT_EQ(own.activity().phase(), JobPhase::save);
+  }
+  EXPECT_EQ(own.activity().phase(), JobPhase::step);
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ launch::DetectOptions detect_options(const RankOptions& options) {
 
 }  // namespace
 
+Timeouts timeouts_of(const RankOptions& options) {
+  return options.timeout.empty() ? Timeouts() : parse_timeouts(options.timeout, "--timeout");
+}
+
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment) {
   return launch::detect(environment, detect_options(options));
 }
@@ -59,7 +63,8 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && no_nccl) {
     comm.backend = comm::BackendKind::gloo;
   }
-  comm.timeout_seconds = options.timeout_seconds;
+  comm.phases = timeouts_of(options);
+  comm.timeout_seconds = comm.phases->start_seconds;
   comm.check = options.check_collectives;
   comm.bind_address = job.rendezvous.bind_address;
   return comm;
@@ -90,12 +95,6 @@ std::vector<std::string> without_option(const std::vector<std::string>& words, c
     }
   }
   return kept;
-}
-
-// Ranks that wait for a silent one give up after their timeout and say for what they waited: the launcher gives them a
-// little longer.
-double silence_seconds(double timeout_seconds) {
-  return 1.1 * timeout_seconds + 1;
 }
 
 // What rank 0 writes to stdout while it may yet be started again: only the last attempt's is told, so that a rank that
@@ -134,7 +133,7 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   local.log_dir = options.log_dir;
   local.bind_cores = options.bind_cores;
   local.bind_address = options.bind_address;
-  local.silence_seconds = silence_seconds(options.timeout_seconds);
+  local.timeouts = timeouts_of(options);
   local.take_signals = options.take_signals;
   auto words = without_option(with_dashes(context.words), "--launcher");
   if (!options.rank_words.empty()) words = without_option(words, options.rank_words.front());
@@ -176,7 +175,7 @@ int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_ho
 }  // namespace
 
 void check_rank_options(const RankOptions& options) {
-  check_timeout(options.timeout_seconds);
+  timeouts_of(options);
   if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
   comm::parse_backend(options.backend);
   check_device_name(options.device);
@@ -204,7 +203,8 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
   app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
   app.add_option("--threads", options.threads, "compute threads per rank (default 1)").check(NumberRange(0, 4096));
-  app.add_option("--timeout", options.timeout_seconds, "seconds a rank waits for another (default 300)");
+  app.add_option("--timeout", options.timeout,
+                 "seconds a rank waits for another, in all or by phase (default start=300,step=120,save=900)");
   app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run");
   app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)");
   app.add_option("--launcher", options.launcher,
@@ -228,7 +228,8 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
                  const std::function<int(RankContext&)>& body) {
   check_rank_options(options);
   if (!options.dry_run) {
-    if (const auto job = launch::join_launcher(context.environment, detect_options(options), options.timeout_seconds)) {
+    if (const auto job =
+            launch::join_launcher(context.environment, detect_options(options), timeouts_of(options).start_seconds)) {
       return run_body(options, context, *job, body);
     }
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "orthant/base/log.h"
+#include "orthant/base/timeouts.h"
 #include "orthant/cli/command.h"
 #include "orthant/comm/communicator.h"
 #include "orthant/launch/detect.h"
@@ -27,7 +28,7 @@ struct RankOptions {
   std::string device = "auto";
   std::string backend = "auto";
   int threads = 0;  // per rank; 0: 1 on CPU
-  double timeout_seconds = 300;
+  std::string timeout;  // as parse_timeouts() reads it; empty: the defaults
   bool check_collectives = false;
   std::string bind_address;
   std::string launcher;
@@ -50,6 +51,9 @@ struct RankOptions {
 };
 
 void add_rank_options(OptionParser& app, RankOptions& options);
+
+// How long ranks wait for one another. ConfigError.
+Timeouts timeouts_of(const RankOptions& options);
 
 // What a rank of a command is given. Nothing is connected yet.
 struct RankContext {

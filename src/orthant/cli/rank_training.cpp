@@ -10,6 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/launch/activity_board.h"
 
 namespace orthant::cli {
 namespace {
@@ -101,6 +102,7 @@ void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {
 RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
 
 void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name) {
+  launch::Activity::of_process().enter(JobPhase::start);  // of this training, which may be the second
   config.trainer.device = rank_.comm.device;
   const auto world_size = config.mesh.world_size();
   if (world_size == 1) return;

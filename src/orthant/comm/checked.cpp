@@ -82,7 +82,11 @@ class CheckedPending : public Pending {
 class CheckedTransport : public Transport {
  public:
   CheckedTransport(std::unique_ptr<Transport> inner, CheckedChannel channel, Store store, std::shared_ptr<Board> board)
-      : inner_(std::move(inner)), channel_(std::move(channel)), store_(std::move(store)), board_(std::move(board)) {}
+      : inner_(std::move(inner)),
+        channel_(std::move(channel)),
+        store_(std::move(store)),
+        board_(std::move(board)),
+        timeout_seconds_(channel_.timeout_seconds) {}
 
   // Calls that still wait for a member are given up; those that run end by themselves.
   ~CheckedTransport() override {
@@ -108,6 +112,11 @@ class CheckedTransport : public Transport {
     futures_.push_back(line);
     return std::make_unique<CheckedPending>(line, state, board_, fmt::format("{} of {}", describe(call), channel_.name),
                                             short_location(call.site));
+  }
+
+  void set_timeout(double timeout_seconds) override {
+    timeout_seconds_ = timeout_seconds;
+    inner_->set_timeout(timeout_seconds);
   }
 
  private:
@@ -185,8 +194,7 @@ class CheckedTransport : public Transport {
         look_for_trouble(call, absent, state, suspicion);
         next_look = now + kLookEvery;
       }
-      if (std::chrono::duration<double>(now - began).count() > channel_.timeout_seconds)
-        refuse_late(call, absent.front());
+      if (std::chrono::duration<double>(now - began).count() > timeout_seconds_) refuse_late(call, absent.front());
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, std::chrono::microseconds(5000));
     }
@@ -229,7 +237,7 @@ class CheckedTransport : public Transport {
   [[noreturn]] void refuse_late(const Call& call, int member) {
     throw CommError(
         fmt::format("rank {} did not make the call that rank {} waits in within {} s: {} of {} at {}", rank_of(member),
-                    own_rank(), channel_.timeout_seconds, describe(call), channel_.name, short_location(call.site)),
+                    own_rank(), timeout_seconds_.load(), describe(call), channel_.name, short_location(call.site)),
         {.remedy = "see what that rank is doing, or raise --timeout", .rank = own_rank()}, call.site);
   }
 
@@ -249,6 +257,7 @@ class CheckedTransport : public Transport {
   CheckedChannel channel_;
   Store store_;
   std::shared_ptr<Board> board_;
+  std::atomic<double> timeout_seconds_;
   std::atomic<bool> stopping_ = false;
   std::map<std::string, std::shared_future<void>> lines_;
   std::vector<std::thread> threads_;

@@ -242,6 +242,11 @@ Counters Communicator::counters(AxisSet axes) const {
   return sum;
 }
 
+void Communicator::enter(JobPhase phase) const {
+  if (!options_.phases) return;
+  for (const auto& state : states_) state->set_timeout(options_.phases->of(phase));
+}
+
 void Communicator::close() {
   for (const auto& state : states_) {
     state->throw_if_dropped();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/timeouts.h"
 #include "orthant/comm/board.h"
 #include "orthant/comm/group.h"
 #include "orthant/comm/store.h"
@@ -31,8 +32,9 @@ struct CommOptions {
   // automatic: NCCL for CUDA when libtorch has it; on CPU shared memory for groups within a host and Gloo for the
   // others.
   BackendKind backend = BackendKind::automatic;
-  at::Device device = at::kCPU;  // where the tensors will live
-  double timeout_seconds = 300;
+  at::Device device = at::kCPU;            // where the tensors will live
+  double timeout_seconds = 300;            // how long a call waits for peers
+  std::optional<Timeouts> phases = {};     // the same by what the job does, see enter(); timeout_seconds is its start's
   bool check = false;                      // compare calls before they run; see Note [Checked calls]
   std::string bind_address = "127.0.0.1";  // address of this host that peers connect to
 };
@@ -85,6 +87,10 @@ class Communicator {
 
   // Sum of the counters of all groups over `axes`, any purpose.
   Counters counters(AxisSet axes) const;
+
+  // What the job does from now on, beginning with JobPhase::start: how long calls wait for peers depends on it where
+  // CommOptions::phases says so. Not while a call is under way. Local, but all ranks should agree.
+  void enter(JobPhase phase) const;
 
   // Ends all groups, also for handles that are still held; reports a Work that nobody waited for. Where a rank serves
   // the store, that rank stays until all have left or the timeout has passed.

@@ -78,6 +78,11 @@ void GroupState::fail(const Call& call, const std::exception& error, double wait
       {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = own_rank()}, call.site);
 }
 
+void GroupState::set_timeout(double timeout_seconds) {
+  timeout_seconds_ = timeout_seconds;
+  if (transport_) transport_->set_timeout(timeout_seconds);
+}
+
 void GroupState::close() {
   transport_.reset();
   kept_.clear();

@@ -40,6 +40,9 @@ class GroupState {
   // members reached the same call.
   [[noreturn]] void fail(const Call& call, const std::exception& error, double waited_seconds);
 
+  // How long calls wait for peers from now on. Local.
+  void set_timeout(double timeout_seconds);
+
   // Ends the channel, whoever still holds a handle: peers inside a call are told, calls from now on are refused. Local.
   void close();
 

@@ -7,6 +7,10 @@
 namespace orthant::comm {
 namespace {
 
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 class NcclPending : public Pending {
  public:
   void add(c10::intrusive_ptr<c10d::Work> work) { works_.push_back(std::move(work)); }
@@ -39,6 +43,8 @@ class NcclTransport : public Transport {
     if (call.op == Op::barrier) pending->add(backend_->barrier());
     return pending;
   }
+
+  void set_timeout(double timeout_seconds) override { backend_->setTimeout(milliseconds(timeout_seconds)); }
 
  private:
   void start_one(const Call& call, size_t i, NcclPending& pending, bool several) {
@@ -145,7 +151,7 @@ bool nccl_available() {
 
 std::unique_ptr<Transport> make_nccl_transport(Store store, int index, int size, double timeout_seconds) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
+  options->timeout = milliseconds(timeout_seconds);
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store.impl().store, index, size, options);
   return std::make_unique<NcclTransport>(std::move(backend), index, size);
 }

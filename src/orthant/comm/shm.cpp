@@ -103,6 +103,8 @@ class ShmTransport : public Transport {
     return pending;
   }
 
+  void set_timeout(double timeout_seconds) override { channel_.set_timeout(timeout_seconds); }
+
  private:
   using Kind = shm::CollectiveRequest::Kind;
 

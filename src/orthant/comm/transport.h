@@ -37,6 +37,9 @@ class Transport {
   // Starts the call and returns without waiting for peers. Collectives of one transport run in the order they were
   // started; messages of one directed pair and tag likewise.
   virtual std::unique_ptr<Pending> start(const Call& call) = 0;
+
+  // How long calls that are started from now on wait for peers. Local.
+  virtual void set_timeout(double timeout_seconds) = 0;
 };
 
 }  // namespace orthant::comm

@@ -34,6 +34,7 @@ struct ActivitySlot {
 
   std::atomic<uint64_t> mark;  // kMark in a board's slots, checked before a descriptor is believed to be a board
   std::atomic<uint64_t> count;
+  std::atomic<uint32_t> phase;  // a JobPhase
   Version versions[kNumVersions];
 };
 
@@ -42,7 +43,7 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "processes share these, so they cannot have locks of their own");
 
-constexpr uint64_t kMark = 0x4f72746841637431;  // "OrthAct1"; another layout takes another number
+constexpr uint64_t kMark = 0x4f72746841637432;  // "OrthAct2"; another layout takes another number
 constexpr int kMostTries = 100'000;             // a reader gives up on a writer that does nothing but speak
 
 thread_local Activity* thread_activity = nullptr;
@@ -136,6 +137,12 @@ Said load_text(const ActivitySlot& slot) {
   return {};
 }
 
+// The start for a number that is none.
+JobPhase phase_in(const ActivitySlot& slot) {
+  const auto number = slot.phase.load(std::memory_order_relaxed);
+  return number <= static_cast<uint32_t>(JobPhase::save) ? static_cast<JobPhase>(number) : JobPhase::start;
+}
+
 }  // namespace
 
 ActivityBoard::ActivityBoard(int num_slots, For users) : num_slots_(num_slots) {
@@ -157,7 +164,7 @@ std::vector<ActivityBoard::Entry> ActivityBoard::entries() const {
   for (int i = 0; i < num_slots_; ++i) {
     auto said = load_text(slots_.get()[i]);
     const double age = said.text.empty() ? 0 : static_cast<double>(now_ns() - said.at) * 1e-9;
-    entries.push_back({std::move(said.text), std::max(age, 0.0)});
+    entries.push_back({std::move(said.text), std::max(age, 0.0), phase_in(slots_.get()[i])});
   }
   return entries;
 }
@@ -191,6 +198,14 @@ void Activity::say(std::string_view text) noexcept {
   if (speaking_.exchange(true, std::memory_order_acquire)) return;
   store_text(*slot_, fitting(text));
   speaking_.store(false, std::memory_order_release);
+}
+
+void Activity::enter(JobPhase phase) noexcept {
+  slot_->phase.store(static_cast<uint32_t>(phase), std::memory_order_relaxed);
+}
+
+JobPhase Activity::phase() const noexcept {
+  return phase_in(*slot_);
 }
 
 std::string Activity::last() const {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "orthant/base/timeouts.h"
 #include "orthant/launch/sockets.h"
 
 namespace orthant::launch {
@@ -23,10 +24,11 @@ class ActivityBoard {
  public:
   enum class For { kForkedRanks, kPrograms };  // programs need a descriptor that survives exec
 
-  // What a slot said last and how long ago. Empty text: nothing yet.
+  // What a slot said last and how long ago, and its phase. Empty text: nothing yet.
   struct Entry {
     std::string text;
     double age_seconds = 0;
+    JobPhase phase = JobPhase::start;
   };
 
   // ConfigError when the system gives no memory or descriptor.
@@ -69,6 +71,10 @@ class Activity {
   // two threads speak at once, one of them is not heard. The launcher judges silent ranks by these words, see
   // silence.h.
   void say(std::string_view text) noexcept;
+
+  // What the job does from now on, as far as this rank goes: the launcher's patience depends on it. Local.
+  void enter(JobPhase phase) noexcept;
+  JobPhase phase() const noexcept;
 
   // What was said last, control characters as blanks.
   std::string last() const;

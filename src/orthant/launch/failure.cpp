@@ -12,8 +12,9 @@ namespace orthant::launch {
 namespace {
 
 std::string how_it_ended(const RankExit& exit) {
-  if (WIFSIGNALED(exit.status)) return fmt::format("killed by {}", signal_name(WTERMSIG(exit.status)));
-  return fmt::format("exit code {}", WEXITSTATUS(exit.status));
+  if (!WIFSIGNALED(exit.status)) return fmt::format("exit code {}", WEXITSTATUS(exit.status));
+  const auto reason = exit.reason.empty() ? "" : ": " + exit.reason;
+  return fmt::format("killed by {}{}", signal_name(WTERMSIG(exit.status)), reason);
 }
 
 }  // namespace
@@ -46,6 +47,17 @@ std::optional<RankExit> find_cause(const std::vector<RankExit>& exits) {
     if (is_bad(exit) && (!cause || order(exit) < order(*cause))) cause = exit;
   }
   return cause;
+}
+
+std::optional<RankExit> find_leaver(const std::vector<RankExit>& exits) {
+  const auto cause = find_cause(exits);
+  if (cause && !is_consequence(*cause)) return std::nullopt;
+  std::optional<RankExit> leaver;
+  for (const auto& exit : exits) {
+    if (is_bad(exit) || (cause && exit.turn > cause->turn)) continue;
+    if (!leaver || exit.turn < leaver->turn) leaver = exit;
+  }
+  return leaver;
 }
 
 std::string describe(const RankExit& exit) {

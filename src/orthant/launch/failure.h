@@ -27,10 +27,11 @@ bool may_restart(const Outcome& outcome);
 
 // The end of one rank.
 struct RankExit {
-  int rank = 0;        // global
-  int status = 0;      // as waitpid gives it
-  int turn = 0;        // ends seen at the same time share a turn
-  bool asked = false;  // it died of a signal that the launcher had sent
+  int rank = 0;             // global
+  int status = 0;           // as waitpid gives it
+  int turn = 0;             // ends seen at the same time share a turn
+  bool asked = false;       // it died of a signal that the launcher had sent
+  std::string reason = {};  // of its death, where more is known than the signal
 };
 
 // A failure that ends the job, here or on another host.
@@ -54,7 +55,11 @@ bool is_consequence(const RankExit& exit);
 // signal; failing that, the first bad one. Empty when none is bad.
 std::optional<RankExit> find_cause(const std::vector<RankExit>& exits);
 
-// "rank 3: killed by SIGKILL" or "rank 2: exit code 70".
+// The rank that left the others alone: the first that ended well, and no later than others ended badly. Empty when
+// there is none, or when somebody ended badly who had not just lost a peer.
+std::optional<RankExit> find_leaver(const std::vector<RankExit>& exits);
+
+// "rank 3: killed by SIGKILL", with ": " and a reason where there is one, or "rank 2: exit code 70".
 std::string describe(const RankExit& exit);
 
 // What a rank did last before the job failed.

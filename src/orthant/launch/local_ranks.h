@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/timeouts.h"
 #include "orthant/launch/external_events.h"
 #include "orthant/launch/failure.h"
 #include "orthant/launch/job.h"
@@ -25,8 +26,8 @@ struct LocalOptions {
   double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
   std::string bind_address;    // forked ranks: what their transports listen on; empty: loopback
   int restart_count = 0;       // forked ranks: how often this job was started before
-  // A rank that is in a training step and has said nothing for so long fails the job; 0: never.
-  double silence_seconds = 0;
+  // A rank that is stopped, or in a training step and silent, for longer than this fails the job; 0: never.
+  Timeouts timeouts = Timeouts::all(0);
   // Installs the handlers of ranks that take SIGINT and SIGTERM themselves: no such signal ends a rank before it has
   // them. Executed ranks begin with both blocked and open them when they are ready.
   std::function<void()> take_signals;

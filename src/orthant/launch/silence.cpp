@@ -19,10 +19,6 @@ bool has_ended(const RankState& rank) {
   return rank.state == 'X' || rank.state == 'Z';
 }
 
-bool is_stopped(const RankState& rank) {
-  return rank.state == 'T' || rank.state == 't';
-}
-
 // The number after "step ", as in "saving the checkpoint of step 5"; -1 when there is none.
 std::int64_t step_of(const std::string& action) {
   const auto word = action.find(kStep);
@@ -47,6 +43,10 @@ char process_state(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? 'X' : line[name_end + 2];
 }
 
+bool is_stopped(char process_state) {
+  return process_state == 'T' || process_state == 't';
+}
+
 bool is_in_step(const std::string& action) {
   return action.starts_with(kStep);
 }
@@ -59,7 +59,7 @@ bool is_wait(const std::string& action) {
   return now.find("waiting for ") != std::string_view::npos;
 }
 
-std::optional<RankState> find_suspect(const std::vector<RankState>& ranks, double silent_seconds) {
+std::optional<RankState> find_suspect(const std::vector<RankState>& ranks, const Timeouts& silence) {
   std::int64_t newest_step = -1;
   for (const auto& rank : ranks) newest_step = std::max(newest_step, step_of(rank.text));
   const auto order = [](const RankState& rank) {
@@ -69,7 +69,8 @@ std::optional<RankState> find_suspect(const std::vector<RankState>& ranks, doubl
   for (const auto& rank : ranks) {
     if (has_ended(rank)) continue;
     const auto step = step_of(rank.text);
-    const bool silent = silent_seconds > 0 && step >= 0 && rank.age_seconds >= silent_seconds;
+    const auto limit = silence.of(rank.phase);
+    const bool silent = limit > 0 && step >= 0 && rank.age_seconds >= limit;
     const bool holds_up = step < newest_step || !is_wait(rank.text);
     if (!is_stopped(rank) && !(silent && holds_up)) continue;
     if (!suspect || order(rank) < order(*suspect)) suspect = rank;
@@ -77,10 +78,10 @@ std::optional<RankState> find_suspect(const std::vector<RankState>& ranks, doubl
   return suspect;
 }
 
-std::optional<RankState> longest_silent(const std::vector<RankState>& ranks, double silent_seconds) {
+std::optional<RankState> longest_silent(const std::vector<RankState>& ranks, const Timeouts& silence) {
   std::optional<RankState> found;
   for (const auto& rank : ranks) {
-    if (has_ended(rank) || !is_in_step(rank.text) || rank.age_seconds < silent_seconds) continue;
+    if (has_ended(rank) || !is_in_step(rank.text) || rank.age_seconds < silence.of(rank.phase)) continue;
     if (!found || rank.age_seconds > found->age_seconds) found = rank;
   }
   return found;
@@ -90,9 +91,9 @@ std::string describe(const RankState& state) {
   if (!is_stopped(state)) {
     return fmt::format("rank {}: silent for {:.1f} s after: {}", state.rank, state.age_seconds, state.text);
   }
-  const auto text = fmt::format("rank {}: stopped ({})", state.rank, state.state == 'T' ? "SIGSTOP" : "by a debugger");
-  if (state.text.empty()) return text;
-  return fmt::format("{}, last action {:.1f} s ago: {}", text, state.age_seconds, state.text);
+  const auto how = state.state == 'T' ? "SIGSTOP" : "by a debugger";
+  const auto text = fmt::format("rank {}: stopped ({}) for {:.1f} s", state.rank, how, state.stopped_seconds);
+  return state.text.empty() ? text : fmt::format("{} while in: {}", text, state.text);
 }
 
 }  // namespace orthant::launch

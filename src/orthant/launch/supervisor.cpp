@@ -11,14 +11,12 @@ namespace {
 
 constexpr double kCollectSeconds = 0.2;     // for the cause of a code 3 to show up
 constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go of the pipes
-constexpr double kLookSeconds = 1.0;        // between two looks for silent ranks, and less for a short patience
-constexpr double kSleptSeconds = 5.0;       // a look so much too late: the launcher itself did not run
 
 }  // namespace
 
 Supervisor::Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, const ActivityBoard& board,
                        ExternalEvents* events)
-    : options_(options), signals_(signals), pump_(pump), board_(board), events_(events) {}
+    : options_(options), signals_(signals), pump_(pump), watch_(board, options.timeouts), events_(events) {}
 
 Supervisor::~Supervisor() {
   signal_groups(SIGKILL);
@@ -30,6 +28,8 @@ Supervisor::~Supervisor() {
 
 void Supervisor::add(RankProcess process, Fd log) {
   ranks_.push_back({process.rank, process.pid});
+  watch_.add(process.rank, process.pid);
+  memory_.note(process.pid);
   pump_.add_rank(process.rank, std::move(process.output), std::move(process.errors), std::move(log), process.rank == 0);
 }
 
@@ -42,7 +42,7 @@ Outcome Supervisor::run() {
     check_reader();
     check_elsewhere();
     check_deadline();
-    check_silence();
+    check_overdue();
     announce_end_once();
   }
   return verdict();
@@ -73,8 +73,7 @@ void Supervisor::wait_for_something() {
   pump_.add_poll_fds(fds);
   if (events_ != nullptr) events_->add_poll_fds(fds);
   int milliseconds = -1;
-  const auto look = is_watching() ? std::optional(next_look_) : std::nullopt;
-  for (const auto& deadline : {deadline_, last_output_by_, look}) {
+  for (const auto& deadline : {deadline_, last_output_by_, next_look()}) {
     if (!deadline || (deadline == last_output_by_ && pump_.sources_ended())) continue;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int bounded = static_cast<int>(std::max<long long>(left, 0));
@@ -84,15 +83,17 @@ void Supervisor::wait_for_something() {
 }
 
 void Supervisor::handle_signals() {
-  bool child_ended = false;
+  bool child_changed = false;
   for (const int signal : signals_.take()) {
     if (signal == SIGCHLD) {
-      child_ended = true;
+      child_changed = true;
     } else {
       forward(signal);
     }
   }
-  if (child_ended) reap();
+  if (!child_changed) return;
+  watch_.look();
+  reap();
 }
 
 void Supervisor::forward(int signal) {
@@ -119,11 +120,14 @@ void Supervisor::reap() {
     siginfo_t info{};
     // Left as a zombie until its group is gone, so that the group's number cannot pass to somebody else meanwhile.
     if (waitid(P_PID, rank.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != rank.pid) continue;
+    const bool killed = info.si_code == CLD_KILLED && info.si_status == SIGKILL && !sent_.contains(SIGKILL);
+    const auto reason = killed ? memory_.why_killed(rank.pid) : "";
     kill(-rank.pid, SIGKILL);
     int status = 0;
     waitpid(rank.pid, &status, 0);
     rank.alive = false;
-    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status))});
+    watch_.ended(rank.rank);
+    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status)), reason});
     const bool is_job_running = phase_ == Phase::kRunning || phase_ == Phase::kCollecting;
     if (is_job_running && is_bad(seen.back()) && !seen.back().asked) rank.own_bad_end = seen.back();
   }
@@ -159,10 +163,12 @@ void Supervisor::check_deadline() {
   if (!deadline_ || Clock::now() < *deadline_) return;
   deadline_.reset();
   if (phase_ == Phase::kCollecting) {
-    // Nobody died: these ranks gave up on another that does not answer.
-    const auto suspect = find_suspect(actions_, options_.silence_seconds / 2);
-    if (suspect) return fail_with({options_.node_rank, suspect->rank, kPeerLostExitCode, describe(*suspect)}, true);
+    // Nobody died: these ranks gave up on another that does not answer, or that had left.
+    const auto awaited = watch_.find_awaited(actions_);
     const auto cause = *find_cause(exits_);
+    if (awaited && is_stopped(*awaited)) return blame(*awaited);
+    if (blame_leaver(cause.rank)) return;
+    if (awaited) return blame(*awaited);
     fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
   } else if (phase_ == Phase::kTerminating) {
     kill_everything();
@@ -175,41 +181,43 @@ void Supervisor::fail_with(Failure failure, bool announce) {
   terminate();
 }
 
-void Supervisor::remember_actions() {
-  if (actions_.empty()) actions_ = rank_states();
+void Supervisor::blame(const RankState& state) {
+  fail_with({options_.node_rank, state.rank, kPeerLostExitCode, describe(state)}, true);
 }
 
-std::vector<RankState> Supervisor::rank_states() const {
-  std::vector<RankState> states;
-  auto entries = board_.entries();
-  for (size_t i = 0; i < std::min(entries.size(), ranks_.size()); ++i) {
-    const char state = ranks_[i].alive ? process_state(ranks_[i].pid) : 'X';
-    states.push_back({ranks_[i].rank, state, std::move(entries[i].text), entries[i].age_seconds});
+// False when no rank left the others alone. `survivor` has lost a peer, or waits for one.
+bool Supervisor::blame_leaver(int survivor) {
+  const auto leaver = find_leaver(exits_);
+  if (!leaver) return false;
+  remember_actions();
+  std::string doing = "running";
+  for (const auto& state : actions_) {
+    if (state.rank == survivor && !state.text.empty()) doing = "in: " + state.text;
   }
-  return states;
+  const auto text = fmt::format("rank {}: ended with exit code {} while rank {} was still {}", leaver->rank,
+                                WEXITSTATUS(leaver->status), survivor, doing);
+  fail_with({options_.node_rank, leaver->rank, kPeerLostExitCode, text}, true);
+  return true;
 }
 
-double Supervisor::look_seconds() const {
-  return std::min(kLookSeconds, options_.silence_seconds / 10);
+void Supervisor::remember_actions() {
+  if (actions_.empty()) actions_ = watch_.states();
 }
 
-bool Supervisor::is_watching() const {
-  return options_.silence_seconds > 0 && phase_ == Phase::kRunning && any_alive();
+std::optional<Clock::time_point> Supervisor::next_look() const {
+  return phase_ == Phase::kRunning ? watch_.next_look() : std::nullopt;
 }
 
 // Ranks that wait for a silent one give up by themselves and say more; this is for when they do not, or there are none.
-void Supervisor::check_silence() {
-  const auto now = Clock::now();
-  if (!is_watching() || now < next_look_) return;
-  // Whoever stopped the launcher has stopped the ranks, too: silence counts from here.
-  if (now - next_look_ > seconds(kSleptSeconds)) watching_since_ = now;
-  next_look_ = now + seconds(look_seconds());
-  if (now - watching_since_ < seconds(options_.silence_seconds)) return;
-  const auto states = rank_states();
-  const auto silent = longest_silent(states, options_.silence_seconds);
-  if (!silent) return;
-  const auto blamed = find_suspect(states, options_.silence_seconds / 2).value_or(*silent);
-  fail_with({options_.node_rank, blamed.rank, kPeerLostExitCode, describe(blamed)}, true);
+void Supervisor::check_overdue() {
+  const auto look = next_look();
+  if (!look || Clock::now() < *look) return;
+  for (const auto& rank : ranks_) {
+    if (rank.alive) memory_.note(rank.pid);
+  }
+  const auto overdue = watch_.find_overdue();
+  if (!overdue || (!is_stopped(*overdue) && blame_leaver(overdue->rank))) return;
+  blame(*overdue);
 }
 
 void Supervisor::terminate() {
@@ -218,6 +226,11 @@ void Supervisor::terminate() {
   deadline_ = Clock::now() + seconds(options_.grace_seconds);
   sent_.insert(SIGTERM);
   signal_groups(SIGTERM);
+  for (const auto& rank : ranks_) {
+    if (!rank.alive || !is_stopped(process_state(rank.pid))) continue;
+    sent_.insert(SIGKILL);
+    kill(-rank.pid, SIGKILL);
+  }
 }
 
 void Supervisor::kill_everything() {
@@ -268,6 +281,11 @@ std::string Supervisor::last_actions(int failed_rank) const {
   return last_actions_text(std::move(actions), failed_rank);
 }
 
+std::string Supervisor::remedy(int failed_rank) const {
+  const auto lacked_memory = [&](const RankExit& exit) { return exit.rank == failed_rank && !exit.reason.empty(); };
+  return std::ranges::any_of(exits_, lacked_memory) ? fmt::format("\n  fix: {}", kOutOfMemoryRemedy) : "";
+}
+
 Outcome Supervisor::verdict() const {
   Outcome outcome;
   if (failure_) {
@@ -282,11 +300,12 @@ Outcome Supervisor::verdict() const {
     if (cause && !is_consequence(*cause)) {
       outcome.failed_rank = cause->rank;
       outcome.report += "; " + describe(*cause);
-    } else if (const auto suspect = find_suspect(actions_, options_.silence_seconds / 2)) {
-      outcome.report += "; " + describe(*suspect);
+    } else if (const auto awaited = watch_.find_awaited(actions_)) {
+      outcome.report += "; " + describe(*awaited);
     }
   }
   outcome.stop_asked = stop_asked_;
+  outcome.report += remedy(outcome.failed_rank);
   // A rank that refused its data or its settings has said why; what the others did meanwhile says nothing.
   const bool refused =
       failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);

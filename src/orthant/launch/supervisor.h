@@ -1,7 +1,8 @@
 // Watches the ranks of one host until all have ended: carries their output, forwards signals, and ends the rest when
 // one fails. First failure, then up to 200 ms for its cause, then SIGTERM to the rest, then SIGKILL after the grace
-// time. A rank's process group ends with the rank, so nothing it started remains. When ranks only waited in vain, the
-// one they waited for is the cause, and a rank that is silent for too long ends the job.
+// time; a stopped rank, which cannot heed SIGTERM, gets SIGKILL at once. A rank's process group ends with the rank, so
+// nothing it started remains. When ranks only waited in vain, the one they waited for is the cause, or the one that had
+// left; a rank that is stopped or silent for too long (RankWatch) ends the job.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,11 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/launch/external_events.h"
 #include "orthant/launch/failure.h"
+#include "orthant/launch/out_of_memory.h"
 #include "orthant/launch/output_pump.h"
 #include "orthant/launch/rank_process.h"
+#include "orthant/launch/rank_watch.h"
 #include "orthant/launch/signal_watch.h"
-#include "orthant/launch/silence.h"
 
 namespace orthant::launch {
 
@@ -23,7 +25,7 @@ class Supervisor {
   struct Options {
     double grace_seconds = 1.5;
     int node_rank = 0;
-    double silence_seconds = 0;  // of a rank in a training step, which then fails the job; 0: never
+    Timeouts timeouts = Timeouts::all(0);  // of a rank that is stopped or silent, which then fails the job; 0: never
   };
 
   // `signals` must have been made before the first rank was started. `board` has a slot for each rank, in the order
@@ -61,12 +63,12 @@ class Supervisor {
   void check_reader();
   void check_elsewhere();
   void check_deadline();
-  void check_silence();
+  void check_overdue();
   void fail_with(Failure failure, bool announce);
+  void blame(const RankState& state);
+  bool blame_leaver(int survivor);
   void remember_actions();
-  std::vector<RankState> rank_states() const;
-  double look_seconds() const;
-  bool is_watching() const;
+  std::optional<Clock::time_point> next_look() const;
   void terminate();
   void kill_everything();
   void announce_end_once();
@@ -76,12 +78,14 @@ class Supervisor {
   int clean_exit_code() const;
   bool ended_cleanly() const;
   std::string last_actions(int failed_rank) const;
+  std::string remedy(int failed_rank) const;
   Outcome verdict() const;
 
   Options options_;
   SignalWatch& signals_;
   OutputPump& pump_;
-  const ActivityBoard& board_;
+  RankWatch watch_;
+  OutOfMemoryWatch memory_;
   ExternalEvents* events_;
   std::vector<Rank> ranks_;
   std::vector<RankExit> exits_;
@@ -95,8 +99,6 @@ class Supervisor {
   bool stop_asked_ = false;                          // a signal to the launcher asked for the end
   std::optional<Failure> failure_;
   std::vector<RankState> actions_;  // at the first bad end, before the other ranks are asked to end
-  Clock::time_point watching_since_ = Clock::now();
-  Clock::time_point next_look_ = Clock::now();  // for silent ranks
   bool end_announced_ = false;
 };
 

@@ -24,6 +24,14 @@ Channel::~Channel() {
   for (const auto& [peer, line] : in_) give_up(*line);
 }
 
+void Channel::set_timeout(double timeout_seconds) {
+  std::lock_guard lock(lines_mutex_);
+  timeout_seconds_ = timeout_seconds;
+  collectives_->timeout_seconds = timeout_seconds;
+  for (const auto& [peer, line] : out_) line->timeout_seconds = timeout_seconds;
+  for (const auto& [peer, line] : in_) line->timeout_seconds = timeout_seconds;
+}
+
 std::string Channel::pipe_name(int from, int to) const {
   return fmt::format("{}/{}-{}", name_, from, to);
 }

@@ -39,6 +39,9 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
+  // How long calls wait for a peer from now on, those under way included.
+  void set_timeout(double timeout_seconds);
+
   // Each starts a call and returns without waiting for peers; the memory must stay as it is until wait() has returned.
   Ticket collective(CollectiveRequest request);
   Ticket send(const std::byte* data, size_t bytes, int peer, int tag);
@@ -57,7 +60,7 @@ class Channel {
   int index_;
   double timeout_seconds_;
   std::shared_ptr<CollectiveLine> collectives_;
-  std::mutex lines_mutex_;  // of the two maps: calls may come from several threads
+  std::mutex lines_mutex_;  // of the two maps and the timeout: calls may come from several threads
   std::map<int, std::shared_ptr<OutLine>> out_;
   std::map<int, std::shared_ptr<InLine>> in_;
 };

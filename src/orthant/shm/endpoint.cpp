@@ -146,10 +146,11 @@ void Endpoint::check_peers(Line& line) {
     return;
   }
   const auto awaited = line.awaited();
-  if (!awaited.empty() && line.num_waiters.load() != 0 && seconds_since(line.moved_at) > line.timeout_seconds) {
-    line.fail(std::make_exception_ptr(PeerFailure(
-        awaited.front(),
-        fmt::format("rank {} did not come within {} s", fmt::join(awaited, ", rank "), line.timeout_seconds))));
+  const double timeout_seconds = line.timeout_seconds;
+  if (!awaited.empty() && line.num_waiters.load() != 0 && seconds_since(line.moved_at) > timeout_seconds) {
+    line.fail(std::make_exception_ptr(
+        PeerFailure(awaited.front(),
+                    fmt::format("rank {} did not come within {} s", fmt::join(awaited, ", rank "), timeout_seconds))));
   }
 }
 

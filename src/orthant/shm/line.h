@@ -58,7 +58,7 @@ class Line {
   std::mutex mutex;
   std::atomic<int> num_waiters = 0;                  // threads that move it on themselves; more only under `mutex`
   std::chrono::steady_clock::time_point moved_at{};  // under `mutex`
-  double timeout_seconds = 300;
+  std::atomic<double> timeout_seconds = 300;
 };
 
 }  // namespace orthant::shm

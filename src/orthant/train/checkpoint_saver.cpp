@@ -109,6 +109,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
   if (under_way()) throw InternalError("a checkpoint is saved while another one is under way");
+  const PhaseScope saving(ranks_, JobPhase::save);
   launch::Activity::of_process().say(fmt::format("copying for the checkpoint of step {}", trainer_.steps_done()));
   beside_ = std::move(beside);
   stage_ = Stage::parts;
@@ -306,6 +307,7 @@ std::optional<SaveOutcome> CheckpointSaver::advance() {
 }
 
 std::optional<SaveOutcome> CheckpointSaver::finish() {
+  const PhaseScope saving(ranks_, JobPhase::save);
   std::optional<SaveOutcome> outcome;
   while (under_way()) outcome = advance();
   return outcome;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "orthant/base/error_report.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -113,6 +114,20 @@ void ControlGroup::together(const std::function<void()>& act) const {
     const auto& text = all[static_cast<std::size_t>(rank)];
     if (!text.empty()) throw_packed(text, rank);
   }
+}
+
+void ControlGroup::enter(JobPhase phase) const {
+  launch::Activity::of_process().enter(phase);
+  if (communicator_) communicator_->enter(phase);
+}
+
+PhaseScope::PhaseScope(const ControlGroup& ranks, JobPhase phase)
+    : ranks_(ranks), before_(launch::Activity::of_process().phase()) {
+  ranks_.enter(phase);
+}
+
+PhaseScope::~PhaseScope() {
+  ranks_.enter(before_);
 }
 
 ErrorDetails ControlGroup::alike(std::string remedy) const {

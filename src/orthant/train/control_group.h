@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "orthant/base/error.h"
+#include "orthant/base/timeouts.h"
 #include "orthant/comm/communicator.h"
 
 namespace orthant {
@@ -42,12 +43,29 @@ class ControlGroup {
   // what the first of them threw, with its rank; a CommError passes at once. Collective over the world.
   void together(const std::function<void()>& act) const;
 
+  // What the job does from now on: how long ranks wait for one another, and the launcher for them, depends on it.
+  // Local, but all ranks enter it at the same point.
+  void enter(JobPhase phase) const;
+
   // Of an error that every rank throws by itself: it is said to be rank 0's on the others. Local.
   ErrorDetails alike(std::string remedy) const;
 
  private:
   std::shared_ptr<const comm::Communicator> communicator_;
   at::Device device_ = at::kCPU;
+};
+
+// While it lives, the job is in this phase; then in the one before.
+class PhaseScope {
+ public:
+  PhaseScope(const ControlGroup& ranks, JobPhase phase);
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  const ControlGroup& ranks_;
+  JobPhase before_;
 };
 
 }  // namespace orthant

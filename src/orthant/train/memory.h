@@ -1,7 +1,7 @@
 // Every tensor's memory on the CPU, counted and kept. Installed once per process, before its first tensor: exact live
 // and peak bytes for the metrics, and large blocks that are reused from step to step instead of being mapped and
-// faulted in again (PageArena). Small blocks are malloc's, see Note [Aligned blocks] in memory.cpp. The process has one:
-// libtorch does.
+// faulted in again (PageArena). Small blocks are malloc's, see Note [Aligned blocks] in memory.cpp. The process has
+// one: libtorch does.
 #pragma once
 
 #include <c10/core/Allocator.h>

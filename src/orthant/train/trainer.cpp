@@ -254,6 +254,8 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   ++steps_done_;
   const PendingStep pending(numbers);
   watch_->end(pending);
+  if (!has_stepped_) ControlGroup(options_).enter(JobPhase::step);
+  has_stepped_ = true;
   return pending;
 }
 

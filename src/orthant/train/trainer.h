@@ -124,7 +124,8 @@ class Trainer {
   std::int64_t steps_done_ = 0;
   std::shared_future<void> readers_;
   double seconds_held_ = 0;
-  bool unfinished_ = false;  // a list has begun and not ended
+  bool unfinished_ = false;   // a list has begun and not ended
+  bool has_stepped_ = false;  // the first step may compile and is part of the start
 };
 
 }  // namespace orthant

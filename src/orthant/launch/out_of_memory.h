@@ -1,0 +1,50 @@
+// Whether the kernel killed a rank for lack of memory: it counts such deaths per control group (both versions) and for
+// the whole host. The counts are noted when a rank is started and compared when it was killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace orthant::launch {
+
+class OutOfMemoryWatch {
+ public:
+  // `root` holds proc and sys.
+  explicit OutOfMemoryWatch(std::filesystem::path root = "/");
+
+  // A process that was just started, or may have moved to another control group since.
+  void note(pid_t pid);
+
+  // Of a process that was killed and not yet reaped: "out of memory: its control group may use 512 MiB", or without the
+  // limit where there is none; empty when the kernel did not kill it for that reason.
+  std::string why_killed(pid_t pid);
+
+ private:
+  struct Group {
+    std::filesystem::path folder;
+    std::filesystem::path mount;  // above it there are no groups
+    bool second_version = true;
+  };
+
+  std::optional<Group> group_of(pid_t pid) const;
+  std::optional<std::int64_t> kills_in(const Group& group) const;
+  std::optional<std::int64_t> kills_on_host() const;
+  std::optional<std::int64_t> smallest_limit(const Group& group) const;
+
+  std::filesystem::path root_;
+  std::optional<std::int64_t> host_kills_;               // when the watch began
+  std::map<std::filesystem::path, std::int64_t> kills_;  // of each group when it was first seen
+  std::map<pid_t, Group> groups_;                        // as last seen
+};
+
+// What a user may do about it.
+inline constexpr const char* kOutOfMemoryRemedy =
+    "raise the limit, or use less memory per rank: a smaller train.global_batch_size or more parallel.microbatches, "
+    "parallel.recompute=full, more fsdp, tp or pp ranks (orthant estimate prints the bytes)";
+
+}  // namespace orthant::launch
