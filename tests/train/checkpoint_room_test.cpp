@@ -95,9 +95,8 @@ TEST(Room, SupersededOnesStayWhereTheyAreAllThereIs) {
 
 TEST(Room, IsSaidInOneLine) {
   RoomMade made{.enough = true, .removed = {"step-2", "step-4"}, .free_bytes = 2048};
-  EXPECT_EQ(
-      room_note({"", 8, 4096, {}, false}, made),
-      "made room for the checkpoint of step 8, which takes 4 KiB where 2 KiB were free: removed step-2, step-4");
+  EXPECT_EQ(room_note({"", 8, 4096, {}, false}, made),
+            "made room for the checkpoint of step 8, which takes 4 KiB where 2 KiB were free: removed step-2, step-4");
   EXPECT_EQ(room_note({"", 8, 4096, {}, true}, made),
             "made room for the checkpoint of step 8, which takes 4 KiB where the quota was spent: removed step-2, "
             "step-4");

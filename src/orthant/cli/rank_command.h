@@ -27,7 +27,7 @@ struct RankOptions {
   std::string order;
   std::string device = "auto";
   std::string backend = "auto";
-  int threads = 0;  // per rank; 0: 1 on CPU
+  int threads = 0;      // per rank; 0: 1 on CPU
   std::string timeout;  // as parse_timeouts() reads it; empty: the defaults
   bool check_collectives = false;
   std::string bind_address;

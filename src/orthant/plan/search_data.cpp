@@ -110,7 +110,8 @@ double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, d
                                    const PlacedData& data) const {
   if (!stack_.overlaps_gradients) return fsdp + dp;
   const HiddenTime shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
-  const HiddenTime replicas = overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
+  const HiddenTime replicas =
+      overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
   return shards.exposed + replicas.exposed;
 }
 
