@@ -235,7 +235,7 @@ class Campaign:
         after = Folder(run)
         wrong = self.judge(scenario, name, finished, run, mode, before, after)
         if not wrong:
-            unwritten = mode == SAME_PATH and finished.returncode == 4 and re.search(r"error: \S+/metrics\.jsonl: ", finished.stderr)
+            unwritten = mode == SAME_PATH and finished.returncode == 4 and re.search(r"error: .*/metrics\.jsonl: ", finished.stderr)
             wrong = self.go_on(scenario, name, run, after, bool(unwritten))
         shutil.rmtree(run, ignore_errors=True)
         return [f"{name} call {position} {error} {mode}: {text}" for text in wrong]

@@ -27,16 +27,6 @@ bool is_aside_of_step(std::string_view name, std::string_view suffix) {
   return is_set_aside(name, suffix) && step_in_name(name.substr(0, name.find('.'))).has_value();
 }
 
-std::vector<std::string> set_aside_as(const std::string& parent, std::string_view suffix) {
-  std::vector<std::string> found;
-  for (const auto& name : names_in_folder(parent)) {
-    if (is_aside_of_step(name, suffix)) found.push_back(name);
-  }
-  std::ranges::sort(found, {}, [](const std::string& name) { return *step_in_name(name.substr(0, name.find('.'))); });
-  for (auto& name : found) name = parent + "/" + name;
-  return found;
-}
-
 std::string move_aside(const std::string& path, std::string_view suffix) {
   auto aside = free_name(path, std::string(suffix)).string();
   rename_to_new(path, aside);
@@ -116,15 +106,23 @@ void remove_checkpoint(const std::string& path) {
 }
 
 std::vector<std::string> superseded_checkpoints(const std::string& parent) {
-  return set_aside_as(parent, kSupersededSuffix);
+  std::vector<std::string> found;
+  for (const auto& name : names_in_folder(parent)) {
+    if (is_aside_of_step(name, kSupersededSuffix)) found.push_back(name);
+  }
+  std::ranges::sort(found, {}, [](const std::string& name) { return *step_in_name(name.substr(0, name.find('.'))); });
+  for (auto& name : found) name = parent + "/" + name;
+  return found;
 }
 
 std::vector<std::string> remove_leftovers(const std::string& parent) {
   if (!is_there(parent)) return {};
   std::vector<std::string> found;
   for (const auto& path : stale_partials(parent)) found.push_back(path.string());
-  for (const auto suffix : {kReplacingSuffix, kReplacedSuffix, kRemovedSuffix}) {
-    for (auto& path : set_aside_as(parent, suffix)) found.push_back(std::move(path));
+  for (const auto& name : names_in_folder(parent)) {
+    for (const auto suffix : {kReplacingSuffix, kReplacedSuffix, kRemovedSuffix}) {
+      if (is_aside_of_step(name, suffix)) found.push_back(parent + "/" + name);
+    }
   }
   std::erase_if(found, [](const std::string& path) {
     std::error_code error;

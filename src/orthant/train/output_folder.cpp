@@ -13,6 +13,7 @@
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
 #include "orthant/files/name_suffixes.h"
+#include "orthant/files/partial.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/file_data.h"
@@ -255,6 +256,10 @@ void OutputFolder::after_save(const KeepRules& keep) const {
   remove_file(path_ + kUnsavedMark);
   prune_checkpoints(checkpoints(), keep);
   for (const auto& file : line_files()) remove_file(file + std::string(kSupersededSuffix));
+  for (const auto& folder : {path_, path_ + "/log"}) {
+    if (!is_there(folder)) continue;
+    for (const auto& left : stale_partials(folder)) remove_file(left);
+  }
 }
 
 void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
