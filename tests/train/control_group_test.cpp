@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "comm/ranks.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/train/trainer.h"
@@ -85,6 +87,26 @@ TEST(ControlGroup, AllThrowWhatTheFirstThatFailsThrew) {
               "rank 3: strange");
   });
   EXPECT_EQ(thrown_together<DataError>({}, [] { throw DataError("mine"); }), "mine") << "one rank has no number";
+}
+
+TEST(ControlGroup, WhatTheSystemRefusesAndWhatIsForgedStaysSoOnAllRanks) {
+  on_control_groups(3, [&](const ControlGroup& ranks) {
+    int reason = 0;
+    try {
+      ranks.together([&] {
+        if (ranks.rank() == 1) throw IoError("disk", ESTALE, {.remedy = "wait"});
+      });
+    } catch (const IoError& error) {
+      reason = error.error_number();
+      EXPECT_STREQ(error.what(), "rank 1: disk\n  fix: wait");
+    }
+    EXPECT_EQ(reason, ESTALE);
+    EXPECT_EQ(thrown_together<AuthenticityError>(ranks,
+                                                 [&] {
+                                                   if (ranks.rank() == 2) throw AuthenticityError("forged");
+                                                 }),
+              "rank 2: forged");
+  });
 }
 
 TEST(ControlGroup, AnErrorOfAllIsSaidByTheFirst) {

@@ -277,7 +277,8 @@ TEST(Retention, ThatFailsAtAnyCallNamesWhatStaysAndLosesNothingItKeeps) {
         try {
           prune_checkpoints(saves.folder().string(), {.last = 1});
         } catch (const DataError& error) {
-          const auto named = error.message().find("checkpoints/step-") != std::string::npos;
+          const auto named = error.message().find("checkpoints/step-") != std::string::npos ||
+                             error.message().find("/checkpoints: listing failed: ") != std::string::npos;
           if (!named) put_text(report.found, error.message());
         } catch (const std::exception& error) {
           put_text(report.found, fmt::format("{}call {}: {}\n", report.found.data(), call, error.what()));
