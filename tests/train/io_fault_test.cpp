@@ -6,6 +6,7 @@
 #include <iostream>
 #include <random>
 
+#include "orthant/files/path_facts.h"
 #include "orthant/train/control_group.h"
 #include "train/forked_saves.h"
 
@@ -250,6 +251,42 @@ TEST_P(IoFault, ShortWritesAndInterruptionsChangeNothing) {
     }
     faulty.must_save({.kind = Kind::interrupted});
   });
+}
+
+// A disk that takes the save only after room was made in the middle of it.
+TEST_P(IoFault, AFullDiskIsTriedAgainOnceThereIsRoom) {
+  const auto& fault = GetParam();
+  ForkedSaves saves(fault.four_ranks, fault.asynchronous, fault.replaces);
+  for (const bool makes_room : {true, false}) {
+    saves.room() = 3000;
+    const auto outcome = saves.run([&](int rank, Trainer&, CheckpointSaver& saver, RankReport& report) {
+      watch_files(saves.folder(), {.kind = Kind::full_disk, .room = &saves.room()});
+      auto beside = beside_of(kNewMark);
+      std::int64_t bytes = 0;
+      int asked = 0;
+      beside.make_room = [&](std::int64_t needed, bool) {
+        bytes = needed;
+        if (++asked == 1) return SaveRoom{true};
+        if (makes_room) saves.room() = std::int64_t{1} << 30;
+        return SaveRoom{makes_room, "asked again"};
+      };
+      saver.begin(saves.new_path(), std::move(beside));
+      const auto ended = saver.finish();
+      unwatch_files();
+      const auto told = rank == 0 ? std::vector<std::string>{"asked again"} : std::vector<std::string>{};
+      if (ended->room_notes != told || (rank == 0 && asked != 2))
+        put_text(report.found, "room was asked for otherwise");
+      if ((ended->failed == nullptr) != makes_room) put_text(report.found, "another end");
+      if (rank == 0 && makes_room && bytes < bytes_on_disk(saves.new_path())) put_text(report.found, "it needs more");
+      return 0;
+    });
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
+    for (int rank = 0; rank < saves.num_ranks(); ++rank) EXPECT_STREQ(saves.report(rank).found.data(), "") << rank;
+    EXPECT_EQ(saves.wrong(), "");
+    const bool there = std::filesystem::exists(saves.new_path());
+    EXPECT_EQ(there, makes_room || fault.replaces);
+    if (makes_room) EXPECT_EQ(verify_checkpoint(saves.new_path()).samples_seen, kNewMark);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Saves, IoFault,

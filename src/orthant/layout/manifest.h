@@ -63,8 +63,9 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// One line per tensor and file, and a hash of all lines before it in the last one: an edited or damaged text is
-// refused. Equal manifests give equal text, whatever the order of their tensors and files.
+// One line per tensor and file, and a hash of all lines before it in the last one: a damaged text is refused, and an
+// edited one whose hash was not made anew. Equal manifests give equal text, whatever the order of their tensors and
+// files.
 std::string to_json(const Manifest& manifest);
 
 // Reads and checks. DataError, with `path` for the text's name, on text that is no manifest, another version, unknown

@@ -191,13 +191,15 @@ std::string OutputFolder::checkpoint_path(std::int64_t step) const {
 }
 
 void OutputFolder::open() {
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) {
-    throw IoError(fmt::format("output folder {} cannot be made: {}", path_, error.message()), error.value(),
-                  {.remedy = "name another --output_dir"});
-  }
-  lock_ = std::make_unique<FolderLock>(path_);
+  use_.patience.retry([&] {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    if (error) {
+      throw IoError(fmt::format("output folder {} cannot be made: {}", path_, error.message()), error.value(),
+                    {.remedy = "name another --output_dir"});
+    }
+    lock_ = std::make_unique<FolderLock>(path_);
+  });
   const bool resumed = resumes();
   use_.patience.retry([&] {
     restore_checkpoints(checkpoints());
@@ -263,8 +265,10 @@ void OutputFolder::after_save(const KeepRules& keep) const {
 }
 
 void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
-  write_file_atomically(path_ + "/config.json", resolved_config);
-  for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
+  use_.patience.retry([&] {
+    write_file_atomically(path_ + "/config.json", resolved_config);
+    for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
+  });
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {

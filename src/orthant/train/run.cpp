@@ -95,13 +95,10 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     if (folder) folder->open();
   });
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
-  ranks.together([&] { rank_log.open(path, ranks.rank()); });
+  const IoPatience patience(config.checkpoint.retry_seconds);
+  ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
   resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
-             {folder ? folder->path() : path,
-              resolved_config,
-              data.saved_files,
-              note,
-              {IoPatience(config.checkpoint.retry_seconds), key}});
+             {folder ? folder->path() : path, resolved_config, data.saved_files, note, {patience, key}});
   RunLog log;
   SampleLog samples;
   ranks.together([&] {
