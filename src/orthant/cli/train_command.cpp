@@ -204,8 +204,9 @@ void refuse_empty(const OptionParser& app, const std::vector<const char*>& optio
   }
 }
 
-// Options that make no sense beside others, or without them.
-void check_together(bool json_of_text, const RunOptions& run) {
+// Options that make no sense empty, beside others, or without them.
+void check_together(const OptionParser& app, bool json_of_text, const RunOptions& run) {
+  refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
   if (json_of_text) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
   }
@@ -242,8 +243,7 @@ int run_train(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
-  refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
-  check_together(telling.json && (print_config || ranks.dry_run), run);
+  check_together(app, telling.json && (print_config || ranks.dry_run), run);
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   const auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
