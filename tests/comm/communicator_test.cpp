@@ -5,9 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <thread>
-
 #include <numeric>
+#include <thread>
 
 #include "comm/ranks.h"
 #include "orthant/base/error.h"
@@ -169,18 +168,18 @@ TEST_P(CommunicatorOn, APeerThatIsLateIsNamedAfterTheTimeout) {
 TEST_P(CommunicatorOn, HowLongCallsWaitDependsOnThePhaseOfTheJob) {
   for (const bool check : {false, true}) {
     auto options = quick(check, GetParam());
-    options.phases = Timeouts{.start_seconds = 20, .step_seconds = 0.4, .save_seconds = 20};
+    options.phases = Timeouts{.start_seconds = 20, .step_seconds = 0.15, .save_seconds = 20};
     const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
       auto tensor = at::ones({4});
       communicator.enter(JobPhase::save);
-      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(250));
       communicator.world().all_reduce(tensor).wait();  // though it is longer than in a step
       communicator.enter(JobPhase::step);
-      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(450));
       communicator.world().all_reduce(tensor).wait();
     });
     EXPECT_NE(texts[0].find("all_reduce #1"), std::string::npos) << texts[0];
-    EXPECT_NE(texts[0].find(check ? "within 0.4 s" : "timeout 0.4 s"), std::string::npos) << texts[0];
+    EXPECT_NE(texts[0].find(check ? "within 0.15 s" : "timeout 0.15 s"), std::string::npos) << texts[0];
   }
 }
 

@@ -32,13 +32,15 @@ double seconds_of(std::string_view text, std::string_view what, std::string_view
                     {.remedy = fmt::format("use e.g. {0} 300, or {0} start=300,step=60,save=900", what)});
 }
 
-double& field_of(Timeouts& timeouts, std::string_view name, std::string_view what) {
+double& field_of(Timeouts& timeouts, std::string_view name, std::string_view value, std::string_view what) {
   std::vector<std::string> names;
   for (const auto& field : kFields) {
     if (name == field.name) return timeouts.*field.seconds;
     names.emplace_back(field.name);
   }
-  throw ConfigError(fmt::format("{}: there is no phase '{}'", what, name), {.remedy = did_you_mean(name, names)});
+  throw ConfigError(fmt::format("{}: there is no phase '{}'", what, name),
+                    {.remedy = fmt::format("use {} {}={} (phases are start, step and save)", what,
+                                           nearest(name, names).value_or("step"), value.empty() ? "60" : value)});
 }
 
 }  // namespace
@@ -55,6 +57,14 @@ Timeouts Timeouts::times(double factor) const {
   return {start_seconds * factor, step_seconds * factor, save_seconds * factor};
 }
 
+std::string to_string(const Timeouts& timeouts) {
+  std::string text;
+  for (const auto& field : kFields) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", field.name, timeouts.*field.seconds);
+  }
+  return text;
+}
+
 Timeouts parse_timeouts(std::string_view text, std::string_view what) {
   if (text.find('=') == std::string_view::npos) return Timeouts::all(seconds_of(text, what, text));
   Timeouts timeouts;
@@ -64,8 +74,8 @@ Timeouts parse_timeouts(std::string_view text, std::string_view what) {
     rest.remove_prefix(std::min(item.size() + 1, rest.size()));
     const auto equals = std::min(item.find('='), item.size());
     const auto name = item.substr(0, equals);
-    auto& seconds = field_of(timeouts, name, what);
-    seconds = seconds_of(item.substr(std::min(equals + 1, item.size())), what, item);
+    const auto value = item.substr(std::min(equals + 1, item.size()));
+    field_of(timeouts, name, value, what) = seconds_of(value, what, item);
     for (const auto& earlier : seen) {
       if (earlier == name) {
         throw ConfigError(fmt::format("{} {} names {} twice", what, text, name), {.remedy = "give each phase once"});

@@ -25,6 +25,9 @@ struct Timeouts {
   friend bool operator==(const Timeouts&, const Timeouts&) = default;
 };
 
+// "start=300,step=120,save=900"
+std::string to_string(const Timeouts& timeouts);
+
 // "60": every phase; "start=300,step=60,save=900": those named, others by default. ConfigError that begins with `what`,
 // the option that is read, unless each number is above 0 and at most 10^7, which every clock here can hold.
 Timeouts parse_timeouts(std::string_view text, std::string_view what);

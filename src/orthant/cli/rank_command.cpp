@@ -38,7 +38,7 @@ launch::DetectOptions detect_options(const RankOptions& options) {
 }  // namespace
 
 Timeouts timeouts_of(const RankOptions& options) {
-  return options.timeout.empty() ? Timeouts() : parse_timeouts(options.timeout, "--timeout");
+  return parse_timeouts(options.timeout, "--timeout");
 }
 
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment) {
@@ -203,8 +203,9 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
   app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
   app.add_option("--threads", options.threads, "compute threads per rank (default 1)").check(NumberRange(0, 4096));
-  app.add_option("--timeout", options.timeout,
-                 "seconds a rank waits for another, in all or by phase (default start=300,step=120,save=900)");
+  app.add_option(
+      "--timeout", options.timeout,
+      fmt::format("seconds a rank waits for another: one number, or by phase (default {})", options.timeout));
   app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run");
   app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)");
   app.add_option("--launcher", options.launcher,

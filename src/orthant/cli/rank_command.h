@@ -27,8 +27,8 @@ struct RankOptions {
   std::string order;
   std::string device = "auto";
   std::string backend = "auto";
-  int threads = 0;      // per rank; 0: 1 on CPU
-  std::string timeout;  // as parse_timeouts() reads it; empty: the defaults
+  int threads = 0;                              // per rank; 0: 1 on CPU
+  std::string timeout = to_string(Timeouts());  // as parse_timeouts() reads it
   bool check_collectives = false;
   std::string bind_address;
   std::string launcher;
