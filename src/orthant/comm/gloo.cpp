@@ -40,10 +40,6 @@ using BackendWork = c10::intrusive_ptr<c10d::Work>;
 constexpr int kPartsTag = 1 << 30;
 constexpr int kSequenceMask = (1 << 30) - 1;
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 class GlooPending : public Pending {
  public:
   void add(BackendWork work) { works_.push_back(std::move(work)); }
@@ -153,7 +149,7 @@ class GlooTransport : public Transport {
     return pending;
   }
 
-  void set_timeout(double timeout_seconds) override { backend_->setTimeout(milliseconds(timeout_seconds)); }
+  void set_timeout(double timeout_seconds) override { backend_->setTimeout(to_milliseconds(timeout_seconds)); }
 
  private:
   // Consecutive tensors of one dtype travel as one Gloo call.
@@ -276,7 +272,7 @@ class GlooTransport : public Transport {
 
 std::unique_ptr<Transport> make_gloo_transport(GlooDevice& device, Store store, int index, int size,
                                                double timeout_seconds) {
-  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(timeout_seconds));
+  auto options = c10d::ProcessGroupGloo::Options::create(to_milliseconds(timeout_seconds));
   options->threads = 1;
   options->devices.push_back(device.impl().device);
   auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store.impl().store, index, size, options);

@@ -7,10 +7,6 @@
 namespace orthant::comm {
 namespace {
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 class NcclPending : public Pending {
  public:
   void add(c10::intrusive_ptr<c10d::Work> work) { works_.push_back(std::move(work)); }
@@ -44,7 +40,7 @@ class NcclTransport : public Transport {
     return pending;
   }
 
-  void set_timeout(double timeout_seconds) override { backend_->setTimeout(milliseconds(timeout_seconds)); }
+  void set_timeout(double timeout_seconds) override { backend_->setTimeout(to_milliseconds(timeout_seconds)); }
 
  private:
   void start_one(const Call& call, size_t i, NcclPending& pending, bool several) {
@@ -151,7 +147,7 @@ bool nccl_available() {
 
 std::unique_ptr<Transport> make_nccl_transport(Store store, int index, int size, double timeout_seconds) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = milliseconds(timeout_seconds);
+  options->timeout = to_milliseconds(timeout_seconds);
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store.impl().store, index, size, options);
   return std::make_unique<NcclTransport>(std::move(backend), index, size);
 }

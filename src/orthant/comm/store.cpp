@@ -18,12 +18,6 @@
 namespace orthant::comm {
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
-
-Milliseconds to_milliseconds(double seconds) {
-  return Milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 Store make_store(Store::Impl impl) {
   return Store(std::make_shared<Store::Impl>(std::move(impl)));
 }

@@ -3,10 +3,17 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
+
 #include "orthant/comm/store.h"
 #include "orthant/launch/store_join.h"
 
 namespace orthant::comm {
+
+// As c10d counts timeouts.
+inline std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
 
 struct Store::Impl {
   c10::intrusive_ptr<c10d::Store> store;
