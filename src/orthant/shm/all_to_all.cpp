@@ -86,7 +86,7 @@ class AllToAll : public Collective {
       const auto& arena = lanes_.endpoint().peer(lanes_.rank_of(static_cast<int>(member)));
       // Bounded before they are added, so that the sum cannot wrap and come out small.
       const auto place = std::min(offset, kMostBytes) + std::min(part, kMostBytes);
-      const auto* source = arena.at(place, part_end - begin, element());
+      const auto* source = arena.at(place, part_end - begin);
       copy_bytes(request_.output + end, source + (end - begin), part_end - end, received_.back() >= kStreamingBytes);
     }
     return num_read_ == num_members();

@@ -27,7 +27,10 @@ std::byte* ArenaView::find(uint64_t hash, uint64_t bytes) const {
   }
   for (uint32_t i = 0; i < count; ++i) {
     const auto& entry = header().entries[i];
-    if (read_once(entry.name_hash) == hash) return at(read_once(entry.offset), bytes, kAlignment);
+    if (read_once(entry.name_hash) != hash) continue;
+    const auto offset = read_once(entry.offset);
+    if (offset % kAlignment != 0) outside(offset, bytes);
+    return at(offset, bytes);
   }
   return nullptr;
 }

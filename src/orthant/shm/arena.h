@@ -49,9 +49,9 @@ class ArenaView {
 
   ArenaHeader& header() const { return *reinterpret_cast<ArenaHeader*>(mapping_->data()); }
 
-  // The `bytes` at an offset that the owner named, a multiple of `alignment`. PeerFailure when they are not inside.
-  std::byte* at(uint64_t offset, uint64_t bytes, uint64_t alignment) const {
-    if (!mapping_->holds(offset, bytes) || offset % alignment != 0) outside(offset, bytes);
+  // The `bytes` at an offset that the owner named. PeerFailure when they are not inside.
+  std::byte* at(uint64_t offset, uint64_t bytes) const {
+    if (!mapping_->holds(offset, bytes)) outside(offset, bytes);
     return mapping_->data() + offset;
   }
 

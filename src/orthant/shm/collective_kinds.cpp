@@ -99,8 +99,7 @@ class TwoWay : public Collective {
       if (offset == kNotPlaced) {
         placed = false;
       } else {
-        bases_[static_cast<size_t>(member)] =
-            lanes_.endpoint().peer(lanes_.rank_of(member)).at(offset, bytes, element());
+        bases_[static_cast<size_t>(member)] = lanes_.endpoint().peer(lanes_.rank_of(member)).at(offset, bytes);
       }
     }
     way_ = placed ? Way::placed : Way::staged;

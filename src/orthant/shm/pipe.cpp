@@ -174,7 +174,7 @@ Cell InLine::read_cell() const {
 const std::byte* InLine::source_of(const Cell& cell, size_t& count) const {
   const size_t left = current_->bytes - current_->received;
   if (cell.placed_at != kInCells) {
-    const auto* whole = endpoint_.peer(from_rank_).at(cell.placed_at, current_->bytes, 1);
+    const auto* whole = endpoint_.peer(from_rank_).at(cell.placed_at, current_->bytes);
     count = std::min(kPiece, left);
     return whole + current_->received;
   }
