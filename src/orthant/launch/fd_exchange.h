@@ -13,7 +13,8 @@ namespace orthant::launch {
 
 struct PassedFd {
   Fd fd;
-  Fd pidfd;       // of the process that handed it in; readable when that has ended; empty: this very process
+  Fd pidfd;       // of the process that handed it in; readable when that has ended; empty: this very process, or an old
+                  // system
   pid_t pid = 0;  // its number
 };
 

@@ -233,9 +233,10 @@ void StoreClient::put_fd(const std::string& key, int fd, int num_readers) {
 std::optional<PassedFd> StoreClient::get_fd(const std::string& key, double timeout_seconds) {
   auto answer = wait_for_keys(StoreCommand::get_fd, {key}, timeout_seconds);
   if (answer.status == StoreStatus::timed_out) return std::nullopt;
-  if (answer.fds.size() != 2) lost("an answer without its descriptors");
+  if (answer.fds.empty() || answer.fds.size() > 2) lost("an answer without its descriptors");
   const auto pid = static_cast<pid_t>(FrameReader(answer.body).number());
-  PassedFd passed{std::move(answer.fds[0]), std::move(answer.fds[1]), pid};
+  PassedFd passed{std::move(answer.fds[0]), {}, pid};
+  if (answer.fds.size() == 2) passed.pidfd = std::move(answer.fds[1]);
   if (pid == getpid()) passed.pidfd.reset();
   return passed;
 }

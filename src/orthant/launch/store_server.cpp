@@ -217,9 +217,8 @@ void StoreServer::hand_in(StoreConnection& link, FrameReader& request) {
   request.expect_end();
   Fd fd = link.take_fd();
   if (!link.sender()) throw BadFrame("a descriptor of nobody");
-  Fd pidfd = open_pidfd(link.sender()->pid);
-  if (!pidfd) throw StoreRefusal(fmt::format("process {} cannot be watched", link.sender()->pid));
-  table_.hand_in(key, {std::move(fd), std::move(pidfd), link.sender()->pid, num_readers});
+  const auto pid = link.sender()->pid;
+  table_.hand_in(key, {std::move(fd), open_pidfd(pid), pid, num_readers});
   arrived(key, true);
 }
 
@@ -275,7 +274,7 @@ void StoreServer::finish(const Waiting& waiting) {
     auto* handed = table_.find_handed(waiting.keys.front());
     answer.number(handed->pid);
     fds.emplace_back(fcntl(handed->fd.get(), F_DUPFD_CLOEXEC, 3));
-    fds.emplace_back(fcntl(handed->pidfd.get(), F_DUPFD_CLOEXEC, 3));
+    if (handed->pidfd) fds.emplace_back(fcntl(handed->pidfd.get(), F_DUPFD_CLOEXEC, 3));
     table_.taken(waiting.keys.front());
   }
   if (total > most) {
