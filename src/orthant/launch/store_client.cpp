@@ -15,7 +15,6 @@ namespace orthant::launch {
 namespace {
 
 constexpr double kAnswerSeconds = 30;  // for a server that has many to serve, beyond what was asked for
-constexpr size_t kReadBytes = 64 * 1024;
 
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();

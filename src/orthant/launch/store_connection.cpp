@@ -9,8 +9,6 @@
 namespace orthant::launch {
 namespace {
 
-constexpr size_t kReadBytes = 64 * 1024;
-
 bool try_again(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }

@@ -24,6 +24,8 @@ struct StoreLimits {
   size_t num_strangers = 64;      // connections of a listener that have not proved themselves yet
 };
 
+inline constexpr size_t kReadBytes = 64 * 1024;  // asked of a socket at a time
+
 enum class StoreCommand : uint8_t {
   set,          // key, value
   get,          // milliseconds, keys: the values, once all are there
