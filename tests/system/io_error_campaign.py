@@ -53,6 +53,8 @@ SCENARIOS = {
     "restart_unsaved": Scenario(0, None, ("--max-restarts", "1", "--set", "checkpoint.save_every=4"), 3, 4),
     "fresh": Scenario(0, None, (), 0, 6),
     "from_scratch": Scenario(4, "lose", ("--resume", "auto", "--from-scratch"), 0, 2),
+    "background": Scenario(4, None, ("--resume", "auto", "--set", "checkpoint.asynchronous=true"), 0, 8),
+    "best": Scenario(0, None, ("--set", "checkpoint.keep_best=1", "--set", "train.eval_every=2", "--set", "data.eval_fraction=0.25"), 0, 6),
     "two_ranks": Scenario(4, None, ("--resume", "auto", "--mesh", "fsdp=2"), 0, 6),
 }
 
@@ -191,8 +193,9 @@ class Campaign:
 
     @staticmethod
     def further_options(scenario):
-        mesh = scenario.options.index("--mesh") if "--mesh" in scenario.options else len(scenario.options)
-        return ("--resume", "auto", "--from-scratch", *scenario.options[mesh:mesh + 2])
+        pairs = zip(scenario.options[::2], scenario.options[1::2]) if "--from-scratch" not in scenario.options else ()
+        settings = [word for option, value in pairs if option in ("--mesh", "--set") for word in (option, value)]
+        return ("--resume", "auto", "--from-scratch", *settings)
 
     def disturbed(self, scenario, run, position, error, mode, log=None):
         counter = run + ".counter"

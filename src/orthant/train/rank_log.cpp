@@ -21,8 +21,9 @@ namespace fs = std::filesystem;
 void RankLog::open(const std::string& run, int rank) {
   try {
     make_folder_beneath(run, "log");
-  } catch (const DataError& error) {
-    throw DataError(error.message(), {.remedy = "name an --output_dir that every rank can write", .rank = rank});
+  } catch (const IoError& error) {
+    throw IoError(error.message(), error.error_number(),
+                  {.remedy = "name an --output_dir that every rank can write", .rank = rank});
   }
   file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank));
   for (const auto& line : waiting_) file_->append(line);
