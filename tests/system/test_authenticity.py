@@ -66,6 +66,13 @@ class Authenticity(FolderTest):
         finished = orthant("train", "--config", self.path("config.json"), "--output-dir", plain, "--json", "--steps", 4)
         self.assertEqual(only_json(self, finished)["weights_hash"], self.whole["weights_hash"])
 
+    def test_an_imported_model_is_tagged_on_demand(self):
+        out, start = self.path("out"), self.path("start")
+        for words in (("export", self.newest, out, "--format", "huggingface", "--key-file", self.key), ("import", out, start, "--key-file", self.key),
+                      ("verify", start, "--key-file", self.key)):
+            finished = orthant("checkpoint", *words)
+            self.assertEqual(finished.returncode, 0, finished.stderr)
+
     def test_tags_that_nobody_checks_are_told(self):
         self.assertIn("step-4: its HMAC tags were not checked: no key was given", self.verify().stderr)
         finished = self.train("--steps", 6, "--resume", "auto", key=None)

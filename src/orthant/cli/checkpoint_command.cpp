@@ -194,14 +194,17 @@ int run_import(const Arguments& arguments, Context& context) {
   std::string folder;
   std::string out;
   std::string dtype;
+  std::string key_file;
   bool json = false;
   app.add_option("folder", folder, "Hugging Face folder").required();
   app.add_option("out", out, "checkpoint to write").required();
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as they are)", dtype_list(kWeightDTypes)));
+  app.add_option("--key-file", key_file, "file of the key (checkpoint.key_file) to tag the checkpoint with");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;
   const auto result = import_hugging_face(
-      folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)));
+      folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)),
+      key_file.empty() ? nullptr : TagKey::load(key_file));
   print_notes(result.notes);
   if (json) {
     std::cout << json_text(nlohmann::ordered_json{{"out", out},

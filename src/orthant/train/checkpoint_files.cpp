@@ -11,6 +11,7 @@
 #include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/files/whole_file.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/runtime/finite_watch.h"
 #include "orthant/shm/copy.h"
@@ -127,6 +128,13 @@ void add_pieces(Manifest& manifest, const Trainer& trainer, const std::vector<Ra
 std::optional<BlockTags> CheckpointSeal::tags_of(const std::string& file) const {
   if (!key) return std::nullopt;
   return BlockTags(key, {id, step, file});
+}
+
+void write_manifest(const std::filesystem::path& folder, Manifest manifest, const CheckpointSeal& seal) {
+  manifest.id = seal.id;
+  const auto text = to_json(manifest);
+  if (seal.key) write_file_atomically(folder / kManifestTagFile, manifest_tag(*seal.key, text) + "\n");
+  write_file_atomically(folder / kManifestFile, text);
 }
 
 std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<std::string, std::string>& others) {

@@ -63,6 +63,9 @@ struct CheckpointSeal {
   std::optional<BlockTags> tags_of(const std::string& file) const;
 };
 
+// Writes manifest.json, and with a key its tag. What else belongs to the checkpoint must be in `folder`.
+void write_manifest(const std::filesystem::path& folder, Manifest manifest, const CheckpointSeal& seal);
+
 // Bytes that a checkpoint of these files takes on a device, `others` being what lies in it besides: a little more than
 // it will be.
 std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<std::string, std::string>& others);

@@ -11,6 +11,7 @@
 #include "orthant/mesh/mesh.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
@@ -35,7 +36,8 @@ GraphSpec importable_spec(const ModelConfig& config) {
 
 }  // namespace
 
-ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, std::optional<DType> dtype) {
+ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, std::optional<DType> dtype,
+                                 const std::shared_ptr<const TagKey>& key) {
   if (is_checkpoint(folder)) {
     throw DataError(fmt::format("{}: is a checkpoint already", folder.string()),
                     {.remedy = "name a Hugging Face folder, or continue from this with train --resume"});
@@ -68,7 +70,8 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
   result.tensors = static_cast<std::int64_t>(entries.size());
 
   AtomicFolder target(out);
-  SafetensorsWriter writer(target.path() / kTensorFile, entries, {{"format", "orthant"}});
+  const CheckpointSeal seal{key, key ? new_checkpoint_id() : "", manifest.step};
+  SafetensorsWriter writer(target.path() / kTensorFile, entries, {{"format", "orthant"}}, seal.tags_of(kTensorFile));
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto type = scalar_type(stored_dtype(entries[i]));
     const auto values = at::empty(entries[i].shape, at::TensorOptions().dtype(type));
@@ -77,10 +80,10 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
                  {static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
   }
   const auto written = writer.finish();
-  manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64)});
+  manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64), written.hmac});
   write_file_atomically(target.path() / "config.json", read_file(folder / "config.json"));
   copy_tokenizer_files(folder, target.path());
-  write_file_atomically(target.path() / kManifestFile, to_json(manifest));
+  write_manifest(target.path(), std::move(manifest), seal);
   target.commit();
   return result;
 }

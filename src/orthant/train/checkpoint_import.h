@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "orthant/files/tag_key.h"
 #include "orthant/graph/dtype.h"
 
 namespace orthant {
@@ -20,8 +22,9 @@ struct ImportResult {
 };
 
 // Refuses a folder `out` that exists; on failure nothing is left. DataError that lists all differences between the
-// weights and config.json.
+// weights and config.json. With a key the checkpoint is tagged.
 ImportResult import_hugging_face(const std::filesystem::path& folder, const std::filesystem::path& out,
-                                 std::optional<DType> dtype = std::nullopt);
+                                 std::optional<DType> dtype = std::nullopt,
+                                 const std::shared_ptr<const TagKey>& key = {});
 
 }  // namespace orthant

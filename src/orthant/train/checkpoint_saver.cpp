@@ -241,10 +241,7 @@ void CheckpointSaver::commit(const WrittenFiles& written) {
     tags->update(std::as_bytes(std::span(text)));
     manifest_.files.back().hmac = tags->digests();
   }
-  manifest_.id = seal_.id;
-  const auto text = to_json(manifest_);
-  if (seal_.key) write_file_atomically(place_ / kManifestTagFile, manifest_tag(*seal_.key, text) + "\n");
-  write_file_atomically(place_ / kManifestFile, text);
+  write_manifest(place_, manifest_, seal_);
   target_->commit();
   try {
     if (beside_.afterwards) beside_.afterwards();
