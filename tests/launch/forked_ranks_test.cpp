@@ -70,6 +70,29 @@ TEST_F(ForkedRanks, HoldNoDescriptorOfTheLauncherOrOfOtherRanks) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
 }
 
+TEST_F(ForkedRanks, HaveTheUsersLimitOfOpenFilesWhichDoesNotBindTheLauncher) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{32, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  options_.num_ranks = 16;
+  const auto outcome = run_forked(options_, [](const Job& job) {
+    rlimit here{};
+    getrlimit(RLIMIT_NOFILE, &here);
+    const auto store = join_own_store(job, 20);
+    store->client->put_fd(std::to_string(job.rank), 0, 15);
+    for (int rank = 0; rank < 16; ++rank) {
+      if (rank != job.rank && !store->client->get_fd(std::to_string(rank), 20)) return 9;
+    }
+    return here.rlim_cur == 32 ? 0 : 8;
+  });
+  rlimit after{};
+  getrlimit(RLIMIT_NOFILE, &after);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
+  EXPECT_EQ(after.rlim_cur, 32U);
+}
+
 TEST_F(ForkedRanks, ReportTheExitCodeAndTheLastLinesOfTheRankThatFailed) {
   options_.num_ranks = 3;
   const auto outcome = run_forked(options_, [](const Job& job) {

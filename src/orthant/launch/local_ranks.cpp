@@ -65,6 +65,21 @@ std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   return logs;
 }
 
+// A launcher holds a few descriptors for each rank: while this lives it may have as many as the system allows. Its
+// ranks begin with the limit that the user set.
+struct RaisedFileLimit {
+  RaisedFileLimit() {
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit most{before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+  }
+  ~RaisedFileLimit() { setrlimit(RLIMIT_NOFILE, &before); }
+  RaisedFileLimit(const RaisedFileLimit&) = delete;
+  RaisedFileLimit& operator=(const RaisedFileLimit&) = delete;
+
+  rlimit before{};
+};
+
 // What both ways of starting ranks share: signals, logs, output, last actions, the supervisor and the ranks' store, in
 // the order they must be made.
 struct Session {
@@ -94,8 +109,12 @@ struct Session {
   }
 
   SpawnOptions spawn_options(int local_rank, int keep_in_child) const {
-    return {rank_offset + local_rank, cores.empty() ? std::vector<int>{} : cores[local_rank], launcher_fds,
-            keep_in_child, take_signals};
+    return {rank_offset + local_rank,
+            cores.empty() ? std::vector<int>{} : cores[local_rank],
+            launcher_fds,
+            keep_in_child,
+            &file_limit.before,
+            take_signals};
   }
 
   void add(RankProcess process, int local_rank) {
@@ -118,6 +137,7 @@ struct Session {
 
   int rank_offset;
   int stderr_fd;
+  RaisedFileLimit file_limit;
   std::vector<Fd> reserved = reserve_standard_descriptors();
   std::vector<Fd> logs;
   std::function<void()> take_signals;

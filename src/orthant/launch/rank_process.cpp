@@ -62,6 +62,7 @@ void become_rank(const SpawnOptions& options, pid_t launcher, const Pipe& output
   dup2(output.write_end.get(), STDOUT_FILENO);
   dup2(errors.write_end.get(), STDERR_FILENO);
   for (const int fd : options.close_in_child) close(fd);
+  if (options.file_limit != nullptr) setrlimit(RLIMIT_NOFILE, options.file_limit);
   bind_to_cores(options.cores);
 }
 

@@ -3,6 +3,7 @@
 // exec).
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -22,9 +23,10 @@ struct RankProcess {
 
 struct SpawnOptions {
   int rank = 0;
-  std::vector<int> cores;           // bind the child to these; empty: leave it alone
-  std::vector<int> close_in_child;  // descriptors of the launcher that a forked child must not hold
-  int keep_in_child = -1;           // close-on-exec here, but inherited by an executed program
+  std::vector<int> cores;              // bind the child to these; empty: leave it alone
+  std::vector<int> close_in_child;     // descriptors of the launcher that a forked child must not hold
+  int keep_in_child = -1;              // close-on-exec here, but inherited by an executed program
+  const rlimit* file_limit = nullptr;  // of open files in the child; null: as here
   // Installs handlers of SIGINT and SIGTERM in a forked child before one can reach it. An executed program, when this
   // is set, begins with both blocked. Empty: both end the child from the first moment on.
   std::function<void()> take_signals;

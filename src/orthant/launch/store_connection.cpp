@@ -27,7 +27,7 @@ StoreConnection::StoreConnection(uint64_t id, Fd fd, pid_t expected_pid, std::un
 }
 
 void StoreConnection::check_sender(const Received& received) {
-  if (received.cut) throw BadFrame("more descriptors at once than anybody needs");
+  if (received.cut) throw BadFrame("it brought descriptors for which there is no room here (see ulimit -n)");
   if (!carries_credentials_ || received.num_bytes == 0) return;
   if (!received.sender) throw BadFrame("bytes without credentials");
   sender_ = received.sender;

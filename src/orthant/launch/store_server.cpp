@@ -218,7 +218,7 @@ void StoreServer::hand_in(StoreConnection& link, FrameReader& request) {
   Fd fd = link.take_fd();
   if (!link.sender()) throw BadFrame("a descriptor of nobody");
   const auto pid = link.sender()->pid;
-  table_.hand_in(key, {std::move(fd), open_pidfd(pid), pid, num_readers});
+  table_.hand_in(key, {std::move(fd), pid, num_readers});
   arrived(key, true);
 }
 
@@ -274,7 +274,7 @@ void StoreServer::finish(const Waiting& waiting) {
     auto* handed = table_.find_handed(waiting.keys.front());
     answer.number(handed->pid);
     fds.emplace_back(fcntl(handed->fd.get(), F_DUPFD_CLOEXEC, 3));
-    if (handed->pidfd) fds.emplace_back(fcntl(handed->pidfd.get(), F_DUPFD_CLOEXEC, 3));
+    if (Fd pidfd = open_pidfd(handed->pid)) fds.push_back(std::move(pidfd));
     table_.taken(waiting.keys.front());
   }
   if (total > most) {

@@ -37,7 +37,6 @@ class StoreTable {
   // A descriptor for `num_readers` takers, and who handed it in.
   struct Handed {
     Fd fd;
-    Fd pidfd;
     pid_t pid = 0;
     int64_t readers_left = 0;
   };
