@@ -17,9 +17,11 @@
 namespace orthant {
 
 // This process' place in the job of the launcher that started it (orthant launch, torchrun, Slurm, MPI, ...); a job of
-// one rank without a launcher. Blocks until rank 0 can be found.
+// one rank without a launcher. Blocks until rank 0 can be found. Ranks of a foreign launcher on several hosts know each
+// other by the job token in ORTHANT_TOKEN, which is removed from the environment.
 inline launch::Job join(double timeout_seconds = 300) {
-  return launch::join_launcher(launch::process_environment(), {}, timeout_seconds).value_or(launch::Job{});
+  const launch::TokenSource tokens{.variable = launch::take_variable(launch::kTokenVariable)};
+  return launch::join_launcher(launch::process_environment(), {}, timeout_seconds, tokens).value_or(launch::Job{});
 }
 
 }  // namespace orthant

@@ -95,10 +95,10 @@ TEST_F(Meeting, BindsAFixedPortOnRankZeroAndNamesItWhenTaken) {
   job.world_size = 2;  // on two hosts
   job.rendezvous.port = bound_endpoint(taken.get()).port;
   start_listening(taken.get());
-  const auto message = message_of<ConfigError>([&] { meet(job, 1); });
+  const auto message = message_of<ConfigError>([&] { meet(job, 1, {.none = true}); });
   EXPECT_NE(message.find(std::to_string(job.rendezvous.port)), std::string::npos) << message;
   taken.reset();
-  meet(job, 1);
+  meet(job, 1, {.none = true});
   EXPECT_EQ(bound_endpoint(job.rendezvous.listen_fd).port, job.rendezvous.port);
   close(job.rendezvous.listen_fd);
 }
@@ -118,16 +118,28 @@ TEST_F(Meeting, ListensOnLoopbackWhereRanksMeetThereAndOutsideElsewhere) {
   job.world_size = 2;
   job.rendezvous.host = "127.0.0.1";
   job.rendezvous.bind_address = "";
-  meet(job, 1);
+  meet(job, 1, {.none = true});
   EXPECT_EQ(job.rendezvous.bind_address, "127.0.0.1");
   job.rendezvous.host = "192.0.2.1";
   job.rendezvous.bind_address = "";
   try {
-    meet(job, 1);
+    meet(job, 1, {.none = true});
     EXPECT_FALSE(is_loopback(job.rendezvous.bind_address));
   } catch (const ConfigError& error) {  // a machine without any route
     EXPECT_NE(std::string(error.what()).find("--bind"), std::string::npos);
   }
+}
+
+TEST_F(Meeting, OnSeveralHostsNeedsAToken) {
+  Job job;
+  job.rank = 1;
+  job.world_size = 2;
+  job.rendezvous.host = "10.213.77.9";
+  const auto message = message_of<ConfigError>([&] { meet(job, 1); });
+  EXPECT_NE(message.find("2 ranks on several hosts without a job token"), std::string::npos) << message;
+  EXPECT_NE(message.find("ORTHANT_TOKEN"), std::string::npos) << message;
+  job.rendezvous.served_by_launcher = true;  // torchrun's store is torchrun's
+  EXPECT_NO_THROW(meet(job, 1));
 }
 
 TEST_F(Meeting, KnowsTheLauncherThroughWrapperProcesses) {

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <functional>
 
+#include "launch/job_token.h"
 #include "launch/launch_fixture.h"
 #include "launch/message_of.h"
 #include "launch/shared_memory.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/environment.h"
+#include "orthant/launch/handshake.h"
 #include "orthant/launch/node_protocol.h"
 
 namespace orthant::launch {
@@ -40,6 +42,7 @@ class Nodes : public LauncherTest {
     options.rendezvous = bound_endpoint(listener_.get());
     if (node_rank == 0) options.listen_fd = dup(listener_.get());
     options.timeout_seconds = 20;
+    options.membership = with_token();
     return options;
   }
 
@@ -68,6 +71,14 @@ class Nodes : public LauncherTest {
     return codes;
   }
 
+  // A connection that has proved its membership and said nothing else.
+  static Fd connect_as_member(const NodeOptions& options, Purpose purpose = Purpose::kNode) {
+    Fd fd = connect_tcp(options.rendezvous, 20);
+    const auto problem = prove_membership(fd.get(), options.membership, purpose, Clock::now() + seconds(20));
+    EXPECT_FALSE(problem) << *problem;
+    return fd;
+  }
+
   std::string report(int node_rank) const { return board_->report[node_rank]; }
 
   Fd listener_;
@@ -75,8 +86,9 @@ class Nodes : public LauncherTest {
   std::vector<pid_t> launchers_;
 
  private:
-  int launch(const NodeOptions& options, const std::string& script) {
+  int launch(NodeOptions options, const std::string& script) {
     Outcome outcome;
+    options.membership = with_token();  // the one of the process that forked this one is not inherited
     try {
       const auto link = join_nodes(options);
       LocalOptions local = options_;
@@ -182,7 +194,7 @@ TEST_F(Nodes, SayWhereNobodyAnswered) {
 
 TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
   start(node(0, 3, 1), "true");
-  LineConnection first(connect_tcp(node(1, 3).rendezvous, 20));  // the test is node 1 itself
+  LineConnection first(connect_as_member(node(1, 3)));  // the test is node 1 itself
   first.send(Hello{1, 3, 1, "none"});
   const auto expect_refusal = [&](const NodeOptions& options, const std::string& reason) {
     const auto message = message_of<ConfigError>([&] { join_nodes(options); });
@@ -195,7 +207,7 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
   expect_refusal(stranger, "node 2 belongs to job 'other', this is job 'none'");
   expect_refusal(node(2, 3, 0), "node 2 announces 0 ranks");
   const auto answer_to = [&](const std::string& text) {
-    const Fd fd = connect_tcp(node(1, 3).rendezvous, 20);
+    const Fd fd = connect_as_member(node(1, 3));
     EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
     pollfd ready{fd.get(), POLLIN, 0};
     poll(&ready, 1, 20'000);
@@ -203,19 +215,42 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
     const auto got = recv(fd.get(), buffer, sizeof buffer, 0);
     return std::string(buffer, std::max<ssize_t>(got, 0));
   };
-  EXPECT_NE(answer_to("GET / HTTP/1.1\r\n").find("not a launcher"), std::string::npos);
+  EXPECT_NE(answer_to("GET / HTTP/1.1\r\n").find("no JSON object"), std::string::npos);
   EXPECT_NE(answer_to("[1,2]\n").find("no JSON object"), std::string::npos);
   EXPECT_NE(answer_to("{\"hello\":1}\n").find("refused"), std::string::npos);
   EXPECT_NE(answer_to("{\"hello\":1,\"version\":99}\n").find("different versions"), std::string::npos);
-  EXPECT_NE(answer_to("{\"hello\":1,\"version\":1,\"node_rank\":\"x\"}\n").find("refused"), std::string::npos);
+  EXPECT_NE(answer_to("{\"hello\":1,\"version\":2,\"node_rank\":\"x\"}\n").find("node_rank is not a number"),
+            std::string::npos);
   EXPECT_NE(answer_to("{\"end\":0}\n").find("must be a hello"), std::string::npos);
   EXPECT_NE(answer_to(std::string(4097, 'x')).find("longer than 4096"), std::string::npos);
   const Fd silent = connect_tcp(node(1, 3).rendezvous, 20);
+  const Fd store = connect_as_member(node(1, 3), Purpose::kStore);  // of the test's only rank
   start(node(2, 3, 1), "true");
   first.send(End{0});
   EXPECT_EQ(wait_for_all(), (std::vector<int>{0, 0})) << report(0) << report(2);
+  EXPECT_TRUE(std::holds_alternative<Welcome>(parse_line(first.next_line().value_or(""))));
   EXPECT_EQ(std::get<Place>(parse_line(first.next_line().value_or(""))).rank_offset, 1);
   EXPECT_EQ(std::get<End>(parse_line(first.next_line().value_or(""))).exit_code, 0);
+}
+
+TEST_F(Nodes, GiveTheirRanksAProvedConnectionToTheStoreAndNoToken) {
+  setenv(kTokenVariable, kTestDigits.c_str(), 1);
+  const auto script =
+      "case $(readlink /proc/self/fd/${ORTHANT_JOB_STORE%%:*}) in socket:*) ;; *) exit 9;; esac; "
+      "if tr '\\0' '\\n' < /proc/self/environ | grep -q TOKEN; then exit 10; fi";
+  for (const int node_rank : {0, 1}) start(node(node_rank, 2, 2), script);
+  unsetenv(kTokenVariable);
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{0, 0})) << err_.text();
+}
+
+TEST_F(Nodes, SayHowManyRanksReachedTheStore) {
+  auto first = node(0, 2);
+  first.timeout_seconds = 0.3;
+  start(first, "true");
+  LineConnection second(connect_as_member(node(1, 2)));  // the test is node 1 itself
+  second.send(Hello{1, 2, 3, "none"});
+  EXPECT_EQ(wait_for_all(), std::vector<int>{3});
+  EXPECT_NE(report(0).find("of 3 ranks on other nodes only 0 reached its store"), std::string::npos) << report(0);
 }
 
 TEST_F(Nodes, MayBeJustOne) {
@@ -235,6 +270,13 @@ TEST_F(Nodes, MustHavePossibleNumbers) {
   EXPECT_NE(message_of<ConfigError>([&] { join_nodes(options); }).find("port 0"), std::string::npos);
 }
 
+TEST_F(Nodes, MustHaveATokenOrSayThatTheyHaveNone) {
+  auto options = node(1, 2);
+  options.membership = {};
+  const auto message = message_of<ConfigError>([&] { join_nodes(options); });
+  EXPECT_NE(message.find("2 nodes without a job token"), std::string::npos) << message;
+}
+
 TEST(NodeProtocol, ReadsBackWhatItWrites) {
   const auto hello = std::get<Hello>(parse_line(to_line(Hello{1, 2, 3, "id\xff\n"})));
   EXPECT_EQ(hello.node_rank, 1);
@@ -247,6 +289,43 @@ TEST(NodeProtocol, ReadsBackWhatItWrites) {
   EXPECT_EQ(std::get<Place>(parse_line(to_line(Place{8, 4, "h", 9}))).rank_offset, 4);
   EXPECT_EQ(std::get<End>(parse_line(to_line(End{75}))).exit_code, 75);
   EXPECT_EQ(std::get<Refusal>(parse_line(to_line(Refusal{"no"}))).reason, "no");
+  EXPECT_TRUE(std::holds_alternative<Welcome>(parse_line(to_line(Welcome{}))));
+}
+
+TEST(NodeProtocol, HasNoFailureThatIsASuccess) {
+  for (const char* code :
+       {"0", "-1", "256", "4294967296", "18446744073709551616", "1.5", "true", "\"3\"", "null", "[3]"}) {
+    const auto line = std::string(R"({"failed":"x","node":1,"rank":3,"exit_code":)") + code + "}";
+    const auto message = message_of<ConfigError>([&] { parse_line(line); });
+    EXPECT_NE(message.find("exit_code is not a number from 1 to 255"), std::string::npos) << message;
+  }
+  for (const int code : {1, 3, 41, 75, 255}) {
+    EXPECT_EQ(std::get<Failure>(parse_line(to_line(Failure{1, 3, code, "x"}))).exit_code, code);
+  }
+}
+
+TEST(NodeProtocol, BoundsItsNumbers) {
+  for (const char* line :
+       {R"({"end":1})", R"({"end":-1})", R"({"end":76})", R"({"end":"0"})", R"({"end":0.0})", R"({})",
+        R"({"failed":"x","node":-1,"rank":3,"exit_code":3})", R"({"failed":"x","node":1,"rank":-2,"exit_code":3})",
+        R"({"failed":"x","node":1,"exit_code":3})", R"({"failed":3,"node":1,"rank":3,"exit_code":3})",
+        R"({"world_size":0,"rank_offset":0,"master_address":"a","master_port":1})",
+        R"({"world_size":2,"rank_offset":-1,"master_address":"a","master_port":1})",
+        R"({"world_size":2,"rank_offset":0,"master_address":"a","master_port":65536})"}) {
+    const auto message = message_of<ConfigError>([&] { parse_line(line); });
+    EXPECT_NE(message.find("not a message of orthant's launcher"), std::string::npos) << line;
+  }
+}
+
+TEST(NodeProtocol, CannotDriveATerminal) {
+  const auto wild =
+      std::get<Failure>(parse_line(R"({"failed":"\u001b[2J\nfake \u202e","node":1,"rank":3,"exit_code":3})"));
+  EXPECT_EQ(wild.text, "\\x1b[2J\\x0afake \\xe2\\x80\\xae");
+  const std::string long_text(5000, '\x1b');
+  const auto line = to_line(Failure{1, 3, 3, long_text});
+  EXPECT_LT(line.size(), LineConnection::kLongestLine);
+  EXPECT_EQ(std::get<Failure>(parse_line(line)).text.size(), kLongestPeerText);
+  EXPECT_EQ(std::get<Refusal>(parse_line(R"({"refused":"a\u0007b"})")).reason, "a\\x07b");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "launch/message_of.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/environment.h"
+#include "orthant/launch/token.h"
 
 namespace orthant::launch {
 namespace {
@@ -84,6 +85,54 @@ TEST_F(Scripts, ForPbsSelectNodesWithTheirGpus) {
   EXPECT_EQ(out_.text(),
             "hosts dec1,dec2\n<launch><--nproc><4><--nnodes><2><--node_rank><1><--rendezvous><dec1:29400><" +
                 std::string(kArguments).replace(0, 2, "-->"));
+}
+
+TEST_F(Scripts, MakeATokenForEveryRunThatOnlyTheEnvironmentHolds) {
+  script_.makes_token = true;
+  // Every argument that anybody of the job was started with, and the token as the launcher finds it.
+  const std::string record = "printf '%s ' \"$0\" \"$@\" >> " + (folder_ / "arguments").string() + "\n";
+  stub("scontrol", "echo gpu01; echo gpu02");
+  stub("srun", record + "while [[ $1 == --* ]]; do shift; done; SLURM_NODEID=1 exec \"$@\"");
+  stub("mpiexec", record + "shift 6; PALS_NODEID=1 exec \"$@\"");
+  stub("orthant", record + "printf '%s\\n' \"$ORTHANT_TOKEN\" >> " + (folder_ / "tokens").string());
+  std::ofstream(folder_ / "nodes") << "dec1\ndec2\n";
+  const Environment environment{{"PATH", path()},
+                                {"SLURM_JOB_NODELIST", "gpu[01-02]"},
+                                {"PBS_NODEFILE", folder_ / "nodes"},
+                                {"PBS_O_WORKDIR", folder_.string()}};
+  std::string texts;
+  for (const char* kind : {"slurm", "slurm", "pbs", "pbs"}) {
+    texts += job_script(kind, script_);
+    EXPECT_EQ(run({"bash", saved(job_script(kind, script_))}, environment), 0) << err_.text();
+  }
+  std::set<std::string> tokens;
+  std::ifstream lines(folder_ / "tokens");
+  for (std::string line; std::getline(lines, line);) tokens.insert(line);
+  EXPECT_EQ(tokens.size(), 4U) << "a token served twice";
+  const auto seen = texts + read_file(folder_ / "arguments") + out_.text() + err_.text();
+  for (const auto& token : tokens) {
+    EXPECT_NO_THROW(Token::parse(token, "the script"));
+    EXPECT_EQ(seen.find(token), std::string::npos);
+  }
+}
+
+TEST_F(Scripts, ForKubernetesTakeTheTokenFromASecret) {
+  script_.queue = "research";
+  EXPECT_EQ(job_script("k8s", script_).find("TOKEN"), std::string::npos);
+  script_.makes_token = true;
+  const auto text = job_script("k8s", script_);
+  expect_parts(
+      text, {"kubectl create secret generic orthant-token --namespace research --from-file=token=/dev/stdin\n",
+             "          env:\n            - name: ORTHANT_TOKEN\n              valueFrom:\n"
+             "                secretKeyRef:\n                  name: orthant-token\n                  key: token\n"});
+  if (run({"python3", "-c", "import yaml"}) != 0) return;
+  const auto check = R"(
+import sys, yaml
+service, job = yaml.safe_load_all(open(sys.argv[1]))
+container = job["spec"]["template"]["spec"]["containers"][0]
+assert container["env"] == [{"name": "ORTHANT_TOKEN", "valueFrom": {"secretKeyRef": {"name": "orthant-token", "key": "token"}}}]
+)";
+  EXPECT_EQ(run({"python3", "-c", check, saved(text)}), 0) << err_.text();
 }
 
 TEST_F(Scripts, PassTheShellsOwnCheck) {

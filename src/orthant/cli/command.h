@@ -3,10 +3,12 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "orthant/launch/job.h"
+#include "orthant/launch/token.h"
 
 namespace orthant::cli {
 
@@ -14,7 +16,8 @@ class OptionParser;
 
 // What a command may know of the process it runs in.
 struct Context {
-  launch::Environment environment;
+  launch::Environment environment;                            // without the job token
+  std::shared_ptr<const launch::Secret> token_variable = {};  // ORTHANT_TOKEN; null: not set
   std::string program;             // path of this executable, to start it again for ranks that need a fresh process
   std::vector<std::string> words;  // the whole command line after the program
   bool color = false;

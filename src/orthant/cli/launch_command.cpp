@@ -14,6 +14,7 @@
 #include "orthant/launch/nodes.h"
 #include "orthant/launch/restarts.h"
 #include "orthant/launch/scripts.h"
+#include "orthant/launch/token.h"
 
 namespace orthant::cli {
 namespace {
@@ -25,6 +26,8 @@ struct LaunchFlags {
   std::string rendezvous;
   std::string bind;
   std::string run_id = "none";
+  launch::TokenSource tokens;
+  std::string make_token;
   double timeout_seconds = 300;
   std::string log_dir;
   bool bind_cores = false;
@@ -42,6 +45,10 @@ void add_options(OptionParser& app, LaunchFlags& flags) {
                  "HOST:PORT of host 0, where the launchers meet; needed for several hosts");
   app.add_option("--bind", flags.bind, "host 0: address to listen on instead of the rendezvous host's");
   app.add_option("--run-id", flags.run_id, "must be the same on all hosts (default none)");
+  app.add_option("--token-file", flags.tokens.file,
+                 "file of mode 0600 with the job token, the same on all hosts (default: ORTHANT_TOKEN)");
+  app.add_flag("--no-token", flags.tokens.none, "several hosts: believe whoever connects");
+  app.add_option("--make-token", flags.make_token, "write a new job token into this new file, and end");
   app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)");
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
   app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
@@ -60,6 +67,12 @@ void add_options(OptionParser& app, LaunchFlags& flags) {
   app.add_option("--port", flags.job.port, "port where the launchers meet (default 29400)")
       .group(group)
       .check(NumberRange(1, 65535));
+}
+
+launch::Membership membership_of(const LaunchFlags& flags, const Context& context) {
+  auto tokens = flags.tokens;
+  tokens.variable = context.token_variable;
+  return launch::find_membership(tokens, fmt::format("{} hosts", flags.nnodes));
 }
 
 int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
@@ -82,6 +95,9 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     nodes.bind = flags.bind;
     nodes.timeout_seconds = flags.timeout_seconds;
     nodes.run_id = flags.run_id;
+    nodes.membership = membership_of(flags, context);
+    nodes.say = say;
+    nodes.needs_c10d_store = !launch::is_this_program(program.front());
     link = launch::join_nodes(nodes);
     job = link->take_job();
     hooks.events = link.get();
@@ -105,6 +121,8 @@ Arguments flags_for_script(const LaunchFlags& flags) {
   }
   if (!flags.log_dir.empty()) words.insert(words.end(), {"--log-dir", flags.log_dir});
   if (flags.bind_cores) words.emplace_back("--bind-cores");
+  if (!flags.tokens.file.empty()) words.insert(words.end(), {"--token-file", flags.tokens.file});
+  if (flags.tokens.none) words.emplace_back("--no-token");
   return words;
 }
 
@@ -126,6 +144,7 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
                       {.remedy = "add --rendezvous HOST:PORT with the address of host 0, the same on all hosts"});
   }
   check_timeout(flags.timeout_seconds);
+  launch::check_token_source(flags.tokens);
   if (flags.max_restarts > 0 && flags.nnodes > 1) {
     throw ConfigError("--max-restarts with several hosts is not supported",
                       {.remedy = "let the scheduler start the job again"});
@@ -145,7 +164,12 @@ int run_launch(const Arguments& arguments, Context& context) {
   const Arguments program(dashes == arguments.end() ? dashes : dashes + 1, arguments.end());
   if (!parse(app, {arguments.begin(), dashes}, context,
              "orthant launch --nproc 4 -- build/bin/orthant bench comm --json\n"
+             "  orthant launch --make-token job.token\n"
              "  orthant launch --nproc 4 --nnodes 2 --script pbs --queue main -- ./train --config run.json")) {
+    return 0;
+  }
+  if (!flags.make_token.empty()) {
+    launch::Token::random().write(flags.make_token);
     return 0;
   }
   check_flags(flags, program);
@@ -154,6 +178,7 @@ int run_launch(const Arguments& arguments, Context& context) {
   flags.job.ranks_per_node = flags.nproc;
   flags.job.command = program;
   flags.job.launch_flags = flags_for_script(flags);
+  flags.job.makes_token = flags.nnodes > 1 && !flags.tokens.none && flags.tokens.file.empty();
   std::cout << launch::job_script(flags.script, flags.job);
   return 0;
 }

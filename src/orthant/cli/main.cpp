@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // past ulimit -f a write then fails with EFBIG, which is told
   orthant::cli::keep_freed_memory();
   orthant::cli::Context context;
+  context.token_variable = orthant::launch::take_variable(orthant::launch::kTokenVariable);
   context.environment = orthant::launch::process_environment();
   context.program = orthant::cli::own_path();
   context.words.assign(argv + 1, argv + argc);

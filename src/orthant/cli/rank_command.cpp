@@ -176,6 +176,7 @@ int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_ho
 
 void check_rank_options(const RankOptions& options) {
   timeouts_of(options);
+  launch::check_token_source(options.tokens);
   if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
   comm::parse_backend(options.backend);
   check_device_name(options.device);
@@ -211,6 +212,10 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
   app.add_option("--launcher", options.launcher,
                  "which launcher to believe when several are seen: torchrun, openmpi, ...");
   app.add_option("--rendezvous", options.rendezvous, "HOST:PORT where ranks of a foreign launcher meet");
+  app.add_option("--token-file", options.tokens.file,
+                 "ranks of a foreign launcher on several hosts: file of mode 0600 with the job token (default: "
+                 "ORTHANT_TOKEN)");
+  app.add_flag("--no-token", options.tokens.none, "ranks on several hosts believe whoever connects");
   app.add_option("--rank", options.place.rank, "this process' rank, when no launcher tells (with --world-size)");
   app.add_option("--world-size", options.place.world_size, "ranks of the job, when no launcher tells");
   app.add_option("--local-rank", options.place.local_rank, "this process' number on its host");
@@ -229,8 +234,10 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
                  const std::function<int(RankContext&)>& body) {
   check_rank_options(options);
   if (!options.dry_run) {
-    if (const auto job =
-            launch::join_launcher(context.environment, detect_options(options), timeouts_of(options).start_seconds)) {
+    auto tokens = options.tokens;
+    tokens.variable = context.token_variable;
+    if (const auto job = launch::join_launcher(context.environment, detect_options(options),
+                                               timeouts_of(options).start_seconds, tokens)) {
       return run_body(options, context, *job, body);
     }
   }

@@ -16,6 +16,7 @@
 #include "orthant/launch/detect.h"
 #include "orthant/launch/failure.h"
 #include "orthant/launch/job.h"
+#include "orthant/launch/token.h"
 #include "orthant/mesh/mesh.h"
 
 namespace orthant::cli {
@@ -33,6 +34,7 @@ struct RankOptions {
   std::string bind_address;
   std::string launcher;
   std::string rendezvous;
+  launch::TokenSource tokens;   // of the command line; ranks of a foreign launcher on several hosts need a token
   launch::DetectOptions place;  // --rank and the like
   int max_restarts = 0;
   bool dry_run = false;

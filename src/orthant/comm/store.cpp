@@ -51,8 +51,7 @@ std::shared_ptr<launch::FdExchange> descriptors_of(const std::shared_ptr<launch:
   return joined ? std::shared_ptr<launch::FdExchange>(joined, joined->client.get()) : nullptr;
 }
 
-// The store of a launcher, or of ranks on several hosts: c10d's own over TCP. Descriptors go by the launcher of this
-// host where it is ours.
+// The store of a foreign launcher: c10d's own over TCP. Descriptors go by the launcher of this host where it is ours.
 Store foreign_store(const launch::Job& job, double timeout_seconds) {
   const auto& meeting = job.rendezvous;
   c10d::TCPStoreOptions options;
@@ -123,7 +122,10 @@ std::shared_ptr<launch::FdExchange> Store::descriptors() const {
 Store connect(const launch::Job& job, double timeout_seconds) {
   if (!launch::has_own_store(job)) return foreign_store(job, timeout_seconds);
   const auto joined = launch::join_own_store(job, timeout_seconds);
-  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr, descriptors_of(joined)});
+  // Descriptors do not leave a host: there they go by its launcher, where that is ours.
+  const bool one_host = job.world_size == job.local_world_size;
+  const auto local = one_host ? joined : launch::join_host_store(job);
+  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr, descriptors_of(local)});
 }
 
 Store make_process_store() {

@@ -166,6 +166,14 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
     rendezvous.served_by_launcher = one_host && rendezvous.store_fd >= 0;
     if (rendezvous.served_by_launcher) return;
   }
+  if (const auto* inherited = find_variable(environment, kKeysVariable); inherited && job.launcher == "torchrun") {
+    rendezvous.keys_fd = one_host ? -1 : inherited_keys(*inherited, job.rank, job.world_size);
+    if (rendezvous.keys_fd >= 0) {
+      rendezvous.served_by_launcher = true;
+      if (const auto* host = find_variable(environment, "MASTER_ADDR")) rendezvous.host = *host;
+      return;
+    }
+  }
   if (!meeting && job.launcher != "flags") {
     meeting = master_of(environment);
     const auto* agent_store = find_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/token.h"
 
 namespace orthant::launch {
 
@@ -15,7 +16,8 @@ Environment process_environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const auto equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals == std::string_view::npos || text.substr(0, equals) == kTokenVariable) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
 }

@@ -8,7 +8,7 @@
 
 namespace orthant::launch {
 
-// A snapshot of this process' environment. Local.
+// A snapshot of this process' environment, without the job token: see take_variable. Local.
 Environment process_environment();
 
 // The value, or nullptr when the variable is unset or empty. Local.

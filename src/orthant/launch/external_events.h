@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orthant/launch/failure.h"
+#include "orthant/launch/sockets.h"
 
 namespace orthant::launch {
 
@@ -16,6 +17,9 @@ class ExternalEvents {
   virtual ~ExternalEvents() = default;
 
   virtual void add_poll_fds(std::vector<pollfd>& fds) const = 0;
+
+  // When service() must be called even if nothing has arrived; nothing: never.
+  virtual std::optional<Clock::time_point> next_deadline() const { return std::nullopt; }
 
   // Handles what has arrived. Never blocks.
   virtual void service() = 0;

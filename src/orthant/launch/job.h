@@ -5,6 +5,8 @@
 #include <map>
 #include <string>
 
+#include "orthant/launch/token.h"
+
 namespace orthant::launch {
 
 // A snapshot of environment variables. Detection reads this, never the process environment, so tests can hold many.
@@ -19,6 +21,9 @@ struct Rendezvous {
   // A connection to the launcher of this host, inherited from it and kept by this process; -1: there is none. It leads
   // to the job's store when all ranks are on this host, else to one that passes descriptors between those that are.
   int store_fd = -1;
+  // A job of our launcher on several hosts: a connection to its store, proved and inherited. On the host that serves
+  // the store it is store_fd.
+  int keys_fd = -1;
   // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
   bool served_by_launcher = false;
   // Put before every key, so that attempts of a restarted job do not meet each other's keys.
@@ -29,6 +34,8 @@ struct Rendezvous {
   // Not empty when all ranks are on this host and no launcher serves their store: rank 0 then serves it at a
   // Unix-domain socket of this name, for processes of its user alone.
   std::string meeting_key = {};
+  // How ranks on several hosts that serve their store themselves know each other.
+  Membership membership = {};
 };
 
 struct Job {

@@ -108,11 +108,11 @@ struct Session {
     return std::move(rank_end);
   }
 
-  SpawnOptions spawn_options(int local_rank, int keep_in_child) const {
+  SpawnOptions spawn_options(int local_rank, std::vector<int> keep_in_child = {}) const {
     return {rank_offset + local_rank,
             cores.empty() ? std::vector<int>{} : cores[local_rank],
             launcher_fds,
-            keep_in_child,
+            std::move(keep_in_child),
             &file_limit.before,
             take_signals};
   }
@@ -124,7 +124,7 @@ struct Session {
   }
 
   // After the last rank was started: from here on this process has a second thread, until the session ends.
-  void serve_store() {
+  void serve_store(std::vector<Fd> other_hosts = {}) {
     store.emplace([fd = stderr_fd](const std::string& text) {
       const auto line = fmt::format("orthant: {}\n", text);
       pollfd ready{fd, POLLOUT, 0};
@@ -132,6 +132,7 @@ struct Session {
         const auto written = write(fd, line.data(), line.size());
     });
     for (auto& [connection, pid] : to_ranks) store->add(std::move(connection), pid);
+    for (auto& connection : other_hosts) store->add(std::move(connection));
     store->start();
   }
 
@@ -151,23 +152,6 @@ struct Session {
   std::vector<std::pair<Fd, pid_t>> to_ranks;
   std::optional<StoreServer> store;
 };
-
-// Whether executing `name`, by path or found in PATH, starts this very program again.
-bool is_this_program(const std::string& name) {
-  struct stat own{}, found{};
-  if (stat("/proc/self/exe", &own) != 0) return false;
-  const auto is_own = [&](const std::string& path) {
-    return stat(path.c_str(), &found) == 0 && found.st_dev == own.st_dev && found.st_ino == own.st_ino;
-  };
-  if (name.find('/') != std::string::npos) return is_own(name);
-  const char* path = std::getenv("PATH");  // execvpe looks here, not in the program's variables
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const auto candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (access(candidate.c_str(), X_OK) == 0) return is_own(candidate);
-  }
-  return false;
-}
 
 std::vector<std::string> as_assignments(const Environment& environment) {
   std::vector<std::string> assignments;
@@ -193,7 +177,7 @@ Outcome run_forked(const LocalOptions& options, const std::function<int(const Jo
       session.board.take_slot(rank);
       return body(job);
     };
-    auto process = fork_rank(session.spawn_options(rank, -1), speaking_body);
+    auto process = fork_rank(session.spawn_options(rank), speaking_body);
     session.to_ranks.back().second = process.pid;
     session.add(std::move(process), rank);
   }
@@ -223,14 +207,32 @@ Environment rank_environment(const Environment& base_environment, const ProgramJ
   return environment;
 }
 
+bool is_this_program(const std::string& name) {
+  struct stat own{}, found{};
+  if (stat("/proc/self/exe", &own) != 0) return false;
+  const auto is_own = [&](const std::string& path) {
+    return stat(path.c_str(), &found) == 0 && found.st_dev == own.st_dev && found.st_ino == own.st_ino;
+  };
+  if (name.find('/') != std::string::npos) return is_own(name);
+  const char* path = std::getenv("PATH");  // execvpe looks here, not in the program's variables
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const auto candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(candidate.c_str(), X_OK) == 0) return is_own(candidate);
+  }
+  return false;
+}
+
 Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
                     const Environment& base_environment, const ProgramJob& job, const ProgramHooks& hooks) {
   Fd store(job.listen_fd);
+  std::vector<Fd> across;
+  for (const int fd : job.store_connections) across.emplace_back(fd);
   check(options);
   if (argv.empty()) throw ConfigError("no program to run", {.remedy = "write it after --, for example -- ./program"});
   Session session(options, job, ActivityBoard::For::kPrograms, hooks.events);
   ProgramJob resolved = job;
-  const bool needs_c10d_store = job.num_nodes > 1 || !is_this_program(argv[0]);
+  const bool needs_c10d_store = job.num_nodes > 1 ? job.master_port != 0 : !is_this_program(argv[0]);
   if (!store && needs_c10d_store && job.num_nodes == 1) {
     store = bind_tcp({job.master_address, job.master_port});
     start_listening(store.get());
@@ -240,14 +242,20 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
     const Fd to_store = session.connect_next();
     auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
     environment[kActivityVariable] = session.board.variable(local_rank);
-    environment[kStoreVariable] = store_variable(to_store.get(), environment.at("RANK"), environment.at("WORLD_SIZE"));
+    const auto variable = [&](int fd) {
+      return store_variable(fd, environment.at("RANK"), environment.at("WORLD_SIZE"));
+    };
+    environment[kStoreVariable] = variable(to_store.get());
+    const int keys = job.node_rank == 0 ? to_store.get() : across.empty() ? -1 : across.at(local_rank).get();
+    if (!across.empty()) environment[kKeysVariable] = variable(keys);
     if (!needs_c10d_store) {
-      for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) environment.erase(name);
+      for (const char* name : {"MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) environment.erase(name);
+      if (job.num_nodes == 1) environment.erase("MASTER_ADDR");  // else it tells which address leads to the others
     }
-    const auto spawn = session.spawn_options(local_rank, to_store.get());
+    const auto spawn = session.spawn_options(local_rank, {to_store.get(), keys});
     session.add(execute_rank(spawn, argv, as_assignments(environment)), local_rank);
   }
-  session.serve_store();
+  session.serve_store(job.node_rank == 0 ? std::move(across) : std::vector<Fd>{});
   std::shared_ptr<void> keep_alive;
   if (store && hooks.after_spawn) {
     keep_alive = hooks.after_spawn(store.release(), resolved.master_address, resolved.master_port);

@@ -51,7 +51,7 @@ struct ProgramJob {
   int world_size = 0;   // 0: the ranks of this host
   int node_rank = 0;
   int num_nodes = 1;
-  std::string master_address = "127.0.0.1";
+  std::string master_address = "127.0.0.1";  // where c10d's store is, and its port; on several hosts 0: there is none
   int master_port = 0;
   // A listening socket for the store at master_address:master_port, taken over by the call. -1: the store is on another
   // host, or, in a job of one host, bound on loopback by the call where the program may need it.
@@ -59,6 +59,9 @@ struct ProgramJob {
   std::string run_id = "none";
   int restart_count = 0;
   int max_restarts = 0;
+  // On several hosts: on node 0 the proved connections of all other ranks to the store that it serves; elsewhere one
+  // for each rank of this host, which inherits it, so that no rank has the token. Taken over by the call.
+  std::vector<int> store_connections = {};
 };
 
 struct ProgramHooks {
@@ -72,6 +75,10 @@ struct ProgramHooks {
 // Blocks until all ranks have ended, here and as far as hooks.events knows.
 Outcome run_program(const LocalOptions& options, const std::vector<std::string>& argv,
                     const Environment& base_environment, const ProgramJob& job = {}, const ProgramHooks& hooks = {});
+
+// Whether executing `name`, by path or found in PATH, starts this very program again: its ranks need no store of c10d.
+// Local.
+bool is_this_program(const std::string& name);
 
 // base_environment plus what torchrun would set for this local rank. Local.
 Environment rank_environment(const Environment& base_environment, const ProgramJob& job, int num_ranks, int local_rank);

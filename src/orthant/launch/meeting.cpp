@@ -188,14 +188,16 @@ std::pair<std::string, std::string> launcher_process(const std::string& rank_var
 
 }  // namespace
 
-void meet(Job& job, double timeout_seconds) {
+void meet(Job& job, double timeout_seconds, const TokenSource& tokens) {
   Rendezvous& rendezvous = job.rendezvous;
   if (job.world_size == 1) {  // nobody to meet
     if (rendezvous.bind_address.empty()) rendezvous.bind_address = "127.0.0.1";
     return;
   }
-  if (has_own_store(job)) {
-    if (rendezvous.store_fd >= 0) return;
+  const bool one_host = job.world_size == job.local_world_size;
+  if (one_host ? has_own_store(job) : rendezvous.keys_fd >= 0) {
+    if (rendezvous.bind_address.empty()) rendezvous.bind_address = transport_address(rendezvous.host);
+    if (rendezvous.store_fd >= 0 || rendezvous.keys_fd >= 0) return;
     if (job.rank == 0) {
       rendezvous.listen_fd = open_meeting(job).release();
     } else {
@@ -204,7 +206,10 @@ void meet(Job& job, double timeout_seconds) {
     }
     return;
   }
-  const bool address_was_given = !rendezvous.bind_address.empty() && job.world_size != job.local_world_size;
+  if (!one_host && !rendezvous.served_by_launcher) {
+    rendezvous.membership = find_membership(tokens, fmt::format("{} ranks on several hosts", job.world_size));
+  }
+  const bool address_was_given = !rendezvous.bind_address.empty() && !one_host;
   if (rendezvous.bind_address.empty()) rendezvous.bind_address = transport_address(rendezvous.host);
   if (job.rank != 0 || rendezvous.served_by_launcher || rendezvous.listen_fd >= 0) return;
   Fd store = bind_tcp({store_address(job, address_was_given), rendezvous.port});
@@ -238,9 +243,10 @@ Fd enter_meeting_over(Fd connection, const Job& job, double timeout_seconds) {
                   {.remedy = "see whether that process is the first rank of this host", .rank = job.rank});
 }
 
-std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds) {
+std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds,
+                                 const TokenSource& tokens) {
   auto job = detect(environment, options);
-  if (job) meet(*job, timeout_seconds);
+  if (job) meet(*job, timeout_seconds, tokens);
   return job;
 }
 

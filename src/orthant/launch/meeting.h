@@ -9,6 +9,7 @@
 #include "orthant/launch/detect.h"
 #include "orthant/launch/job.h"
 #include "orthant/launch/sockets.h"
+#include "orthant/launch/token.h"
 
 namespace orthant::launch {
 
@@ -16,8 +17,9 @@ class StoreServer;
 
 // Completes what detect() left open: rank 0's listening socket, the other ranks' connections to it when all are on this
 // host, and the address transports listen on. All ranks call it; blocks until rank 0 listens, or CommError after
-// `timeout_seconds`. ConfigError when another rank 0 of this job is there already, or the port is taken.
-void meet(Job& job, double timeout_seconds);
+// `timeout_seconds`. ConfigError when another rank 0 of this job is there already, or the port is taken; or
+// when ranks on several hosts that serve their store themselves have no token.
+void meet(Job& job, double timeout_seconds, const TokenSource& tokens = {});
 
 // Accepts the other ranks of a job on one host at rank 0's socket, which passes to the server: processes of this user,
 // each rank once, and nobody any more once all have come. Before the server is started.
@@ -32,7 +34,8 @@ Fd enter_meeting_over(Fd connection, const Job& job, double timeout_seconds);
 
 // detect() and meet(): all that a program needs to take part in the job of the launcher that started it.
 // Blocks as meet() does.
-std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds);
+std::optional<Job> join_launcher(const Environment& environment, const DetectOptions& options, double timeout_seconds,
+                                 const TokenSource& tokens = {});
 
 // Names the process that started this host's ranks, the same for all of them: the nearest ancestor whose environment
 // lacks `rank_variable`, by process number and start time. Wrapper scripts in between do not matter. Local.

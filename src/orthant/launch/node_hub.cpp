@@ -12,7 +12,7 @@ namespace orthant::launch {
 namespace {
 
 constexpr std::size_t kMostVisitors = 256;
-constexpr double kHelloSeconds = 10;      // a visitor that has not introduced itself by then is sent away
+constexpr double kHelloSeconds = 10;      // a member that has not introduced itself by then is sent away
 constexpr double kGoodbyeSeconds = 0.25;  // for the last line to arrive
 
 // A cluster may make the name of its first host known only after that host runs, so a name without an address is asked
@@ -41,12 +41,18 @@ Fd listen_for_nodes(const NodeOptions& options) {
 
 }  // namespace
 
-NodeHub::NodeHub(const NodeOptions& options) : options_(options), listener_(listen_for_nodes(options)) {
+NodeHub::NodeHub(const NodeOptions& options)
+    : options_(options),
+      doorman_(listen_for_nodes(options), options.membership, {Purpose::kNode, Purpose::kStore},
+               fmt::format("the launcher of node 0 at {}", endpoint_text(options.rendezvous)), options.say) {
   num_ranks_[0] = options.num_ranks;
-  store_ = bind_tcp({bound_endpoint(listener_.get()).host, options.store_port});
-  start_listening(store_.get());
+  const auto address = bound_endpoint(doorman_.listener()).host;
+  if (options.needs_c10d_store) {
+    c10d_store_ = bind_tcp({address, options.store_port});
+    start_listening(c10d_store_.get());
+    place_.master_port = bound_endpoint(c10d_store_.get()).port;
+  }
   place_.master_address = options.rendezvous.host;
-  place_.master_port = bound_endpoint(store_.get()).port;
   wait_for_all();
   start();
 }
@@ -63,7 +69,9 @@ ProgramJob NodeHub::take_job() {
   job.num_nodes = options_.num_nodes;
   job.master_address = place_.master_address;
   job.master_port = place_.master_port;
-  job.listen_fd = store_.release();
+  job.listen_fd = c10d_store_.release();
+  for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
+  store_connections_.clear();
   job.run_id = options_.run_id;
   job.restart_count = options_.restart_count;
   job.max_restarts = options_.max_restarts;
@@ -72,13 +80,18 @@ ProgramJob NodeHub::take_job() {
 
 void NodeHub::wait_for_all() {
   const auto deadline = Clock::now() + seconds(options_.timeout_seconds);
-  while (!missing().empty()) {
+  while (!is_complete()) {
     std::vector<pollfd> fds;
     add_poll_fds(fds);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) {
-      const auto reason = fmt::format("node 0 waited {} s, but of {} nodes these never arrived: {}",
-                                      options_.timeout_seconds, options_.num_nodes, fmt::join(missing(), ", "));
+      const auto late = missing();
+      const auto reason =
+          late.empty()
+              ? fmt::format("node 0 waited {} s, but of {} ranks on other nodes only {} reached its store",
+                            options_.timeout_seconds, num_ranks() - options_.num_ranks, store_connections_.size())
+              : fmt::format("node 0 waited {} s, but of {} nodes these never arrived: {}", options_.timeout_seconds,
+                            options_.num_nodes, fmt::join(late, ", "));
       broadcast(Failure{0, -1, kPeerLostExitCode, reason});
       throw CommError(reason,
                       {.remedy = fmt::format("start orthant launch on them with --rendezvous {} and their --node_rank",
@@ -90,14 +103,19 @@ void NodeHub::wait_for_all() {
 }
 
 void NodeHub::start() {
-  place_.world_size = 0;
-  for (const auto& [node_rank, num_ranks] : num_ranks_) place_.world_size += num_ranks;
+  place_.world_size = num_ranks();
   started_ = true;
   Place place = place_;
   for (const auto& [node_rank, num_ranks] : num_ranks_) {
     if (node_rank != 0) nodes_.at(node_rank).send(place);
     place.rank_offset += num_ranks;
   }
+}
+
+int NodeHub::num_ranks() const {
+  int total = 0;
+  for (const auto& [node_rank, num_ranks] : num_ranks_) total += num_ranks;
+  return total;
 }
 
 std::set<int> NodeHub::missing() const {
@@ -109,28 +127,49 @@ std::set<int> NodeHub::missing() const {
 }
 
 void NodeHub::add_poll_fds(std::vector<pollfd>& fds) const {
-  fds.push_back({listener_.get(), POLLIN, 0});
+  doorman_.add_poll_fds(fds);
   for (const auto& visitor : visitors_) fds.push_back({visitor.connection.fd(), POLLIN, 0});
   for (const auto& [node_rank, connection] : nodes_) {
     if (!connection.closed()) fds.push_back({connection.fd(), POLLIN, 0});
   }
 }
 
+std::optional<Clock::time_point> NodeHub::next_deadline() const {
+  const auto proof = doorman_.next_deadline();
+  if (visitors_.empty()) return proof;
+  const auto hello = visitors_.front().since + seconds(kHelloSeconds);
+  return proof ? std::min(*proof, hello) : hello;
+}
+
 void NodeHub::service() {
-  accept_visitors();
+  let_members_in();
   hear_visitors();
   hear_nodes();
 }
 
-void NodeHub::accept_visitors() {
-  for (;;) {
-    pollfd ready{listener_.get(), POLLIN, 0};
-    if (poll(&ready, 1, 0) <= 0) return;
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+void NodeHub::let_members_in() {
+  for (auto& [fd, purpose] : doorman_.service()) {
+    if (purpose == Purpose::kStore) {
+      if (!started_) store_connections_.push_back(std::move(fd));
+      continue;
+    }
     if (visitors_.size() >= kMostVisitors) visitors_.pop_front();
     visitors_.push_back({LineConnection(std::move(fd)), Clock::now()});
   }
+  if (!started_) drop_lost_store_connections();
+}
+
+// A launcher that was started again before the job began has connected its ranks twice.
+void NodeHub::drop_lost_store_connections() {
+  std::erase_if(store_connections_, [](const Fd& fd) {
+    char byte = 0;
+    const auto got = recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);  // nobody speaks before its time
+  });
+}
+
+bool NodeHub::is_complete() const {
+  return missing().empty() && static_cast<int>(store_connections_.size()) >= num_ranks() - options_.num_ranks;
 }
 
 void NodeHub::hear_visitors() {
@@ -148,7 +187,7 @@ void NodeHub::hear_visitors() {
     } else if (visitor->connection.overlong()) {
       refuse(visitor->connection, fmt::format("a line longer than {} bytes", LineConnection::kLongestLine));
     } else {
-      leaves = visitor->connection.closed() || Clock::now() - visitor->since > seconds(kHelloSeconds);
+      leaves = visitor->connection.closed() || Clock::now() - visitor->since >= seconds(kHelloSeconds);
     }
     visitor = leaves ? visitors_.erase(visitor) : std::next(visitor);
   }
@@ -157,20 +196,22 @@ void NodeHub::hear_visitors() {
 void NodeHub::admit(Visitor& visitor, const Hello& hello) {
   const int node = hello.node_rank;
   std::string reason;
-  if (hello.run_id != options_.run_id) {
-    reason = fmt::format("node {} belongs to job '{}', this is job '{}'", node, hello.run_id, options_.run_id);
+  if (const auto run_id = bounded_text(options_.run_id); hello.run_id != run_id) {
+    reason = fmt::format("node {} belongs to job '{}', this is job '{}'", node, hello.run_id, run_id);
   } else if (hello.num_nodes != options_.num_nodes) {
     reason = fmt::format("node {} expects {} nodes, node 0 expects {}", node, hello.num_nodes, options_.num_nodes);
   } else if (node < 1 || node >= options_.num_nodes) {
     reason = fmt::format("node rank {} is not between 1 and {}", node, options_.num_nodes - 1);
-  } else if (hello.num_ranks < 1 || hello.num_ranks > 65536) {
+  } else if (hello.num_ranks < 1 || hello.num_ranks > kMostRanksPerNode) {
     reason = fmt::format("node {} announces {} ranks", node, hello.num_ranks);
+  } else if (num_ranks() > kMostRanks - hello.num_ranks) {
+    reason = fmt::format("with the {} ranks of node {} there would be more than {}", hello.num_ranks, node, kMostRanks);
   } else if (nodes_.contains(node)) {
     reason = fmt::format("there is already a node {}: two launchers have the same --node_rank", node);
   }
   if (!reason.empty()) return refuse(visitor.connection, reason);
   num_ranks_[node] = hello.num_ranks;
-  nodes_.emplace(node, std::move(visitor.connection));
+  nodes_.emplace(node, std::move(visitor.connection)).first->second.send(Welcome{});
 }
 
 void NodeHub::refuse(LineConnection& connection, const std::string& reason) {
@@ -191,7 +232,7 @@ void NodeHub::handle(int node_rank, const std::string& line) {
   try {
     const auto message = parse_line(line);
     if (const auto* failure = std::get_if<Failure>(&message)) {
-      note_failure(*failure);
+      note_failure(as_told_by(node_rank, *failure));
     } else if (const auto* end = std::get_if<End>(&message)) {
       ended_[node_rank] = end->exit_code;
       end_if_all_ended();
@@ -199,6 +240,17 @@ void NodeHub::handle(int node_rank, const std::string& line) {
   } catch (const ConfigError& error) {
     note_failure({node_rank, -1, kPeerLostExitCode, fmt::format("node {}: {}", node_rank, error.message())});
   }
+}
+
+// A node speaks for itself and its own ranks only.
+Failure NodeHub::as_told_by(int node_rank, Failure failure) const {
+  failure.node = node_rank;
+  int first = 0;
+  for (const auto& [node, num_ranks] : num_ranks_) {
+    if (node < node_rank) first += num_ranks;
+  }
+  if (failure.rank < first || failure.rank >= first + num_ranks_.at(node_rank)) failure.rank = -1;
+  return failure;
 }
 
 void NodeHub::lose(int node_rank) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "orthant/launch/doorman.h"
 #include "orthant/launch/node_protocol.h"
 #include "orthant/launch/nodes.h"
 
@@ -18,6 +19,7 @@ class NodeHub final : public NodeLink {
 
   ProgramJob take_job() override;
   void add_poll_fds(std::vector<pollfd>& fds) const override;
+  std::optional<Clock::time_point> next_deadline() const override;
   void service() override;
   const std::optional<Failure>& failure() const override { return failure_; }
   void announce_failure(const Failure& failure) override;
@@ -33,22 +35,27 @@ class NodeHub final : public NodeLink {
   void wait_for_all();
   void start();
   std::set<int> missing() const;
-  void accept_visitors();
+  int num_ranks() const;  // of all nodes that are here
+  bool is_complete() const;
+  void drop_lost_store_connections();
+  void let_members_in();
   void hear_visitors();
   void hear_nodes();
   void admit(Visitor& visitor, const Hello& hello);
   void refuse(LineConnection& connection, const std::string& reason);
   void handle(int node_rank, const std::string& line);
+  Failure as_told_by(int node_rank, Failure failure) const;
   void lose(int node_rank);
   void note_failure(Failure failure);
   void broadcast(const Message& message);
   void end_if_all_ended();
 
   NodeOptions options_;
-  Fd listener_;
-  Fd store_;
+  Doorman doorman_;
+  Fd c10d_store_;
+  std::vector<Fd> store_connections_;  // of the other nodes' ranks
   Place place_;
-  std::list<Visitor> visitors_;  // connected, not yet known as a node
+  std::list<Visitor> visitors_;  // members that have not yet said which node they are
   std::map<int, LineConnection> nodes_;
   std::map<int, int> num_ranks_;  // by node rank, this node included
   std::map<int, int> ended_;      // node rank -> exit code

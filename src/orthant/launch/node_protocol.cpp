@@ -1,15 +1,16 @@
 #include "orthant/launch/node_protocol.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 
 namespace orthant::launch {
 namespace {
@@ -18,7 +19,11 @@ using nlohmann::json;
 
 json as_json(const Hello& hello) {
   return {{"hello", "orthant"},           {"version", kNodeProtocolVersion}, {"node_rank", hello.node_rank},
-          {"num_nodes", hello.num_nodes}, {"num_ranks", hello.num_ranks},    {"run_id", hello.run_id}};
+          {"num_nodes", hello.num_nodes}, {"num_ranks", hello.num_ranks},    {"run_id", bounded_text(hello.run_id)}};
+}
+
+json as_json(const Welcome&) {
+  return {{"welcome", true}};
 }
 
 json as_json(const Place& place) {
@@ -29,48 +34,84 @@ json as_json(const Place& place) {
 }
 
 json as_json(const Refusal& refusal) {
-  return {{"refused", refusal.reason}};
+  return {{"refused", bounded_text(refusal.reason)}};
 }
 
 json as_json(const Failure& failure) {
-  return {{"failed", failure.text}, {"node", failure.node}, {"rank", failure.rank}, {"exit_code", failure.exit_code}};
+  return {{"failed", bounded_text(failure.text)},
+          {"node", failure.node},
+          {"rank", failure.rank},
+          {"exit_code", failure.exit_code}};
 }
 
 json as_json(const End& end) {
   return {{"end", end.exit_code}};
 }
 
-Message from_json(const json& object) {
-  if (object.contains("hello")) {
-    if (const int version = object.at("version"); version != kNodeProtocolVersion) {
-      throw ConfigError(
-          fmt::format("the launchers speak different versions ({} and {})", kNodeProtocolVersion, version),
-          {.remedy = "use the same orthant on every node"});
-    }
-    return Hello{object.at("node_rank"), object.at("num_nodes"), object.at("num_ranks"), object.at("run_id")};
+// A whole number from `least` to `most`; ConfigError otherwise.
+int number_of(const json& object, const char* key, int least, int most) {
+  const auto found = object.find(key);
+  const bool whole = found != object.end() && found->is_number_integer();
+  // Beyond 64 bits nlohmann makes a floating-point number of it, which is none of these.
+  const bool fits = whole && (found->is_number_unsigned() ? found->get<std::uint64_t>() <= INT_MAX
+                                                          : found->get<std::int64_t>() >= INT_MIN);
+  const int value = fits ? found->get<int>() : 0;
+  if (!fits || value < least || value > most) {
+    throw ConfigError(
+        fmt::format("not a message of orthant's launcher: {} is not a number from {} to {}", key, least, most));
   }
-  if (object.contains("world_size")) {
-    return Place{object.at("world_size"), object.at("rank_offset"), object.at("master_address"),
-                 object.at("master_port")};
-  }
-  if (object.contains("refused")) return Refusal{object.at("refused")};
-  if (object.contains("failed")) {
-    return Failure{object.at("node"), object.at("rank"), object.at("exit_code"), object.at("failed")};
-  }
-  return End{object.at("end")};
+  return value;
 }
 
-// A host that loses power sends nothing more: only probes find out.
-void enable_probes(int fd) {
-  const int on = 1, idle_seconds = 5, interval_seconds = 5, probes = 3;
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) {
+    throw ConfigError(fmt::format("not a message of orthant's launcher: {} is not a text", key));
+  }
+  return bounded_text(found->get<std::string>());
+}
+
+Hello hello_of(const json& object) {
+  if (const int version = number_of(object, "version", 0, INT_MAX); version != kNodeProtocolVersion) {
+    throw ConfigError(fmt::format("the launchers speak different versions ({} and {})", kNodeProtocolVersion, version),
+                      {.remedy = "use the same orthant on every node"});
+  }
+  return {number_of(object, "node_rank", INT_MIN, INT_MAX), number_of(object, "num_nodes", INT_MIN, INT_MAX),
+          number_of(object, "num_ranks", INT_MIN, INT_MAX), text_of(object, "run_id")};
+}
+
+Place place_of(const json& object) {
+  return {number_of(object, "world_size", 1, kMostRanks), number_of(object, "rank_offset", 0, kMostRanks),
+          text_of(object, "master_address"), number_of(object, "master_port", 0, 65535)};
+}
+
+Failure failure_of(const json& object) {
+  return {number_of(object, "node", 0, kMostNodes - 1), number_of(object, "rank", -1, kMostRanks),
+          number_of(object, "exit_code", 1, 255), text_of(object, "failed")};
+}
+
+End end_of(const json& object) {
+  const int code = number_of(object, "end", 0, kStoppedExitCode);
+  if (code != 0 && code != kStoppedExitCode) {
+    throw ConfigError(fmt::format("not a message of orthant's launcher: an end with exit code {}", code));
+  }
+  return {code};
+}
+
+Message from_json(const json& object) {
+  if (object.contains("hello")) return hello_of(object);
+  if (object.contains("welcome")) return Welcome{};
+  if (object.contains("world_size")) return place_of(object);
+  if (object.contains("refused")) return Refusal{text_of(object, "refused")};
+  if (object.contains("failed")) return failure_of(object);
+  return end_of(object);
 }
 
 }  // namespace
+
+std::string bounded_text(std::string_view text) {
+  return printable(text.substr(0, kLongestPeerText)).substr(0, kLongestPeerText);
+}
 
 std::string to_line(const Message& message) {
   const json object = std::visit([](const auto& one) { return as_json(one); }, message);
@@ -79,16 +120,12 @@ std::string to_line(const Message& message) {
 
 Message parse_line(std::string_view line) {
   const auto object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) throw ConfigError("not a launcher of orthant: its first line is no JSON object");
-  try {
-    return from_json(object);
-  } catch (const json::exception& error) {
-    throw ConfigError(fmt::format("not a message of orthant's launcher: {}", error.what()));
-  }
+  if (!object.is_object()) throw ConfigError("not a message of orthant's launcher: no JSON object");
+  return from_json(object);
 }
 
 LineConnection::LineConnection(Fd fd) : fd_(std::move(fd)) {
-  enable_probes(fd_.get());
+  watch_peer(fd_.get());
 }
 
 std::optional<std::string> LineConnection::next_line() {
@@ -101,7 +138,7 @@ std::optional<std::string> LineConnection::next_line() {
 
 void LineConnection::receive() {
   char buffer[kLongestLine];
-  while (!closed_) {
+  while (!closed_ && lines_.size() < kMostLines) {
     const auto got = recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;

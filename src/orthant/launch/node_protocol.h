@@ -1,5 +1,6 @@
 // What launchers of several hosts say to each other: one JSON object per line over TCP. A node says hello, node 0
-// answers with its place in the job or a refusal; later either side reports a failure or its end.
+// welcomes or refuses it and, when all are there, tells each its place in the job; later either side reports a failure
+// or its end.
 #pragma once
 
 #include <deque>
@@ -13,7 +14,11 @@
 
 namespace orthant::launch {
 
-inline constexpr int kNodeProtocolVersion = 1;
+inline constexpr int kNodeProtocolVersion = 2;
+inline constexpr int kMostNodes = 100'000;
+inline constexpr int kMostRanksPerNode = 65'536;
+inline constexpr int kMostRanks = 1 << 24;             // of all nodes
+inline constexpr std::size_t kLongestPeerText = 1024;  // of a peer's texts: the rest is cut
 
 struct Hello {
   int node_rank = 0;
@@ -22,11 +27,14 @@ struct Hello {
   std::string run_id;
 };
 
+// The answer to a hello: the node belongs to the job and may connect its ranks to the store.
+struct Welcome {};
+
 struct Place {
   int world_size = 1;
   int rank_offset = 0;
   std::string master_address;
-  int master_port = 0;
+  int master_port = 0;  // of c10d's store; 0: there is none
 };
 
 struct Refusal {
@@ -37,12 +45,16 @@ struct End {
   int exit_code = 0;
 };
 
-using Message = std::variant<Hello, Place, Refusal, Failure, End>;
+using Message = std::variant<Hello, Welcome, Place, Refusal, Failure, End>;
+
+// A text as peers may tell it: fit for a terminal, no longer than kLongestPeerText. Local.
+std::string bounded_text(std::string_view text);
 
 // One line without its newline. Local.
 std::string to_line(const Message& message);
 
-// The message of one line; ConfigError saying what is wrong with any other text. Local.
+// The message of one line; ConfigError saying what is wrong with any other text. Numbers are within their bounds (a
+// failure never has exit code 0) and texts are fit for a terminal, as short as kLongestPeerText. Local.
 Message parse_line(std::string_view line);
 
 // A connection that carries lines. Never blocks; a peer that does not read, writes over-long lines or goes away is
@@ -50,6 +62,7 @@ Message parse_line(std::string_view line);
 class LineConnection {
  public:
   static constexpr std::size_t kLongestLine = 4096;
+  static constexpr std::size_t kMostLines = 64;  // that wait to be taken; more are left to the system
 
   explicit LineConnection(Fd fd);
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/member_connection.h"
 #include "orthant/launch/node_hub.h"
 #include "orthant/launch/node_protocol.h"
 
@@ -14,8 +16,11 @@ namespace {
 // The side of every node but node 0.
 class NodeMember final : public NodeLink {
  public:
-  NodeMember(const NodeOptions& options, LineConnection connection, Place place)
-      : options_(options), connection_(std::move(connection)), place_(std::move(place)) {}
+  NodeMember(const NodeOptions& options, LineConnection connection, std::vector<Fd> store_connections, Place place)
+      : options_(options),
+        connection_(std::move(connection)),
+        store_connections_(std::move(store_connections)),
+        place_(std::move(place)) {}
 
   ProgramJob take_job() override {
     ProgramJob job;
@@ -25,6 +30,8 @@ class NodeMember final : public NodeLink {
     job.num_nodes = options_.num_nodes;
     job.master_address = place_.master_address;
     job.master_port = place_.master_port;
+    for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
+    store_connections_.clear();
     job.run_id = options_.run_id;
     job.restart_count = options_.restart_count;
     job.max_restarts = options_.max_restarts;
@@ -59,17 +66,39 @@ class NodeMember final : public NodeLink {
  private:
   NodeOptions options_;
   LineConnection connection_;
+  std::vector<Fd> store_connections_;  // one for each rank of this node
   Place place_;
   std::optional<Failure> failure_;
   std::optional<int> common_end_;
 };
 
+constexpr auto kRetryPause = std::chrono::milliseconds(50);
+
 double left_until(Clock::time_point deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
 }
 
-// The answer to our hello; nothing when the connection broke first.
-std::optional<Place> await_place(LineConnection& connection, const NodeOptions& options, Clock::time_point deadline) {
+Place checked(const Place& place, const NodeOptions& options) {
+  if (place.rank_offset > place.world_size - options.num_ranks) {
+    throw CommError(fmt::format("node 0 gave node {} the ranks from {} in a world of {}", options.node_rank,
+                                place.rank_offset, place.world_size));
+  }
+  return place;
+}
+
+std::vector<Fd> connect_to_store(const NodeOptions& options, Clock::time_point deadline) {
+  std::vector<Fd> connections;
+  for (int i = 0; i < options.num_ranks; ++i) {
+    connections.push_back(connect_as_member(options.rendezvous, options.membership, Purpose::kStore, "node 0",
+                                            left_until(deadline), options.say));
+  }
+  return connections;
+}
+
+// The answer to our hello; nothing when the connection broke first. Connects the ranks to the store when we are
+// welcome.
+std::optional<Place> await_place(LineConnection& connection, const NodeOptions& options, Clock::time_point deadline,
+                                 std::vector<Fd>& store_connections) {
   while (!connection.closed()) {
     const double left = left_until(deadline);
     pollfd ready{connection.fd(), POLLIN, 0};
@@ -82,7 +111,8 @@ std::optional<Place> await_place(LineConnection& connection, const NodeOptions& 
     poll(&ready, 1, static_cast<int>(std::min(left * 1000 + 1, 600'000.0)));
     while (const auto line = connection.next_line()) {
       const auto message = parse_line(*line);
-      if (const auto* place = std::get_if<Place>(&message)) return *place;
+      if (std::holds_alternative<Welcome>(message)) store_connections = connect_to_store(options, deadline);
+      if (const auto* place = std::get_if<Place>(&message)) return checked(*place, options);
       if (const auto* failure = std::get_if<Failure>(&message)) throw CommError(failure->text);
       if (const auto* refusal = std::get_if<Refusal>(&message)) {
         throw ConfigError(fmt::format("node 0 at {} refused node {}: {}", endpoint_text(options.rendezvous),
@@ -103,6 +133,10 @@ void check(const NodeOptions& options) {
     throw ConfigError(fmt::format("{} nodes cannot meet at port 0", options.num_nodes),
                       {.remedy = "give --rendezvous HOST:PORT with a free port of node 0's host"});
   }
+  const auto& membership = options.membership;
+  if (options.num_nodes > 1 && !membership.token && !membership.open) {
+    find_membership({}, fmt::format("{} nodes", options.num_nodes));  // throws with the remedy
+  }
 }
 
 }  // namespace
@@ -114,11 +148,15 @@ std::unique_ptr<NodeLink> join_nodes(const NodeOptions& options) {
   if (options.node_rank == 0) return std::make_unique<NodeHub>(options);
   const auto deadline = Clock::now() + seconds(options.timeout_seconds);
   for (;;) {
-    LineConnection connection(connect_tcp(options.rendezvous, left_until(deadline)));
+    LineConnection connection(connect_as_member(options.rendezvous, options.membership, Purpose::kNode, "node 0",
+                                                left_until(deadline), options.say));
     connection.send(Hello{options.node_rank, options.num_nodes, options.num_ranks, options.run_id});
-    if (auto place = await_place(connection, options, deadline)) {
-      return std::make_unique<NodeMember>(options, std::move(connection), std::move(*place));
+    std::vector<Fd> store_connections;
+    if (auto place = await_place(connection, options, deadline, store_connections)) {
+      return std::make_unique<NodeMember>(options, std::move(connection), std::move(store_connections),
+                                          std::move(*place));
     }
+    std::this_thread::sleep_for(kRetryPause);
   }
 }
 

@@ -131,7 +131,7 @@ RankProcess execute_rank(const SpawnOptions& options, const std::vector<std::str
   Pipe failure = make_pipe();  // closed by a successful exec, else carries errno
   RankProcess process = spawn(options, [&] {
     SignalWatch::open_in_child(options.take_signals ? SignalWatch::Stops::kBlocked : SignalWatch::Stops::kOpen);
-    if (options.keep_in_child >= 0) fcntl(options.keep_in_child, F_SETFD, 0);
+    for (const int fd : options.keep_in_child) fcntl(fd, F_SETFD, 0);
     execvpe(arguments[0], arguments.data(), environment.data());
     const int error = errno;
     [[maybe_unused]] const auto written = write(failure.write_end.get(), &error, sizeof error);

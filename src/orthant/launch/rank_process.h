@@ -25,7 +25,7 @@ struct SpawnOptions {
   int rank = 0;
   std::vector<int> cores;              // bind the child to these; empty: leave it alone
   std::vector<int> close_in_child;     // descriptors of the launcher that a forked child must not hold
-  int keep_in_child = -1;              // close-on-exec here, but inherited by an executed program
+  std::vector<int> keep_in_child;      // close-on-exec here, but inherited by an executed program; -1 is passed over
   const rlimit* file_limit = nullptr;  // of open files in the child; null: as here
   // Installs handlers of SIGINT and SIGTERM in a forked child before one can reach it. An executed program, when this
   // is set, begins with both blocked. Empty: both end the child from the first moment on.

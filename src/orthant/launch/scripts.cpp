@@ -27,6 +27,14 @@ std::string optional_line(const std::string& before, const std::string& value) {
   return value.empty() ? "" : before + value + "\n";
 }
 
+// A fresh token in the environment of a batch script, from where the launchers inherit it: in no file and in no
+// argument.
+std::string make_token_lines(const ScriptOptions& options) {
+  if (!options.makes_token) return "";
+  return "\n# The job token, by which the launchers know each other: made now, only in the environment.\n"
+         "ORTHANT_TOKEN=$(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \\n')\nexport ORTHANT_TOKEN\n";
+}
+
 std::string slurm_script(const ScriptOptions& options) {
   const int cores = options.cores_per_node > 0 ? options.cores_per_node : options.ranks_per_node;
   std::string gpus;
@@ -41,8 +49,9 @@ std::string slurm_script(const ScriptOptions& options) {
   script += optional_line("#SBATCH --account=", options.account) + optional_line("#SBATCH --partition=", options.queue);
   script += "#SBATCH --signal=TERM@120\n\nset -euo pipefail\n";
   script += "mapfile -t HOSTS < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\nexport FIRST_HOST=${HOSTS[0]}\n";
+  script += make_token_lines(options);
   script += "\n# One launcher per node; it starts the node's ranks. The single-quoted text runs on the nodes.\n";
-  script += fmt::format("srun --cpus-per-task={} --kill-on-bad-exit=1 bash -c ", cores) +
+  script += fmt::format("srun --export=ALL --cpus-per-task={} --kill-on-bad-exit=1 bash -c ", cores) +
             shell_quote("exec " + launch_command(options, "\"$SLURM_NODEID\"", "\"$FIRST_HOST\"")) + "\n";
   return script;
 }
@@ -58,7 +67,7 @@ std::string pbs_script(const ScriptOptions& options) {
   if (options.gpus_per_node > 0) script += optional_line("#PBS -l gpu_type=", options.gpu_type);
   script += "#PBS -j oe\n#PBS -k eod\n\nset -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n";
   script += "mapfile -t HOSTS < <(awk '!seen[$0]++' \"$PBS_NODEFILE\")\n";
-  script += "export FIRST_HOST=${HOSTS[0]}\n";
+  script += "export FIRST_HOST=${HOSTS[0]}\n" + make_token_lines(options);
   script +=
       "\n# One launcher per node; it starts the node's ranks. The single-quoted text runs on the nodes. This is the "
       "mpiexec\n";
@@ -99,6 +108,34 @@ long walltime_seconds(const std::string& walltime) {
   return total + part;
 }
 
+struct PodToken {
+  std::string comment;
+  std::string variable;
+};
+
+// Pods of one job have no common place to make a token: it is a secret of the cluster, made by whoever starts the job.
+PodToken token_of_pods(const ScriptOptions& options) {
+  if (!options.makes_token) return {};
+  const auto name = options.job_name + "-token";
+  const auto space = options.queue.empty() ? "" : " --namespace " + options.queue;
+  PodToken token;
+  token.comment = fmt::format(
+      R"(# The job token, by which the launchers know each other, is a secret. Make it before each start (no argument shows it):
+#   kubectl delete secret {0}{1} --ignore-not-found
+#   od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' | kubectl create secret generic {0}{1} --from-file=token=/dev/stdin
+)",
+      name, space);
+  token.variable = fmt::format(R"(          env:
+            - name: ORTHANT_TOKEN
+              valueFrom:
+                secretKeyRef:
+                  name: {}
+                  key: token
+)",
+                               name);
+  return token;
+}
+
 std::string kubernetes_script(const ScriptOptions& options) {
   const auto& name = options.job_name;
   const auto space = options.queue.empty() ? "" : fmt::format("  namespace: {}\n", yaml_quote(options.queue));
@@ -111,9 +148,10 @@ std::string kubernetes_script(const ScriptOptions& options) {
           : fmt::format("      nodeSelector:\n        nvidia.com/gpu.product: {}\n", yaml_quote(options.gpu_type));
   const auto first_host = fmt::format("{0}-0.{0}", name);
   const auto command = "exec " + launch_command(options, "\"$JOB_COMPLETION_INDEX\"", first_host);
+  const auto token = token_of_pods(options);
   return fmt::format(
       R"(# One pod per node; pod 0 is reached as {first_host} through the headless service.
-apiVersion: v1
+{token_comment}apiVersion: v1
 kind: Service
 metadata:
   name: {name}
@@ -141,7 +179,7 @@ metadata:
         - name: orthant
           image: {image}
           command: ["/bin/sh", "-c", {command}]
-          resources:
+{token_variable}          resources:
             limits:
               cpu: {cores}
 {gpus}          volumeMounts:
@@ -152,6 +190,7 @@ metadata:
           emptyDir:
             medium: Memory
 )",
+      fmt::arg("token_comment", token.comment), fmt::arg("token_variable", token.variable),
       fmt::arg("first_host", first_host), fmt::arg("name", name), fmt::arg("space", space),
       fmt::arg("nodes", options.num_nodes), fmt::arg("seconds", walltime_seconds(options.walltime)),
       fmt::arg("selector", selector), fmt::arg("image", yaml_quote(options.image)),

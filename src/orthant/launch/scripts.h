@@ -21,6 +21,7 @@ struct ScriptOptions {
   std::string orthant = "orthant";        // the launcher, as found on the nodes
   std::vector<std::string> launch_flags;  // passed on to `orthant launch`, e.g. --log-dir logs
   int port = 29400;
+  bool makes_token = false;  // the job makes its own token: a fresh one every time it runs
 };
 
 // `kind` is slurm, pbs or k8s; ConfigError with the nearest valid one otherwise, or when the options make no sense.

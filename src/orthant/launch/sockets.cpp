@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -163,6 +164,25 @@ Endpoint peer_endpoint(int fd) {
   socklen_t length = sizeof storage;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {"?", 0};
   return endpoint_of(storage, length);
+}
+
+Accepted accept_tcp(int listener) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  Accepted accepted;
+  accepted.fd.reset(accept4(listener, address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (accepted.fd) accepted.address = numeric_host(address, length);
+  return accepted;
+}
+
+void watch_peer(int fd) {
+  const int on = 1, idle_seconds = 5, interval_seconds = 5, probes = 3;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds) {

@@ -65,6 +65,18 @@ Endpoint bound_endpoint(int fd);
 // The address and port at the other end of a connected socket; "?" when it is gone. Local.
 Endpoint peer_endpoint(int fd);
 
+// The next connection of a listening socket and the numeric address it comes from; no connection, with errno set, when
+// there is none. Never blocks on a non-blocking listener. The connection is non-blocking.
+struct Accepted {
+  Fd fd;
+  std::string address;
+};
+Accepted accept_tcp(int listener);
+
+// Small messages leave at once, and a peer that loses power, and sends nothing more, is noticed after some seconds.
+// Only for TCP; nothing happens to other sockets. Local.
+void watch_peer(int fd);
+
 // Connects, trying again until somebody listens; CommError after `timeout_seconds`. Blocks. The socket is non-blocking.
 Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds);
 

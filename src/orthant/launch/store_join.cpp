@@ -16,6 +16,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/log.h"
 #include "orthant/launch/meeting.h"
+#include "orthant/launch/member_connection.h"
 #include "orthant/launch/unix_sockets.h"
 
 namespace orthant::launch {
@@ -52,6 +53,37 @@ std::shared_ptr<JoinedStore> at_meeting(const Job& job, double timeout_seconds) 
   return store;
 }
 
+// Ranks that a foreign launcher started on several hosts: rank 0 serves.
+bool is_across_hosts(const Job& job) {
+  return job.rendezvous.membership.token || job.rendezvous.membership.open;
+}
+
+std::shared_ptr<JoinedStore> across_hosts(const Job& job, double timeout_seconds) {
+  const auto& rendezvous = job.rendezvous;
+  const Endpoint where{rendezvous.host, rendezvous.port};
+  const Log log({.rank = job.rank});
+  const Say say = [log](const std::string& text) { log.warn(text); };
+  auto store = std::make_shared<JoinedStore>();
+  if (job.rank != 0) {
+    store->client = std::make_shared<StoreClient>(
+        connect_as_member(where, rendezvous.membership, Purpose::kStore, "the store of rank 0", timeout_seconds, say),
+        "served by rank 0");
+    return store;
+  }
+  auto [server_end, own_end] = stream_pair();
+  // A copy: whoever joins again after the first has left finds the descriptor as it was.
+  Fd listener(fcntl(rendezvous.listen_fd, F_DUPFD_CLOEXEC, 3));
+  if (!listener) throw CommError(fmt::format("rank 0's socket (descriptor {}) is closed", rendezvous.listen_fd));
+  store->server = std::make_shared<StoreServer>(say);
+  store->server->add(std::move(server_end), getpid());
+  store->server->listen(std::make_unique<Doorman>(std::move(listener), rendezvous.membership,
+                                                  std::vector{Purpose::kStore},
+                                                  fmt::format("the ranks' store at {}", endpoint_text(where)), say));
+  store->server->start();
+  store->client = std::make_shared<StoreClient>(std::move(own_end), "served by this rank");
+  return store;
+}
+
 template <class Join>
 std::shared_ptr<JoinedStore> shared_under(const std::string& key, const Join& join) {
   auto& all = joined();
@@ -83,7 +115,10 @@ std::string store_variable(int fd, const std::string& rank, const std::string& w
   return fmt::format("{}:{}:{}:{}", fd, status.st_ino, rank, world_size);
 }
 
-int inherited_store(const std::string& variable, int rank, int world_size) {
+namespace {
+
+// The socket in such a value; -1 when it does not fit.
+int inherited_socket(const std::string& variable, int rank, int world_size) {
   std::string_view text = variable;
   uint64_t fd = 0, inode = 0, for_rank = 0, of_ranks = 0;
   for (auto* number : {&fd, &inode, &for_rank, &of_ranks}) {
@@ -94,18 +129,37 @@ int inherited_store(const std::string& variable, int rank, int world_size) {
   const int number = static_cast<int>(fd);
   struct stat status{};
   if (fstat(number, &status) != 0 || !S_ISSOCK(status.st_mode) || status.st_ino != inode) return -1;
-  if (!is_own_user(peer_of(number))) return -1;
   fcntl(number, F_SETFD, FD_CLOEXEC);
   return number;
 }
 
+}  // namespace
+
+int inherited_store(const std::string& variable, int rank, int world_size) {
+  const int fd = inherited_socket(variable, rank, world_size);
+  return fd >= 0 && is_own_user(peer_of(fd)) ? fd : -1;
+}
+
+int inherited_keys(const std::string& variable, int rank, int world_size) {
+  const int fd = inherited_socket(variable, rank, world_size);
+  const auto peer = fd >= 0 ? peer_of(fd) : std::nullopt;
+  return !peer || is_own_user(peer) ? fd : -1;  // over TCP the launcher has seen to it
+}
+
 bool has_own_store(const Job& job) {
-  const bool one_host = job.world_size == job.local_world_size;
-  return one_host && (job.rendezvous.store_fd >= 0 || !job.rendezvous.meeting_key.empty());
+  if (job.world_size != job.local_world_size) return job.rendezvous.keys_fd >= 0 || is_across_hosts(job);
+  return job.rendezvous.store_fd >= 0 || !job.rendezvous.meeting_key.empty();
 }
 
 std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_seconds) {
   const auto& key = job.rendezvous.meeting_key;
+  if (const int fd = job.rendezvous.keys_fd; fd >= 0) {
+    return shared_under(std::to_string(fd), [&] { return over_inherited(fd); });
+  }
+  if (is_across_hosts(job)) {
+    return shared_under(fmt::format("{}:{}/{}", job.rendezvous.host, job.rendezvous.port, job.rank),
+                        [&] { return across_hosts(job, timeout_seconds); });
+  }
   if (key.empty()) return join_host_store(job);
   return shared_under(fmt::format("{}/{}", key, job.rank), [&] { return at_meeting(job, timeout_seconds); });
 }

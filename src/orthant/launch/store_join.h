@@ -1,5 +1,5 @@
 // A rank's way into the store of its job where that is ours: by a connection inherited from the launcher, or at the
-// Unix-domain socket of rank 0.
+// socket of rank 0: a Unix-domain one on one host, over TCP and by the job's token on several.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,13 @@ namespace orthant::launch {
 inline constexpr const char* kStoreVariable = "ORTHANT_STORE";
 std::string store_variable(int fd, const std::string& rank, const std::string& world_size);
 
+// The same for a connection to the store of a job on several hosts.
+inline constexpr const char* kKeysVariable = "ORTHANT_JOB_STORE";
+
 // The descriptor in such a value; -1 when it does not fit this rank or is no such socket any more. Processes that this
 // one starts do not inherit it. Local.
 int inherited_store(const std::string& variable, int rank, int world_size);
+int inherited_keys(const std::string& variable, int rank, int world_size);
 
 struct JoinedStore {
   std::shared_ptr<StoreServer> server;  // where this process serves it

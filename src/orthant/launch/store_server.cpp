@@ -48,6 +48,10 @@ void StoreServer::listen(Fd listener, Meet meet, std::function<bool()> is_comple
   listeners_.push_back({std::move(listener), std::move(meet), std::move(is_complete), patience_seconds});
 }
 
+void StoreServer::listen(std::unique_ptr<Doorman> doorman) {
+  doormen_.push_back(std::move(doorman));
+}
+
 void StoreServer::start() {
   // Signals are the business of the thread that started this one.
   sigset_t all, before;
@@ -68,6 +72,7 @@ void StoreServer::run() {
       ids.push_back(id);
     }
     const size_t first = fds.size() - ids.size();
+    for (const auto& doorman : doormen_) doorman->add_poll_fds(fds);
     poll(fds.data(), fds.size(), milliseconds_to_wait());
     if (fds[0].revents != 0) return;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -78,6 +83,9 @@ void StoreServer::run() {
     for (auto& listener : listeners_) {
       if (fds[place++].revents != 0) accept_at(listener);
     }
+    for (const auto& doorman : doormen_) {
+      for (auto& member : doorman->service()) add(std::move(member.fd));
+    }
     end_late_ones();
     sweep();
   }
@@ -86,6 +94,7 @@ void StoreServer::run() {
 int StoreServer::milliseconds_to_wait() const {
   auto next = Clock::time_point::max();
   for (const auto& [id, waiting] : waiting_) next = std::min(next, waiting.deadline);
+  for (const auto& doorman : doormen_) next = std::min(next, doorman->next_deadline().value_or(next));
   for (const auto& [id, connection] : connections_) {
     if (connection.listener == nullptr) continue;
     next = std::min(next, connection.link.opened_at() + seconds(connection.listener->patience_seconds));

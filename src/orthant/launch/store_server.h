@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/launch/doorman.h"
 #include "orthant/launch/store_connection.h"
 #include "orthant/launch/store_table.h"
 
@@ -35,6 +36,9 @@ class StoreServer {
   // Accepts until `is_complete`, asked after every admission, is true. Whoever has not proved itself after
   // `patience_seconds` is closed, and so is the oldest of too many. Before start() only.
   void listen(Fd listener, Meet meet, std::function<bool()> is_complete = nullptr, double patience_seconds = 5);
+
+  // The same for members on other hosts, who prove themselves to the doorman. Before start() only.
+  void listen(std::unique_ptr<Doorman> doorman);
 
   void start();
 
@@ -85,6 +89,7 @@ class StoreServer {
   std::function<void(const std::string&)> say_;
   StoreTable table_;
   std::list<Listener> listeners_;
+  std::vector<std::unique_ptr<Doorman>> doormen_;
   std::map<uint64_t, Connection> connections_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Waiting> waiting_;

@@ -73,7 +73,8 @@ void Supervisor::wait_for_something() {
   pump_.add_poll_fds(fds);
   if (events_ != nullptr) events_->add_poll_fds(fds);
   int milliseconds = -1;
-  for (const auto& deadline : {deadline_, last_output_by_, next_look()}) {
+  const auto elsewhere = events_ != nullptr ? events_->next_deadline() : std::nullopt;
+  for (const auto& deadline : {deadline_, last_output_by_, next_look(), elsewhere}) {
     if (!deadline || (deadline == last_output_by_ && pump_.sources_ended())) continue;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int bounded = static_cast<int>(std::max<long long>(left, 0));
