@@ -59,7 +59,7 @@ class Commands(unittest.TestCase):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            finished = orthant("launch", "--nproc", 1, "--nnodes", 2, "--rendezvous", f"127.0.0.1:{port}", "--timeout", 5, "--", "true")
+            finished = orthant("launch", "--nproc", 1, "--nnodes", 2, "--rendezvous", f"127.0.0.1:{port}", "--timeout", 5, "--no-token", "--", "true")
             self.assertEqual(finished.returncode, 2, finished.stderr)
             self.assertIn(str(port), finished.stderr)
             env = clean_environment(RANK=0, WORLD_SIZE=2, LOCAL_RANK=0, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import unittest
@@ -9,6 +10,7 @@ import unittest
 from program import ORTHANT, FolderTest, clean_environment, is_alive, only_json, run, wait_until
 
 HOSTS = ("orthant-a", "orthant-b")
+TOKEN = secrets.token_hex(32)
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 
 STEPS, MICROBATCHES, ROWS, TOKENS, CHANNELS, VOCABULARY = 4, 4, 16, 16, 64, 4096
@@ -46,11 +48,11 @@ class TwoHosts(unittest.TestCase):
     def ip(*words):
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
-    def start(self, node, program, nproc=2, timeout=30):
+    def start(self, node, program, nproc=2, timeout=30, token={"ORTHANT_TOKEN": TOKEN}):
         words = ["ip", "netns", "exec", HOSTS[node], ORTHANT, "launch", "--nproc", str(nproc), "--nnodes", "2", "--node_rank", str(node),
                  "--rendezvous", f"{ADDRESSES[0]}:29400", "--timeout", str(timeout), "--", *program]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
-                                env=clean_environment())
+                                env=clean_environment(**token))
 
 
 class Hosts(TwoHosts):
@@ -72,6 +74,23 @@ class Hosts(TwoHosts):
             _, errors = job.communicate(timeout=20)
             self.assertEqual(job.returncode, 3, errors)
             self.assertIn("rank 3: killed by SIGKILL", errors)
+
+    def test_without_a_token_they_are_refused_with_the_way_to_make_one(self):
+        for node in (0, 1):
+            job = self.start(node, ["true"], token={})
+            _, errors = job.communicate(timeout=20)
+            self.assertEqual(job.returncode, 2, errors)
+            self.assertIn("2 hosts without a job token", errors)
+            self.assertIn("orthant launch --make-token FILE", errors)
+
+    def test_with_another_token_a_host_is_kept_out_and_both_say_why(self):
+        jobs = [self.start(0, ["true"], timeout=2), self.start(1, ["true"], timeout=1, token={"ORTHANT_TOKEN": secrets.token_hex(32)})]
+        errors = [job.communicate(timeout=20)[1] for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [3, 3], errors)
+        self.assertIn(f"a connection from {ADDRESSES[1]} to the launcher of node 0 at {ADDRESSES[0]}:29400 did not prove that it belongs to the job "
+                      "and was turned away: its token is not the token of this job", errors[0])
+        self.assertIn("did not prove to be node 0 of this job: it did not accept this side's token; trying again", errors[1])
+        self.assertIn("give every host the same token", errors[1])
 
     def test_a_host_that_never_comes_is_named(self):
         job = self.start(0, ["true"], timeout=1)
@@ -136,6 +155,30 @@ class Training(FolderTest, TwoHosts):
         self.assertEqual(two["weights_hash"], one["weights_hash"])
         for host, (loopback, _) in zip(HOSTS, sent):
             self.assertGreater(loopback, TABLE_GRADIENTS, host)
+
+    def ranks_by_hand(self, folder, words, environment=None):
+        """One rank on each host that no launcher of ours started."""
+        ranks = []
+        for rank in (0, 1):
+            command = ["ip", "netns", "exec", HOSTS[rank], *self.command(folder, "dp=2"), "--rank", str(rank), "--world-size", "2", "--timeout", "20",
+                       "--rendezvous", f"{ADDRESSES[0]}:29500", *words]
+            ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                                          env=clean_environment(**(environment or {}))))
+            self.addCleanup(ranks[-1].kill)
+        return [(rank.communicate(timeout=60), rank.returncode) for rank in ranks]
+
+    def test_ranks_of_a_foreign_launcher_know_each_other_by_the_token(self):
+        one = only_json(self, run(*self.command("one", "dp=2")))
+        with open(os.open(self.path("job.token"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write(TOKEN + "\n")
+        for name, words, environment in (("file", ["--token-file", self.path("job.token")], {}), ("variable", [], {"ORTHANT_TOKEN": TOKEN}),
+                                         ("open", ["--no-token"], {})):
+            (((out, errors), code), ((_, other_errors), other_code)) = self.ranks_by_hand(name, words, environment)
+            self.assertEqual((code, other_code), (0, 0), errors + other_errors)
+            self.assertEqual(json.loads(out)["weights_hash"], one["weights_hash"])
+        for (_, errors), code in self.ranks_by_hand("none", []):
+            self.assertEqual(code, 2, errors)
+            self.assertIn("2 ranks on several hosts without a job token", errors)
 
     def test_a_rank_killed_on_the_second_host_ends_both_launchers_with_its_name(self):
         words = ("--set", "train.steps=1000000")

@@ -2,7 +2,7 @@
 import os
 import unittest
 
-from program import ORTHANT, clean_environment, only_json, orthant, python, run
+from program import ORTHANT, FolderTest, clean_environment, only_json, orthant, python, run
 
 BENCH = [ORTHANT, "bench", "comm", "--max-bytes", "64KiB", "--rounds", "1", "--json"]
 
@@ -46,6 +46,55 @@ class Launch(unittest.TestCase):
             self.assertEqual(finished.returncode, 0, finished.stderr)
             self.assertIn("orthant launch", finished.stdout.replace("'", "").replace('"', ""))
             self.assertIn("my run.json", finished.stdout)
+            self.assertIn("ORTHANT_TOKEN", finished.stdout)
+            self.assertNotRegex(finished.stdout, "[0-9a-f]{64}")
+            one = orthant("launch", "--nproc", 4, "--script", kind, "--", "./train")
+            self.assertNotIn("ORTHANT_TOKEN", one.stdout)
+
+
+class Tokens(FolderTest):
+    def refused(self, *words, token=None):
+        environment = clean_environment(**({"ORTHANT_TOKEN": token} if token is not None else {}))
+        finished = orthant("launch", "--nnodes", 2, "--rendezvous", "127.0.0.1:1", *words, "--", "true", env=environment)
+        self.assertEqual((finished.returncode, finished.stdout), (2, ""), finished.stderr)
+        return finished.stderr
+
+    def test_are_made_for_ones_own_eyes(self):
+        token = self.path("job.token")
+        self.assertEqual(orthant("launch", "--make-token", token).returncode, 0)
+        self.assertEqual(os.stat(token).st_mode & 0o7777, 0o600)
+        with open(token) as f:
+            self.assertRegex(f.read(), r"\A[0-9a-f]{64}\n\Z")
+        again = orthant("launch", "--make-token", token)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("cannot make the token file", again.stderr)
+
+    def test_are_asked_for_on_several_hosts(self):
+        errors = self.refused()
+        self.assertIn("2 hosts without a job token", errors)
+        self.assertIn("orthant launch --make-token FILE", errors)
+        self.assertIn("--no-token", errors)
+
+    def test_that_are_none_are_refused_without_being_shown(self):
+        errors = self.refused(token="my-secret-words")
+        self.assertIn("ORTHANT_TOKEN holds no job token: 64 hexadecimal digits are expected", errors)
+        self.assertNotIn("my-secret", errors)
+
+    def test_in_files_that_others_can_read_are_refused_with_the_command(self):
+        token = self.path("job.token")
+        orthant("launch", "--make-token", token)
+        os.chmod(token, 0o644)
+        errors = self.refused("--token-file", token)
+        self.assertIn(f"token file {token} can be used by others (mode 0644)", errors)
+        self.assertIn(f"chmod 600 {token}", errors)
+        self.assertIn("--token-file beside --no-token", self.refused("--token-file", token, "--no-token"))
+
+    def test_do_not_reach_programs(self):
+        finished = orthant("launch", "--nproc", 1, "--", "sh", "-c", "env; tr '\\0' '\\n' < /proc/$PPID/environ",
+                           env=clean_environment(ORTHANT_TOKEN="ab" * 32))
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertNotIn("ab" * 32, finished.stdout)
+        self.assertIn("RANK=0", finished.stdout)
 
 
 class Mpi(unittest.TestCase):
