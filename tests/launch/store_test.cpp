@@ -114,6 +114,33 @@ TEST_F(Store, PassesADescriptorAndItsSenderToSoManyReaders) {
   EXPECT_EQ(b->get_fd("memory", 0.01), std::nullopt) << "forgotten after the last reader";
 }
 
+TEST_F(Store, PassesManyDescriptorsInOneTripEachToItsKey) {
+  const auto a = client();
+  const auto b = client();
+  server_.start();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 100; ++i) keys.push_back(std::to_string(i));
+  std::thread reader([&] {
+    const auto passed = b->get_fds(keys, 10);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_TRUE(passed[i].has_value());
+      char text[8] = {};
+      EXPECT_GT(pread(passed[i]->fd.get(), text, sizeof text, 0), 0);
+      EXPECT_EQ(text, keys[i]);
+    }
+  });
+  for (int i = 99; i >= 0; --i) {
+    const auto& key = keys[static_cast<size_t>(i)];
+    const Fd memory(memfd_create("test", MFD_CLOEXEC));
+    ASSERT_EQ(write(memory.get(), key.data(), key.size()), static_cast<ssize_t>(key.size()));
+    a->put_fd(key, memory.get(), 1);
+    b->set(key, "");  // other answers in between
+  }
+  reader.join();
+  const auto late = b->get_fds({"0", "never"}, 0.01);
+  EXPECT_FALSE(late[0] || late[1]);
+}
+
 TEST_F(Store, ADescriptorComesWithAPidfdOfTheProcessThatSentIt) {
   Fd theirs = raw_connection();
   const auto own = client();

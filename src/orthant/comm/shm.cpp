@@ -155,15 +155,21 @@ std::string ShmDevice::host() {
 }
 
 void ShmDevice::connect(const std::vector<int>& ranks, launch::FdExchange& descriptors, double timeout_seconds) {
-  const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds);
   const auto key = [](int rank) { return fmt::format("memory/{}", rank); };
   auto& endpoint = impl_->endpoint;
   descriptors.put_fd(key(endpoint.rank()), endpoint.arena().mapping().fd(), static_cast<int>(ranks.size()) - 1);
+  impl_->reached.insert(ranks.begin(), ranks.end());
+  std::vector<int> peers;
+  std::vector<std::string> keys;
   for (const int rank : ranks) {
-    impl_->reached.insert(rank);
     if (rank == endpoint.rank()) continue;
-    const double left = std::chrono::duration<double>(deadline - launch::Clock::now()).count();
-    auto memory = descriptors.get_fd(key(rank), std::max(left, 0.0));
+    peers.push_back(rank);
+    keys.push_back(key(rank));
+  }
+  auto memories = descriptors.get_fds(keys, timeout_seconds);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const int rank = peers[i];
+    auto& memory = memories[i];
     if (!memory) {
       throw CommError(
           fmt::format("rank {} did not hand over its shared memory within {} s", rank, timeout_seconds),

@@ -34,6 +34,12 @@ class PrefixedDescriptors : public launch::FdExchange {
   std::optional<launch::PassedFd> get_fd(const std::string& key, double timeout_seconds) override {
     return whole_->get_fd(prefix_ + key, timeout_seconds);
   }
+  std::vector<std::optional<launch::PassedFd>> get_fds(const std::vector<std::string>& keys,
+                                                       double timeout_seconds) override {
+    std::vector<std::string> whole_keys;
+    for (const auto& key : keys) whole_keys.push_back(prefix_ + key);
+    return whole_->get_fds(whole_keys, timeout_seconds);
+  }
 
  private:
   std::shared_ptr<launch::FdExchange> whole_;

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "orthant/launch/sockets.h"
 
@@ -27,6 +28,17 @@ class FdExchange {
 
   // Blocks until it was left there; nothing after `timeout_seconds`.
   virtual std::optional<PassedFd> get_fd(const std::string& key, double timeout_seconds) = 0;
+
+  // The same for several, in their order, each within `timeout_seconds` from now: one trip where the exchange can.
+  virtual std::vector<std::optional<PassedFd>> get_fds(const std::vector<std::string>& keys, double timeout_seconds) {
+    const auto deadline = Clock::now() + seconds(timeout_seconds);
+    std::vector<std::optional<PassedFd>> passed;
+    for (const auto& key : keys) {
+      const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+      passed.push_back(get_fd(key, left > 0 ? left : 0));
+    }
+    return passed;
+  }
 };
 
 }  // namespace orthant::launch

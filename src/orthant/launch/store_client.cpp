@@ -129,10 +129,9 @@ StoreClient::Answer StoreClient::await(uint64_t id, Clock::time_point deadline) 
 StoreClient::Answer StoreClient::call(FrameWriter request, uint64_t id, double timeout_seconds, int fd) {
   const auto deadline = Clock::now() + seconds(std::min(timeout_seconds, 1e9) + kAnswerSeconds);
   const auto frame = request.finish();
-  const bool brings_fds = frame[kFrameLengthBytes + sizeof id] == static_cast<char>(StoreCommand::get_fd);
   {
     std::lock_guard lock(mutex_);
-    awaited_[id] = brings_fds;
+    awaited_[id] = false;
   }
   send(frame, fd, deadline);
   auto answer = await(id, deadline);
@@ -230,8 +229,33 @@ void StoreClient::put_fd(const std::string& key, int fd, int num_readers) {
 }
 
 std::optional<PassedFd> StoreClient::get_fd(const std::string& key, double timeout_seconds) {
-  auto answer = wait_for_keys(StoreCommand::get_fd, {key}, timeout_seconds);
-  if (answer.status == StoreStatus::timed_out) return std::nullopt;
+  return std::move(get_fds({key}, timeout_seconds).front());
+}
+
+std::vector<std::optional<PassedFd>> StoreClient::get_fds(const std::vector<std::string>& keys,
+                                                          double timeout_seconds) {
+  const auto deadline = Clock::now() + seconds(std::min(timeout_seconds, 1e9) + kAnswerSeconds);
+  std::vector<uint64_t> ids;
+  std::string frames;
+  for (const auto& key : keys) {
+    ids.push_back(next_id());
+    FrameWriter request(ids.back(), static_cast<uint8_t>(StoreCommand::get_fd));
+    request.number(to_milliseconds(timeout_seconds));
+    request.text(key);
+    frames += request.finish();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto id : ids) awaited_[id] = true;
+  }
+  send(frames, -1, deadline);
+  std::vector<std::optional<PassedFd>> passed;
+  for (const auto id : ids) passed.push_back(passed_in(await(id, deadline)));
+  return passed;
+}
+
+std::optional<PassedFd> StoreClient::passed_in(Answer answer) {
+  if (answer.status != StoreStatus::ok) return std::nullopt;
   if (answer.fds.empty() || answer.fds.size() > 2) lost("an answer without its descriptors");
   const auto pid = static_cast<pid_t>(FrameReader(answer.body).number());
   PassedFd passed{std::move(answer.fds[0]), {}, pid};

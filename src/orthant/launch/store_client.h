@@ -41,6 +41,8 @@ class StoreClient : public FdExchange {
   // Only where the connection is a Unix-domain socket.
   void put_fd(const std::string& key, int fd, int num_readers) override;
   std::optional<PassedFd> get_fd(const std::string& key, double timeout_seconds) override;
+  // All requests leave before the first answer is awaited.
+  std::vector<std::optional<PassedFd>> get_fds(const std::vector<std::string>& keys, double timeout_seconds) override;
 
   const std::string& where() const { return where_; }
 
@@ -59,6 +61,7 @@ class StoreClient : public FdExchange {
   Answer await(uint64_t id, Clock::time_point deadline);
   void read_until(Clock::time_point deadline, std::unique_lock<std::mutex>& lock);
   void take_frames();
+  std::optional<PassedFd> passed_in(Answer answer);
   [[noreturn]] void lost(const std::string& why);
 
   Fd fd_;
@@ -68,8 +71,8 @@ class StoreClient : public FdExchange {
   std::condition_variable changed_;
   uint64_t last_id_ = 0;
   bool somebody_reads_ = false;
-  std::string lost_;  // why the connection is of no more use
-  std::map<uint64_t, bool> awaited_;
+  std::string lost_;                  // why the connection is of no more use
+  std::map<uint64_t, bool> awaited_;  // by request; true: its answer brings descriptors
   std::map<uint64_t, Answer> answers_;
   std::string input_;
   std::deque<Fd> fds_;
