@@ -32,7 +32,7 @@ ADDRESS_A, ADDRESS_B = "10.213.79.1", "10.213.79.2"
 CONFIG = {"name": "strangers", "seed": 5,
           "model": {"kind": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 24,
                     "vocab_size": 31, "max_position_embeddings": 16},
-          "data": {"kind": "tokens", "sequence_length": 8, "samples": 64}, "train": {"global_batch_size": 4, "steps": 200}}
+          "data": {"kind": "tokens", "sequence_length": 8, "samples": 64}, "train": {"global_batch_size": 4, "steps": 100}}
 NO_PROOF = "did not prove that it belongs to the job and was turned away: "
 REASONS = {"no-token": NO_PROOF + "it has no token", "wrong-token": NO_PROOF + "its token is not the token of this job",
            "replayed": NO_PROOF + "its token is not the token of this job", "half-open": NO_PROOF + "it gave no answer to the challenge within 5 s",

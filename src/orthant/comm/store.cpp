@@ -128,10 +128,11 @@ std::shared_ptr<launch::FdExchange> Store::descriptors() const {
 Store connect(const launch::Job& job, double timeout_seconds) {
   if (!launch::has_own_store(job)) return foreign_store(job, timeout_seconds);
   const auto joined = launch::join_own_store(job, timeout_seconds);
-  // Descriptors do not leave a host: there they go by its launcher, where that is ours.
+  // Descriptors do not leave a host, and a host may have several launchers of the job: there ranks hand them to each
+  // other.
   const bool one_host = job.world_size == job.local_world_size;
-  const auto local = one_host ? joined : launch::join_host_store(job);
-  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr, descriptors_of(local)});
+  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr,
+                     descriptors_of(one_host ? joined : nullptr)});
 }
 
 Store make_process_store() {
