@@ -123,6 +123,9 @@ TEST(TokensDataset, RefusesSizesThatMakeNoText) {
   EXPECT_EQ(thrown_text([] { TokensDataset({.vocab_size = 7}); }),
             "data kind tokens needs a vocabulary of at least 8 tokens, but vocab_size is 7\n"
             "set model.vocab_size to 8 or more");
+  EXPECT_EQ(thrown_text([] { TokensDataset({.vocab_size = 1'000'000'000}); }),
+            "data kind tokens draws from at most 16777216 tokens, but vocab_size is 1000000000\n"
+            "set model.vocab_size to 16777216 or less");
   EXPECT_EQ(
       thrown_text([] { TokensDataset({.sequence_length = 0}); }),
       "data.sequence_length is 0, but a sample needs at least one position\nset data.sequence_length to 1 or more");

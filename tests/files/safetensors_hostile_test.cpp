@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -239,6 +240,19 @@ TEST(HostileSafetensors, APipeThatNobodyWritesToIsRefusedAtOnce) {
   ASSERT_EQ(mkfifo((folder / "a").c_str(), 0600), 0);
   EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
             (folder / "a").string() + ": it is a named pipe, not a regular file\n  fix: name a regular file");
+}
+
+TEST(HostileSafetensors, TheHolesOfASparseHeaderAreNotRead) {
+  const TemporaryFolder folder;
+  const std::uint64_t length = 90'000'000;
+  std::string begin(sizeof length, '\0');
+  std::memcpy(begin.data(), &length, sizeof length);
+  test::put_file(folder / "a", begin + "{");
+  std::filesystem::resize_file(folder / "a", 100'000'000);
+  EXPECT_EQ(error_text<DataError>([&] { SafetensorsFile::open(folder / "a"); }),
+            (folder / "a").string() +
+                ": the header is not JSON: mistake at its byte 1\n"
+                "  fix: the file is damaged or of another format: copy or download it again");
 }
 
 TEST(HostileSafetensors, APointerOfGitLfsIsCalledThat) {

@@ -223,6 +223,20 @@ TEST(Manifest, CheckNamesWhatIsListedTwice) {
             std::string("m.json: file rank-1.safetensors is listed twice") + kDamaged);
 }
 
+TEST(Manifest, NamesCannotMoveACursorOrFakeALine) {
+  Manifest manifest = small_manifest();
+  manifest.tensors[0].name = "\x1b[2J\nfine";
+  EXPECT_EQ(refusal(manifest),
+            std::string("m.json: tensor \\x1b[2J\\x0afine: a name without control characters was expected") + kDamaged);
+}
+
+TEST(Manifest, ALargeTextIsProvedWholeBeforeItIsParsed) {
+  const std::string text = "{\"x\": [" + std::string(std::size_t{2} << 20, '1') + "]}";
+  EXPECT_TRUE(thrown_text<DataError>([&] {
+                parse_manifest(text, "m.json");
+              }).starts_with("m.json: its hash is not that of its contents"));
+}
+
 TEST(Manifest, ReadsManyPieces) {
   Manifest manifest = small_manifest();
   for (int t = 0; t < 300; ++t) {

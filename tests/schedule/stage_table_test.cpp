@@ -70,10 +70,14 @@ TEST(StageTable, FilesAreRead) {
                                                         " line 1, word 2: \"0X0\" is no stage action\n"
                                                         "write stage, kind (F, B, W or BW) and microbatch, as in 2BW5");
   std::filesystem::remove(path);
-  for (const std::string& missing : {path, testing::TempDir(), std::string("/dev/zero")}) {
-    EXPECT_EQ(thrown_text([&] { read_table(missing); }),
-              "schedule file " + missing +
-                  " cannot be read\nname a file that exists and may be read, one line of actions per rank");
+  const std::vector<std::pair<std::string, std::string>> unreadable = {
+      {path, "No such file or directory"},
+      {testing::TempDir(), "it is a folder"},
+      {"/dev/zero", "it is a device, not a regular file"}};
+  for (const auto& [name, why] : unreadable) {
+    EXPECT_EQ(thrown_text([&] { read_table(name); }),
+              "schedule file " + name + " cannot be read: " + why +
+                  "\nname a file that exists and may be read, one line of actions per rank");
   }
 }
 

@@ -51,7 +51,7 @@ TEST_F(TableFiles, MissingFilesAreDataErrors) {
   const std::string path = (folder_ / "none.csv").string();
   EXPECT_TRUE(thrown_text<DataError>([&] { TableReader::open(path, {}); }).starts_with(path + ": open failed"));
   std::filesystem::create_directory(path);
-  EXPECT_TRUE(thrown_text<DataError>([&] { TableReader::open(path, {}); }).starts_with(path + ": read"));
+  EXPECT_TRUE(thrown_text<DataError>([&] { TableReader::open(path, {}); }).starts_with(path + ": it is a folder"));
 }
 
 TEST_F(TableFiles, FilesLongerThanAChunkAreReadWhole) {

@@ -95,6 +95,10 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
+    constexpr std::size_t kMaxKeyBytes = std::size_t{64} << 10;
+    if (name.size() > kMaxKeyBytes) {
+      fail(token_position(), fmt::format("a key of {} bytes; keys have at most {}", name.size(), kMaxKeyBytes), "");
+    }
     const std::string pointer = child_pointer(frames_.back().pointer, name);
     const JsonPosition here = token_position();
     if (const auto first = tree_.origins.find(pointer); first != tree_.origins.end()) {

@@ -9,6 +9,7 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/files/safetensors_header.h"
+#include "orthant/files/whole_file.h"
 
 namespace orthant {
 namespace {
@@ -17,6 +18,17 @@ bool lies_inside(const std::string& name) {
   const std::filesystem::path path(name);
   if (name.empty() || name.find('\0') != std::string::npos || path.is_absolute() || !path.has_filename()) return false;
   return std::none_of(path.begin(), path.end(), [](const auto& step) { return step == ".." || step == "."; });
+}
+
+// Memory follows the text: an index is names, of which each takes more bytes as text than as a node.
+JsonDocument load_index(const std::filesystem::path& path) {
+  constexpr std::int64_t kMaxBytes = std::int64_t{256} << 20;
+  constexpr std::int64_t kLeastTree = std::int64_t{4} << 20;
+  const std::string text = read_text_file(path, kMaxBytes);
+  return JsonDocument::parse(text, {.source = path.string(),
+                                    .errors = JsonErrorKind::kData,
+                                    .max_bytes = kMaxBytes,
+                                    .max_tree_bytes = kLeastTree + 3 * static_cast<std::int64_t>(text.size())});
 }
 
 }  // namespace
@@ -34,9 +46,7 @@ std::vector<std::string> TensorIndex::files() const {
 
 TensorIndex read_tensor_index(const std::filesystem::path& path) {
   constexpr std::string_view kMap = "weight_map";
-  const JsonDocument document = JsonDocument::load(
-      path.string(),
-      {.errors = JsonErrorKind::kData, .max_bytes = std::int64_t{256} << 20, .max_tree_bytes = std::int64_t{1} << 30});
+  const JsonDocument document = load_index(path);
   JsonReader reader(document);
   reader.object("metadata");
   const nlohmann::json& map = reader.require_raw(kMap);

@@ -172,8 +172,13 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
-  const JsonDocument document =
-      JsonDocument::parse(text, {.source = path, .errors = JsonErrorKind::kData, .max_bytes = std::int64_t{1} << 31});
+  // A large text is proved whole before memory is spent on what it says; a mistake in a small one is told by its place.
+  constexpr std::size_t kSmall = std::size_t{1} << 20;
+  if (text.size() > kSmall) check_hash(text, path);
+  const JsonDocument document = JsonDocument::parse(text, {.source = path,
+                                                           .errors = JsonErrorKind::kData,
+                                                           .max_bytes = kMaxManifestBytes,
+                                                           .max_tree_bytes = std::int64_t{16} << 30});
   JsonReader reader(document);
   Manifest manifest;
   manifest.version = reader.require<int>("version");

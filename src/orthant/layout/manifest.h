@@ -68,6 +68,9 @@ struct Manifest {
 // files.
 std::string to_json(const Manifest& manifest);
 
+// Of the text: one of the largest models on thousands of ranks has tens of megabytes.
+inline constexpr std::int64_t kMaxManifestBytes = std::int64_t{256} << 20;
+
 // Reads and checks. DataError, with `path` for the text's name, on text that is no manifest, another version, unknown
 // or missing keys, whatever check_manifest refuses, and any text that is not as to_json wrote it.
 Manifest parse_manifest(std::string_view text, const std::string& path);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/layout/pieces.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr const char* kDamaged = "the checkpoint is damaged or incomplete: use another one";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& message, std::string remedy = kDamaged) {
-  throw DataError(fmt::format("{}: {}", path, message), {.remedy = std::move(remedy)});
+  throw DataError(fmt::format("{}: {}", path, printable(message)), {.remedy = std::move(remedy)});
 }
 
 // "at [0, 4] of lengths [8, 4] range [0, 16) in rank-3.safetensors".
@@ -221,6 +222,15 @@ void check_manifest(const Manifest& manifest, const std::string& path) {
     check_file(file, !manifest.id.empty(), path);
     if (!files.insert(file.name).second) refuse(path, fmt::format("file {} is listed twice", file.name));
   }
+  // Names reach terminals and logs: none may move a cursor or fake a line there.
+  const auto check_name = [&](std::string_view kind, const std::string& name) {
+    if (printable(name) != name)
+      refuse(path, fmt::format("{} {}: a name without control characters was expected", kind, name));
+  };
+  for (const ManifestFile& file : manifest.files) check_name("file", file.name);
+  for (const ManifestTensor& tensor : manifest.tensors) check_name("tensor", tensor.name);
+  for (const auto& [alias, name] : manifest.tied) check_name("tied", alias);
+  check_name("mesh", manifest.mesh);
   std::set<std::string_view> names;
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (!names.insert(tensor.name).second) refuse(path, fmt::format("tensor {} is listed twice", tensor.name));

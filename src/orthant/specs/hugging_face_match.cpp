@@ -7,6 +7,7 @@
 #include <set>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/specs/hugging_face_names.h"
 #include "orthant/specs/hugging_face_tables.h"
 
@@ -103,10 +104,11 @@ void Matcher::place(const WantedParameter& wanted) {
   }
   used_.insert(entry->name);
   if (entry->shape != shape) {
-    differences_.push_back(fmt::format("{}: [{}] in the folder, [{}] by config.json", entry->name,
+    differences_.push_back(fmt::format("{}: [{}] in the folder, [{}] by config.json", printable(entry->name),
                                        fmt::join(entry->shape, ", "), fmt::join(shape, ", ")));
   } else if (!is_floating(entry->dtype)) {
-    differences_.push_back(fmt::format("{}: dtype {}; F64, F32, BF16 and F16 can be read", entry->name, entry->dtype));
+    differences_.push_back(
+        fmt::format("{}: dtype {}; F64, F32, BF16 and F16 can be read", printable(entry->name), entry->dtype));
   }
   result_.uses.push_back({wanted.name, entry->name, name->transposed});
 }
@@ -145,7 +147,7 @@ void Matcher::sort_leftovers() {
     if (layer >= num_layers_) {
       extra_layers.insert(layer);
     } else {
-      differences_.push_back(fmt::format("{}: a model of this config.json has no such tensor", name));
+      differences_.push_back(fmt::format("{}: a model of this config.json has no such tensor", printable(name)));
     }
   }
   if (!extra_layers.empty()) {

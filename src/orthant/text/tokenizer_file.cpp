@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxValues = 1'000'000;  // added tokens have seven each
 constexpr std::size_t kMaxBytes = std::size_t{512} << 20;
 
 // Routes what the parser finds: members of the vocabulary and elements of the merges into lists, all else into a tree.
@@ -109,6 +110,11 @@ class FileBuilder : public nlohmann::json_sax<json> {
   }
 
   json* place(json&& value) {
+    if (++values_ > kMaxValues) {
+      throw DataError(
+          fmt::format("{}: more than {} values beside the vocabulary and the merges", file_.source, kMaxValues),
+          {.remedy = "give a file that a Hugging Face tokenizer was saved to"});
+    }
     if (containers_.empty()) {
       *file_.rest = std::move(value);
       return file_.rest.get();
@@ -176,6 +182,7 @@ class FileBuilder : public nlohmann::json_sax<json> {
   bool vocabulary_only_;
   Region region_ = Region::rest;
   std::size_t depth_ = 0;
+  std::size_t values_ = 0;
   std::size_t pair_depth_ = 0;
   std::size_t ignored_depth_ = 0;
   std::string key_;

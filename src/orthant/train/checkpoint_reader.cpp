@@ -23,7 +23,7 @@ void check_manifest_tag(const fs::path& folder, const std::string& text, const M
     throw AuthenticityError(fmt::format("{}: has no tags, and a key was given", (folder / kManifestFile).string()),
                             {.remedy = remedy});
   }
-  if (equal_tags(read_file(path), manifest_tag(key, text) + "\n")) return;
+  if (equal_tags(read_file(path, 4096), manifest_tag(key, text) + "\n")) return;
   throw AuthenticityError(
       fmt::format("{}: its tag is not of this key: it was written or changed by somebody without the key",
                   (folder / kManifestFile).string()),
@@ -48,7 +48,7 @@ Manifest read_manifest(const fs::path& folder, const TagKey* key) {
     throw DataError(fmt::format("{}: no checkpoint, it has no {}", folder.string(), kManifestFile),
                     {.remedy = inside.empty() ? "name a folder step-N" : fmt::format("use {}", inside.front().path)});
   }
-  const auto text = read_file(path);
+  const auto text = read_text_file(path, kMaxManifestBytes);
   auto manifest = parse_manifest(text, path.string());
   const auto called = step_in_name(folder.lexically_normal().filename().string());
   if (called && *called != manifest.step) {
