@@ -38,6 +38,17 @@ TEST(FolderLock, IsFreeOnceItsHolderWasKilled) {
   EXPECT_EQ(error_text<ConfigError>([&] { FolderLock(folder.path()); }), refusal(folder, getpid()));
 }
 
+TEST(FolderLock, LookingTakesAndMakesNothing) {
+  const TemporaryFolder folder;
+  FolderLock::check_free(folder.path());
+  EXPECT_TRUE(folder.names().empty());
+  ChildThatStays child([&] { return std::make_unique<FolderLock>(folder.path()); });
+  EXPECT_EQ(error_text<ConfigError>([&] { FolderLock::check_free(folder.path()); }), refusal(folder, child.pid()));
+  child.end();
+  FolderLock::check_free(folder.path());
+  EXPECT_NO_THROW(FolderLock(folder.path()));
+}
+
 TEST(FolderLock, IsFreeAfterItsScope) {
   const TemporaryFolder folder;
   for (int round = 0; round < 3; ++round) EXPECT_NO_THROW(FolderLock(folder.path())) << "round " << round;

@@ -24,6 +24,7 @@
 #include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
 #include "orthant/train/run_estimate.h"
+#include "orthant/train/start_check.h"
 
 namespace orthant::cli {
 namespace {
@@ -175,6 +176,16 @@ void check_newest(const OutputFolder& folder) {
                     {.remedy = "go on in another --output-dir, or remove the newer checkpoints"});
 }
 
+// Throws when the folder cannot be the run's. A job that may be started again takes it at once.
+void choose_folder(const RunConfig& config, RunOptions& run, RankOptions& ranks) {
+  OutputFolder folder(run.output_dir, config.name, folder_use(config, run));
+  if (ranks.max_restarts == 0) return;
+  check_newest(folder);
+  if (ranks.dry_run) return;
+  folder.claim();
+  survive_in(folder, run, ranks);
+}
+
 // A step's time is predicted for the machine that makes it.
 void check_hardware(const Hardware& hardware, const RunConfig& config, const at::Device& device) {
   const std::string remedy = "name a file that orthant plan --calibrate made here, or leave --hardware out";
@@ -261,13 +272,10 @@ int run_train(const Arguments& arguments, Context& context) {
     // Who signals one process means it: the second time it ends at once.
     if (loaded.config.mesh.world_size() == 1) std::signal(SIGTERM, request_stop_once);
     // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
-    const OutputFolder folder(run.output_dir, loaded.config.name, folder_use(loaded.config, run));
-    if (ranks.max_restarts > 0) {
-      check_newest(folder);
-      survive_in(folder, run, ranks);
-    }
+    choose_folder(loaded.config, run, ranks);
   }
   if (ranks.dry_run) {
+    check_start(loaded.config, resolved_config(loaded.document), run);
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }

@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/beneath.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
@@ -33,15 +34,24 @@ std::string holder(const std::filesystem::path& lock_file) {
   return fmt::format("process {} (host {})", pid, host);
 }
 
-}  // namespace
-
-FolderLock::FolderLock(const std::filesystem::path& folder) : file_(open_beneath(folder, ".lock", O_RDWR | O_CREAT)) {
-  while (::flock(file_.fd(), LOCK_EX | LOCK_NB) != 0) {
+void take_lock(const FileHandle& file, const std::filesystem::path& folder, int how) {
+  while (::flock(file.fd(), how | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) throw_io_error(file_.path(), "flock", errno);
-    throw ConfigError(fmt::format("output folder {} is in use by {}", folder.string(), holder(file_.path())),
+    if (errno != EWOULDBLOCK) throw_io_error(file.path(), "flock", errno);
+    throw ConfigError(fmt::format("output folder {} is in use by {}", folder.string(), holder(file.path())),
                       {.remedy = "wait until it has ended, or choose another output folder"});
   }
+}
+
+}  // namespace
+
+void FolderLock::check_free(const std::filesystem::path& folder) {
+  if (!is_taken(folder / ".lock")) return;
+  take_lock(open_beneath(folder, ".lock", O_RDONLY), folder, LOCK_SH);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder) : file_(open_beneath(folder, ".lock", O_RDWR | O_CREAT)) {
+  take_lock(file_, folder, LOCK_EX);
   file_.truncate(0);
   const std::string text = fmt::format("{} {}\n", ::getpid(), host_name());
   file_.write_all(std::as_bytes(std::span(text)));

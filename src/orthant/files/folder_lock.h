@@ -15,6 +15,9 @@ class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);
 
+  // The same ConfigErrors as from taking the lock. Takes nothing and makes nothing.
+  static void check_free(const std::filesystem::path& folder);
+
  private:
   FileHandle file_;
 };

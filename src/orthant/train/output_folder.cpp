@@ -1,6 +1,7 @@
 #include "orthant/train/output_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,7 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_tree.h"
 #include "orthant/data/preprocessing.h"
+#include "orthant/files/beneath.h"
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
 #include "orthant/files/name_suffixes.h"
@@ -37,6 +40,16 @@ std::string first_free(const std::string& name) {
   throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output_dir"});
 }
 
+// Of a file that somebody else may have written: its nesting and size are bounded. Null when it is no JSON.
+nlohmann::json json_or_null(const fs::path& path) {
+  const auto text = read_text_file(path, JsonOptions().max_bytes);
+  try {
+    return *parse_json(text, {.source = path.string()}).value;
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
 // What files hold is compared by their hashes; generated data follows from these keys.
 void check_same_generator(const std::string& checkpoint, const std::string& written, const nlohmann::json& theirs,
                           const nlohmann::json& ours) {
@@ -55,7 +68,7 @@ void check_same_generator(const std::string& checkpoint, const std::string& writ
 void check_same_settings(const std::string& checkpoint, const std::string& resolved_config) {
   const auto written = resolved_path(checkpoint).parent_path().parent_path() / "config.json";
   if (!is_there(written)) return;
-  const auto theirs = nlohmann::json::parse(read_file(written), nullptr, /*allow_exceptions=*/false);
+  const auto theirs = json_or_null(written);
   const auto ours = nlohmann::json::parse(resolved_config);
   if (!theirs.is_object()) return;
   check_same_generator(checkpoint, written.string(), theirs, ours);
@@ -85,7 +98,7 @@ void check_same_data(const std::string& checkpoint, const SavedFiles& files) {
   const auto saved = fs::path(checkpoint) / kDataFile;
   const auto now = files.find(kDataFile);
   if (now == files.end() || !is_there(saved)) return;
-  const auto before = nlohmann::json::parse(read_file(saved), nullptr, /*allow_exceptions=*/false).flatten();
+  const auto before = json_or_null(saved).flatten();
   const auto found = nlohmann::json::parse(now->second).flatten();
   for (const auto& [key, value] : found.items()) {
     if (before.value(key, nlohmann::json()) == value) continue;
@@ -103,10 +116,19 @@ void check_same_preparation(const std::string& checkpoint, const SavedFiles& fil
   check_same_preprocessing(load_preprocessing(saved), preprocessing_from_json(now->second, "the data"), saved.string());
 }
 
-void make_folders(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw_io_error(folder, "mkdir", error.value());
+// What a run writes by name. The links of somebody else must not lead it elsewhere.
+const std::vector<FolderEntry> kEntries = {
+    {".lock"},     {"config.json"},       {"metrics.jsonl"},     {"eval.jsonl"},      {kDataFile}, {kPreprocessingFile},
+    {"log", true}, {"checkpoints", true}, {"tensorboard", true}, {"tokenizers", true}};
+
+// The nearest folder above that exists must take a new one.
+void check_writable(const fs::path& path) {
+  auto place = fs::absolute(path).lexically_normal();
+  while (!is_there(place) && place.has_relative_path()) place = place.parent_path();
+  if (::access(place.c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError(fmt::format("output folder {} cannot be written: {}: {}", path.string(), place.string(),
+                                std::generic_category().message(errno)),
+                    {.remedy = "check its permissions, or name another --output_dir"});
 }
 
 double wall_seconds() {
@@ -126,8 +148,8 @@ std::int64_t last_step_in(const std::string& path) {
 RunLogSink tensorboard_sink(const std::string& folder) {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
-  make_folders(folder);
-  auto file = std::make_shared<EventFile>(folder, host.data(), getpid(), wall_seconds());
+  make_folder_beneath(folder, "tensorboard");
+  auto file = std::make_shared<EventFile>(folder + "/tensorboard", host.data(), getpid(), wall_seconds());
   return scalar_sink(
       [file](const std::string& tag, std::int64_t step, double value) {
         const std::pair<std::string_view, double> scalar(tag, value);
@@ -139,7 +161,9 @@ RunLogSink tensorboard_sink(const std::string& folder) {
 }  // namespace
 
 OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_name, FolderUse use)
-    : path_(wanted.empty() ? first_free(run_name) : wanted), use_(std::move(use)) {
+    : path_(wanted.empty() ? first_free(run_name) : wanted),
+      unclaimed_(wanted.empty() ? run_name : ""),
+      use_(std::move(use)) {
   if (wanted.empty() && use_.resume == "auto") {
     throw ConfigError("--resume auto without a folder to look in",
                       {.remedy = "give --output_dir of the run to resume"});
@@ -148,6 +172,7 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
     if (is_there(path_) && !is_folder(path_)) {
       throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
     }
+    check_run_entries(path_, kEntries);
     if (use_.restarted) restore_checkpoints(checkpoints());
     look();
     if (use_.restarted && !found_.empty()) use_.resume = "auto";
@@ -155,6 +180,33 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
     check_free();
     check_not_lost();
   });
+  check_writable(path_);
+}
+
+// A number that was free is only ours once mkdir says so: another start may have looked at the same moment.
+void OutputFolder::claim() {
+  const auto refuse = [&](int error_number) {
+    throw IoError(
+        fmt::format("output folder {} cannot be made: {}", path_, std::generic_category().message(error_number)),
+        error_number, {.remedy = "name another --output_dir"});
+  };
+  std::error_code error;
+  fs::create_directories(unclaimed_.empty() ? fs::path(path_) : fs::path(path_).parent_path(), error);
+  if (error) refuse(error.value());
+  constexpr mode_t kMode = 0777;
+  while (!unclaimed_.empty()) {
+    if (::mkdir(path_.c_str(), kMode) == 0) {
+      unclaimed_.clear();
+    } else if (errno != EEXIST) {
+      refuse(errno);
+    } else {
+      path_ = first_free(unclaimed_);
+    }
+  }
+}
+
+void OutputFolder::check_not_in_use() const {
+  if (is_folder(path_)) FolderLock::check_free(path_);
 }
 
 void OutputFolder::look() {
@@ -192,12 +244,8 @@ std::string OutputFolder::checkpoint_path(std::int64_t step) const {
 
 void OutputFolder::open() {
   use_.patience.retry([&] {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (error) {
-      throw IoError(fmt::format("output folder {} cannot be made: {}", path_, error.message()), error.value(),
-                    {.remedy = "name another --output_dir"});
-    }
+    claim();
+    check_run_entries(path_, kEntries);
     lock_ = std::make_unique<FolderLock>(path_);
   });
   const bool resumed = resumes();
@@ -273,10 +321,10 @@ void OutputFolder::write(const std::string& resolved_config, const SavedFiles& f
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
   const auto line_file = [&](const char* name) {
-    return use_.patience.retry([&] { return std::make_shared<LineFile>(path_ + name); });
+    return use_.patience.retry([&] { return std::make_shared<LineFile>(path_, name); });
   };
-  const auto metrics = line_file("/metrics.jsonl");
-  const auto evaluations = line_file("/eval.jsonl");
+  const auto metrics = line_file("metrics.jsonl");
+  const auto evaluations = line_file("eval.jsonl");
   const auto write = [](const std::shared_ptr<LineFile>& file) {
     return [file](const std::string& line) { file->append(line); };
   };
@@ -293,7 +341,7 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   progress.color = color;
   progress.terminal_width = terminal_width_of(STDERR_FILENO);
   return RunLog({metrics_sink(write(metrics), flush(metrics)), eval_sink(write_new, flush(evaluations)),
-                 tensorboard_sink(path_ + "/tensorboard"), progress_sink(std::make_shared<Progress>(out, progress))});
+                 tensorboard_sink(path_), progress_sink(std::make_shared<Progress>(out, progress))});
 }
 
 }  // namespace orthant

@@ -40,6 +40,12 @@ class OutputFolder {
   // Whether this run goes on from a checkpoint: one was named, or there are some to choose from.
   bool resumes() const { return use_.resume == "auto" ? !found_.empty() : !use_.resume.empty(); }
 
+  // Makes the folder; one of our own numbering only then has its number for good. open() does it, too.
+  void claim();
+
+  // ConfigError when another job has it. Changes nothing.
+  void check_not_in_use() const;
+
   // Makes the folder, locks it and looks again. ConfigError when another job has it; else as the constructor.
   void open();
 
@@ -82,6 +88,7 @@ class OutputFolder {
   std::vector<std::string> line_files() const;
 
   std::string path_;
+  std::string unclaimed_;  // the run's name while the number in the path is only thought to be free
   FolderUse use_;
   std::vector<FoundCheckpoint> found_;  // newest first, as of the last look
   std::unique_ptr<FolderLock> lock_;

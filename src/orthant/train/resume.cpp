@@ -54,6 +54,17 @@ void check_cursor(const std::string& checkpoint, const Manifest& manifest, const
 
 }  // namespace
 
+void check_resume(const OutputFolder& folder, const Sampler& sampler, std::uint64_t seed, const ControlGroup& ranks,
+                  const ResumeOptions& options) {
+  std::vector<std::string> refused;
+  const bool choose = folder.resume() == "auto";
+  const auto checkpoint = first_whole(folder.checkpoints_to_resume(), choose, ranks, options, refused);
+  if (!checkpoint) return;
+  const auto path = checkpoint->folder().string();
+  folder.check_same_run(path, options.resolved_config, options.files);
+  check_cursor(path, checkpoint->manifest(), sampler, seed);
+}
+
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
   const ControlGroup ranks(trainer.options());
   const auto resume = ranks.from_first(folder != nullptr ? folder->resume() : "");

@@ -12,6 +12,8 @@
 
 namespace orthant {
 
+class Trainer;
+
 struct ResumeOptions {
   std::string output_dir;
   std::string resolved_config;
@@ -26,5 +28,10 @@ struct ResumeOptions {
 // the key asks for (AuthenticityError). Nothing in the folder changes before all of that has been found good.
 // Collective over the world.
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options);
+
+// Whether that would be refused, without a trainer to load into: the checkpoint is whole, of this run, and the data
+// goes on where it ends. Changes nothing. Collective over the world.
+void check_resume(const OutputFolder& folder, const Sampler& sampler, std::uint64_t seed, const ControlGroup& ranks,
+                  const ResumeOptions& options);
 
 }  // namespace orthant

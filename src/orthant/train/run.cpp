@@ -79,10 +79,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     if (ranks.is_first()) folder.emplace(options.output_dir, config.name, folder_use(config, options));
   });
   check_same_data(data, ranks);
-  if (config.early_stop > 0 && !data.eval) {
-    throw ConfigError("train.early_stop without data to evaluate on",
-                      ranks.alike("set data.eval_fraction or data.eval_path, or train.early_stop=0"));
-  }
+  check_evaluated(config, data, ranks.alike(""));
   for (const auto& text : data.notes) note(text);
   // A resumed run has its weights in the checkpoint.
   PretrainedWeights weights;
@@ -126,6 +123,12 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
 
 FolderUse folder_use(const RunConfig& config, const RunOptions& options) {
   return {options.resume, options.restarted, options.from_scratch, IoPatience(config.checkpoint.retry_seconds)};
+}
+
+void check_evaluated(const RunConfig& config, const RunData& data, ErrorDetails details) {
+  if (config.early_stop == 0 || data.eval) return;
+  details.remedy = "set data.eval_fraction or data.eval_path, or train.early_stop=0";
+  throw ConfigError("train.early_stop without data to evaluate on", std::move(details));
 }
 
 SummaryOptions summary_options(const RunConfig& config) {

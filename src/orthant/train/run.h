@@ -42,6 +42,9 @@ struct RunOutcome {
 RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out);
 
+// ConfigError when evaluations decide when to stop and there is nothing to evaluate on.
+void check_evaluated(const RunConfig& config, const RunData& data, ErrorDetails details = {});
+
 // How such a run begins in its folder.
 FolderUse folder_use(const RunConfig& config, const RunOptions& options);
 
