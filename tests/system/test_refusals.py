@@ -109,6 +109,10 @@ class Trial:
         if run:
             shutil.copytree(run, os.path.join(self.folder, "run"))
             shutil.copytree(run, os.path.join(self.folder, "lost"), ignore=shutil.ignore_patterns("checkpoints"))
+            for name in ("linked", "piped"):
+                os.mkdir(os.path.join(self.folder, name))
+            os.symlink("../config.json", os.path.join(self.folder, "linked", "metrics.jsonl"))
+            os.mkfifo(os.path.join(self.folder, "piped", ".lock"))
 
     def files(self):
         return sorted(os.listdir(self.folder))
