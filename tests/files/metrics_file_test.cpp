@@ -83,7 +83,7 @@ TEST(SupersedeLines, LosesNoneWhenTheyCannotBeSetAside) {
   const std::string text = "{\"step\":1}\n{\"step\":2}\n";
   write_file_atomically(folder / "m", text);
   std::filesystem::create_directory(folder / "m.superseded");
-  EXPECT_THROW(supersede_lines_after_step(folder / "m", 1), IoError);
+  EXPECT_THROW(supersede_lines_after_step(folder / "m", 1), DataError);
   EXPECT_EQ(read_file(folder / "m"), text);
 }
 

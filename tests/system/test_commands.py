@@ -62,10 +62,23 @@ class Commands(unittest.TestCase):
             finished = orthant("launch", "--nproc", 1, "--nnodes", 2, "--rendezvous", f"127.0.0.1:{port}", "--timeout", 5, "--no-token", "--", "true")
             self.assertEqual(finished.returncode, 2, finished.stderr)
             self.assertIn(str(port), finished.stderr)
-            env = clean_environment(RANK=0, WORLD_SIZE=2, LOCAL_RANK=0, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-            finished = orthant("bench", "startup", "--timeout", 3, env=env)
+            env = clean_environment(RANK=0, WORLD_SIZE=2, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            finished = orthant("bench", "startup", "--timeout", 3, "--no-token", env=env)
             self.assertIn(finished.returncode, (2, 3), finished.stderr)
             self.assertIn(str(port), finished.stderr)
+
+    def test_ranks_of_one_host_need_no_port(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            ranks = []
+            for rank in range(2):
+                env = clean_environment(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1",
+                                        MASTER_PORT=taken.getsockname()[1])
+                ranks.append(subprocess.Popen([ORTHANT, "bench", "startup", "--timeout", "20"], stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.PIPE, text=True, env=env))
+            errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [0, 0], errors)
 
     def test_a_rank_that_never_arrives_is_named(self):
         with socket.socket() as probe:
@@ -127,17 +140,16 @@ class Commands(unittest.TestCase):
             self.assertTrue(document["rows"])
 
     def test_no_socket_listens_on_a_public_address(self):
-        for backend in ("gloo", "shm"):
-            job = subprocess.Popen([ORTHANT, "bench", "comm", "--mesh", "dp=2", "--backend", backend, "--rounds", "100000"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
-            try:
-                own = lambda: [a for i, a in listening().items() if i in sockets_of([job.pid, *children(job.pid)])]
-                self.assertTrue(wait_until(lambda: len(own()) >= (3 if backend == "gloo" else 1), 20))  # store, a device each
-                for address in own():
-                    self.assertIn(address, ("0100007F", "00000000000000000000000001000000"))
-            finally:
-                job.terminate()
-                job.wait()
+        job = subprocess.Popen([ORTHANT, "bench", "comm", "--mesh", "dp=2", "--backend", "gloo", "--rounds", "100000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+        try:
+            own = lambda: [a for i, a in listening().items() if i in sockets_of([job.pid, *children(job.pid)])]
+            self.assertTrue(wait_until(lambda: len(own()) >= 2, 20))  # a device each; other backends have none: test_store.py
+            for address in own():
+                self.assertIn(address, ("0100007F", "00000000000000000000000001000000"))
+        finally:
+            job.terminate()
+            job.wait()
 
     def test_a_result_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w") as full:

@@ -231,8 +231,9 @@ class Strangers(Jobs):
         job = [self.rank(r, port) for r in (1, 0)]
         errors = [p.communicate(timeout=60)[1] for p in job]
         self.assertEqual([p.returncode for p in job], [0, 0], errors)
-        for text in errors:
-            self.assertEqual(text.count(f"process {pid} of user {STRANGER} listens at the meeting place"), 1, text)
+        said = [text.count(f"process {pid} of user {STRANGER} listens at the meeting place") for text in errors]
+        self.assertEqual(said[1], 1, errors)
+        self.assertLessEqual(said[0], 1, errors)  # rank 1 may find rank 0's place before it tries the taken one
 
     def test_find_nothing_to_connect_to_beside_ranks_of_our_own(self):
         job = self.start(ORTHANT, *ENDLESS, "--mesh", "dp=2")

@@ -119,7 +119,7 @@ TEST_F(Checkpoint, TokenizerFilesAreCopiedFromAFolderOrAFile) {
   EXPECT_EQ(copy_tokenizer_files(from / "words.txt", to), std::vector<std::string>{"vocab.txt"});
   EXPECT_EQ(copy_tokenizer_files(to, to), (std::vector<std::string>{"tokenizer.json", "vocab.txt"}));
   const auto text = error_text<DataError>([&] { copy_tokenizer_files(from, folder_ / "none"); });
-  EXPECT_TRUE(text.ends_with("\n  fix: look for free space and for the permissions of both")) << text;
+  EXPECT_TRUE(text.ends_with("\n  fix: check the path, and that its folder exists")) << text;
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ Timeouts parse_timeouts(std::string_view text, std::string_view what) {
     const auto equals = std::min(item.find('='), item.size());
     const auto name = item.substr(0, equals);
     const auto value = item.substr(std::min(equals + 1, item.size()));
-    field_of(timeouts, name, value, what) = seconds_of(value, what, item);
+    auto& field = field_of(timeouts, name, value, what);
+    field = seconds_of(value, what, item);
     for (const auto& earlier : seen) {
       if (earlier == name) {
         throw ConfigError(fmt::format("{} {} names {} twice", what, text, name), {.remedy = "give each phase once"});

@@ -24,7 +24,7 @@ void read_settings(const std::filesystem::path& file, WordPieceOptions& options)
 }
 
 std::vector<Vocabulary::Entry> read_tokens(const std::filesystem::path& file) {
-  const std::string text = read_text_file(file);
+  const std::string text = read_file(file);
   const auto refuse = [&](std::size_t line, const std::string& what, std::string remedy) {
     throw DataError(fmt::format("{}:{}: {}", file.string(), line, what), {.remedy = std::move(remedy)});
   };
