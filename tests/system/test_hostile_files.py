@@ -61,9 +61,9 @@ class Links(FolderTest):
 
 
 class Texts(FolderTest):
-    def refused_without_escapes(self, *words):
+    def refused_without_escapes(self, *words, codes=(2, 4)):
         done = orthant(*words)
-        self.assertIn(done.returncode, (2, 4), done.stderr)
+        self.assertIn(done.returncode, codes, done.stderr)
         for text in (done.stdout, done.stderr):
             self.assertNotRegex(text, r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
         return done.stderr
@@ -73,9 +73,10 @@ class Texts(FolderTest):
         os.mkdir(model)
         crafted_models.make_llama(model)
         header, data = crafted_files.parsed_tensors(f"{model}/model.safetensors")
-        header["\x1b]0;owned\x07\x1b[2J"] = header.pop("model.embed_tokens.weight")
+        header["\x1b]0;owned\x07\x1b[2J"] = header.pop("lm_head.weight")
         crafted_files.write(f"{model}/model.safetensors", crafted_files.safetensors(header, data))
-        self.assertIn("\\x1b]0;owned\\x07", self.refused_without_escapes("checkpoint", "import", model, f"{self.folder}/out"))
+        noted = self.refused_without_escapes("checkpoint", "import", model, f"{self.folder}/out", codes=(0,))
+        self.assertIn("not used: \\x1b]0;owned\\x07", noted)
         crafted_files.write(f"{self.folder}/c.json", json.dumps({"name": "\x1b[31mred", "model": {"kind": "llama\u202e"}}))
         self.refused_without_escapes("train", "--config", f"{self.folder}/c.json")
         crafted_files.write(f"{self.folder}/c.json", json.dumps({"mo\x1b[31mdel\n": 1, "model": {"kind": "llama"}}))
@@ -201,10 +202,8 @@ class DryRun(FolderTest):
         shutil.copytree(f"{run}/checkpoints/step-1", damaged)
         crafted_files.zeros(f"{damaged}/rank-0.safetensors")
         tiny = [word for word in TINY]
-        yield "a text that is missing", [*text, "--set", "data.path=none.txt", "--set", "data.tokenizer=none"]
         yield "a tokenizer that is missing", [*text, "--set", f"data.path={made('a.txt', 'words')}", "--set", "data.tokenizer=none"]
         yield "a text without tokenizer", [*text, "--set", f"data.path={made('b.txt', 'words')}"]
-        yield "a table that is missing", [*table, "--set", "data.path=none.csv"]
         yield "a table that is a pipe", [*table, "--set", f"data.path={self.folder}/pipe.csv"]
         yield "a table without the column", [*table, "--set", f"data.path={made('c.csv', 'x,y' + chr(10) + '1,2' + chr(10))}"]
         yield "weights that are missing", ["--set", f"model.path={model}", "--set", "data.kind=tokens", "--set", "data.sequence_length=8"]
@@ -217,7 +216,14 @@ class DryRun(FolderTest):
                                                 "--set", "model.hidden_size=16"]
         yield "a key that is missing", [*tiny, "--output-dir", f"{self.folder}/o", "--set", "checkpoint.key_file=none"]
         yield "a batch larger than the data", [*tiny, "--set", "train.global_batch_size=100"]
-        yield "a schedule file that is missing", [*tiny, "--set", "parallel.schedule=none.txt"]
+        yield "a schedule file that is missing", [*tiny, "--mesh", "pp=2", "--set", "parallel.schedule=none.txt"]
+
+    def test_it_says_that_data_is_absent(self):
+        """Plans are made where the data is not."""
+        done = orthant("train", "--set", "data.kind=text", "--set", "model.kind=llama", "--set", "data.path=none.txt", "--set", "data.tokenizer=none",
+                       "--set", "data.sequence_length=8", "--dry-run", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("orthant: none.txt is not here: a start would be refused, and no data was looked at", done.stderr)
 
     def test_it_refuses_what_a_start_refuses(self):
         for name, words in self.cases():

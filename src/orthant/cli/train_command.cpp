@@ -275,7 +275,7 @@ int run_train(const Arguments& arguments, Context& context) {
     choose_folder(loaded.config, run, ranks);
   }
   if (ranks.dry_run) {
-    check_start(loaded.config, resolved_config(loaded.document), run);
+    say(check_start(loaded.config, resolved_config(loaded.document), run));
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }
