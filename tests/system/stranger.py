@@ -111,6 +111,7 @@ class Stranger:
         """Connects and says nothing, or only half of what is expected, until it is sent away."""
         connections = [self.connect(port) for port in self.ports]
         for connection in connections:
+            receive(connection, HEAD + NONCE)
             if self.turn % 2:
                 connection.sendall(head(WITH_TOKEN, NODE))
         return ",".join(sorted({outcome(connection) for connection in connections}))

@@ -197,8 +197,8 @@ class Relay:
 
 
 class Campaign:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, dumps):
+        self.folder, self.dumps = folder, dumps
         self.token = secrets.token_hex(32)
         self.script = os.path.join(folder, "stranger.py")  # where another user can read it
         shutil.copy(stranger.__file__, self.script)
@@ -350,7 +350,7 @@ class Campaign:
         return wrong + self.search_core(job, launchers[0])
 
     def search_core(self, job, pid):
-        if not shutil.which("gcore"):
+        if not self.dumps or not shutil.which("gcore"):
             return []
         core = os.path.join(job.folder, "core")
         run("gcore", "-o", core, pid, timeout=120)
@@ -402,7 +402,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="orthant-strangers-")
     os.chmod(folder, 0o755)
     try:
-        campaign = Campaign(folder)
+        campaign = Campaign(folder, dumps=not options.together)  # gdb takes its time
         campaign.undisturbed()
         with ThreadPoolExecutor(3 if options.together else 1) as pool:
             results = list(pool.map(lambda where: trials_at(campaign, where, kinds, options), options.where.split(",")))

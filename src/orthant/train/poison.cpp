@@ -21,8 +21,8 @@ constexpr const char* kRule =
     "KIND:rank=R,unit=U,step=S,value=nan|inf[,parameter=P][,microbatch=M] with KIND loss, activation, gradient or "
     "parameter";
 
-const std::vector<std::string> kKinds = {"loss", "activation", "gradient", "parameter"};
-const std::vector<std::string> kKeys = {"rank", "unit", "step", "value", "parameter", "microbatch"};
+const std::vector<std::string> kPoisonKinds = {"loss", "activation", "gradient", "parameter"};
+const std::vector<std::string> kPoisonKeys = {"rank", "unit", "step", "value", "parameter", "microbatch"};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why, std::string remedy = {}) {
   if (remedy.empty()) remedy = fmt::format("write {}", kRule);
@@ -56,12 +56,12 @@ void set_key(Poison& poison, std::string_view text, std::string_view key, std::s
   } else if (key == "value") {
     refuse(text, fmt::format("value={} is neither nan nor inf", value));
   } else {
-    refuse(text, fmt::format("unknown word \"{}\"", key), did_you_mean(key, kKeys));
+    refuse(text, fmt::format("unknown word \"{}\"", key), did_you_mean(key, kPoisonKeys));
   }
 }
 
 std::string described(const Poison& poison) {
-  return fmt::format("{} of rank {}, step {}", kKinds[static_cast<std::size_t>(poison.kind)], poison.rank, poison.step);
+  return fmt::format("{} of rank {}, step {}", kPoisonKinds[static_cast<std::size_t>(poison.kind)], poison.rank, poison.step);
 }
 
 int unit_of(const Poison& poison, const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
@@ -139,12 +139,12 @@ Poison parse_poison(std::string_view text) {
   Poison poison;
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) refuse(text, "there is no ':'");
-  const auto kind = std::ranges::find(kKinds, text.substr(0, colon));
-  if (kind == kKinds.end()) {
+  const auto kind = std::ranges::find(kPoisonKinds, text.substr(0, colon));
+  if (kind == kPoisonKinds.end()) {
     refuse(text, fmt::format("unknown kind \"{}\"", text.substr(0, colon)),
-           did_you_mean(text.substr(0, colon), kKinds));
+           did_you_mean(text.substr(0, colon), kPoisonKinds));
   }
-  poison.kind = static_cast<Poison::Kind>(kind - kKinds.begin());
+  poison.kind = static_cast<Poison::Kind>(kind - kPoisonKinds.begin());
   std::vector<std::string_view> seen;
   for (auto rest = text.substr(colon + 1); !rest.empty();) {
     const auto word = rest.substr(0, rest.find(','));
