@@ -39,12 +39,20 @@ def meeting_places():
 class Jobs(unittest.TestCase):
     """Starting jobs and looking at their processes."""
 
+    def end(self, process):
+        """By SIGTERM first: a launcher that is killed outright, such as mpirun, would leave its ranks running."""
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
     def start(self, *words, **options):
         process = subprocess.Popen([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                    text=True, env=clean_environment(OMPI_MCA_plm="isolated"), **options)
         self.addCleanup(process.stderr.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(lambda: process.poll() is None and process.kill())
+        self.addCleanup(self.end, process)
         return process
 
     def wait_for_ranks(self, processes, count):
@@ -216,24 +224,48 @@ class Strangers(Jobs):
         self.assertEqual(errors[0].count("turned away"), 1, errors[0])
         self.assertIn(f"the ranks' store turned away process {pid} of user {STRANGER}", errors[0])
 
-    def test_who_takes_the_name_first_is_named_and_keeps_nobody_from_meeting(self):
-        port = 29782
-
-        def squat(say, name):
-            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            s.bind("\0" + name)
-            s.listen(100)
-            say("ready")
-            while True:
-                s.accept()[0].sendall(b"y" * 100)
+    def meet_beside(self, port, squat):
+        """What ranks 1 and 0 say that meet where a stranger was first, and the stranger's number."""
         pid, said = self.stranger(squat, self.MEETING.format(port))
         self.assertEqual(said.readline(), "ready\n")
         job = [self.rank(r, port) for r in (1, 0)]
         errors = [p.communicate(timeout=60)[1] for p in job]
         self.assertEqual([p.returncode for p in job], [0, 0], errors)
-        said = [text.count(f"process {pid} of user {STRANGER} listens at the meeting place") for text in errors]
-        self.assertEqual(said[1], 1, errors)
-        self.assertLessEqual(said[0], 1, errors)  # rank 1 may find rank 0's place before it tries the taken one
+        return errors, pid
+
+    def test_who_takes_the_name_first_is_named_and_keeps_nobody_from_meeting(self):
+        def squat(say, name):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                s.bind("\0" + name)
+                s.listen(100)
+                say("ready")
+                while True:
+                    try:
+                        with s.accept()[0] as visitor:
+                            visitor.sendall(b"y" * 100)
+                    except OSError:
+                        pass  # who has seen enough hangs up
+        errors, pid = self.meet_beside(29782, squat)
+        for text in errors:
+            self.assertEqual(text.count(f"process {pid} of user {STRANGER} listens at the meeting place"), 1, errors)
+
+    def test_who_takes_the_name_and_leaves_again_keeps_nobody_from_meeting(self):
+        def squat(say, name):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                s.bind("\0" + name)
+                s.listen(100)
+                say("ready")
+                s.accept()
+                s.accept()
+        self.meet_beside(29783, squat)
+
+    def test_who_takes_the_name_and_answers_nobody_keeps_nobody_from_meeting(self):
+        def squat(say, name):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                s.bind("\0" + name)
+                say("ready")
+                signal.pause()
+        self.meet_beside(29784, squat)
 
     def test_find_nothing_to_connect_to_beside_ranks_of_our_own(self):
         job = self.start(ORTHANT, *ENDLESS, "--mesh", "dp=2")

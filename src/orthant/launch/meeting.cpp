@@ -37,6 +37,7 @@ namespace {
 // and keeps nobody from meeting.
 
 constexpr auto kRetryPause = std::chrono::milliseconds(5);
+constexpr auto kLookAround = std::chrono::milliseconds(50);
 
 // What a rank says first, and rank 0's answer.
 struct RankHello {
@@ -123,11 +124,14 @@ Fd try_name(const std::string& name, std::string& impostor) {
 Fd find_rank_zero(const Job& job, Clock::time_point deadline, double timeout_seconds) {
   const auto name = meeting_name(job.rendezvous.meeting_key);
   std::string impostor;
+  auto look_around_at = Clock::now();
   do {
     const bool was_known = !impostor.empty();
     if (Fd fd = try_name(name, impostor)) return fd;
     if (!impostor.empty() && !was_known) Log({.rank = job.rank}).warn(impostor);
-    if (!impostor.empty()) {
+    // Whoever kept rank 0 from the name may have left since, or may answer nobody.
+    if (Clock::now() >= look_around_at) {
+      look_around_at = Clock::now() + kLookAround;
       std::string ignored;
       for (const auto& other : unix_names(name + "-")) {
         if (Fd fd = try_name(other, ignored)) return fd;
