@@ -61,7 +61,8 @@ void set_key(Poison& poison, std::string_view text, std::string_view key, std::s
 }
 
 std::string described(const Poison& poison) {
-  return fmt::format("{} of rank {}, step {}", kPoisonKinds[static_cast<std::size_t>(poison.kind)], poison.rank, poison.step);
+  return fmt::format("{} of rank {}, step {}", kPoisonKinds[static_cast<std::size_t>(poison.kind)], poison.rank,
+                     poison.step);
 }
 
 int unit_of(const Poison& poison, const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
