@@ -26,7 +26,7 @@ TOGETHER = {
     "4096 microbatches on 64 stages": ["mesh.pp=64", "model.kind=llama", "model.num_hidden_layers=64", "parallel.microbatches=4096", *TOKENS,
                                        "train.global_batch_size=4096", "data.samples=4096"],
     "deepest model": ["model.kind=llama", "model.num_hidden_layers=16384", *TOKENS],
-    "deep model": ["model.kind=llama", "model.num_hidden_layers=1000", *TOKENS],
+    "deep model": ["model.kind=llama", "model.num_hidden_layers=512", *TOKENS],
     "deep model in a pipeline": ["model.kind=llama", "model.num_hidden_layers=1024", "mesh.pp=1024", *TOKENS],
     "widest mesh": ["mesh.dp=1048576", "train.global_batch_size=1048576", "data.samples=1048576"],
     "wide mesh of four axes": ["mesh.dp=64", "mesh.fsdp=64", "mesh.tp=1", "train.global_batch_size=4096", "data.samples=4096"],

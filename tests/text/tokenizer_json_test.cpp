@@ -98,6 +98,7 @@ TEST(TokenizerJson, RefusesOtherKindsByName) {
   expect_part(refusal("/decoder/type", "Metaspace"), "decoder.type is \"Metaspace\"");
   expect_part(refusal("/model/dropout", 0.1), "model.dropout makes ids random");
   expect_part(refusal("/model/byte_fallback", true), "model.byte_fallback is true");
+  expect_part(refusal("/model/merges", "h e"), "model.merges is no list");
   expect_part(refusal("/model/end_of_word_suffix", "</w>"), "model.end_of_word_suffix is \"</w>\"");
   expect_part(refusal("/model/continuing_subword_prefix", "##"), "model.continuing_subword_prefix is \"##\"");
 }

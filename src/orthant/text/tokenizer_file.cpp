@@ -210,7 +210,9 @@ TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& sou
 
 std::vector<Vocabulary::Entry> parse_vocabulary_file(std::string_view text, const std::string& source) {
   auto file = parse(text, source, true);
-  if (!file.rest->is_null()) {
+  const auto first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+  const bool is_object = first != std::string_view::npos && text[first] == '{';
+  if (!is_object || !file.rest->is_null()) {
     throw DataError(
         fmt::format("{}: the whole is {}; expected an object of tokens and ids", source, describe_json(*file.rest)),
         {.remedy = "give the vocab.json of a GPT-2 or RoBERTa model"});

@@ -136,6 +136,7 @@ std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, Tokeni
                                                  const TokenizerRoles& roles) {
   const auto model = root.object("model");
   refuse_unread_settings(model);
+  if (model.has("merges")) model.fail("merges", "is no list", "write merges as a list of \"a b\" or [\"a\", \"b\"]");
   if (root.has("decoder")) check_decoder(root.object("decoder"), "ByteLevel");
   ByteBpeOptions options;
   options.source = file.source;

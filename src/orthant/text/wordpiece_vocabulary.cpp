@@ -24,7 +24,8 @@ void read_settings(const std::filesystem::path& file, WordPieceOptions& options)
 }
 
 std::vector<Vocabulary::Entry> read_tokens(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
+  constexpr std::int64_t kMaxBytes = std::int64_t{32} << 20;  // the largest in use have a few
+  const std::string text = read_file(file, kMaxBytes);
   const auto refuse = [&](std::size_t line, const std::string& what, std::string remedy) {
     throw DataError(fmt::format("{}:{}: {}", file.string(), line, what), {.remedy = std::move(remedy)});
   };

@@ -26,9 +26,14 @@ std::string nearest_mesh(const Mesh& mesh) {
   return text;
 }
 
-// The lists of a step grow with this product, on every rank: more is taken for a mistake, before it is paid for.
-void check_passes(std::size_t units, int microbatches) {
+// The lists of a step grow with these products, on every rank: more is taken for a mistake, before it is paid for.
+void check_passes(std::size_t units, int stages, int microbatches) {
   constexpr std::int64_t kMaxPasses = std::int64_t{1} << 17;
+  if (static_cast<std::int64_t>(units) * stages > kMaxPasses) {
+    throw ConfigError(
+        fmt::format("mesh pp={} with the model's {} units: their product is more than {}", stages, units, kMaxPasses),
+        {.remedy = fmt::format("use pp={} or less", kMaxPasses / static_cast<std::int64_t>(units))});
+  }
   const auto most = std::max<std::int64_t>(1, kMaxPasses / static_cast<std::int64_t>(units));
   if (microbatches <= most) return;
   throw ConfigError(
@@ -80,7 +85,7 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
 }
 
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
-  check_passes(graph.units.size(), options.microbatches);
+  check_passes(graph.units.size(), mesh.degree(Axis::pp), options.microbatches);
   auto settings = options.stages;
   set_memory_bound(settings, graph, options.precision.params, options.precision.compute, options.precision.reduce,
                    num_states(options.optimizer), options.recompute);
