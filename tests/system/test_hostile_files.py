@@ -164,7 +164,7 @@ class PlainUser(FolderTest):
     def test_an_output_folder_that_may_not_be_written(self):
         for words in (["--dry-run"], []):
             done = self.as_nobody("train", *TINY, "--output-dir", f"{self.folder}/run", *words)
-            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.returncode, 4, done.stderr)
             self.assertIn(f"output folder {self.folder}/run cannot be written: {self.folder}: Permission denied", done.stderr)
 
 

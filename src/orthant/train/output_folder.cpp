@@ -126,9 +126,10 @@ void check_writable(const fs::path& path) {
   auto place = fs::absolute(path).lexically_normal();
   while (!is_there(place) && place.has_relative_path()) place = place.parent_path();
   if (::access(place.c_str(), W_OK | X_OK) == 0) return;
-  throw ConfigError(fmt::format("output folder {} cannot be written: {}: {}", path.string(), place.string(),
-                                std::generic_category().message(errno)),
-                    {.remedy = "check its permissions, or name another --output_dir"});
+  const auto error_number = errno;
+  throw IoError(fmt::format("output folder {} cannot be written: {}: {}", path.string(), place.string(),
+                            std::generic_category().message(error_number)),
+                error_number, {.remedy = "check its permissions, or name another --output_dir"});
 }
 
 double wall_seconds() {
@@ -179,8 +180,8 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
     if (!use_.resume.empty() && use_.resume != "auto") read_manifest(use_.resume);  // throws when it is no checkpoint
     check_free();
     check_not_lost();
+    check_writable(path_);
   });
-  check_writable(path_);
 }
 
 // A number that was free is only ours once mkdir says so: another start may have looked at the same moment.
