@@ -168,7 +168,7 @@ void check_newest(const OutputFolder& folder) {
   if (resume.empty() || resume == "auto") return;
   const auto is_newest = folder.patience().retry([&] {
     const auto found = list_checkpoints(folder.checkpoints());
-    return found.empty() || resolved_path(resume) == resolved_path(found.front().path);
+    return found.empty() || real_path(resume) == real_path(found.front().path);
   });
   if (is_newest) return;
   throw ConfigError(fmt::format("--max-restarts with --resume {}, which is not the newest checkpoint of {}", resume,

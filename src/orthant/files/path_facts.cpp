@@ -49,8 +49,9 @@ bool is_regular_file(const fs::path& path) {
 
 fs::path real_path(const fs::path& path) {
   std::error_code error;
-  auto found = fs::weakly_canonical(path, error);
-  if (error) throw_io_error(path, "lookup", error.value());
+  auto found = fs::absolute(path, error);
+  if (!error) found = fs::weakly_canonical(found, error);
+  if (error) throw_io_error(path, "resolution of links", error.value());
   return found;
 }
 
@@ -92,13 +93,6 @@ void rename_to_new(const fs::path& from, const fs::path& to) {
   }
   if (reason == EEXIST) refuse_taken();
   throw_io_error(from, fmt::format("rename to {}", to.string()), reason);
-}
-
-fs::path resolved_path(const fs::path& path) {
-  std::error_code error;
-  auto resolved = fs::weakly_canonical(path, error);
-  if (error) throw_io_error(path, "resolution of links", error.value());
-  return resolved;
 }
 
 void remove_file(const fs::path& path) {

@@ -14,7 +14,7 @@ bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 bool is_regular_file(const std::filesystem::path& path);
 
-// The path without links, "." and "..", as far as it exists.
+// Absolute, without links, "." and "..", as far as it exists.
 std::filesystem::path real_path(const std::filesystem::path& path);
 
 // A link counts as itself: the name is taken.
@@ -28,9 +28,6 @@ std::filesystem::path free_name(const std::filesystem::path& path, const std::st
 
 // Gives a file or folder a name that nothing has; a DataError when something does.
 void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to);
-
-// Absolute, links followed as far as the path exists. IoError.
-std::filesystem::path resolved_path(const std::filesystem::path& path);
 
 // Removes the file if it is there. IoError.
 void remove_file(const std::filesystem::path& path);

@@ -66,7 +66,7 @@ void check_same_generator(const std::string& checkpoint, const std::string& writ
 
 // The run that wrote the checkpoint says in its config.json what it trained: two models may have the same shapes.
 void check_same_settings(const std::string& checkpoint, const std::string& resolved_config) {
-  const auto written = resolved_path(checkpoint).parent_path().parent_path() / "config.json";
+  const auto written = real_path(checkpoint).parent_path().parent_path() / "config.json";
   if (!is_there(written)) return;
   const auto theirs = json_or_null(written);
   const auto ours = nlohmann::json::parse(resolved_config);
@@ -219,8 +219,8 @@ void OutputFolder::check_free() const {
   const bool holds_run = !found_.empty() || is_there(path_ + "/config.json");
   if (!holds_run || use_.resume == "auto" || use_.restarted) return;
   if (!use_.resume.empty()) {
-    const auto inside = resolved_path(use_.resume).parent_path();
-    if (inside == resolved_path(checkpoints())) return;
+    const auto inside = real_path(use_.resume).parent_path();
+    if (inside == real_path(checkpoints())) return;
     throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, use_.resume),
                       {.remedy = "name another --output_dir, or a checkpoint of that run"});
   }
