@@ -2,7 +2,8 @@
 """Lets every call on files of a run fail, one after the other, and checks that nothing is lost.
 
   python3 io_error_campaign.py --jobs 16                  # every call, every error, once and for good
-  python3 io_error_campaign.py --sample 20 --seed 1       # so many of these, drawn
+  python3 io_error_campaign.py --per-call 1 --seed 1      # every call, so many errors of each, drawn
+  python3 io_error_campaign.py --sample 20 --seed 1       # so many of all these, drawn
 
 A shim before the C library (fault_shim.c) counts the calls of one undisturbed run of each scenario. Then the run is repeated with the
 first call failing, the second, and so on: with each error, that call alone, all calls on its path from there on, or all calls from there on.
@@ -284,15 +285,17 @@ def campaign(options, report=print):
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(dir=memory, prefix="orthant-io-") as scratch, ThreadPoolExecutor(options.jobs) as pool:
         made = Campaign(scratch)
-        trials, kinds = [], collections.Counter()
+        trials, kinds, draw = [], collections.Counter(), random.Random(options.seed)
         for name, calls in zip(options.scenarios, pool.map(made.count, options.scenarios)):
             report(f"{name}: {len(calls)} calls")
             kinds.update(call for call, _ in calls)
-            trials += [(name, position, error, MODES[mode]) for position in range(1, len(calls) + 1) for error in options.errors for mode in options.modes]
+            for position in range(1, len(calls) + 1):
+                ways = [(name, position, error, MODES[mode]) for error in options.errors for mode in options.modes]
+                trials += draw.sample(ways, min(options.per_call or len(ways), len(ways)))
         report("calls: " + ", ".join(f"{call} {count}" for call, count in kinds.most_common()))
         if options.sample:
-            trials = random.Random(options.seed).sample(trials, min(options.sample, len(trials)))
-        wrong, codes = [], collections.Counter()
+            trials = draw.sample(trials, min(options.sample, len(trials)))
+        wrong = []
         for done, found in enumerate(pool.map(lambda trial: made.trial(*trial), trials), 1):
             wrong += found
             for text in found:
@@ -308,7 +311,8 @@ def main():
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--errors", nargs="+", choices=ERRORS, default=list(ERRORS))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--sample", type=int, default=0, help="so many faults, drawn (default: all)")
+    parser.add_argument("--per-call", type=int, default=0, help="so many errors of each call, drawn (default: all)")
+    parser.add_argument("--sample", type=int, default=0, help="so many faults in all, drawn (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     sys.exit(1 if campaign(parser.parse_args(), lambda text: print(text, flush=True)) else 0)

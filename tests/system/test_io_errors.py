@@ -118,7 +118,7 @@ class Lost(FolderTest):
 class Sample(unittest.TestCase):
     def test_a_sample_of_the_campaign(self):
         told = []
-        options = argparse.Namespace(scenarios=["earlier", "restart"], errors=ERRORS, modes=list(MODES), sample=12, seed=0, jobs=2)
+        options = argparse.Namespace(scenarios=["earlier", "restart"], errors=ERRORS, modes=list(MODES), per_call=0, sample=12, seed=0, jobs=2)
         self.assertEqual(campaign(options, told.append), [], told)
 
 
