@@ -18,7 +18,8 @@ TORCH = re.compile(r'(torch|ATen|c10|c10d|caffe2)/')
 C10D = re.compile(r'torch/csrc/distributed/|c10d/|gloo/|nccl\.h')
 MACHINE_PATH = re.compile(r'(?<![\w.~})\]-])/(?:home|root|work)/')
 LEFT_BEHIND = re.compile(r"(\.orig|\.rej|\.swp|\.swo|\.bak|~)$")
-LONGEST_README_LINE = 120
+LONGEST_PAGE_LINE = 120
+UNBREAKABLE = re.compile(r"\s*(\||\(?`[^`]*`[).,;]*$)")
 VAGUE_NAME = re.compile(r'(utils?|common|helpers?|misc)|.*_(utils?|helpers?)')
 REASONED_TODO = re.compile(r'TODO\([^)\s][^)]*\): *\S')
 
@@ -149,14 +150,25 @@ CPP_RULES = [include_direction, torch_includes, environment_reads, tests_that_do
              file_length]
 
 
+def long_page_lines(path, text):
+    """Lines of pages that could be shorter. In docs/ a row of a table, a block of output and a long command stay as they are."""
+    in_block = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_block = not in_block
+        stays = path != "README.md" and (in_block or UNBREAKABLE.match(line))
+        if len(line) > LONGEST_PAGE_LINE and not stays:
+            yield number, f"{len(line)} characters: wrap pages at {LONGEST_PAGE_LINE}"
+
+
 def any_file(path, text):
     """The rules for every text file. Names below cmake/ may follow those of the libraries they stand in for."""
     for number, line in enumerate(text.splitlines(), 1):
         match = MACHINE_PATH.search(line)
         if match:
             yield number, f"path of one machine: {match[0]}"
-        if path == "README.md" and len(line) > LONGEST_README_LINE:
-            yield number, f"{len(line)} characters: README.md has lines of at most {LONGEST_README_LINE}"
+    if path == "README.md" or path.startswith("docs/") and path.endswith(".md"):
+        yield from long_page_lines(path, text)
     if LEFT_BEHIND.search(path):
         yield 1, f"{path} was left behind by an editor or a merge: remove it"
     for name in [] if path.startswith("cmake/") else path.split("/"):
