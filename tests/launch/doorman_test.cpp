@@ -120,7 +120,7 @@ TEST_F(Doors, AreNotClosedToMembersByACrowd) {
   EXPECT_EQ(fds.size(), 1 + Doorman::kMostVisitors);
   EXPECT_EQ(join(), std::nullopt);
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_EQ(said_[0], kTurnedAway + "too many others from there were waiting");
+  EXPECT_EQ(said_[0], kTurnedAway + "too many others were waiting");
 }
 
 TEST_F(Doors, LoseOnlyThoseOfTheAddressThatCrowdsThem) {
@@ -137,6 +137,35 @@ TEST_F(Doors, LoseOnlyThoseOfTheAddressThatCrowdsThem) {
   serve_until([](const auto& members) { return !members.empty(); });
   member.join();
   EXPECT_EQ(problem, std::nullopt);
+}
+
+TEST_F(Doors, LoseTheOldestOfManyNetworksAndNotTheFirstByName) {
+  std::deque<Fd> crowd;
+  const auto grow = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      crowd.push_back(visit_from("127.1." + std::to_string(i % 255) + "." + std::to_string(i / 255 + 1)));
+      doorman_->service();
+    }
+  };
+  grow(0, 255);
+  const Fd own = visit_from("127.0.0.1");  // 256 networks of one visitor each
+  doorman_->service();
+  grow(255, 300);
+  std::optional<std::string> problem = "never";
+  std::thread member(
+      [&] { problem = prove_membership(own.get(), with_token(), Purpose::kNode, Clock::now() + seconds(10)); });
+  serve_until([](const auto& members) { return !members.empty(); });
+  member.join();
+  EXPECT_EQ(problem, std::nullopt);
+}
+
+TEST(Network, IsTwentyFourBitsOfIpv4AndSixtyFourOfIpv6) {
+  EXPECT_EQ(network_of("10.1.2.3"), network_of("10.1.2.250"));
+  EXPECT_NE(network_of("10.1.2.3"), network_of("10.1.3.3"));
+  EXPECT_NE(network_of("::ffff:10.1.2.3"), network_of("::ffff:10.1.3.3"));
+  EXPECT_EQ(network_of("2001:db8:0:1::1"), network_of("2001:db8:0:1:ffff::2"));
+  EXPECT_NE(network_of("2001:db8:0:1::1"), network_of("2001:db8:0:2::1"));
+  EXPECT_EQ(network_of("fe80::1%eth0"), network_of("fe80::2%eth1"));
 }
 
 TEST_F(Doors, KeepWhatTheySayBounded) {

@@ -1,9 +1,18 @@
 #include "orthant/launch/sockets.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <thread>
 
 #include "launch/message_of.h"
 #include "orthant/base/error.h"
+#include "orthant/launch/unix_sockets.h"
 
 namespace orthant::launch {
 namespace {
@@ -67,6 +76,62 @@ TEST(AddressTowards, IsLoopbackForLoopback) {
   EXPECT_EQ(serving_address("localhost"), resolve("localhost"));
   EXPECT_TRUE(is_loopback("127.0.1.1"));
   EXPECT_FALSE(is_loopback("10.0.0.1"));
+}
+
+// A socket that asks for nothing, at the name or connected to it.
+Fd plain_socket(const std::string& name, int (*at)(int, const sockaddr*, socklen_t)) {
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(at(fd.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  return fd;
+}
+
+pid_t sender_at(int accepted) {
+  char byte = 0;
+  const auto received = receive_with_fds(accepted, &byte, 1);
+  return received.num_bytes == 1 && received.sender ? received.sender->pid : -1;
+}
+
+TEST(UnixSockets, WhatIsSentAtOnceCarriesCredentialsWhicheverSideAskedForThem) {
+  const auto name = "orthant-test-" + random_name();
+  {
+    const Fd listener = listen_unix(name);
+    const Fd sender = plain_socket(name, &connect);
+    const Fd accepted(accept(listener.get(), nullptr, nullptr));
+    ASSERT_EQ(send(sender.get(), "x", 1, 0), 1);
+    EXPECT_EQ(sender_at(accepted.get()), getpid());
+  }
+  const Fd listener = plain_socket(name, &bind);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  const Fd sender = connect_unix(name);
+  const Fd accepted(accept(listener.get(), nullptr, nullptr));
+  ASSERT_EQ(send(sender.get(), "x", 1, 0), 1);
+  ask_for_credentials(accepted.get());  // too late to matter for the byte
+  EXPECT_EQ(sender_at(accepted.get()), getpid());
+}
+
+TEST(UnixSockets, AFullQueueIsWaitedFor) {
+  const auto name = "orthant-test-" + random_name();
+  const Fd listener = plain_socket(name, &bind);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const Fd first = connect_unix(name);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(connect_unix(name));
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_FALSE(connect_unix_until(name, Clock::now() + seconds(0.01)));
+  std::thread server([&] { Fd(accept(listener.get(), nullptr, nullptr)); });
+  EXPECT_TRUE(connect_unix_until(name, Clock::now() + seconds(20)));
+  server.join();
+}
+
+TEST(WaitUntil, EndsAtItsDeadlineAndAtABrokenPeer) {
+  auto [a, b] = stream_pair();
+  EXPECT_FALSE(wait_until(a.get(), POLLIN, Clock::now() + seconds(0.01)));
+  EXPECT_FALSE(wait_until(a.get(), POLLIN, Clock::now() - seconds(1)));
+  b.reset();
+  EXPECT_TRUE(wait_until(a.get(), POLLIN, Clock::now() + seconds(10)));
 }
 
 TEST(Fd, ClosesWhatItHoldsOnce) {

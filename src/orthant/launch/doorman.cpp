@@ -1,18 +1,21 @@
 #include "orthant/launch/doorman.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
 namespace orthant::launch {
-namespace {
 
-constexpr int kMostAcceptedAtOnce = 64;  // then those who are there are heard
-constexpr double kPauseSeconds = 0.1;    // before the next try when descriptors have run out
-
-}  // namespace
+std::string network_of(const std::string& address) {
+  if (const auto dot = address.rfind('.'); dot != std::string::npos) return address.substr(0, dot);
+  in6_addr bytes{};
+  if (inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &bytes) != 1) return address;
+  return std::string(reinterpret_cast<const char*>(bytes.s6_addr), 8);
+}
 
 Doorman::Doorman(Fd listener, Membership membership, std::vector<Purpose> purposes, std::string door, Say say)
     : listener_(std::move(listener)),
@@ -49,7 +52,7 @@ std::vector<Doorman::Member> Doorman::service() {
       ++visitor;
       continue;
     }
-    if (--waiting_by_[visitor->address] == 0) waiting_by_.erase(visitor->address);
+    count(*visitor, -1);
     const auto& handshake = visitor->handshake;
     if (handshake.state() == ServerHandshake::State::kProved) {
       members.push_back({std::move(visitor->fd), handshake.purpose()});
@@ -65,9 +68,9 @@ void Doorman::accept_some() {
     pollfd ready{listener_.get(), POLLIN, 0};
     if (poll(&ready, 1, 0) <= 0) return;
     auto [fd, address] = accept_tcp(listener_.get());
-    if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    if (!fd && (lacks_descriptors(errno))) {
       if (visitors_.empty()) {
-        pause_until_ = Clock::now() + seconds(kPauseSeconds);
+        pause_until_ = Clock::now() + kNoDescriptorPause;
         return;
       }
       make_room();
@@ -79,8 +82,10 @@ void Doorman::accept_some() {
     ServerHandshake handshake(membership_, purposes_);
     const auto& challenge = handshake.challenge();
     send(fd.get(), challenge.data(), challenge.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // who left is noticed by hear()
-    ++waiting_by_[address];
-    visitors_.push_back({std::move(fd), std::move(address), Clock::now() + seconds(kProofSeconds), handshake});
+    auto network = network_of(address);
+    visitors_.push_back(
+        {std::move(fd), std::move(address), std::move(network), Clock::now() + seconds(kProofSeconds), handshake});
+    count(visitors_.back(), 1);
   }
 }
 
@@ -105,14 +110,20 @@ bool Doorman::hear(Visitor& visitor) {
   return true;
 }
 
-// Of the address that has most visitors the one that came first must leave: a crowd costs only itself its place.
+void Doorman::count(const Visitor& visitor, int change) {
+  if ((by_network_[visitor.network] += change) == 0) by_network_.erase(visitor.network);
+  if ((by_address_[visitor.address] += change) == 0) by_address_.erase(visitor.address);
+}
+
 void Doorman::make_room() {
-  const auto most = std::max_element(waiting_by_.begin(), waiting_by_.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto first =
-      std::find_if(visitors_.begin(), visitors_.end(), [&](const Visitor& v) { return v.address == most->first; });
-  complain(first->address, "too many others from there were waiting");
-  if (--most->second == 0) waiting_by_.erase(most);
+  const auto company = [&](const Visitor& v) {
+    return std::pair(by_network_.at(v.network), by_address_.at(v.address));
+  };
+  const auto first =  // of equal ones the first
+      std::max_element(visitors_.begin(), visitors_.end(),
+                       [&](const Visitor& a, const Visitor& b) { return company(a) < company(b); });
+  complain(first->address, "too many others were waiting");
+  count(*first, -1);
   visitors_.erase(first);
 }
 

@@ -1,6 +1,8 @@
 // Stands at a listening socket and lets in only who proves membership. All that strangers can do is bounded: how many
-// wait at once, for how long, how many bytes of theirs are read, and what is said about them. Who waits from one
-// address never costs another address its place.
+// wait at once, for how long, how many bytes of theirs are read, and what is said about them. When too many wait, one
+// of the network that has most goes: of the address there that has most, and of several such addresses the visitor that
+// came first. So a crowd of one address or network costs only itself its place, and one of many networks costs a member
+// its place only when as many as kMostVisitors come in the time that the member takes to answer.
 #pragma once
 
 #include <poll.h>
@@ -20,6 +22,10 @@ namespace orthant::launch {
 
 // Tells the user, as a line on stderr.
 using Say = std::function<void(const std::string&)>;
+
+// What counts as one place that strangers come from: the first 24 bits of an IPv4 address, the first 64 of an IPv6 one.
+// Local.
+std::string network_of(const std::string& address);
 
 class Doorman {
  public:
@@ -51,6 +57,7 @@ class Doorman {
   struct Visitor {
     Fd fd;
     std::string address;
+    std::string network;
     Clock::time_point until;
     ServerHandshake handshake;
   };
@@ -59,6 +66,7 @@ class Doorman {
   // True when the visitor leaves the list.
   bool hear(Visitor& visitor);
   void make_room();
+  void count(const Visitor& visitor, int change);
   void complain(const std::string& address, const std::string& reason);
 
   Fd listener_;
@@ -67,7 +75,8 @@ class Doorman {
   std::string door_;
   Say say_;
   std::list<Visitor> visitors_;            // in the order of arrival
-  std::map<std::string, int> waiting_by_;  // address -> how many of visitors_
+  std::map<std::string, int> by_network_;  // how many of visitors_
+  std::map<std::string, int> by_address_;
   std::map<std::pair<std::string, std::string>, long> complaints_;
   Clock::time_point pause_until_{};  // no descriptor was left for one more
 };

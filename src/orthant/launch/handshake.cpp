@@ -22,7 +22,7 @@ static_assert(kMagicBytes == kVersionAt && kVerdictAt + 1 == kHeadBytes);
 
 enum class Mode : std::uint8_t { kToken = 1, kOpen = 2 };
 enum class Role : std::uint8_t { kClient = 1, kServer = 2 };
-constexpr std::uint8_t kWelcome = 0, kWrongDoor = 2;  // all else: unwelcome
+constexpr std::uint8_t kAccepted = 0, kWrongDoor = 2;  // all else: unwelcome
 constexpr Purpose kAnyPurpose{};
 
 Mode mode_of(const Membership& membership) {
@@ -64,12 +64,7 @@ Sha256Digest proof(const Membership& membership, Role role, Purpose purpose, con
 // False when the other side left or the deadline passed.
 bool receive_all(int fd, std::span<std::byte> bytes, Clock::time_point deadline) {
   while (!bytes.empty()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd ready{fd, POLLIN, 0};
-    if (left <= 0) return false;
-    const int found = poll(&ready, 1, static_cast<int>(std::min<long long>(left, 600'000)));
-    if (found < 0 && errno == EINTR) continue;
-    if (found <= 0) return false;
+    if (!wait_until(fd, POLLIN, deadline)) return false;
     const auto got = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got <= 0) return false;
@@ -149,7 +144,7 @@ void ServerHandshake::refuse(const std::string& reason) {
 Verdict ServerHandshake::verdict() const {
   Verdict verdict{};
   const bool welcome = state_ == State::kProved;
-  write_head(verdict.data(), membership_, purpose_, welcome ? kWelcome : refusal_);
+  write_head(verdict.data(), membership_, purpose_, welcome ? kAccepted : refusal_);
   if (!welcome) return verdict;
   const auto own = proof(membership_, Role::kServer, purpose_, nonce_at(challenge_.data() + kHeadBytes),
                          nonce_at(answer_.data() + kHeadBytes));
@@ -186,7 +181,7 @@ std::optional<std::string> prove_membership(int fd, const Membership& membership
   problem = problem_of_head(verdict, membership);
   if (!problem.empty()) return problem;
   if (verdict[kVerdictAt] == std::byte{kWrongDoor}) return "it serves another purpose";
-  if (verdict[kVerdictAt] != std::byte{kWelcome}) return "it did not accept this side's token";
+  if (verdict[kVerdictAt] != std::byte{kAccepted}) return "it did not accept this side's token";
   const auto expected = proof(membership, Role::kServer, purpose, nonce_at(challenge.data() + kHeadBytes), nonce);
   if (!equal_digests(expected, digest_at(verdict.data() + kHeadBytes))) return "its token is not the token of this job";
   return std::nullopt;

@@ -13,10 +13,6 @@ namespace {
 
 constexpr auto kKnockPause = std::chrono::milliseconds(50);
 
-double left_until(Clock::time_point deadline) {
-  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
-}
-
 }  // namespace
 
 Fd connect_as_member(const Endpoint& endpoint, const Membership& membership, Purpose purpose, const std::string& who,

@@ -222,7 +222,9 @@ void NodeHub::refuse(LineConnection& connection, const std::string& reason) {
 void NodeHub::hear_nodes() {
   std::vector<int> lost;
   for (auto& [node_rank, connection] : nodes_) {
-    while (const auto line = connection.next_line()) handle(node_rank, *line);
+    do {
+      if (const auto line = connection.next_line()) handle(node_rank, *line);
+    } while (connection.has_line());
     if (connection.closed()) lost.push_back(node_rank);
   }
   for (const int node_rank : lost) lose(node_rank);

@@ -168,9 +168,7 @@ void LineConnection::finish_sending() {
 
 void LineConnection::wait_for_close(Clock::time_point deadline) {
   for (char buffer[kLongestLine];;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd ready{fd_.get(), POLLIN, 0};
-    if (left <= 0 || poll(&ready, 1, static_cast<int>(left)) <= 0) return;
+    if (!wait_until(fd_.get(), POLLIN, deadline)) return;
     if (recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT) <= 0) return;
   }
 }

@@ -73,6 +73,9 @@ class LineConnection {
 
   // The next complete line that has arrived, if any.
   std::optional<std::string> next_line();
+  // Whether there is one without asking the system. Who stops when there is none hears kMostLines and a few at a time,
+  // however much the peer sends.
+  bool has_line() const { return !lines_.empty(); }
 
   void send(const Message& message);
 

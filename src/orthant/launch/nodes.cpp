@@ -43,7 +43,9 @@ class NodeMember final : public NodeLink {
   }
 
   void service() override {
-    while (const auto line = connection_.next_line()) {
+    do {
+      const auto line = connection_.next_line();
+      if (!line) break;
       try {
         const auto message = parse_line(*line);
         if (const auto* failure = std::get_if<Failure>(&message); failure != nullptr && !failure_)
@@ -52,7 +54,7 @@ class NodeMember final : public NodeLink {
       } catch (const ConfigError& error) {
         if (!failure_) failure_ = Failure{0, -1, kPeerLostExitCode, fmt::format("node 0: {}", error.message())};
       }
-    }
+    } while (connection_.has_line());
     if (connection_.closed() && !failure_ && !common_end_) {
       failure_ = Failure{0, -1, kPeerLostExitCode, "node 0: its launcher is gone"};
     }
@@ -72,11 +74,7 @@ class NodeMember final : public NodeLink {
   std::optional<int> common_end_;
 };
 
-constexpr auto kRetryPause = std::chrono::milliseconds(50);
-
-double left_until(Clock::time_point deadline) {
-  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
-}
+constexpr auto kJoinPause = std::chrono::milliseconds(50);
 
 Place checked(const Place& place, const NodeOptions& options) {
   if (place.rank_offset > place.world_size - options.num_ranks) {
@@ -100,15 +98,12 @@ std::vector<Fd> connect_to_store(const NodeOptions& options, Clock::time_point d
 std::optional<Place> await_place(LineConnection& connection, const NodeOptions& options, Clock::time_point deadline,
                                  std::vector<Fd>& store_connections) {
   while (!connection.closed()) {
-    const double left = left_until(deadline);
-    pollfd ready{connection.fd(), POLLIN, 0};
-    if (left <= 0) {
+    if (!wait_until(connection.fd(), POLLIN, deadline)) {
       throw CommError(
           fmt::format("node {} reached node 0 at {}, but not all {} nodes had arrived after {} s", options.node_rank,
                       endpoint_text(options.rendezvous), options.num_nodes, options.timeout_seconds),
           {.remedy = "start orthant launch on every node, or raise --timeout"});
     }
-    poll(&ready, 1, static_cast<int>(std::min(left * 1000 + 1, 600'000.0)));
     while (const auto line = connection.next_line()) {
       const auto message = parse_line(*line);
       if (std::holds_alternative<Welcome>(message)) store_connections = connect_to_store(options, deadline);
@@ -156,7 +151,7 @@ std::unique_ptr<NodeLink> join_nodes(const NodeOptions& options) {
       return std::make_unique<NodeMember>(options, std::move(connection), std::move(store_connections),
                                           std::move(*place));
     }
-    std::this_thread::sleep_for(kRetryPause);
+    std::this_thread::sleep_for(kJoinPause);
   }
 }
 

@@ -23,7 +23,7 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Addresses of host:port with IPv4 first, as the ranks' transports prefer; ConfigError when the name is unknown.
+// Addresses of host:port; ConfigError when the name is unknown.
 AddressList look_up(const Endpoint& endpoint, int socket_type) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -37,6 +37,7 @@ AddressList look_up(const Endpoint& endpoint, int socket_type) {
   return {found, freeaddrinfo};
 }
 
+// The one address that both who listens and who connects use: the first of IPv4, as the ranks' transports prefer.
 const addrinfo* preferred(const addrinfo* list) {
   for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
     if (a->ai_family == AF_INET) return a;
@@ -80,9 +81,7 @@ Fd new_socket(int family, int type) {
 int connect_until(int fd, const addrinfo& address, Clock::time_point deadline) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd ready{fd, POLLOUT, 0};
-  if (poll(&ready, 1, static_cast<int>(std::clamp<long long>(left, 0, 600'000))) <= 0) return ETIMEDOUT;
+  if (!wait_until(fd, POLLOUT, deadline)) return ETIMEDOUT;
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -90,6 +89,23 @@ int connect_until(int fd, const addrinfo& address, Clock::time_point deadline) {
 }
 
 }  // namespace
+
+double left_until(Clock::time_point deadline) {
+  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
+}
+
+int poll_milliseconds(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 600'000));
+}
+
+bool wait_until(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    pollfd ready{fd, events, 0};
+    if (poll(&ready, 1, poll_milliseconds(deadline)) > 0) return true;
+    if (Clock::now() >= deadline) return false;
+  }
+}
 
 void Fd::reset(int fd) {
   if (fd_ >= 0) close(fd_);
@@ -176,6 +192,10 @@ Accepted accept_tcp(int listener) {
   return accepted;
 }
 
+bool lacks_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 void watch_peer(int fd) {
   const int on = 1, idle_seconds = 5, interval_seconds = 5, probes = 3;
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -191,12 +211,11 @@ Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds) {
   do {
     try {
       const auto list = look_up(endpoint, SOCK_STREAM);
-      for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-        Fd fd = new_socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK);
-        const int error = connect_until(fd.get(), *a, deadline);
-        if (error == 0) return fd;
-        last_error = std::strerror(error);
-      }
+      const auto* address = preferred(list.get());
+      Fd fd = new_socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK);
+      const int error = connect_until(fd.get(), *address, deadline);
+      if (error == 0) return fd;
+      last_error = std::strerror(error);
     } catch (const ConfigError& error) {
       last_error = error.message();  // a name that is not known yet: pods and nodes may register late
     }

@@ -14,6 +14,12 @@ inline Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
 
+// Seconds until then, never fewer than 0. Local.
+double left_until(Clock::time_point deadline);
+
+// The same in whole milliseconds, rounded up, as poll() wants them; ten minutes at most. Local.
+int poll_milliseconds(Clock::time_point deadline);
+
 // Owns one file descriptor.
 class Fd {
  public:
@@ -39,6 +45,9 @@ struct Endpoint {
   std::string host;
   int port = 0;
 };
+
+// Blocks until `fd` has one of `events` or is broken; false when the deadline passes first. Signals do not end it.
+bool wait_until(int fd, short events, Clock::time_point deadline);
 
 // "HOST:PORT" or "[IPV6]:PORT"; `what` names the flag or variable in the ConfigError. Local.
 Endpoint parse_endpoint(const std::string& text, const std::string& what);
@@ -73,11 +82,19 @@ struct Accepted {
 };
 Accepted accept_tcp(int listener);
 
+inline constexpr int kMostAcceptedAtOnce = 64;  // of one listener; then those who are there are heard
+// Before the next try when descriptors have run out: the listener stays readable.
+inline constexpr auto kNoDescriptorPause = std::chrono::milliseconds(100);
+
+// Whether an accept failed, with this errno, for want of descriptors or memory of this process or host. Local.
+bool lacks_descriptors(int error);
+
 // Small messages leave at once, and a peer that loses power, and sends nothing more, is noticed after some seconds.
 // Only for TCP; nothing happens to other sockets. Local.
 void watch_peer(int fd);
 
-// Connects, trying again until somebody listens; CommError after `timeout_seconds`. Blocks. The socket is non-blocking.
+// Connects, trying again until somebody listens; CommError after `timeout_seconds`. Of a name's addresses only the one
+// is tried that bind_tcp() takes: whoever listens on another one is not asked. Blocks. The socket is non-blocking.
 Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds);
 
 // The numeric address of this host from which packets to `host` leave; nothing is sent. May block in the resolver.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "orthant/base/error.h"
 
@@ -39,6 +40,7 @@ Fd stream_socket() {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd)
     throw ConfigError(fmt::format("cannot make a socket: {}", std::strerror(errno)), {.remedy = "see ulimit -n"});
+  ask_for_credentials(fd.get());
   return fd;
 }
 
@@ -66,6 +68,14 @@ Fd connect_unix(const std::string& name) {
   Fd fd = stream_socket();
   if (connect(fd.get(), address.get(), address.length) != 0) return failed(std::move(fd));
   return fd;
+}
+
+Fd connect_unix_until(const std::string& name, Clock::time_point deadline) {
+  for (;;) {
+    Fd fd = connect_unix(name);
+    if (fd || (errno != EAGAIN && errno != EINTR) || Clock::now() >= deadline) return fd;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 std::vector<std::string> unix_names(const std::string& prefix) {

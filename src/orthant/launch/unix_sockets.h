@@ -12,12 +12,18 @@ namespace orthant::launch {
 
 inline constexpr size_t kLongestUnixName = 100;
 
+// All sockets ask for credentials before they have a peer: whoever accepts inherits that, and what is sent before the
+// other end is accepted carries them too.
+
 // A stream socket that listens at the name; empty with errno when it is taken. ConfigError when there is no socket to
 // be had. Local.
 Fd listen_unix(const std::string& name);
 
 // A connection to whoever listens there; empty with errno. Never blocks for long. ConfigError as above.
 Fd connect_unix(const std::string& name);
+
+// The same, trying again until the deadline while too many wait there to be accepted. Blocks.
+Fd connect_unix_until(const std::string& name, Clock::time_point deadline);
 
 // Names in use on this host that begin so. Local.
 std::vector<std::string> unix_names(const std::string& prefix);
