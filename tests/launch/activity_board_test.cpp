@@ -184,6 +184,14 @@ TEST(Activity, FindsItsSlotByTheDescriptorInTheVariableAndClosesIt) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
+TEST(ActivityBoard, CannotBeCutShortByARankThatHoldsIt) {
+  const ActivityBoard board(2, For::kPrograms);
+  const int fd = std::stoi(board.variable(0));
+  EXPECT_NE(ftruncate(fd, 0), 0);
+  EXPECT_NE(ftruncate(fd, 1 << 20), 0);
+  EXPECT_EQ(board.entries().size(), 2U);
+}
+
 TEST(Activity, SpeaksToItselfWhenTheVariableNamesNoBoard) {
   const ActivityBoard board(2, For::kPrograms);
   const int board_fd = std::stoi(board.variable(0));

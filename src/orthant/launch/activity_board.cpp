@@ -1,5 +1,6 @@
 #include "orthant/launch/activity_board.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -148,8 +149,10 @@ JobPhase phase_in(const ActivitySlot& slot) {
 ActivityBoard::ActivityBoard(int num_slots, For users) : num_slots_(num_slots) {
   const size_t num_bytes = num_slots * sizeof(ActivitySlot);
   const bool needs_fd = users == For::kPrograms;
-  if (needs_fd) fd_.reset(memfd_create("orthant-activity", 0));
-  if (!needs_fd || (fd_ && ftruncate(fd_.get(), static_cast<off_t>(num_bytes)) == 0)) {
+  if (needs_fd) fd_.reset(memfd_create("orthant-activity", MFD_ALLOW_SEALING));
+  // Sealed: a rank that cut it short would end the launcher at its next look.
+  if (!needs_fd || (fd_ && ftruncate(fd_.get(), static_cast<off_t>(num_bytes)) == 0 &&
+                    fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)) {
     slots_ = map_slots(fd_.get(), num_bytes);
   }
   if (slots_ == nullptr) {
