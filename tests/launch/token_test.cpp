@@ -151,6 +151,9 @@ TEST_F(TokenFile, BesideNoTokenIsRefused) {
   const auto message = message_of<ConfigError>([&] { find_membership({nullptr, "f", true}, "2 hosts"); });
   EXPECT_NE(message.find("--token-file beside --no-token"), std::string::npos) << message;
   EXPECT_TRUE(find_membership({nullptr, "", true}, "2 hosts").open);
+  const auto beside = message_of<ConfigError>([&] { find_membership({std::make_shared<Secret>(5), "", true}, "2"); });
+  EXPECT_NE(beside.find("--no-token although ORTHANT_TOKEN is set"), std::string::npos) << beside;
+  EXPECT_NE(beside.find("unset ORTHANT_TOKEN"), std::string::npos) << beside;
 }
 
 TEST_F(TokenFile, IsAskedForWithTheWayToMakeOne) {

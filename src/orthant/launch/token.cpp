@@ -151,6 +151,14 @@ void check_token_source(const TokenSource& source) {
   if (source.none && !source.file.empty()) {
     throw ConfigError("--token-file beside --no-token", {.remedy = "leave out --no-token, or --token-file"});
   }
+  if (source.none && source.variable) {
+    throw ConfigError(fmt::format("--no-token although {} is set", kTokenVariable),
+                      {.remedy = fmt::format("leave out --no-token, or unset {}", kTokenVariable)});
+  }
+}
+
+std::string open_job_text(const std::string& where) {
+  return fmt::format("--no-token: whoever reaches {} can take part in this job", where);
 }
 
 Membership find_membership(const TokenSource& source, const std::string& what) {

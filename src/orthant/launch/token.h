@@ -58,6 +58,9 @@ struct Membership {
 // ConfigError when the command line contradicts itself. Local.
 void check_token_source(const TokenSource& source);
 
+// What is said on stderr of a job that everybody may join at `where`. Local.
+std::string open_job_text(const std::string& where);
+
 // ConfigError with how to make a token when there is neither a token nor --no-token; `what` says what needs it ("2
 // hosts"). Local.
 Membership find_membership(const TokenSource& source, const std::string& what);
