@@ -1,6 +1,7 @@
 // The store as its clients see it: what c10d's stores promise, waiting, and descriptors with their sender.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -70,8 +71,20 @@ TEST_F(Store, TellsThatAKeyDidNotComeInTime) {
 TEST_F(Store, RefusesWhatExceedsItsBoundsAndServesOn) {
   const auto a = client();
   server_.start();
-  const auto message = message_of<CommError>([&] { a->append("k", std::string(StoreLimits{}.value_bytes + 1, 'x')); });
-  EXPECT_NE(message.find("the store (test)"), std::string::npos) << message;
+  const std::string large(StoreLimits{}.value_bytes + 1, 'x');
+  auto message = message_of<CommError>([&] { a->append("k", large); });
+  EXPECT_NE(message.find("the store (test) refused: a value of 16777217 bytes"), std::string::npos) << message;
+  message = message_of<CommError>([&] { a->set(std::string(5000, 'k'), ""); });
+  EXPECT_NE(message.find("refused: a key of 5000 bytes, at most 4096"), std::string::npos) << message;
+  const auto half = std::string_view(large).substr(large.size() / 2);
+  message = message_of<CommError>([&] { a->multi_set({"a", "b", "c", "d"}, {half, half, half, half}); });
+  EXPECT_NE(message.find("refused: a request of"), std::string::npos) << message;
+  message = message_of<CommError>([&] { a->wait(std::vector<std::string>(1'200'000), 0.01); });
+  EXPECT_NE(message.find("refused: keys of more than 33554432 bytes are waited for"), std::string::npos) << message;
+  a->set("k", "v");
+  EXPECT_EQ(a->get({"k"}, 1)->front(), "v");
+  EXPECT_FALSE(a->wait(std::vector<std::string>(900'000), 0.01)) << "what was refused counts no more";
+  EXPECT_FALSE(a->wait(std::vector<std::string>(900'000), 0.01)) << "nor what was given up";
 }
 
 TEST_F(Store, RefusesAnAddToTextAndServesOn) {
@@ -89,6 +102,18 @@ TEST_F(Store, SaysThatItsServerIsGone) {
   server_end.reset();
   const auto message = message_of<CommError>([&] { lonely.set("k", "v"); });
   EXPECT_NE(message.find("the store (the launcher) is lost"), std::string::npos) << message;
+}
+
+TEST_F(Store, IsLostToWhoSentHalfARequest) {
+  auto [server_end, client_end] = stream_pair();
+  StoreClient client(std::move(client_end), "test", 0.02);
+  const auto message = message_of<CommError>([&] { client.set("k", std::string(8 << 20, 'x')); });
+  EXPECT_NE(message.find("it took half a request"), std::string::npos) << message;
+  std::string sink(1 << 20, ' ');
+  while (recv(server_end.get(), sink.data(), sink.size(), MSG_DONTWAIT) > 0) {
+  }
+  EXPECT_EQ(message_of<CommError>([&] { client.set("k", "v"); }), message) << "whatever has room again";
+  EXPECT_LT(recv(server_end.get(), sink.data(), sink.size(), MSG_DONTWAIT), 0) << "nothing more is sent";
 }
 
 TEST_F(Store, PassesADescriptorAndItsSenderToSoManyReaders) {
@@ -161,6 +186,47 @@ TEST_F(Store, ADescriptorComesWithAPidfdOfTheProcessThatSentIt) {
   own->set("end", "");
   waitpid(child, nullptr, 0);
   EXPECT_EQ(poll(&ended, 1, 1000), 1);
+}
+
+TEST_F(Store, KnowsThatWhoHandedADescriptorInHasEndedSince) {
+  Fd theirs = raw_connection();
+  const auto own = client();
+  const pid_t child = fork();
+  if (child == 0) {
+    StoreClient(std::move(theirs), "child").put_fd("input", 0, 1);
+    _exit(0);
+  }
+  server_.start();
+  waitpid(child, nullptr, 0);
+  const auto passed = own->get_fd("input", 20);
+  ASSERT_TRUE(passed.has_value());
+  pollfd ended{passed->pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 0), 1) << "its number may be another process' by now";
+}
+
+TEST_F(Store, NamesTheLimitOfOpenFilesWhereADescriptorFindsNoRoom) {
+  Fd theirs = raw_connection();
+  const auto own = client();
+  const pid_t child = fork();
+  if (child == 0) {
+    StoreClient reader(std::move(theirs), "child");
+    const rlimit none_left{static_cast<rlim_t>(dup(0)), 4096};
+    setrlimit(RLIMIT_NOFILE, &none_left);
+    std::string text;
+    try {
+      reader.get_fd("input", 20);
+    } catch (const CommError& error) {
+      text = error.what();
+    }
+    const bool is_named = text.find("this process may open no more files") != std::string::npos &&
+                          text.find("ulimit -n") != std::string::npos;
+    _exit(is_named ? 0 : 1);
+  }
+  server_.start();
+  own->put_fd("input", 0, 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Store, ClosesAConnectionThatAnotherProcessSpeaksOn) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
@@ -14,12 +15,7 @@
 namespace orthant::launch {
 namespace {
 
-constexpr double kAnswerSeconds = 30;  // for a server that has many to serve, beyond what was asked for
-
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 600'000));
-}
+constexpr const char* kNoRoomForDescriptors = "this process may open no more files, so descriptors got lost";
 
 int64_t to_milliseconds(double timeout_seconds) {
   return static_cast<int64_t>(std::clamp(timeout_seconds, 0.0, 1e9) * 1000);
@@ -27,20 +23,49 @@ int64_t to_milliseconds(double timeout_seconds) {
 
 }  // namespace
 
-StoreClient::StoreClient(Fd connection, std::string where) : fd_(std::move(connection)), where_(std::move(where)) {}
+StoreClient::StoreClient(Fd connection, std::string where, double answer_seconds)
+    : fd_(std::move(connection)), where_(std::move(where)), answer_seconds_(answer_seconds) {}
+
+Clock::time_point StoreClient::answer_deadline(double timeout_seconds) const {
+  return Clock::now() + seconds(std::min(timeout_seconds, 1e9) + answer_seconds_);
+}
 
 uint64_t StoreClient::next_id() {
   std::lock_guard lock(mutex_);
   return ++last_id_;
 }
 
-void StoreClient::lost(const std::string& why) {
+void StoreClient::refused(const std::string& why) const {
+  throw CommError(fmt::format("the store ({}) refused: {}", where_, why), {.remedy = "use fewer or smaller keys"});
+}
+
+void StoreClient::lost(const std::string& why) const {
   throw CommError(fmt::format("the store ({}) is lost: {}", where_, why),
-                  {.remedy = "see whether the launcher, or the rank that serves the store, has ended"});
+                  {.remedy = why == kNoRoomForDescriptors
+                                 ? "raise the limit of open files (ulimit -n), or start fewer ranks on this host"
+                                 : "see whether the launcher, or the rank that serves the store, has ended"});
+}
+
+void StoreClient::add_key(FrameWriter& request, std::string_view key) const {
+  if (const size_t most = StoreLimits{}.key_bytes; key.size() > most) {
+    refused(fmt::format("a key of {} bytes, at most {} are kept", key.size(), most));
+  }
+  request.text(key);
+}
+
+void StoreClient::add_value(FrameWriter& request, std::string_view value) const {
+  if (const size_t most = StoreLimits{}.value_bytes; value.size() > most) {
+    refused(fmt::format("a value of {} bytes, at most {} are kept", value.size(), most));
+  }
+  request.text(value);
 }
 
 void StoreClient::send(const std::string& frame, int fd, Clock::time_point deadline) {
   std::lock_guard lock(send_mutex_);
+  {
+    std::lock_guard state_lock(mutex_);
+    if (!lost_.empty()) lost(lost_);
+  }
   size_t sent = 0;
   while (sent < frame.size()) {
     std::vector<int> fds;
@@ -50,9 +75,16 @@ void StoreClient::send(const std::string& frame, int fd, Clock::time_point deadl
       sent += static_cast<size_t>(count);
       continue;
     }
-    if (errno != EAGAIN && errno != EINTR) lost(std::strerror(errno));
-    pollfd ready{fd_.get(), POLLOUT, 0};
-    if (poll(&ready, 1, milliseconds_until(deadline)) == 0 && Clock::now() >= deadline) lost("it takes no requests");
+    std::string why;
+    if (errno != EAGAIN && errno != EINTR) why = std::strerror(errno);
+    if (why.empty() && wait_until(fd_.get(), POLLOUT, deadline)) continue;
+    if (why.empty()) why = sent == 0 ? "it takes no requests" : "it took half a request";
+    if (sent > 0) {  // what follows would be read as the rest of this frame
+      std::lock_guard state_lock(mutex_);
+      lost_ = why;
+      changed_.notify_all();
+    }
+    lost(why);
   }
 }
 
@@ -82,13 +114,14 @@ void StoreClient::read_until(Clock::time_point deadline, std::unique_lock<std::m
   somebody_reads_ = true;
   lock.unlock();
   std::string bytes(kReadBytes, '\0');
-  pollfd ready{fd_.get(), POLLIN, 0};
-  poll(&ready, 1, milliseconds_until(deadline));
+  wait_until(fd_.get(), POLLIN, deadline);
   auto received = receive_with_fds(fd_.get(), bytes.data(), bytes.size());
   const int error = errno;
   lock.lock();
   somebody_reads_ = false;
-  if (received.num_bytes > 0) {
+  if (received.cut) {
+    lost_ = kNoRoomForDescriptors;
+  } else if (received.num_bytes > 0) {
     input_.append(bytes, 0, static_cast<size_t>(received.num_bytes));
     for (auto& fd : received.fds) fds_.push_back(std::move(fd));
     try {
@@ -127,8 +160,11 @@ StoreClient::Answer StoreClient::await(uint64_t id, Clock::time_point deadline) 
 }
 
 StoreClient::Answer StoreClient::call(FrameWriter request, uint64_t id, double timeout_seconds, int fd) {
-  const auto deadline = Clock::now() + seconds(std::min(timeout_seconds, 1e9) + kAnswerSeconds);
+  const auto deadline = answer_deadline(timeout_seconds);
   const auto frame = request.finish();
+  if (const size_t most = StoreLimits{}.frame_bytes; frame.size() > most + kFrameLengthBytes) {
+    refused(fmt::format("a request of {} bytes, at most {} are taken", frame.size(), most));
+  }
   {
     std::lock_guard lock(mutex_);
     awaited_[id] = false;
@@ -136,9 +172,7 @@ StoreClient::Answer StoreClient::call(FrameWriter request, uint64_t id, double t
   send(frame, fd, deadline);
   auto answer = await(id, deadline);
   if (answer.status == StoreStatus::refused) {
-    FrameReader reader(answer.body);
-    throw CommError(fmt::format("the store ({}) refused: {}", where_, printable(reader.text(answer.body.size()))),
-                    {.remedy = "use fewer or smaller keys"});
+    refused(printable(FrameReader(answer.body).text(answer.body.size())));
   }
   return answer;
 }
@@ -146,7 +180,8 @@ StoreClient::Answer StoreClient::call(FrameWriter request, uint64_t id, double t
 StoreClient::Answer StoreClient::call(StoreCommand command, std::initializer_list<std::string_view> texts) {
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(command));
-  for (const auto text : texts) request.text(text);
+  bool is_key = true;  // the first one
+  for (const auto text : texts) std::exchange(is_key, false) ? add_key(request, text) : add_value(request, text);
   return call(std::move(request), id);
 }
 
@@ -162,8 +197,8 @@ void StoreClient::multi_set(const std::vector<std::string>& keys, const std::vec
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(StoreCommand::multi_set));
   for (size_t i = 0; i < keys.size(); ++i) {
-    request.text(keys[i]);
-    request.text(values.at(i));
+    add_key(request, keys[i]);
+    add_value(request, values.at(i));
   }
   call(std::move(request), id);
 }
@@ -171,7 +206,7 @@ void StoreClient::multi_set(const std::vector<std::string>& keys, const std::vec
 int64_t StoreClient::add(std::string_view key, int64_t value) {
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(StoreCommand::add));
-  request.text(key);
+  add_key(request, key);
   request.number(value);
   const auto answer = call(std::move(request), id);
   return FrameReader(answer.body).number();
@@ -189,7 +224,7 @@ bool StoreClient::erase(std::string_view key) {
 bool StoreClient::check(const std::vector<std::string>& keys) {
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(StoreCommand::check));
-  for (const auto& key : keys) request.text(key);
+  for (const auto& key : keys) add_key(request, key);
   return FrameReader(call(std::move(request), id).body).number() != 0;
 }
 
@@ -202,7 +237,7 @@ StoreClient::Answer StoreClient::wait_for_keys(StoreCommand command, const std::
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(command));
   request.number(to_milliseconds(timeout_seconds));
-  for (const auto& key : keys) request.text(key);
+  for (const auto& key : keys) add_key(request, key);
   return call(std::move(request), id, timeout_seconds);
 }
 
@@ -223,7 +258,7 @@ std::optional<std::vector<std::string>> StoreClient::get(const std::vector<std::
 void StoreClient::put_fd(const std::string& key, int fd, int num_readers) {
   const auto id = next_id();
   FrameWriter request(id, static_cast<uint8_t>(StoreCommand::put_fd));
-  request.text(key);
+  add_key(request, key);
   request.number(num_readers);
   call(std::move(request), id, 0, fd);
 }
@@ -234,14 +269,14 @@ std::optional<PassedFd> StoreClient::get_fd(const std::string& key, double timeo
 
 std::vector<std::optional<PassedFd>> StoreClient::get_fds(const std::vector<std::string>& keys,
                                                           double timeout_seconds) {
-  const auto deadline = Clock::now() + seconds(std::min(timeout_seconds, 1e9) + kAnswerSeconds);
+  const auto deadline = answer_deadline(timeout_seconds);
   std::vector<uint64_t> ids;
   std::string frames;
   for (const auto& key : keys) {
     ids.push_back(next_id());
     FrameWriter request(ids.back(), static_cast<uint8_t>(StoreCommand::get_fd));
     request.number(to_milliseconds(timeout_seconds));
-    request.text(key);
+    add_key(request, key);
     frames += request.finish();
   }
   {
@@ -255,7 +290,8 @@ std::vector<std::optional<PassedFd>> StoreClient::get_fds(const std::vector<std:
 }
 
 std::optional<PassedFd> StoreClient::passed_in(Answer answer) {
-  if (answer.status != StoreStatus::ok) return std::nullopt;
+  if (answer.status == StoreStatus::timed_out) return std::nullopt;
+  if (answer.status == StoreStatus::refused) refused(printable(FrameReader(answer.body).text(answer.body.size())));
   if (answer.fds.empty() || answer.fds.size() > 2) lost("an answer without its descriptors");
   const auto pid = static_cast<pid_t>(FrameReader(answer.body).number());
   PassedFd passed{std::move(answer.fds[0]), {}, pid};

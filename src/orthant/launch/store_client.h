@@ -20,11 +20,13 @@ namespace orthant::launch {
 
 class StoreClient : public FdExchange {
  public:
-  // `where` names the store in errors. The connection must have been admitted.
-  explicit StoreClient(Fd connection, std::string where);
+  // `where` names the store in errors. The connection must have been admitted. A server that has many to serve gets
+  // `answer_seconds` beyond what a request asks for.
+  explicit StoreClient(Fd connection, std::string where, double answer_seconds = 30);
 
   // All of these block until the server has answered. CommError when the connection is gone, or when nothing comes for
-  // some seconds longer than asked for; also when the store refuses what would exceed its bounds.
+  // some seconds longer than asked for; also when the store refuses what would exceed its bounds, and before a key or
+  // value is sent that no store takes.
   void set(std::string_view key, std::string_view value);
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string_view>& values);
   void append(std::string_view key, std::string_view value);
@@ -62,10 +64,15 @@ class StoreClient : public FdExchange {
   void read_until(Clock::time_point deadline, std::unique_lock<std::mutex>& lock);
   void take_frames();
   std::optional<PassedFd> passed_in(Answer answer);
-  [[noreturn]] void lost(const std::string& why);
+  void add_key(FrameWriter& request, std::string_view key) const;
+  void add_value(FrameWriter& request, std::string_view value) const;
+  Clock::time_point answer_deadline(double timeout_seconds) const;
+  [[noreturn]] void refused(const std::string& why) const;
+  [[noreturn]] void lost(const std::string& why) const;
 
   Fd fd_;
   std::string where_;
+  double answer_seconds_;
   std::mutex send_mutex_;  // one frame at a time
   std::mutex mutex_;       // of everything below
   std::condition_variable changed_;

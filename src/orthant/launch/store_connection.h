@@ -58,7 +58,8 @@ class StoreConnection {
   // Sends what fits. False when the peer is gone.
   bool flush();
 
-  size_t num_waits = 0;  // requests that the server holds back
+  size_t num_waits = 0;      // requests that the server holds back
+  size_t waiting_bytes = 0;  // of the keys that they wait for
 
  private:
   struct Answer {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr auto kSayAgain = std::chrono::seconds(60);
 constexpr int64_t kMostMilliseconds = int64_t{1} << 40;
+constexpr const char* kNoDescriptorLeft = "no descriptor is left where the store is served (see ulimit -n)";
 
 bool takes_keys(StoreCommand command) {
   return command == StoreCommand::get || command == StoreCommand::wait || command == StoreCommand::get_fd;
@@ -44,7 +46,8 @@ void StoreServer::add(Fd connection, pid_t pid) {
   connections_.emplace(id, Connection{StoreConnection(id, std::move(connection), pid, nullptr, limits_), nullptr});
 }
 
-void StoreServer::listen(Fd listener, Meet meet, std::function<bool()> is_complete, double patience_seconds) {
+void StoreServer::listen(Fd listener, Meet meet, std::function<bool()> is_complete,
+                         std::optional<double> patience_seconds) {
   listeners_.push_back({std::move(listener), std::move(meet), std::move(is_complete), patience_seconds});
 }
 
@@ -64,7 +67,10 @@ void StoreServer::start() {
 void StoreServer::run() {
   for (;;) {
     std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
-    for (const auto& listener : listeners_) fds.push_back({listener.fd.get(), POLLIN, 0});  // -1 is passed over
+    const auto now = Clock::now();
+    for (const auto& listener : listeners_) {
+      fds.push_back({now < listener.pause_until ? -1 : listener.fd.get(), POLLIN, 0});  // -1 is passed over
+    }
     std::vector<uint64_t> ids;
     for (const auto& [id, connection] : connections_) {
       const short events = connection.link.wants_to_write() ? POLLIN | POLLOUT : POLLIN;
@@ -95,39 +101,56 @@ int StoreServer::milliseconds_to_wait() const {
   auto next = Clock::time_point::max();
   for (const auto& [id, waiting] : waiting_) next = std::min(next, waiting.deadline);
   for (const auto& doorman : doormen_) next = std::min(next, doorman->next_deadline().value_or(next));
-  for (const auto& [id, connection] : connections_) {
-    if (connection.listener == nullptr) continue;
-    next = std::min(next, connection.link.opened_at() + seconds(connection.listener->patience_seconds));
+  for (const auto& [id, connection] : connections_) next = std::min(next, proof_deadline(connection).value_or(next));
+  for (const auto& listener : listeners_) {
+    if (Clock::now() < listener.pause_until) next = std::min(next, listener.pause_until);
   }
-  if (next == Clock::time_point::max()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 600'000));
+  return next == Clock::time_point::max() ? -1 : poll_milliseconds(next);
+}
+
+// By when a stranger must have proved itself; nothing for those who are waited for, and for members.
+std::optional<Clock::time_point> StoreServer::proof_deadline(const Connection& connection) {
+  if (connection.listener == nullptr || !connection.listener->patience_seconds) return std::nullopt;
+  return connection.link.opened_at() + seconds(*connection.listener->patience_seconds);
 }
 
 void StoreServer::accept_at(Listener& listener) {
+  for (int i = 0; i < kMostAcceptedAtOnce && listener.fd; ++i) {
+    pollfd ready{listener.fd.get(), POLLIN, 0};
+    if (poll(&ready, 1, 0) <= 0 || !accept_one(listener)) return;
+  }
+}
+
+// False when it cannot go on now.
+bool StoreServer::accept_one(Listener& listener) {
   Fd fd(accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd) {
     // Without a descriptor to spare the listener stays readable: the oldest stranger makes room.
-    if (errno == EMFILE || errno == ENFILE) drop_oldest_stranger();
-    return;
+    if (!lacks_descriptors(errno) || drop_oldest_stranger()) return true;
+    listener.pause_until = Clock::now() + kNoDescriptorPause;
+    return false;
   }
   std::string reason;
   auto admission = listener.meet(fd.get(), reason);
-  if (admission == nullptr) return turned_away(peer_text(fd.get()), reason);
+  if (admission == nullptr) return turned_away(peer_text(fd.get()), reason), true;
   const auto num_strangers =
-      std::ranges::count_if(connections_, [](const auto& entry) { return entry.second.listener != nullptr; });
+      std::ranges::count_if(connections_, [](const auto& entry) { return proof_deadline(entry.second).has_value(); });
   if (static_cast<size_t>(num_strangers) >= limits_.num_strangers) drop_oldest_stranger();
   const auto id = next_id_++;
   StoreConnection link(id, std::move(fd), 0, std::move(admission), limits_);
   serve(connections_.emplace(id, Connection{std::move(link), &listener}).first->second);
+  return true;
 }
 
-void StoreServer::drop_oldest_stranger() {
+// False when there is none.
+bool StoreServer::drop_oldest_stranger() {
   for (auto& [id, connection] : connections_) {
-    if (connection.listener == nullptr) continue;
+    if (!proof_deadline(connection)) continue;
     close(connection, "too many connections that prove nothing");
-    return sweep();
+    sweep();
+    return true;
   }
+  return false;
 }
 
 bool StoreServer::admit(Connection& connection) {
@@ -153,6 +176,8 @@ void StoreServer::serve(Connection& connection) {
     if (!link.flush() || !more) close(connection, is_stranger ? "it left without proving itself" : "");
   } catch (const BadFrame& bad) {
     close(connection, bad.what());
+  } catch (const std::bad_alloc&) {
+    close(connection, "there is no memory for what it asks");
   }
 }
 
@@ -160,8 +185,8 @@ void StoreServer::handle(StoreConnection& link, std::string_view body) {
   FrameReader request(body);
   if (request.code() > kLastStoreCommand) throw BadFrame(fmt::format("command {}", request.code()));
   const auto command = static_cast<StoreCommand>(request.code());
-  if (takes_keys(command)) return begin_waiting(link, request, command);
   try {
+    if (takes_keys(command)) return begin_waiting(link, request, command);
     link.send(answer(link, request, command));
   } catch (const StoreRefusal& refusal) {
     FrameWriter refused(request.id(), static_cast<uint8_t>(StoreStatus::refused));
@@ -227,18 +252,30 @@ void StoreServer::hand_in(StoreConnection& link, FrameReader& request) {
   Fd fd = link.take_fd();
   if (!link.sender()) throw BadFrame("a descriptor of nobody");
   const auto pid = link.sender()->pid;
-  table_.hand_in(key, {std::move(fd), pid, num_readers});
+  // From now on the process is known by this and not by its number, which another one may get once it has ended.
+  Fd pidfd = open_pidfd(pid);
+  if (pid > 0 && !pidfd && errno == ESRCH) throw StoreRefusal("the process that handed it in has ended");
+  if (pid > 0 && !pidfd && lacks_descriptors(errno)) throw StoreRefusal(kNoDescriptorLeft);
+  table_.hand_in(key, {std::move(fd), std::move(pidfd), pid, num_readers});
   arrived(key, true);
 }
 
 void StoreServer::begin_waiting(StoreConnection& link, FrameReader& request, StoreCommand command) {
-  Waiting waiting{link.id(), request.id(), command, {}, 0, Clock::now()};
+  if (link.num_waits >= limits_.num_waits) throw BadFrame("too many requests at once");
+  Waiting waiting{link.id(), request.id(), command, {}, 0, 0, Clock::now()};
   const auto milliseconds = std::clamp<int64_t>(request.number(), 0, kMostMilliseconds);
   waiting.deadline += std::chrono::milliseconds(milliseconds);
-  do waiting.keys.emplace_back(key_of(request));
-  while (!request.at_end() && command != StoreCommand::get_fd);
+  do {
+    const auto key = key_of(request);
+    waiting.bytes += sizeof(std::string) + key.size();
+    if (link.waiting_bytes + waiting.bytes > limits_.waiting_bytes) {
+      throw StoreRefusal(fmt::format("keys of more than {} bytes are waited for at once", limits_.waiting_bytes));
+    }
+    waiting.keys.emplace_back(key);
+  } while (!request.at_end() && command != StoreCommand::get_fd);
   request.expect_end();
-  if (++link.num_waits > limits_.num_waits) throw BadFrame("too many requests at once");
+  ++link.num_waits;
+  link.waiting_bytes += waiting.bytes;
   const auto id = next_id_++;
   waiting_.emplace(id, std::move(waiting));
   try_finish(id);
@@ -270,6 +307,7 @@ void StoreServer::arrived(const std::string& key, bool is_descriptor) {
 void StoreServer::finish(const Waiting& waiting) {
   FrameWriter answer(waiting.request, static_cast<uint8_t>(StoreStatus::ok));
   std::vector<Fd> fds;
+  std::string refusal;
   const size_t most = limits_.frame_bytes / 2;
   size_t total = 0;
   if (waiting.command == StoreCommand::get) {
@@ -282,27 +320,35 @@ void StoreServer::finish(const Waiting& waiting) {
   } else if (waiting.command == StoreCommand::get_fd) {
     auto* handed = table_.find_handed(waiting.keys.front());
     answer.number(handed->pid);
-    fds.emplace_back(fcntl(handed->fd.get(), F_DUPFD_CLOEXEC, 3));
-    if (Fd pidfd = open_pidfd(handed->pid)) fds.push_back(std::move(pidfd));
-    table_.taken(waiting.keys.front());
+    for (const auto* held : {&handed->fd, &handed->pidfd}) {
+      if (!*held) continue;
+      fds.emplace_back(fcntl(held->get(), F_DUPFD_CLOEXEC, 3));
+      if (!fds.back()) refusal = kNoDescriptorLeft;
+    }
+    if (refusal.empty()) table_.taken(waiting.keys.front());
   }
-  if (total > most) {
+  if (total > most) refusal = fmt::format("{} values of more than {} bytes in all", waiting.keys.size(), most);
+  if (!refusal.empty()) {
     answer = FrameWriter(waiting.request, static_cast<uint8_t>(StoreStatus::refused));
-    answer.text(fmt::format("{} values of more than {} bytes in all", waiting.keys.size(), most));
+    answer.text(refusal);
+    fds.clear();
   }
-  send(waiting.connection, answer.finish(), std::move(fds));
+  send(waiting, answer.finish(), std::move(fds));
 }
 
 // Answers a request that waited.
-void StoreServer::send(uint64_t connection_id, std::string frame, std::vector<Fd> fds) {
-  auto& connection = connections_.at(connection_id);
+void StoreServer::send(const Waiting& waiting, std::string frame, std::vector<Fd> fds) {
+  auto& connection = connections_.at(waiting.connection);
   --connection.link.num_waits;
+  connection.link.waiting_bytes -= waiting.bytes;
   if (connection.closed) return;
   try {
     connection.link.send(std::move(frame), std::move(fds));
     if (!connection.link.flush()) close(connection, "");
   } catch (const BadFrame& bad) {
     close(connection, bad.what());
+  } catch (const std::bad_alloc&) {
+    close(connection, "there is no memory for its answer");
   }
 }
 
@@ -318,10 +364,8 @@ StoreServer::Waiting StoreServer::forget(uint64_t waiting_id) {
 void StoreServer::end_late_ones() {
   const auto now = Clock::now();
   for (auto& [id, connection] : connections_) {
-    if (connection.listener == nullptr) continue;
-    if (now >= connection.link.opened_at() + seconds(connection.listener->patience_seconds)) {
-      close(connection, "it proved nothing in time");
-    }
+    const auto deadline = proof_deadline(connection);
+    if (deadline && now >= *deadline) close(connection, "it proved nothing in time");
   }
   std::vector<uint64_t> late;
   for (const auto& [id, waiting] : waiting_) {
@@ -329,7 +373,7 @@ void StoreServer::end_late_ones() {
   }
   for (const auto id : late) {
     const auto waiting = forget(id);
-    send(waiting.connection, FrameWriter(waiting.request, static_cast<uint8_t>(StoreStatus::timed_out)).finish());
+    send(waiting, FrameWriter(waiting.request, static_cast<uint8_t>(StoreStatus::timed_out)).finish());
   }
 }
 

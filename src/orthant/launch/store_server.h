@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,8 +35,10 @@ class StoreServer {
   // What must be shown on a connection just accepted; null with a reason: it is closed at once.
   using Meet = std::function<std::unique_ptr<Admission>(int connection, std::string& reason)>;
   // Accepts until `is_complete`, asked after every admission, is true. Whoever has not proved itself after
-  // `patience_seconds` is closed, and so is the oldest of too many. Before start() only.
-  void listen(Fd listener, Meet meet, std::function<bool()> is_complete = nullptr, double patience_seconds = 5);
+  // `patience_seconds` is closed, and so is the oldest of too many; nothing: those who may talk at all are waited for,
+  // however many they are. Before start() only.
+  void listen(Fd listener, Meet meet, std::function<bool()> is_complete = nullptr,
+              std::optional<double> patience_seconds = 5);
 
   // The same for members on other hosts, who prove themselves to the doorman. Before start() only.
   void listen(std::unique_ptr<Doorman> doorman);
@@ -47,7 +50,8 @@ class StoreServer {
     Fd fd;
     Meet meet;
     std::function<bool()> is_complete;
-    double patience_seconds;
+    std::optional<double> patience_seconds;
+    Clock::time_point pause_until{};  // no descriptor was left for one more
   };
   struct Connection {
     StoreConnection link;
@@ -61,13 +65,16 @@ class StoreServer {
     StoreCommand command = StoreCommand::wait;
     std::vector<std::string> keys;
     size_t num_found = 0;
+    size_t bytes = 0;  // of the keys
     Clock::time_point deadline;
   };
 
   void run();
   int milliseconds_to_wait() const;
+  static std::optional<Clock::time_point> proof_deadline(const Connection& connection);
   void accept_at(Listener& listener);
-  void drop_oldest_stranger();
+  bool accept_one(Listener& listener);
+  bool drop_oldest_stranger();
   void serve(Connection& connection);
   bool admit(Connection& connection);
   void handle(StoreConnection& link, std::string_view body);
@@ -77,7 +84,7 @@ class StoreServer {
   void arrived(const std::string& key, bool is_descriptor = false);
   void try_finish(uint64_t waiting_id);
   void finish(const Waiting& waiting);
-  void send(uint64_t connection_id, std::string frame, std::vector<Fd> fds = {});
+  void send(const Waiting& waiting, std::string frame, std::vector<Fd> fds = {});
   Waiting forget(uint64_t waiting_id);
   void end_late_ones();
   void close(Connection& connection, const std::string& reason);

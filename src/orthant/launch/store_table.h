@@ -37,6 +37,7 @@ class StoreTable {
   // A descriptor for `num_readers` takers, and who handed it in.
   struct Handed {
     Fd fd;
+    Fd pidfd;  // of whoever handed it in; empty where the system has none
     pid_t pid = 0;
     int64_t readers_left = 0;
   };
