@@ -10,6 +10,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/comm/store.h"
+#include "orthant/launch/file_limit.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/nodes.h"
 #include "orthant/launch/restarts.h"
@@ -76,7 +77,9 @@ launch::Membership membership_of(const LaunchFlags& flags, const Context& contex
 }
 
 int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
+  const launch::RaisedFileLimit file_limit;  // node 0 holds connections of all hosts before it starts its ranks
   launch::LocalOptions local;
+  local.rank_file_limit = &file_limit.before();
   local.num_ranks = flags.nproc;
   local.log_dir = flags.log_dir;
   local.bind_cores = flags.bind_cores;
@@ -96,6 +99,7 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     nodes.timeout_seconds = flags.timeout_seconds;
     nodes.run_id = flags.run_id;
     nodes.membership = membership_of(flags, context);
+    if (nodes.membership.open) say(launch::open_job_text(flags.rendezvous));
     nodes.say = say;
     nodes.needs_c10d_store = !launch::is_this_program(program.front());
     link = launch::join_nodes(nodes);

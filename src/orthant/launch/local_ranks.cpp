@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/launch/file_limit.h"
 #include "orthant/launch/passed_fds.h"
 #include "orthant/launch/rank_process.h"
 #include "orthant/launch/sockets.h"
@@ -65,27 +66,13 @@ std::vector<Fd> open_logs(const LocalOptions& options, int rank_offset) {
   return logs;
 }
 
-// A launcher holds a few descriptors for each rank: while this lives it may have as many as the system allows. Its
-// ranks begin with the limit that the user set.
-struct RaisedFileLimit {
-  RaisedFileLimit() {
-    getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit most{before.rlim_max, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &most);
-  }
-  ~RaisedFileLimit() { setrlimit(RLIMIT_NOFILE, &before); }
-  RaisedFileLimit(const RaisedFileLimit&) = delete;
-  RaisedFileLimit& operator=(const RaisedFileLimit&) = delete;
-
-  rlimit before{};
-};
-
 // What both ways of starting ranks share: signals, logs, output, last actions, the supervisor and the ranks' store, in
 // the order they must be made.
 struct Session {
   Session(const LocalOptions& options, const ProgramJob& job, ActivityBoard::For users, ExternalEvents* events)
       : rank_offset(job.rank_offset),
         stderr_fd(options.stderr_fd),
+        rank_file_limit(options.rank_file_limit != nullptr ? options.rank_file_limit : &file_limit.before()),
         logs(open_logs(options, job.rank_offset)),
         take_signals(options.take_signals),
         own_signals(options.signals == nullptr ? std::make_unique<SignalWatch>() : nullptr),
@@ -113,7 +100,7 @@ struct Session {
             cores.empty() ? std::vector<int>{} : cores[local_rank],
             launcher_fds,
             std::move(keep_in_child),
-            &file_limit.before,
+            rank_file_limit,
             take_signals};
   }
 
@@ -139,6 +126,7 @@ struct Session {
   int rank_offset;
   int stderr_fd;
   RaisedFileLimit file_limit;
+  const rlimit* rank_file_limit;  // what the user set
   std::vector<Fd> reserved = reserve_standard_descriptors();
   std::vector<Fd> logs;
   std::function<void()> take_signals;

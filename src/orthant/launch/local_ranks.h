@@ -3,6 +3,8 @@
 // every rank has ended and leave no process, port, descriptor or file but the logs.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -32,7 +34,9 @@ struct LocalOptions {
   // them. Executed ranks begin with both blocked and open them when they are ready.
   std::function<void()> take_signals;
   SignalWatch* signals = nullptr;  // of a caller that watches over several attempts; null: for this call alone
-  int stdout_fd = 1;               // where the ranks' output goes
+  // How many files ranks may open; null: as many as this process. For a caller that has raised its own limit.
+  const rlimit* rank_file_limit = nullptr;
+  int stdout_fd = 1;  // where the ranks' output goes
   int stderr_fd = 2;
 };
 

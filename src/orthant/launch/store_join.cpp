@@ -74,6 +74,7 @@ std::shared_ptr<JoinedStore> across_hosts(const Job& job, double timeout_seconds
   // A copy: whoever joins again after the first has left finds the descriptor as it was.
   Fd listener(fcntl(rendezvous.listen_fd, F_DUPFD_CLOEXEC, 3));
   if (!listener) throw CommError(fmt::format("rank 0's socket (descriptor {}) is closed", rendezvous.listen_fd));
+  store->file_limit = std::make_unique<RaisedFileLimit>();
   store->server = std::make_shared<StoreServer>(say);
   store->server->add(std::move(server_end), getpid());
   store->server->listen(std::make_unique<Doorman>(std::move(listener), rendezvous.membership,
@@ -168,6 +169,7 @@ std::shared_ptr<JoinedStore> serve_own_store(const Job& job) {
   auto store = std::make_shared<JoinedStore>();
   auto [server_end, own_end] = stream_pair();
   const Log log({.rank = job.rank});
+  store->file_limit = std::make_unique<RaisedFileLimit>();
   store->server = std::make_shared<StoreServer>([log](const std::string& text) { log.warn(text); });
   store->server->add(std::move(server_end), getpid());
   serve_meeting(*store->server, job);

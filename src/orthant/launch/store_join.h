@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "orthant/launch/file_limit.h"
 #include "orthant/launch/job.h"
 #include "orthant/launch/store_client.h"
 #include "orthant/launch/store_server.h"
@@ -25,7 +26,8 @@ int inherited_store(const std::string& variable, int rank, int world_size);
 int inherited_keys(const std::string& variable, int rank, int world_size);
 
 struct JoinedStore {
-  std::shared_ptr<StoreServer> server;  // where this process serves it
+  std::unique_ptr<RaisedFileLimit> file_limit;  // where this process serves it
+  std::shared_ptr<StoreServer> server;          // the same
   std::shared_ptr<StoreClient> client;
 };
 
