@@ -42,6 +42,19 @@ TEST(HostSocket, PassesDescriptorsBetweenRanksWhoseStorePassesNone) {
   for (auto& other : others) other.join();
 }
 
+TEST(HostSocket, WaitsForAllRanksNoLongerThanForOne) {
+  auto store = make_process_store();
+  HostSocket socket(store, {3, 5, 6}, 3, 0.4);
+  std::thread others([&] {
+    for (const char* rank : {"5", "6"}) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      store.set(std::string("host-socket/3/used/") + rank, "1");
+    }
+  });
+  EXPECT_THROW(socket.wait_until_all_have_used_it(), CommError);
+  others.join();
+}
+
 TEST(HostSocket, RefusesWhatIsNoNameOfOne) {
   for (const auto& name :
        {std::string("x"), std::string(100'000, 'x'), std::string("../../etc/passwd"), std::string("1 2 3"),

@@ -8,6 +8,7 @@
 #include "launch/message_of.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/store_join.h"
+#include "orthant/launch/store_server.h"
 
 namespace orthant::launch {
 namespace {
@@ -66,6 +67,65 @@ TEST_F(Meeting, LetsEachRankInOnceAndNobodyWhenAllHaveCome) {
   });
   EXPECT_NE(message.find("rank 2 waited 0.02 s for rank 0"), std::string::npos) << message;
   for (Job* job : {&second, &third}) close(job->rendezvous.store_fd);
+}
+
+TEST_F(Meeting, TellsARankThatIsNotExpectedWhy) {
+  Job first = unmet(0, 3, "why");
+  meet(first, 5);
+  const auto store = join_own_store(first, 5);
+  const auto refusal_of = [](Job job) {
+    meet(job, 5);
+    const Fd connection(job.rendezvous.store_fd);
+    const auto begin = Clock::now();
+    const auto message = message_of<ConfigError>([&] { join_own_store(job, 20); });
+    EXPECT_LT(Clock::now() - begin, seconds(15));
+    return message;
+  };
+  auto message = refusal_of(unmet(1, 4, "why"));
+  EXPECT_NE(message.find("rank 1 is of a world of 4 ranks, rank 0 of one of 3"), std::string::npos) << message;
+  EXPECT_NE(message.find("give every rank the same world size"), std::string::npos) << message;
+  Job second = unmet(1, 3, "why");
+  meet(second, 5);
+  const Fd connection(second.rendezvous.store_fd);
+  const auto joined = join_own_store(second, 5);
+  Job twice = unmet(1, 3, "why");
+  meet(twice, 5);
+  const Fd other(twice.rendezvous.store_fd);
+  message = message_of<ConfigError>([&] { enter_meeting(twice, 20); });
+  EXPECT_NE(message.find("a rank 1 has come before"), std::string::npos) << message;
+}
+
+TEST_F(Meeting, GivesUpOnARankZeroThatLetsNobodyIn) {
+  Job first = unmet(0, 2, "deaf");
+  meet(first, 5);
+  const Fd listener(first.rendezvous.listen_fd);
+  Job second = unmet(1, 2, "deaf");
+  meet(second, 5);
+  const Fd connection(second.rendezvous.store_fd);
+  const auto message = message_of<CommError>([&] { join_own_store(second, 0.05); });
+  EXPECT_NE(message.find("rank 1 waited 0.05 s for rank 0 on this host to let it in"), std::string::npos) << message;
+}
+
+TEST_F(Meeting, WaitsForRanksThatConnectLongBeforeTheySpeakHoweverManyTheyAre) {
+  constexpr int kRanks = 100;  // more than strangers of whom a proof is awaited
+  Job first = unmet(0, kRanks, "many");
+  meet(first, 5);
+  std::vector<std::string> said;
+  StoreServer server([&](const std::string& text) { said.push_back(text); }, {.num_strangers = 2});
+  serve_meeting(server, first);
+  EXPECT_THROW(serve_meeting(server, unmet(0, 2, "again")), CommError) << "a descriptor that is no listener";
+  server.start();
+  std::vector<Fd> connections;
+  for (int rank = 1; rank < kRanks; ++rank) {
+    Job job = unmet(rank, kRanks, "many");
+    meet(job, 5);
+    connections.emplace_back(job.rendezvous.store_fd);
+  }
+  for (int rank = 1; rank < kRanks; ++rank) {
+    auto& connection = connections[static_cast<std::size_t>(rank) - 1];
+    connection = enter_meeting_over(std::move(connection), unmet(rank, kRanks, "many"), 20);
+  }
+  EXPECT_TRUE(said.empty()) << said.front();
 }
 
 TEST_F(Meeting, OpensNothingForAWorldOfOne) {

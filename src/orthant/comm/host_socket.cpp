@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kPrefix = "orthant-host-";
 constexpr size_t kDigits = 32;
 
-// Whether the text can only be a name that join_host_socket() made.
+// Whether the text can only be a name that HostSocket::serve() made.
 bool is_host_name(const std::string& text) {
   if (text.size() != kPrefix.size() + kDigits || !text.starts_with(kPrefix)) return false;
   return std::all_of(text.begin() + kPrefix.size(), text.end(),
@@ -50,7 +50,7 @@ std::string HostSocket::key(const char* what, int rank) const {
 
 void HostSocket::serve() {
   const auto name = std::string(kPrefix) + launch::random_name();
-  launch::Fd listener = launch::listen_unix(name);
+  launch::Fd listener = launch::listen_unix(name);  // passes to the server
   if (!listener) throw CommError(fmt::format("no socket at {}: {}", name, std::strerror(errno)), {.rank = rank_});
   auto job = job_of_host(ranks_, rank_);
   job.rendezvous.listen_fd = listener.release();
@@ -61,20 +61,21 @@ void HostSocket::serve() {
 void HostSocket::enter() {
   const ErrorDetails details{.remedy = "see who else writes into the launcher's store", .rank = rank_};
   const int first = ranks_.front();
+  const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds_);
   const auto name = store_.get(key("name", first), timeout_seconds_);
   if (!is_host_name(name)) {
     throw CommError(fmt::format("the store says '{}' where rank {} should have named its socket",
                                 printable(name.substr(0, 80)), first),
                     details);
   }
-  launch::Fd fd = launch::connect_unix(name);
+  launch::Fd fd = launch::connect_unix_until(name, deadline);
   const auto peer = fd ? launch::peer_of(fd.get()) : std::nullopt;
   if (!launch::is_own_user(peer)) {
     const auto who = peer ? fmt::format("process {} of user {}", peer->pid, peer->uid) : "nobody";
     throw CommError(fmt::format("the store says that rank {} listens at '{}', but {} does", first, name, who), details);
   }
   auto joined = std::make_shared<launch::JoinedStore>();
-  auto connection = launch::enter_meeting_over(std::move(fd), job_of_host(ranks_, rank_), timeout_seconds_);
+  auto connection = launch::enter_meeting_over(std::move(fd), job_of_host(ranks_, rank_), launch::left_until(deadline));
   joined->client =
       std::make_shared<launch::StoreClient>(std::move(connection), fmt::format("served by rank {}", first));
   descriptors_ = over(std::move(joined));
@@ -82,7 +83,8 @@ void HostSocket::enter() {
 
 void HostSocket::wait_until_all_have_used_it() {
   if (rank_ != ranks_.front()) return store_.set(key("used", rank_), "1");
-  for (size_t i = 1; i < ranks_.size(); ++i) store_.get(key("used", ranks_[i]), timeout_seconds_);
+  const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds_);
+  for (size_t i = 1; i < ranks_.size(); ++i) store_.get(key("used", ranks_[i]), launch::left_until(deadline));
 }
 
 }  // namespace orthant::comm

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/shm/channel.h"
@@ -19,6 +20,8 @@ struct ShmDevice::Impl {
 };
 
 namespace {
+
+constexpr size_t kMostMemoriesAtOnce = 64;  // descriptors that are open until their memory is mapped
 
 // Room for all buffers of a rank; only touched pages exist.
 size_t arena_bytes() {
@@ -159,23 +162,23 @@ void ShmDevice::connect(const std::vector<int>& ranks, launch::FdExchange& descr
   auto& endpoint = impl_->endpoint;
   descriptors.put_fd(key(endpoint.rank()), endpoint.arena().mapping().fd(), static_cast<int>(ranks.size()) - 1);
   impl_->reached.insert(ranks.begin(), ranks.end());
-  std::vector<int> peers;
-  std::vector<std::string> keys;
-  for (const int rank : ranks) {
-    if (rank == endpoint.rank()) continue;
-    peers.push_back(rank);
-    keys.push_back(key(rank));
-  }
-  auto memories = descriptors.get_fds(keys, timeout_seconds);
-  for (size_t i = 0; i < peers.size(); ++i) {
-    const int rank = peers[i];
-    auto& memory = memories[i];
-    if (!memory) {
-      throw CommError(
-          fmt::format("rank {} did not hand over its shared memory within {} s", rank, timeout_seconds),
-          {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = endpoint.rank()});
+  std::vector<int> peers = ranks;
+  std::erase(peers, endpoint.rank());
+  const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds);
+  for (size_t first = 0; first < peers.size(); first += kMostMemoriesAtOnce) {
+    const std::span some(peers.data() + first, std::min(kMostMemoriesAtOnce, peers.size() - first));
+    std::vector<std::string> keys;
+    for (const int rank : some) keys.push_back(key(rank));
+    auto memories = descriptors.get_fds(keys, launch::left_until(deadline));
+    for (size_t i = 0; i < some.size(); ++i) {
+      auto& memory = memories[i];
+      if (!memory) {
+        throw CommError(
+            fmt::format("rank {} did not hand over its shared memory within {} s", some[i], timeout_seconds),
+            {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = endpoint.rank()});
+      }
+      endpoint.connect(some[i], memory->fd.get(), memory->pidfd.release());
     }
-    endpoint.connect(rank, memory->fd.get(), memory->pidfd.release());
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/log.h"
+#include "orthant/base/printable.h"
 #include "orthant/base/stable_hash.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/launch/store_join.h"
@@ -45,6 +46,8 @@ struct RankHello {
   std::int32_t world_size;
 };
 constexpr char kWelcome = 'y';
+constexpr char kRefused = 'n';  // the reason follows, up to the end of the connection
+constexpr std::size_t kLongestReason = 256;
 
 // The name that this user's ranks of the job share. Long keys are hashed to fit; an ending must fit behind.
 std::string meeting_name(const std::string& key) {
@@ -90,25 +93,22 @@ class RankAdmission : public Admission {
     if (input.size() < sizeof hello) return Verdict::undecided;
     std::memcpy(&hello, input.data(), sizeof hello);
     input.erase(0, sizeof hello);
-    if (hello.world_size != world_size_ || missing_->erase(hello.rank) == 0) {
-      reason = fmt::format("rank {} of {} is not expected", hello.rank, hello.world_size);
-      return Verdict::refused;
+    if (hello.world_size != world_size_) {
+      reason = fmt::format("rank {} is of a world of {} ranks, rank 0 of one of {}", hello.rank, hello.world_size,
+                           world_size_);
+    } else if (hello.rank < 1 || hello.rank >= world_size_) {
+      reason = fmt::format("rank {} is not between 1 and {}", hello.rank, world_size_ - 1);
+    } else if (missing_->erase(hello.rank) == 0) {
+      reason = fmt::format("a rank {} has come before", hello.rank);
     }
-    output += kWelcome;
-    return Verdict::admitted;
+    output += reason.empty() ? std::string(1, kWelcome) : kRefused + reason;
+    return reason.empty() ? Verdict::admitted : Verdict::refused;
   }
 
  private:
   std::shared_ptr<std::set<int>> missing_;
   int world_size_;
 };
-
-// False when nothing can be read before the deadline.
-bool wait_readable(int fd, Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd ready{fd, POLLIN, 0};
-  return left > 0 && poll(&ready, 1, static_cast<int>(std::min<long long>(left, 600'000))) > 0;
-}
 
 // A connection to a process of this user that listens there; empty when there is none. Somebody else is told in
 // `impostor`.
@@ -144,12 +144,23 @@ Fd find_rank_zero(const Job& job, Clock::time_point deadline, double timeout_sec
                   {.remedy = "look for the error of rank 0, or raise --timeout", .rank = job.rank});
 }
 
-// True once rank 0 has let us in; false when it does not want us, or is gone.
-bool is_let_in(const Fd& fd, const Job& job, Clock::time_point deadline) {
+// What rank 0 said to a rank that asked: neither when it is gone, or says nothing until the deadline.
+struct Reception {
+  bool is_in = false;
+  std::string refusal;
+};
+
+Reception ask_to_enter(const Fd& fd, const Job& job, Clock::time_point deadline) {
   const RankHello hello{job.rank, job.world_size};
-  char welcome = 0;
-  return fd && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
-         wait_readable(fd.get(), deadline) && recv(fd.get(), &welcome, 1, 0) == 1 && welcome == kWelcome;
+  if (!fd || send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return {};
+  std::string said;
+  char byte = 0;
+  while (said.size() <= kLongestReason && wait_until(fd.get(), POLLIN, deadline)) {
+    if (recv(fd.get(), &byte, 1, 0) != 1) break;
+    if (said.empty() && byte == kWelcome) return {.is_in = true, .refusal = ""};
+    said += byte;
+  }
+  return said.starts_with(kRefused) ? Reception{false, printable(said.substr(1))} : Reception{};
 }
 
 // Where rank 0 serves the store of a job on several hosts.
@@ -212,6 +223,9 @@ void meet(Job& job, double timeout_seconds, const TokenSource& tokens) {
   }
   if (!one_host && !rendezvous.served_by_launcher) {
     rendezvous.membership = find_membership(tokens, fmt::format("{} ranks on several hosts", job.world_size));
+    if (rendezvous.membership.open && job.rank == 0) {
+      Log({.rank = 0}).warn(open_job_text(endpoint_text({rendezvous.host, rendezvous.port})));
+    }
   }
   const bool address_was_given = !rendezvous.bind_address.empty() && !one_host;
   if (rendezvous.bind_address.empty()) rendezvous.bind_address = transport_address(rendezvous.host);
@@ -230,20 +244,45 @@ void serve_meeting(StoreServer& server, const Job& job) {
     reason = fmt::format("the ranks of this job belong to user {}", geteuid());
     return nullptr;
   };
-  server.listen(Fd(job.rendezvous.listen_fd), meet_peer, [missing] { return missing->empty(); });
+  // The descriptor itself and no copy: once all have come nobody may listen at the name any more.
+  const int listener = job.rendezvous.listen_fd;
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (getsockopt(listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
+    throw CommError(fmt::format("rank 0's socket (descriptor {}) is closed: its ranks have met before", listener),
+                    {.rank = job.rank});
+  }
+  // Whoever may talk at all is a process of this user: ranks that connect early, or are many, are waited for.
+  server.listen(Fd(listener), meet_peer, [missing] { return missing->empty(); }, std::nullopt);
 }
 
 Fd enter_meeting(const Job& job, double timeout_seconds) {
   const auto deadline = Clock::now() + seconds(timeout_seconds);
   Fd fd(fcntl(job.rendezvous.store_fd, F_DUPFD_CLOEXEC, 3));
-  // A rank 0 that is about to end, of a program that ran before, lets nobody in any more.
-  while (!is_let_in(fd, job, deadline)) fd = find_rank_zero(job, deadline, timeout_seconds);
-  return fd;
+  for (;;) {
+    const auto reception = ask_to_enter(fd, job, deadline);
+    if (reception.is_in) return fd;
+    if (!reception.refusal.empty()) {
+      throw ConfigError(fmt::format("rank 0 on this host refused rank {}: {}", job.rank, reception.refusal),
+                        {.remedy = "give every rank the same world size and a number of its own", .rank = job.rank});
+    }
+    if (Clock::now() >= deadline) {
+      throw CommError(
+          fmt::format("rank {} waited {} s for rank 0 on this host to let it in", job.rank, timeout_seconds),
+          {.remedy = "see what rank 0 is doing, or raise --timeout", .rank = job.rank});
+    }
+    // A rank 0 that is about to end, of a program that ran before, lets nobody in any more.
+    std::this_thread::sleep_for(kRetryPause);
+    fd = find_rank_zero(job, deadline, timeout_seconds);
+  }
 }
 
 Fd enter_meeting_over(Fd connection, const Job& job, double timeout_seconds) {
-  if (is_let_in(connection, job, Clock::now() + seconds(timeout_seconds))) return connection;
-  throw CommError(fmt::format("{} did not let this rank in within {} s", peer_text(connection.get()), timeout_seconds),
+  const auto reception = ask_to_enter(connection, job, Clock::now() + seconds(timeout_seconds));
+  if (reception.is_in) return connection;
+  const auto why =
+      reception.refusal.empty() ? fmt::format(" within {:.3g} s", timeout_seconds) : ": " + reception.refusal;
+  throw CommError(fmt::format("{} did not let this rank in{}", peer_text(connection.get()), why),
                   {.remedy = "see whether that process is the first rank of this host", .rank = job.rank});
 }
 

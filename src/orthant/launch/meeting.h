@@ -22,11 +22,12 @@ class StoreServer;
 void meet(Job& job, double timeout_seconds, const TokenSource& tokens = {});
 
 // Accepts the other ranks of a job on one host at rank 0's socket, which passes to the server: processes of this user,
-// each rank once, and nobody any more once all have come. Before the server is started.
+// each rank once, and nobody any more once all have come. Before the server is started. CommError when it was called
+// for this job before.
 void serve_meeting(StoreServer& server, const Job& job);
 
 // The connection of another rank, once rank 0 has let it in. Blocks until rank 0 serves; CommError after
-// `timeout_seconds`.
+// `timeout_seconds`, ConfigError with rank 0's reason when it does not want this rank.
 Fd enter_meeting(const Job& job, double timeout_seconds);
 
 // The same over a connection that is already there: who refuses, or goes away, is not asked again. CommError.
