@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,11 @@ def listening():
         except OSError:
             pass
     return found
+
+
+def free_port(host="127.0.0.1"):
+    with socket.create_server((host, 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def wait_until(condition, seconds):

@@ -4,7 +4,7 @@
     stranger.py KIND HOST COUNT PORT...
 
 The first port is the launchers' rendezvous, the others what node 0 listens on besides. Run as another user, or on another host. Says `ready`
-once the first attempt is under way, then how each attempt ended."""
+when it begins (an impostor: when it listens), then how each attempt ended as soon as it has."""
 import hashlib
 import hmac
 import json
@@ -73,8 +73,8 @@ class Stranger:
         self.host, self.ports = host, ports
         self.turn = 0
 
-    def connect(self, port=None, timeout=20):
-        connection = socket.create_connection((self.host, port or self.ports[0]), timeout=timeout)
+    def connect(self, port=None, timeout=20, source=""):
+        connection = socket.create_connection((self.host, port or self.ports[0]), timeout=timeout, source_address=(source, 0))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -122,11 +122,13 @@ class Stranger:
         return self.with_frame(lambda challenge: texts[self.turn % len(texts)], more=b"")
 
     def flood(self):
-        """As many connections at once as it may have, most of them held."""
+        """As many connections at once as it may have, most of them held; where STRANGER_NETWORKS says so, from a network of its own each."""
         held = []
+        networks = int(os.environ.get("STRANGER_NETWORKS", 0))
         for i in range(400):
+            source = f"127.{i % networks // 250 + 1}.{i % networks % 250}.1" if networks else ""
             try:
-                connection = self.connect(self.ports[i % len(self.ports)], timeout=2)
+                connection = self.connect(self.ports[i % len(self.ports)], timeout=2, source=source)
             except OSError:
                 continue
             if i % 3 == 0:
@@ -222,23 +224,20 @@ def main():
     stranger = Stranger(host, [int(port) for port in ports])
     attempt = getattr(stranger, kind.replace("-", "_"))
     one_by_one = kind not in ("slow", "half-open")
-    ends = []
     if kind != "impostor-first":
         print("ready", flush=True)
     threads = []
     for turn in range(int(count)):
         stranger.turn = turn
         if one_by_one:
-            ends.append(attempt())
+            print(attempt(), flush=True)
             continue
         one = Stranger(host, stranger.ports)  # those who take their time do so together
         one.turn = turn
-        threads.append(threading.Thread(target=lambda one=one: ends.append(getattr(one, kind.replace("-", "_"))())))
+        threads.append(threading.Thread(target=lambda one=one: print(getattr(one, kind.replace("-", "_"))() + "\n", end="", flush=True)))
         threads[-1].start()
     for thread in threads:
         thread.join()
-    for end in ends:
-        print(end, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ the launcher's memory flat and show the token nowhere. Needs root, for users and
     python3 tests/system/strangers_campaign.py --count 20
 """
 import argparse
+import collections
 import glob
 import itertools
 import json
@@ -24,7 +25,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import stranger
-from program import ORTHANT, children, clean_environment, run, wait_until
+from program import ORTHANT, children, clean_environment, free_port, run, wait_until
 
 JOB_USER, STRANGE_USER = 12001, 12002
 NAMESPACES = {"a": "orthant-sa", "b": "orthant-sb", "c": "orthant-sc"}
@@ -36,13 +37,15 @@ CONFIG = {"name": "strangers", "seed": 5,
 NO_PROOF = "did not prove that it belongs to the job and was turned away: "
 REASONS = {"no-token": NO_PROOF + "it has no token", "wrong-token": NO_PROOF + "its token is not the token of this job",
            "replayed": NO_PROOF + "its token is not the token of this job", "half-open": NO_PROOF + "it gave no answer to the challenge within 5 s",
-           "garbage": NO_PROOF + "what it sent is no answer to the challenge", "flood": NO_PROOF + "(too many others from there were waiting|it left)",
+           "garbage": NO_PROOF + "what it sent is no answer to the challenge", "flood": NO_PROOF + "(too many others were waiting|it left)",
            "slow": NO_PROOF + "it gave no answer to the challenge within 5 s",
            "impostor-first": "did not prove to be node 0 of this job: .*; trying again",
            "impostor-late": NO_PROOF + "its token is not the token of this job", "node-twice": NO_PROOF + "its token is not the token of this job",
            "store-commands": NO_PROOF + "what it sent is no answer to the challenge",
            "oversized": NO_PROOF + "(its token is not the token of this job|what it sent is no answer)"}
 MOST_LINES = 16          # of the launcher about strangers, however many came
+MOST_OF_NETWORKS = 66    # the same where they come from hundreds of networks: a line and a count for each address it tells apart
+NETWORKS = 300
 MOST_GROWTH = 256 << 10  # bytes of the launcher between the first and the second crowd
 MOST_MEMORY = 2 << 20    # bytes of the launcher for all strangers together
 
@@ -64,9 +67,7 @@ class Place:
     def free_port(self):
         if self.where == "hosts":
             return 29400
-        with socket.socket() as probe:
-            probe.bind((self.address, 0))
-            return probe.getsockname()[1]
+        return free_port(self.address)
 
     def __enter__(self):
         if self.where == "hosts":
@@ -222,13 +223,14 @@ class Campaign:
         finally:
             job.end()
 
-    def attack(self, job, kind, count, host="c"):
+    def attack(self, job, kind, count, host="c", networks=0):
         """A stranger's process; it has begun when this returns."""
         ports = [job.port] if kind == "impostor-first" else job.ports()
         host = "a" if kind.startswith("impostor") else host
         words = job.place.command(host, STRANGE_USER, ["/usr/bin/python3", self.script, kind, job.place.address, count, *ports])
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
-                                   env={"PATH": os.environ["PATH"], "STRANGER_RECORDED": self.recorded.hex()}, cwd="/")
+                                   env={"PATH": os.environ["PATH"], "STRANGER_RECORDED": self.recorded.hex(),
+                                                      "STRANGER_NETWORKS": str(networks)}, cwd="/")
         first = process.stdout.readline()
         assert first == "ready\n", (kind, first, process.stderr.read())
         return process
@@ -245,6 +247,7 @@ class Campaign:
         wrong = []
         waiting_kinds = [kind for kind in kinds if kind != "impostor-first"]
         early, late = (count + 1) // 2, count // 2 or 1
+        networks = NETWORKS if kinds == ["flood"] and place.where != "hosts" else 0  # all of 127.0.0.0/8 is at home here
         try:
             if "impostor-first" in kinds:
                 impostor = self.attack(job, "impostor-first", count)
@@ -252,27 +255,27 @@ class Campaign:
                 wrong += self.ends_of(impostor)
             job.start(0)
             if waiting_kinds:
-                wrong += self.crowds(job, waiting_kinds, early)
+                wrong += self.crowds(job, waiting_kinds, early, networks)
                 job.start(1)
             assert wait_until(job.ports, 20), job.text("node-0", "err")
-            strangers = [self.attack(job, kind, late) for kind in waiting_kinds]
-            if search or "node-twice" in kinds:
-                wrong += self.look_while_it_trains(job, search, "node-twice" in kinds)
+            strangers = [self.attack(job, kind, late, networks=networks) for kind in waiting_kinds]
+            if search or strangers:
+                wrong += self.look_while_it_trains(job, strangers, search, "node-twice" in kinds)
             job.finish()
             for process in strangers:  # what comes after the end of the job finds nobody
                 process.send_signal(signal.SIGKILL) if process.poll() is None else None
                 wrong += [end for end in process.communicate()[0].split("\n") if end in ("welcomed", "heard") or end.startswith("took")]
-            wrong += self.judge(job, kinds)
+            wrong += self.judge(job, kinds, MOST_OF_NETWORKS if networks else MOST_LINES + 2 * len(kinds))
         finally:
             job.end()
         return wrong
 
-    def crowds(self, job, kinds, count):
+    def crowds(self, job, kinds, count, networks):
         """Two crowds while node 0 waits for node 1: the second may not cost more memory than the first."""
         assert wait_until(job.ports, 20), job.text("node-0", "err")
         sizes, wrong = [job.resident()], []
         for part in (count - count // 2, count // 2):
-            strangers = [self.attack(job, kind, part) for kind in kinds if part]
+            strangers = [self.attack(job, kind, part, networks=networks) for kind in kinds if part]
             for process in strangers:
                 wrong += self.ends_of(process)
             sizes.append(job.resident())
@@ -290,17 +293,21 @@ class Campaign:
         told = again.returncode == 2 and "there is already a node 1" in errors
         return [] if told else [f"a second node 1 ended with {again.returncode}: {errors}"]
 
-    def judge(self, job, kinds):
+    def judge(self, job, kinds, most_lines):
         wrong = [f"{name} ended with {node.returncode}" for name, node in job.nodes.items() if node.returncode != 0]
-        errors = job.text("node-0", "err") + job.text("node-1", "err")
+        said = [job.text(name, "err") for name in ("node-0", "node-1")]
+        errors = "".join(said)
         if not wrong and job.result() != self.expected:
             wrong.append(f"{job.result()} instead of {self.expected}")
         for kind in kinds:
             if not re.search(REASONS[kind], errors):
                 wrong.append(f"no line about {kind}")
         about = [line for line in errors.splitlines() if "turned away" in line or "did not prove" in line]
-        if len(about) > MOST_LINES + 2 * len(kinds):
+        if len(about) > most_lines:
             wrong.append(f"{len(about)} lines about strangers")
+        for text in said:  # one line about each address and reason, and a count at the end
+            times = collections.Counter(re.findall(r"connections? from (\S+) .*?turned away: (.*)|answers at (\S+) did not prove .*?: (.*)", text))
+            wrong += [f"{times[whom]} lines about {whom}" for whom in times if times[whom] > 2]
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", errors):
             wrong.append("control characters on stderr")
         wrong += [f"the token is in {path}" for path in self.files_with_token(job)]
@@ -319,8 +326,8 @@ class Campaign:
                         found += [path] if self.holds_token(f.read()) else []
         return found
 
-    def look_while_it_trains(self, job, search, twice):
-        """Holds the ranks in the middle of the training meanwhile, so that it cannot end."""
+    def look_while_it_trains(self, job, strangers, search, twice):
+        """Holds the ranks in the middle of the training meanwhile, so that it cannot end before every stranger has tried."""
         launchers = [node.pid for node in job.nodes.values()]
         wait_until(lambda: os.path.exists(os.path.join(job.output, "run", "metrics.jsonl")), 30)
         ranks = [rank for pid in launchers for rank in children(pid)]
@@ -328,7 +335,11 @@ class Campaign:
             return [f"{len(ranks)} ranks while they train"]
         for rank in ranks:
             os.kill(rank, signal.SIGSTOP)
-        wrong = self.search(job, launchers, ranks) if search else []
+        before = job.resident()
+        wrong = [f"a late stranger's first attempt ended so: {end}" for end in [process.stdout.readline() for process in strangers] if end != "closed\n"]
+        if (grown := job.resident() - before) > MOST_MEMORY:
+            wrong.append(f"the launcher's memory grew by {grown} bytes while it trained")
+        wrong += self.search(job, launchers, ranks) if search else []
         wrong += self.same_node_again(job) if twice else []
         for rank in ranks:
             os.kill(rank, signal.SIGCONT)

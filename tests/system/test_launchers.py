@@ -1,8 +1,10 @@
 """Foreign launchers start our program, and ours starts foreign programs."""
 import os
+import re
+import subprocess
 import unittest
 
-from program import ORTHANT, FolderTest, clean_environment, only_json, orthant, python, run
+from program import ORTHANT, FolderTest, clean_environment, free_port, only_json, orthant, python, run, wait_until
 
 BENCH = [ORTHANT, "bench", "comm", "--max-bytes", "64KiB", "--rounds", "1", "--json"]
 
@@ -38,6 +40,22 @@ class Launch(unittest.TestCase):
         self.assertEqual(finished.returncode, 42)
         self.assertIn("rank 1: exit code 42", finished.stderr)
         self.assertIn("the reason", finished.stderr)
+
+    def test_open_files_are_as_many_as_the_system_allows_for_the_launcher_and_as_the_user_says_for_ranks(self):
+        few = "ulimit -Sn 200; exec \"$@\""
+        finished = run("sh", "-c", few, "sh", ORTHANT, "launch", "--nproc", 1, "--", "sh", "-c", "ulimit -Sn")
+        self.assertEqual(finished.stdout, "[rank 0] 200\n", finished.stderr)
+        words = ["sh", "-c", few, "sh", ORTHANT, "launch", "--nnodes", "2", "--rendezvous", f"127.0.0.1:{free_port()}", "--no-token", "--", "true"]
+        waiting = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=clean_environment())
+
+        def limits():
+            with open(f"/proc/{waiting.pid}/limits") as f:
+                return re.search(r"Max open files +(\d+) +(\d+)", f.read()).groups()
+        try:
+            self.assertTrue(wait_until(lambda: len(set(limits())) == 1, 20), limits())
+        finally:
+            waiting.kill()
+            waiting.wait()
 
     def test_writes_job_scripts(self):
         for kind in ("slurm", "pbs", "k8s"):
@@ -88,6 +106,15 @@ class Tokens(FolderTest):
         self.assertIn(f"token file {token} can be used by others (mode 0644)", errors)
         self.assertIn(f"chmod 600 {token}", errors)
         self.assertIn("--token-file beside --no-token", self.refused("--token-file", token, "--no-token"))
+
+    def test_are_not_left_out_by_a_flag(self):
+        errors = self.refused("--no-token", token="ab" * 32)
+        self.assertIn("--no-token although ORTHANT_TOKEN is set", errors)
+        self.assertIn("leave out --no-token, or unset ORTHANT_TOKEN", errors)
+
+    def test_that_nobody_asks_for_are_spoken_of(self):
+        finished = orthant("launch", "--nnodes", 2, "--node_rank", 1, "--rendezvous", "127.0.0.1:1", "--timeout", 0.1, "--no-token", "--", "true")
+        self.assertEqual(finished.stderr.count("--no-token: whoever reaches 127.0.0.1:1 can take part in this job"), 1, finished.stderr)
 
     def test_do_not_reach_programs(self):
         finished = orthant("launch", "--nproc", 1, "--", "sh", "-c", "env; tr '\\0' '\\n' < /proc/$PPID/environ",
