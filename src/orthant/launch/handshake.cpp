@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -90,9 +89,7 @@ std::string problem_of_head(std::span<const std::byte> frame, const Membership& 
 
 Nonce fresh_nonce() {
   Nonce nonce;
-  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
-    throw ConfigError(fmt::format("the system gives no random bytes: {}", std::strerror(errno)));
-  }
+  fill_random(nonce);
   return nonce;
 }
 

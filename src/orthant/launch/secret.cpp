@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,15 @@ void Secret::shorten(std::size_t size) {
   if (size >= size_) return;
   explicit_bzero(pages_ + kMarkBytes + size, size_ - size);
   size_ = size;
+}
+
+void fill_random(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto got = getrandom(bytes.data(), bytes.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ConfigError(fmt::format("the system gives no random bytes: {}", std::strerror(errno)));
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
 }
 
 std::shared_ptr<const Secret> take_variable(const char* name) {

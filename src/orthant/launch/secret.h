@@ -34,6 +34,9 @@ class Secret {
   std::size_t size_ = 0;
 };
 
+// From the system's random numbers. ConfigError when there are none; may block while the system is starting.
+void fill_random(std::span<std::byte> bytes);
+
 // Moves an environment variable into a secret: afterwards it is neither in this process' environment nor in what
 // /proc/PID/environ shows, and no child inherits it. Null when it is unset or empty. A value that is too long is cut.
 // To be called before there are threads, or anybody has copied the environment. Local.

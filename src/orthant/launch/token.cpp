@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,10 +78,7 @@ __attribute__((noinline)) Sha256Digest hmac(std::span<const std::byte> key, std:
 
 Token Token::random() {
   Token token;
-  const auto bytes = token.secret_->bytes();
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw ConfigError(fmt::format("the system gives no random bytes: {}", std::strerror(errno)));
-  }
+  fill_random(token.secret_->bytes());
   return token;
 }
 

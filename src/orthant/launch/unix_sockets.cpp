@@ -1,7 +1,6 @@
 #include "orthant/launch/unix_sockets.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,9 +11,11 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/secret.h"
 
 namespace orthant::launch {
 namespace {
@@ -96,9 +97,7 @@ bool is_own_user(const std::optional<Credentials>& peer) {
 
 std::string random_name() {
   std::array<std::uint64_t, 2> bits{};
-  if (getrandom(bits.data(), sizeof bits, 0) != sizeof bits) {
-    throw InternalError(fmt::format("getrandom: {}", std::strerror(errno)));
-  }
+  fill_random(std::as_writable_bytes(std::span(bits)));
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }
 
