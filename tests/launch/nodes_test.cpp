@@ -236,7 +236,7 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
 TEST_F(Nodes, GiveTheirRanksAProvedConnectionToTheStoreAndNoToken) {
   setenv(kTokenVariable, kTestDigits.c_str(), 1);
   const auto script =
-      "case $(readlink /proc/self/fd/${ORTHANT_JOB_STORE%%:*}) in socket:*) ;; *) exit 9;; esac; "
+      "case $(readlink /proc/self/fd/${ORTHANT_STORE%%:*}) in socket:*) ;; *) exit 9;; esac; "
       "if tr '\\0' '\\n' < /proc/self/environ | grep -q TOKEN; then exit 10; fi";
   for (const int node_rank : {0, 1}) start(node(node_rank, 2, 2), script);
   unsetenv(kTokenVariable);

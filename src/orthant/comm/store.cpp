@@ -57,7 +57,7 @@ std::shared_ptr<launch::FdExchange> descriptors_of(const std::shared_ptr<launch:
   return joined ? std::shared_ptr<launch::FdExchange>(joined, joined->client.get()) : nullptr;
 }
 
-// The store of a foreign launcher: c10d's own over TCP. Descriptors go by the launcher of this host where it is ours.
+// The store of a foreign launcher: c10d's own over TCP.
 Store foreign_store(const launch::Job& job, double timeout_seconds) {
   const auto& meeting = job.rendezvous;
   c10d::TCPStoreOptions options;
@@ -69,7 +69,7 @@ Store foreign_store(const launch::Job& job, double timeout_seconds) {
   try {
     c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(meeting.host, options);
     if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
-    return make_store({std::move(store), options.isServer, descriptors_of(launch::join_host_store(job))});
+    return make_store({std::move(store), options.isServer});
   } catch (const std::exception& error) {
     throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
                                 timeout_seconds, job.launcher, job.world_size, first_line(error)),

@@ -1,5 +1,5 @@
-// The key-value store in which ranks find each other, and the only way they talk before groups exist. Ours wherever the
-// ranks are on one host and no launcher brings one; c10d's own otherwise. A handle: copies share the connection.
+// The key-value store in which ranks find each other, and the only way they talk before groups exist. Ours unless
+// a foreign launcher brings one (torchrun's agent), which is c10d's. A handle: copies share the connection.
 #pragma once
 
 #include <memory>

@@ -162,15 +162,11 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
     }
   }
   if (const auto* inherited = find_variable(environment, kStoreVariable); inherited && job.launcher == "torchrun") {
-    rendezvous.store_fd = inherited_store(*inherited, job.rank, job.world_size);
-    rendezvous.served_by_launcher = one_host && rendezvous.store_fd >= 0;
-    if (rendezvous.served_by_launcher) return;
-  }
-  if (const auto* inherited = find_variable(environment, kKeysVariable); inherited && job.launcher == "torchrun") {
-    rendezvous.keys_fd = one_host ? -1 : inherited_keys(*inherited, job.rank, job.world_size);
-    if (rendezvous.keys_fd >= 0) {
+    rendezvous.store_fd = inherited_store(*inherited, job);
+    if (rendezvous.store_fd >= 0) {
       rendezvous.served_by_launcher = true;
-      if (const auto* host = find_variable(environment, "MASTER_ADDR")) rendezvous.host = *host;
+      const auto* host = find_variable(environment, "MASTER_ADDR");
+      if (host != nullptr && !one_host) rendezvous.host = *host;
       return;
     }
   }

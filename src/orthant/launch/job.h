@@ -18,12 +18,9 @@ struct Rendezvous {
   int port = 0;
   // A listening socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
   int listen_fd = -1;
-  // A connection to the launcher of this host, inherited from it and kept by this process; -1: there is none. It leads
-  // to the job's store when all ranks are on this host, else to one that passes descriptors between those that are.
+  // A connection to the job's store, kept by this process: inherited from our launcher, which has proved it where it
+  // leads to another host, or made by meet() to rank 0 on this host; -1: there is none.
   int store_fd = -1;
-  // A job of our launcher on several hosts: a connection to its store, proved and inherited. On the host that serves
-  // the store it is store_fd.
-  int keys_fd = -1;
   // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
   bool served_by_launcher = false;
   // Put before every key, so that attempts of a restarted job do not meet each other's keys.

@@ -227,23 +227,27 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
     resolved.master_port = bound_endpoint(store.get()).port;
   }
   for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
-    const Fd to_store = session.connect_next();
+    Fd to_store;  // of node 0's launcher
+    if (job.node_rank == 0) {
+      to_store = session.connect_next();
+    } else if (!across.empty()) {
+      to_store = std::move(across.at(local_rank));
+    }
     auto environment = rank_environment(base_environment, resolved, options.num_ranks, local_rank);
     environment[kActivityVariable] = session.board.variable(local_rank);
-    const auto variable = [&](int fd) {
-      return store_variable(fd, environment.at("RANK"), environment.at("WORLD_SIZE"));
-    };
-    environment[kStoreVariable] = variable(to_store.get());
-    const int keys = job.node_rank == 0 ? to_store.get() : across.empty() ? -1 : across.at(local_rank).get();
-    if (!across.empty()) environment[kKeysVariable] = variable(keys);
+    environment.erase(kStoreVariable);
+    if (to_store) {
+      environment[kStoreVariable] =
+          store_variable(to_store.get(), environment.at("RANK"), environment.at("WORLD_SIZE"));
+    }
     if (!needs_c10d_store) {
       for (const char* name : {"MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) environment.erase(name);
       if (job.num_nodes == 1) environment.erase("MASTER_ADDR");  // else it tells which address leads to the others
     }
-    const auto spawn = session.spawn_options(local_rank, {to_store.get(), keys});
+    const auto spawn = session.spawn_options(local_rank, {to_store.get()});
     session.add(execute_rank(spawn, argv, as_assignments(environment)), local_rank);
   }
-  session.serve_store(job.node_rank == 0 ? std::move(across) : std::vector<Fd>{});
+  if (job.node_rank == 0) session.serve_store(std::move(across));
   std::shared_ptr<void> keep_alive;
   if (store && hooks.after_spawn) {
     keep_alive = hooks.after_spawn(store.release(), resolved.master_address, resolved.master_port);

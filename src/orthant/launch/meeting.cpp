@@ -210,9 +210,9 @@ void meet(Job& job, double timeout_seconds, const TokenSource& tokens) {
     return;
   }
   const bool one_host = job.world_size == job.local_world_size;
-  if (one_host ? has_own_store(job) : rendezvous.keys_fd >= 0) {
+  if (rendezvous.store_fd >= 0 || !rendezvous.meeting_key.empty()) {
     if (rendezvous.bind_address.empty()) rendezvous.bind_address = transport_address(rendezvous.host);
-    if (rendezvous.store_fd >= 0 || rendezvous.keys_fd >= 0) return;
+    if (rendezvous.store_fd >= 0) return;
     if (job.rank == 0) {
       rendezvous.listen_fd = open_meeting(job).release();
     } else {

@@ -136,32 +136,27 @@ int inherited_socket(const std::string& variable, int rank, int world_size) {
 
 }  // namespace
 
-int inherited_store(const std::string& variable, int rank, int world_size) {
-  const int fd = inherited_socket(variable, rank, world_size);
-  return fd >= 0 && is_own_user(peer_of(fd)) ? fd : -1;
-}
-
-int inherited_keys(const std::string& variable, int rank, int world_size) {
-  const int fd = inherited_socket(variable, rank, world_size);
+int inherited_store(const std::string& variable, const Job& job) {
+  const int fd = inherited_socket(variable, job.rank, job.world_size);
   const auto peer = fd >= 0 ? peer_of(fd) : std::nullopt;
-  return !peer || is_own_user(peer) ? fd : -1;  // over TCP the launcher has seen to it
+  const bool may_be_remote = job.world_size != job.local_world_size;  // over TCP the launcher has seen to it
+  return is_own_user(peer) || (!peer && may_be_remote) ? fd : -1;
 }
 
 bool has_own_store(const Job& job) {
-  if (job.world_size != job.local_world_size) return job.rendezvous.keys_fd >= 0 || is_across_hosts(job);
-  return job.rendezvous.store_fd >= 0 || !job.rendezvous.meeting_key.empty();
+  return job.rendezvous.store_fd >= 0 || !job.rendezvous.meeting_key.empty() || is_across_hosts(job);
 }
 
 std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_seconds) {
   const auto& key = job.rendezvous.meeting_key;
-  if (const int fd = job.rendezvous.keys_fd; fd >= 0) {
-    return shared_under(std::to_string(fd), [&] { return over_inherited(fd); });
-  }
   if (is_across_hosts(job)) {
     return shared_under(fmt::format("{}:{}/{}", job.rendezvous.host, job.rendezvous.port, job.rank),
                         [&] { return across_hosts(job, timeout_seconds); });
   }
-  if (key.empty()) return join_host_store(job);
+  if (key.empty()) {
+    const int fd = job.rendezvous.store_fd;
+    return shared_under(std::to_string(fd), [&] { return over_inherited(fd); });
+  }
   return shared_under(fmt::format("{}/{}", key, job.rank), [&] { return at_meeting(job, timeout_seconds); });
 }
 
@@ -176,12 +171,6 @@ std::shared_ptr<JoinedStore> serve_own_store(const Job& job) {
   store->server->start();
   store->client = std::make_shared<StoreClient>(std::move(own_end), "served by this rank");
   return store;
-}
-
-std::shared_ptr<JoinedStore> join_host_store(const Job& job) {
-  const int fd = job.rendezvous.store_fd;
-  if (fd < 0) return nullptr;
-  return shared_under(std::to_string(fd), [&] { return over_inherited(fd); });
 }
 
 }  // namespace orthant::launch

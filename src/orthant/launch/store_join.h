@@ -17,13 +17,9 @@ namespace orthant::launch {
 inline constexpr const char* kStoreVariable = "ORTHANT_STORE";
 std::string store_variable(int fd, const std::string& rank, const std::string& world_size);
 
-// The same for a connection to the store of a job on several hosts.
-inline constexpr const char* kKeysVariable = "ORTHANT_JOB_STORE";
-
-// The descriptor in such a value; -1 when it does not fit this rank or is no such socket any more. Processes that this
-// one starts do not inherit it. Local.
-int inherited_store(const std::string& variable, int rank, int world_size);
-int inherited_keys(const std::string& variable, int rank, int world_size);
+// The descriptor in such a value; -1 when it does not fit this rank, is no such socket any more, or leads to another
+// user, or to another host although all ranks are on this one. Processes that this one starts do not inherit it. Local.
+int inherited_store(const std::string& variable, const Job& job);
 
 struct JoinedStore {
   std::unique_ptr<RaisedFileLimit> file_limit;  // where this process serves it
@@ -40,8 +36,5 @@ std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_secon
 
 // Serves a store at the listening socket of `job`, whose rank 0 this process is, and joins it.
 std::shared_ptr<JoinedStore> serve_own_store(const Job& job);
-
-// The launcher's connection for descriptors alone, in a job on several hosts; null when there is none. Local.
-std::shared_ptr<JoinedStore> join_host_store(const Job& job);
 
 }  // namespace orthant::launch
