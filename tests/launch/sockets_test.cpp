@@ -1,6 +1,8 @@
 #include "orthant/launch/sockets.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,11 +10,26 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 #include "launch/message_of.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/unix_sockets.h"
+
+namespace {
+
+constexpr std::string_view kTwoAddresses = "two-addresses.test";
+
+}  // namespace
+
+// In place of the C library's: a name of the tests has two addresses of this host.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
+  static const auto real = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (host == nullptr || host != kTwoAddresses) return real(host, service, hints, found);
+  const int code = real("127.0.0.2", service, hints, found);
+  return code != 0 ? code : real("127.0.0.3", service, hints, &(*found)->ai_next);
+}
 
 namespace orthant::launch {
 namespace {
@@ -69,6 +86,18 @@ TEST(ConnectTcp, ReachesAListenerAndGivesUpOnNobody) {
   const auto message = message_of<CommError>([&] { connect_tcp(endpoint, 0.05); });
   EXPECT_NE(message.find("nobody answered at " + endpoint_text(endpoint) + " within 0.05 s"), std::string::npos)
       << message;
+}
+
+TEST(ConnectTcp, AsksNobodyAtAnAddressOfTheNameThatBindTcpDoesNotTake) {
+  const std::string name(kTwoAddresses);
+  const Fd other = bind_tcp({"127.0.0.3", 0});
+  start_listening(other.get());
+  const int port = bound_endpoint(other.get()).port;
+  EXPECT_THROW(connect_tcp({name, port}, 0.02), CommError);
+  const Fd right = bind_tcp({name, port});
+  EXPECT_EQ(bound_endpoint(right.get()).host, "127.0.0.2");
+  start_listening(right.get());
+  EXPECT_EQ(peer_endpoint(connect_tcp({name, port}, 5).get()).host, "127.0.0.2");
 }
 
 TEST(AddressTowards, IsLoopbackForLoopback) {
