@@ -94,7 +94,7 @@ class OwnStore : public c10d::Store {
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> make_c10d_store(std::shared_ptr<launch::JoinedStore> joined, double timeout_seconds) {
-  return c10::make_intrusive<OwnStore>(std::move(joined), Milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
+  return c10::make_intrusive<OwnStore>(std::move(joined), to_milliseconds(timeout_seconds));
 }
 
 }  // namespace orthant::comm

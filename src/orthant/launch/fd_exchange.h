@@ -33,10 +33,7 @@ class FdExchange {
   virtual std::vector<std::optional<PassedFd>> get_fds(const std::vector<std::string>& keys, double timeout_seconds) {
     const auto deadline = Clock::now() + seconds(timeout_seconds);
     std::vector<std::optional<PassedFd>> passed;
-    for (const auto& key : keys) {
-      const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-      passed.push_back(get_fd(key, left > 0 ? left : 0));
-    }
+    for (const auto& key : keys) passed.push_back(get_fd(key, left_until(deadline)));
     return passed;
   }
 };
