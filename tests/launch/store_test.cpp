@@ -137,6 +137,10 @@ TEST_F(Store, PassesADescriptorAndItsSenderToSoManyReaders) {
   a->put_fd("memory", memory.get(), 2);
   reader.join();
   EXPECT_EQ(b->get_fd("memory", 0.01), std::nullopt) << "forgotten after the last reader";
+  a->put_fd("twice", memory.get(), 1);
+  const auto message = message_of<CommError>([&] { a->put_fd("twice", memory.get(), 1); });
+  EXPECT_NE(message.find("refused: a descriptor was handed in under this name before"), std::string::npos) << message;
+  EXPECT_EQ(message.find("smaller keys"), std::string::npos) << message;
 }
 
 TEST_F(Store, PassesManyDescriptorsInOneTripEachToItsKey) {

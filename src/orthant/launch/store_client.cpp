@@ -35,8 +35,10 @@ uint64_t StoreClient::next_id() {
   return ++last_id_;
 }
 
-void StoreClient::refused(const std::string& why) const {
-  throw CommError(fmt::format("the store ({}) refused: {}", where_, why), {.remedy = "use fewer or smaller keys"});
+void StoreClient::refused(const std::string& why, bool is_descriptor) const {
+  throw CommError(fmt::format("the store ({}) refused: {}", where_, why),
+                  {.remedy = is_descriptor ? "raise ulimit -n where the store is served, or start fewer ranks there"
+                                           : "use fewer or smaller keys"});
 }
 
 void StoreClient::lost(const std::string& why) const {
@@ -172,7 +174,7 @@ StoreClient::Answer StoreClient::call(FrameWriter request, uint64_t id, double t
   send(frame, fd, deadline);
   auto answer = await(id, deadline);
   if (answer.status == StoreStatus::refused) {
-    refused(printable(FrameReader(answer.body).text(answer.body.size())));
+    refused(printable(FrameReader(answer.body).text(answer.body.size())), fd >= 0);
   }
   return answer;
 }
@@ -291,7 +293,9 @@ std::vector<std::optional<PassedFd>> StoreClient::get_fds(const std::vector<std:
 
 std::optional<PassedFd> StoreClient::passed_in(Answer answer) {
   if (answer.status == StoreStatus::timed_out) return std::nullopt;
-  if (answer.status == StoreStatus::refused) refused(printable(FrameReader(answer.body).text(answer.body.size())));
+  if (answer.status == StoreStatus::refused) {
+    refused(printable(FrameReader(answer.body).text(answer.body.size())), true);
+  }
   if (answer.fds.empty() || answer.fds.size() > 2) lost("an answer without its descriptors");
   const auto pid = static_cast<pid_t>(FrameReader(answer.body).number());
   PassedFd passed{std::move(answer.fds[0]), {}, pid};

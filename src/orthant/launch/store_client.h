@@ -67,7 +67,7 @@ class StoreClient : public FdExchange {
   void add_key(FrameWriter& request, std::string_view key) const;
   void add_value(FrameWriter& request, std::string_view value) const;
   Clock::time_point answer_deadline(double timeout_seconds) const;
-  [[noreturn]] void refused(const std::string& why) const;
+  [[noreturn]] void refused(const std::string& why, bool is_descriptor = false) const;
   [[noreturn]] void lost(const std::string& why) const;
 
   Fd fd_;
