@@ -289,6 +289,43 @@ TEST_P(IoFault, AFullDiskIsTriedAgainOnceThereIsRoom) {
   }
 }
 
+// What is written then is of the save's own moment, not of the save before it.
+TEST_P(IoFault, AFolderThatCannotBeMadeIsTriedAgainWithItsOwnStep) {
+  const auto& fault = GetParam();
+  if (fault.replaces) return;
+  ForkedSaves saves(fault.four_ranks, fault.asynchronous, false);
+  const auto path_of = [&](std::int64_t step) { return (saves.folder() / fmt::format("step-{}", step)).string(); };
+  const auto outcome = saves.run([&](int rank, Trainer& trainer, CheckpointSaver& saver, RankReport& report) {
+    std::int64_t mkdir_call = 0;
+    for (std::int64_t step = kNewStep; step <= kNewStep + 1; ++step) {
+      set_mark(trainer, step, step == kNewStep ? 0 : 1);
+      const bool fails = mkdir_call > 0 && rank == 0;
+      watch_files(saves.folder(), {.kind = fails ? Kind::fail : Kind::none, .call = mkdir_call, .error = EDQUOT});
+      auto beside = beside_of(static_cast<int>(step));
+      int asked = 0;
+      beside.make_room = [&](std::int64_t, bool) { return SaveRoom{++asked > 0}; };
+      saver.begin(path_of(step), std::move(beside));
+      const auto ended = saver.finish();
+      const auto calls = watched_calls();
+      unwatch_files();
+      if (ended->failed) put_text(report.found, "not saved");
+      if (rank == 0 && asked != (fails ? 2 : 1)) put_text(report.found, "room was asked for otherwise");
+      mkdir_call = std::ranges::find(calls, "mkdir", &FileCall::name) - calls.begin() + 1;
+    }
+    const auto hash = trainer.weights_hash();
+    load_checkpoint(trainer, path_of(kNewStep + 1));
+    if (trainer.weights_hash() != hash) put_text(report.found, "other values");
+    return 0;
+  });
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.report;
+  for (int rank = 0; rank < saves.num_ranks(); ++rank) EXPECT_STREQ(saves.report(rank).found.data(), "") << rank;
+  for (const auto step : {kNewStep, kNewStep + 1}) {
+    const auto found = verify_checkpoint(path_of(step));
+    EXPECT_EQ(found.step, step);
+    EXPECT_EQ(found.samples_seen, step);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Saves, IoFault,
                          testing::Values(FaultCase{"OneRankBeside", false, false, false},
                                          FaultCase{"OneRankReplacing", false, false, true},

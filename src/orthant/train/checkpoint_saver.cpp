@@ -116,25 +116,26 @@ void CheckpointSaver::begin(const std::string& folder, SavedBeside beside) {
   outcome_ = {.step = trainer_.steps_done(), .failed = nullptr};
   folder_ = folder;
   tried_again_ = false;
+  can_repeat_ = held_ == nullptr;
   written_ = at::empty({0}, at::kLong);
   // What one rank alone meets here is told to all when the save goes on.
   std::exception_ptr refused;
-  const auto attempt = [&](const std::function<void()>& act) {
-    try {
-      act();
-    } catch (const std::exception&) {
-      refused = std::current_exception();
+  try {
+    if (ranks_.is_first()) {
+      manifest_ = manifest_of(trainer_, beside_);
+      check_replaceable(folder);
+      make_room(/*quota=*/false);
+      target_ = std::make_unique<ReplacingFolder>(folder);
     }
-  };
-  attempt([&] {
-    if (!ranks_.is_first()) return;
-    check_replaceable(folder);
-    has_room(/*quota=*/false);
-    target_ = std::make_unique<ReplacingFolder>(folder);
-  });
+  } catch (const std::exception&) {
+    refused = std::current_exception();
+  }
   open_target();
-  if (!place_.empty()) attempt([&] { begin_part(); });
-  if (refused) refuse(refused);
+  try {
+    begin_part(refused);
+  } catch (const std::exception&) {
+    refuse(refused ? refused : std::current_exception());
+  }
 }
 
 // Tells the other ranks where to write.
@@ -144,8 +145,8 @@ void CheckpointSaver::open_target() {
   if (seal_.key) seal_.id = ranks_.from_first(ranks_.is_first() ? new_checkpoint_id() : "");
 }
 
-// A system that does not tell what is there keeps nobody from trying.
-bool CheckpointSaver::has_room(bool quota) {
+// False also where the system does not tell what is there: a first save is tried all the same, a second one is not.
+bool CheckpointSaver::make_room(bool quota) {
   if (!beside_.make_room) return false;
   try {
     if (needed_bytes_ == 0) {
@@ -161,7 +162,8 @@ bool CheckpointSaver::has_room(bool quota) {
   }
 }
 
-// Once more into a disk that was full, when rules make room there. What this rank has copied is there still.
+// Once more into a disk that was full, when rules make room there. It is the same save: of the moment of begin(), from
+// the copy that every rank has made by now.
 bool CheckpointSaver::try_again(const std::exception_ptr& failed) {
   int reason = 0;
   try {
@@ -173,7 +175,8 @@ bool CheckpointSaver::try_again(const std::exception_ptr& failed) {
   if (tried_again_ || (reason != ENOSPC && reason != EDQUOT)) return false;
   tried_again_ = true;
   target_.reset();  // what it has written goes
-  if (!ranks_.any(ranks_.is_first() && has_room(reason == EDQUOT))) return false;
+  if (ranks_.any(!can_repeat_)) return false;
+  if (!ranks_.any(ranks_.is_first() && make_room(reason == EDQUOT))) return false;
   stage_ = Stage::parts;
   written_ = at::empty({0}, at::kLong);
   std::exception_ptr refused;
@@ -196,22 +199,32 @@ void CheckpointSaver::refuse(const std::exception_ptr& reason) {
   broken.set_exception(reason);
 }
 
-void CheckpointSaver::begin_part() {
-  if (ranks_.is_first()) manifest_ = manifest_of(trainer_, beside_);
-  if (held_ == nullptr) return start([this] { write_part(); });
+// Without a place to write to the copy is made all the same: the save may be tried again.
+void CheckpointSaver::begin_part(const std::exception_ptr& refused) {
+  const auto write = [this, refused] {
+    if (refused) std::rethrow_exception(refused);
+    if (!place_.empty()) write_part();
+  };
+  if (held_ == nullptr) return start(write);
   const auto flats = saved_flats(trainer_);
   copy_.begin(flats);
   copied_ = {};
   held_->hold_update(copied_.get_future().share());
-  start([this, flats] {
-    copy_part(flats);
-    write_part();
-  });
+  try {
+    start([this, flats, write] {
+      copy_part(flats);
+      write();
+    });
+  } catch (...) {  // no thread was to be had
+    copied_.set_value();
+    throw;
+  }
 }
 
 void CheckpointSaver::copy_part(const std::vector<SavedFlat>& flats) {
   try {
     copy_.take(file_, flats);
+    can_repeat_ = true;
   } catch (...) {
     copied_.set_value();
     throw;
@@ -292,6 +305,7 @@ SaveOutcome CheckpointSaver::ended(std::exception_ptr failed) {
 
 std::optional<SaveOutcome> CheckpointSaver::advance() {
   if (!under_way()) return std::nullopt;
+  const PhaseScope saving(ranks_, JobPhase::save);
   if (auto failed = failure()) {
     if (try_again(failed)) return std::nullopt;
     return ended(std::move(failed));
@@ -304,7 +318,6 @@ std::optional<SaveOutcome> CheckpointSaver::advance() {
 }
 
 std::optional<SaveOutcome> CheckpointSaver::finish() {
-  const PhaseScope saving(ranks_, JobPhase::save);
   std::optional<SaveOutcome> outcome;
   while (under_way()) outcome = advance();
   return outcome;

@@ -86,11 +86,11 @@ class CheckpointSaver {
  private:
   enum class Stage { none, parts, commit };
 
-  bool has_room(bool quota);
+  bool make_room(bool quota);
   void open_target();
   void refuse(const std::exception_ptr& reason);
   bool try_again(const std::exception_ptr& failed);
-  void begin_part();
+  void begin_part(const std::exception_ptr& refused);
   void copy_part(const std::vector<SavedFlat>& flats);
   void start(std::function<void()> work);
   void wait_for_all();
@@ -113,6 +113,7 @@ class CheckpointSaver {
   std::string folder_;                       // rank 0's: the name that the save is to get
   std::int64_t needed_bytes_ = 0;            // rank 0's: of a whole checkpoint
   bool tried_again_ = false;
+  bool can_repeat_ = false;  // this rank's: what it writes is as it was at begin(). Read once no thread is at work
   CheckpointSeal seal_;
   RankFile file_;              // this rank's, the same in every save
   std::promise<void> copied_;  // of the save that began last
