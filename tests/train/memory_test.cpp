@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "orthant/base/error_report.h"
 #include "orthant/data/loader.h"
 #include "orthant/data/tokens.h"
 
@@ -120,8 +121,11 @@ TEST(CountingAllocator, SaysHowMuchWasAskedForWhenThereIsNotEnough) {
     const at::Tensor impossible = at::empty({std::int64_t{1} << 60}, at::kByte);
     FAIL() << "an exbibyte was allocated";
   } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("not enough memory: 1152921504606847040 bytes"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("out of memory: 1152921504606847040 bytes"), std::string::npos)
         << error.what();
+    const auto report = report_of(error);
+    EXPECT_EQ(report.exit_code, 4);
+    EXPECT_EQ(report.message, "out of memory");
   }
   EXPECT_EQ(allocator.live_bytes(), before);
 }

@@ -61,7 +61,7 @@ void* CountingAllocator::allocate_block(std::size_t bytes) {
     // As if malloc had refused.
   }
   c10::profiledCPUMemoryReporter().OutOfMemory(whole);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "not enough memory: ", whole, " bytes for one tensor, ", live_bytes(),
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory: ", whole, " bytes for one tensor, ", live_bytes(),
                    " bytes in use by others");
 }
 
