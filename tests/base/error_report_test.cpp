@@ -31,6 +31,9 @@ TEST(ErrorReport, WhatTheSystemRefusesIsNoDefectOfOurs) {
             "raise the limit on open files (ulimit -n)");
   EXPECT_EQ(report_of(std::bad_alloc()).message, "out of memory");
   EXPECT_EQ(report_of(std::bad_alloc()).exit_code, 4);
+  EXPECT_EQ(report_of(std::bad_alloc()).error_number, ENOMEM);
+  EXPECT_EQ(report_of(threads).error_number, EAGAIN);
+  EXPECT_EQ(report_of(path).error_number, ENAMETOOLONG);
   EXPECT_EQ(report_of(std::runtime_error("DefaultCPUAllocator: can't allocate memory: you tried to ...")).exit_code, 4);
 }
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <new>
+#include <system_error>
 
 #include "comm/ranks.h"
 #include "orthant/launch/activity_board.h"
@@ -101,6 +104,23 @@ TEST(ControlGroup, WhatTheSystemRefusesAndWhatIsForgedStaysSoOnAllRanks) {
       EXPECT_STREQ(error.what(), "rank 1: disk\n  fix: wait");
     }
     EXPECT_EQ(reason, ESTALE);
+    const std::vector<std::pair<int, std::function<void()>>> others = {
+        {ENOMEM, [] { throw std::bad_alloc(); }},
+        {EAGAIN, [] { throw std::system_error(EAGAIN, std::generic_category()); }},
+        {EACCES, [] {
+           throw std::filesystem::filesystem_error("x", "run", std::error_code(EACCES, std::generic_category()));
+         }}};
+    for (const auto& [number, act] : others) {
+      try {
+        ranks.together([&] {
+          if (ranks.rank() == 2) act();
+        });
+        ADD_FAILURE() << number;
+      } catch (const IoError& error) {
+        EXPECT_EQ(error.error_number(), number);
+        EXPECT_EQ(error.rank(), 2);
+      }
+    }
     EXPECT_EQ(thrown_together<AuthenticityError>(ranks,
                                                  [&] {
                                                    if (ranks.rank() == 2) throw AuthenticityError("forged");

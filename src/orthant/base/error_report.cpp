@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <new>
 #include <string_view>
@@ -22,6 +23,10 @@ bool is_of_system(const std::error_code& code) {
   return code.category() == std::generic_category() || code.category() == std::system_category();
 }
 
+ErrorReport no_memory() {
+  return {"out of memory", kMoreMemory, kDataExitCode, ENOMEM};
+}
+
 // libtorch's allocators say so in their text only.
 bool tells_of_memory(std::string_view what) {
   return what.find("can't allocate memory") != std::string_view::npos ||
@@ -30,25 +35,26 @@ bool tells_of_memory(std::string_view what) {
 
 ErrorReport of_system(const std::system_error& error) {
   const int number = is_of_system(error.code()) ? error.code().value() : 0;
-  if (number == ENOMEM) return {"out of memory", kMoreMemory, kDataExitCode};
+  if (number == ENOMEM) return no_memory();
   auto remedy = remedy_for_errno({}, number);
   if (number == EAGAIN) remedy = "raise the limit on processes and threads (ulimit -u), or use fewer threads";
-  return {error.what(), std::move(remedy), kDataExitCode};
+  return {error.what(), std::move(remedy), kDataExitCode, number};
 }
 
 }  // namespace
 
 ErrorReport report_of(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) {
-    return {ours->message(), ours->remedy(), ours->exit_code()};
+    const auto* io = dynamic_cast<const IoError*>(ours);
+    return {ours->message(), ours->remedy(), ours->exit_code(), io != nullptr ? io->error_number() : 0};
   }
   if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     return {fmt::format("{}: {}", files->path1().string(), files->code().message()),
-            remedy_for_errno(files->path1(), files->code().value()), kDataExitCode};
+            remedy_for_errno(files->path1(), files->code().value()), kDataExitCode, files->code().value()};
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) return of_system(*system);
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || tells_of_memory(error.what())) {
-    return {"out of memory", kMoreMemory, kDataExitCode};
+    return no_memory();
   }
   return {error.what(), "", 70};
 }

@@ -11,6 +11,7 @@ struct ErrorReport {
   std::string message;
   std::string remedy;
   int exit_code = 70;
+  int error_number = 0;  // as errno has it, where the system refused something
 };
 
 ErrorReport report_of(const std::exception& error);

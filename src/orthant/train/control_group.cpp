@@ -24,17 +24,12 @@ std::string text_of(const at::Tensor& bytes) {
 }
 
 // An error on its way to the other ranks.
-std::string packed(int exit_code, const std::string& message, const std::string& remedy, int error_number = 0,
-                   bool authenticity = false) {
+std::string packed(const std::exception& error) {
   using nlohmann::json;
-  return json{exit_code, message, remedy, error_number, authenticity}.dump(-1, ' ', false,
-                                                                           json::error_handler_t::replace);
-}
-
-std::string packed(const Error& error) {
-  const auto* io = dynamic_cast<const IoError*>(&error);
-  return packed(error.exit_code(), error.message(), error.remedy(), io != nullptr ? io->error_number() : 0,
-                dynamic_cast<const AuthenticityError*>(&error) != nullptr);
+  const auto report = report_of(error);
+  const bool authenticity = dynamic_cast<const AuthenticityError*>(&error) != nullptr;
+  return json{report.exit_code, report.message, report.remedy, report.error_number, authenticity}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
 }
 
 [[noreturn]] void throw_packed(const std::string& text, int rank) {
@@ -103,11 +98,8 @@ void ControlGroup::together(const std::function<void()>& act) const {
     act();
   } catch (const CommError&) {
     throw;
-  } catch (const Error& error) {
-    told = packed(error);
   } catch (const std::exception& error) {
-    const auto report = report_of(error);
-    told = packed(report.exit_code, report.message, report.remedy);
+    told = packed(error);
   }
   const auto all = gather_texts(told);
   for (int rank = 0; rank < size(); ++rank) {

@@ -40,7 +40,8 @@ class ControlGroup {
   bool any(bool here) const;
 
   // Runs `act`, which must not communicate, and returns when all ranks have. When it throws on some, all ranks throw
-  // what the first of them threw, with its rank; a CommError passes at once. Collective over the world.
+  // what the first of them threw, with its rank; a CommError passes at once. What the system refused, memory too, is an
+  // IoError then, whoever threw it. Collective over the world.
   void together(const std::function<void()>& act) const;
 
   // What the job does from now on: how long ranks wait for one another, and the launcher for them, depends on it.
