@@ -9,8 +9,9 @@ A shim before the C library (fault_shim.c) counts the calls of one undisturbed r
 first call failing, the second, and so on: with each error, that call alone, all calls on its path from there on, or all calls from there on.
 After each run: the exit code is 0 with the weights of the undisturbed run, or 4 (3 from a launcher whose ranks ended) with a message that
 names a path of the run; every checkpoint and metric of before is there under some name, unless a newer checkpoint is whole and the rules
-let the old one go; and a run without faults goes on to the same weights, with every metric, and leaves nothing half-done. Metrics of new steps
-may be missing only where metrics.jsonl itself could not be written to the end, and the run said so.
+let the old one go; so is a checkpoint of every save that the run got past without a complaint, or a newer one; and a run without faults goes on
+from the newest whole checkpoint (after exit code 0: of the last step) to the same weights, with every metric, and leaves nothing half-done.
+Metrics of new steps may be missing only where metrics.jsonl itself could not be written to the end, and the run said so.
 """
 import argparse
 import collections
@@ -106,14 +107,17 @@ def digest(files):
     return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
 
 
-def is_whole(files):
-    """Every file of the manifest with its size and hash, and the manifest's own."""
+def is_whole(name, files):
+    """Of the step in its name, and every file of the manifest with its size and hash, and the manifest's own."""
     text = files.get("manifest.json", b"")
     closing = re.search(rb',\n "xxh64": "([0-9a-f]{16})"\n}\n$', text)
     if not closing or closing.group(1).decode() != xxh64(text[:closing.start()]):
         return False
+    manifest = json.loads(text)
+    if not re.fullmatch(rf"step-{manifest['step']}(\..*)?", name):
+        return False
     return all(name in files and len(files[name]) == file["bytes"] and [xxh64(files[name])] == file["xxh64"]
-               for name, file in json.loads(text)["files"].items())
+               for name, file in manifest["files"].items())
 
 
 class Folder:
@@ -124,8 +128,8 @@ class Folder:
         names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
         files = {name: contents(os.path.join(parent, name)) for name in names}
         self.names = names
-        self.by_digest = {digest(found): name for name, found in files.items() if is_whole(found)}
-        self.whole_steps = {int(name[5:]): digest(files[name]) for name in names if re.fullmatch(r"step-\d+", name) and is_whole(files[name])}
+        self.by_digest = {digest(found): name for name, found in files.items() if is_whole(name, found)}
+        self.whole_steps = {int(name[5:]): found for found, name in self.by_digest.items() if re.fullmatch(r"step-\d+", name)}
         # A step that is trained again has the bytes of before in other files.
         self.inodes = {step: os.stat(os.path.join(parent, f"step-{step}", "manifest.json")).st_ino for step in self.whole_steps}
         self.lines = {}
@@ -158,6 +162,17 @@ def lost(before, after, resumed_at, expendable):
             continue
         wrong.append(f"metric {line[:40]} is gone")
     return wrong
+
+
+def unsaved(scenario, finished, after):
+    """Saves that the run got past without a word, and whose checkpoint is not there, nor a newer one."""
+    every = 4 if "checkpoint.save_every=4" in scenario.options else SAVE_EVERY
+    # The next save begins when the one in the background has ended.
+    margin = every if "checkpoint.asynchronous=true" in scenario.options else 0
+    told = {int(step) for step in re.findall(r"the checkpoint of step (\d+) was not saved", finished.stderr)}
+    newest = max(after.whole_steps, default=0)
+    past = [step for step in range(every, max(after.steps(), default=0) - margin, every) if step not in told]
+    return [f"steps up to {max(after.steps())}, saved at {past}, and of {after.names} the newest whole one is of step {newest}"] if past[-1:] > [newest] else []
 
 
 class Campaign:
@@ -193,10 +208,11 @@ class Campaign:
             shutil.rmtree(os.path.join(run, "checkpoints"))
 
     @staticmethod
-    def further_options(scenario):
+    def further_options(scenario, after):
+        """Only where there is no checkpoint to lose may the next run begin anew."""
         pairs = zip(scenario.options[::2], scenario.options[1::2]) if "--from-scratch" not in scenario.options else ()
         settings = [word for option, value in pairs if option in ("--mesh", "--set") for word in (option, value)]
-        return ("--resume", "auto", "--from-scratch", *settings)
+        return ("--resume", "auto", *(() if after.by_digest else ("--from-scratch",)), *settings)
 
     def disturbed(self, scenario, run, position, error, mode, log=None):
         counter = run + ".counter"
@@ -219,7 +235,7 @@ class Campaign:
         finished, _ = self.disturbed(scenario, run, 0, 0, ONCE, log)
         assert finished.returncode == 0, finished.stderr
         self.undisturbed[name] = json.loads(finished.stdout)["weights_hash"]
-        further = self.train(run, scenario.last + 2, self.further_options(scenario))
+        further = self.train(run, scenario.last + 2, self.further_options(scenario, Folder(run)))
         assert further.returncode == 0, further.stderr
         self.undisturbed[name, "further"] = json.loads(further.stdout)["weights_hash"]
         with open(log) as f:
@@ -240,7 +256,7 @@ class Campaign:
         wrong = self.judge(scenario, name, finished, run, mode, before, after)
         if not wrong:
             unwritten = mode == SAME_PATH and finished.returncode == 4 and re.search(r"error: .*/metrics\.jsonl: ", finished.stderr)
-            wrong = self.go_on(scenario, name, run, after, bool(unwritten))
+            wrong = self.go_on(scenario, name, run, finished.returncode, after, bool(unwritten))
         shutil.rmtree(run, ignore_errors=True)
         return [f"{name} call {position} {error} {mode}: {text}" for text in wrong]
 
@@ -249,6 +265,9 @@ class Campaign:
         resumed_at = 2 if name in ("earlier", "damaged") else scenario.before
         wrong = lost(before, after, resumed_at, scenario.change == "lose")
         wrong += [] if after.steps() == list(range(1, len(after.steps()) + 1)) else [f"metrics of steps {after.steps()}"]
+        # Where checkpoints were taken away before, metrics of before tell of saves that are gone.
+        if scenario.change != "lose":
+            wrong += unsaved(scenario, finished, after)
         if finished.returncode == 0:
             result = json.loads(finished.stdout)
             if (result["steps"], result["weights_hash"]) != (scenario.last, self.undisturbed[name]):
@@ -263,18 +282,24 @@ class Campaign:
             wrong.append(f"no path is named: {last_words}")
         return wrong
 
-    def go_on(self, scenario, name, run, after, unwritten):
+    def go_on(self, scenario, name, run, exit_code, after, unwritten):
         """The next run, undisturbed."""
-        finished = self.train(run, scenario.last + 2, self.further_options(scenario))
+        finished = self.train(run, scenario.last + 2, self.further_options(scenario, after))
         if finished.returncode != 0:
             return [f"the next run: exit code {finished.returncode}: {finished.stderr[-1500:]}"]
         further = Folder(run)
         wrong = []
+        resumed = re.search(r"resumed from \S+ at step (\d+)\n", finished.stderr)
+        resumed_at = int(resumed.group(1)) if resumed else 0
+        # A death between two names leaves a whole one beside, which gets its name back.
+        if resumed_at < (scenario.last if exit_code == 0 else max(after.whole_steps, default=0)):
+            wrong.append(f"the next run went on at step {resumed_at} of {after.names}")
         if json.loads(finished.stdout)["weights_hash"] != self.undisturbed[name, "further"]:
             wrong.append("the next run: other weights")
         if further.steps() != list(range(1, scenario.last + 3)) and not unwritten:
             wrong.append(f"the next run: metrics of steps {further.steps()}; before it {after.steps()}")
-        left = [item for item in further.names if not re.fullmatch(r"step-\d+(\.refused(-\d+)?)?", item)]
+        allowed = r"step-\d+(\.refused(-\d+)?)?" if scenario.change == "damage" else r"step-\d+"
+        left = [item for item in further.names if not re.fullmatch(allowed, item)]
         left += [item for item in os.listdir(run) if "partial" in item or "superseded" in item]
         if left or scenario.last + 2 not in further.whole_steps:
             wrong.append(f"the next run left {further.names} {left}")
