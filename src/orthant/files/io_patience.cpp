@@ -22,10 +22,13 @@ bool is_transient(int error_number) {
 }
 
 bool IoPatience::Pauses::wait() {
-  if (left_ <= 0) return false;
-  const double pause = std::min(next_, left_);
-  std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-  left_ -= pause;
+  const auto now = std::chrono::steady_clock::now();
+  if (!end_)
+    end_ =
+        now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds_));
+  const double left = std::chrono::duration<double>(*end_ - now).count();
+  if (left <= 0) return false;
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(next_, left)));
   next_ = std::min(2 * next_, kLongestPause);
   return true;
 }

@@ -2,6 +2,9 @@
 // full, a lease that is renewed. Such operations are tried again for some seconds before their error counts.
 #pragma once
 
+#include <chrono>
+#include <optional>
+
 #include "orthant/base/error.h"
 
 namespace orthant {
@@ -9,7 +12,7 @@ namespace orthant {
 // Whether the same call may go well a little later: EIO, ESTALE, EAGAIN, EMFILE, ENFILE, ETIMEDOUT, EACCES, ...
 bool is_transient(int error_number);
 
-// How long one operation is tried in all, pauses included, from its first failure on. 0: once.
+// How long one operation is tried in all, from its first failure on, pauses and further attempts included. 0: once.
 class IoPatience {
  public:
   static constexpr double kDefaultSeconds = 3;
@@ -34,12 +37,13 @@ class IoPatience {
   // Pauses that grow from 10 ms to 250 ms.
   class Pauses {
    public:
-    explicit Pauses(double seconds) : left_(seconds) {}
-    bool wait();  // false when the time is spent
+    explicit Pauses(double seconds) : seconds_(seconds) {}
+    bool wait();  // false when the time is spent; it runs from the first call on
 
    private:
-    double left_;
+    double seconds_;
     double next_ = 0.01;
+    std::optional<std::chrono::steady_clock::time_point> end_;
   };
 
   double seconds_;
