@@ -176,8 +176,8 @@ TEST(TensorFolder, AnIndexStaysWithinItsFolder) {
   const TemporaryFolder folder;
   fs::create_directory(folder / "model");
   put_tensors(folder / "secret.safetensors", {{"a", "aa"}});
-  for (const std::string name : {"../secret.safetensors", "x/../../secret.safetensors", "/etc/passwd", "", "..", "./x",
-                                 "x/", "model.safetensors\\u0000"}) {
+  for (const std::string name : {"a\\nb.safetensors", "../secret.safetensors", "x/../../secret.safetensors",
+                                 "/etc/passwd", "", "..", "./x", "x/", "model.safetensors\\u0000"}) {
     put_index(folder / "model", "{\"a\": \"" + name + "\"}");
     EXPECT_EQ(refusal(folder / "model"),
               fmt::format("{}:1:47: weight_map: tensor \"a\" is in \"{}\", which is not within the folder\n"

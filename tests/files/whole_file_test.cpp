@@ -61,6 +61,10 @@ TEST(WholeFile, ErrorsNamePathOperationAndReason) {
   const std::string missing = (folder / "none/a").string();
   EXPECT_EQ(error_text<DataError>([&] { read_file(missing); }),
             missing + ": open failed: No such file or directory\n  fix: check the path, and that its folder exists");
+  EXPECT_EQ(error_text<DataError>([&] { read_file(folder / "a\northant: error: b"); }),
+            folder.path().string() +
+                "/a\\x0aorthant: error: b: open failed: No such file or directory\n"
+                "  fix: check the path, and that its folder exists");
   EXPECT_EQ(error_text<DataError>([&] { read_file(folder.path()); }),
             folder.path().string() + ": it is a folder\n  fix: name a regular file");
   EXPECT_EQ(error_text<DataError>([&] { fsync_path(missing); }),

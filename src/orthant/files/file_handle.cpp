@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/base/regular_file.h"
 
 namespace orthant {
@@ -36,13 +37,13 @@ struct stat status_of(int fd, const std::filesystem::path& path) {
 void throw_io_error(const std::filesystem::path& path, std::string_view operation, int error_number,
                     std::source_location where) {
   const std::string reason = std::generic_category().message(error_number);
-  throw IoError(fmt::format("{}: {} failed: {}", path.string(), operation, reason), error_number,
+  throw IoError(fmt::format("{}: {} failed: {}", printable(path.string()), printable(operation), reason), error_number,
                 {.remedy = remedy_for_errno(path, error_number)}, where);
 }
 
 void throw_file_problem(const std::filesystem::path& path, const FileProblem& problem, std::source_location where) {
   if (problem.error_number != 0) throw_io_error(path, problem.operation, problem.error_number, where);
-  throw DataError(fmt::format("{}: {}", path.string(), problem.text), {.remedy = problem.remedy}, where);
+  throw DataError(fmt::format("{}: {}", printable(path.string()), problem.text), {.remedy = problem.remedy}, where);
 }
 
 FileHandle FileHandle::open_regular(const std::filesystem::path& path) {

@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/printable.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/safetensors_header.h"
 #include "orthant/files/tensor_index.h"
@@ -108,9 +109,10 @@ struct TensorFolder::State {
     });
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].entry.name != tensors[i - 1].entry.name) continue;
-      throw DataError(fmt::format("{}: tensor {} lies in {} and in {}", path.string(),
-                                  shown_name(tensors[i].entry.name), tensors[i - 1].file, tensors[i].file),
-                      {.remedy = "the files are of two models: download them again into an empty folder"});
+      throw DataError(
+          fmt::format("{}: tensor {} lies in {} and in {}", path.string(), shown_name(tensors[i].entry.name),
+                      printable(tensors[i - 1].file), printable(tensors[i].file)),
+          {.remedy = "the files are of two models: download them again into an empty folder"});
     }
     if (listing.index) check_promises(*listing.index);
   }
@@ -124,9 +126,9 @@ struct TensorFolder::State {
     for (const auto& [name, file] : index.files_by_tensor) {
       const FolderTensor* const found = find(name);
       if (found != nullptr && found->file == file) continue;
-      const std::string where = found != nullptr ? fmt::format("; it lies in {}", found->file) : "";
+      const std::string where = found != nullptr ? fmt::format("; it lies in {}", printable(found->file)) : "";
       throw DataError(fmt::format("{}: promises tensor {} in {}, which lacks it{}", (path / kTensorIndexFile).string(),
-                                  shown_name(name), file, where),
+                                  shown_name(name), printable(file), where),
                       {.remedy = "index and files are of two models: download both again"});
     }
   }

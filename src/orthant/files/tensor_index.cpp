@@ -8,6 +8,7 @@
 #include <set>
 
 #include "orthant/base/json_reader.h"
+#include "orthant/base/printable.h"
 #include "orthant/files/safetensors_header.h"
 #include "orthant/files/whole_file.h"
 
@@ -17,6 +18,7 @@ namespace {
 bool lies_inside(const std::string& name) {
   const std::filesystem::path path(name);
   if (name.empty() || name.find('\0') != std::string::npos || path.is_absolute() || !path.has_filename()) return false;
+  if (printable(name) != name) return false;  // it would break lines of what is said about it
   return std::none_of(path.begin(), path.end(), [](const auto& step) { return step == ".." || step == "."; });
 }
 
