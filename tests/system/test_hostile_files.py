@@ -126,11 +126,16 @@ class ExitCodes(FolderTest):
         self.assertIn(b"run-\\xff\\xfe/none: no such checkpoint folder", done.stderr)
 
     def test_few_descriptors_and_little_memory_are_no_defects(self):
-        for limit in ("ulimit -n 16", "ulimit -n 12", "ulimit -v 1200000"):
+        large = ["--set", "model.vocab_size=8000000", "--set", "model.hidden_size=64"]
+        for limit, words, code, text in (("ulimit -n 12", ["--mesh", "dp=2"], 2, "fix: raise ulimit -n"),
+                                         ("ulimit -n 9", [], 4, "Too many open files\n  fix: raise the limit on open files (ulimit -n)"),
+                                         ("ulimit -v 1200000", ["--mesh", "dp=2"], 3, "fix: raise the limit on address space (ulimit -v)"),
+                                         ("ulimit -v 900000", large, 4, "orthant: error: out of memory\n  fix: use a smaller model")):
             with self.subTest(limit):
-                done = subprocess.run(["sh", "-c", f'{limit}; exec "$@"', "sh", ORTHANT, "train", *TINY, "--mesh", "dp=2", "--output-dir",
+                done = subprocess.run(["sh", "-c", f'{limit}; exec "$@"', "sh", ORTHANT, "train", *TINY, *words, "--output-dir",
                                        f"{self.folder}/{limit.split()[-1]}"], capture_output=True, text=True, env=clean_environment(), timeout=60)
-                self.assertNotIn(done.returncode, (70, -6, -11), done.stderr)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(text, done.stderr)
                 self.assertNotIn("terminate called", done.stderr)
 
 
