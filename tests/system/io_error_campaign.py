@@ -212,7 +212,8 @@ class Campaign:
         """Only where there is no checkpoint to lose may the next run begin anew."""
         pairs = zip(scenario.options[::2], scenario.options[1::2]) if "--from-scratch" not in scenario.options else ()
         settings = [word for option, value in pairs if option in ("--mesh", "--set") for word in (option, value)]
-        return ("--resume", "auto", *(() if after.by_digest else ("--from-scratch",)), *settings)
+        kept = [name for name in after.by_digest.values() if ".partial-" not in name]
+        return ("--resume", "auto", *(() if kept else ("--from-scratch",)), *settings)
 
     def disturbed(self, scenario, run, position, error, mode, log=None):
         counter = run + ".counter"
