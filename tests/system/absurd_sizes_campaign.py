@@ -38,7 +38,7 @@ TOGETHER = {
     "random data": ["model.kind=llama", "data.kind=random", "data.samples=1099511627776", "data.sequence_length=128"],
     "long run": ["train.steps=1099511627776"], "many epochs": ["train.steps=0", "train.epochs=1099511627776"],
     "many labels": ["model.num_labels=4194304"],
-    "one name in 100000 lists": ["parallel.split=" + "[" + ",".join(['["a"]'] * 10_000) + "]"],
+    "one name in 10000 lists": ["parallel.split=" + "[" + ",".join(['["a"]'] * 10_000) + "]"],
     "a placement of 10000": ["parallel.placement=" + str([0] * 10_000).replace(" ", "")],
     "a freeze of 10000": ["model.freeze=" + "[" + ",".join(['"a*"'] * 10_000) + "]"],
 }
