@@ -51,6 +51,12 @@ TEST(ResultTable, HasNoLossWhereNothingWasTrained) {
   EXPECT_TRUE(result_json(result).dump().starts_with(R"({"steps":5,"final_loss":null,)")) << result_json(result).dump();
 }
 
+TEST(ResultTable, ALossThatIsNoNumberIsALoss) {
+  RunResult result = sample();
+  result.first_loss = result.final_loss = std::nan("");
+  EXPECT_NE(result_text(result).find("nan -> nan\n"), std::string::npos) << result_text(result);
+}
+
 TEST(ResultTable, DocumentIsThatOfTheContract) {
   EXPECT_EQ(result_json(sample()).dump(),
             R"({"steps":20,"final_loss":0.5,"eval":{"accuracy":0.875,"loss":0.25},)"

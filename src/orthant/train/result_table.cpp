@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -23,8 +22,8 @@ std::string eval_text(const RunResult& result, const std::string& name, double v
 }
 
 std::string loss_text(const RunResult& result) {
-  if (std::isnan(result.first_loss) && std::isnan(result.final_loss)) return "none: nothing was trained";
-  return fmt::format("{:.4f} -> {:.4f}", result.first_loss, result.final_loss);
+  if (!result.first_loss || !result.final_loss) return "none: nothing was trained";
+  return fmt::format("{:.4f} -> {:.4f}", *result.first_loss, *result.final_loss);
 }
 
 }  // namespace
@@ -52,7 +51,7 @@ std::string result_text(const RunResult& result, const std::vector<ResultRow>& m
 nlohmann::ordered_json result_json(const RunResult& result) {
   nlohmann::ordered_json json;
   json["steps"] = result.steps;
-  json["final_loss"] = result.final_loss;
+  json["final_loss"] = result.final_loss ? nlohmann::ordered_json(*result.final_loss) : nlohmann::ordered_json();
   json["eval"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : result.eval) json["eval"][name] = value;
   for (Axis axis : kAxes) json["mesh"][std::string(axis_name(axis))] = result.mesh.degree(axis);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -14,14 +13,12 @@
 
 namespace orthant {
 
-// Of a process that has trained nothing: its checkpoint was of the last step already.
-inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
-
 struct RunResult {
-  std::int64_t steps = 0;                              // made so far, those of earlier parts of a resumed run included
-  double seconds = 0;                                  // of this process, from the first step to the end
-  double first_loss = kNoLoss;                         // of this process's first step
-  double final_loss = kNoLoss;                         // of its last step
+  std::int64_t steps = 0;  // made so far, those of earlier parts of a resumed run included
+  double seconds = 0;      // of this process, from the first step to the end
+  // Of this process's first and last step. Nothing: it has trained none, its checkpoint was of the last step already.
+  std::optional<double> first_loss = {};
+  std::optional<double> final_loss = {};
   EvalMetrics eval = {};                               // the last evaluation; empty when there was none
   std::optional<double> best_reachable_accuracy = {};  // known for generated data only
   Mesh mesh = {};
