@@ -26,8 +26,13 @@ void RankLog::open(const std::string& run, int rank) {
                   {.remedy = "name an --output_dir that every rank can write", .rank = rank});
   }
   file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank));
-  for (const auto& line : waiting_) file_->append(line);
-  waiting_.clear();
+  // One that throws has the line and writes it later.
+  for (const auto& line : std::exchange(waiting_, {})) {
+    try {
+      file_->append(line);
+    } catch (const DataError&) {
+    }
+  }
 }
 
 void RankLog::say(std::string_view text) {
