@@ -98,7 +98,7 @@ TEST(Manifest, RefusesAnotherVersion) {
   Manifest manifest = small_manifest();
   manifest.version = 1;
   EXPECT_EQ(refusal(manifest),
-            "m.json:2:13: version: this program reads version 2, found 1\n"
+            "m.json: version: this program reads version 2, found 1\n"
             "read the checkpoint with the release of orthant that wrote it");
 }
 

@@ -126,6 +126,11 @@ TEST(ControlGroup, WhatTheSystemRefusesAndWhatIsForgedStaysSoOnAllRanks) {
                                                    if (ranks.rank() == 2) throw AuthenticityError("forged");
                                                  }),
               "rank 2: forged");
+    EXPECT_EQ(thrown_together<VersionError>(ranks,
+                                            [&] {
+                                              if (ranks.rank() == 2) throw VersionError("of later");
+                                            }),
+              "rank 2: of later");
   });
 }
 

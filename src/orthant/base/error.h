@@ -1,4 +1,4 @@
-// The four kinds of error, and two special cases of the third. Each carries what was asked and found (the message),
+// The four kinds of error, and three special cases of the third. Each carries what was asked and found (the message),
 // what to set instead (the remedy), the rank it happened on when that is known, and the place in the source. Only the
 // command line turns them into text and exit codes.
 #pragma once
@@ -76,6 +76,14 @@ class AuthenticityError : public DataError {
  public:
   explicit AuthenticityError(std::string message, ErrorDetails details = {},
                              std::source_location where = std::source_location::current())
+      : DataError(std::move(message), std::move(details), where) {}
+};
+
+// Contents of another version of the format: nothing is known of whether they are whole.
+class VersionError : public DataError {
+ public:
+  explicit VersionError(std::string message, ErrorDetails details = {},
+                        std::source_location where = std::source_location::current())
       : DataError(std::move(message), std::move(details), where) {}
 };
 

@@ -183,8 +183,9 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   Manifest manifest;
   manifest.version = reader.require<int>("version");
   if (manifest.version != Manifest::kVersion) {
-    reader.fail("version", fmt::format("this program reads version {}, found {}", Manifest::kVersion, manifest.version),
-                "read the checkpoint with the release of orthant that wrote it");
+    throw VersionError(
+        fmt::format("{}: version: this program reads version {}, found {}", path, Manifest::kVersion, manifest.version),
+        {.remedy = "read the checkpoint with the release of orthant that wrote it"});
   }
   read_facts(reader, manifest);
   JsonReader tensors = reader.require_object("tensors");

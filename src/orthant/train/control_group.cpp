@@ -23,12 +23,17 @@ std::string text_of(const at::Tensor& bytes) {
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
 }
 
+constexpr const char* kAuthenticity = "authenticity";
+constexpr const char* kVersion = "version";
+
 // An error on its way to the other ranks.
 std::string packed(const std::exception& error) {
   using nlohmann::json;
   const auto report = report_of(error);
-  const bool authenticity = dynamic_cast<const AuthenticityError*>(&error) != nullptr;
-  return json{report.exit_code, report.message, report.remedy, report.error_number, authenticity}.dump(
+  const char* kind = dynamic_cast<const AuthenticityError*>(&error) != nullptr ? kAuthenticity
+                     : dynamic_cast<const VersionError*>(&error) != nullptr    ? kVersion
+                                                                               : "";
+  return json{report.exit_code, report.message, report.remedy, report.error_number, kind}.dump(
       -1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -38,7 +43,8 @@ std::string packed(const std::exception& error) {
   const ErrorDetails details{.remedy = parts[2].get<std::string>(), .rank = rank};
   if (parts[0] == 2) throw ConfigError(message, details);
   if (parts[3] != 0) throw IoError(message, parts[3].get<int>(), details);
-  if (parts[4] == true) throw AuthenticityError(message, details);
+  if (parts[4] == kAuthenticity) throw AuthenticityError(message, details);
+  if (parts[4] == kVersion) throw VersionError(message, details);
   if (parts[0] == 4) throw DataError(message, details);
   throw InternalError(message, details);
 }

@@ -31,6 +31,8 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
       throw;
     } catch (const AuthenticityError&) {
       throw;
+    } catch (const VersionError&) {
+      throw;
     } catch (const DataError& error) {
       if (!choose) throw;
       if (newest_refusal.empty()) newest_refusal = error.message();
