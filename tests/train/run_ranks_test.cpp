@@ -48,6 +48,32 @@ TEST(RunRanks, OneThatIsAskedToStopStopsAllAfterTheSameStep) {
   }
 }
 
+TEST(RunRanks, ThatFoundAnotherKeyAreRefused) {
+  const TestFolder folder("orthant-run-ranks");
+  for (const char letter : {'a', 'b'}) {
+    write_file_atomically(folder.path / std::string(1, letter), std::string(32, letter));
+    std::filesystem::permissions(folder.path / std::string(1, letter), std::filesystem::perms::owner_read);
+  }
+  const auto errors = try_on_ranks(tiny_llama({"dp=2"}), [&](const RunConfig& config) {
+    auto mine = config;
+    mine.checkpoint.key_file = (folder.path / (rank_of(config) == 1 ? "b" : "a")).string();
+    RunOptions options;
+    options.output_dir = (folder.path / "run").string();
+    std::ostringstream out;
+    run_training(mine, kResolved, options, out);
+  });
+  for (const auto& error : errors) {
+    try {
+      if (error) std::rethrow_exception(error);
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& thrown) {
+      EXPECT_EQ(thrown.message(), "checkpoint.key_file: has another key than on rank 0");
+      EXPECT_EQ(thrown.rank(), 1);
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path / "run"));
+}
+
 TEST(RunRanks, ThatFoundOtherDataAreRefused) {
   const TestFolder folder("orthant-run-ranks");
   const auto errors = try_on_ranks(tiny_llama({"dp=3"}), [&](const RunConfig& config) {

@@ -43,6 +43,16 @@ void check_same_data(const RunData& data, const ControlGroup& ranks) {
   }
 }
 
+// Ranks with other keys would write a checkpoint that nobody can read: the last one shows that it is so.
+void check_same_key(const std::shared_ptr<const TagKey>& key, const ControlGroup& ranks) {
+  const auto all = ranks.gather_texts(key ? manifest_tag(*key, "orthant: is it the same key?") : "");
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (equal_tags(all[r], all[0])) continue;
+    throw ConfigError("checkpoint.key_file: has another key than on rank 0",
+                      {.remedy = "give every rank the same key", .rank = static_cast<int>(r)});
+  }
+}
+
 // What the mesh leaves of the summary's whole to one rank.
 std::string rank_share(const Trainer& trainer) {
   std::int64_t elements = 0;
@@ -78,6 +88,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     make_sampler(config, data);
     if (ranks.is_first()) folder.emplace(options.output_dir, config.name, folder_use(config, options));
   });
+  check_same_key(key, ranks);
   check_same_data(data, ranks);
   check_evaluated(config, data, ranks.alike(""));
   for (const auto& text : data.notes) note(text);
