@@ -1,7 +1,9 @@
 // Checkpoints that one mesh writes and another reads.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <cerrno>
 #include <map>
 #include <set>
 
@@ -9,6 +11,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
+#include "orthant/train/control_group.h"
 #include "orthant/train/whole_tensors.h"
 #include "train/model_on_disk.h"
 #include "train/training_ranks.h"
@@ -223,6 +226,37 @@ TEST(CheckpointRanks, ADamagedOneIsRefusedByAllAndNothingChanges) {
   EXPECT_NE(texts.front().find("rank-1.safetensors: hash "), std::string::npos) << texts.front();
   EXPECT_TRUE(texts.front().starts_with("rank 1: ")) << "the one that looked at that file: " << texts.front();
   for (const auto& text : texts) EXPECT_EQ(text, texts.front());
+}
+
+// A rank whose view of a shared file system is old: here one that works in another folder, where the path leads to
+// nothing.
+TEST(CheckpointRanks, WhatAnotherRankAloneDoesNotSeeIsNoDamage) {
+  const TestFolder folder("orthant-unseen");
+  const std::string path = "/proc/thread-self/cwd/c";
+  for (const bool removed : {false, true}) {
+    const auto errors = try_on_ranks(tiny_llama({"fsdp=2", 3}), [&](const RunConfig& config) {
+      ASSERT_EQ(::unshare(CLONE_FS), 0);
+      fs::current_path(folder.path);
+      const auto trainer = make_trainer(config);
+      trainer->set_steps_done(1);
+      trainer->save((folder.path / "c").string());
+      const ControlGroup ranks(config.trainer);
+      if (!ranks.is_first()) fs::current_path(removed ? folder.path : fs::path("/"));
+      if (removed && ranks.is_first()) fs::remove(folder.path / "c" / "rank-1.safetensors");
+      ranks.together([] {});
+      try {
+        open_checkpoint(path, ranks);
+      } catch (const IoError& error) {
+        EXPECT_EQ(error.error_number(), ENOENT);
+        EXPECT_FALSE(removed);
+        throw;
+      }
+    });
+    for (const auto& text : texts_of(errors)) {
+      const auto expected = removed ? "rank 0: " : "rank 1: ";
+      EXPECT_TRUE(text.starts_with(expected)) << text;
+    }
+  }
 }
 
 TEST(CheckpointRanks, AnImportedModelIsReadIntoShards) {

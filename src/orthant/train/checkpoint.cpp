@@ -88,9 +88,11 @@ bool has_no_history(const Manifest& manifest) {
 }
 
 // Gives what is to be told about it.
-std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem::path& folder) {
+std::vector<std::string> load_untrained(Trainer& trainer, const CheckpointReader& checkpoint) {
   const ControlGroup ranks(trainer.options());
-  const PretrainedWeights weights(trainer.graph(), {{folder}}, ranks);
+  // The files that were proved, not whatever has their names by now. The caller keeps them open.
+  const std::shared_ptr<const WeightReader> opened(std::shared_ptr<const WeightReader>(), &checkpoint);
+  const PretrainedWeights weights(trainer.graph(), {{.folder = checkpoint.folder(), .opened = opened}}, ranks);
   weights.load(trainer.parameters(), ranks);
   const auto& optimizer = trainer.optimizer();
   for (std::size_t s = 0; s < optimizer.state_names().size(); ++s) {
@@ -106,10 +108,20 @@ std::vector<std::string> load_untrained(Trainer& trainer, const std::filesystem:
 constexpr const char* kChanged =
     "the file was cut short or changed: copy the checkpoint again, or use another one of the run";
 
-void check_size(const fs::path& path, const ManifestFile& promised) {
+// What rank 0 does not see is not there. What it sees and another rank does not is no damage: that rank's view of a
+// shared file system is old.
+void check_seen(const fs::path& path, const ControlGroup& ranks) {
+  if (!ranks.is_first() && !is_there(path)) throw_io_error(path, "lookup", ENOENT);
+}
+
+void check_size(const fs::path& path, const ManifestFile& promised, const ControlGroup& ranks) {
+  check_seen(path, ranks);
   const bool there = is_there(path);
-  const auto bytes = there ? FileHandle(path, O_RDONLY | O_NONBLOCK).size() : 0;
+  const auto bytes = there ? FileHandle::open_regular(path).size() : 0;
   if (there && bytes == promised.bytes) return;
+  if (!ranks.is_first()) {
+    throw IoError(fmt::format("{}: {} bytes on this rank, {} on rank 0", path.string(), bytes, promised.bytes), ESTALE);
+  }
   const auto found = there ? fmt::format("{} bytes", bytes) : std::generic_category().message(ENOENT);
   throw DataError(fmt::format("{}: {}, the manifest promises {} bytes", path.string(), found, promised.bytes),
                   {.remedy = kChanged});
@@ -137,7 +149,8 @@ void check_block(const fs::path& folder, const Manifest& manifest, const Manifes
                           {.remedy = "use a checkpoint that was written with this key"});
 }
 
-// This rank's share of the checkpoint's blocks, all of them together.
+// This rank's share of the checkpoint's blocks, all of them together. Rank 0 looks that every file is there in its
+// size.
 void check_contents(const fs::path& folder, const Manifest& manifest, const ControlGroup& ranks,
                     const CheckpointAccess& access) {
   std::int64_t blocks = 0;
@@ -147,7 +160,7 @@ void check_contents(const fs::path& folder, const Manifest& manifest, const Cont
   for (const auto& file : manifest.files) {
     const auto path = folder / file.name;
     const auto met = common(own, {first, first + static_cast<std::int64_t>(file.xxh64.size())});
-    if (!met.empty()) access.patience.retry([&] { check_size(path, file); });
+    if (!met.empty() || ranks.is_first()) access.patience.retry([&] { check_size(path, file, ranks); });
     for (auto block = met.begin; block < met.end; ++block) {
       access.patience.retry(
           [&] { check_block(folder, manifest, file, static_cast<std::size_t>(block - first), access); });
@@ -193,7 +206,10 @@ CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& 
   const fs::path path = ranks.is_first() ? folder : named;
   std::optional<CheckpointReader> reader;
   ranks.together([&] {
-    const auto manifest = access.patience.retry([&] { return read_manifest(path, access.key.get()); });
+    const auto manifest = access.patience.retry([&] {
+      check_seen(path / kManifestFile, ranks);
+      return read_manifest(path, access.key.get());
+    });
     check_contents(path, manifest, ranks, access);
     access.patience.retry([&] { reader.emplace(path, manifest); });
   });
@@ -208,7 +224,7 @@ LoadedCheckpoint load_checkpoint(Trainer& trainer, const CheckpointReader& check
   trainer.await_readers();
   const ControlGroup ranks(trainer.options());
   const auto& manifest = checkpoint.manifest();
-  if (has_no_history(manifest)) return {manifest, load_untrained(trainer, checkpoint.folder())};
+  if (has_no_history(manifest)) return {manifest, load_untrained(trainer, checkpoint)};
   const auto flats = saved_flats(trainer);
   ranks.together([&] { check_same_tensors(trainer, checkpoint); });
   at::NoGradGuard no_gradients;

@@ -132,7 +132,8 @@ PretrainedWeights::PretrainedWeights(const GraphSpec& graph, const std::vector<P
 }
 
 void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& source, const ControlGroup& ranks) {
-  Folder folder{source, std::make_shared<CountingReader>(open_weights(source.folder, ranks)), {}, {}};
+  auto opened = source.opened ? source.opened : open_weights(source.folder, ranks);
+  Folder folder{source, std::make_shared<CountingReader>(std::move(opened)), {}, {}};
   const auto wanted = wanted_parameters(graph, source.prefix);
   const auto& stored = folder.reader->entries();
   auto match = source.family ? match_tensors(*source.family, wanted.parameters, stored, source.folder.string())

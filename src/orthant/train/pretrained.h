@@ -20,8 +20,9 @@ namespace orthant {
 // A folder and the parameters it serves.
 struct PretrainedSource {
   std::filesystem::path folder;
-  std::optional<TensorFamily> family = {};  // whose names its tensors have; nothing: ours, of a checkpoint
-  std::string prefix = {};                  // "primary." for that tower; empty for a whole model
+  std::optional<TensorFamily> family = {};          // whose names its tensors have; nothing: ours, of a checkpoint
+  std::string prefix = {};                          // "primary." for that tower; empty for a whole model
+  std::shared_ptr<const WeightReader> opened = {};  // the folder, where it is open already
 };
 
 // What `path` keys of the model name; none when its weights are drawn.

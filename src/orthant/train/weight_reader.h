@@ -36,14 +36,14 @@ class WeightReader {
 // Counts what is read through it.
 class CountingReader : public WeightReader {
  public:
-  explicit CountingReader(std::unique_ptr<WeightReader> reader) : reader_(std::move(reader)) {}
+  explicit CountingReader(std::shared_ptr<const WeightReader> reader) : reader_(std::move(reader)) {}
   const std::vector<TensorEntry>& entries() const override { return reader_->entries(); }
   void read(const std::string& tensor, std::int64_t offset, std::span<std::byte> out) const override;
   void read_box(const TensorEntry& entry, const TensorBox& box, std::span<std::byte> out) const override;
   std::int64_t bytes_read() const { return bytes_; }  // of tensors, by this process
 
  private:
-  std::unique_ptr<WeightReader> reader_;
+  std::shared_ptr<const WeightReader> reader_;
   mutable std::atomic<std::int64_t> bytes_ = 0;
 };
 
