@@ -72,6 +72,24 @@ class Authenticity(FolderTest):
                       ("verify", start, "--key-file", self.key)):
             finished = orthant("checkpoint", *words)
             self.assertEqual(finished.returncode, 0, finished.stderr)
+        config = os.path.join(start, "config.json")
+        with open(config) as f:
+            text = f.read()
+        for changed in (text.replace("1e-05", "1e-01"), text + " "):
+            self.assertNotEqual(changed, text)
+            with open(config, "w") as f:
+                f.write(changed)
+            for words in (("verify", start), ("export", start, self.path("again"), "--format", "huggingface")):
+                finished = orthant("checkpoint", *words, "--key-file", self.key)
+                self.assertEqual(finished.returncode, 4, finished.stderr)
+                self.assertIn(f"error: {config}: ", finished.stderr)
+        with open(config, "w") as f:
+            f.write(text)
+        with open(os.path.join(start, "vocab.txt"), "w") as f:
+            f.write("[PAD]\n")
+        finished = orthant("checkpoint", "export", start, self.path("again"), "--format", "huggingface", "--key-file", self.key)
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertIn("start/vocab.txt: is not in the manifest, so it has no tag", finished.stderr)
 
     def test_tags_that_nobody_checks_are_told(self):
         self.assertIn("step-4: its HMAC tags were not checked: no key was given", self.verify().stderr)

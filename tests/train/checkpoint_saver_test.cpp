@@ -76,6 +76,28 @@ TEST(Saver, AnUpdateWaitsForWhoReadsTheParameters) {
   EXPECT_EQ(trainer->steps_done(), 2);
 }
 
+TEST(Saver, WhatFailsBesideItIsToldAndTheCheckpointIsThere) {
+  const TestFolder folder("orthant-saver");
+  const auto trainer = make_trainer(tiny_llama({"dp=1"}));
+  CheckpointSaver saver(*trainer, /*asynchronous=*/true);
+  const auto path = (folder.path / "step-0").string();
+  SavedBeside beside;
+  beside.before_commit = [&] {
+    EXPECT_FALSE(fs::exists(path));
+    throw DataError("metrics");
+  };
+  beside.afterwards = [&] {
+    EXPECT_TRUE(fs::exists(path));
+    throw DataError("old ones");
+  };
+  saver.begin(path, std::move(beside));
+  const auto outcome = saver.finish();
+  ASSERT_TRUE(outcome && !outcome->failed);
+  EXPECT_EQ(outcome->before_commit_failed, "metrics");
+  EXPECT_EQ(outcome->afterwards_failed, "old ones");
+  EXPECT_EQ(verify_checkpoint(path).step, 0);
+}
+
 // The folder cannot be made on rank 0: all ranks learn it, and the next save works.
 TEST(Saver, ASaveThatCannotBeginFailsOnAllRanksAndTheNextOneWorks) {
   const TestFolder folder("orthant-saver");

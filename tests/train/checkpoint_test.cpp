@@ -6,7 +6,9 @@
 #include "base/error_text.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/models/build.h"
+#include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/checkpoint_saver.h"
 #include "orthant/train/stored_model.h"
 #include "orthant/train/trainer.h"
 #include "train/model_on_disk.h"
@@ -96,6 +98,38 @@ TEST_F(Checkpoint, ThatIsDamagedIsRefusedWithARemedyAndNothingChanges) {
   manifest.tensors.front().pieces.front().file = "preprocessing.json";
   write_manifest(manifest);
   EXPECT_NE(refusal().find("lie in preprocessing.json, which is no .safetensors file"), std::string::npos) << refusal();
+}
+
+// Who copies a file's tags from another checkpoint of the same key has no tags of this one.
+TEST_F(Checkpoint, TagsOfAFileOfAnotherStepAreRefused) {
+  const auto trainer = make_trainer(1);
+  const auto key = std::make_shared<const TagKey>(std::vector<std::byte>(32, std::byte{7}));
+  const auto save = [&](std::int64_t step) {
+    trainer->set_steps_done(step);
+    CheckpointSaver saver(*trainer);
+    SavedBeside beside;
+    beside.files["data.json"] = "{}";
+    beside.key = key;
+    saver.begin((folder_ / ("step-" + std::to_string(step))).string(), std::move(beside));
+    ASSERT_FALSE(saver.finish()->failed);
+  };
+  save(1);
+  save(2);
+  const CheckpointAccess access{IoPatience(), key};
+  const auto path = folder_ / "step-2";
+  auto manifest = verify_checkpoint(path.string(), access);
+  const auto other = verify_checkpoint((folder_ / "step-1").string(), access);
+  ASSERT_EQ(manifest.files.size(), 2U);
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    ASSERT_EQ(manifest.files[i].xxh64, other.files[i].xxh64);
+    auto forged = manifest;
+    forged.files[i].hmac = other.files[i].hmac;
+    orthant::write_manifest(path, forged, {key, manifest.id, manifest.step});
+    const auto text = error_text<AuthenticityError>([&] { verify_checkpoint(path.string(), access); });
+    EXPECT_NE(text.find(manifest.files[i].name + ": the tag of "), std::string::npos) << text;
+  }
+  orthant::write_manifest(path, manifest, {key, manifest.id, manifest.step});
+  verify_checkpoint(path.string(), access);
 }
 
 TEST_F(Checkpoint, ThatIsNoneIsRefusedWithARemedy) {

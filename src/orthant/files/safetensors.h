@@ -45,7 +45,8 @@ struct WrittenFile {
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries,
-                    const SafetensorsMetadata& metadata = {}, std::optional<BlockTags> tags = {});
+                    const SafetensorsMetadata& metadata = {}, std::optional<BlockTags> tags = {},
+                    bool must_be_new = false);
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;

@@ -110,10 +110,11 @@ std::string safetensors_header_text(const std::vector<TensorEntry>& entries, con
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries,
-                                     const SafetensorsMetadata& metadata, std::optional<BlockTags> tags)
+                                     const SafetensorsMetadata& metadata, std::optional<BlockTags> tags,
+                                     bool must_be_new)
     : entries_(std::move(entries)),
       header_(safetensors_header_text(entries_, metadata, path)),
-      file_(path, O_WRONLY | O_CREAT | O_TRUNC),
+      file_(path, O_WRONLY | O_CREAT | (must_be_new ? O_EXCL | O_NOFOLLOW : O_TRUNC)),
       tags_(std::move(tags)) {
   try {
     put(std::as_bytes(std::span(header_)));

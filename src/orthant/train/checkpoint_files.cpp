@@ -11,6 +11,7 @@
 #include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/base/human.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/runtime/finite_watch.h"
@@ -50,7 +51,8 @@ std::unique_ptr<SafetensorsWriter> make_writer(const RankFile& file, const std::
   std::vector<TensorEntry> entries;
   for (const auto& part : file.parts) entries.push_back(part.entry);
   return std::make_unique<SafetensorsWriter>(folder / file.name, std::move(entries),
-                                             SafetensorsMetadata{{"format", "orthant"}}, seal.tags_of(file.name));
+                                             SafetensorsMetadata{{"format", "orthant"}}, seal.tags_of(file.name),
+                                             /*must_be_new=*/true);
 }
 
 // A checkpoint is there to go on from: one with values that are not finite would be worse than none.
@@ -130,9 +132,27 @@ std::optional<BlockTags> CheckpointSeal::tags_of(const std::string& file) const 
   return BlockTags(key, {id, step, file});
 }
 
+ManifestFile described_text(const std::string& name, std::string_view text, const CheckpointSeal& seal) {
+  const auto bytes = std::as_bytes(std::span(text));
+  BlockHashes hashes;
+  hashes.update(bytes);
+  ManifestFile file{name, static_cast<std::int64_t>(text.size()), hash_texts(hashes.digests()), {}};
+  if (auto tags = seal.tags_of(name)) {
+    tags->update(bytes);
+    file.hmac = tags->digests();
+  }
+  return file;
+}
+
 void write_manifest(const std::filesystem::path& folder, Manifest manifest, const CheckpointSeal& seal) {
   manifest.id = seal.id;
   const auto text = to_json(manifest);
+  if (static_cast<std::int64_t>(text.size()) > kMaxManifestBytes) {
+    throw DataError(
+        fmt::format("{}: would take {}, and such a file has at most {}", (folder / kManifestFile).string(),
+                    format_bytes(static_cast<std::int64_t>(text.size())), format_bytes(kMaxManifestBytes)),
+        {.remedy = "save on a mesh with fewer fsdp and tp ranks: it has a line for each piece of a tensor"});
+  }
   if (seal.key) write_file_atomically(folder / kManifestTagFile, manifest_tag(*seal.key, text) + "\n");
   write_file_atomically(folder / kManifestFile, text);
 }
@@ -141,6 +161,7 @@ std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<st
   constexpr std::int64_t kPage = 4096;
   constexpr std::int64_t kHeaderBytes = 160;    // about a tensor in the header of its file, besides its name
   constexpr std::int64_t kManifestBytes = 320;  // about a piece in the manifest, besides names
+  constexpr std::int64_t kBlockBytes = 96;      // the hash and the tag of a block in the manifest
   const auto on_pages = [](std::int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
   std::int64_t total = 2 * kPage;  // the folder, and the tag of its manifest
   std::int64_t manifest = kPage;
@@ -153,8 +174,13 @@ std::int64_t bytes_to_save(const std::vector<RankFile>& files, const std::map<st
       manifest += names + kManifestBytes;
     }
     total += on_pages(bytes);
+    manifest += num_hashed_blocks(bytes) * kBlockBytes;
   }
-  for (const auto& [name, text] : others) total += on_pages(static_cast<std::int64_t>(text.size()));
+  for (const auto& [name, text] : others) {
+    const auto bytes = static_cast<std::int64_t>(text.size());
+    total += on_pages(bytes);
+    manifest += static_cast<std::int64_t>(name.size()) + kHeaderBytes + num_hashed_blocks(bytes) * kBlockBytes;
+  }
   return total + on_pages(manifest);
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "orthant/files/safetensors.h"
@@ -62,6 +63,9 @@ struct CheckpointSeal {
 
   std::optional<BlockTags> tags_of(const std::string& file) const;
 };
+
+// A text that lies in a checkpoint beside its tensors: its size, hashes and tags for the manifest.
+ManifestFile described_text(const std::string& name, std::string_view text, const CheckpointSeal& seal);
 
 // Writes manifest.json, and with a key its tag. What else belongs to the checkpoint must be in `folder`.
 void write_manifest(const std::filesystem::path& folder, Manifest manifest, const CheckpointSeal& seal);

@@ -82,7 +82,11 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
   const auto written = writer.finish();
   manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64), written.hmac});
   write_file_atomically(target.path() / "config.json", read_file(folder / "config.json"));
-  copy_tokenizer_files(folder, target.path());
+  auto texts = copy_tokenizer_files(folder, target.path());
+  texts.emplace_back("config.json");
+  for (const auto& name : texts) {
+    manifest.files.push_back(described_text(name, read_file(target.path() / name), seal));
+  }
   write_manifest(target.path(), std::move(manifest), seal);
   target.commit();
   return result;

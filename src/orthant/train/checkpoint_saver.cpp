@@ -246,21 +246,19 @@ void CheckpointSaver::commit(const WrittenFiles& written) {
   add_files(manifest_, trainer_, written);
   for (const auto& [name, text] : beside_.files) {
     write_file_atomically(place_ / name, text);
-    BlockHashes hashes;
-    hashes.update(std::as_bytes(std::span(text)));
-    manifest_.files.push_back({name, static_cast<std::int64_t>(text.size()), hash_texts(hashes.digests())});
-    auto tags = seal_.tags_of(name);
-    if (!tags) continue;
-    tags->update(std::as_bytes(std::span(text)));
-    manifest_.files.back().hmac = tags->digests();
+    manifest_.files.push_back(described_text(name, text, seal_));
   }
   write_manifest(place_, manifest_, seal_);
+  const auto attempt = [](const std::function<void()>& act, std::string& failed) {
+    try {
+      if (act) act();
+    } catch (const std::exception& error) {
+      failed = error.what();
+    }
+  };
+  attempt(beside_.before_commit, outcome_.before_commit_failed);
   target_->commit();
-  try {
-    if (beside_.afterwards) beside_.afterwards();
-  } catch (const std::exception& error) {
-    outcome_.afterwards_failed = error.what();
-  }
+  attempt(beside_.afterwards, outcome_.afterwards_failed);
 }
 
 bool CheckpointSaver::busy() const {

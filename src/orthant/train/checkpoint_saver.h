@@ -33,6 +33,7 @@ namespace orthant {
 struct SaveOutcome {
   std::int64_t step = 0;
   std::exception_ptr failed;                 // an Error with the rank it happened on; null: the checkpoint is there
+  std::string before_commit_failed = {};     // what SavedBeside::before_commit threw
   std::string afterwards_failed = {};        // what SavedBeside::afterwards threw
   std::vector<std::string> room_notes = {};  // of SavedBeside::make_room
 };
@@ -46,8 +47,10 @@ struct SaveRoom {
 // What is saved besides the trainer's own state.
 struct SavedBeside {
   DataCursor cursor;
-  SavedFiles files;                       // texts that belong to the model
-  std::optional<double> eval_loss = {};   // of this very step
+  SavedFiles files;                      // texts that belong to the model
+  std::optional<double> eval_loss = {};  // of this very step
+  // In rank 0's thread, before the checkpoint gets its name; should it throw, the save goes on.
+  std::function<void()> before_commit = {};
   std::function<void()> afterwards = {};  // once the checkpoint is in its place; in rank 0's thread
   // Makes room for so many bytes before the save, and once more after one that met a full disk or a spent quota, which
   // is tried again then. On rank 0.

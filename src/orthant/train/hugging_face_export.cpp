@@ -11,6 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/files/atomic_folder.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/specs/hugging_face.h"
@@ -114,10 +115,21 @@ void check_complete(const Exported& part, const WeightReader& reader, const fs::
   throw_differences(checkpoint.string(), "config.json", differences, "give the config.json of the run that wrote it");
 }
 
+// With a key nothing else is taken from the folder than what its tags cover.
+void check_tagged(const fs::path& checkpoint, const Manifest& manifest) {
+  for (const auto& name : names_in_folder(checkpoint)) {
+    if (name == kManifestFile || name == kManifestTagFile) continue;
+    if (std::ranges::find(manifest.files, name, &ManifestFile::name) != manifest.files.end()) continue;
+    throw AuthenticityError(fmt::format("{}: is not in the manifest, so it has no tag", (checkpoint / name).string()),
+                            {.remedy = "remove it, or import the model again with the key"});
+  }
+}
+
 }  // namespace
 
 ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options) {
   const auto manifest = read_manifest(checkpoint, options.key.get());  // refuses what is no checkpoint
+  if (options.key) check_tagged(checkpoint, manifest);
   const auto model = find_stored_model(checkpoint, options.config_file);
   const auto part = exported_part(model.config, options.tower);
   const auto asked = options.dtype.value_or(DType::float32);
