@@ -67,13 +67,33 @@ TEST(Room, WhatIsAskedForByNameStays) {
   for (const int step : {2, 3, 4, 5, 6, 7}) {
     make_checkpoint(folder.path / ("step-" + std::to_string(step)), step == 3 ? 0.1 : 1.0);
   }
-  make_checkpoint(folder.path / "step-9.superseded");
+  for (const int step : {9, 10}) make_checkpoint(folder.path / ("step-" + std::to_string(step) + ".superseded"));
   const KeepRules keep{.last = 3, .every = 4, .best = 1};
   EXPECT_EQ(room_for(folder, 8, 0.5, keep).removed, Names{"step-2"});  // the rules would remove it afterwards
   EXPECT_EQ(room_for(folder, 8, 2, keep).removed, (Names{"step-5", "step-9.superseded"}));
   EXPECT_EQ(room_for(folder, 8, 1, keep).removed, Names{"step-6"});  // keep_last alone keeps it
   EXPECT_FALSE(room_for(folder, 8, 1, keep).enough);
-  EXPECT_EQ(names_in_folder(folder.path), (Names{"step-3", "step-4", "step-7"}));
+  EXPECT_EQ(names_in_folder(folder.path), (Names{"step-10.superseded", "step-3", "step-4", "step-7"}));
+}
+
+TEST(Room, TheNewestSupersededOneStaysUntilANewerOneIsThere) {
+  const TestFolder folder("orthant-room");
+  make_checkpoint(folder.path / "step-2");
+  make_checkpoint(folder.path / "step-8.superseded");
+  EXPECT_FALSE(room_for(folder, 4, 0.5, {.last = 1}).enough);
+  EXPECT_EQ(names_in_folder(folder.path), (Names{"step-2", "step-8.superseded"}));
+  make_checkpoint(folder.path / "step-8");
+  EXPECT_EQ(room_for(folder, 10, 1.5, {.last = 1}).removed, (Names{"step-2", "step-8.superseded"}));
+}
+
+TEST(Room, TheOneThatTheRunBeganWithStays) {
+  const TestFolder folder("orthant-room");
+  make_checkpoint(folder.path / "step-2");
+  for (const int step : {4, 8}) make_checkpoint(folder.path / ("step-" + std::to_string(step) + ".superseded"));
+  RoomRequest request{folder.path.string(), 6, kBytes / 2, {.last = 1}, /*quota=*/true};
+  request.resumed_from = (folder.path / "." / "step-4.superseded").string();
+  EXPECT_FALSE(make_room(request).enough);
+  EXPECT_EQ(names_in_folder(folder.path).size(), 3U);
 }
 
 TEST(Room, WhatNobodyNeedsGoesFirst) {

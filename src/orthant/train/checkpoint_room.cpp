@@ -15,6 +15,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of what a resumed run left behind, the oldest first.
+std::vector<std::string> superseded_to_remove(const RoomRequest& request, std::int64_t newest_step) {
+  auto paths = superseded_checkpoints(request.parent);
+  const auto step_of = [](const fs::path& path) {
+    const auto name = path.filename().string();
+    return step_in_name(name.substr(0, name.find('.'))).value();
+  };
+  if (!paths.empty() && step_of(paths.back()) > newest_step) paths.pop_back();
+  if (request.resumed_from.empty()) return paths;
+  std::erase_if(paths,
+                [begun = real_path(request.resumed_from)](const auto& path) { return real_path(path) == begun; });
+  return paths;
+}
+
 // Paths in the order in which they go, the first first.
 std::vector<std::string> candidates(const RoomRequest& request) {
   auto found = list_checkpoints(request.parent);
@@ -32,7 +46,7 @@ std::vector<std::string> candidates(const RoomRequest& request) {
   for (const auto& checkpoint : found) {
     if (gone_anyway.contains(checkpoint.step) && checkpoint.step != newest.step) paths.push_back(checkpoint.path);
   }
-  for (auto& path : superseded_checkpoints(request.parent)) paths.push_back(std::move(path));
+  for (auto& path : superseded_to_remove(request, newest.step)) paths.push_back(std::move(path));
   for (const auto& checkpoint : found) {
     if (gone_anyway.contains(checkpoint.step) || checkpoint.step == newest.step) continue;
     if (kept_as_last.contains(checkpoint.step)) paths.push_back(checkpoint.path);
