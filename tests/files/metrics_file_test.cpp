@@ -63,16 +63,21 @@ TEST(LineFile, ALineThatDoesNotFitLeavesNothingBehindAndWaitsForRoom) {
   EXPECT_EQ(read_file(folder / "m"), std::string(60, 'b') + "\nc\n");
 }
 
+void supersede(const TemporaryFolder& folder, std::int64_t step) {
+  set_aside_lines_after_step(folder.path(), "m", step);
+  cut_lines_after_step(folder.path(), "m", step);
+}
+
 TEST(SupersedeLines, KeepsStepsUpToTheResumedOneAndSetsTheOthersAside) {
   const TemporaryFolder folder;
   const auto path = folder / "m";
   const std::string text = "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n{\"step\":4";
   write_file_atomically(path, text);
-  supersede_lines_after_step(path, 9);
+  supersede(folder, 9);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n{\"step\":3}\n");
-  supersede_lines_after_step(path, 2);
+  supersede(folder, 2);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
-  supersede_lines_after_step(path, 0);
+  supersede(folder, 0);
   EXPECT_EQ(read_file(path), "{\"run\":\"a\"}\n");
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"m", "m.superseded"}));
   EXPECT_EQ(read_file(folder / "m.superseded"), "{\"step\":3}\n{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
@@ -83,22 +88,54 @@ TEST(SupersedeLines, LosesNoneWhenTheyCannotBeSetAside) {
   const std::string text = "{\"step\":1}\n{\"step\":2}\n";
   write_file_atomically(folder / "m", text);
   std::filesystem::create_directory(folder / "m.superseded");
-  EXPECT_THROW(supersede_lines_after_step(folder / "m", 1), DataError);
+  EXPECT_THROW(supersede(folder, 1), ConfigError);
   EXPECT_EQ(read_file(folder / "m"), text);
+}
+
+// Who can put a link there must not get to read what it leads to.
+TEST(SupersedeLines, FollowsNoLink) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "secret", "secret\n");
+  write_file_atomically(folder / "m", "{\"step\":1}\n{\"step\":2}\n");
+  std::filesystem::create_symlink(folder / "secret", folder / "m.superseded");
+  EXPECT_TRUE(error_text<ConfigError>([&] { supersede(folder, 1); }).find("m.superseded: is a symbolic link") !=
+              std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "m.superseded"));
+}
+
+TEST(SupersedeLines, AreSetAsideOnceHoweverOftenItIsTried) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "m", "{\"step\":1}\n{\"step\":2}\n");
+  for (int i = 0; i < 3; ++i) set_aside_lines_after_step(folder.path(), "m", 1);
+  EXPECT_EQ(read_file(folder / "m.superseded"), "{\"step\":2}\n");
+  cut_lines_after_step(folder.path(), "m", 1);
+  EXPECT_EQ(read_file(folder / "m"), "{\"step\":1}\n");
+}
+
+TEST(LastLine, IsTheLastWholeOne) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(last_line(folder.path(), "m"), "");
+  for (const std::size_t length : {0, 1, 4095, 4096, 10000}) {
+    const std::string line(length, 'b');
+    write_file_atomically(folder / "m", "a\n" + line + "\ntorn");
+    EXPECT_EQ(last_line(folder.path(), "m"), line);
+    write_file_atomically(folder / "m", line + "\n");
+    EXPECT_EQ(last_line(folder.path(), "m"), line);
+  }
 }
 
 TEST(HoldsLines, CountsWholeOnes) {
   const TemporaryFolder folder;
-  EXPECT_FALSE(holds_lines(folder / "m"));
+  EXPECT_FALSE(holds_lines(folder.path(), "m"));
   write_file_atomically(folder / "m", "{\"step\":1");
-  EXPECT_FALSE(holds_lines(folder / "m"));
+  EXPECT_FALSE(holds_lines(folder.path(), "m"));
   write_file_atomically(folder / "m", "{\"step\":1}\n");
-  EXPECT_TRUE(holds_lines(folder / "m"));
+  EXPECT_TRUE(holds_lines(folder.path(), "m"));
 }
 
 TEST(SupersedeLines, LeavesAMissingFileMissing) {
   const TemporaryFolder folder;
-  supersede_lines_after_step(folder / "m", 3);
+  supersede(folder, 3);
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -107,7 +144,7 @@ TEST(SupersedeLines, NamesALineItCannotRead) {
   const std::string remedy = "\n  fix: remove that line, or move the file away";
   const auto error_of = [&](const std::string& line) {
     write_file_atomically(folder / "m", "{\"step\":1}\n" + line + "\n{\"step\":3}\n");
-    return error_text<DataError>([&] { supersede_lines_after_step(folder / "m", 1); });
+    return error_text<DataError>([&] { supersede(folder, 1); });
   };
   const std::string place = (folder / "m").string() + ":2: ";
   EXPECT_EQ(error_of("{\"step\":2"), place + "not a JSON object" + remedy);

@@ -85,14 +85,29 @@ std::set<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+TEST(Supersede, GivesNamesBackAndSaysWhichDidNotComeBack) {
+  const TestFolder folder("orthant-retention");
+  const auto parent = folder.path.string();
+  for (const int step : {2, 4, 6}) make_checkpoint(folder.path / ("step-" + std::to_string(step)), 1);
+  std::vector<std::string> aside;
+  supersede_checkpoints_after(parent, 2, aside);
+  make_checkpoint(folder.path / "step-4", 1);
+  restore_superseded(aside);
+  EXPECT_EQ(aside, (std::vector<std::string>{parent + "/step-4.superseded"}));
+  EXPECT_EQ(names_in(folder.path), std::set<std::string>({"step-2", "step-4", "step-4.superseded", "step-6"}));
+}
+
 TEST(Supersede, KeepsLaterOnesUntilTheNextSave) {
   const TestFolder folder("orthant-retention");
   const auto parent = folder.path.string();
   for (const int step : {2, 4, 6}) make_checkpoint(folder.path / ("step-" + std::to_string(step)), 1);
-  EXPECT_EQ(supersede_checkpoints_after(parent, 2),
-            (std::vector<std::string>{parent + "/step-6.superseded", parent + "/step-4.superseded"}));
+  std::vector<std::string> aside;
+  supersede_checkpoints_after(parent, 2, aside);
+  EXPECT_EQ(aside, (std::vector<std::string>{parent + "/step-6.superseded", parent + "/step-4.superseded"}));
   make_checkpoint(folder.path / "step-4", 1);
-  EXPECT_EQ(supersede_checkpoints_after(parent, 2), (std::vector<std::string>{parent + "/step-4.superseded-2"}));
+  aside.clear();
+  supersede_checkpoints_after(parent, 2, aside);
+  EXPECT_EQ(aside, (std::vector<std::string>{parent + "/step-4.superseded-2"}));
   EXPECT_EQ(names_in(folder.path),
             std::set<std::string>({"step-2", "step-4.superseded", "step-4.superseded-2", "step-6.superseded"}));
   EXPECT_EQ(superseded_checkpoints(parent).size(), 3U);

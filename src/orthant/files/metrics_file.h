@@ -27,6 +27,9 @@ class LineFile {
   // break: InternalError.
   void append(std::string_view line);
 
+  // Blocks until what was written is on the device. Another thread may append meanwhile.
+  void sync() { file_.sync(); }
+
   // Writes what waits. The destructor tries too, but cannot tell of a failure.
   void flush();
   ~LineFile();
@@ -41,13 +44,22 @@ class LineFile {
   std::optional<std::int64_t> whole_bytes_;  // after a failure: a torn line may begin there
 };
 
-// Takes a torn last line and every line whose "step" is greater than `step` out of the file; lines without a step stay.
-// The lines are appended to `<path>.superseded` first, which is on the device when they go. A file that does not exist
-// is left so. The file is replaced as a whole: call it before the file is opened for appending. DataError that names
-// the line when one is not a JSON object or its step is not a whole number.
-void supersede_lines_after_step(const std::filesystem::path& path, std::int64_t step);
+// What follows is about folder/name, below which no link is followed. A file that does not exist is left so.
 
-// Whether the file is there and holds a whole line.
-bool holds_lines(const std::filesystem::path& path);
+// Appends every line whose "step" is greater than `step` to `<name>.superseded`, which is on the device then; lines
+// that it ends with already are not appended again. DataError that names the line when one is not a JSON object or its
+// step is not a whole number; nothing has changed then.
+void set_aside_lines_after_step(const std::filesystem::path& folder, const std::filesystem::path& name,
+                                std::int64_t step);
+
+// Takes these lines and a torn last one out of the file, once they are set aside; lines without a step stay. The file
+// is replaced as a whole: call it before the file is opened for appending. The same errors.
+void cut_lines_after_step(const std::filesystem::path& folder, const std::filesystem::path& name, std::int64_t step);
+
+// Whether it holds a whole line.
+bool holds_lines(const std::filesystem::path& folder, const std::filesystem::path& name);
+
+// The last whole line without its end; empty when there is none.
+std::string last_line(const std::filesystem::path& folder, const std::filesystem::path& name);
 
 }  // namespace orthant

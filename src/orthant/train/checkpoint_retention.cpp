@@ -157,20 +157,27 @@ std::string set_aside_refused(const std::string& checkpoint) {
   return move_aside(checkpoint, kRefusedSuffix);
 }
 
-std::vector<std::string> supersede_checkpoints_after(const std::string& parent, std::int64_t step) {
-  std::vector<std::pair<std::string, std::string>> moved;
+void supersede_checkpoints_after(const std::string& parent, std::int64_t step, std::vector<std::string>& aside) {
   try {
     for (const auto& checkpoint : list_checkpoints(parent)) {
-      if (checkpoint.step > step) moved.emplace_back(checkpoint.path, move_aside(checkpoint.path, kSupersededSuffix));
+      if (checkpoint.step > step) aside.push_back(move_aside(checkpoint.path, kSupersededSuffix));
     }
   } catch (const DataError&) {
-    std::error_code ignored;  // a name that does not come back is said by the error of the first one
-    for (const auto& [path, aside] : moved) fs::rename(aside, path, ignored);
+    restore_superseded(aside);
     throw;
   }
-  std::vector<std::string> superseded;
-  for (auto& [path, aside] : moved) superseded.push_back(std::move(aside));
-  return superseded;
+}
+
+void restore_superseded(std::vector<std::string>& aside) {
+  std::erase_if(aside, [](const std::string& path) {
+    const auto name = fs::path(path).filename().string();
+    try {
+      rename_to_new(path, fs::path(path).parent_path() / name.substr(0, name.find('.')));
+      return true;
+    } catch (const DataError&) {
+      return false;
+    }
+  });
 }
 
 }  // namespace orthant

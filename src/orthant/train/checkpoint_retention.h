@@ -61,8 +61,11 @@ void restore_checkpoints(const std::string& parent);
 // hand. Gives the new path. IoError.
 std::string set_aside_refused(const std::string& checkpoint);
 
-// Moves those of later steps out of the way, to step-N.superseded: a resumed run takes another way. Gives their new
-// paths. IoError; all have their names back then.
-std::vector<std::string> supersede_checkpoints_after(const std::string& parent, std::int64_t step);
+// Moves those of later steps out of the way, to step-N.superseded: a resumed run takes another way. Adds their new
+// paths to `aside`. IoError; then they have their names back, and `aside` has those that do not.
+void supersede_checkpoints_after(const std::string& parent, std::int64_t step, std::vector<std::string>& aside);
+
+// Gives them their names back and takes them from `aside`; those stay there that do not get them.
+void restore_superseded(std::vector<std::string>& aside);
 
 }  // namespace orthant

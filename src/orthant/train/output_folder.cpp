@@ -1,6 +1,7 @@
 #include "orthant/train/output_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_tree.h"
@@ -31,6 +33,8 @@ namespace fs = std::filesystem;
 constexpr int kMostRuns = 100000;
 
 constexpr const char* kUnsavedMark = "/.unsaved";
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kEvaluationsFile = "eval.jsonl";
 
 std::string first_free(const std::string& name) {
   for (int n = 1; n < kMostRuns; ++n) {
@@ -50,13 +54,19 @@ nlohmann::json json_or_null(const fs::path& path) {
   }
 }
 
+// Of a configuration that somebody else may have written: an empty object where it has no such object.
+nlohmann::json part_of(const nlohmann::json& config, const char* name) {
+  const auto found = config.find(name);
+  return found != config.end() && found->is_object() ? *found : nlohmann::json::object();
+}
+
 // What files hold is compared by their hashes; generated data follows from these keys.
 void check_same_generator(const std::string& checkpoint, const std::string& written, const nlohmann::json& theirs,
                           const nlohmann::json& ours) {
   if (read_manifest(checkpoint).step == 0) return;  // nothing was drawn yet that has to go on
   for (const char* key : {"kind", "sequence_length", "secondary_length", "samples"}) {
-    const auto before = theirs.value("data", nlohmann::json::object()).value(key, nlohmann::json());
-    const auto now = ours.value("data", nlohmann::json::object()).value(key, nlohmann::json());
+    const auto before = part_of(theirs, "data").value(key, nlohmann::json());
+    const auto now = part_of(ours, "data").value(key, nlohmann::json());
     if (before == now) continue;
     throw DataError(
         fmt::format("{}: other data: data.{} was {} there and is {} now", checkpoint, key, before.dump(), now.dump()),
@@ -72,16 +82,17 @@ void check_same_settings(const std::string& checkpoint, const std::string& resol
   const auto ours = nlohmann::json::parse(resolved_config);
   if (!theirs.is_object()) return;
   check_same_generator(checkpoint, written.string(), theirs, ours);
-  if (theirs.value("model", nlohmann::json()) == ours.at("model")) return;
+  const auto model = part_of(theirs, "model");
+  if (model == ours.at("model")) return;
   const auto frozen = [](const nlohmann::json& settings) {
-    return settings.value("model", nlohmann::json::object()).value("freeze", nlohmann::json::array());
+    return part_of(settings, "model").value("freeze", nlohmann::json::array());
   };
   if (frozen(theirs) != frozen(ours)) {
     throw DataError(fmt::format("{}: another model: model.freeze was {} there and is {} now", checkpoint,
                                 frozen(theirs).dump(), frozen(ours).dump()),
                     {.remedy = fmt::format("resume with {}", written.string())});
   }
-  const auto flat_theirs = theirs.value("model", nlohmann::json()).flatten();
+  const auto flat_theirs = model.flatten();
   const auto flat_ours = ours.at("model").flatten();
   for (const auto& [key, value] : flat_ours.items()) {
     if (!flat_theirs.contains(key) || key == "/path" || key.ends_with("/path")) continue;
@@ -136,14 +147,11 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Of a file of JSON lines that has been cut; 0 without a line.
-std::int64_t last_step_in(const std::string& path) {
-  const auto text = is_there(path) ? read_file(path) : "";
-  const auto end = text.find_last_not_of('\n');
-  if (end == std::string::npos) return 0;
-  const auto begin = text.rfind('\n', end);
-  const auto line = text.substr(begin == std::string::npos ? 0 : begin + 1);
-  return nlohmann::json::parse(line).value("step", std::int64_t{0});
+// Of a line that a run wrote; 0 without one.
+std::int64_t step_in(const std::string& line) {
+  const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto step = value.is_object() ? value.value("step", nlohmann::json()) : nlohmann::json();
+  return step.is_number_integer() ? step.get<std::int64_t>() : 0;
 }
 
 RunLogSink tensorboard_sink(const std::string& folder) {
@@ -173,7 +181,7 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
     if (is_there(path_) && !is_folder(path_)) {
       throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
     }
-    check_run_entries(path_, kEntries);
+    check_entries();
     if (use_.restarted) restore_checkpoints(checkpoints());
     look();
     if (use_.restarted && !found_.empty()) use_.resume = "auto";
@@ -216,7 +224,7 @@ void OutputFolder::look() {
 
 // A checkpoint is continued in its own run's folder, or in one that holds no run.
 void OutputFolder::check_free() const {
-  const bool holds_run = !found_.empty() || is_there(path_ + "/config.json");
+  const bool holds_run = !found_.empty() || is_there(path_ + "/config.json") || holds_lines(path_, kMetricsFile);
   if (!holds_run || use_.resume == "auto" || use_.restarted) return;
   if (!use_.resume.empty()) {
     const auto inside = real_path(use_.resume).parent_path();
@@ -230,8 +238,9 @@ void OutputFolder::check_free() const {
 
 // A run that has made steps has checkpoints, unless it died before its first save: only the job itself knows that.
 void OutputFolder::check_not_lost() const {
-  if (resumes() || (use_.resume.empty() && !use_.restarted) || use_.from_scratch) return;
-  if (!holds_lines(path_ + "/metrics.jsonl")) return;
+  if (resumes() || (use_.resume.empty() && !use_.restarted)) return;
+  if (use_.from_scratch && !use_.restarted) return;  // a job begins anew once
+  if (!holds_lines(path_, kMetricsFile)) return;
   if (use_.restarted && is_there(path_ + kUnsavedMark)) return;
   throw DataError(
       fmt::format("{}: holds no checkpoint, but {}/metrics.jsonl tells of steps", checkpoints(), path_),
@@ -246,7 +255,7 @@ std::string OutputFolder::checkpoint_path(std::int64_t step) const {
 void OutputFolder::open() {
   use_.patience.retry([&] {
     claim();
-    check_run_entries(path_, kEntries);
+    check_entries();
     lock_ = std::make_unique<FolderLock>(path_);
   });
   const bool resumed = resumes();
@@ -278,20 +287,44 @@ void OutputFolder::check_same_run(const std::string& checkpoint, const std::stri
 }
 
 std::vector<std::string> OutputFolder::line_files() const {
-  std::vector<std::string> files = {path_ + "/metrics.jsonl", path_ + "/eval.jsonl"};
+  std::vector<std::string> files = {kMetricsFile, kEvaluationsFile};
   for (auto& file : sample_logs(path_)) files.push_back(std::move(file));
   return files;
 }
 
-// Checkpoints first: until the lines are gone, too, a run that begins again finds lines to set aside, and none missing.
+std::vector<std::string> OutputFolder::last_lines() const {
+  std::vector<std::string> lines;
+  for (const auto& file : line_files()) lines.push_back(last_line(path_, file));
+  return lines;
+}
+
+// Lines are copied first: what cannot be read or written shows before anything has lost its name. Then checkpoints,
+// then lines: until the lines are gone, too, a run that begins again finds lines to set aside, and none missing.
 std::vector<std::string> OutputFolder::supersede_after(std::int64_t step) const {
+  std::vector<std::string> aside;
+  std::optional<std::vector<std::string>> ends;  // of the lines before anything was cut
+  try {
+    use_.patience.retry([&] {
+      for (const auto& file : line_files()) set_aside_lines_after_step(path_, file, step);
+      supersede_checkpoints_after(checkpoints(), step, aside);
+      if (!ends) ends = last_lines();
+      try {
+        for (const auto& file : line_files()) cut_lines_after_step(path_, file, step);
+      } catch (const DataError&) {
+        // There is a way back only while no line is gone: a checkpoint has the lines of all steps before it.
+        if (last_lines() == ends) restore_superseded(aside);
+        throw;
+      }
+    });
+  } catch (const IoError& error) {
+    if (aside.empty()) throw;
+    throw IoError(fmt::format("{}; set aside by then: {}", error.message(), fmt::join(aside, ", ")),
+                  error.error_number(), {.remedy = error.remedy()});
+  }
   std::vector<std::string> notes;
-  use_.patience.retry([&] {
-    for (const auto& path : supersede_checkpoints_after(checkpoints(), step)) {
-      notes.push_back(fmt::format("{} stays until the next save: this run takes another way from here", path));
-    }
-    for (const auto& file : line_files()) supersede_lines_after_step(file, step);
-  });
+  for (const auto& path : aside) {
+    notes.push_back(fmt::format("{} stays until the next save: this run takes another way from here", path));
+  }
   return notes;
 }
 
@@ -303,14 +336,25 @@ void OutputFolder::none_unsaved() const {
   use_.patience.retry([&] { remove_file(path_ + kUnsavedMark); });
 }
 
+void OutputFolder::check_entries() const {
+  check_run_entries(path_, kEntries);
+}
+
 void OutputFolder::after_save(const KeepRules& keep) const {
+  check_entries();
   remove_file(path_ + kUnsavedMark);
   prune_checkpoints(checkpoints(), keep);
-  for (const auto& file : line_files()) remove_file(file + std::string(kSupersededSuffix));
+  for (const auto& file : line_files()) remove_file(fmt::format("{}/{}{}", path_, file, kSupersededSuffix));
   for (const auto& folder : {path_, path_ + "/log"}) {
     if (!is_there(folder)) continue;
-    for (const auto& left : stale_partials(folder)) remove_file(left);
+    for (const auto& left : stale_partials(folder)) {
+      if (orthant::is_regular_file(left)) remove_file(left);  // a run makes no folders there
+    }
   }
+}
+
+void OutputFolder::sync_lines() const {
+  for (const auto& file : lines_) file->sync();
 }
 
 void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
@@ -324,14 +368,16 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   const auto line_file = [&](const char* name) {
     return use_.patience.retry([&] { return std::make_shared<LineFile>(path_, name); });
   };
-  const auto metrics = line_file("metrics.jsonl");
-  const auto evaluations = line_file("eval.jsonl");
+  const auto metrics = line_file(kMetricsFile);
+  const auto evaluations = line_file(kEvaluationsFile);
+  lines_ = {metrics, evaluations};
   const auto write = [](const std::shared_ptr<LineFile>& file) {
     return [file](const std::string& line) { file->append(line); };
   };
   // A run that goes on at the step it ended with evaluates it again, and has said so before.
-  const auto write_new = [evaluations, last = last_step_in(path_ + "/eval.jsonl")](const std::string& line) {
-    if (nlohmann::json::parse(line).value("step", std::int64_t{0}) > last) evaluations->append(line);
+  const auto last = use_.patience.retry([&] { return step_in(last_line(path_, kEvaluationsFile)); });
+  const auto write_new = [evaluations, last](const std::string& line) {
+    if (step_in(line) > last) evaluations->append(line);
   };
   const auto flush = [](const std::shared_ptr<LineFile>& file) { return [file] { file->flush(); }; };
   ProgressOptions progress;

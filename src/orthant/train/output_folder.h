@@ -15,6 +15,7 @@
 
 #include "orthant/files/folder_lock.h"
 #include "orthant/files/io_patience.h"
+#include "orthant/files/metrics_file.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/run_log.h"
@@ -64,6 +65,9 @@ class OutputFolder {
   void begin_unsaved() const;
   void none_unsaved() const;
 
+  // ConfigError when something that the run writes by name has become a link. IoError.
+  void check_entries() const;
+
   // Once a checkpoint of this run is on the device: what the rules do not keep and what was superseded goes. DataError
   // when some of it stays; it goes after the next save then.
   void after_save(const KeepRules& keep) const;
@@ -71,11 +75,16 @@ class OutputFolder {
   // config.json and what belongs to the model.
   void write(const std::string& resolved_config, const SavedFiles& files) const;
 
+  // Brings metrics and evaluations to the device. DataError. In any thread, after open_log().
+  void sync_lines() const;
+
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
 
   // Empty, "auto" or the path of a checkpoint: how this run begins.
   const std::string& resume() const { return use_.resume; }
+  // The path that was named; empty for a run that chooses by itself or begins at step 0.
+  std::string resumed_from() const { return use_.resume == "auto" ? "" : use_.resume; }
   const IoPatience& patience() const { return use_.patience; }
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -86,12 +95,14 @@ class OutputFolder {
   void check_free() const;
   void check_not_lost() const;
   std::vector<std::string> line_files() const;
+  std::vector<std::string> last_lines() const;
 
   std::string path_;
   std::string unclaimed_;  // the run's name while the number in the path is only thought to be free
   FolderUse use_;
   std::vector<FoundCheckpoint> found_;  // newest first, as of the last look
   std::unique_ptr<FolderLock> lock_;
+  std::vector<std::shared_ptr<LineFile>> lines_;  // that open_log() opened
 };
 
 }  // namespace orthant

@@ -35,7 +35,7 @@ void SampleLog::flush() {
 std::vector<std::string> sample_logs(const std::string& run) {
   std::vector<std::string> files;
   for (const auto& name : names_in_folder(fs::path(run) / "log")) {
-    if (name.starts_with(kPrefix) && name.ends_with(".jsonl")) files.push_back((fs::path(run) / "log" / name).string());
+    if (name.starts_with(kPrefix) && name.ends_with(".jsonl")) files.push_back("log/" + name);
   }
   return files;
 }

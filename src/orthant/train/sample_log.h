@@ -30,7 +30,7 @@ class SampleLog {
   std::unique_ptr<LineFile> file_;
 };
 
-// The files of all ranks in that run's folder. Local. IoError.
+// The files of all ranks in that run's folder, as names below it: "log/samples-0.jsonl". Local. IoError.
 std::vector<std::string> sample_logs(const std::string& run);
 
 }  // namespace orthant

@@ -196,12 +196,14 @@ void TrainingLoop::save() {
   if (evaluated && std::isfinite(outcome_.result.eval.at("loss"))) beside.eval_loss = outcome_.result.eval.at("loss");
   const auto* folder = reports_.folder;
   if (folder != nullptr) {
-    beside.make_room = [parent = folder->checkpoints(), keep = config_.checkpoint.keep, step = trainer_.steps_done()](
-                           std::int64_t bytes, bool quota) {
-      const RoomRequest request{parent, step, bytes, keep, quota};
+    beside.make_room = [folder, keep = config_.checkpoint.keep, step = trainer_.steps_done()](std::int64_t bytes,
+                                                                                              bool quota) {
+      folder->check_entries();  // a link in the place of checkpoints/ is followed by nobody
+      const RoomRequest request{folder->checkpoints(), step, bytes, keep, quota, folder->resumed_from()};
       const auto made = make_room(request);
       return SaveRoom{made.enough, made.removed.empty() ? "" : room_note(request, made)};
     };
+    beside.before_commit = [folder] { folder->sync_lines(); };
     beside.afterwards = [folder, keep = config_.checkpoint.keep] { folder->after_save(keep); };
   }
   save_stage_since_ = trainer_.steps_done();
@@ -226,6 +228,9 @@ void TrainingLoop::end_save(const SaveOutcome& outcome) {
   }
   outcome_.save_error = nullptr;
   saved_at_ = outcome.step;
+  if (!outcome.before_commit_failed.empty()) {
+    reports_.note(fmt::format("lines of metrics may be lost with the power: {}", outcome.before_commit_failed));
+  }
   if (!outcome.afterwards_failed.empty()) {
     reports_.note(fmt::format("old checkpoints were not removed: {}", outcome.afterwards_failed));
   }
