@@ -60,6 +60,10 @@ class Errors(FolderTest):
         self.assertEqual(only_json(self, finished)["weights_hash"], self.campaign.undisturbed["resume"])
         self.assertIn("step-4 at step 4\n", finished.stderr)
 
+    def test_a_save_whose_folder_cannot_be_made_at_first_is_of_its_own_step(self):
+        position = next(i for i, (call, path) in enumerate(self.calls["resume"], 1) if call == "mkdir" and "/step-6.partial-" in path)
+        self.assertEqual(self.campaign.trial("resume", position, "ENOSPC", 0), [])
+
 
 class Lost(FolderTest):
     """Checkpoints that are gone beside metrics that tell of steps."""
@@ -87,6 +91,18 @@ class Lost(FolderTest):
         self.assertEqual(Folder(self.run_dir).steps(), [1])
         finished = self.train("--steps", 4, "--resume", "auto")
         self.assertEqual(only_json(self, finished)["weights_hash"], self.whole["weights_hash"])
+
+    def test_another_version_of_the_format_is_not_damage(self):
+        path = os.path.join(self.run_dir, "checkpoints", "step-4", "manifest.json")
+        with open(path) as f:
+            text = f.read()
+        with open(path, "w") as f:
+            f.write(text.replace('"version": 2,', '"version": 3,'))
+        for words in ((), ("--mesh", "fsdp=2")):
+            finished = self.train("--steps", 6, "--resume", "auto", *words)
+            self.assertEqual(finished.returncode, 4, finished.stderr)
+            self.assertIn("step-4/manifest.json: version: this program reads version 2, found 3\n", finished.stderr)
+            self.assertEqual(Folder(self.run_dir).names, ["step-2", "step-4"])
 
     def test_from_scratch_alone_is_refused(self):
         finished = self.train("--from-scratch")
