@@ -176,6 +176,12 @@ TEST(PlanModel, SuggestsTheNearestName) {
   EXPECT_TRUE(text.ends_with("mixtral-8x22b); a file of one's own is named by a path that ends in .json")) << text;
 }
 
+TEST(PlanModel, APathThatTheSystemRefusesIsNotAnUnknownName) {
+  const std::string name(300, 'n');
+  EXPECT_EQ(error_text<IoError>([&] { find_plan_model(name); }),
+            name + ": File name too long\n  fix: use a shorter path");
+}
+
 TEST(PlanModel, RefusesWrongFiles) {
   EXPECT_EQ(refusal_of_file(R"({"kind": "gtp"})"),
             "model.json:1:10: kind: unknown model kind \"gtp\"\n  fix: did you mean \"gpt\"? (one of gpt, moe, llama, "

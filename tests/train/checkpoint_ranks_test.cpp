@@ -285,5 +285,25 @@ TEST(CheckpointRanks, AnImportedModelIsReadIntoShards) {
   }
 }
 
+// What was proved is loaded, whatever has its name by then.
+TEST(CheckpointRanks, AnImportedModelIsReadFromTheFilesThatWereProved) {
+  constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 2,
+    "num_hidden_layers": 1, "intermediate_size": 20, "vocab_size": 31, "max_position_embeddings": 32})";
+  const TestFolder folder("orthant-proved");
+  ModelOnDisk disk(kLlama);
+  disk.write();
+  import_hugging_face(disk.folder, folder.path / "c");
+  auto config = tiny_llama({"dp=1"});
+  config.model = disk.config;
+  const auto trainer = make_trainer(config);
+  load_checkpoint(*trainer, (folder.path / "c").string());
+  const auto expected = trainer->weights_hash();
+  const auto opened = open_checkpoint((folder.path / "c").string(), ControlGroup());
+  fs::rename(folder.path / "c", folder.path / "moved");
+  trainer->parameters().buffers().front()->master().zero_();
+  load_checkpoint(*trainer, opened);
+  EXPECT_EQ(trainer->weights_hash(), expected);
+}
+
 }  // namespace
 }  // namespace orthant

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/regular_file.h"
 #include "orthant/plan/plan_data.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/specs/presets.h"
@@ -148,8 +151,12 @@ PlanModel find_plan_model(const std::string& name_or_path) {
     if (row.name == name_or_path) return mixture(row);
   }
   const std::filesystem::path path(name_or_path);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return read_folder(path);
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return read_folder(path);
+  if (error && error.value() != ENOENT && error.value() != ENOTDIR) {
+    throw IoError(fmt::format("{}: {}", name_or_path, error.message()), error.value(),
+                  {.remedy = remedy_for_errno(path, error.value())});
+  }
   if (is_path_of_json(name_or_path)) return read_file(path);
   throw ConfigError(fmt::format("unknown model \"{}\"", name_or_path),
                     {.remedy = did_you_mean(name_or_path, plan_model_names()) +
