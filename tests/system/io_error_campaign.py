@@ -128,8 +128,10 @@ class Folder:
         names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
         files = {name: contents(os.path.join(parent, name)) for name in names}
         self.names = names
-        self.by_digest = {digest(found): name for name, found in files.items() if is_whole(name, found)}
-        self.whole_steps = {int(name[5:]): found for found, name in self.by_digest.items() if re.fullmatch(r"step-\d+", name)}
+        whole = {name: digest(found) for name, found in files.items() if is_whole(name, found)}  # two may hold the same
+        self.by_digest = {found: name for name, found in whole.items()}
+        self.kept = [name for name in whole if ".partial-" not in name]
+        self.whole_steps = {int(name[5:]): found for name, found in whole.items() if re.fullmatch(r"step-\d+", name)}
         # A step that is trained again has the bytes of before in other files.
         self.inodes = {step: os.stat(os.path.join(parent, f"step-{step}", "manifest.json")).st_ino for step in self.whole_steps}
         self.lines = {}
@@ -212,8 +214,7 @@ class Campaign:
         """Only where there is no checkpoint to lose may the next run begin anew."""
         pairs = zip(scenario.options[::2], scenario.options[1::2]) if "--from-scratch" not in scenario.options else ()
         settings = [word for option, value in pairs if option in ("--mesh", "--set") for word in (option, value)]
-        kept = [name for name in after.by_digest.values() if ".partial-" not in name]
-        return ("--resume", "auto", *(() if kept else ("--from-scratch",)), *settings)
+        return ("--resume", "auto", *(() if after.kept else ("--from-scratch",)), *settings)
 
     def disturbed(self, scenario, run, position, error, mode, log=None):
         counter = run + ".counter"
