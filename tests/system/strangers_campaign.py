@@ -161,7 +161,7 @@ class Job:
             node.wait(timeout)
 
     def result(self):
-        document = json.loads(self.text("node-0", "out").removeprefix("[rank 0] "))
+        document = json.loads(self.text("node-0", "out"))
         return {key: document[key] for key in ("steps", "final_loss", "weights_hash")}
 
     def end(self):

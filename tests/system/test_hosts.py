@@ -131,7 +131,7 @@ class Training(FolderTest, TwoHosts):
             self.assertEqual(job.returncode, 0, errors)
         self.assertEqual(results[1][0], "")
         sent = [tuple(b - a for a, b in zip(*host)) for host in zip(before, self.traffic())]
-        return json.loads(results[0][0].removeprefix("[rank 0] ")), one, sent
+        return json.loads(results[0][0]), one, sent
 
     def check(self, mesh, inside_bytes):
         """Bits of one host; every stage boundary crosses the cable, and nothing of what travels inside a host its loopback."""

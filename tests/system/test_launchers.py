@@ -20,7 +20,13 @@ class Launch(unittest.TestCase):
     def test_starts_our_ranks(self):
         finished = orthant("launch", "--nproc", 3, "--", ORTHANT, "doctor", "--mesh", "dp=3")
         self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.assertIn("[rank 0] All groups agree.", finished.stdout)
+        self.assertIn("\nAll groups agree.", finished.stdout)
+
+    def test_passes_our_result_through_and_marks_each_line_of_stderr_once(self):
+        finished = orthant("launch", "--nproc", 2, "--", *BENCH)
+        self.assertEqual(only_json(self, finished)["world_size"], 2)
+        self.assertIn("[rank 0] orthant: ", finished.stderr)
+        self.assertNotIn("[rank 0] [rank", finished.stderr)
 
     def test_gives_any_program_torchruns_variables(self):
         script = 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR'

@@ -83,7 +83,9 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
   local.num_ranks = flags.nproc;
   local.log_dir = flags.log_dir;
   local.bind_cores = flags.bind_cores;
-  local.output = launch::OutputMode::kPrefixedByStream;
+  const bool is_ours = launch::is_this_program(program.front());
+  // Only rank 0 of our commands prints a result: as a whole, for programs to read.
+  local.output = is_ours ? launch::OutputMode::kRankZero : launch::OutputMode::kPrefixedByStream;
   launch::ProgramJob job;
   job.run_id = flags.run_id;
   launch::ProgramHooks hooks;
@@ -101,7 +103,7 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     nodes.membership = membership_of(flags, context);
     if (nodes.membership.open) say(launch::open_job_text(flags.rendezvous));
     nodes.say = say;
-    nodes.needs_c10d_store = !launch::is_this_program(program.front());
+    nodes.needs_c10d_store = !is_ours;
     link = launch::join_nodes(nodes);
     job = link->take_job();
     hooks.events = link.get();

@@ -45,6 +45,8 @@ struct Job {
   // Which launcher told us: "orthant" (ranks that it forked; those it executes say "torchrun"), "torchrun", "Open MPI",
   // "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
+  // Whether the launcher is ours, which executed this rank: it puts the rank in front of every line of stderr.
+  bool marks_lines = false;
   int restart_count = 0;  // how often the launcher has started this job again
   Rendezvous rendezvous = {};
 };
