@@ -53,7 +53,17 @@ TEST(TagKey, IsRefusedWhenItIsShortOrNoFile) {
   EXPECT_THROW(TagKey::load(folder / "folder"), ConfigError);
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(TagKey::load(folder / "pipe"), ConfigError);
-  EXPECT_THROW(TagKey::load(folder / "none"), IoError);
+  const auto text = error_text<ConfigError>([&] { TagKey::load(folder / "none"); });
+  EXPECT_TRUE(text.starts_with("key file " + (folder / "none").string() + ": there is no such file")) << text;
+}
+
+TEST(TagKey, NeverSaysToOverwriteAFile) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "notes.txt", "short");
+  ::chmod((folder / "notes.txt").c_str(), 0600);
+  const auto text = error_text<ConfigError>([&] { TagKey::load(folder / "notes.txt"); });
+  EXPECT_NE(text.find("head -c 32 /dev/urandom > NEW && chmod 600 NEW"), std::string::npos) << text;
+  EXPECT_EQ(text.find("> " + (folder / "notes.txt").string()), std::string::npos) << text;
 }
 
 TEST(BlockTags, VouchForEverythingTheFileIs) {

@@ -95,7 +95,19 @@ class Authenticity(FolderTest):
         self.assertIn("step-4: its HMAC tags were not checked: no key was given", self.verify().stderr)
         finished = self.train("--steps", 6, "--resume", "auto", key=None)
         self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.assertIn("step-4: its HMAC tags were not checked: no key was given", finished.stderr)
+        self.assertIn("step-4: its HMAC tags were not checked: no key was given, and new checkpoints of this run have no tags", finished.stderr)
+
+    def test_an_empty_key_is_no_way_to_drop_the_check(self):
+        for finished in (self.verify("--key-file", ""), orthant("checkpoint", "import", self.path("hf"), self.path("out"), "--key-file", ""),
+                         orthant("checkpoint", "export", self.newest, self.path("out"), "--format", "huggingface", "--key-file", "")):
+            self.assertEqual((finished.returncode, finished.stdout), (2, ""), finished.stderr)
+            self.assertIn("--key-file is empty", finished.stderr)
+        for words, reason in ((("--set", "checkpoint.key_file="), "checkpoint.key_file: is empty"),
+                              (("--key-file", self.key), "--set checkpoint.key_file=FILE"),
+                              (("--set", f"checkpoint.key_file={self.path('none')}"), "key file " + self.path("none") + ": there is no such file")):
+            finished = self.train("--resume", "auto", *words, key=None)
+            self.assertEqual((finished.returncode, finished.stdout), (2, ""), finished.stderr)
+            self.assertIn(reason, finished.stderr)
 
     def test_two_crossed_tensors_verify_without_the_key_and_are_refused_with_it(self):
         self.edit_manifest(self.cross_two_tensors)
@@ -105,7 +117,9 @@ class Authenticity(FolderTest):
                             orthant("checkpoint", "export", self.newest, self.path("out"), "--format", "huggingface", "--key-file", self.key))
 
     def test_another_key_is_refused(self):
-        self.assertEqual(self.verify("--key-file", self.path("other")).returncode, 4)
+        verified = self.verify("--key-file", self.path("other"))
+        self.assertEqual(verified.returncode, 4)
+        self.assertIn(f"its tag is not of this key, {self.path('other')}: either another key was given, or ", verified.stderr)
         finished = self.train("--steps", 6, "--resume", "auto", key="other")
         self.assertEqual(finished.returncode, 4, finished.stderr)
         self.assertIn("step-4/manifest.json: its tag is not of this key", finished.stderr)

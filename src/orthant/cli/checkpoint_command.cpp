@@ -114,6 +114,7 @@ int run_verify(const Arguments& arguments, Context& context) {
   app.add_option("--key-file", key_file, kKeyHelp);
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
+  refuse_empty(app, {"--key-file"});
   CheckpointAccess access;
   if (!key_file.empty()) access.key = TagKey::load(key_file);
   const auto manifest = verify_checkpoint(folder, access);
@@ -161,6 +162,7 @@ int run_export(const Arguments& arguments, Context& context) {
              "orthant checkpoint export runs/first/checkpoints/step-100 --format huggingface exported")) {
     return 0;
   }
+  refuse_empty(app, {"--key-file"});
   if (format != "huggingface") {
     const std::vector<std::string> formats = {"huggingface"};
     throw ConfigError(fmt::format("--format {}: unknown format", format), {.remedy = did_you_mean(format, formats)});
@@ -202,6 +204,7 @@ int run_import(const Arguments& arguments, Context& context) {
   app.add_option("--key-file", key_file, "file of the key (checkpoint.key_file) to tag the checkpoint with");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;
+  refuse_empty(app, {"--key-file"});
   const auto result = import_hugging_face(
       folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)),
       key_file.empty() ? nullptr : TagKey::load(key_file));

@@ -27,7 +27,12 @@ std::vector<std::string> option_names(const OptionParser& app) {
     throw ConfigError(fmt::format("orthant launch: '{}' is not an option", word),
                       {.remedy = fmt::format("write the program after a lone --: orthant launch ... -- {}", word)});
   }
-  const auto near = nearest(name, option_names(app));
+  const auto names = option_names(app);
+  if (name == "--key-file" && std::ranges::find(names, "--set") != names.end()) {
+    throw ConfigError(fmt::format("{}: unknown option '{}'", app.get_name(), word),
+                      {.remedy = "name the key file with --set checkpoint.key_file=FILE"});
+  }
+  const auto near = nearest(name, names);
   throw ConfigError(
       fmt::format("{}: unknown {} '{}'", app.get_name(), word.starts_with("-") ? "option" : "argument", word),
       {.remedy = near ? fmt::format("did you mean {}?", *near) : fmt::format("see {} --help", app.get_name())});
@@ -70,6 +75,13 @@ int run_sub_command(const std::string& group, const std::vector<Command>& table,
   for (const auto& command : table) std::cout << fmt::format("  {:15} {}\n", command.name, command.summary);
   std::cout << fmt::format("\nExample:\n  {}\n", example);
   return 0;
+}
+
+void refuse_empty(const OptionParser& app, const std::vector<const char*>& options) {
+  for (const char* option : options) {
+    if (app.count(option) == 0 || !app[option].text().empty()) continue;
+    throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
+  }
 }
 
 Arguments with_dashes(const Arguments& arguments) {

@@ -56,6 +56,9 @@ int run_sub_command(const std::string& group, const std::vector<Command>& table,
 // option. Returns false when `--help` was asked for and has been printed.
 bool parse(OptionParser& app, const Arguments& arguments, Context& context, const std::string& example);
 
+// ConfigError when one of these options was given an empty value, as by an unset variable of a script.
+void refuse_empty(const OptionParser& app, const std::vector<const char*>& options);
+
 // ConfigError unless 0 < seconds <= 10^7, which every clock here can hold.
 void check_timeout(double seconds);
 

@@ -208,13 +208,6 @@ at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& r
   return choose_device(ranks.device, count_gpus(context.environment), placed);
 }
 
-void refuse_empty(const OptionParser& app, const std::vector<const char*>& options) {
-  for (const char* option : options) {
-    if (app.count(option) == 0 || !app[option].text().empty()) continue;
-    throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
-  }
-}
-
 // Options that make no sense empty, beside others, or without them.
 void check_together(const OptionParser& app, bool json_of_text, const RunOptions& run) {
   refuse_empty(app, {"--resume", "--output-dir", "--hardware"});

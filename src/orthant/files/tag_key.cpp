@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/file_handle.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/files/xxhash.h"
 
 namespace orthant {
@@ -27,13 +28,15 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }  // namespace
 
 std::shared_ptr<const TagKey> TagKey::load(const std::filesystem::path& path) {
-  const FileHandle file(path, O_RDONLY | O_NONBLOCK);
-  struct stat status{};
-  if (::fstat(file.fd(), &status) != 0) throw_io_error(path, "fstat", errno);
   const auto refuse = [&](const std::string& what, const std::string& remedy) {
     throw ConfigError(fmt::format("key file {}: {}", path.string(), what), {.remedy = remedy});
   };
-  const auto make_one = fmt::format("make one: head -c 32 /dev/urandom > {0} && chmod 600 {0}", path.string());
+  // Never onto a file that is there: it may be the key of other checkpoints, or no key at all.
+  const std::string make_one = "name a key file; a new one: head -c 32 /dev/urandom > NEW && chmod 600 NEW";
+  if (!is_there(path)) refuse("there is no such file", make_one);
+  const FileHandle file(path, O_RDONLY | O_NONBLOCK);
+  struct stat status{};
+  if (::fstat(file.fd(), &status) != 0) throw_io_error(path, "fstat", errno);
   if (!S_ISREG(status.st_mode)) refuse("is no regular file", make_one);
   if (status.st_uid != ::geteuid()) {
     refuse(fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()),
@@ -48,7 +51,7 @@ std::shared_ptr<const TagKey> TagKey::load(const std::filesystem::path& path) {
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
   file.read_exactly(0, bytes);
-  return std::make_shared<const TagKey>(std::move(bytes));
+  return std::make_shared<const TagKey>(std::move(bytes), path);
 }
 
 BlockTags::BlockTags(std::shared_ptr<const TagKey> key, TaggedFile file, std::int64_t first_block)

@@ -20,16 +20,19 @@ class TagKey {
  public:
   static constexpr std::size_t kLeastBytes = 32;
 
-  explicit TagKey(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  explicit TagKey(std::vector<std::byte> bytes, std::filesystem::path path = {})
+      : bytes_(std::move(bytes)), path_(std::move(path)) {}
 
-  // ConfigError, with what to run, for a file that others may read or own, that is too short or no regular file;
-  // IoError when it cannot be read.
+  // ConfigError, with what to run, for a file that is not there, that others may read or own, that is too short or no
+  // regular file; IoError when it cannot be read.
   static std::shared_ptr<const TagKey> load(const std::filesystem::path& path);
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }  // it was read from
 
  private:
   std::vector<std::byte> bytes_;
+  std::filesystem::path path_;
 };
 
 // What a file of a checkpoint is, which its tags vouch for.

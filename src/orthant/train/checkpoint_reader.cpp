@@ -25,9 +25,10 @@ void check_manifest_tag(const fs::path& folder, const std::string& text, const M
   }
   if (equal_tags(read_file(path, 4096), manifest_tag(key, text) + "\n")) return;
   throw AuthenticityError(
-      fmt::format("{}: its tag is not of this key: it was written or changed by somebody without the key",
-                  (folder / kManifestFile).string()),
-      {.remedy = remedy});
+      fmt::format("{}: its tag is not of this key, {}: either another key was given, or the checkpoint was written or "
+                  "changed by somebody without the key",
+                  (folder / kManifestFile).string(), key.path().string()),
+      {.remedy = fmt::format("give the key file that the checkpoint was written with, or {}", remedy)});
 }
 
 }  // namespace

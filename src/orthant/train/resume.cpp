@@ -101,7 +101,11 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
     folder->none_unsaved();
   });
   options.notes(fmt::format("resumed from {} at step {}", path, manifest.step));
-  if (const auto note = unchecked_tags_note(path, manifest, options.access); !note.empty()) options.notes(note);
+  if (const auto note = unchecked_tags_note(path, manifest, options.access); !note.empty()) {
+    options.notes(fmt::format("WARNING: {}, and new checkpoints of this run have no tags; set checkpoint.key_file to "
+                              "check them and to tag new ones",
+                              note));
+  }
   for (const auto& note : notes) options.notes(note);
   for (const auto& note : set_aside) options.notes(note);
 }

@@ -121,7 +121,10 @@ CheckpointConfig read_checkpoint(JsonReader section) {
   config.keep.every = read_count(section, "keep_every", 0, 0);
   config.keep.best = read_count(section, "keep_best", 0, 0);
   config.asynchronous = section.get<bool>("asynchronous", false);
-  config.key_file = section.get<std::string>("key_file", "");
+  config.key_file = section.find<std::string>("key_file").value_or("");
+  if (config.key_file.empty() && section.has("key_file") && !section.require_raw("key_file").is_null()) {
+    section.fail("key_file", "is empty", "name a key file, or leave the key out: checkpoints then have no tags");
+  }
   config.retry_seconds = section.get<double>("retry_seconds", config.retry_seconds);
   if (!(config.retry_seconds >= 0 && config.retry_seconds <= kMostRetrySeconds)) {
     section.fail("retry_seconds", fmt::format("is {}; it must be 0 to {}", config.retry_seconds, kMostRetrySeconds),
