@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/base/stable_hash.h"
 
@@ -46,7 +47,9 @@ TEST(Arena, HandsOutAlignedBlocksThatDoNotOverlapAndReusesFreedOnes) {
 
 TEST(Arena, RefusesMoreThanItHoldsAndABlockReleasedTwice) {
   Arena arena(1 << 20, 0);
-  EXPECT_THROW(arena.allocate(2 << 20), CommError);
+  const auto text = error_text<DataError>([&] { arena.allocate(2 << 20); });
+  EXPECT_NE(text.find(": out of memory\n  fix: use less memory per rank"), std::string::npos) << text;
+  EXPECT_EQ(text.find("gloo"), std::string::npos) << text;
   auto* block = arena.allocate(100);
   arena.release(block);
   EXPECT_THROW(arena.release(block), InternalError);

@@ -104,6 +104,21 @@ class Lost(FolderTest):
             self.assertIn("step-4/manifest.json: version: this program reads version 2, found 3\n", finished.stderr)
             self.assertEqual(Folder(self.run_dir).names, ["step-2", "step-4"])
 
+    def test_a_run_that_ended_before_its_first_save_may_begin_again(self):
+        shutil.rmtree(os.path.join(self.run_dir, "checkpoints"))
+        open(os.path.join(self.run_dir, ".unsaved"), "w").close()  # as it is until the first save
+        finished = self.train("--steps", 4)
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertIn("holds a run without a checkpoint\n  fix: begin it again at step 0 with --resume auto --from-scratch", finished.stderr)
+        finished = self.train("--steps", 4, "--resume", "auto")
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertIn("tells of steps: the run ended before its first save\n  fix: begin at step 0 with --resume auto --from-scratch", finished.stderr)
+        finished = self.train("--steps", 4, "--resume", "auto", "--from-scratch")
+        self.assertEqual(only_json(self, finished)["weights_hash"], self.whole["weights_hash"])
+        self.assertNotIn("had no effect", finished.stderr)
+        finished = self.train("--steps", 4, "--resume", "auto", "--from-scratch")
+        self.assertIn("--from-scratch had no effect: a checkpoint was there to resume from", finished.stderr)
+
     def test_from_scratch_alone_is_refused(self):
         finished = self.train("--from-scratch")
         self.assertEqual(finished.returncode, 2, finished.stderr)
@@ -128,7 +143,12 @@ class Lost(FolderTest):
             finished = self.train("--resume", "auto", "--steps", 6, *words, preexec_fn=limited)
             self.assertEqual(finished.returncode, 4, finished.stderr)
             self.assertRegex(finished.stderr, r"checkpoints/step-\d+\S*: write of \d+ bytes after \d+ bytes written failed: File too large")
+            self.assertIn("the checkpoint of step 6, the last, was not saved: ", finished.stderr)
+            self.assertIn("; training finished, and --resume auto goes on at step 4\n", finished.stderr)
             self.assertIn(4, Folder(self.run_dir).whole_steps)
+        finished = self.train("--resume", "auto", "--steps", 6, "--mesh", "fsdp=2", preexec_fn=limited)
+        self.assertIn("of shared memory cannot be had: File too large\n", finished.stderr)
+        self.assertIn("fix: raise the limit on file sizes (ulimit -f)", finished.stderr)
 
 
 class Sample(unittest.TestCase):

@@ -156,8 +156,10 @@ ActivityBoard::ActivityBoard(int num_slots, For users) : num_slots_(num_slots) {
     slots_ = map_slots(fd_.get(), num_bytes);
   }
   if (slots_ == nullptr) {
-    throw ConfigError(fmt::format("cannot make the table of what {} ranks do: {}", num_slots, std::strerror(errno)),
-                      {.remedy = "raise ulimit -n, free memory, or start fewer ranks"});
+    const int error = errno;
+    throw ConfigError(fmt::format("cannot make the table of what {} ranks do: {}", num_slots, std::strerror(error)),
+                      {.remedy = error == EFBIG ? "raise the limit on file sizes (ulimit -f)"
+                                                : "raise ulimit -n, free memory, or start fewer ranks"});
   }
   for (int i = 0; i < num_slots; ++i) slots_.get()[i].mark.store(kMark);
 }

@@ -70,9 +70,13 @@ std::byte* Arena::allocate(size_t bytes) {
     used_[begin] = size;
     return mapping_->data() + begin;
   }
-  throw CommError(
-      fmt::format("no room for {} bytes in the shared memory of this rank ({} bytes)", bytes, mapping_->bytes()),
-      {.remedy = "use --backend gloo"});
+  const auto text =
+      fmt::format("no room for {} bytes in the shared memory of this rank ({} bytes)", bytes, mapping_->bytes());
+  if (bytes <= mapping_->bytes()) throw CommError(text, {.remedy = "use less memory per rank, or --backend gloo"});
+  throw DataError(
+      text + ": out of memory",
+      {.remedy = "use less memory per rank: a smaller model or train.global_batch_size, or more fsdp, tp or "
+                 "pp ranks (orthant estimate prints the bytes)"});
 }
 
 void Arena::release(std::byte* block) {

@@ -148,9 +148,9 @@ void Endpoint::check_peers(Line& line) {
   const auto awaited = line.awaited();
   const double timeout_seconds = line.timeout_seconds;
   if (!awaited.empty() && line.num_waiters.load() != 0 && seconds_since(line.moved_at) > timeout_seconds) {
-    line.fail(std::make_exception_ptr(
-        PeerFailure(awaited.front(),
-                    fmt::format("rank {} did not come within {} s", fmt::join(awaited, ", rank "), timeout_seconds))));
+    line.fail(std::make_exception_ptr(PeerFailure(
+        awaited.front(),
+        fmt::format("rank {} did not come within {:.6g} s", fmt::join(awaited, ", rank "), timeout_seconds))));
   }
 }
 

@@ -75,10 +75,12 @@ Mapping::~Mapping() {
 std::shared_ptr<Mapping> Mapping::create(size_t bytes) {
   const int fd = sealable_memory();
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
-    const std::string reason = std::strerror(errno);
+    const int error_number = errno;
     if (fd >= 0) close(fd);
-    throw CommError(fmt::format("{} bytes of shared memory cannot be had: {}", bytes, reason),
-                    {.remedy = "use --backend gloo"});
+    const bool is_limited = error_number == EFBIG;  // the limit on files counts for this memory, too
+    throw CommError(fmt::format("{} bytes of shared memory cannot be had: {}", bytes, std::strerror(error_number)),
+                    {.remedy = is_limited ? "raise the limit on file sizes (ulimit -f), or use --backend gloo"
+                                          : "use --backend gloo"});
   }
   std::shared_ptr<Mapping> mapping;
   try {

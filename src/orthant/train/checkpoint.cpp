@@ -145,8 +145,8 @@ void check_block(const fs::path& folder, const Manifest& manifest, const Manifes
         {.remedy = kChanged});
   }
   if (!tags || equal_tags(tags->digests().front(), promised.hmac[block])) return;
-  throw AuthenticityError(fmt::format("{}: the tag of {} is not of this key ({}) and this file", path.string(),
-                                      place, access.key->path().string()),
+  throw AuthenticityError(fmt::format("{}: the tag of {} is not of this key ({}) and this file", path.string(), place,
+                                      access.key->path().string()),
                           {.remedy = "use a checkpoint that was written with this key"});
 }
 

@@ -232,8 +232,11 @@ void OutputFolder::check_free() const {
     throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, use_.resume),
                       {.remedy = "name another --output_dir, or a checkpoint of that run"});
   }
-  throw ConfigError(fmt::format("output folder {} holds a run", path_),
-                    {.remedy = "continue it with --resume auto, or name another --output_dir"});
+  const bool none_saved = found_.empty() && holds_lines(path_ + "/metrics.jsonl");
+  throw ConfigError(fmt::format("output folder {} holds a run{}", path_, none_saved ? " without a checkpoint" : ""),
+                    {.remedy = fmt::format("{}, or name another --output_dir",
+                                           none_saved ? "begin it again at step 0 with --resume auto --from-scratch"
+                                                      : "continue it with --resume auto")});
 }
 
 // A run that has made steps has checkpoints, unless it died before its first save: only the job itself knows that.
@@ -241,11 +244,14 @@ void OutputFolder::check_not_lost() const {
   if (resumes() || (use_.resume.empty() && !use_.restarted)) return;
   if (use_.from_scratch && !use_.restarted) return;  // a job begins anew once
   if (!holds_lines(path_, kMetricsFile)) return;
-  if (use_.restarted && is_there(path_ + kUnsavedMark)) return;
-  throw DataError(
-      fmt::format("{}: holds no checkpoint, but {}/metrics.jsonl tells of steps", checkpoints(), path_),
-      {.remedy = "bring the checkpoints back, or begin at step 0 with --resume auto --from-scratch; what is "
-                 "there is kept as .superseded until the next save"});
+  const bool none_saved = is_there(path_ + kUnsavedMark);
+  if (use_.restarted && none_saved) return;
+  throw DataError(fmt::format("{}: holds no checkpoint, but {}/metrics.jsonl tells of steps{}", checkpoints(), path_,
+                              none_saved ? ": the run ended before its first save" : ""),
+                  {.remedy = fmt::format(
+                       "{}begin at step 0 with --resume auto --from-scratch; what is there is kept as .superseded "
+                       "until the next save",
+                       none_saved ? "" : "bring the checkpoints back, or ")});
 }
 
 std::string OutputFolder::checkpoint_path(std::int64_t step) const {

@@ -41,6 +41,9 @@ class OutputFolder {
   // Whether this run goes on from a checkpoint: one was named, or there are some to choose from.
   bool resumes() const { return use_.resume == "auto" ? !found_.empty() : !use_.resume.empty(); }
 
+  // Whether the user asked to begin at step 0, should there be no checkpoint.
+  bool from_scratch() const { return use_.from_scratch && !use_.restarted; }
+
   // Makes the folder; one of our own numbering only then has its number for good. open() does it, too.
   void claim();
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/base/printable.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -23,7 +24,9 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
       if (newest_refusal.empty()) return std::nullopt;
       throw DataError(fmt::format("{}/checkpoints: none of its {} checkpoints can be resumed; the newest: {}",
                                   options.output_dir, i, newest_refusal),
-                      ranks.alike("start anew in another --output_dir"));
+                      ranks.alike(fmt::format("move {}/checkpoints away and begin at step 0 with --resume auto "
+                                              "--from-scratch, or start anew in another --output_dir",
+                                              options.output_dir)));
     }
     try {
       return open_checkpoint(path, ranks, options.access);
@@ -100,11 +103,15 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
     for (auto& note : folder->supersede_after(manifest.step)) set_aside.push_back(std::move(note));
     folder->none_unsaved();
   });
-  options.notes(fmt::format("resumed from {} at step {}", path, manifest.step));
+  options.notes(fmt::format("resumed from {} at step {}", printable(path), manifest.step));
+  if (folder != nullptr && folder->from_scratch()) {
+    options.notes("--from-scratch had no effect: a checkpoint was there to resume from");
+  }
   if (const auto note = unchecked_tags_note(path, manifest, options.access); !note.empty()) {
-    options.notes(fmt::format("WARNING: {}, and new checkpoints of this run have no tags; set checkpoint.key_file to "
-                              "check them and to tag new ones",
-                              note));
+    options.notes(
+        fmt::format("WARNING: {}, and new checkpoints of this run have no tags; set checkpoint.key_file to "
+                    "check them and to tag new ones",
+                    note));
   }
   for (const auto& note : notes) options.notes(note);
   for (const auto& note : set_aside) options.notes(note);

@@ -244,6 +244,22 @@ void TrainingLoop::save_last() {
   if (const auto outcome = saver_.finish()) end_save(*outcome);
 }
 
+void TrainingLoop::throw_save_error() const {
+  const auto named = [&](const Error& error) {
+    return fmt::format(
+        "the checkpoint of step {}, the last, was not saved: {}; {}, and {}", trainer_.steps_done(), error.message(),
+        outcome_.stopped ? "training stopped on request" : "training finished",
+        saved_at_ < 0 ? "no step was saved" : fmt::format("--resume auto goes on at step {}", saved_at_));
+  };
+  try {
+    std::rethrow_exception(outcome_.save_error);
+  } catch (const IoError& error) {
+    throw IoError(named(error), error.error_number(), {error.remedy(), error.rank()}, error.where());
+  } catch (const DataError& error) {
+    throw DataError(named(error), {error.remedy(), error.rank()}, error.where());
+  }
+}
+
 std::exception_ptr TrainingLoop::finish_reports() {
   try {
     ranks_.together([&] {
@@ -294,7 +310,7 @@ RunOutcome TrainingLoop::run() {
   save_last();
   evaluate();
   const auto unwritten = finish_reports();
-  if (outcome_.save_error) std::rethrow_exception(outcome_.save_error);
+  if (outcome_.save_error) throw_save_error();
   if (unwritten) std::rethrow_exception(unwritten);
   reports_.rank_log(
       fmt::format("{} after step {}", outcome_.stopped ? "stopped on request" : "done", trainer_.steps_done()));

@@ -57,6 +57,8 @@ class TrainingLoop {
   void save();
   void end_save(const SaveOutcome& outcome);
   void save_last();
+  // The error of the last save, with its step and what a resume has instead.
+  [[noreturn]] void throw_save_error() const;
   // What could not be written to the end; null when all reports are in their files.
   std::exception_ptr finish_reports();
 
