@@ -2,6 +2,7 @@
 """Links, paths and texts that somebody else put there: what the program refuses, what it leaves alone, and how it says so."""
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -83,6 +84,16 @@ class Texts(FolderTest):
         self.assertIn("mo\\x1b[31mdel\\x0a", self.refused_without_escapes("train", "--config", f"{self.folder}/c.json"))
         done = orthant("train", "--print-config", "--set", "model.freeze=[\"\x9b31m*\"]")
         self.assertNotIn("\x9b", done.stdout + done.stderr)
+
+    def test_a_path_in_a_result(self):
+        run, shown = f"{self.folder}/r\x1b[31m\nun", f"{self.folder}/r\\x1b[31m\\x0aun"
+        done = train("--output-dir", run)
+        self.assertRegex(done.stdout, "output +" + re.escape(shown) + "\n")
+        done = train("--output-dir", run, "--resume", "auto")
+        self.assertIn(f"resumed from {shown}/checkpoints/step-1 at step 1\n", done.stderr)
+        done = orthant("checkpoint", "verify", f"{run}/checkpoints/step-1")
+        self.assertIn(f"{shown}/checkpoints/step-1: valid, step 1", done.stdout)
+        self.assertNotIn("\x1b", done.stdout)
 
     def test_a_name_in_a_manifest(self):
         run = os.path.join(self.folder, "run")

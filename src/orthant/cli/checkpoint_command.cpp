@@ -63,9 +63,9 @@ nlohmann::ordered_json manifest_json(const Manifest& manifest) {
 
 std::string manifest_text(const std::string& folder, const Manifest& manifest) {
   const auto facts = manifest_json(manifest);
-  auto text =
-      fmt::format("{}\n  step {}, epoch {}, {} samples seen, seed {}, {} updates, written on mesh {}\n", folder,
-                  manifest.step, manifest.epoch, manifest.samples_seen, manifest.seed, manifest.updates, manifest.mesh);
+  auto text = fmt::format("{}\n  step {}, epoch {}, {} samples seen, seed {}, {} updates, written on mesh {}\n",
+                          printable(folder), manifest.step, manifest.epoch, manifest.samples_seen, manifest.seed,
+                          manifest.updates, manifest.mesh);
   text += fmt::format("  {} parameters, {} in {} tensors and {} file{}\n",
                       format_count(facts.at("parameters").get<std::int64_t>()),
                       format_bytes(facts.at("bytes").get<std::int64_t>()), manifest.tensors.size(),
@@ -130,7 +130,7 @@ int run_verify(const Arguments& arguments, Context& context) {
                                                   {"bytes", bytes}})
               << std::endl;
   } else {
-    std::cout << fmt::format("{}: valid{}, step {}, {} tensors, {} file{}, {}\n", folder,
+    std::cout << fmt::format("{}: valid{}, step {}, {} tensors, {} file{}, {}\n", printable(folder),
                              access.key ? " and authentic" : "", manifest.step, manifest.tensors.size(),
                              manifest.files.size(), manifest.files.size() == 1 ? "" : "s", format_bytes(bytes))
               << std::flush;
@@ -183,7 +183,7 @@ int run_export(const Arguments& arguments, Context& context) {
                                                   {"notes", result.notes}})
               << std::endl;
   } else {
-    std::cout << fmt::format("{}: {} tensors, {}: {}\n", out, result.tensors, format_bytes(result.bytes),
+    std::cout << fmt::format("{}: {} tensors, {}: {}\n", printable(out), result.tensors, format_bytes(result.bytes),
                              fmt::join(result.files, ", "))
               << std::flush;
   }
@@ -217,7 +217,7 @@ int run_import(const Arguments& arguments, Context& context) {
                                                   {"notes", result.notes}})
               << std::endl;
   } else {
-    std::cout << fmt::format("{}: {} with {} tensors, {}\n", out, result.kind, result.tensors,
+    std::cout << fmt::format("{}: {} with {} tensors, {}\n", printable(out), result.kind, result.tensors,
                              format_bytes(result.bytes))
               << std::flush;
   }

@@ -8,6 +8,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/data.h"
@@ -42,7 +43,8 @@ int run_make_trimodal(const Arguments& arguments, Context& context) {
                      {"data", made.data}, {"vocabulary", made.vocabulary}, {"facts", made.facts}})
               << std::endl;
   } else {
-    std::cout << fmt::format("{} ({} rows)\n{}\n{}\n", made.data, options.rows, made.vocabulary, made.facts);
+    std::cout << fmt::format("{} ({} rows)\n{}\n{}\n", printable(made.data), options.rows, printable(made.vocabulary),
+                             printable(made.facts));
   }
   return 0;
 }
@@ -75,7 +77,7 @@ int run_export(const Arguments& arguments, Context& context) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     writer.write(entries[i].name, {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()});
   }
-  std::cout << fmt::format("{}: {} tensors, {} bytes\n", out, entries.size(), writer.finish().bytes);
+  std::cout << fmt::format("{}: {} tensors, {} bytes\n", printable(out), entries.size(), writer.finish().bytes);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/inspect_table.h"
@@ -90,7 +91,7 @@ std::string column_text(const ColumnFacts& column, std::int64_t rows) {
 }
 
 std::string table_text(const std::string& path, const TableFacts& facts) {
-  auto text = fmt::format("{}: {} rows, {} columns\n", path, facts.rows, facts.columns.size());
+  auto text = fmt::format("{}: {} rows, {} columns\n", printable(path), facts.rows, facts.columns.size());
   for (const auto& column : facts.columns) text += column_text(column, facts.rows);
   if (facts.bad.count == 0) return text + "no bad rows\n";
   text += fmt::format("{} bad rows{}\n", facts.bad.count,
@@ -127,11 +128,11 @@ Json folder_json(const std::string& path, const TokenFolderFacts& facts) {
 
 std::string folder_text(const std::string& path, const TokenFolderFacts& facts) {
   const auto& index = facts.index;
-  auto text = fmt::format("{}: {} tokens, {} documents ({} empty ones left out), {}{}\n", path, index.tokens,
+  auto text = fmt::format("{}: {} tokens, {} documents ({} empty ones left out), {}{}\n", printable(path), index.tokens,
                           index.documents, index.empty_documents, format_bytes(facts.bytes),
                           index.complete ? "" : "; not complete: run prepare-text again");
-  text += fmt::format("tokenizer {} ({}, {} tokens); largest id {}\n", index.tokenizer.path, index.tokenizer.kind,
-                      index.tokenizer.vocab_size, index.max_id);
+  text += fmt::format("tokenizer {} ({}, {} tokens); largest id {}\n", printable(index.tokenizer.path),
+                      index.tokenizer.kind, index.tokenizer.vocab_size, index.max_id);
   if (index.complete) {
     text += fmt::format("tokens of a document: {} to {}, mean {:.1f}, median {}\n", facts.lengths.shortest,
                         facts.lengths.longest, facts.lengths.mean, facts.lengths.median);

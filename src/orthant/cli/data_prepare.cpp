@@ -8,6 +8,7 @@
 
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/prepare_text.h"
@@ -63,11 +64,11 @@ std::string to_text(const std::string& folder, const PreparedText& prepared, dou
       : prepared.resumed_bytes > 0
           ? fmt::format("continued after {} in {}", format_bytes(prepared.resumed_bytes), format_seconds(seconds))
           : fmt::format("in {}", format_seconds(seconds));
-  auto text = fmt::format("{}: {} tokens in {} documents from {} in {} files, {}\n", folder, index.tokens,
+  auto text = fmt::format("{}: {} tokens in {} documents from {} in {} files, {}\n", printable(folder), index.tokens,
                           index.documents, format_bytes(bytes), index.sources.size(), state);
   if (index.empty_documents > 0) text += fmt::format("{} empty documents were left out\n", index.empty_documents);
-  return text + fmt::format("train on it: --set data.kind=text --set data.path={} --set model.vocab_size={}\n", folder,
-                            index.tokenizer.vocab_size);
+  return text + fmt::format("train on it: --set data.kind=text --set data.path={} --set model.vocab_size={}\n",
+                            printable(folder), index.tokenizer.vocab_size);
 }
 
 }  // namespace

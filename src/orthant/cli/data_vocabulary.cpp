@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/make_vocabulary.h"
@@ -76,8 +77,8 @@ int run_make_vocabulary(const Arguments& arguments, Context& context) {
   }
   const double whole = made.words == 0 ? 0 : 100.0 * static_cast<double>(made.whole) / static_cast<double>(made.words);
   std::cout << fmt::format(
-                   "{}: {} tokens from {} rows with {} words ({} different); {:.1f}% of the words are one token\n", out,
-                   made.tokens.size(), made.rows, made.words, made.distinct, whole)
+                   "{}: {} tokens from {} rows with {} words ({} different); {:.1f}% of the words are one token\n",
+                   printable(out), made.tokens.size(), made.rows, made.words, made.distinct, whole)
             << std::flush;
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
+#include "orthant/base/printable.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
@@ -141,7 +142,7 @@ void print(const ForwardOptionsGiven& given, const Inference& inference, const F
   }
   std::vector<std::string> read;
   for (const auto bytes : result.bytes_read) read.push_back(format_bytes(bytes));
-  std::cout << fmt::format("{} ({}; {} of weights read)\n", given.out, format_seconds(result.seconds),
+  std::cout << fmt::format("{} ({}; {} of weights read)\n", printable(given.out), format_seconds(result.seconds),
                            fmt::join(read, ", "))
             << std::flush;
 }
@@ -199,7 +200,7 @@ void print_shares(const ForwardOptionsGiven& given, const StoredModel& model, co
               << std::endl;
     return;
   }
-  std::cout << fmt::format("{}: {} with {} parameters\n", given.model, model_kind(model.config),
+  std::cout << fmt::format("{}: {} with {} parameters\n", printable(given.model), model_kind(model.config),
                            format_count(parameters));
   for (std::size_t rank = 0; rank < shares.size(); ++rank) {
     std::cout << fmt::format("rank {}: holds {} parameters in {}, reads {}\n", rank,

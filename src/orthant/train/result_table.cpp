@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orthant/base/human.h"
+#include "orthant/base/printable.h"
 #include "orthant/train/weights_hash.h"
 
 namespace orthant {
@@ -39,7 +40,7 @@ std::string result_text(const RunResult& result, const std::vector<ResultRow>& m
   rows.emplace_back("mesh", fmt::format("{} ({} rank{})", result.mesh.to_string(), result.mesh.world_size(),
                                         result.mesh.world_size() == 1 ? "" : "s"));
   rows.emplace_back("weights hash", weights_hash_text(result.weights_hash));
-  rows.emplace_back("output", result.output_dir);
+  rows.emplace_back("output", printable(result.output_dir));
   rows.insert(rows.end(), more.begin(), more.end());
   std::size_t width = 0;
   for (const auto& [name, value] : rows) width = std::max(width, name.size());
