@@ -2,7 +2,9 @@
 and, in the class that needs a browser, draws every section without an error."""
 import html.parser
 import json
+import os
 import re
+import resource
 import shutil
 import unittest
 
@@ -103,7 +105,12 @@ class Files(ReportTest):
     def test_a_file_that_cannot_be_written(self):
         finished = orthant("plan", *SMALL, "--html", self.path("no", "where.html"))
         self.assertEqual(finished.returncode, 2, finished.stderr)
-        self.assertIn("where.html", finished.stderr)
+        self.assertIn("where.html cannot be written: No such file or directory", finished.stderr)
+        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        finished = orthant("plan", *SMALL, "--html", self.path("page.html"), preexec_fn=limited)
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertIn("page.html cannot be written: File too large\n  fix: raise the limit on file size", finished.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
 
 
 class Drawn(ReportTest):

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -102,15 +101,6 @@ std::string profile_text(const StepTimes& times, double median) {
                             format_seconds(median), 100 * (median / predicted - 1));
 }
 
-void write_text(const std::string& option, const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return;
-  throw ConfigError(fmt::format("{} {} cannot be written", option, path),
-                    {.remedy = "name a file in a folder that exists and may be written"});
-}
-
 struct StepOptions {
   int steps = 6;
   int warmup = 2;
@@ -125,11 +115,11 @@ struct StepOptions {
 void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh) {
   const double median = quantile(times.seconds, 0.5);
   if (!options.costs.empty()) {
-    write_text("--costs", options.costs, json_text(nlohmann::ordered_json(times.profile->unit_seconds), 1) + "\n");
+    write_output("--costs", options.costs, json_text(nlohmann::ordered_json(times.profile->unit_seconds), 1) + "\n");
   }
   if (!options.svg.empty()) {
     const auto title = fmt::format("{}: a step of {}", mesh.to_string(), format_seconds(median));
-    write_text("--svg", options.svg, timeline_svg(times.profile->last_step, title));
+    write_output("--svg", options.svg, timeline_svg(times.profile->last_step, title));
   }
   if (options.json) {
     nlohmann::ordered_json document = {{"mesh", mesh.to_string()},

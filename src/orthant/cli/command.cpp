@@ -1,14 +1,21 @@
 #include "orthant/cli/command.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/option_parser.h"
+#include "orthant/files/file_handle.h"
+#include "orthant/files/whole_file.h"
 
 namespace orthant::cli {
 namespace {
@@ -81,6 +88,23 @@ void refuse_empty(const OptionParser& app, const std::vector<const char*>& optio
   for (const char* option : options) {
     if (app.count(option) == 0 || !app[option].text().empty()) continue;
     throw ConfigError(fmt::format("{} is empty", option), {.remedy = "give it a value, or leave it out"});
+  }
+}
+
+void write_output(const char* option, const std::string& path, const std::string& text) {
+  try {
+    std::error_code unknown;
+    const auto kind = std::filesystem::status(path, unknown).type();
+    if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
+      write_file_atomically(path, text);
+    } else {
+      FileHandle(path, O_WRONLY).write_all(std::as_bytes(std::span(text)));
+    }
+  } catch (const IoError& error) {
+    const int number = error.error_number();
+    const auto message = fmt::format("{} {} cannot be written: {}", option, path, std::strerror(number));
+    if (number == ENOSPC || number == EDQUOT || number == EFBIG) throw IoError(message, number, {error.remedy()});
+    throw ConfigError(message, {.remedy = "name a file in a folder that exists and may be written"});
   }
 }
 

@@ -59,6 +59,10 @@ bool parse(OptionParser& app, const Arguments& arguments, Context& context, cons
 // ConfigError when one of these options was given an empty value, as by an unset variable of a script.
 void refuse_empty(const OptionParser& app, const std::vector<const char*>& options);
 
+// Writes what an option asked for. A file is replaced whole or stays as it was; a device or pipe is written to. Errors
+// name the option, the path and the system's reason: IoError where the disk is full, else ConfigError.
+void write_output(const char* option, const std::string& path, const std::string& text);
+
 // ConfigError unless 0 < seconds <= 10^7, which every clock here can hold.
 void check_timeout(double seconds);
 

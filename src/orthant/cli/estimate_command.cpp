@@ -133,7 +133,7 @@ int run_estimate(const Arguments& arguments, Context& context) {
     ReportExtras extras;
     extras.tokens = options.common.tokens;
     extras.command = fmt::format("orthant {}", fmt::join(context.words, " "));
-    write_page(options.common.html, plan_html(plan, model, hardware, extras));
+    write_output("--html", options.common.html, plan_html(plan, model, hardware, extras));
   }
   if (options.common.json) {
     print_json(plan, hardware, options.common.tokens);

@@ -168,7 +168,7 @@ void write_report(const PlanCommand& command, const SearchResult& result, const 
   extras.tokens = command.common.tokens;
   extras.scaling = scaling;
   extras.command = fmt::format("orthant {}", fmt::join(context.words, " "));
-  write_page(command.common.html, plan_html(result, request, extras));
+  write_output("--html", command.common.html, plan_html(result, request, extras));
 }
 
 int run_search(const PlanCommand& command, const Context& context) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
@@ -96,15 +95,6 @@ std::string budget_text(const Budget& budget, double tokens) {
                                  : fmt::format(" and {:.3g} million dollars", budget.dollars / 1e6);
   }
   return text;
-}
-
-void write_page(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  file.close();
-  if (file) return;
-  throw ConfigError(fmt::format("--html {}: the file cannot be written", path),
-                    {.remedy = "name a file in a folder that exists and is yours"});
 }
 
 }  // namespace orthant::cli

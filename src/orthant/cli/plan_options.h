@@ -50,7 +50,4 @@ DType asked_dtype(const std::string& option, const std::string& name);
 // "1.5e+13 tokens take 31.2 days and 3.1 million dollars"; without a price no dollars.
 std::string budget_text(const Budget& budget, double tokens);
 
-// ConfigError when it cannot be written.
-void write_page(const std::string& path, const std::string& page);
-
 }  // namespace orthant::cli

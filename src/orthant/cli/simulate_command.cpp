@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -130,16 +129,6 @@ std::string title_of(const SimulateOptions& options, const StageTable& table) {
                      table.ranks.size(), table.num_stages, table.num_microbatches);
 }
 
-void write_svg(const std::string& path, const std::string& svg) {
-  std::ofstream file(path, std::ios::binary);
-  file << svg;
-  file.close();
-  if (!file) {
-    throw ConfigError(fmt::format("--svg {} cannot be written", path),
-                      {.remedy = "name a file in a folder that exists and may be written"});
-  }
-}
-
 void print_json(const Simulation& simulation, const StageTable& table) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const auto& actions : table.ranks) {
@@ -193,7 +182,7 @@ int run_simulate(const Arguments& arguments, Context& context) {
   const Simulation simulation =
       simulate(table, chain_edges(table.num_stages), parse_costs(options.cost, table.num_stages));
   const std::string title = title_of(options, table);
-  if (!options.svg.empty()) write_svg(options.svg, timeline_svg(simulation, title));
+  if (!options.svg.empty()) write_output("--svg", options.svg, timeline_svg(simulation, title));
   if (options.json) {
     print_json(simulation, table);
   } else {
