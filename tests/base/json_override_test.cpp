@@ -68,7 +68,8 @@ TEST(JsonOverride, IsOverriddenByTheNext) {
 TEST(JsonOverride, IsNamedInErrors) {
   const auto wrong_type = overridden("model.size=big");
   EXPECT_EQ(error_text<ConfigError>([&] { JsonReader(wrong_type).object("model").require<int>("size"); }),
-            "--set model.size=big: model.size: expected an integer, found the string \"big\"");
+            "--set model.size=big: model.size: expected an integer, found the string \"big\"\n"
+            "  fix: give model.size an integer");
   const auto unknown = overridden("modle.size=3");
   EXPECT_EQ(error_text<ConfigError>([&] {
               JsonReader reader(unknown);

@@ -66,7 +66,8 @@ TEST(JsonParser, RefusesEveryReplacedByteOrReadsIt) {
 
 TEST(JsonParser, RefusesAnEmptyText) {
   for (const auto* text : {"", " \n\t ", "\xef\xbb\xbf"})
-    EXPECT_EQ(refusal(text), "train.json:1:1: empty; expected JSON");
+    EXPECT_EQ(refusal(text),
+              "train.json:1:1: empty; expected JSON\n  fix: name a file that holds JSON, or write {} into it");
 }
 
 TEST(JsonParser, RefusesComments) {
@@ -113,7 +114,7 @@ TEST(JsonParser, RefusesIllFormedUtf8AndEscapesItInTheMessage) {
   EXPECT_EQ(
       refusal("{\"a\": \"\xff\"}"),
       "train.json:1:8: at a: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last read: "
-      "'\"\\xff'");
+      "'\"\\xff'\n  fix: store the file as UTF-8");
   for (const char* text : {"\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"", R"("\ud800")"}) {
     EXPECT_TRUE(refusal(text).starts_with("train.json:1:")) << text;
   }

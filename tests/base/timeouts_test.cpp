@@ -55,6 +55,8 @@ TEST(ParseTimeouts, RefusesUnknownAndRepeatedPhases) {
   EXPECT_NE(refusal("stap=5").find("use --timeout step=5 (phases are start, step and save)"), std::string::npos);
   EXPECT_NE(refusal("step=5,step=6").find("names step twice"), std::string::npos);
   EXPECT_NE(refusal("step=5,6").find("there is no phase '6'"), std::string::npos);
+  EXPECT_NE(refusal("step=5,").find("nothing comes after the last comma\n  fix: use --timeout step=5"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -127,6 +127,11 @@ class Training(TrainTest):
         self.assertIn("parameters", text)
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_a_dry_run_warns_of_a_rank_that_this_host_cannot_hold(self):
+        finished = self.train("--dry-run", "--set", "model.hidden_size=1048576")
+        self.assertRegex(finished.stderr, r"^orthant: warning: a rank needs \S+ TiB, and this host has \S+ \SiB of memory\n$")
+        self.assertEqual(self.train("--dry-run").stderr, "")
+
     def test_the_written_config_trains_the_same(self):
         first = only_json(self, self.train("--output_dir", "first", "--json"))
         again = only_json(self, orthant("train", "--config", self.path("first", "config.json"), "--output_dir", self.path("again"), "--json"))
@@ -149,15 +154,20 @@ class Refusals(TrainTest):
                               ("parallel.recompute=some", "none"), ("parallel.schedule=1f2b", "1f1b"), ("parallel.microbatches=4294967296", "at most"), ("parallel.zero=4", "it must be at most 3"),
                               ("model.freeze=[\"*.wq.weight\"]", "freeze both"), ("train.epochs=2", "train.steps"),
                               ("model.num_attention_heads=5", "heads"), ("data.eval_fraction=2", "[0, 1]"),
-                              ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]")):
+                              ("parallel.split=[[\"embed\"]]", "layers.0"), ("optimizer.betas=[1]", "[0.9, 0.95]"),
+                              ("train.steps=abc", "fix: give train.steps an integer"), ("optimizer.lr=nan", "fix: give optimizer.lr a number"),
+                              ("seed=-1", "fix: give seed an integer from 0 to "), (f"name={300 * 'x'}", "name: has 300 letters, and a folder's name at most 240")):
             with self.subTest(setting):
-                self.refuse(2, text, "--set", setting)
+                self.refuse(2, text, "--set", setting, "--dry-run")
         self.nothing_written()
 
     def test_missing_config(self):
         finished = orthant("train", "--config", "nowhere.json", cwd=self.folder)
         self.assertEqual(finished.returncode, 2)
         self.assertIn("nowhere.json", finished.stderr)
+        finished = orthant("train", "--config", "", cwd=self.folder)
+        self.assertEqual(finished.returncode, 2)
+        self.assertIn("--config is empty", finished.stderr)
         self.nothing_written()
 
     def test_a_batch_larger_than_the_data(self):

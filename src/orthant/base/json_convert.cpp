@@ -34,10 +34,13 @@ void throw_type_error(const JsonPlace& place, std::string_view expected) {
   // A bare word on the command line that happens to be JSON: show how to say that it is text.
   const JsonOrigin& origin = place.tree.origin(place.pointer);
   const bool should_quote = !origin.assignment.empty() && expected == "a string" && place.value.is_primitive();
+  std::string remedy;
+  if (!origin.assignment.empty()) remedy = fmt::format("give {} {}", place.path, expected);
+  if (should_quote) remedy = fmt::format("quote it: '{}=\"{}\"'", place.path, place.value.dump());
   throw_json_error(place.tree.options.errors,
                    fmt::format("{}: {}expected {}, found {}", place.tree.value_location(place.pointer), name, expected,
                                describe_json(place.value)),
-                   should_quote ? fmt::format("quote it: '{}=\"{}\"'", place.path, place.value.dump()) : "");
+                   remedy);
 }
 
 void convert_json(const JsonPlace& place, bool& out) {

@@ -9,6 +9,7 @@
 
 #include "orthant/base/human.h"
 #include "orthant/base/json_tree.h"
+#include "orthant/base/printable.h"
 
 namespace orthant {
 namespace {
@@ -117,9 +118,9 @@ class TreeBuilder : public nlohmann::json_sax<json> {
     const bool comment = offset < text_.size() && text_[offset] == '/';
     std::string path = frames_.empty() ? "" : frames_.back().path;
     if (!frames_.empty() && !frames_.back().key.empty()) path = child_path(path, frames_.back().key);
+    const char* remedy = comment ? "JSON has no comments: remove it" : is_utf8(text_) ? "" : "store the file as UTF-8";
     fail(LineCounter(text_).position(offset),
-         (path.empty() ? "" : fmt::format("at {}: ", path)) + parser_message(error.what()),
-         comment ? "JSON has no comments: remove it" : "");
+         (path.empty() ? "" : fmt::format("at {}: ", path)) + parser_message(error.what()), remedy);
   }
 
   const char* reached;  // how far the parser has read
@@ -220,7 +221,8 @@ JsonTree parse_json(std::string_view text, const JsonOptions& options) {
   }
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
-    throw_json_error(options.errors, fmt::format("{}:1:1: empty; expected JSON", options.source));
+    throw_json_error(options.errors, fmt::format("{}:1:1: empty; expected JSON", options.source),
+                     "name a file that holds JSON, or write {} into it");
   }
   TreeBuilder builder(text, tree);
   const CountingIterator begin(text.data(), &builder.reached);

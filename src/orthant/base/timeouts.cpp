@@ -69,6 +69,10 @@ Timeouts parse_timeouts(std::string_view text, std::string_view what) {
   if (text.find('=') == std::string_view::npos) return Timeouts::all(seconds_of(text, what, text));
   Timeouts timeouts;
   std::vector<std::string_view> seen;
+  if (text.ends_with(',')) {
+    throw ConfigError(fmt::format("{} {}: nothing comes after the last comma", what, text),
+                      {.remedy = fmt::format("use {} {}", what, text.substr(0, text.size() - 1))});
+  }
   for (std::string_view rest = text; !rest.empty();) {
     const auto item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(item.size() + 1, rest.size()));

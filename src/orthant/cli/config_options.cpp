@@ -97,7 +97,11 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
 }  // namespace
 
 void add_config_options(OptionParser& app, ConfigOptions& options) {
-  app.add_option("--config", options.config, "configuration file (default: a small trimodal classifier)");
+  app.add_option("--config", options.config, "configuration file (default: a small trimodal classifier)")
+      .check([](const std::string& path) {
+        if (path.empty()) throw ConfigError("--config is empty", {.remedy = "name a file, or leave it out"});
+        return std::string();
+      });
   app.add_option("--set", options.overrides, "KEY=VALUE, e.g. model.hidden_size=128; may be repeated").take_all();
 }
 

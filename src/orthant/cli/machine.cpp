@@ -67,6 +67,10 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
 
 }  // namespace
 
+int64_t host_memory_bytes() {
+  return meminfo_bytes("MemTotal");
+}
+
 Machine look_at_machine(const launch::Environment& environment) {
   Machine machine;
   machine.torch_version = fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
@@ -76,7 +80,7 @@ Machine look_at_machine(const launch::Environment& environment) {
   machine.built_with_cuda = built_with_cuda();
   machine.num_cores = usable_cores();
   machine.cpu_capability = at::get_cpu_capability();
-  machine.memory_bytes = meminfo_bytes("MemTotal");
+  machine.memory_bytes = host_memory_bytes();
   machine.available_memory_bytes = meminfo_bytes("MemAvailable");
   machine.shared_memory_bytes = free_bytes_of("/dev/shm");
   rlimit files{};

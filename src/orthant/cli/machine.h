@@ -32,6 +32,9 @@ struct Machine {
 // Local; starts nothing and initialises no device.
 Machine look_at_machine(const launch::Environment& environment);
 
+// All of this host. Local.
+int64_t host_memory_bytes();
+
 nlohmann::ordered_json to_json(const Machine& machine);
 std::string to_text(const Machine& machine);
 

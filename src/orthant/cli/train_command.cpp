@@ -9,10 +9,12 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
+#include "orthant/cli/machine.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
@@ -220,6 +222,15 @@ void check_together(const OptionParser& app, bool json_of_text, const RunOptions
   }
 }
 
+// Empty when one rank fits into this host.
+std::string memory_warning(const RunConfig& config) {
+  const auto needed = estimate_run(config, find_hardware("cpu")).peak_bytes();  // the same on any hardware
+  const auto there = host_memory_bytes();
+  if (there == 0 || needed <= there) return {};
+  return fmt::format("warning: a rank needs {}, and this host has {} of memory", format_bytes(needed),
+                     format_bytes(there));
+}
+
 }  // namespace
 
 int run_train(const Arguments& arguments, Context& context) {
@@ -269,6 +280,7 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (ranks.dry_run) {
     say(check_start(loaded.config, resolved_config(loaded.document), run));
+    if (device_of(job, ranks, loaded.config, context).is_cpu()) say(memory_warning(loaded.config));
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }

@@ -96,6 +96,11 @@ void check_name(const JsonReader& root, const std::string& name) {
   const auto plain = [](char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.' || letter == '_' || letter == '-';
   };
+  constexpr std::size_t kMostBytes = 240;  // with a number it still names a folder
+  if (name.size() > kMostBytes) {
+    root.fail("name", fmt::format("has {} letters, and a folder's name at most {}", name.size(), kMostBytes),
+              "use a shorter name");
+  }
   if (!name.empty() && std::ranges::all_of(name, plain) && name.front() != '-' && name.front() != '.') return;
   root.fail("name", fmt::format("\"{}\" cannot name a folder", name), "use letters, digits, '.', '_' and '-'");
 }
