@@ -1,6 +1,7 @@
 """Foreign launchers start our program, and ours starts foreign programs."""
 import os
 import re
+import resource
 import subprocess
 import unittest
 
@@ -62,6 +63,22 @@ class Launch(unittest.TestCase):
         finally:
             waiting.kill()
             waiting.wait()
+
+    def test_says_what_to_write_instead(self):
+        for words, reason in ((("--node-rank", 1, "--", "true"), "--node-rank 1 with --nnodes 1\n  fix: add --nnodes"),
+                              (("--timeout", "start=5", "--", "true"), "give it one number, e.g. --timeout 300"),
+                              (("--make-token", "unwritten", "--", "true"), "--make-token with a program"),
+                              (("--make-token", ""), "--make-token is empty"),
+                              (("--make-token", "."), "cannot make the token file .: it is a folder")):
+            finished = orthant("launch", *words)
+            self.assertEqual((finished.returncode, finished.stdout), (2, ""), finished.stderr)
+            self.assertIn(reason, finished.stderr)
+
+    def test_names_the_limit_that_its_own_table_meets(self):
+        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        finished = orthant("launch", "--", "true", preexec_fn=limited)
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertIn("File too large\n  fix: raise the limit on file sizes (ulimit -f)", finished.stderr)
 
     def test_writes_job_scripts(self):
         for kind in ("slurm", "pbs", "k8s"):

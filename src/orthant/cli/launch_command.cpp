@@ -50,7 +50,12 @@ void add_options(OptionParser& app, LaunchFlags& flags) {
                  "file of mode 0600 with the job token, the same on all hosts (default: ORTHANT_TOKEN)");
   app.add_flag("--no-token", flags.tokens.none, "several hosts: believe whoever connects");
   app.add_option("--make-token", flags.make_token, "write a new job token into this new file, and end");
-  app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)");
+  app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)")
+      .check([](const std::string& word) {
+        if (word.find('=') == std::string::npos) return std::string();
+        throw ConfigError(fmt::format("orthant launch: --timeout {}: a launcher waits in one phase only", word),
+                          {.remedy = "give it one number, e.g. --timeout 300; phases are for the program after --"});
+      });
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
   app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
       .check(NumberRange(0, 1000000));
@@ -143,7 +148,8 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
   }
   if (flags.node_rank >= flags.nnodes) {
     throw ConfigError(fmt::format("--node-rank {} with --nnodes {}", flags.node_rank, flags.nnodes),
-                      {.remedy = fmt::format("use 0 to {}", flags.nnodes - 1)});
+                      {.remedy = flags.nnodes == 1 ? "add --nnodes with the number of hosts, or leave --node-rank out"
+                                                   : fmt::format("use 0 to {}, or raise --nnodes", flags.nnodes - 1)});
   }
   if (flags.nnodes > 1 && flags.rendezvous.empty() && flags.script.empty()) {
     throw ConfigError(fmt::format("--nnodes {} needs a place to meet", flags.nnodes),
@@ -174,7 +180,12 @@ int run_launch(const Arguments& arguments, Context& context) {
              "  orthant launch --nproc 4 --nnodes 2 --script pbs --queue main -- ./train --config run.json")) {
     return 0;
   }
+  refuse_empty(app, {"--make-token"});
   if (!flags.make_token.empty()) {
+    if (dashes != arguments.end()) {
+      throw ConfigError("--make-token with a program: it writes a token and starts nothing",
+                        {.remedy = "make the token first, then start the program with --token-file"});
+    }
     launch::Token::random().write(flags.make_token);
     return 0;
   }

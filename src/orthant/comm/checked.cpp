@@ -235,10 +235,10 @@ class CheckedTransport : public Transport {
   }
 
   [[noreturn]] void refuse_late(const Call& call, int member) {
-    throw CommError(
-        fmt::format("rank {} did not make the call that rank {} waits in within {} s: {} of {} at {}", rank_of(member),
-                    own_rank(), timeout_seconds_.load(), describe(call), channel_.name, short_location(call.site)),
-        {.remedy = "see what that rank is doing, or raise --timeout", .rank = own_rank()}, call.site);
+    throw CommError(fmt::format("rank {} did not make the call that rank {} waits in within {:.6g} s: {} of {} at {}",
+                                rank_of(member), own_rank(), timeout_seconds_.load(), describe(call), channel_.name,
+                                short_location(call.site)),
+                    {.remedy = "see what that rank is doing, or raise --timeout", .rank = own_rank()}, call.site);
   }
 
   // Everybody has published this call, so everybody has read the one before.

@@ -196,8 +196,8 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
   } catch (const std::exception& error) {
     const std::string text = error.what();
     throw CommError(
-        fmt::format("group {} of ranks [{}] could not be connected within {} s: {}", channel, fmt::join(ranks, ", "),
-                    options_.timeout_seconds, text.substr(0, text.find('\n'))),
+        fmt::format("group {} of ranks [{}] could not be connected within {:.6g} s: {}", channel,
+                    fmt::join(ranks, ", "), options_.timeout_seconds, text.substr(0, text.find('\n'))),
         {.remedy = "see whether one of these ranks died; raise --timeout when they are only slow", .rank = rank_});
   }
   if (!options_.check) return transport;

@@ -79,7 +79,7 @@ class OwnStore : public c10d::Store {
  private:
   [[noreturn]] static void fail(const std::vector<std::string>& keys, const Milliseconds& timeout) {
     C10_THROW_ERROR(DistStoreError,
-                    fmt::format("no value of {} within {} s", fmt::join(keys, ", "), seconds_of(timeout)));
+                    fmt::format("no value of {} within {:.6g} s", fmt::join(keys, ", "), seconds_of(timeout)));
   }
 
   launch::StoreClient& client() const { return *joined_->client; }

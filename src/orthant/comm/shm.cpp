@@ -174,7 +174,7 @@ void ShmDevice::connect(const std::vector<int>& ranks, launch::FdExchange& descr
       auto& memory = memories[i];
       if (!memory) {
         throw CommError(
-            fmt::format("rank {} did not hand over its shared memory within {} s", some[i], timeout_seconds),
+            fmt::format("rank {} did not hand over its shared memory within {:.6g} s", some[i], timeout_seconds),
             {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = endpoint.rank()});
       }
       endpoint.connect(some[i], memory->fd.get(), memory->pidfd.release());

@@ -71,7 +71,7 @@ Store foreign_store(const launch::Job& job, double timeout_seconds) {
     if (!meeting.prefix.empty()) store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, store);
     return make_store({std::move(store), options.isServer});
   } catch (const std::exception& error) {
-    throw CommError(fmt::format("no store at {}:{} within {} s ({}, world size {}): {}", meeting.host, meeting.port,
+    throw CommError(fmt::format("no store at {}:{} within {:.6g} s ({}, world size {}): {}", meeting.host, meeting.port,
                                 timeout_seconds, job.launcher, job.world_size, first_line(error)),
                     {.remedy = "check that rank 0 (or the launcher) runs and that the address and port are reachable",
                      .rank = job.rank});
@@ -96,8 +96,9 @@ std::string Store::get(const std::string& key, double timeout_seconds) {
     const auto value = impl_->store->get(key);
     return {value.begin(), value.end()};
   } catch (const std::exception& error) {
-    throw CommError(fmt::format("no value of {} in the store within {} s: {}", key, timeout_seconds, first_line(error)),
-                    {.remedy = "see whether another rank has ended, or raise --timeout"});
+    throw CommError(
+        fmt::format("no value of {} in the store within {:.6g} s: {}", key, timeout_seconds, first_line(error)),
+        {.remedy = "see whether another rank has ended, or raise --timeout"});
   }
 }
 
@@ -174,7 +175,11 @@ std::vector<std::string> wait_for_all(Store store, int rank, int world_size, dou
       throw CommError(fmt::format("the store went away while {} ranks were meeting: {}", world_size, first_line(error)),
                       {.remedy = "see why rank 0 ended", .rank = rank});
     }
-    throw CommError(fmt::format("{} of {} ranks arrived within {} s; missing: rank {}", world_size - missing.size(),
+    if (missing.empty()) {
+      throw CommError(fmt::format("all {} ranks arrived, but not within {:.6g} s", world_size, timeout_seconds),
+                      {.remedy = "raise --timeout", .rank = rank});
+    }
+    throw CommError(fmt::format("{} of {} ranks arrived within {:.6g} s; missing: rank {}", world_size - missing.size(),
                                 world_size, timeout_seconds, fmt::join(missing, ", ")),
                     {.remedy = "start all ranks, or raise --timeout", .rank = rank});
   }

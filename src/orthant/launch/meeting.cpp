@@ -139,7 +139,7 @@ Fd find_rank_zero(const Job& job, Clock::time_point deadline, double timeout_sec
     }
     std::this_thread::sleep_for(kRetryPause);
   } while (Clock::now() < deadline);
-  throw CommError(fmt::format("rank {} waited {} s for rank 0 to start on this host{}{}", job.rank, timeout_seconds,
+  throw CommError(fmt::format("rank {} waited {:.6g} s for rank 0 to start on this host{}{}", job.rank, timeout_seconds,
                               impostor.empty() ? "" : "; ", impostor),
                   {.remedy = "look for the error of rank 0, or raise --timeout", .rank = job.rank});
 }

@@ -28,9 +28,10 @@ Fd connect_as_member(const Endpoint& endpoint, const Membership& membership, Pur
       if (problem.empty()) throw;
     }
     if (!fd || left_until(deadline) <= 0) {
-      throw CommError(fmt::format("nobody at {} proved to be {} of this job within {} s: {}", endpoint_text(endpoint),
-                                  who, timeout_seconds, problem.empty() ? "no time was left" : problem),
-                      {.remedy = "give every host the same token, and see who else listens there"});
+      throw CommError(
+          fmt::format("nobody at {} proved to be {} of this job within {:.6g} s: {}", endpoint_text(endpoint), who,
+                      timeout_seconds, problem.empty() ? "no time was left" : problem),
+          {.remedy = "give every host the same token, and see who else listens there"});
     }
     const auto found = prove_membership(fd.get(), membership, purpose, deadline);
     if (!found) return fd;

@@ -88,9 +88,9 @@ void NodeHub::wait_for_all() {
       const auto late = missing();
       const auto reason =
           late.empty()
-              ? fmt::format("node 0 waited {} s, but of {} ranks on other nodes only {} reached its store",
+              ? fmt::format("node 0 waited {:.6g} s, but of {} ranks on other nodes only {} reached its store",
                             options_.timeout_seconds, num_ranks() - options_.num_ranks, store_connections_.size())
-              : fmt::format("node 0 waited {} s, but of {} nodes these never arrived: {}", options_.timeout_seconds,
+              : fmt::format("node 0 waited {:.6g} s, but of {} nodes these never arrived: {}", options_.timeout_seconds,
                             options_.num_nodes, fmt::join(late, ", "));
       broadcast(Failure{0, -1, kPeerLostExitCode, reason});
       throw CommError(reason,

@@ -100,8 +100,8 @@ std::optional<Place> await_place(LineConnection& connection, const NodeOptions& 
   while (!connection.closed()) {
     if (!wait_until(connection.fd(), POLLIN, deadline)) {
       throw CommError(
-          fmt::format("node {} reached node 0 at {}, but not all {} nodes had arrived after {} s", options.node_rank,
-                      endpoint_text(options.rendezvous), options.num_nodes, options.timeout_seconds),
+          fmt::format("node {} reached node 0 at {}, but not all {} nodes had arrived after {:.6g} s",
+                      options.node_rank, endpoint_text(options.rendezvous), options.num_nodes, options.timeout_seconds),
           {.remedy = "start orthant launch on every node, or raise --timeout"});
     }
     while (const auto line = connection.next_line()) {

@@ -74,7 +74,9 @@ Fd new_socket(int family, int type) {
     throw ConfigError(fmt::format("cannot listen on {}: {} is not an address of this host", where, endpoint.host),
                       {.remedy = "start this rank or launcher on that host, or name a local address with --bind"});
   }
-  throw ConfigError(fmt::format("cannot listen on {}: {}", where, std::strerror(error)));
+  throw ConfigError(fmt::format("cannot listen on {}: {}", where, std::strerror(error)),
+                    {.remedy = error == EACCES ? "ports below 1024 are the system's: choose one from 1024 to 65535"
+                                               : "choose another port or address"});
 }
 
 // 0 when connected before the deadline, else an errno value.
@@ -222,7 +224,7 @@ Fd connect_tcp(const Endpoint& endpoint, double timeout_seconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   } while (Clock::now() < deadline);
   throw CommError(
-      fmt::format("nobody answered at {} within {} s: {}", endpoint_text(endpoint), timeout_seconds, last_error),
+      fmt::format("nobody answered at {} within {:.6g} s: {}", endpoint_text(endpoint), timeout_seconds, last_error),
       {.remedy = "check that the host and port are right, reachable, and that the other side runs"});
 }
 

@@ -117,8 +117,14 @@ Token Token::read(const std::filesystem::path& path) {
 void Token::write(const std::filesystem::path& path) const {
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) {
-    throw ConfigError(fmt::format("cannot make the token file {}: {}", path.string(), std::strerror(errno)),
-                      {.remedy = errno == EEXIST ? "choose another name, or remove the old token first"
+    const int error = errno;
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) {
+      throw ConfigError(fmt::format("cannot make the token file {}: it is a folder", path.string()),
+                        {.remedy = "name a new file in it"});
+    }
+    throw ConfigError(fmt::format("cannot make the token file {}: {}", path.string(), std::strerror(error)),
+                      {.remedy = error == EEXIST ? "choose another name, or remove the old token first"
                                                  : "name a file in a folder that can be written"});
   }
   Secret text(kDigits + 1);
