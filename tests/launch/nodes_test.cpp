@@ -200,7 +200,7 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
     const auto message = message_of<ConfigError>([&] { join_nodes(options); });
     EXPECT_NE(message.find(reason), std::string::npos) << message;
   };
-  expect_refusal(node(1, 3, 1), "there is already a node 1: two launchers have the same --node_rank");
+  expect_refusal(node(1, 3, 1), "there is already a node 1: two launchers have the same --node-rank");
   expect_refusal(node(2, 4, 1), "node 2 expects 4 nodes, node 0 expects 3");
   auto stranger = node(2, 3, 1);
   stranger.run_id = "other";

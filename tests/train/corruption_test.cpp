@@ -246,7 +246,7 @@ TEST_F(Corruption, OfAllIsToldWithTheNewest) {
   EXPECT_EQ(text, run.string() + "/checkpoints: none of its 3 checkpoints can be resumed; the newest: " + run.string() +
                       "/checkpoints/step-3/rank-2.safetensors: 0 bytes, the manifest promises " + promised + " bytes" +
                       "\n  fix: move " + run.string() + "/checkpoints away and begin at step 0 with --resume auto " +
-                      "--from-scratch, or start anew in another --output_dir");
+                      "--from-scratch, or start anew in another --output-dir");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(RankLog, AFolderThatCannotBeMadeIsRefused) {
   const auto gone = error_text<DataError>([&] { log.open((folder.path / "none").string(), 2); });
   EXPECT_EQ(gone,
             "rank 2: " + (folder.path / "none").string() +
-                ": open failed: No such file or directory\n  fix: name an --output_dir that every rank can write");
+                ": open failed: No such file or directory\n  fix: name an --output-dir that every rank can write");
 }
 
 // A link in the way is named; what it points to keeps every byte.

@@ -94,7 +94,7 @@ void NodeHub::wait_for_all() {
                             options_.num_nodes, fmt::join(late, ", "));
       broadcast(Failure{0, -1, kPeerLostExitCode, reason});
       throw CommError(reason,
-                      {.remedy = fmt::format("start orthant launch on them with --rendezvous {} and their --node_rank",
+                      {.remedy = fmt::format("start orthant launch on them with --rendezvous {} and their --node-rank",
                                              endpoint_text(options_.rendezvous))});
     }
     poll(fds.data(), fds.size(), static_cast<int>(std::min<long long>(left, 1000)));
@@ -207,7 +207,7 @@ void NodeHub::admit(Visitor& visitor, const Hello& hello) {
   } else if (num_ranks() > kMostRanks - hello.num_ranks) {
     reason = fmt::format("with the {} ranks of node {} there would be more than {}", hello.num_ranks, node, kMostRanks);
   } else if (nodes_.contains(node)) {
-    reason = fmt::format("there is already a node {}: two launchers have the same --node_rank", node);
+    reason = fmt::format("there is already a node {}: two launchers have the same --node-rank", node);
   }
   if (!reason.empty()) return refuse(visitor.connection, reason);
   num_ranks_[node] = hello.num_ranks;

@@ -112,7 +112,7 @@ std::optional<Place> await_place(LineConnection& connection, const NodeOptions& 
       if (const auto* refusal = std::get_if<Refusal>(&message)) {
         throw ConfigError(fmt::format("node 0 at {} refused node {}: {}", endpoint_text(options.rendezvous),
                                       options.node_rank, refusal->reason),
-                          {.remedy = "give every node the same --nnodes and its own --node_rank"});
+                          {.remedy = "give every node the same --nnodes and its own --node-rank"});
       }
     }
   }
@@ -122,7 +122,7 @@ std::optional<Place> await_place(LineConnection& connection, const NodeOptions& 
 void check(const NodeOptions& options) {
   if (options.num_nodes < 1 || options.node_rank < 0 || options.node_rank >= options.num_nodes) {
     throw ConfigError(fmt::format("node rank {} of {} nodes is impossible", options.node_rank, options.num_nodes),
-                      {.remedy = "--node_rank counts from 0 and stays below --nnodes"});
+                      {.remedy = "--node-rank counts from 0 and stays below --nnodes"});
   }
   if (options.rendezvous.port == 0 && options.num_nodes > 1) {
     throw ConfigError(fmt::format("{} nodes cannot meet at port 0", options.num_nodes),

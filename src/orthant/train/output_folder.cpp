@@ -41,7 +41,7 @@ std::string first_free(const std::string& name) {
     auto path = fmt::format("runs/{}-{}", name, n);
     if (!is_taken(path)) return path;
   }
-  throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output_dir"});
+  throw ConfigError(fmt::format("runs/{}-1 to -{} exist", name, kMostRuns), {.remedy = "use --output-dir"});
 }
 
 // Of a file that somebody else may have written: its nesting and size are bounded. Null when it is no JSON.
@@ -140,7 +140,7 @@ void check_writable(const fs::path& path) {
   const auto error_number = errno;
   throw IoError(fmt::format("output folder {} cannot be written: {}: {}", path.string(), place.string(),
                             std::generic_category().message(error_number)),
-                error_number, {.remedy = "check its permissions, or name another --output_dir"});
+                error_number, {.remedy = "check its permissions, or name another --output-dir"});
 }
 
 double wall_seconds() {
@@ -175,11 +175,11 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
       use_(std::move(use)) {
   if (wanted.empty() && use_.resume == "auto") {
     throw ConfigError("--resume auto without a folder to look in",
-                      {.remedy = "give --output_dir of the run to resume"});
+                      {.remedy = "give --output-dir of the run to resume"});
   }
   use_.patience.retry([&] {
     if (is_there(path_) && !is_folder(path_)) {
-      throw ConfigError(fmt::format("--output_dir {}: is not a folder", path_), {.remedy = "name another folder"});
+      throw ConfigError(fmt::format("--output-dir {}: is not a folder", path_), {.remedy = "name another folder"});
     }
     check_entries();
     if (use_.restarted) restore_checkpoints(checkpoints());
@@ -197,7 +197,7 @@ void OutputFolder::claim() {
   const auto refuse = [&](int error_number) {
     throw IoError(
         fmt::format("output folder {} cannot be made: {}", path_, std::generic_category().message(error_number)),
-        error_number, {.remedy = "name another --output_dir"});
+        error_number, {.remedy = "name another --output-dir"});
   };
   std::error_code error;
   fs::create_directories(unclaimed_.empty() ? fs::path(path_) : fs::path(path_).parent_path(), error);
@@ -230,11 +230,11 @@ void OutputFolder::check_free() const {
     const auto inside = real_path(use_.resume).parent_path();
     if (inside == real_path(checkpoints())) return;
     throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, use_.resume),
-                      {.remedy = "name another --output_dir, or a checkpoint of that run"});
+                      {.remedy = "name another --output-dir, or a checkpoint of that run"});
   }
   const bool none_saved = found_.empty() && holds_lines(path_ + "/metrics.jsonl");
   throw ConfigError(fmt::format("output folder {} holds a run{}", path_, none_saved ? " without a checkpoint" : ""),
-                    {.remedy = fmt::format("{}, or name another --output_dir",
+                    {.remedy = fmt::format("{}, or name another --output-dir",
                                            none_saved ? "begin it again at step 0 with --resume auto --from-scratch"
                                                       : "continue it with --resume auto")});
 }

@@ -23,7 +23,7 @@ void RankLog::open(const std::string& run, int rank) {
     make_folder_beneath(run, "log");
   } catch (const IoError& error) {
     throw IoError(error.message(), error.error_number(),
-                  {.remedy = "name an --output_dir that every rank can write", .rank = rank});
+                  {.remedy = "name an --output-dir that every rank can write", .rank = rank});
   }
   file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank));
   // One that throws has the line and writes it later.

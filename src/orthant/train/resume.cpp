@@ -25,7 +25,7 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
       throw DataError(fmt::format("{}/checkpoints: none of its {} checkpoints can be resumed; the newest: {}",
                                   options.output_dir, i, newest_refusal),
                       ranks.alike(fmt::format("move {}/checkpoints away and begin at step 0 with --resume auto "
-                                              "--from-scratch, or start anew in another --output_dir",
+                                              "--from-scratch, or start anew in another --output-dir",
                                               options.output_dir)));
     }
     try {
