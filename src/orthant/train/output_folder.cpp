@@ -224,7 +224,8 @@ void OutputFolder::look() {
 
 // A checkpoint is continued in its own run's folder, or in one that holds no run.
 void OutputFolder::check_free() const {
-  const bool holds_run = !found_.empty() || is_there(path_ + "/config.json") || holds_lines(path_, kMetricsFile);
+  const bool has_steps = holds_lines(path_, kMetricsFile);
+  const bool holds_run = !found_.empty() || is_there(path_ + "/config.json") || has_steps;
   if (!holds_run || use_.resume == "auto" || use_.restarted) return;
   if (!use_.resume.empty()) {
     const auto inside = real_path(use_.resume).parent_path();
@@ -232,7 +233,7 @@ void OutputFolder::check_free() const {
     throw ConfigError(fmt::format("output folder {} holds another run than the checkpoint {}", path_, use_.resume),
                       {.remedy = "name another --output-dir, or a checkpoint of that run"});
   }
-  const bool none_saved = found_.empty() && holds_lines(path_ + "/metrics.jsonl");
+  const bool none_saved = found_.empty() && has_steps;
   throw ConfigError(fmt::format("output folder {} holds a run{}", path_, none_saved ? " without a checkpoint" : ""),
                     {.remedy = fmt::format("{}, or name another --output-dir",
                                            none_saved ? "begin it again at step 0 with --resume auto --from-scratch"
