@@ -6,8 +6,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+
+from warm_program import WarmProgram
 
 ORTHANT = os.environ.get("ORTHANT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin", "orthant"))
 SOURCE = os.environ.get("ORTHANT_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -22,10 +25,30 @@ def clean_environment(**more):
     return {**kept, **{k: str(v) for k, v in more.items()}}
 
 
-def run(*words, timeout=60, env=None, **options):
-    """Runs a command to its end; returns the finished process with text output."""
-    return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=timeout,
-                          env=env or clean_environment(), stdin=subprocess.DEVNULL, **options)
+_starting = threading.Lock()
+_warm = None
+
+
+def warm_orthant():
+    """The loaded program; None where it was not built."""
+    global _warm
+    with _starting:
+        library = os.path.join(BUILD, "tests", "libfork_server.so")
+        if _warm is None and os.path.exists(library):
+            _warm = WarmProgram(ORTHANT, library, clean_environment())
+        return _warm
+
+
+def run(*words, timeout=60, env=None, cwd=None, **options):
+    """Runs a command to its end; returns the finished process with text output. Our own program comes from a loaded one where that makes
+    no difference."""
+    words, environment = [str(word) for word in words], env or clean_environment()
+    options = {name: value for name, value in options.items() if value is not None}
+    if words[0] == ORTHANT and not options:
+        warm = warm_orthant()
+        if warm and warm.can_run(environment):
+            return warm.run(words, cwd, environment, timeout)
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, **options)
 
 
 def orthant(*words, **options):
