@@ -11,7 +11,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace error_report_test {
 
 TEST(ErrorReport, OursKeepTheirTextAndExitCode) {
   EXPECT_EQ(report_text(ConfigError("wrong", {.remedy = "right"}), "error: "), "error: wrong\n  fix: right\n");
@@ -47,5 +47,5 @@ TEST(ErrorReport, TextOfFilesCannotMoveTheCursor) {
             "tensor \\x1b[2J\\x0dw\n  fix: a\\x9b\n");
 }
 
-}  // namespace
+}  // namespace error_report_test
 }  // namespace orthant

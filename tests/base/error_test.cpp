@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace error_test {
 
 TEST(Error, ShowsRankMessageAndRemedy) {
   const CommError error("peer 2 closed the connection", {.remedy = "restart the job", .rank = 3});
@@ -27,5 +27,5 @@ TEST(Error, KnowsWhereItWasThrown) {
   EXPECT_EQ(short_location(error.where()), "base/error_test.cpp:" + std::to_string(__LINE__ - 1));
 }
 
-}  // namespace
+}  // namespace error_test
 }  // namespace orthant

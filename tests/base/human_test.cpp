@@ -8,7 +8,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace human_test {
 
 constexpr std::string_view kRemedy =
     "\n  fix: write a number and a unit, such as 4096, 64MiB (1024 * 1024) or 25MB (1000 * 1000)";
@@ -94,5 +94,5 @@ TEST(Human, ShowsOnlyTheBeginningOfAnAbsurdByteSize) {
   EXPECT_LT(refusal(std::string(100'000, 'x')).size(), 400u);
 }
 
-}  // namespace
+}  // namespace human_test
 }  // namespace orthant

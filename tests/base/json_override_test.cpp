@@ -7,7 +7,7 @@
 #include "orthant/base/json_reader.h"
 
 namespace orthant {
-namespace {
+namespace json_override_test {
 
 constexpr std::string_view kText = R"({
   "model": {"size": 64, "name": "tiny"},
@@ -147,5 +147,5 @@ TEST(JsonDocument, ARemovedKeyIsAsIfNobodyHadWrittenIt) {
   EXPECT_NO_THROW(reader.finish());
 }
 
-}  // namespace
+}  // namespace json_override_test
 }  // namespace orthant

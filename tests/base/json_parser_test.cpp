@@ -10,7 +10,7 @@
 #include "orthant/base/json_document.h"
 
 namespace orthant {
-namespace {
+namespace json_parser_test {
 
 JsonDocument parsed(std::string_view text) {
   return JsonDocument::parse(text, {.source = "train.json"});
@@ -186,5 +186,5 @@ TEST(JsonParser, RefusesMoreValuesThanItsLimitOfMemory) {
   EXPECT_EQ(text("{\"" + repeated("k", 500'000) + "\": 1}"), "x:1:2: a key of 500000 bytes; keys have at most 65536");
 }
 
-}  // namespace
+}  // namespace json_parser_test
 }  // namespace orthant

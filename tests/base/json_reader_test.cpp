@@ -8,7 +8,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace json_reader_test {
 
 JsonReader reader_of(std::string_view text) {
   return JsonReader(JsonDocument::parse(text, {.source = "train.json"}));
@@ -205,5 +205,5 @@ TEST(JsonReader, OutlivesItsDocument) {
   EXPECT_EQ(model.require<int>("size"), 64);
 }
 
-}  // namespace
+}  // namespace json_reader_test
 }  // namespace orthant

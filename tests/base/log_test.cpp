@@ -13,7 +13,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace log_test {
 
 template <typename Action>
 std::string stderr_of(const Action& action) {
@@ -132,5 +132,5 @@ TEST(Log, ReadsLevelNames) {
             "--log-level: unknown log level \"3\"\n  fix: use debug, info, warning, error or off");
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace orthant

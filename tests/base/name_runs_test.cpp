@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace name_runs_test {
 
 using Names = std::vector<std::string>;
 
@@ -38,5 +38,5 @@ TEST(NameRuns, WhatIsShownMustBeAlike) {
   EXPECT_EQ(found, (std::vector<NameRun>{{0, 2, "l.0-1"}, {2, 1, "l.2"}, {3, 1, "l.3"}}));
 }
 
-}  // namespace
+}  // namespace name_runs_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace orthant {
-namespace {
+namespace nearest_test {
 
 const std::vector<std::string> kKeys = {"hidden_size", "num_layers", "num_heads", "tp", "vocab_size"};
 
@@ -57,5 +57,5 @@ TEST(EditDistance, CountsEditsFromTheEmptyName) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
-}  // namespace
+}  // namespace nearest_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace permutation_test {
 
 TEST(Permutation, IsABijectionForEverySizeUpTo2000) {
   for (std::uint64_t size = 1; size <= 2000; ++size) {
@@ -77,5 +77,5 @@ TEST(Permutation, RefusesNoElementsAndIndicesOutside) {
   EXPECT_EQ(error_text<InternalError>([] { permuted_index(5, 1, 1, 5); }), "index 5 of a permutation of 5 elements");
 }
 
-}  // namespace
+}  // namespace permutation_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace printable_test {
 
 TEST(Printable, LeavesTextAsItIs) {
   EXPECT_EQ(printable("layers.0.weight: grün, 漢字, 🙂"), "layers.0.weight: grün, 漢字, 🙂");
@@ -40,5 +40,5 @@ TEST(Printable, KnowsUtf8) {
   EXPECT_FALSE(is_utf8("a\xff") || is_utf8("\xc3") || is_utf8("\xc0\xaf") || is_utf8("\xed\xa0\x80"));
 }
 
-}  // namespace
+}  // namespace printable_test
 }  // namespace orthant

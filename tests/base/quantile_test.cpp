@@ -5,7 +5,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace quantile_test {
 
 TEST(Quantile, IsASampleWithThatShareBelowIt) {
   EXPECT_EQ(quantile({3, 1, 2}, 0.5), 2);
@@ -49,5 +49,5 @@ TEST(ShareBeyondMedians, IsWhatSamplesTookMoreThanTheMiddleOne) {
   EXPECT_DOUBLE_EQ(share_beyond_medians({{1, 4, 4}}), -3.0 / 9);
 }
 
-}  // namespace
+}  // namespace quantile_test
 }  // namespace orthant

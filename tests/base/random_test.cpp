@@ -9,7 +9,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace random_test {
 
 // The known answers that Random123 publishes for philox4x32 with 10 rounds.
 static_assert(philox({0, 0, 0, 0}, {0, 0}) == PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -207,5 +207,5 @@ TEST(RandomStream, RefusesABoxThatLeavesItsTensor) {
   EXPECT_FALSE(refusal({{std::int64_t{1} << 40, std::int64_t{1} << 40}, {0, 0}, {2, 3}}).empty());
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include <fstream>
 
 namespace orthant {
-namespace {
+namespace regular_file_test {
 
 namespace fs = std::filesystem;
 
@@ -89,5 +89,5 @@ TEST_F(RegularFile, NamesWhatTheSystemRefused) {
   EXPECT_EQ(too_long.remedy, "use a shorter path");
 }
 
-}  // namespace
+}  // namespace regular_file_test
 }  // namespace orthant

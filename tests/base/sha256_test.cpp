@@ -7,7 +7,7 @@
 #include <string_view>
 
 namespace orthant {
-namespace {
+namespace sha256_test {
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -66,5 +66,5 @@ TEST(HmacSha256, DigestsDifferInAnyByte) {
   }
 }
 
-}  // namespace
+}  // namespace sha256_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace text_table_test {
 
 TEST(TextTable, AlignsTheFirstColumnsLeftAndTheOthersRight) {
   const std::vector<TableLine> lines = {{"name", "shape", "bytes"}, {"a", "[1, 2]", "8"}, {"longer", "", "1024"}};
@@ -18,5 +18,5 @@ TEST(TextTable, AlignsTheFirstColumnsLeftAndTheOthersRight) {
   EXPECT_EQ(text_table({}), "");
 }
 
-}  // namespace
+}  // namespace text_table_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace timeouts_test {
 
 Timeouts parsed(const std::string& text) {
   return parse_timeouts(text, "--timeout");
@@ -59,5 +59,5 @@ TEST(ParseTimeouts, RefusesUnknownAndRepeatedPhases) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace timeouts_test
 }  // namespace orthant

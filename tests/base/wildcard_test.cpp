@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace wildcard_test {
 
 TEST(Pattern, StarStandsForAnyText) {
   EXPECT_TRUE(matches_pattern("embed.weight", "embed.weight"));
@@ -19,5 +19,5 @@ TEST(Pattern, StarStandsForAnyText) {
   EXPECT_FALSE(matches_pattern("", "embed"));
 }
 
-}  // namespace
+}  // namespace wildcard_test
 }  // namespace orthant

@@ -14,7 +14,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::comm {
-namespace {
+namespace checked_test {
 
 using test::errors_of_ranks;
 using test::quick;
@@ -215,5 +215,5 @@ TEST_P(Checked, ARankThatNeverCallsIsNamedAfterTheTimeout) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Checked, testing::ValuesIn(test::backends()), test::backend_test_name);
 
-}  // namespace
+}  // namespace checked_test
 }  // namespace orthant::comm

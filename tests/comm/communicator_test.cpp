@@ -12,7 +12,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::comm {
-namespace {
+namespace communicator_test {
 
 using test::errors_of_ranks;
 using test::on_ranks;
@@ -185,5 +185,5 @@ TEST_P(CommunicatorOn, HowLongCallsWaitDependsOnThePhaseOfTheJob) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorOn, testing::ValuesIn(test::backends()), test::backend_test_name);
 
-}  // namespace
+}  // namespace communicator_test
 }  // namespace orthant::comm

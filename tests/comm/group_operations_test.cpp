@@ -11,7 +11,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::comm {
-namespace {
+namespace group_operations_test {
 
 using test::like;
 using test::on_ranks;
@@ -252,5 +252,5 @@ INSTANTIATE_TEST_SUITE_P(Shm, GroupOps,
                          case_name);
 #endif
 
-}  // namespace
+}  // namespace group_operations_test
 }  // namespace orthant::comm

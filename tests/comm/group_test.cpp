@@ -7,7 +7,7 @@
 #include "comm/ranks.h"
 
 namespace orthant::comm {
-namespace {
+namespace group_test {
 
 using test::like;
 using test::on_ranks;
@@ -144,5 +144,5 @@ TEST_P(GroupOn, OfOneReturnsItsInput) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOn, testing::ValuesIn(test::backends()), test::backend_test_name);
 
-}  // namespace
+}  // namespace group_test
 }  // namespace orthant::comm

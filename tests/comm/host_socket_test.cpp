@@ -10,7 +10,7 @@
 #include "orthant/launch/unix_sockets.h"
 
 namespace orthant::comm {
-namespace {
+namespace host_socket_test {
 
 std::string error_of(Store store) {
   try {
@@ -87,5 +87,5 @@ TEST(HostSocket, RefusesASocketThatLetsNobodyIn) {
   EXPECT_NE(text.find("did not let this rank in within 0.2 s"), std::string::npos) << text;
 }
 
-}  // namespace
+}  // namespace host_socket_test
 }  // namespace orthant::comm

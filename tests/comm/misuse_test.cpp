@@ -6,7 +6,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::comm {
-namespace {
+namespace misuse_test {
 
 std::string refusal(const std::function<void(Group&)>& misuse) {
   CommOptions options;
@@ -145,5 +145,5 @@ TEST(Backend, UnknownNameIsRefusedWithTheNearest) {
   }
 }
 
-}  // namespace
+}  // namespace misuse_test
 }  // namespace orthant::comm

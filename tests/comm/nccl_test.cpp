@@ -7,7 +7,7 @@
 #include "comm/ranks.h"
 
 namespace orthant::comm {
-namespace {
+namespace nccl_test {
 
 using test::like;
 
@@ -57,5 +57,5 @@ TEST_F(Nccl, CarriesListsAsOneCall) {
   for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(at::equal(inputs[i], outputs[i]));
 }
 
-}  // namespace
+}  // namespace nccl_test
 }  // namespace orthant::comm

@@ -8,7 +8,7 @@
 #include "orthant/data/fixed_dataset.h"
 
 namespace orthant {
-namespace {
+namespace dataset_test {
 
 using test::thrown_text;
 
@@ -69,5 +69,5 @@ TEST(Dataset, TokensAreTheTruePlacesOfMasksOrElseTheInputIds) {
   EXPECT_EQ(data.tokens({{"pixels", at::ones({2})}}), 0);
 }
 
-}  // namespace
+}  // namespace dataset_test
 }  // namespace orthant

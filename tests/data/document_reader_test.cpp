@@ -11,7 +11,7 @@
 #include "orthant/base/random.h"
 
 namespace orthant {
-namespace {
+namespace document_reader_test {
 
 using test::TemporaryFolder;
 using test::thrown_text;
@@ -182,5 +182,5 @@ TEST(DocumentReader, RefusesWhatItCannotRead) {
       path + ": ends at byte 2, but byte 3 was reached before\nbring the whole file back, or start anew with --force");
 }
 
-}  // namespace
+}  // namespace document_reader_test
 }  // namespace orthant

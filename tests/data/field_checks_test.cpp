@@ -11,7 +11,7 @@
 #include "orthant/data/fixed_dataset.h"
 
 namespace orthant {
-namespace {
+namespace field_checks_test {
 
 using test::thrown_text;
 
@@ -98,5 +98,5 @@ TEST(FieldChecks, ClassWeightsAreOnePositiveNumberPerClass) {
   }
 }
 
-}  // namespace
+}  // namespace field_checks_test
 }  // namespace orthant

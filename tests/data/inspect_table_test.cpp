@@ -6,7 +6,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace inspect_table_test {
 
 using InspectTable = test::TableFiles;
 
@@ -71,5 +71,5 @@ TEST_F(InspectTable, LongValuesAreShownCutAndCountedWhole) {
   EXPECT_EQ(facts.columns[0].values, (std::vector<std::pair<std::string, std::int64_t>>{{shown, 2}, {shown, 1}}));
 }
 
-}  // namespace
+}  // namespace inspect_table_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "orthant/data/fixed_dataset.h"
 
 namespace orthant {
-namespace {
+namespace loader_test {
 
 using test::expect_same_batch;
 using test::thrown_text;
@@ -183,5 +183,5 @@ TEST(Loader, RefusesOptionsThatNoBatchCanFulfil) {
   EXPECT_THROW(Loader(data, Sampler(13, 10, 0)), InternalError);
 }
 
-}  // namespace
+}  // namespace loader_test
 }  // namespace orthant

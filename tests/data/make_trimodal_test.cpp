@@ -13,7 +13,7 @@
 #include "orthant/data/trimodal_demo.h"
 
 namespace orthant {
-namespace {
+namespace make_trimodal_test {
 
 using test::thrown_text;
 
@@ -140,5 +140,5 @@ TEST_F(MakeTrimodal, RefusesWhatCannotBeWritten) {
                         folder()));
 }
 
-}  // namespace
+}  // namespace make_trimodal_test
 }  // namespace orthant

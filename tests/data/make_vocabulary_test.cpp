@@ -8,7 +8,7 @@
 #include "orthant/text/tokenizer.h"
 
 namespace orthant {
-namespace {
+namespace make_vocabulary_test {
 
 class MakeVocabulary : public test::TableFiles {
  protected:
@@ -64,5 +64,5 @@ TEST_F(MakeVocabulary, NeedsColumns) {
       "no columns are named to make a vocabulary from\nset --columns title,plot");
 }
 
-}  // namespace
+}  // namespace make_vocabulary_test
 }  // namespace orthant

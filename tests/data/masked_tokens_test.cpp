@@ -11,7 +11,7 @@
 #include "orthant/data/tokens.h"
 
 namespace orthant {
-namespace {
+namespace masked_tokens_test {
 
 using test::expect_same_fields;
 using test::thrown_text;
@@ -101,5 +101,5 @@ TEST(MaskedTokens, RefusesMasksThatAreMissingOrOutsideOfTheVocabulary) {
             "masked language modelling of a fraction 0 of the tokens\nset a fraction above 0 and up to 1");
 }
 
-}  // namespace
+}  // namespace masked_tokens_test
 }  // namespace orthant

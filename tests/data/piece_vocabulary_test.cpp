@@ -8,7 +8,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace piece_vocabulary_test {
 
 constexpr std::int64_t kAscii = 72;  // both forms of 26 letters and 10 digits
 constexpr std::int64_t kSpecial = 5;
@@ -58,5 +58,5 @@ TEST(PieceVocabulary, RefusesASizeThatDoesNotHoldTheCharacters) {
             "a vocabulary of 70 does not hold the 78 special tokens and single characters\nset --size to 78 or more");
 }
 
-}  // namespace
+}  // namespace piece_vocabulary_test
 }  // namespace orthant

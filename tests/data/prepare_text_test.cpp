@@ -14,7 +14,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace prepare_text_test {
 
 using test::byte_encoder;
 using test::TemporaryFolder;
@@ -312,5 +312,5 @@ TEST(OpenText, RefusesWhatDoesNotGoTogether) {
                 "\nname one prepared folder, or text files only");
 }
 
-}  // namespace
+}  // namespace prepare_text_test
 }  // namespace orthant

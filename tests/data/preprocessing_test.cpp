@@ -8,7 +8,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace preprocessing_test {
 
 using test::thrown_text;
 
@@ -95,5 +95,5 @@ TEST(Preprocessing, AMismatchSaysWhatToDo) {
             "use the columns, tokenizers, lengths and labels that the model was trained with, or start a new run");
 }
 
-}  // namespace
+}  // namespace preprocessing_test
 }  // namespace orthant

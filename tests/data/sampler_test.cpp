@@ -9,7 +9,7 @@
 #include "orthant/base/permutation.h"
 
 namespace orthant {
-namespace {
+namespace sampler_test {
 
 using test::thrown_text;
 
@@ -76,5 +76,5 @@ TEST(Sampler, RefusesWhatCannotBeSampled) {
   EXPECT_THROW(Sampler(12, 4, 0).at(-1), InternalError);
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace orthant

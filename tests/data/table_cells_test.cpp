@@ -8,7 +8,7 @@
 #include "orthant/data/table_numbers.h"
 
 namespace orthant {
-namespace {
+namespace table_cells_test {
 
 using test::thrown_text;
 
@@ -109,5 +109,5 @@ TEST(TableLabels, BalancedWeightsMakeClassesCountAlike) {
             "leave it out of data.labels, or give class_weights as a list");
 }
 
-}  // namespace
+}  // namespace table_cells_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "orthant/base/random.h"
 
 namespace orthant {
-namespace {
+namespace text_dataset_test {
 
 using test::thrown_text;
 
@@ -164,5 +164,5 @@ TEST(SplitText, PartsAreDisjointAndCompleteForAnyCorpus) {
   }
 }
 
-}  // namespace
+}  // namespace text_dataset_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include <sstream>
 
 namespace orthant {
-namespace {
+namespace text_progress_test {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
@@ -45,5 +45,5 @@ TEST(TextProgress, ATerminalGetsOneLiveLineAndALogFewLines) {
   EXPECT_NE(log.find("300 MiB/300 MiB"), std::string::npos) << log;
 }
 
-}  // namespace
+}  // namespace text_progress_test
 }  // namespace orthant

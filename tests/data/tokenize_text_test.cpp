@@ -9,7 +9,7 @@
 #include "text/small_bpe.h"
 
 namespace orthant {
-namespace {
+namespace tokenize_text_test {
 
 using test::TemporaryFolder;
 using test::thrown_text;
@@ -102,5 +102,5 @@ TEST(TokenizeText, AddedTokensThatReachOverLinesForbidCuts) {
   EXPECT_FALSE(may_be_cut("<\n>", {{"rstrip", false}}));
 }
 
-}  // namespace
+}  // namespace tokenize_text_test
 }  // namespace orthant

@@ -13,7 +13,7 @@
 #include "orthant/data/field_checks.h"
 
 namespace orthant {
-namespace {
+namespace tokens_test {
 
 using test::expect_same_fields;
 using test::thrown_text;
@@ -133,5 +133,5 @@ TEST(TokensDataset, RefusesSizesThatMakeNoText) {
             "data.size is 0, but a data set needs at least one sample\nset data.size to 1 or more");
 }
 
-}  // namespace
+}  // namespace tokens_test
 }  // namespace orthant

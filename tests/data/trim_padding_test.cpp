@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace trim_padding_test {
 
 using Columns = std::map<std::string, std::int64_t>;
 
@@ -64,5 +64,5 @@ TEST(TrimPadding, LeavesOtherFieldsAlone) {
   EXPECT_EQ(needed_columns({{"a_mask", mask(4, {1, 1})}, {"a_ids", ids(5)}}), (Columns{{"a_mask", 1}}));
 }
 
-}  // namespace
+}  // namespace trim_padding_test
 }  // namespace orthant

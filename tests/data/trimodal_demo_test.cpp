@@ -16,7 +16,7 @@
 #include "orthant/data/trimodal_texts.h"
 
 namespace orthant {
-namespace {
+namespace trimodal_demo_test {
 
 using test::expect_same_fields;
 using test::thrown_text;
@@ -138,5 +138,5 @@ TEST(TrimodalDemo, RefusesOptionsThatMakeNoSense) {
             "class_weights has 1 entries, but there are 2 classes\ngive class_weights 2 entries, or leave it out");
 }
 
-}  // namespace
+}  // namespace trimodal_demo_test
 }  // namespace orthant

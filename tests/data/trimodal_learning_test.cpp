@@ -13,7 +13,7 @@
 #include "orthant/data/trimodal_demo.h"
 
 namespace orthant {
-namespace {
+namespace trimodal_learning_test {
 
 constexpr std::int64_t kTrain = 4096;
 constexpr std::int64_t kEval = 4096;
@@ -107,5 +107,5 @@ TEST(TrimodalLearning, TwoPartsAloneStayAtTheirBound) {
   }
 }
 
-}  // namespace
+}  // namespace trimodal_learning_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace trimodal_table_test {
 
 using test::thrown_text;
 
@@ -303,5 +303,5 @@ TEST_F(TrimodalTableTest, TellsHowFarItIs) {
   EXPECT_EQ(told, (std::vector<std::int64_t>{4096, 8192, 10000}));
 }
 
-}  // namespace
+}  // namespace trimodal_table_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include <array>
 
 namespace orthant {
-namespace {
+namespace word_vocabulary_test {
 
 const std::vector<std::string> kTexts = {"the parcel  is lost", "is it lost ?"};
 
@@ -48,5 +48,5 @@ TEST(WordVocabulary, CutsLongTextsAndEndsThem) {
   EXPECT_EQ(encoded.mask, (std::array<bool, 5>{true, true, true, true, true}));
 }
 
-}  // namespace
+}  // namespace word_vocabulary_test
 }  // namespace orthant

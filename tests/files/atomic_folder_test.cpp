@@ -10,7 +10,7 @@
 #include "files/temporary_folder.h"
 
 namespace orthant {
-namespace {
+namespace atomic_folder_test {
 
 using test::ChildThatStays;
 using test::TemporaryFolder;
@@ -118,5 +118,5 @@ TEST(StalePartials, LeaveOtherNamesAlone) {
                 ": listing failed: No such file or directory\n  fix: check the path, and that its folder exists");
 }
 
-}  // namespace
+}  // namespace atomic_folder_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace beneath_test {
 
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
@@ -100,5 +100,5 @@ TEST(Beneath, LockMetricsAndEventsFollowNoLink) {
   EXPECT_EQ(read_file(folder / "mine"), "torn");
 }
 
-}  // namespace
+}  // namespace beneath_test
 }  // namespace orthant

@@ -17,7 +17,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace event_file_test {
 
 using test::TemporaryFolder;
 using Scalars = std::vector<std::pair<std::string_view, double>>;
@@ -212,5 +212,5 @@ TEST(EventFile, EndsWithAWholeRecordWhenTheDeviceIsFull) {
   EXPECT_EQ(records_of(read_file(path)).size(), 2U);
 }
 
-}  // namespace
+}  // namespace event_file_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "files/temporary_folder.h"
 
 namespace orthant {
-namespace {
+namespace folder_lock_test {
 
 using test::ChildThatStays;
 using test::TemporaryFolder;
@@ -61,5 +61,5 @@ TEST(FolderLock, AFolderThatDoesNotExistIsADataError) {
                 ": open failed: No such file or directory\n  fix: check the path, and that its folder exists");
 }
 
-}  // namespace
+}  // namespace folder_lock_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include <thread>
 
 namespace orthant {
-namespace {
+namespace io_patience_test {
 
 TEST(IoPatience, TriesAgainWhatMayGoWellLater) {
   int calls = 0;
@@ -68,5 +68,5 @@ TEST(IoPatience, DoesNotRepeatWhatStaysSo) {
   for (const int error : {ENOENT, ENOSPC, EROFS, ENOTDIR, ELOOP}) EXPECT_FALSE(is_transient(error)) << error;
 }
 
-}  // namespace
+}  // namespace io_patience_test
 }  // namespace orthant

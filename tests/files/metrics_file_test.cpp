@@ -8,7 +8,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace metrics_file_test {
 
 using test::TemporaryFolder;
 
@@ -154,5 +154,5 @@ TEST(SupersedeLines, NamesALineItCannotRead) {
   EXPECT_EQ(error_of("{\"step\":18446744073709551615}"), place + "\"step\" is not a whole number" + remedy);
 }
 
-}  // namespace
+}  // namespace metrics_file_test
 }  // namespace orthant

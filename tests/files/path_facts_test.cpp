@@ -8,7 +8,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace path_facts_test {
 
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
@@ -75,5 +75,5 @@ TEST(PathFacts, CountBytes) {
   EXPECT_GT(free_bytes(folder / ""), 0);
 }
 
-}  // namespace
+}  // namespace path_facts_test
 }  // namespace orthant

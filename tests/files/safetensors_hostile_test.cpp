@@ -13,7 +13,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace safetensors_hostile_test {
 
 using test::length_text;
 using test::safetensors_bytes;
@@ -356,5 +356,5 @@ TEST(HostileSafetensors, RandomDamageIsRefusedOrHarmless) {
   EXPECT_GT(accepted, 50);
 }
 
-}  // namespace
+}  // namespace safetensors_hostile_test
 }  // namespace orthant

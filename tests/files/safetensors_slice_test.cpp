@@ -10,7 +10,7 @@
 #include "orthant/files/slice_runs.h"
 
 namespace orthant {
-namespace {
+namespace safetensors_slice_test {
 
 using test::TemporaryFolder;
 using Sizes = std::vector<std::int64_t>;
@@ -154,5 +154,5 @@ TEST(SafetensorsSlice, HoldsItsCallerToTheTensor) {
   EXPECT_THROW(file.read_slice("y", Sizes{}, Sizes{}, {}), DataError);
 }
 
-}  // namespace
+}  // namespace safetensors_slice_test
 }  // namespace orthant

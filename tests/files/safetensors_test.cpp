@@ -12,7 +12,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace safetensors_test {
 
 using test::safetensors_bytes;
 using test::TemporaryFolder;
@@ -205,5 +205,5 @@ TEST(SafetensorsWriter, AFileThatGrowsTooLargeIsToldAndRemoved) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{}));
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace orthant

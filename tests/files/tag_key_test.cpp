@@ -9,7 +9,7 @@
 #include "orthant/files/xxhash.h"
 
 namespace orthant {
-namespace {
+namespace tag_key_test {
 
 using test::TemporaryFolder;
 
@@ -100,5 +100,5 @@ TEST(ManifestTag, IsOfTheWholeText) {
   EXPECT_EQ(new_checkpoint_id().size(), 32U);
 }
 
-}  // namespace
+}  // namespace tag_key_test
 }  // namespace orthant

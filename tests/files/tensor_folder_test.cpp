@@ -13,7 +13,7 @@
 #include "orthant/files/whole_file.h"
 
 namespace orthant {
-namespace {
+namespace tensor_folder_test {
 
 using test::put_file;
 using test::TemporaryFolder;
@@ -316,5 +316,5 @@ TEST(WriteTensorFolder, RefusesWhatCannotBeWritten) {
   EXPECT_TRUE(folder.names().empty());
 }
 
-}  // namespace
+}  // namespace tensor_folder_test
 }  // namespace orthant

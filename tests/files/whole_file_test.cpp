@@ -13,7 +13,7 @@
 #include "orthant/files/xxhash.h"
 
 namespace orthant {
-namespace {
+namespace whole_file_test {
 
 using test::TemporaryFolder;
 using Names = std::vector<std::string>;
@@ -113,5 +113,5 @@ TEST(WholeFile, OnlyRegularFilesOfABoundedSizeAreRead) {
                 "  fix: the file is damaged, has holes or is of another kind: copy it again");
 }
 
-}  // namespace
+}  // namespace whole_file_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace orthant {
-namespace {
+namespace xxhash_test {
 
 std::uint64_t hash_of(std::string_view text) {
   return xxh64(std::as_bytes(std::span(text)));
@@ -82,5 +82,5 @@ TEST(BlockHashes, AreThoseOfTheBlocksWhateverTheChunks) {
   }
 }
 
-}  // namespace
+}  // namespace xxhash_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace backward_test {
 
 using Flags = std::vector<bool>;
 
@@ -62,5 +62,5 @@ TEST(Backward, ABorrowedTrainableParameterIsEnough) {
   EXPECT_EQ(facts.values, (Flags{false, false, false, true, true, false}));
 }
 
-}  // namespace
+}  // namespace backward_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace dtype_test {
 
 TEST(DType, NamesAreReadBack) {
   for (const auto dtype : {DType::float64, DType::float32, DType::bfloat16, DType::float16, DType::int64, DType::int32,
@@ -31,5 +31,5 @@ TEST(DType, SuggestsTheNearestName) {
             "did you mean \"float32\"? (one of float64, float32, bfloat16, float16, int64, int32, uint8, bool)");
 }
 
-}  // namespace
+}  // namespace dtype_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace spec_test {
 
 ValueSpec value_of(std::string name, Shape shape, DType dtype = DType::float32) {
   ValueSpec value;
@@ -195,5 +195,5 @@ TEST(GraphSpec, RefusesALossWithoutAnOutput) {
             "give it the value of the loss as its first output");
 }
 
-}  // namespace
+}  // namespace spec_test
 }  // namespace orthant

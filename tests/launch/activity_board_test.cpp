@@ -17,7 +17,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace activity_board_test {
 
 using For = ActivityBoard::For;
 
@@ -266,5 +266,5 @@ TEST(ActivityScope, GivesBackTheOuterOneAtItsEnd) {
   EXPECT_EQ(Activity::of_process().last(), "the process");
 }
 
-}  // namespace
+}  // namespace activity_board_test
 }  // namespace orthant::launch

@@ -6,7 +6,7 @@
 #include "orthant/launch/detect.h"
 
 namespace orthant::launch {
-namespace {
+namespace detect_refuses_test {
 
 struct BadVariables {
   const char* name;
@@ -67,5 +67,5 @@ INSTANTIATE_TEST_SUITE_P(
                      "LSB_DJOB_HOSTFILE='/no/such/file' cannot be read"}),
     [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace detect_refuses_test
 }  // namespace orthant::launch

@@ -9,7 +9,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace detect_test {
 
 using ::testing::TempDir;
 
@@ -295,5 +295,5 @@ TEST(Detect, SuggestsTheLauncherThatWasMeant) {
   EXPECT_NE(message_of<ConfigError>([&] { detect({}, options); }).find("none of its variables"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace detect_test
 }  // namespace orthant::launch

@@ -10,7 +10,7 @@
 #include "launch/job_token.h"
 
 namespace orthant::launch {
-namespace {
+namespace doorman_test {
 
 class Doors : public ::testing::Test {
  protected:
@@ -178,5 +178,5 @@ TEST_F(Doors, KeepWhatTheySayBounded) {
   EXPECT_NE(said_.back().find("from other addresses"), std::string::npos) << said_.back();
 }
 
-}  // namespace
+}  // namespace doorman_test
 }  // namespace orthant::launch

@@ -14,7 +14,7 @@
 #include "orthant/launch/store_join.h"
 
 namespace orthant::launch {
-namespace {
+namespace forked_ranks_test {
 
 using ForkedRanks = LauncherTest;
 
@@ -292,5 +292,5 @@ TEST_F(ForkedRanks, DieWithTheLauncher) {
   EXPECT_TRUE(process_ends(shared->pids[1]));
 }
 
-}  // namespace
+}  // namespace forked_ranks_test
 }  // namespace orthant::launch

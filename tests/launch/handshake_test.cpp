@@ -13,7 +13,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace handshake_test {
 
 using State = ServerHandshake::State;
 constexpr Purpose kForNode[] = {Purpose::kNode};
@@ -196,5 +196,5 @@ TEST(Handshake, WithoutATokenIsNotTriedWhereOneIsDemanded) {
   EXPECT_NE(message.find("--token-file"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace handshake_test
 }  // namespace orthant::launch

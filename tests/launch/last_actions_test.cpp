@@ -1,4 +1,4 @@
-// What a failed job's report says about every rank's last action. Executed ranks are this very program, see main().
+// What a failed job's report says about every rank's last action. Executed ranks are this very program, see speak().
 #include <fmt/format.h>
 #include <signal.h>
 
@@ -9,9 +9,10 @@
 #include "launch/shared_memory.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/launch/environment.h"
+#include "self_program.h"
 
 namespace orthant::launch {
-namespace {
+namespace last_actions_test {
 
 struct Shared {
   volatile int spoken[4];
@@ -262,11 +263,7 @@ int speak(const std::string& text, const std::string& end) {
   return 0;
 }
 
-}  // namespace
-}  // namespace orthant::launch
+const bool kSpeaks = test::add_self_program("speak", [](const auto& words) { return speak(words.at(0), words.at(1)); });
 
-int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "speak") return orthant::launch::speak(argv[2], argv[3]);
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace last_actions_test
+}  // namespace orthant::launch

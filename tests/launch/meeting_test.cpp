@@ -11,7 +11,7 @@
 #include "orthant/launch/store_server.h"
 
 namespace orthant::launch {
-namespace {
+namespace meeting_test {
 
 using Meeting = LauncherTest;
 
@@ -214,5 +214,5 @@ TEST_F(Meeting, KnowsTheLauncherThroughWrapperProcesses) {
   EXPECT_LT(launcher_age_seconds(""), 1e9);
 }
 
-}  // namespace
+}  // namespace meeting_test
 }  // namespace orthant::launch

@@ -5,7 +5,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace node_list_test {
 
 using Hosts = std::vector<std::string>;
 
@@ -25,5 +25,5 @@ TEST(NodeList, ExpandsTaskCounts) {
   }
 }
 
-}  // namespace
+}  // namespace node_list_test
 }  // namespace orthant::launch

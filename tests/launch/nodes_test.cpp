@@ -17,7 +17,7 @@
 #include "orthant/launch/node_protocol.h"
 
 namespace orthant::launch {
-namespace {
+namespace nodes_test {
 
 struct Board {
   volatile pid_t launcher[4];
@@ -328,5 +328,5 @@ TEST(NodeProtocol, CannotDriveATerminal) {
   EXPECT_EQ(std::get<Refusal>(parse_line(R"({"refused":"a\u0007b"})")).reason, "a\\x07b");
 }
 
-}  // namespace
+}  // namespace nodes_test
 }  // namespace orthant::launch

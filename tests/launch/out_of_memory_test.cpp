@@ -9,7 +9,7 @@
 #include "orthant/launch/failure.h"
 
 namespace orthant::launch {
-namespace {
+namespace out_of_memory_test {
 
 namespace fs = std::filesystem;
 
@@ -95,5 +95,5 @@ TEST_F(OutOfMemory, FollowsTheSignalInTheReport) {
   EXPECT_EQ(describe(exit), "rank 2: killed by SIGKILL: out of memory: its control group may use 512 MiB");
 }
 
-}  // namespace
+}  // namespace out_of_memory_test
 }  // namespace orthant::launch

@@ -10,7 +10,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace output_test {
 
 using Output = LauncherTest;
 
@@ -195,5 +195,5 @@ TEST_F(Output, NamesALogFolderThatCannotBeWritten) {
   EXPECT_NE(message.find("cannot write the log /proc/none/rank-0.log"), std::string::npos) << message;
 }
 
-}  // namespace
+}  // namespace output_test
 }  // namespace orthant::launch

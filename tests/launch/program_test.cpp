@@ -11,7 +11,7 @@
 #include "orthant/launch/environment.h"
 
 namespace orthant::launch {
-namespace {
+namespace program_test {
 
 class Program : public LauncherTest {
  protected:
@@ -134,5 +134,5 @@ TEST_F(Program, InheritsNoDescriptorOfTheLauncherButTheTwoToSpeakThrough) {
   EXPECT_NE(err_.text().find("] socket:["), std::string::npos) << err_.text();
 }
 
-}  // namespace
+}  // namespace program_test
 }  // namespace orthant::launch

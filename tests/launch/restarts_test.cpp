@@ -5,7 +5,7 @@
 #include "launch/shared_memory.h"
 
 namespace orthant::launch {
-namespace {
+namespace restarts_test {
 
 const Outcome kLost{.exit_code = 3, .failed_rank = 1, .report = "rank 1: killed by SIGKILL"};
 
@@ -161,5 +161,5 @@ TEST_F(RestartedRanks, AreNotStartedWhenASignalFindsTheLauncherEndingTheRest) {
   EXPECT_EQ(shared->attempts, 1);
 }
 
-}  // namespace
+}  // namespace restarts_test
 }  // namespace orthant::launch

@@ -9,7 +9,7 @@
 #include "orthant/launch/token.h"
 
 namespace orthant::launch {
-namespace {
+namespace scripts_test {
 
 class Scripts : public LauncherTest {
  protected:
@@ -199,5 +199,5 @@ TEST_F(Scripts, RefuseWhatWouldMakeABrokenScript) {
   EXPECT_THROW(job_script("k8s", options), ConfigError);
 }
 
-}  // namespace
+}  // namespace scripts_test
 }  // namespace orthant::launch

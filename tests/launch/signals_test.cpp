@@ -3,7 +3,7 @@
 #include "launch/shared_memory.h"
 
 namespace orthant::launch {
-namespace {
+namespace signals_test {
 
 using ForwardedSignals = LauncherTest;
 
@@ -141,5 +141,5 @@ TEST_F(ForwardedSignals, LeaveTheActionsOfTheCallerAsTheyWere) {
   install(SIGCHLD, SIG_DFL);
 }
 
-}  // namespace
+}  // namespace signals_test
 }  // namespace orthant::launch

@@ -10,7 +10,7 @@
 #include "orthant/launch/activity_board.h"
 
 namespace orthant::launch {
-namespace {
+namespace silence_test {
 
 int suspect_of(const std::vector<RankState>& ranks, double silent_seconds = 5) {
   const auto found = find_suspect(ranks, Timeouts::all(silent_seconds));
@@ -244,5 +244,5 @@ TEST_F(SilentRanks, AreNamedBesideTheSignalThatEndedTheJob) {
             "stopped by SIGTERM; rank 1: stopped (SIGSTOP) for N s while in: step 3, F a m0");
 }
 
-}  // namespace
+}  // namespace silence_test
 }  // namespace orthant::launch

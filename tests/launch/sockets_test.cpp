@@ -17,11 +17,7 @@
 #include "orthant/base/error.h"
 #include "orthant/launch/unix_sockets.h"
 
-namespace {
-
 constexpr std::string_view kTwoAddresses = "two-addresses.test";
-
-}  // namespace
 
 // In place of the C library's: a name of the tests has two addresses of this host.
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
@@ -32,7 +28,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
 }
 
 namespace orthant::launch {
-namespace {
+namespace sockets_test {
 
 TEST(Endpoint, IsReadWithAndWithoutBrackets) {
   EXPECT_EQ(parse_endpoint("node01:29400", "--rendezvous").host, "node01");
@@ -172,5 +168,5 @@ TEST(Fd, ClosesWhatItHoldsOnce) {
   EXPECT_THROW(bound_endpoint(number), InternalError);
 }
 
-}  // namespace
+}  // namespace sockets_test
 }  // namespace orthant::launch

@@ -5,7 +5,7 @@
 #include "launch/store_fixture.h"
 
 namespace orthant::launch {
-namespace {
+namespace store_hostile_test {
 
 class HostileStore : public StoreTest {
  protected:
@@ -149,7 +149,7 @@ class Please : public Admission {
   bool asked_ = false;
 };
 
-class Strangers : public HostileStore {
+class StoreStrangers : public HostileStore {
  protected:
   void listen(double patience_seconds, std::function<bool()> is_complete = nullptr) {
     Fd listener = bind_tcp({"127.0.0.1", 0});
@@ -169,7 +169,7 @@ class Strangers : public HostileStore {
   Endpoint at_;
 };
 
-TEST_F(Strangers, GetInByProvingThemselvesOnly) {
+TEST_F(StoreStrangers, GetInByProvingThemselvesOnly) {
   listen(5);
   Fd wrong = connect_tcp(at_, 5);
   EXPECT_EQ(read_one(wrong.get()), "?");
@@ -188,7 +188,7 @@ TEST_F(Strangers, GetInByProvingThemselvesOnly) {
   EXPECT_NE(said_[0].find("it did not say please"), std::string::npos) << said_[0];
 }
 
-TEST_F(Strangers, WhoSaysNothingOrTooMuchIsClosed) {
+TEST_F(StoreStrangers, WhoSaysNothingOrTooMuchIsClosed) {
   listen(0.05);
   Fd silent = connect_tcp(at_, 5);
   EXPECT_TRUE(is_closed(silent.get()));
@@ -198,7 +198,7 @@ TEST_F(Strangers, WhoSaysNothingOrTooMuchIsClosed) {
   expect_good_is_served();
 }
 
-TEST_F(Strangers, AFloodOfThemKeepsNobodyOutForLong) {
+TEST_F(StoreStrangers, AFloodOfThemKeepsNobodyOutForLong) {
   listen(60);
   std::vector<Fd> flood;
   for (int i = 0; i < 200; ++i) flood.push_back(connect_tcp(at_, 5));
@@ -209,7 +209,7 @@ TEST_F(Strangers, AFloodOfThemKeepsNobodyOutForLong) {
   expect_good_is_served();
 }
 
-TEST_F(Strangers, FindNoListenerOnceEverybodyHasCome) {
+TEST_F(StoreStrangers, FindNoListenerOnceEverybodyHasCome) {
   listen(5, [] { return true; });
   Fd member = connect_tcp(at_, 5);
   write_all(member.get(), "please");
@@ -219,5 +219,5 @@ TEST_F(Strangers, FindNoListenerOnceEverybodyHasCome) {
   EXPECT_ANY_THROW(connect_tcp(at_, 0.01));
 }
 
-}  // namespace
+}  // namespace store_hostile_test
 }  // namespace orthant::launch

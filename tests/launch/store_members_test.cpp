@@ -9,7 +9,7 @@
 #include "orthant/launch/member_connection.h"
 
 namespace orthant::launch {
-namespace {
+namespace store_members_test {
 
 class StoreMembers : public StoreTest {
  protected:
@@ -77,5 +77,5 @@ TEST_F(StoreMembers, AreNotNodes) {
             "it serves another purpose");
 }
 
-}  // namespace
+}  // namespace store_members_test
 }  // namespace orthant::launch

@@ -12,7 +12,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::launch {
-namespace {
+namespace store_test {
 
 using Store = StoreTest;
 
@@ -252,5 +252,5 @@ TEST_F(Store, ClosesAConnectionThatAnotherProcessSpeaksOn) {
   EXPECT_NE(said_[0].find("on the connection of process " + std::to_string(getpid())), std::string::npos) << said_[0];
 }
 
-}  // namespace
+}  // namespace store_test
 }  // namespace orthant::launch

@@ -15,7 +15,7 @@
 #include "orthant/launch/nodes.h"
 
 namespace orthant::launch {
-namespace {
+namespace strangers_test {
 
 struct Board {
   char report[2][512];
@@ -188,5 +188,5 @@ TEST_F(Strangers, MembersSpeakForTheirOwnRanksOnly) {
   EXPECT_EQ(report(0), "\\x1b[1mrank 0 lies");
 }
 
-}  // namespace
+}  // namespace strangers_test
 }  // namespace orthant::launch

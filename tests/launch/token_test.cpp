@@ -16,7 +16,7 @@
 #include "orthant/launch/environment.h"
 
 namespace orthant::launch {
-namespace {
+namespace token_test {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -164,5 +164,5 @@ TEST_F(TokenFile, IsAskedForWithTheWayToMakeOne) {
   }
 }
 
-}  // namespace
+}  // namespace token_test
 }  // namespace orthant::launch

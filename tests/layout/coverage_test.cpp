@@ -8,7 +8,7 @@
 #include "orthant/layout/manifest.h"
 
 namespace orthant {
-namespace {
+namespace coverage_test {
 
 using test::Elements;
 using test::thrown_text;
@@ -152,5 +152,5 @@ TEST(Coverage, IsQuickForManyPieces) {
   EXPECT_THROW(check_coverage(tensor, "m"), DataError);
 }
 
-}  // namespace
+}  // namespace coverage_test
 }  // namespace orthant

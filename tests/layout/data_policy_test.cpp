@@ -5,7 +5,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace data_policy_test {
 
 TEST(DataPolicy, ReadsNumbersAndNamesOfZero) {
   EXPECT_EQ(parse_zero("0"), 0);
@@ -75,5 +75,5 @@ TEST(DataPolicy, ReplicasAreDpAndUncutFsdpOfDegreesAboveOne) {
   }
 }
 
-}  // namespace
+}  // namespace data_policy_test
 }  // namespace orthant

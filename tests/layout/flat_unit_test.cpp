@@ -7,7 +7,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace flat_unit_test {
 
 using test::named_parameter;
 using test::named_unit;
@@ -158,5 +158,5 @@ TEST(FlatBuffers, NameWhatIsNotThere) {
             "graph small has 3 units and none of index 3\n");
 }
 
-}  // namespace
+}  // namespace flat_unit_test
 }  // namespace orthant

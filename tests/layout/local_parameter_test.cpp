@@ -8,7 +8,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace local_parameter_test {
 
 using test::thrown_text;
 
@@ -119,5 +119,5 @@ TEST(LocalParameter, RefusesSplitsThatDoNotFitTheShape) {
             "parameter wk.weight: no tp coordinate 2 of degree 2\n");
 }
 
-}  // namespace
+}  // namespace local_parameter_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "orthant/files/xxhash.h"
 
 namespace orthant {
-namespace {
+namespace manifest_test {
 
 using test::thrown_text;
 
@@ -250,5 +250,5 @@ TEST(Manifest, ReadsManyPieces) {
   EXPECT_EQ(parse_manifest(to_json(manifest), "m.json").tensors.size(), 302U);
 }
 
-}  // namespace
+}  // namespace manifest_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace pieces_test {
 
 using test::Elements;
 using test::thrown_text;
@@ -154,5 +154,5 @@ TEST(Intersect, SkipsWhatTheRangesDoNotReach) {
   EXPECT_EQ(copied, 100000 * 64);
 }
 
-}  // namespace
+}  // namespace pieces_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "specs/small_models.h"
 
 namespace orthant {
-namespace {
+namespace placements_test {
 
 using test::small_work;
 
@@ -205,5 +205,5 @@ TEST(PlacementTable, JsonListsEveryParameter) {
             R"({"name":"logits","shape":[2,3,11],"placement":"vocabulary","local_shape":[2,3,6]})");
 }
 
-}  // namespace
+}  // namespace placements_test
 }  // namespace orthant

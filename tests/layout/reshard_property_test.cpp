@@ -10,7 +10,7 @@
 #include "orthant/layout/pieces.h"
 
 namespace orthant {
-namespace {
+namespace reshard_property_test {
 
 using test::Elements;
 
@@ -141,5 +141,5 @@ TEST(Reshard, EveryElementLiesOnAsManyRanksAsThePlacementsSay) {
   }
 }
 
-}  // namespace
+}  // namespace reshard_property_test
 }  // namespace orthant

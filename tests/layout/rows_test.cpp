@@ -9,7 +9,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace rows_test {
 
 using test::thrown_text;
 
@@ -115,5 +115,5 @@ TEST(Replicas, CountOverDpThenFsdpWhateverTheOrder) {
   EXPECT_EQ(replica_index(mesh, at), 3);
 }
 
-}  // namespace
+}  // namespace rows_test
 }  // namespace orthant

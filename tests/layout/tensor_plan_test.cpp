@@ -6,7 +6,7 @@
 #include "specs/small_models.h"
 
 namespace orthant {
-namespace {
+namespace tensor_plan_test {
 
 using test::bert;
 using test::gpt2;
@@ -258,5 +258,5 @@ TEST(TensorPlan, ReplicatedNormsNeedAllTokens) {
             placed_graph(trimodal_spec(test::small_trimodal(), small_work()), policy(true), 2));
 }
 
-}  // namespace
+}  // namespace tensor_plan_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "specs/small_models.h"
 
 namespace orthant {
-namespace {
+namespace tensor_policy_test {
 
 using test::bert;
 using test::gpt2;
@@ -127,5 +127,5 @@ TEST(PlacedGraph, CutsVocabularyAndInnerChannelsUnevenly) {
   EXPECT_EQ(local_parameter(placed.parameter("layers.0.mlp.w2.weight"), 3, 2).shape, (Shape{12, 4}));
 }
 
-}  // namespace
+}  // namespace tensor_policy_test
 }  // namespace orthant

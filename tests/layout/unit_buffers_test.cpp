@@ -11,7 +11,7 @@
 #include "layout/random_graph.h"
 
 namespace orthant {
-namespace {
+namespace unit_buffers_test {
 
 using Places = std::vector<int>;
 
@@ -172,5 +172,5 @@ TEST(UnitBuffers, EveryParameterOfRandomModelsIsCountedOnce) {
   }
 }
 
-}  // namespace
+}  // namespace unit_buffers_test
 }  // namespace orthant

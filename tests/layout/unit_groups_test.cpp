@@ -6,7 +6,7 @@
 #include "layout/random_graph.h"
 
 namespace orthant {
-namespace {
+namespace unit_groups_test {
 
 using Groups = std::vector<int>;
 using Kind = UnitGrouping::Kind;
@@ -91,5 +91,5 @@ TEST(UnitGroups, RefusesANegativeSize) {
   EXPECT_NE(text.find("set it to at least 0"), std::string::npos) << text;
 }
 
-}  // namespace
+}  // namespace unit_groups_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "orthant/mesh/axis_order.h"
 
 namespace orthant {
-namespace {
+namespace axis_test {
 
 using test::thrown_text;
 
@@ -112,5 +112,5 @@ TEST(AxisOrder, RefusesEmptyPlacesAndUnknownNames) {
   for (const char* text : {",", "pp,", "pp tp", "pp;tp", "pp=2", "x"}) EXPECT_THROW(parse_order(text, {}), ConfigError);
 }
 
-}  // namespace
+}  // namespace axis_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace hosts_test {
 
 TEST(Hosts, RanksFillHostsInBlocks) {
   EXPECT_EQ(host_of(7, 8), 0);
@@ -41,5 +41,5 @@ TEST(Hosts, RefusesHostsWithoutRanks) {
   EXPECT_THROW(axes_crossing_hosts(Mesh::parse("dp=2"), 0), ConfigError);
 }
 
-}  // namespace
+}  // namespace hosts_test
 }  // namespace orthant

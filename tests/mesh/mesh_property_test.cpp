@@ -7,7 +7,7 @@
 #include "mesh/random_mesh.h"
 
 namespace orthant {
-namespace {
+namespace mesh_property_test {
 
 using test::RandomMeshes;
 
@@ -170,5 +170,5 @@ TEST(MeshProperty, ExpertViewPartitionsEveryStage) {
   }
 }
 
-}  // namespace
+}  // namespace mesh_property_test
 }  // namespace orthant

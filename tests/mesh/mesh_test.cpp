@@ -7,7 +7,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace mesh_test {
 
 using test::thrown_text;
 using Groups = std::vector<RankList>;
@@ -119,5 +119,5 @@ TEST(ExpertView, DoesNotChangeTheWorldOrTheOtherGroups) {
   EXPECT_EQ(expert.groups(Axis::tp), dense.groups(Axis::tp));
 }
 
-}  // namespace
+}  // namespace mesh_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "orthant/mesh/mesh.h"
 
 namespace orthant {
-namespace {
+namespace mesh_text_test {
 
 using test::thrown_text;
 
@@ -119,5 +119,5 @@ TEST(MeshText, RefusesAnExpertDegreeThatDoesNotDivideAStage) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace mesh_text_test
 }  // namespace orthant

@@ -13,7 +13,7 @@
 #include "orthant/mesh/hosts.h"
 
 namespace orthant {
-namespace {
+namespace picture_test {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -192,5 +192,5 @@ TEST(MeshJson, RefusesHostsWithoutRanks) {
   EXPECT_THROW(mesh_text(Mesh::parse("dp=2"), -8), ConfigError);
 }
 
-}  // namespace
+}  // namespace picture_test
 }  // namespace orthant

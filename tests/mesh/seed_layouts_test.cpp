@@ -7,7 +7,7 @@
 #include "orthant/mesh/mesh.h"
 
 namespace orthant {
-namespace {
+namespace seed_layouts_test {
 
 using Groups = std::vector<RankList>;
 
@@ -114,5 +114,5 @@ TEST_P(SeedLayouts, DataPipelineTensorGroups) {
             all_groups(pp, tp, dp, [&](int p, int t, int d) { return degrees.data_outermost(d, p, t); }));
 }
 
-}  // namespace
+}  // namespace seed_layouts_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include <array>
 
 namespace orthant {
-namespace {
+namespace traffic_test {
 
 // A row of seed 001's table of communication patterns.
 struct PatternRow {
@@ -73,5 +73,5 @@ TEST(Traffic, IsEmptyForOneRank) {
   EXPECT_TRUE(traffic(Mesh(), 8).empty());
 }
 
-}  // namespace
+}  // namespace traffic_test
 }  // namespace orthant

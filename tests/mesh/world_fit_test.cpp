@@ -6,7 +6,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace world_fit_test {
 
 using test::thrown_text;
 
@@ -96,5 +96,5 @@ TEST(Mesh, RefusesToInferADegreeThatIsNotWhole) {
   EXPECT_THROW(Mesh::inferred({{Axis::ep, 3}}, Axis::dp, 8), ConfigError);
 }
 
-}  // namespace
+}  // namespace world_fit_test
 }  // namespace orthant

@@ -4,7 +4,7 @@
 #include "models/model_case.h"
 
 namespace orthant {
-namespace {
+namespace bert_test {
 
 constexpr std::int64_t kPadding = 4;
 
@@ -137,5 +137,5 @@ TEST(Bert, ForwardGivesStatesAndThePooledFirstOne) {
   }
 }
 
-}  // namespace
+}  // namespace bert_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "models/model_case.h"
 
 namespace orthant {
-namespace {
+namespace encoder_lm_test {
 
 EncoderLmConfig small(std::int64_t hidden_size, double dropout) {
   EncoderLmConfig config;
@@ -93,5 +93,5 @@ TEST(EncoderLm, ForwardMasksPadding) {
   expect_close(found, logits(restated, small(15, 0), ids, mask), 1e-10, 1e-10, "logits");
 }
 
-}  // namespace
+}  // namespace encoder_lm_test
 }  // namespace orthant

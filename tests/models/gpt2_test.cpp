@@ -4,7 +4,7 @@
 #include "models/model_case.h"
 
 namespace orthant {
-namespace {
+namespace gpt2_test {
 
 Gpt2Config small(Activation activation, bool tied, double dropout) {
   Gpt2Config config;
@@ -102,5 +102,5 @@ TEST(Gpt2, ForwardMasksPadding) {
   expect_close(found, logits(restated, small(Activation::gelu_new, true, 0), ids, mask), 1e-10, 1e-10, "logits");
 }
 
-}  // namespace
+}  // namespace gpt2_test
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include "models/model_case.h"
 
 namespace orthant {
-namespace {
+namespace llama_test {
 
 using Kind = RopeScaling::Kind;
 
@@ -116,5 +116,5 @@ TEST(Llama, ForwardOfPaddingOnTheLeftIsFinite) {
   expect_same_bits(again.narrow(1, 4, 5), found.narrow(1, 4, 5), "logits of tokens");
 }
 
-}  // namespace
+}  // namespace llama_test
 }  // namespace orthant

@@ -4,7 +4,7 @@
 #include "orthant/nn/kernels/attention.h"
 
 namespace orthant::nn {
-namespace {
+namespace attention_kernel_test {
 
 using Case = AttentionCase;
 using Shape = AttentionShape;
@@ -145,5 +145,5 @@ TEST(AttentionKernels, EveryInstructionSetComputesTheFormulasAndNothingBeside) {
   }
 }
 
-}  // namespace
+}  // namespace attention_kernel_test
 }  // namespace orthant::nn

@@ -5,7 +5,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::nn {
-namespace {
+namespace attention_test {
 
 using Shape = AttentionShape;
 using Case = AttentionCase;
@@ -286,5 +286,5 @@ TEST(RotaryTable, HoldsAnglesRoundedOnce) {
   }
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace orthant::nn

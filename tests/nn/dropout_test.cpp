@@ -5,7 +5,7 @@
 #include "orthant/nn/dropout_grid.h"
 
 namespace orthant::nn {
-namespace {
+namespace dropout_test {
 
 Pass make_pass(std::int64_t first_row = 0) {
   Pass pass;
@@ -175,5 +175,5 @@ TEST(Dropout, RefusesWhatItsIndexCannotName) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace dropout_test
 }  // namespace orthant::nn

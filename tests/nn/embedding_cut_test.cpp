@@ -6,7 +6,7 @@
 #include "orthant/nn/embedding_table.h"
 
 namespace orthant::nn {
-namespace {
+namespace embedding_cut_test {
 
 constexpr double kBound = 1e-12;
 constexpr std::int64_t kEntries[] = {11, 8, 2};
@@ -231,5 +231,5 @@ TEST(CutEmbedding, FusedEqualsPlain) {
   }
 }
 
-}  // namespace
+}  // namespace embedding_cut_test
 }  // namespace orthant::nn

@@ -6,7 +6,7 @@
 #include "orthant/nn/embedding_table.h"
 
 namespace orthant::nn {
-namespace {
+namespace embedding_test {
 
 at::Tensor random_ids(at::IntArrayRef shape, std::int64_t entries, std::uint64_t seed) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -167,5 +167,5 @@ TEST(Embedding, WithoutGradientsGivesTheSame) {
   expect_same_bits(y, recorded, "y");
 }
 
-}  // namespace
+}  // namespace embedding_test
 }  // namespace orthant::nn

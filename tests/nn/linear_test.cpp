@@ -4,7 +4,7 @@
 #include "orthant/nn/kernels/rows.h"
 
 namespace orthant::nn {
-namespace {
+namespace linear_test {
 
 // One call with everything it can have, and the same in float64 by autograd.
 struct Case {
@@ -255,5 +255,5 @@ TEST(Linear, OneRowLeavesTheBiasAsItWas) {
   EXPECT_TRUE(at::equal(bias.value, at::arange(3, options)));
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace orthant::nn

@@ -6,7 +6,7 @@
 #include "orthant/nn/loss.h"
 
 namespace orthant::nn {
-namespace {
+namespace loss_cut_test {
 
 constexpr double kFactor = 0.37;  // gradient of the loss
 
@@ -187,5 +187,5 @@ TEST(CutCrossEntropy, LogitsOfAnotherNumberOfClassesAreRefused) {
   });
 }
 
-}  // namespace
+}  // namespace loss_cut_test
 }  // namespace orthant::nn

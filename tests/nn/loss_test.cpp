@@ -7,7 +7,7 @@
 #include "orthant/nn/kernels/softmax.h"
 
 namespace orthant::nn {
-namespace {
+namespace loss_test {
 
 struct Case {
   at::Tensor logits, targets;
@@ -229,5 +229,5 @@ TEST(SoftmaxKernels, EveryInstructionSetEqualsTheFormula) {
   }
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace orthant::nn

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant::nn {
-namespace {
+namespace matrix_test {
 
 TEST(Matrix, EverySizeAndTypeIsMultiplied) {
   at::manual_seed(1);
@@ -23,5 +23,5 @@ TEST(Matrix, EverySizeAndTypeIsMultiplied) {
   }
 }
 
-}  // namespace
+}  // namespace matrix_test
 }  // namespace orthant::nn

@@ -7,7 +7,7 @@
 #include "orthant/nn/kernels/activation.h"
 
 namespace orthant::nn {
-namespace {
+namespace mlp_test {
 
 constexpr Activation kKinds[] = {Activation::swiglu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
                                  Activation::silu};
@@ -309,5 +309,5 @@ TEST(ActivationKernels, SaturateWithoutNaNAndPassNaNOn) {
   }
 }
 
-}  // namespace
+}  // namespace mlp_test
 }  // namespace orthant::nn

@@ -8,7 +8,7 @@
 #include "orthant/nn/norm_formulas.h"
 
 namespace orthant::nn {
-namespace {
+namespace norm_test {
 
 constexpr double kEps = 1e-5;
 constexpr double kP = 0.3;
@@ -300,5 +300,5 @@ TEST(NormKernels, EveryInstructionSetGivesTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace norm_test
 }  // namespace orthant::nn

@@ -8,7 +8,7 @@
 #include "orthant/nn/norm.h"
 
 namespace orthant::nn {
-namespace {
+namespace products_cut_test {
 
 constexpr std::int64_t kRows = 3, kSequence = 5, kHidden = 24, kInner = 29, kHeads = 12, kHeadSize = 2;
 
@@ -192,5 +192,5 @@ TEST(CutProducts, MissingSumsAreNoticed) {
   }
 }
 
-}  // namespace
+}  // namespace products_cut_test
 }  // namespace orthant::nn

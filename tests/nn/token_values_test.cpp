@@ -5,7 +5,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant::nn {
-namespace {
+namespace token_values_test {
 
 Pass make_pass(TensorAxis* axis, std::int64_t rows, std::int64_t sequence) {
   Pass pass;
@@ -150,5 +150,5 @@ TEST(ThreadAxis, MistakesEndAllRanks) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace token_values_test
 }  // namespace orthant::nn

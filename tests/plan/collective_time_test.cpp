@@ -6,7 +6,7 @@
 #include <map>
 
 namespace orthant {
-namespace {
+namespace collective_time_test {
 
 constexpr double kLocal = 4e-6;     // seconds per hop
 constexpr double kNetwork = 30e-6;  // likewise
@@ -160,5 +160,5 @@ TEST(SpanOf, CountsRanksOfEveryGroupOnEveryNode) {
   }
 }
 
-}  // namespace
+}  // namespace collective_time_test
 }  // namespace orthant

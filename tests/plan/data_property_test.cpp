@@ -15,7 +15,7 @@
 #include "schedule/random_tables.h"
 
 namespace orthant {
-namespace {
+namespace data_property_test {
 
 using test::draw;
 
@@ -291,5 +291,5 @@ TEST(DataProperty, StagesOfRandomGraphsMakeTheirStateAndCopiesOfTiedParameters) 
   EXPECT_GT(with_copies, 50);
 }
 
-}  // namespace
+}  // namespace data_property_test
 }  // namespace orthant

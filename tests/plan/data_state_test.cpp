@@ -16,7 +16,7 @@ static void PrintTo(const DataPeaks& peaks, std::ostream* out) {
   *out << "gathered " << peaks.gathered << ", gradients " << peaks.gradients;
 }
 
-namespace {
+namespace data_state_test {
 
 using test::settings_of;
 using test::sized_chain;
@@ -135,5 +135,5 @@ TEST(DataPeaks, ATiedBufferIsGatheredOnceAndHasAGradientPerUse) {
   EXPECT_EQ(peaks_of(sized_chain(true), settings).gathered, (128 + 64 + 64) * 4);
 }
 
-}  // namespace
+}  // namespace data_state_test
 }  // namespace orthant

@@ -17,7 +17,7 @@ static void PrintTo(const DataTraffic& traffic, std::ostream* out) {
        << " calls " << traffic.sum.bytes << " bytes";
 }
 
-namespace {
+namespace data_traffic_test {
 
 using test::settings_of;
 using test::sized_chain;
@@ -215,5 +215,5 @@ TEST(DataActions, RefusesGroupsThatAreNotDoneWithAMicrobatchTogether) {
   EXPECT_NO_THROW(data_actions(lowered, graph, settings));
 }
 
-}  // namespace
+}  // namespace data_traffic_test
 }  // namespace orthant

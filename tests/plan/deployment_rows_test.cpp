@@ -14,7 +14,7 @@
 #include "orthant/plan/search.h"
 
 namespace orthant {
-namespace {
+namespace deployment_rows_test {
 
 struct Row {
   std::string asked;   // the table's words
@@ -220,5 +220,5 @@ TEST(DeploymentRows, SmallModelsAreToldToUsePlainReplicas) {
   }
 }
 
-}  // namespace
+}  // namespace deployment_rows_test
 }  // namespace orthant

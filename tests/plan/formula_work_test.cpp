@@ -6,7 +6,7 @@
 #include "plan/published_runs.h"
 
 namespace orthant {
-namespace {
+namespace formula_work_test {
 
 struct Mode {
   bool sequence_parallel = false;
@@ -250,5 +250,5 @@ TEST(FormulaWork, RefusesWhatClosedFormsDoNotCover) {
             "without freeze");
 }
 
-}  // namespace
+}  // namespace formula_work_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "files/temporary_folder.h"
 
 namespace orthant {
-namespace {
+namespace hardware_test {
 
 // A file of that text, and the hardware it says.
 class HardwareFile {
@@ -124,5 +124,5 @@ TEST(Curve, IsStraightOverTheLogarithmAndFlatOutside) {
   EXPECT_DOUBLE_EQ(Curve{}.at(5), 1);
 }
 
-}  // namespace
+}  // namespace hardware_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace inference_size_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
@@ -212,5 +212,5 @@ TEST(InferenceSize, TextAndJsonSayTheSame) {
   EXPECT_EQ(json["contexts"].size(), size.contexts.size());
 }
 
-}  // namespace
+}  // namespace inference_size_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace link_fit_test {
 
 LinkSample sample(double hops, double bytes, double latency, double bandwidth, double error = 0) {
   return {hops, bytes, (hops * latency + bytes / bandwidth) * (1 + error)};
@@ -43,5 +43,5 @@ TEST(LinkFit, TakesOneSampleForItsBandwidth) {
   EXPECT_NEAR(link.bandwidth, 1e9, 1);
 }
 
-}  // namespace
+}  // namespace link_fit_test
 }  // namespace orthant

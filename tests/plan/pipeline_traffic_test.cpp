@@ -29,7 +29,7 @@ static void PrintTo(const PipelineTraffic& traffic, std::ostream* out) {
   print("tied", traffic.tied);
 }
 
-namespace {
+namespace pipeline_traffic_test {
 
 using Entry = PipelineTraffic::Entry;
 using test::draw;
@@ -285,5 +285,5 @@ TEST(PipelineTraffic, IsThatOfTheListsOfEveryModelAndSchedule) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_traffic_test
 }  // namespace orthant

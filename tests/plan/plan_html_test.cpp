@@ -6,7 +6,7 @@
 #include <set>
 
 namespace orthant {
-namespace {
+namespace plan_html_test {
 
 using Json = nlohmann::ordered_json;
 
@@ -121,5 +121,5 @@ TEST(PlanHtml, ASearchShowsItsPointsAndWhatTheJsonSays) {
   EXPECT_EQ(data["points"]["rows"][0].size(), data["points"]["columns"].size());
 }
 
-}  // namespace
+}  // namespace plan_html_test
 }  // namespace orthant

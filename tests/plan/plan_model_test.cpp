@@ -11,7 +11,7 @@
 #include "plan/published_runs.h"
 
 namespace orthant {
-namespace {
+namespace plan_model_test {
 
 using test::TemporaryFolder;
 
@@ -199,5 +199,5 @@ TEST(PlanModel, RefusesWrongFiles) {
             "cannot read no/such.json: No such file or directory\n  fix: name a JSON file that exists and can be read");
 }
 
-}  // namespace
+}  // namespace plan_model_test
 }  // namespace orthant

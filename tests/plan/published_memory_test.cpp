@@ -8,7 +8,7 @@
 #include "plan/published_runs.h"
 
 namespace orthant {
-namespace {
+namespace published_memory_test {
 
 constexpr double kGB = 1e9;
 
@@ -170,5 +170,5 @@ TEST(PublishedMemory, OfNanotron) {
   }
 }
 
-}  // namespace
+}  // namespace published_memory_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "plan/published_runs.h"
 
 namespace orthant {
-namespace {
+namespace published_time_test {
 
 constexpr std::int64_t kVocab = 51200;
 constexpr std::int64_t kSequence = 2048;
@@ -244,5 +244,5 @@ TEST(PublishedTime, OfNanotron) {
   }
 }
 
-}  // namespace
+}  // namespace published_time_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace scaling_test {
 
 SearchRequest llama_8b(int cards, std::int64_t global_batch) {
   SearchRequest request;
@@ -92,5 +92,5 @@ TEST(Scaling, TextAndJsonHoldThePoints) {
   EXPECT_EQ(json["points"][1]["mesh"], curve.points[1].plan->settings.mesh.to_string());
 }
 
-}  // namespace
+}  // namespace scaling_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "orthant/schedule/stage_split.h"
 
 namespace orthant {
-namespace {
+namespace search_prices_test {
 
 SearchRequest request_for(const std::string& model, int cards, std::int64_t global_batch, std::int64_t sequence) {
   SearchRequest request;
@@ -190,5 +190,5 @@ TEST(SearchPrices, SimulateWhatEstimatesSimulate) {
   }
 }
 
-}  // namespace
+}  // namespace search_prices_test
 }  // namespace orthant

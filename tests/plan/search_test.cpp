@@ -14,7 +14,7 @@
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
-namespace {
+namespace search_test {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
@@ -302,5 +302,5 @@ TEST(Search, StrategyNamesAreRead) {
   EXPECT_NE(error_text<ConfigError>([] { parse_strategy("speed"); }).find("throughput"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace search_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "orthant/plan/seed_functions.h"
 
 namespace orthant {
-namespace {
+namespace seed_figures_test {
 
 using seed001::Degrees;
 using seed001::Interconnect;
@@ -185,5 +185,5 @@ TEST(SeedFigures, TextAndJsonHoldEveryFigure) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace seed_figures_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "files/temporary_folder.h"
 
 namespace orthant {
-namespace {
+namespace stack_test {
 
 using test::TemporaryFolder;
 
@@ -66,5 +66,5 @@ TEST(Stack, RefusesUnknownNamesAndKeys) {
             "torchtitan");
 }
 
-}  // namespace
+}  // namespace stack_test
 }  // namespace orthant

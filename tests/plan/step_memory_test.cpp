@@ -9,7 +9,7 @@
 #include "orthant/specs/presets.h"
 
 namespace orthant {
-namespace {
+namespace step_memory_test {
 
 constexpr int kMicrobatches = 6;
 
@@ -98,5 +98,5 @@ TEST(StepMemory, ShardedParametersLeaveTheirBlocks) {
   EXPECT_EQ(sharded.moments[0].activations, whole.moments[0].activations);
 }
 
-}  // namespace
+}  // namespace step_memory_test
 }  // namespace orthant

@@ -24,7 +24,7 @@ static void PrintTo(const TensorTraffic& traffic, std::ostream* out) {
   print("copies", traffic.copies);
 }
 
-namespace {
+namespace tensor_traffic_test {
 
 using Entry = TensorTraffic::Entry;
 using test::small_work;
@@ -332,5 +332,5 @@ TEST(TensorTraffic, RefusesAGraphThatOtherSettingsPlaced) {
   EXPECT_EQ(refusal({}, {.degree = 4}), "graph \"llama\" lies over 2 tp ranks, and the settings are for 4");
 }
 
-}  // namespace
+}  // namespace tensor_traffic_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "orthant/specs/presets.h"
 
 namespace orthant {
-namespace {
+namespace unit_run_test {
 
 BertModelConfig masked_words() {
   BertModelConfig config;
@@ -150,5 +150,5 @@ TEST(UnitRun, UnitsOfAUserHaveNoSizes) {
   EXPECT_EQ(run_sized(graph, graph.units.front(), settings_of(Recompute::none)).forward, 0);
 }
 
-}  // namespace
+}  // namespace unit_run_test
 }  // namespace orthant

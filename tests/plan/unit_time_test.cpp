@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace unit_time_test {
 
 constexpr double kPeak = 100e12;
 constexpr double kMemory = 1e12;  // bytes per second
@@ -178,5 +178,5 @@ TEST(UnitSeconds, WhatTravelsBesideWeightsSlowsThemOrIsWaitedFor) {
   EXPECT_NEAR(long_way.exchanged.total(), 10e-3 - kProduct, 1e-12);
 }
 
-}  // namespace
+}  // namespace unit_time_test
 }  // namespace orthant

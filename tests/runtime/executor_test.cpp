@@ -13,7 +13,7 @@
 #include "runtime/toy_graph.h"
 
 namespace orthant {
-namespace {
+namespace executor_test {
 
 using test::Toy;
 
@@ -166,5 +166,5 @@ TEST(Executor, AMissingFieldIsNamed) {
   }
 }
 
-}  // namespace
+}  // namespace executor_test
 }  // namespace orthant

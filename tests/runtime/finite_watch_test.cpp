@@ -13,7 +13,7 @@
 #include "runtime/toy_graph.h"
 
 namespace orthant {
-namespace {
+namespace finite_watch_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -127,5 +127,5 @@ TEST(UnitObserver, WhatItPutsInPlaceOfAnOutputTravelsOn) {
   EXPECT_GT(told.bad_gradients, 0);
 }
 
-}  // namespace
+}  // namespace finite_watch_test
 }  // namespace orthant

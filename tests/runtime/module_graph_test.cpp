@@ -13,7 +13,7 @@
 #include "orthant/train/trainer.h"
 
 namespace orthant {
-namespace {
+namespace module_graph_test {
 
 struct FirstImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return linear(x).tanh(); }
@@ -139,5 +139,5 @@ TEST(ModuleGraph, AnInfiniteLossChangesNothing) {
   EXPECT_EQ(trainer.optimizer().num_updates(), 1);
 }
 
-}  // namespace
+}  // namespace module_graph_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace stage_executor_test {
 
 TEST(StageExecutor, WithoutLinksASendIsRefused) {
   test::Toy toy(test::toy_spec());
@@ -87,5 +87,5 @@ TEST(StageExecutor, AValueOfAnotherShapeThanItsSpecIsNamed) {
   EXPECT_EQ(wide[0], "send c m2 -> 1: it is Double [3, 6, 8] and not Float [3, 6, 8]");
 }
 
-}  // namespace
+}  // namespace stage_executor_test
 }  // namespace orthant

@@ -13,7 +13,7 @@
 #include "schedule/random_tables.h"
 
 namespace orthant {
-namespace {
+namespace gathers_property_test {
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -236,5 +236,5 @@ TEST(GathersProperty, OneLimitPerUseNeverNeedsMoreThanTheGroupInUse) {
   }
 }
 
-}  // namespace
+}  // namespace gathers_property_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace gathers_test {
 
 // F of units 0..n-1, then BW of n-1..0, for each microbatch.
 std::vector<Action> chain(int units, int microbatches) {
@@ -156,5 +156,5 @@ TEST(Gathers, TheCheckNamesWhatIsWrong) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace gathers_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace generators_test {
 
 using test::thrown_text;
 
@@ -151,5 +151,5 @@ TEST(Generators, RefuseEmptySchedules) {
   EXPECT_TRUE(thrown_text([] { zbv(0, 1); }).starts_with("a zbv schedule of 0 stages"));
 }
 
-}  // namespace
+}  // namespace generators_test
 }  // namespace orthant

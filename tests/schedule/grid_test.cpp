@@ -5,7 +5,7 @@
 #include "orthant/schedule/generators.h"
 
 namespace orthant {
-namespace {
+namespace grid_test {
 
 TEST(Grid, ShowsTimeByRank) {
   EXPECT_EQ(grid_text(one_forward_one_backward(2, 3)),
@@ -47,5 +47,5 @@ TEST(PeakInFlight, CountsUntilTheWeightGradient) {
   EXPECT_EQ(peak_in_flight(parse_table("0F0 1F0 1BW0 0BW0\n2F0 2BW0", "text")), (std::vector<int>{2, 1}));
 }
 
-}  // namespace
+}  // namespace grid_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace lowering_test {
 
 using Lines = std::vector<std::string>;
 
@@ -183,5 +183,5 @@ TEST(Actions, TextNamesUnitsValuesAndPeers) {
   EXPECT_EQ(to_string(Action{.kind = ActionKind::forward, .unit = -1, .microbatch = 2}, graph), "F unit -1 m2");
 }
 
-}  // namespace
+}  // namespace lowering_test
 }  // namespace orthant

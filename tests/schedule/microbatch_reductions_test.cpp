@@ -11,7 +11,7 @@
 #include "schedule/random_tables.h"
 
 namespace orthant {
-namespace {
+namespace microbatch_reductions_test {
 
 using Lines = std::vector<std::string>;
 
@@ -104,5 +104,5 @@ TEST(Reductions, RandomListsReduceEachMicrobatchOnceAsEarlyAsItIsComplete) {
   }
 }
 
-}  // namespace
+}  // namespace microbatch_reductions_test
 }  // namespace orthant

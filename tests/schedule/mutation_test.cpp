@@ -16,7 +16,7 @@
 #include "schedule/value_run.h"
 
 namespace orthant {
-namespace {
+namespace mutation_test {
 
 using test::draw;
 
@@ -239,5 +239,5 @@ TEST(Validate, JudgesDamagedListsAsARunDoes) {
   EXPECT_LT(valid, count * 4 / 5);
 }
 
-}  // namespace
+}  // namespace mutation_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace named_schedules_test {
 
 using test::thrown_text;
 
@@ -159,5 +159,5 @@ TEST(NamedSchedules, LoopedOnesAskForTheirPlacement) {
             "cut the model into 8, 12 or another multiple of 4 stages");
 }
 
-}  // namespace
+}  // namespace named_schedules_test
 }  // namespace orthant

@@ -16,7 +16,7 @@
 #include "schedule/schedule_file.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_test {
 
 using test::chain;
 using test::ScheduleFile;
@@ -335,5 +335,5 @@ TEST(Pipeline, ASplitMustHoldEveryUnitOnce) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_test
 }  // namespace orthant

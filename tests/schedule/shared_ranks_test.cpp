@@ -10,7 +10,7 @@
 #include "schedule/random_tables.h"
 
 namespace orthant {
-namespace {
+namespace shared_ranks_test {
 
 using test::thrown_text;
 
@@ -81,5 +81,5 @@ TEST(FlopCosts, AreSumsOverTheUnitsOfAStage) {
   EXPECT_EQ(flop_costs({{{0, 1}, {2, 3, 4, 5}}, {0, 1}}, test::skips()), (StageCosts{{2, 2, 2, 0}, {4, 4, 4, 0}}));
 }
 
-}  // namespace
+}  // namespace shared_ranks_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
-namespace {
+namespace simulate_test {
 
 using test::thrown_text;
 
@@ -214,5 +214,5 @@ TEST(Simulate, RefusesTablesThatStopAndCostsThatAreNone) {
             "2 stages have the edges of 3\n");
 }
 
-}  // namespace
+}  // namespace simulate_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace stage_edges_test {
 
 using Lists = std::vector<std::vector<int>>;
 
@@ -61,5 +61,5 @@ TEST(Grid, BranchesRunAtTheSameTime) {
             "rank 2 | .    2F0  2BW0 .\n");
 }
 
-}  // namespace
+}  // namespace stage_edges_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace stage_lines_test {
 
 TEST(StageLines, NameEveryStageItsPlaceAndItsUnits) {
   GraphSpec graph;
@@ -22,5 +22,5 @@ TEST(StageLines, NameEveryStageItsPlaceAndItsUnits) {
             "  stage 2 on pp 0: head, loss");
 }
 
-}  // namespace
+}  // namespace stage_lines_test
 }  // namespace orthant

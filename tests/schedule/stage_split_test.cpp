@@ -13,7 +13,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace stage_split_test {
 
 using test::thrown_text;
 using Units = std::vector<std::vector<int>>;
@@ -164,5 +164,5 @@ TEST(SplitStages, NoCutThatFitsHasALighterHeaviestStage) {
   EXPECT_LT(refused, 350);
 }
 
-}  // namespace
+}  // namespace stage_split_test
 }  // namespace orthant

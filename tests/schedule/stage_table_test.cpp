@@ -10,7 +10,7 @@
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
-namespace {
+namespace stage_table_test {
 
 using test::thrown_text;
 
@@ -115,5 +115,5 @@ TEST(StageTable, ForwardOnlyMeansNoBackwardAnywhere) {
   EXPECT_FALSE(is_forward_only(parse_table("0F0\n1F0 1W0", "text")));
 }
 
-}  // namespace
+}  // namespace stage_table_test
 }  // namespace orthant

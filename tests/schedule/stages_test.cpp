@@ -8,7 +8,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace stages_test {
 
 using test::GraphMaker;
 using test::thrown_text;
@@ -152,5 +152,5 @@ TEST(StageMap, UnitsOfAStageMustAscend) {
             "stage 1 names unit 3 of 3\n");
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace orthant

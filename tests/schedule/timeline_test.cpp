@@ -10,7 +10,7 @@
 #include "orthant/schedule/svg.h"
 
 namespace orthant {
-namespace {
+namespace timeline_test {
 
 Simulation chain_of(const StageTable& table, const StageCost& cost = {}) {
   return simulate(table, chain_edges(table.num_stages), StageCosts(static_cast<std::size_t>(table.num_stages), cost));
@@ -103,5 +103,5 @@ TEST(Svg, StaysLegibleWhenLarge) {
   }
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace validate_actions_test {
 
 using test::thrown_text;
 using Lists = std::vector<std::vector<Action>>;
@@ -311,5 +311,5 @@ TEST_F(ValidateActions, NamesAMissingForwardOrBackward) {
             "set at least one");
 }
 
-}  // namespace
+}  // namespace validate_actions_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "schedule/graphs.h"
 
 namespace orthant {
-namespace {
+namespace validate_test {
 
 using test::thrown_text;
 
@@ -205,5 +205,5 @@ TEST(Validate, RefusesAMapThatDoesNotFitTheGraph) {
             "name every unit of the graph in some stage");
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace orthant

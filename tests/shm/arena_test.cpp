@@ -16,7 +16,7 @@
 #include "orthant/base/stable_hash.h"
 
 namespace orthant::shm {
-namespace {
+namespace arena_test {
 
 TEST(Arena, HandsOutAlignedBlocksThatDoNotOverlapAndReusesFreedOnes) {
   Arena arena(8 << 20, 0);
@@ -135,5 +135,5 @@ TEST(Mapping, OpensNothingButSealedSharedMemoryOfAFittingSize) {
   close(sealed);
 }
 
-}  // namespace
+}  // namespace arena_test
 }  // namespace orthant::shm

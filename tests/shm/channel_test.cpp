@@ -12,7 +12,7 @@
 #include "shm/thread_ranks.h"
 
 namespace orthant::shm {
-namespace {
+namespace channel_test {
 
 using Kind = CollectiveRequest::Kind;
 using test::all_ranks;
@@ -147,5 +147,5 @@ TEST(Channel, WaitingCostsNoProcessorTime) {
   EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
 }
 
-}  // namespace
+}  // namespace channel_test
 }  // namespace orthant::shm

@@ -11,7 +11,7 @@
 #include "shm/thread_ranks.h"
 
 namespace orthant::shm {
-namespace {
+namespace endpoint_test {
 
 using namespace std::chrono_literals;
 
@@ -48,5 +48,5 @@ TEST(Endpoint, AWaiterThatHasJustComeFindsNobodyLate) {
   peer.join();
 }
 
-}  // namespace
+}  // namespace endpoint_test
 }  // namespace orthant::shm

@@ -14,7 +14,7 @@
 #include "orthant/shm/pipe.h"
 
 namespace orthant::shm {
-namespace {
+namespace hostile_memory_test {
 
 using Kind = CollectiveRequest::Kind;
 using Random = std::mt19937_64;
@@ -293,5 +293,5 @@ TEST(HostileMemory, NamesTheRankWhoseDirectoryOrMessageDoesNotFit) {
   }
 }
 
-}  // namespace
+}  // namespace hostile_memory_test
 }  // namespace orthant::shm

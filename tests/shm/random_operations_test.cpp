@@ -10,7 +10,7 @@
 #include "shm/thread_ranks.h"
 
 namespace orthant::shm {
-namespace {
+namespace random_operations_test {
 
 using Kind = CollectiveRequest::Kind;
 constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::u8};
@@ -312,5 +312,5 @@ TEST_P(RandomOperations, EqualAnOracleBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RandomOperations, testing::Values(2, 3, 5, 8));
 
-}  // namespace
+}  // namespace random_operations_test
 }  // namespace orthant::shm

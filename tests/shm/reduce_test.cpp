@@ -17,7 +17,7 @@
 #include "shm/reduce_oracle.h"
 
 namespace orthant::shm {
-namespace {
+namespace reduce_test {
 using namespace test;  // the oracle's words
 
 // ---- Buffers ----
@@ -373,5 +373,5 @@ TEST(Dtype, HasTheSizeAndNameOfItsElements) {
   }
 }
 
-}  // namespace
+}  // namespace reduce_test
 }  // namespace orthant::shm

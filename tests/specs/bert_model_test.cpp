@@ -6,7 +6,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace bert_model_test {
 
 using Names = std::vector<std::string>;
 
@@ -97,5 +97,5 @@ TEST(BertModelConfig, ReadsTheEncodersKeys) {
             "  fix: set a sequence of at most 9, or raise max_position_embeddings");
 }
 
-}  // namespace
+}  // namespace bert_model_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace bert_test {
 
 using Names = std::vector<std::string>;
 
@@ -262,5 +262,5 @@ TEST(BertConfig, RefusesWhatDoesNotFit) {
   }
 }
 
-}  // namespace
+}  // namespace bert_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace encoder_lm_test {
 
 using Names = std::vector<std::string>;
 
@@ -112,5 +112,5 @@ TEST(EncoderLmConfig, RefusesWhatDoesNotFit) {
   }
 }
 
-}  // namespace
+}  // namespace encoder_lm_test
 }  // namespace orthant

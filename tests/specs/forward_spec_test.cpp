@@ -9,7 +9,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace forward_spec_test {
 
 using Names = std::vector<std::string>;
 
@@ -97,5 +97,5 @@ TEST_F(ModelPath, RefusesAnotherKind) {
             "model.json:1:32: path: there are no Hugging Face models of kind encoder_lm\n  fix: remove path");
 }
 
-}  // namespace
+}  // namespace forward_spec_test
 }  // namespace orthant

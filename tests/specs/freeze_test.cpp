@@ -7,7 +7,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace freeze_test {
 
 GraphSpec tiny(bool tied = false) {
   LlamaConfig config = llama_preset("llama-tiny");
@@ -71,5 +71,5 @@ TEST(Freeze, NoPatternsChangeNothing) {
   EXPECT_EQ(spec, tiny());
 }
 
-}  // namespace
+}  // namespace freeze_test
 }  // namespace orthant

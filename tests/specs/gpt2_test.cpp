@@ -8,7 +8,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace gpt2_test {
 
 using Names = std::vector<std::string>;
 
@@ -167,5 +167,5 @@ TEST(Gpt2Presets, HaveTheirPublishedParameterCounts) {
   }
 }
 
-}  // namespace
+}  // namespace gpt2_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include "orthant/specs/hugging_face.h"
 
 namespace orthant {
-namespace {
+namespace hugging_face_config_test {
 
 namespace fs = std::filesystem;
 
@@ -233,5 +233,5 @@ TEST(HuggingFaceConfig, RefusesToWriteModelsThatTheLibraryDoesNotHave) {
   EXPECT_NE(refused(shifted).find("position_offset is 3 with pad_token_id 0"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace hugging_face_config_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "orthant/specs/hugging_face.h"
 
 namespace orthant {
-namespace {
+namespace hugging_face_names_test {
 
 ModelConfig config_of(std::string_view text) {
   return parse_hugging_face_config(text, "config.json");
@@ -191,5 +191,5 @@ TEST(HuggingFaceMatch, ExpectsGpt2sMatricesTheOtherWayRound) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace hugging_face_names_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace llama_test {
 
 using Names = std::vector<std::string>;
 
@@ -305,5 +305,5 @@ TEST(LlamaSpec, RefusesWhatAProgramGotWrong) {
             "  fix: use fewer rows or a shorter sequence");
 }
 
-}  // namespace
+}  // namespace llama_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace model_config_test {
 
 TEST(ModelConfig, ReadsTheKindThatIsNamed) {
   EXPECT_EQ(model_kind(model_of(R"({"kind": "llama"})")), "llama");
@@ -83,5 +83,5 @@ TEST(ModelConfig, FreezesWhatTheConfigurationNames) {
             "freeze: pattern \"embed.wieght\" matches no parameter of llama\n  fix: did you mean \"embed.weight\"?");
 }
 
-}  // namespace
+}  // namespace model_config_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace presets_test {
 
 using Counts = std::map<std::string, std::int64_t>;
 
@@ -97,5 +97,5 @@ TEST(Presets, SuggestTheNearestName) {
             "  fix: one of trimodal-tiny, trimodal-16");
 }
 
-}  // namespace
+}  // namespace presets_test
 }  // namespace orthant

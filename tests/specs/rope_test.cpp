@@ -7,7 +7,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace rope_test {
 
 using Kind = RopeScaling::Kind;
 
@@ -165,5 +165,5 @@ TEST(RopeScaling, RefusesWhatDoesNotFit) {
             "  fix: set original_max_position_embeddings to 0 or more");
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "specs/small_models.h"
 
 namespace orthant {
-namespace {
+namespace tensor_work_test {
 
 using test::small_work;
 using Names = std::set<std::string>;
@@ -229,5 +229,5 @@ TEST(TensorWork, AnOddTokenBelongsToTheLargestPart) {
   EXPECT_EQ(llama_spec(test::small_llama(), work).unit("embed").cost.output_bytes, 3 * 8 * 4);
 }
 
-}  // namespace
+}  // namespace tensor_work_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace totals_test {
 
 StateTypes types_of(DType parameters, DType compute, DType reduce, int moments) {
   return {parameters, compute, reduce, moments};
@@ -50,5 +50,5 @@ TEST(StateBytes, FrozenParametersHaveNoGradientAndNoMoments) {
   EXPECT_EQ(state_bytes(spec.unit("head"), {}), (StateBytes{(16384 + 64) * 4, 0, 64 * 4, 64 * 8}));
 }
 
-}  // namespace
+}  // namespace totals_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "specs/model_text.h"
 
 namespace orthant {
-namespace {
+namespace trimodal_test {
 
 using Names = std::vector<std::string>;
 
@@ -218,5 +218,5 @@ TEST(TrimodalSpec, RefusesWhatAProgramGotWrong) {
             "  fix: set a sequence of at most 128, or raise max_position_embeddings");
 }
 
-}  // namespace
+}  // namespace trimodal_test
 }  // namespace orthant

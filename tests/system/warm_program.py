@@ -1,4 +1,4 @@
-"""A program that is loaded once and started often: fork_server.c makes each process from one that is loaded."""
+"""A program that is loaded once and started often: fork_server.cpp makes each process from one that is loaded."""
 import array
 import io
 import os

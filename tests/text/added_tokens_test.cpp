@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace added_tokens_test {
 
 using Pieces = std::vector<std::pair<std::string, std::int32_t>>;
 
@@ -62,5 +62,5 @@ TEST(AddedTokens, OfTwoWithOneContentTheLastCounts) {
   EXPECT_TRUE(tokens.find("x")->special);
 }
 
-}  // namespace
+}  // namespace added_tokens_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include <random>
 
 namespace orthant {
-namespace {
+namespace bpe_merges_test {
 
 using Ids = std::vector<std::int32_t>;
 using Pairs = std::map<std::pair<std::int32_t, std::int32_t>, BpeMerges::Merge>;
@@ -104,5 +104,5 @@ TEST(BpeMerges, ALongWordTakesNoQuadraticTime) {
   EXPECT_EQ(word, Ids{20});
 }
 
-}  // namespace
+}  // namespace bpe_merges_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "text/small_bpe.h"
 
 namespace orthant {
-namespace {
+namespace byte_bpe_test {
 
 using Ids = std::vector<std::int32_t>;
 
@@ -166,5 +166,5 @@ TEST(ByteBpe, EqualTokenizersHaveEqualFingerprints) {
   EXPECT_NE(tokenizer_of(other).fingerprint(), print);
 }
 
-}  // namespace
+}  // namespace byte_bpe_test
 }  // namespace orthant

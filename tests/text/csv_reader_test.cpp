@@ -4,7 +4,7 @@
 #include "text/table_rows_of.h"
 
 namespace orthant {
-namespace {
+namespace csv_reader_test {
 
 using test::reader_of;
 using test::rows_of;
@@ -122,5 +122,5 @@ TEST(CsvReader, RefusesARowThatNeverEnds) {
             "t.csv:2:1: a row longer than 64 MiB\nlook for a quote that is never closed");
 }
 
-}  // namespace
+}  // namespace csv_reader_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "text/table_rows_of.h"
 
 namespace orthant {
-namespace {
+namespace csv_test {
 
 TEST(Csv, QuotesWhatNeedsQuotes) {
   EXPECT_EQ(csv_field("plain text"), "plain text");
@@ -50,5 +50,5 @@ TEST(Csv, WhatIsWrittenIsReadBack) {
   }
 }
 
-}  // namespace
+}  // namespace csv_test
 }  // namespace orthant

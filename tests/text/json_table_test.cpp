@@ -4,7 +4,7 @@
 #include "text/table_rows_of.h"
 
 namespace orthant {
-namespace {
+namespace json_table_test {
 
 using test::reader_of;
 using test::rows_of;
@@ -102,5 +102,5 @@ TEST(JsonTable, SuggestsTheColumnThatWasMeantAtTheEnd) {
             "t.json: no row has a column \"labels\"\ndid you mean \"label\"? (one of title, label)");
 }
 
-}  // namespace
+}  // namespace json_table_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace post_processor_test {
 
 using Ids = std::vector<std::int32_t>;
 
@@ -58,5 +58,5 @@ TEST(PostProcessor, TheLongerTextLosesFirst) {
   EXPECT_EQ(lengths(5, 5, 0), std::pair(std::int64_t{0}, std::int64_t{0}));
 }
 
-}  // namespace
+}  // namespace post_processor_test
 }  // namespace orthant

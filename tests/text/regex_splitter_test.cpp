@@ -6,7 +6,7 @@
 #include "orthant/base/error.h"
 
 namespace orthant {
-namespace {
+namespace regex_splitter_test {
 
 using Words = std::vector<std::string>;
 
@@ -63,5 +63,5 @@ TEST(RegexSplitter, GivesUpOnAnExpressionThatTakesForEver) {
   EXPECT_NE(error.find("gave up on a text of 201 bytes"), std::string::npos) << error;
 }
 
-}  // namespace
+}  // namespace regex_splitter_test
 }  // namespace orthant

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace shown_test {
 
 TEST(Shown, TextsAreQuotedAndEscaped) {
   EXPECT_EQ(shown("NA"), "\"NA\"");
@@ -21,5 +21,5 @@ TEST(Shown, LongTextsAreCutBetweenCharacters) {
   EXPECT_EQ(cut_text("\x80\x80\x80", 2), "") << "no character begins here";
 }
 
-}  // namespace
+}  // namespace shown_test
 }  // namespace orthant

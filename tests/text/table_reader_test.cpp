@@ -11,7 +11,7 @@
 #include "text/table_rows_of.h"
 
 namespace orthant {
-namespace {
+namespace table_reader_test {
 
 using test::reader_of;
 using test::rows_of;
@@ -143,5 +143,5 @@ TEST(TableReader, OnlyTheFirstReasonsAreKept) {
   EXPECT_EQ(reader.skipped().reasons.size(), SkippedRows::kKept);
 }
 
-}  // namespace
+}  // namespace table_reader_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "text/small_bpe.h"
 
 namespace orthant {
-namespace {
+namespace tokenizer_json_test {
 
 using Ids = std::vector<std::int32_t>;
 using nlohmann::json;
@@ -151,5 +151,5 @@ TEST(TokenizerJson, IdsMayHaveHoles) {
   expect_part(error_text<DataError>([&] { tokenizer.decode(Ids{500}); }), "id 500 is not in the vocabulary");
 }
 
-}  // namespace
+}  // namespace tokenizer_json_test
 }  // namespace orthant

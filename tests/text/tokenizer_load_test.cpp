@@ -12,7 +12,7 @@
 #include "text/small_bpe.h"
 
 namespace orthant {
-namespace {
+namespace tokenizer_load_test {
 
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
@@ -153,5 +153,5 @@ TEST(TokenizerLoad, RefusesDamagedGpt2Files) {
   expect_part(refusal(folder.path()), "added_tokens_decoder.x is not an id");
 }
 
-}  // namespace
+}  // namespace tokenizer_load_test
 }  // namespace orthant

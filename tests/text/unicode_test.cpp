@@ -5,7 +5,7 @@
 #include "orthant/text/byte_alphabet.h"
 
 namespace orthant::unicode {
-namespace {
+namespace unicode_test {
 
 TEST(Unicode, CategoriesAreThoseOfVersion16) {
   EXPECT_EQ(category(U'A'), Category::Lu);
@@ -68,5 +68,5 @@ TEST(ByteAlphabet, EveryByteHasAVisibleCharacter) {
   EXPECT_EQ(bytes_of_spelling("\xff"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace unicode_test
 }  // namespace orthant::unicode

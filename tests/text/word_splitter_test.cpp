@@ -7,7 +7,7 @@
 #include "orthant/text/regex_splitter.h"
 
 namespace orthant {
-namespace {
+namespace word_splitter_test {
 
 std::vector<std::string> words_of(const Splitter& splitter, std::string_view text) {
   std::vector<std::string> words;
@@ -78,5 +78,5 @@ TEST(WordSplitter, AgreesWithTheRegularExpressionOnEveryAssignedCharacter) {
   }
 }
 
-}  // namespace
+}  // namespace word_splitter_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "mesh/thrown_error.h"
 
 namespace orthant {
-namespace {
+namespace wordpiece_test {
 
 using test::thrown_text;
 
@@ -153,5 +153,5 @@ TEST_F(WordPiece, RefusesDamagedVocabularies) {
             "add a line [UNK], or use the vocabulary the model was trained with");
 }
 
-}  // namespace
+}  // namespace wordpiece_test
 }  // namespace orthant

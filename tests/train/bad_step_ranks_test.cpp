@@ -15,7 +15,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace bad_step_ranks_test {
 
 struct Fault {
   std::string poison;  // without step and value
@@ -188,5 +188,5 @@ TEST_P(BadSteps, ChangeNothingAndAreExplained) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, BadSteps, testing::ValuesIn(kCases));
 
-}  // namespace
+}  // namespace bad_step_ranks_test
 }  // namespace orthant

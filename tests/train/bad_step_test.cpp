@@ -6,7 +6,7 @@
 #include "train/branching_model.h"
 
 namespace orthant {
-namespace {
+namespace bad_step_test {
 
 TEST(Blame, ADamagedParameterComesFirstAndLasts) {
   std::vector<RankFindings> ranks(3);
@@ -74,5 +74,5 @@ TEST(RankFindings, TravelAsText) {
   EXPECT_EQ(back.input_gradients, std::vector<int>{2});
 }
 
-}  // namespace
+}  // namespace bad_step_test
 }  // namespace orthant

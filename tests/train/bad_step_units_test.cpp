@@ -12,7 +12,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace bad_step_units_test {
 
 struct SquaresModule : torch::nn::Module {
   at::Tensor forward(const at::Tensor& h, const at::Tensor& y) { return (h - y).square().sum(); }
@@ -122,5 +122,5 @@ TEST(BadSteps, OfAUsersModulesAreExplainedAfterTheNextStep) {
   }
 }
 
-}  // namespace
+}  // namespace bad_step_units_test
 }  // namespace orthant

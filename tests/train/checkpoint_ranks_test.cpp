@@ -17,7 +17,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace checkpoint_ranks_test {
 
 namespace fs = std::filesystem;
 
@@ -305,5 +305,5 @@ TEST(CheckpointRanks, AnImportedModelIsReadFromTheFilesThatWereProved) {
   EXPECT_EQ(trainer->weights_hash(), expected);
 }
 
-}  // namespace
+}  // namespace checkpoint_ranks_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace checkpoint_retention_test {
 
 namespace fs = std::filesystem;
 
@@ -148,5 +148,5 @@ TEST(List, WhatCannotBeListedIsNotEmpty) {
   EXPECT_THROW(restore_checkpoints((folder.path / "checkpoints").string()), IoError);
 }
 
-}  // namespace
+}  // namespace checkpoint_retention_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace checkpoint_room_test {
 
 namespace fs = std::filesystem;
 
@@ -122,5 +122,5 @@ TEST(Room, IsSaidInOneLine) {
             "step-4");
 }
 
-}  // namespace
+}  // namespace checkpoint_room_test
 }  // namespace orthant

@@ -13,7 +13,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace checkpoint_saver_test {
 
 namespace fs = std::filesystem;
 
@@ -125,5 +125,5 @@ TEST(Saver, ASaveThatCannotBeginFailsOnAllRanksAndTheNextOneWorks) {
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_saver_test
 }  // namespace orthant

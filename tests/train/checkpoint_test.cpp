@@ -14,7 +14,7 @@
 #include "train/model_on_disk.h"
 
 namespace orthant {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -156,5 +156,5 @@ TEST_F(Checkpoint, TokenizerFilesAreCopiedFromAFolderOrAFile) {
   EXPECT_TRUE(text.ends_with("\n  fix: check the path, and that its folder exists")) << text;
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace orthant

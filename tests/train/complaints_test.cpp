@@ -13,7 +13,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace complaints_test {
 
 using test::Outcome;
 
@@ -125,5 +125,5 @@ TEST(Complaints, No24ShapesVaryPerMicrobatchAndEdgesNeedNoGradient) {
   }
 }
 
-}  // namespace
+}  // namespace complaints_test
 }  // namespace orthant

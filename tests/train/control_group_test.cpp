@@ -13,7 +13,7 @@
 #include "orthant/train/trainer.h"
 
 namespace orthant {
-namespace {
+namespace control_group_test {
 
 void on_control_groups(int size, const std::function<void(const ControlGroup&)>& body) {
   for (const auto backend : {comm::BackendKind::gloo, comm::BackendKind::shm}) {
@@ -153,5 +153,5 @@ TEST(ControlGroup, EntersAPhaseForAsLongAsAScopeLives) {
   EXPECT_EQ(own.activity().phase(), JobPhase::step);
 }
 
-}  // namespace
+}  // namespace control_group_test
 }  // namespace orthant

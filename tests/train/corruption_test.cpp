@@ -13,7 +13,7 @@
 #include "train/forked_saves.h"
 
 namespace orthant::test {
-namespace {
+namespace corruption_test {
 
 namespace fs = std::filesystem;
 
@@ -249,5 +249,5 @@ TEST_F(Corruption, OfAllIsToldWithTheNewest) {
                       "--from-scratch, or start anew in another --output-dir");
 }
 
-}  // namespace
+}  // namespace corruption_test
 }  // namespace orthant::test

@@ -8,7 +8,7 @@
 #include "training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace data_counters_test {
 
 struct Case {
   const char* mesh;
@@ -113,5 +113,5 @@ TEST_P(DataCounters, TrafficAndStateAreThoseOfTheClosedForms) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, DataCounters, testing::ValuesIn(kCases));
 
-}  // namespace
+}  // namespace data_counters_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "schedule/schedule_file.h"
 
 namespace orthant {
-namespace {
+namespace deferred_bytes_test {
 
 GraphSpec tiny() {
   return placed_graph(build_spec(llama_preset("llama-tiny"), {.rows = 1, .sequence = 8}), {}, 1);
@@ -59,5 +59,5 @@ TEST(DeferredBytes, AScheduleFileIsTakenAsWhatIsInIt) {
   EXPECT_EQ(bytes_in_flight("no/such/file.txt", Recompute::full), kept(Recompute::full)) << "refused elsewhere";
 }
 
-}  // namespace
+}  // namespace deferred_bytes_test
 }  // namespace orthant

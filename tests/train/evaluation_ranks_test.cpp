@@ -8,7 +8,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace evaluation_ranks_test {
 
 // The first rows of another data set.
 class FirstRows : public Dataset {
@@ -91,5 +91,5 @@ TEST(EvaluationRanks, StopWhenOneOfThemIsAskedTo) {
   });
 }
 
-}  // namespace
+}  // namespace evaluation_ranks_test
 }  // namespace orthant

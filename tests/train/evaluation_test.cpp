@@ -10,7 +10,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace evaluation_test {
 
 struct Batch {
   at::Tensor logits;
@@ -221,5 +221,5 @@ TEST(LanguageTally, AddsSumsAndStates) {
   EXPECT_TRUE(std::isnan(LanguageTally().result().at("loss")));
 }
 
-}  // namespace
+}  // namespace evaluation_test
 }  // namespace orthant

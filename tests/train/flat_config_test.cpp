@@ -10,7 +10,7 @@
 #include "orthant/train/run_config.h"
 
 namespace orthant {
-namespace {
+namespace flat_config_test {
 
 constexpr const char* kFlat = R"({
   "label_name": "label",
@@ -130,5 +130,5 @@ TEST(FlatConfig, TheSeedsConfigurationsAreRead) {
   }
 }
 
-}  // namespace
+}  // namespace flat_config_test
 }  // namespace orthant

@@ -14,7 +14,7 @@
 #include "orthant/train/run.h"
 
 namespace orthant {
-namespace {
+namespace float16_test {
 
 // A small llama.
 RunConfig config_of(std::vector<std::string> overrides) {
@@ -247,5 +247,5 @@ TEST(Float16Training, RefusesALossThatIsASumInFloat16) {
             "  fix: compute the loss from float32, as in logits.to(torch::kFloat)");
 }
 
-}  // namespace
+}  // namespace float16_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "train/model_on_disk.h"
 
 namespace orthant {
-namespace {
+namespace inference_ranks_test {
 
 InferenceOptions on_mesh(const std::string& mesh, DType dtype = DType::float64) {
   InferenceOptions options;
@@ -103,5 +103,5 @@ TEST(InferenceMesh, AllThrowWhatOneOfThemFinds) {
   }
 }
 
-}  // namespace
+}  // namespace inference_ranks_test
 }  // namespace orthant

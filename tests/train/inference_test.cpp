@@ -7,7 +7,7 @@
 #include "train/model_on_disk.h"
 
 namespace orthant {
-namespace {
+namespace inference_test {
 
 constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 2,
   "num_hidden_layers": 2, "intermediate_size": 20, "vocab_size": 31, "max_position_embeddings": 32})";
@@ -90,5 +90,5 @@ TEST(Inference, RefusesInputsThatDoNotFit) {
             "input_ids is of dtype Float\n  fix: give whole numbers, e.g. int64");
 }
 
-}  // namespace
+}  // namespace inference_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "train/forked_saves.h"
 
 namespace orthant::test {
-namespace {
+namespace io_fault_test {
 
 using Kind = FileFault::Kind;
 using Contents = std::map<std::string, std::string>;
@@ -370,5 +370,5 @@ TEST(Retention, ThatFailsAtAnyCallNamesWhatStaysAndLosesNothingItKeeps) {
   EXPECT_STREQ(saves.report(0).found.data(), "");
 }
 
-}  // namespace
+}  // namespace io_fault_test
 }  // namespace orthant::test

@@ -7,7 +7,7 @@
 #include "spec_against_runtime.h"
 
 namespace orthant {
-namespace {
+namespace kept_bytes_test {
 
 using test::SpecAgainstRuntime;
 
@@ -79,5 +79,5 @@ TEST_P(SpecAgainstRuntime, DefersTheBytesItStates) {
 INSTANTIATE_TEST_SUITE_P(Models, SpecAgainstRuntime, testing::ValuesIn(test::models_over_tp()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace kept_bytes_test
 }  // namespace orthant

@@ -8,7 +8,7 @@
 #include <limits>
 
 namespace orthant {
-namespace {
+namespace loss_scale_test {
 
 constexpr LossScaleOptions kQuick = {.dynamic = true, .initial = 1024, .growth = 4, .backoff = 0.25, .interval = 3};
 
@@ -107,5 +107,5 @@ TEST(LossScale, MayMendAnOverflowOfGradientsAlone) {
   EXPECT_FALSE(mends(LossScale({.initial = 8}, at::kCPU), 2, infinity)) << "it does not fall";
 }
 
-}  // namespace
+}  // namespace loss_scale_test
 }  // namespace orthant

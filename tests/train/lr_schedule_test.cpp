@@ -10,7 +10,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace lr_schedule_test {
 
 using Kind = LrSchedule::Kind;
 
@@ -137,5 +137,5 @@ TEST(LrSchedule, RefusesValuesNoCurveCanHave) {
   EXPECT_NO_THROW(schedule(Kind::wsd).check());
 }
 
-}  // namespace
+}  // namespace lr_schedule_test
 }  // namespace orthant

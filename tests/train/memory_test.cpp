@@ -19,7 +19,7 @@
 #include "orthant/data/tokens.h"
 
 namespace orthant {
-namespace {
+namespace memory_test {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
@@ -212,5 +212,5 @@ TEST(CountingAllocator, ASteadyStepFaultsInNoNewPagesAndStaysNearItsPeak) {
   }
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace orthant

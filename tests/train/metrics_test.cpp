@@ -11,7 +11,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace metrics_test {
 
 StepMetrics sample() {
   return {.step = 1,
@@ -83,5 +83,5 @@ TEST(Metrics, EvaluationLineStartsWithItsStep) {
             R"({"step":5,"accuracy":1.0,"loss":0.25,"roc_auc":null})");
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace orthant

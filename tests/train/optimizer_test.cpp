@@ -13,7 +13,7 @@
 #include "runtime/toy_graph.h"
 
 namespace orthant {
-namespace {
+namespace optimizer_test {
 
 constexpr double kRate = 0.05;
 constexpr int kSteps = 6;
@@ -356,5 +356,5 @@ TEST(Optimizer, SquaredNormsAreSumsPerOwningUnitInDouble) {
   }
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace orthant

@@ -14,7 +14,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace output_folder_test {
 
 namespace fs = std::filesystem;
 
@@ -106,5 +106,5 @@ TEST_F(OutputFolders, ALinkInThePlaceOfCheckpointsIsNotPruned) {
   EXPECT_TRUE(fs::exists("elsewhere/step-1"));
 }
 
-}  // namespace
+}  // namespace output_folder_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "orthant/train/run.h"
 
 namespace orthant {
-namespace {
+namespace pad_to_longest_test {
 
 const std::vector<std::string> kDouble = {"precision.params=float64", "precision.compute=float64",
                                           "precision.reduce=float64"};
@@ -85,5 +85,5 @@ TEST(PadToLongest, LlamaGradientsAreTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace pad_to_longest_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace orthant {
-namespace {
+namespace page_arena_test {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -166,5 +166,5 @@ TEST(PageArena, ServesThreadsAtOnce) {
   EXPECT_EQ(arena.usage().kept_bytes, arena.usage().mapped_bytes);
 }
 
-}  // namespace
+}  // namespace page_arena_test
 }  // namespace orthant

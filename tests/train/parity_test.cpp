@@ -11,7 +11,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace parity_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -269,5 +269,5 @@ TEST(Parity, TheJsonHoldsTheResult) {
   EXPECT_EQ(json["max_relative_error"]["loss"], 0.0);
 }
 
-}  // namespace
+}  // namespace parity_test
 }  // namespace orthant

@@ -13,7 +13,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_bits_test {
 
 using test::Outcome;
 
@@ -160,5 +160,5 @@ TEST(PipelineBits, OfReplicasAreThoseOfReplicasWithoutStages) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_bits_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_checkpoint_test {
 
 using State = std::map<std::string, at::Tensor>;
 
@@ -174,5 +174,5 @@ TEST(StageCheckpoints, AStageWithoutParametersTrainsAndSaves) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_checkpoint_test
 }  // namespace orthant

@@ -17,7 +17,7 @@
 #include "orthant/train/run_config.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_config_test {
 
 // A file that is gone with the test.
 class CostFile {
@@ -246,5 +246,5 @@ TEST(PipelineConfig, TheConfigurationsOfTheSourceRun) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_config_test
 }  // namespace orthant

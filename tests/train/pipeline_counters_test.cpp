@@ -13,7 +13,7 @@
 #include "training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_counters_test {
 
 using Settings = std::vector<std::string>;
 
@@ -255,5 +255,5 @@ TEST(PipelineCounters, CasesHaveTiedParametersAndCutValues) {
   EXPECT_LT(traffic({true, "pp=2,tp=2", 0, {kSequence}}).sent_values.bytes, whole);
 }
 
-}  // namespace
+}  // namespace pipeline_counters_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_evaluation_test {
 
 // The rows of a batch as a data set.
 class BatchRows : public Dataset {
@@ -97,5 +97,5 @@ TEST(PipelineEvaluation, EndsOnAllStagesWhenOneOfThemIsAskedToStop) {
       });
 }
 
-}  // namespace
+}  // namespace pipeline_evaluation_test
 }  // namespace orthant

@@ -12,7 +12,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_memory_test {
 
 constexpr std::int64_t kWidth = 4;
 constexpr int kMicrobatches = 6;
@@ -176,5 +176,5 @@ TEST(PipelineMemory, OutputsAreGoneWhenTheyWereSent) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_memory_test
 }  // namespace orthant

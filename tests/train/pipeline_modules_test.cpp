@@ -10,7 +10,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_modules_test {
 
 using test::Outcome;
 
@@ -192,5 +192,5 @@ TEST(PipelineModules, OneStageMoreThanThereAreUnitsIsRefused) {
             "  fix: use at most 4 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
 }
 
-}  // namespace
+}  // namespace pipeline_modules_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "train/trainers_on_ranks.h"
 
 namespace orthant {
-namespace {
+namespace pipeline_shards_test {
 
 using test::Outcome;
 
@@ -127,5 +127,5 @@ TEST(PipelineShards, WholeGradientsAreThoseOfOneRank) {
   });
 }
 
-}  // namespace
+}  // namespace pipeline_shards_test
 }  // namespace orthant

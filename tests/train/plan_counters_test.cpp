@@ -18,7 +18,7 @@
 #include "training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace plan_counters_test {
 
 constexpr int kQuickRuns = 36;
 constexpr int kAllRuns = 360;
@@ -235,5 +235,5 @@ TEST(PlanCounters, StateAndTrafficOfRandomRunsAreThoseOfTheirPlans) {
   }
 }
 
-}  // namespace
+}  // namespace plan_counters_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "train/branching_model.h"
 
 namespace orthant {
-namespace {
+namespace poison_test {
 
 std::string refusal_of(const std::function<void()>& act) {
   try {
@@ -86,5 +86,5 @@ TEST(Poison, RefusesAPlaceThatIsNotThere) {
   EXPECT_GE(placed[1].buffer, 0) << "a tied parameter, by the unit that borrows it";
 }
 
-}  // namespace
+}  // namespace poison_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "orthant/train/run_config.h"
 
 namespace orthant {
-namespace {
+namespace precision_config_test {
 
 RunConfig read(const std::vector<std::string>& overrides) {
   return read_run_config(load_run_document("", overrides));
@@ -62,5 +62,5 @@ TEST(PrecisionConfig, WhatCannotTrainIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace precision_config_test
 }  // namespace orthant

@@ -15,7 +15,7 @@
 #include "train/model_on_disk.h"
 
 namespace orthant {
-namespace {
+namespace pretrained_ranks_test {
 
 struct RankCase {
   const char* mesh;
@@ -173,5 +173,5 @@ TEST(PretrainedRanks, CompareTheirPartsOfATiedHead) {
                 "  fix: set tie_word_embeddings to false in config.json");
 }
 
-}  // namespace
+}  // namespace pretrained_ranks_test
 }  // namespace orthant

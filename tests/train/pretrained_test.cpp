@@ -14,7 +14,7 @@
 #include "train/model_on_disk.h"
 
 namespace orthant {
-namespace {
+namespace pretrained_test {
 
 constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 2,
   "num_hidden_layers": 2, "intermediate_size": 20, "vocab_size": 31, "max_position_embeddings": 32})";
@@ -188,5 +188,5 @@ TEST(LargeBuffer, IsZeroAlignedAndOfAnySize) {
   }
 }
 
-}  // namespace
+}  // namespace pretrained_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace orthant {
-namespace {
+namespace progress_test {
 
 StepMetrics at_step(std::int64_t step) {
   return {.step = step,
@@ -204,5 +204,5 @@ TEST(Progress, AFileIsNoTerminal) {
   close(file);
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace rank_log_test {
 
 TEST(RankLog, WritesEveryLineWithTheTimeAndWhatWasSaidBeforeItWasOpened) {
   const TestFolder folder("orthant-rank-log");
@@ -68,5 +68,5 @@ TEST(RankLog, BeginsWithWhereTheRankIs) {
   EXPECT_NE(start_line(Mesh(), 0, "cpu").find(", at dp=0 of mesh dp=1,"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace rank_log_test
 }  // namespace orthant

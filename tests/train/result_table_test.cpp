@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 namespace orthant {
-namespace {
+namespace result_table_test {
 
 RunResult sample() {
   return {.steps = 20,
@@ -72,5 +72,5 @@ TEST(ResultTable, DocumentWithoutEvaluationHasAnEmptyOne) {
   EXPECT_NE(text.find(R"("final_loss":null,"eval":{},)"), std::string::npos) << text;
 }
 
-}  // namespace
+}  // namespace result_table_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace run_config_test {
 
 // A small llama, with overrides as --set takes them.
 JsonDocument document(const std::vector<std::string>& overrides = {}) {
@@ -371,5 +371,5 @@ TEST(RunConfig, RefusesRulesThatNoCheckpointCanMeet) {
   EXPECT_NE(refusal({"train.bad_steps=ignore"}).find("found \"ignore\""), std::string::npos);
 }
 
-}  // namespace
+}  // namespace run_config_test
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace orthant {
-namespace {
+namespace run_log_test {
 
 StepMetrics at_step(std::int64_t step) {
   return {.step = step, .loss = 0.5, .grad_norm = 2, .lr = 0.1, .peak_memory_bytes = 64};
@@ -72,5 +72,5 @@ TEST(RunLog, DoesNotHideASinkThatFails) {
   EXPECT_THROW(log.step(at_step(1)), std::runtime_error);
 }
 
-}  // namespace
+}  // namespace run_log_test
 }  // namespace orthant

@@ -10,7 +10,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace run_ranks_test {
 
 constexpr const char* kResolved = R"({"model": {}})";
 
@@ -97,5 +97,5 @@ TEST(RunRanks, ThatFoundOtherDataAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(folder.path / "run"));
 }
 
-}  // namespace
+}  // namespace run_ranks_test
 }  // namespace orthant

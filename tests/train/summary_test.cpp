@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace orthant {
-namespace {
+namespace summary_test {
 
 UnitSpec unit(std::string name, std::string kind, std::int64_t parameters, std::array<std::int64_t, 3> kept = {}) {
   UnitSpec result;
@@ -120,5 +120,5 @@ TEST(Summary, TextIsATableWithTotals) {
             "total                   9K         9K  35.2 KiB   35.2 KiB   70.3 KiB     66.1 KiB  206.8 KiB\n");
 }
 
-}  // namespace
+}  // namespace summary_test
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include "training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace tensor_counters_test {
 
 struct Case {
   const char* file;  // in configs/; empty: the default configuration, trimodal
@@ -104,5 +104,5 @@ TEST_P(TensorCounters, TrafficIsThatOfTheClosedForm) {
 
 INSTANTIATE_TEST_SUITE_P(Settings, TensorCounters, testing::ValuesIn(kCases));
 
-}  // namespace
+}  // namespace tensor_counters_test
 }  // namespace orthant

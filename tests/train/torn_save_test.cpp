@@ -9,7 +9,7 @@
 #include "train/forked_saves.h"
 
 namespace orthant::test {
-namespace {
+namespace torn_save_test {
 
 using Kind = FileFault::Kind;
 
@@ -182,5 +182,5 @@ TEST(FileFaults, ReachTheCallsOfTheStandardLibrary) {
   EXPECT_GE(counts["close"], 4);
 }
 
-}  // namespace
+}  // namespace torn_save_test
 }  // namespace orthant::test

@@ -11,7 +11,7 @@
 #include "orthant/specs/presets.h"
 
 namespace orthant {
-namespace {
+namespace trainer_test {
 
 TEST(Trainer, RefusesAGraphWithoutALoss) {
   const ModelConfig config = gpt2_preset("gpt2-tiny");
@@ -64,5 +64,5 @@ TEST(Trainer, AModuleOutlivesItsTrainer) {
   EXPECT_TRUE(module->linear->weight.grad().isfinite().all().item<bool>());
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace orthant

@@ -6,7 +6,7 @@
 #include "spec_against_runtime.h"
 
 namespace orthant {
-namespace {
+namespace unit_moments_test {
 
 using UnitMoments = test::SpecAgainstRuntime;
 
@@ -61,5 +61,5 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
 INSTANTIATE_TEST_SUITE_P(Models, UnitMoments, testing::ValuesIn(test::models_over_tp()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace unit_moments_test
 }  // namespace orthant

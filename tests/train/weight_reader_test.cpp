@@ -11,7 +11,7 @@
 #include "train/training_ranks.h"
 
 namespace orthant {
-namespace {
+namespace weight_reader_test {
 
 namespace fs = std::filesystem;
 
@@ -90,5 +90,5 @@ TEST(WeightReader, TakesNotANumberForEqualToItself) {
   EXPECT_FALSE(equals_stored(*reader, reader->entries().front(), false, whole, at::zeros({3, 2})));
 }
 
-}  // namespace
+}  // namespace weight_reader_test
 }  // namespace orthant

@@ -11,7 +11,7 @@
 #include "base/error_text.h"
 
 namespace orthant {
-namespace {
+namespace weights_hash_test {
 
 TensorBox whole(const at::Tensor& tensor) {
   return {tensor.sizes().vec(), std::vector<std::int64_t>(static_cast<std::size_t>(tensor.dim()), 0),
@@ -157,5 +157,5 @@ TEST(WeightsHash, PrintsSixteenDigits) {
   EXPECT_EQ(weights_hash_text(0xfedcba9876543210), "fedcba9876543210");
 }
 
-}  // namespace
+}  // namespace weights_hash_test
 }  // namespace orthant

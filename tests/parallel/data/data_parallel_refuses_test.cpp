@@ -11,7 +11,7 @@
 #include "orthant/parallel/data/data_parallel.h"
 
 namespace orthant {
-namespace {
+namespace data_parallel_refuses_test {
 
 using comm::Communicator;
 using torch::autograd::variable_list;
@@ -184,5 +184,5 @@ TEST(DataParallel, AJobOfOneRankNeedsNothingElse) {
   EXPECT_FALSE(two.b.grad().defined());
 }
 
-}  // namespace
+}  // namespace data_parallel_refuses_test
 }  // namespace orthant

@@ -18,7 +18,7 @@
 #include "comm/ranks.h"
 
 namespace orthant {
-namespace {
+namespace data_parallel_test {
 
 using comm::BackendKind;
 using comm::Communicator;
@@ -338,5 +338,5 @@ TEST(DataParallel, RanksWithDifferentModulesOrOptionsAreTold) {
   expect_parts(options[1], {"rank 0 has \"bucket_bytes: 100\", rank 1 has \"bucket_bytes: 101\""});
 }
 
-}  // namespace
+}  // namespace data_parallel_test
 }  // namespace orthant

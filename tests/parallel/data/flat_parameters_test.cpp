@@ -13,7 +13,7 @@
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
-namespace {
+namespace flat_parameters_test {
 
 constexpr std::uint64_t kSeed = 11;
 constexpr int kEmbed = 0;
@@ -336,5 +336,5 @@ TEST(UnitParameters, NamesAreRelativeAndReachBorrowedParameters) {
   EXPECT_EQ(error_text<InternalError>([&] { head.joined("qkv"); }), "unit first has no parameters joined as qkv");
 }
 
-}  // namespace
+}  // namespace flat_parameters_test
 }  // namespace orthant

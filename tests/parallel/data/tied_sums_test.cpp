@@ -8,7 +8,7 @@
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
-namespace {
+namespace tied_sums_test {
 
 // Three units; a.table is tied to c, and a.scale to b and c.
 GraphSpec tied_graph() {
@@ -114,5 +114,5 @@ TEST(TiedSums, ThoseLeftOutOnPurposeStayAsTheyAre) {
   });
 }
 
-}  // namespace
+}  // namespace tied_sums_test
 }  // namespace orthant

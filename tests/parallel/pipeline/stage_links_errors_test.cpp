@@ -7,7 +7,7 @@
 #include "parallel/pipeline/linked_stages.h"
 
 namespace orthant {
-namespace {
+namespace stage_links_errors_test {
 
 using test::LinkedRank;
 using test::received;
@@ -105,5 +105,5 @@ TEST_P(StageLinksErrorsOver, AMissingGradientIsNamedByTheStageThatWroteTheValue)
       << errors[2];
 }
 
-}  // namespace
+}  // namespace stage_links_errors_test
 }  // namespace orthant

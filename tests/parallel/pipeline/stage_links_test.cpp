@@ -8,7 +8,7 @@
 #include "parallel/pipeline/linked_stages.h"
 
 namespace orthant {
-namespace {
+namespace stage_links_test {
 
 using test::LinkedRank;
 using test::received;
@@ -286,5 +286,5 @@ TEST_P(StageLinksOver, AGradientProvesThatItsValueArrived) {
   });
 }
 
-}  // namespace
+}  // namespace stage_links_test
 }  // namespace orthant
