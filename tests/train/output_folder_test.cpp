@@ -60,7 +60,8 @@ TEST_F(OutputFolders, MetricsAloneAreARun) {
   OutputFolder("run", "", {});  // torn: no step was told
   write_file_atomically("run/metrics.jsonl", "{\"step\":1}\n");
   EXPECT_EQ(error_text<ConfigError>([] { OutputFolder("run", "", {}); }),
-            "output folder run holds a run\n  fix: continue it with --resume auto, or name another --output_dir");
+            "output folder run holds a run without a checkpoint\n  fix: begin it again at step 0 with --resume auto "
+            "--from-scratch, or name another --output-dir");
 }
 
 TEST_F(OutputFolders, AConfigurationOfAnotherFormIsNoneToCompareWith) {
