@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import crafted_checkpoints
@@ -36,7 +37,8 @@ class Finished:
         with tempfile.TemporaryFile() as out:
             begin = time.monotonic()
             process = subprocess.Popen([ORTHANT, *words], stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment)
-            limit = subprocess.Popen(["sh", "-c", f"sleep 20; kill -KILL {process.pid}"])  # what hangs must not hold the campaign
+            limit = threading.Timer(20, process.kill)  # what hangs must not hold the campaign
+            limit.start()
             try:
                 process.stdin.write(text.encode())
                 process.stdin.close()
@@ -44,8 +46,7 @@ class Finished:
                 pass
             _, status, usage = os.wait4(process.pid, 0)
             self.seconds = time.monotonic() - begin
-            limit.terminate()
-            limit.wait()
+            limit.cancel()
             out.seek(0)
             self.output = out.read()
         process.returncode = self.code = os.waitstatus_to_exitcode(status)
