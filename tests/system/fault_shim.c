@@ -45,7 +45,8 @@ static long number_in(const char* name) {
   return text ? atol(text) : 0;
 }
 
-__attribute__((constructor)) static void begin(void) {
+// Also called by fork_server.cpp, with the environment of the program that begins.
+__attribute__((constructor)) void on_program_start(void) {
   const char* counter = getenv("FAULT_COUNTER");
   const char* log = getenv("FAULT_LOG");
   const char* folder = getenv("FAULT_ROOT");

@@ -82,6 +82,9 @@ int become(std::vector<std::string>& strings, const Descriptors& fds) {
   close_range(kStreams, ~0U, 0);
   if (chdir(strings[0].c_str()) != 0) die(strings[0].c_str());
   environ = variables.data();
+  // Of another library that is preloaded and is set by the environment.
+  const auto begin = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "on_program_start"));
+  if (begin != nullptr) begin();
   return program(static_cast<int>(num_words), words.data(), environ);
 }
 

@@ -28,7 +28,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from program import ORTHANT, clean_environment
+from program import FORK_SERVER, ORTHANT, clean_environment
+from warm_program import WarmProgram
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ERRORS = ("EIO", "EACCES", "ESTALE", "EMFILE", "ENOSPC")
@@ -185,6 +186,8 @@ class Campaign:
             json.dump(CONFIG, f)
         self.shim = os.path.join(scratch, "fault_shim.so")
         subprocess.run([os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", "-o", self.shim, os.path.join(HERE, "fault_shim.c"), "-ldl"], check=True)
+        self.environment = clean_environment(CUDA_VISIBLE_DEVICES="")
+        self.program = WarmProgram(ORTHANT, [FORK_SERVER, self.shim], self.environment)
         self.template = os.path.join(scratch, "template")
         finished = self.train(self.template, 4)
         assert finished.returncode == 0, finished.stderr
@@ -194,8 +197,7 @@ class Campaign:
         words = [ORTHANT, "train", "--config", self.config, "--output-dir", run, "--steps", str(last), "--json",
                  *(word.format(run=run) for word in options)]
         try:
-            return subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, cwd=self.scratch,
-                                  env=clean_environment(CUDA_VISIBLE_DEVICES="", **environment))
+            return self.program.run(words, self.scratch, {**self.environment, **{key: str(value) for key, value in environment.items()}}, 60)
         except subprocess.TimeoutExpired as late:
             return subprocess.CompletedProcess(words, "hung", "", str(late.stderr))
 
@@ -220,7 +222,7 @@ class Campaign:
         counter = run + ".counter"
         with open(counter, "wb") as f:
             f.write(bytes(4096))
-        environment = {"LD_PRELOAD": self.shim, "FAULT_ROOT": run, "FAULT_COUNTER": counter, "FAULT_AT": position, "FAULT_ERRNO": error,
+        environment = {"FAULT_ROOT": run, "FAULT_COUNTER": counter, "FAULT_AT": position, "FAULT_ERRNO": error,
                        "FAULT_LASTING": mode, "FAULT_KILL_AT": scenario.kill_at}
         if log:
             environment["FAULT_LOG"] = log

@@ -25,6 +25,7 @@ def clean_environment(**more):
     return {**kept, **{k: str(v) for k, v in more.items()}}
 
 
+FORK_SERVER = os.path.join(BUILD, "tests", "libfork_server.so")
 _starting = threading.Lock()
 _warm = None
 
@@ -33,9 +34,8 @@ def warm_orthant():
     """The loaded program; None where it was not built."""
     global _warm
     with _starting:
-        library = os.path.join(BUILD, "tests", "libfork_server.so")
-        if _warm is None and os.path.exists(library):
-            _warm = WarmProgram(ORTHANT, library, clean_environment())
+        if _warm is None and os.path.exists(FORK_SERVER):
+            _warm = WarmProgram(ORTHANT, [FORK_SERVER], clean_environment())
         return _warm
 
 

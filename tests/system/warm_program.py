@@ -19,13 +19,13 @@ def loaded_with(environment):
 
 
 class WarmProgram:
-    def __init__(self, path, library, environment):
+    def __init__(self, path, libraries, environment):
         self.path, self.loaded_with = path, loaded_with(environment)
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock = threading.Lock()
         with theirs:
             self.server = subprocess.Popen([path], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                                           env={**environment, "LD_PRELOAD": library, "FORK_SERVER": str(theirs.fileno())})
+                                           env={**environment, "LD_PRELOAD": " ".join(libraries), "FORK_SERVER": str(theirs.fileno())})
 
     def can_run(self, environment):
         return loaded_with(environment) == self.loaded_with and self.server.poll() is None
