@@ -79,7 +79,7 @@ int run_body(const RankOptions& options, const Context& context, const launch::J
   comm::quiet_backend_log();
   at::set_num_threads(options.threads > 0 ? options.threads : 1);
   // Our own launcher puts the rank in front of every line; others do not.
-  const Log log({.rank = job.launcher == "orthant" || job.marks_lines ? -1 : job.rank, .color = context.color});
+  const Log log({.rank = job.is_launched_by_us() ? -1 : job.rank, .color = context.color});
   RankContext rank{job, mesh, comm_options(options, context, job, mesh), log};
   return body(rank);
 }

@@ -82,8 +82,9 @@ std::string default_folder_of_this_launch(const std::string& name) {
   return newest;
 }
 
-// A job that was started again goes on in its own folder. Our launcher has chosen it before the first attempt. Under
-// another one it is known by its time: a launcher also starts ranks again that refused a folder of somebody else.
+// A job that was started again goes on in its own folder. The launcher of forked ranks has chosen it before the first
+// attempt. Under another one it is known by its time: a launcher also starts ranks again that refused a folder of
+// somebody else.
 void find_own_folder(RunOptions& run, const launch::Job& job, const RunConfig& config) {
   run.restarted = job.restart_count > 0;
   if (!run.restarted || job.launcher == "orthant") return;
@@ -145,7 +146,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   } catch (const Error& error) {
     if (error.rank() < 0 || error.rank() == rank.job.rank) throw;
     // That rank says it. Our launcher takes this end for a consequence.
-    return rank.job.launcher == "orthant" ? launch::kPeerLostExitCode : error.exit_code();
+    return rank.job.is_launched_by_us() ? launch::kPeerLostExitCode : error.exit_code();
   }
   if (rank.is_first() && outcome.stopped) {
     std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";

@@ -163,7 +163,7 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
   }
   if (const auto* inherited = find_variable(environment, kStoreVariable); inherited && job.launcher == "torchrun") {
     rendezvous.store_fd = inherited_store(*inherited, job);
-    job.marks_lines = rendezvous.store_fd >= 0;
+    job.executed_by_us = rendezvous.store_fd >= 0;
     if (rendezvous.store_fd >= 0) {
       rendezvous.served_by_launcher = true;
       const auto* host = find_variable(environment, "MASTER_ADDR");

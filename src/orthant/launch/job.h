@@ -16,10 +16,11 @@ using Environment = std::map<std::string, std::string>;
 struct Rendezvous {
   std::string host = "127.0.0.1";
   int port = 0;
-  // A listening socket to serve the store on, owned by rank 0; -1 elsewhere and when the port is to be bound by name.
+  // A listening socket to serve the store on, owned by rank 0; -1 elsewhere.
   int listen_fd = -1;
   // A connection to the job's store, kept by this process: inherited from our launcher, which has proved it where it
-  // leads to another host, or made by meet() to rank 0 on this host; -1: there is none.
+  // leads to another host, or made by meet() to rank 0 on this host, which has yet to let this rank in
+  // (enter_meeting()); -1: there is none.
   int store_fd = -1;
   // True when a launcher serves the store itself, so that every rank is a client (torchrun's agent store).
   bool served_by_launcher = false;
@@ -45,10 +46,13 @@ struct Job {
   // Which launcher told us: "orthant" (ranks that it forked; those it executes say "torchrun"), "torchrun", "Open MPI",
   // "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
-  // Whether the launcher is ours, which executed this rank: it puts the rank in front of every line of stderr.
-  bool marks_lines = false;
-  int restart_count = 0;  // how often the launcher has started this job again
+  bool executed_by_us = false;  // by `orthant launch`, or by our launcher of ranks that use CUDA
+  int restart_count = 0;        // how often the launcher has started this job again
   Rendezvous rendezvous = {};
+
+  // Whether our launcher started this rank: it puts the rank in front of every line of stderr, and takes
+  // kPeerLostExitCode for the consequence of another rank's end.
+  bool is_launched_by_us() const { return launcher == "orthant" || executed_by_us; }
 };
 
 }  // namespace orthant::launch
