@@ -1,4 +1,5 @@
-// The program: finds the command, and is the only place that turns errors into text and exit codes.
+// The program: finds the command, and turns errors into text and exit codes; launch/rank_process.cpp does so for
+// ranks that this process forks.
 #include <fmt/format.h>
 #include <unistd.h>
 

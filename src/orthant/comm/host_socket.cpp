@@ -59,7 +59,7 @@ void HostSocket::serve() {
 }
 
 void HostSocket::enter() {
-  const ErrorDetails details{.remedy = "see who else writes into the launcher's store", .rank = rank_};
+  const ErrorDetails details{.remedy = "see who else writes into the job's store", .rank = rank_};
   const int first = ranks_.front();
   const auto deadline = launch::Clock::now() + launch::seconds(timeout_seconds_);
   const auto name = store_.get(key("name", first), timeout_seconds_);

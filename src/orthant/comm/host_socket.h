@@ -1,6 +1,7 @@
 // Where ranks of one host hand descriptors to each other when their store passes none: torchrun's, or one that spans
-// several hosts. Such a store is not ours, so it may name a socket and never memory: the first rank of the host serves
-// it at a Unix-domain socket of a random name, puts the name into the store, and both sides look at whom they have.
+// several hosts. Such a store is read by others or passes text alone, so it names a socket and never memory: the first
+// rank of the host serves it at a Unix-domain socket of a random name, puts the name into the store, and both sides
+// look at whom they have.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@ namespace orthant {
 
 // Half-written: followed by the number of the process.
 inline constexpr std::string_view kPartialMark = ".partial-";
-// Complete, and about to take the place of what has the name.
+// Complete, and about to take the place of what has the name; after the two were exchanged, what had it.
 inline constexpr std::string_view kReplacingSuffix = ".new";
 // What had the name until something complete took its place.
 inline constexpr std::string_view kReplacedSuffix = ".replaced";

@@ -19,7 +19,7 @@ FileHandle make_partial_folder(const std::filesystem::path& final_path);
 
 // Files and folders in `parent` that dead processes left half-written, in order of name. Nothing is removed. Where the
 // file system has no flock, process numbers of this host decide; so on a file system that hosts share, ask only
-// while a FolderLock keeps other jobs out and before this job writes.
+// while a FolderLock keeps other jobs out, in folders where one process of this job makes partials: the one that asks.
 std::vector<std::filesystem::path> stale_partials(const std::filesystem::path& parent);
 
 }  // namespace orthant

@@ -16,9 +16,9 @@ namespace orthant::launch {
 class StoreServer;
 
 // Completes what detect() left open: rank 0's listening socket, the other ranks' connections to it when all are on this
-// host, and the address transports listen on. All ranks call it; blocks until rank 0 listens, or CommError after
-// `timeout_seconds`. ConfigError when another rank 0 of this job is there already, or the port is taken; or
-// when ranks on several hosts that serve their store themselves have no token.
+// host, and the address transports listen on. All ranks call it. On one host it blocks until rank 0 listens, or
+// CommError after `timeout_seconds`. ConfigError when another rank 0 of this job is there already, or the port is
+// taken; or when ranks on several hosts that serve their store themselves have no token.
 void meet(Job& job, double timeout_seconds, const TokenSource& tokens = {});
 
 // Accepts the other ranks of a job on one host at rank 0's socket, which passes to the server: processes of this user,

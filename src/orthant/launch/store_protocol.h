@@ -22,7 +22,7 @@ struct StoreLimits {
   size_t num_waits = 1024;                  // requests of one connection that wait at a time
   size_t waiting_bytes = size_t{32} << 20;  // of the keys that they wait for
   size_t num_descriptors = 4096;            // handed in and not yet taken by all who were named
-  size_t num_strangers = 64;                // connections of a listener that have not proved themselves yet
+  size_t num_strangers = 64;                // connections that have not proved themselves yet
 };
 
 inline constexpr size_t kReadBytes = 64 * 1024;  // asked of a socket at a time

@@ -34,7 +34,7 @@ class StoreTable {
   bool erase(const std::string& key);
   size_t num_keys() const { return values_.size(); }
 
-  // A descriptor for `num_readers` takers, and who handed it in.
+  // A descriptor for so many takers as `readers_left` says, and who handed it in.
   struct Handed {
     Fd fd;
     Fd pidfd;  // of whoever handed it in; empty where the system has none

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "step-4" of "step-4.superseded-2".
+// Whether it is a checkpoint with that suffix: "step-4.superseded-2" with ".superseded".
 bool is_aside_of_step(std::string_view name, std::string_view suffix) {
   return is_set_aside(name, suffix) && step_in_name(name.substr(0, name.find('.'))).has_value();
 }

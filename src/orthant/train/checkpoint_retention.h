@@ -45,10 +45,11 @@ std::vector<std::int64_t> steps_to_remove(std::vector<RankedCheckpoint> found, c
 void remove_checkpoint(const std::string& path);
 
 // Removes what the rules do not keep, what was superseded, and what dead processes left half-written or half-removed:
-// call it after a save. IoError when something of that stays; all else has gone then nevertheless.
+// call it after a save. DataError when something of that stays; all else has gone then nevertheless.
 void prune_checkpoints(const std::string& parent, const KeepRules& rules);
 
-// Removes what has no use for anybody: half-written, half-removed, replaced. Gives what stays.
+// Removes what has no use for anybody: half-written, half-removed, replaced. Gives what stays. Call it after
+// restore_checkpoints(): until then what is replaced may be the only copy.
 std::vector<std::string> remove_leftovers(const std::string& parent);
 
 // What a resumed run left behind, step-N.superseded, the oldest step first. IoError.

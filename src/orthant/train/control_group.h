@@ -1,6 +1,7 @@
 // What the ranks of a training tell one another besides the model's tensors: texts, decisions, and whether all of them
-// came through. Decisions that change the number of calls (to stop, to save, to refuse) are taken here, so that no rank
-// waits for one that has gone another way. One rank has no communicator: every call then answers from what it is given.
+// came through. Refusals, and decisions between steps, are taken here, so that no rank waits for one that has gone
+// another way; what ranks decide within a step (to stop, to go on with a save) travels with its loss, see RankReport.
+// One rank has no communicator: every call then answers from what it is given.
 #pragma once
 
 #include <ATen/core/Tensor.h>

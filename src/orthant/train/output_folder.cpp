@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostRuns = 100000;
 
-constexpr const char* kUnsavedMark = "/.unsaved";
+constexpr const char* kUnsavedMark = ".unsaved";
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kEvaluationsFile = "eval.jsonl";
 
@@ -129,8 +129,9 @@ void check_same_preparation(const std::string& checkpoint, const SavedFiles& fil
 
 // What a run writes by name. The links of somebody else must not lead it elsewhere.
 const std::vector<FolderEntry> kEntries = {
-    {".lock"},     {"config.json"},       {"metrics.jsonl"},     {"eval.jsonl"},      {kDataFile}, {kPreprocessingFile},
-    {"log", true}, {"checkpoints", true}, {"tensorboard", true}, {"tokenizers", true}};
+    {".lock"},           {kUnsavedMark},       {"config.json"}, {kMetricsFile},        {kEvaluationsFile},
+    {kDataFile},         {kPreprocessingFile}, {"log", true},   {"checkpoints", true}, {"tensorboard", true},
+    {"tokenizers", true}};
 
 // The nearest folder above that exists must take a new one.
 void check_writable(const fs::path& path) {
@@ -245,7 +246,7 @@ void OutputFolder::check_not_lost() const {
   if (resumes() || (use_.resume.empty() && !use_.restarted)) return;
   if (use_.from_scratch && !use_.restarted) return;  // a job begins anew once
   if (!holds_lines(path_, kMetricsFile)) return;
-  const bool none_saved = is_there(path_ + kUnsavedMark);
+  const bool none_saved = is_there(path_ + "/" + kUnsavedMark);
   if (use_.restarted && none_saved) return;
   throw DataError(fmt::format("{}: holds no checkpoint, but {}/metrics.jsonl tells of steps{}", checkpoints(), path_,
                               none_saved ? ": the run ended before its first save" : ""),
@@ -336,11 +337,11 @@ std::vector<std::string> OutputFolder::supersede_after(std::int64_t step) const 
 }
 
 void OutputFolder::begin_unsaved() const {
-  use_.patience.retry([&] { write_file_atomically(path_ + kUnsavedMark, ""); });
+  use_.patience.retry([&] { write_file_atomically(path_ + "/" + kUnsavedMark, ""); });
 }
 
 void OutputFolder::none_unsaved() const {
-  use_.patience.retry([&] { remove_file(path_ + kUnsavedMark); });
+  use_.patience.retry([&] { remove_file(path_ + "/" + kUnsavedMark); });
 }
 
 void OutputFolder::check_entries() const {
@@ -349,7 +350,7 @@ void OutputFolder::check_entries() const {
 
 void OutputFolder::after_save(const KeepRules& keep) const {
   check_entries();
-  remove_file(path_ + kUnsavedMark);
+  remove_file(path_ + "/" + kUnsavedMark);
   prune_checkpoints(checkpoints(), keep);
   for (const auto& file : line_files()) remove_file(fmt::format("{}/{}{}", path_, file, kSupersededSuffix));
   for (const auto& folder : {path_, path_ + "/log"}) {

@@ -26,7 +26,7 @@ using LineWriter = std::function<void(const std::string& line)>;
 // Receives one point of a curve, as TensorBoard takes it: ("train/loss", 12, 0.5).
 using ScalarWriter = std::function<void(const std::string& tag, std::int64_t step, double value)>;
 
-// One line per step; `finish` closes the file.
+// One line per step; `finish` is called at the end.
 RunLogSink metrics_sink(LineWriter write, std::function<void()> finish = {});
 
 // One line per evaluation: a file beside metrics.jsonl, whose every line is a step.
