@@ -64,6 +64,10 @@ class Errors(FolderTest):
         position = next(i for i, (call, path) in enumerate(self.calls["resume"], 1) if call == "mkdir" and "/step-6.partial-" in path)
         self.assertEqual(self.campaign.trial("resume", position, "ENOSPC", 0), [])
 
+    def test_a_line_that_waits_is_written_before_its_checkpoint(self):
+        writes = [place for place, call in enumerate(self.campaign.count("restart"), 1) if call == ("write", "/metrics.jsonl")]
+        self.assertEqual(self.campaign.trial("restart", writes[1], "EACCES", MODES["once"]), [])
+
 
 class Lost(FolderTest):
     """Checkpoints that are gone beside metrics that tell of steps."""

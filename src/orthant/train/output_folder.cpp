@@ -361,6 +361,16 @@ void OutputFolder::after_save(const KeepRules& keep) const {
   }
 }
 
+void OutputFolder::flush_lines() const {
+  for (const auto& file : lines_) {
+    try {
+      use_.patience.retry([&] { file->flush(); });
+    } catch (const DataError&) {
+      // Whoever appended it has told that it waits.
+    }
+  }
+}
+
 void OutputFolder::sync_lines() const {
   for (const auto& file : lines_) file->sync();
 }

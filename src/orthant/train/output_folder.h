@@ -78,6 +78,10 @@ class OutputFolder {
   // config.json and what belongs to the model.
   void write(const std::string& resolved_config, const SavedFiles& files) const;
 
+  // Writes lines that wait in memory: a run that goes on from the next checkpoint would not make them again. Call it
+  // before a save, in the thread that appends; blocks for as long as the run is patient. Lines may go on waiting.
+  void flush_lines() const;
+
   // Brings metrics and evaluations to the device. DataError. In any thread, after open_log().
   void sync_lines() const;
 

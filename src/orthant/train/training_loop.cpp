@@ -206,6 +206,7 @@ void TrainingLoop::save() {
     beside.before_commit = [folder] { folder->sync_lines(); };
     beside.afterwards = [folder, keep = config_.checkpoint.keep] { folder->after_save(keep); };
   }
+  if (folder != nullptr) folder->flush_lines();
   save_stage_since_ = trainer_.steps_done();
   saver_.begin(folder != nullptr ? folder->checkpoint_path(trainer_.steps_done()) : "", std::move(beside));
   if (config_.checkpoint.asynchronous) return;
