@@ -15,6 +15,7 @@
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/device_setup.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/weights_hash.h"
 
@@ -58,6 +59,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
+  prepare_device(options_, graph_);
   make_store();
   if (mesh_.degree(Axis::tp) > 1) {
     tensor_ =
@@ -181,7 +183,7 @@ void Trainer::begin_list() {
 
 at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   const auto parts = microbatches(batch);
-  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value()};
+  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value(), repeats_to_the_bit(options_)};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
     const auto found = options_.loss_coefficients.find(loss);
