@@ -24,7 +24,7 @@ help: ## list the targets
 	@sed -nE 's/^#   (.*)/  \1/p' Makefile
 
 setup:
-	@tools/setup
+	@tools/setup $(PRESET)
 
 configure: setup
 	@tools/configure $(PRESET)
