@@ -71,7 +71,7 @@ TEST(Reductions, RandomListsReduceEachMicrobatchOnceAsEarlyAsItIsComplete) {
     const StageMap map = test::random_stages(graph, random);
     const int microbatches = 1 + test::draw(random, 3);
     const StageTable table = test::TableDraw(graph, map, microbatches, 50, random).table();
-    const auto actions = lower(table, map, graph, test::draw(random, map.num_ranks()));
+    const auto actions = lower(table, map, graph, test::draw(random, map.pp_degree()));
     const auto list = with_microbatch_reductions(actions, graph);
     std::vector<Action> rest;
     std::map<int, int> reduced;  // unit -> microbatches so far

@@ -21,10 +21,10 @@ TEST(NamedSchedules, EveryOneIsValidForAnyNumberOfMicrobatches) {
     for (int p = 1; p <= 6; ++p) {
       for (int m = 1; m <= 14; ++m) {
         const Schedule schedule = make_schedule(name, p, 0, m);
-        EXPECT_NO_THROW(validate_chain(schedule.table, schedule.rank, peak_in_flight(schedule.table)))
+        EXPECT_NO_THROW(validate_chain(schedule.table, schedule.pp_coordinates, peak_in_flight(schedule.table)))
             << name << "\n"
             << to_text(schedule.table);
-        EXPECT_EQ(schedule.rank, stage_ranks(schedule.table)) << name;
+        EXPECT_EQ(schedule.pp_coordinates, stage_pp_coordinates(schedule.table)) << name;
       }
     }
   }
@@ -114,10 +114,10 @@ TEST(NamedSchedules, TwoTowersOnTwoRanksMeetAtTheFusion) {
 TEST(NamedSchedules, EveryGraphRunsUnderEverySchedule) {
   for (const GraphSpec& graph : {test::chain(6), test::chain(6, true), test::skips(), test::branches()}) {
     for (const std::string& name : schedule_names()) {
-      const int per_rank = virtual_stages(name);
-      for (int ranks = 1; ranks * per_rank <= 5; ++ranks) {
-        StageMap map = even_stages(graph, ranks * per_rank);
-        map.rank = schedule_placement(name, ranks, per_rank);
+      const int stages_per_pp = virtual_stages(name);
+      for (int pp_degree = 1; pp_degree * stages_per_pp <= 5; ++pp_degree) {
+        StageMap map = even_stages(graph, pp_degree * stages_per_pp);
+        map.pp_coordinates = schedule_placement(name, pp_degree, stages_per_pp);
         for (int m = 1; m <= 6; ++m) {
           const StageTable table = make_schedule(name, map, graph, m);
           EXPECT_NO_THROW(validate(table, map, graph)) << graph.name << " " << name << "\n" << to_text(table);
@@ -135,23 +135,23 @@ TEST(NamedSchedules, AChainOfItsOwnRanksIsThePlainTable) {
     EXPECT_EQ(make_schedule(name, map, graph, 5), make_schedule(name, 4, 0, 5).table) << name;
   }
   StageMap turned = map;
-  turned.rank = {3, 2, 1, 0};
+  turned.pp_coordinates = {3, 2, 1, 0};
   StageTable mirrored = one_forward_one_backward(4, 5);
-  std::ranges::reverse(mirrored.ranks);
+  std::ranges::reverse(mirrored.actions);
   EXPECT_EQ(make_schedule("1f1b", turned, graph, 5), mirrored);
 }
 
 TEST(NamedSchedules, LoopedOnesAskForTheirPlacement) {
   const GraphSpec graph = test::chain(2);
   StageMap map = even_stages(graph, 4);
-  map.rank = {0, 0, 1, 1};
+  map.pp_coordinates = {0, 0, 1, 1};
   EXPECT_EQ(thrown_text([&] { make_schedule("interleaved", map, graph, 2); }),
             "schedule interleaved cannot have its stages on pp coordinates 0, 0, 1, 1\n"
             "leave the placement out, or set it to 0, 1, 0, 1");
   EXPECT_EQ(thrown_text([&] { make_schedule("zbv", map, graph, 2); }),
             "schedule zbv cannot have its stages on pp coordinates 0, 0, 1, 1\n"
             "leave the placement out, or set it to 0, 1, 1, 0");
-  map.rank = {0, 1, 2, 1};
+  map.pp_coordinates = {0, 1, 2, 1};
   EXPECT_EQ(thrown_text([&] { make_schedule("zbv", map, graph, 2); }),
             "schedule zbv on 3 ranks cannot have 4 stages\ncut the model into 6 stages");
   EXPECT_EQ(thrown_text([&] { make_schedule("interleaved", even_stages(graph, 4), graph, 2); }),

@@ -39,15 +39,15 @@ GraphSpec towers() {
 const std::vector<std::vector<std::string>> kTowerStages = {{"left"}, {"right"}, {"fusion", "loss"}};
 
 // What is refused when a chain of six layers is put on so many ranks with four microbatches.
-std::string refusal(int ranks, const PipelineSettings& settings) {
-  return thrown_text([&] { make_pipeline(chain(6), ranks, 4, settings); });
+std::string refusal(int pp_degree, const PipelineSettings& settings) {
+  return thrown_text([&] { make_pipeline(chain(6), pp_degree, 4, settings); });
 }
 
 // The same for a schedule file, which is called FILE.
-std::string file_refusal(const ScheduleFile& file, const GraphSpec& graph, int ranks, int microbatches,
+std::string file_refusal(const ScheduleFile& file, const GraphSpec& graph, int pp_degree, int microbatches,
                          PipelineSettings settings = {}) {
   settings.schedule = file.path();
-  std::string found = thrown_text([&] { make_pipeline(graph, ranks, microbatches, settings); });
+  std::string found = thrown_text([&] { make_pipeline(graph, pp_degree, microbatches, settings); });
   const auto at = found.find(file.path());
   return at == std::string::npos ? found : found.replace(at, file.path().size(), "FILE");
 }
@@ -57,18 +57,19 @@ TEST(Pipeline, EveryScheduleRunsEveryModelOnAnyNumberOfRanks) {
   for (const GraphSpec& graph : {build_spec(llama_preset("llama-16"), work),
                                  build_spec(trimodal_preset("trimodal-16"), work), chain(14, /*tied=*/true)}) {
     for (const std::string& name : schedule_names()) {
-      for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const int pp_degree : {1, 2, 3, 4, 8}) {
         for (int m = 1; m <= 9; ++m) {
-          SCOPED_TRACE(graph.name + " " + name + " pp=" + std::to_string(ranks) + " m=" + std::to_string(m));
-          const Pipeline pipeline = make_pipeline(graph, ranks, m, {.schedule = name});
-          EXPECT_EQ(pipeline.num_ranks(), ranks);
-          EXPECT_EQ(pipeline.map.num_stages(), ranks == 1 ? 1 : ranks * virtual_stages(name));
+          SCOPED_TRACE(graph.name + " " + name + " pp=" + std::to_string(pp_degree) + " m=" + std::to_string(m));
+          const Pipeline pipeline = make_pipeline(graph, pp_degree, m, {.schedule = name});
+          EXPECT_EQ(pipeline.pp_degree(), pp_degree);
+          EXPECT_EQ(pipeline.map.num_stages(), pp_degree == 1 ? 1 : pp_degree * virtual_stages(name));
           EXPECT_NO_THROW(validate(pipeline.table, pipeline.map, graph));
           EXPECT_NO_THROW(validate(make_forward_schedule(pipeline.map, graph, 1), pipeline.map, graph));
           EXPECT_GE(pipeline.imbalance, 1 - 1e-9);
-          const auto unit_ranks = pipeline.unit_ranks();
-          ASSERT_EQ(unit_ranks.size(), graph.units.size());
-          for (int rank = 0; rank < ranks; ++rank) EXPECT_GT(std::ranges::count(unit_ranks, rank), 0) << rank;
+          const auto unit_pp_coordinates = pipeline.unit_pp_coordinates();
+          ASSERT_EQ(unit_pp_coordinates.size(), graph.units.size());
+          for (int pp_coordinate = 0; pp_coordinate < pp_degree; ++pp_coordinate)
+            EXPECT_GT(std::ranges::count(unit_pp_coordinates, pp_coordinate), 0) << pp_coordinate;
         }
       }
     }
@@ -78,10 +79,10 @@ TEST(Pipeline, EveryScheduleRunsEveryModelOnAnyNumberOfRanks) {
 TEST(Pipeline, WithoutASplitTheRanksDecideTheNumberOfStages) {
   const Pipeline pipeline = make_pipeline(chain(6), 3, 4, {});
   EXPECT_EQ(pipeline.map.units, (Units{{0, 1, 2}, {3, 4}, {5, 6, 7, 8}}));
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(pipeline.table, one_forward_one_backward(3, 4));
   EXPECT_DOUBLE_EQ(pipeline.imbalance, 1);
-  EXPECT_EQ(pipeline.unit_ranks(), (std::vector<int>{0, 0, 0, 1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(pipeline.unit_pp_coordinates(), (std::vector<int>{0, 0, 0, 1, 1, 2, 2, 2, 2}));
   EXPECT_EQ(make_pipeline(chain(6), 2, 4, {.schedule = "zbv"}).table, zbv(2, 4));
 }
 
@@ -97,9 +98,9 @@ TEST(Pipeline, InterleavedTakesItsVirtualStagesFromTheSplit) {
 
 TEST(Pipeline, BranchesShareARankByPlacement) {
   const Pipeline pipeline = make_pipeline(towers(), 2, 4, {.split = kTowerStages, .placement = {0, 1, 1}});
-  EXPECT_EQ(pipeline.num_ranks(), 2);
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 1}));
-  EXPECT_EQ(pipeline.table.ranks[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
+  EXPECT_EQ(pipeline.pp_degree(), 2);
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(pipeline.table.actions[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
   EXPECT_DOUBLE_EQ(pipeline.imbalance, 1) << "twice one tower on rank 0, one tower and the fusion on rank 1";
   for (const char* name : {"gpipe", "zbh1"}) {
     EXPECT_EQ(make_pipeline(towers(), 2, 4,
@@ -108,7 +109,7 @@ TEST(Pipeline, BranchesShareARankByPlacement) {
               3);
   }
   const Pipeline turned = make_pipeline(chain(6), 2, 4, {.placement = {1, 0}});
-  EXPECT_EQ(turned.map.rank, (std::vector<int>{1, 0}));
+  EXPECT_EQ(turned.map.pp_coordinates, (std::vector<int>{1, 0}));
   EXPECT_EQ(make_pipeline(chain(6), 2, 4, {.placement = {0, 1, 0}}).map.num_stages(), 3) << "cut automatically";
 }
 
@@ -116,20 +117,20 @@ TEST(Pipeline, OneRankRunsOneStageUnlessMoreAreAskedFor) {
   for (const auto& name : schedule_names()) {
     const Pipeline one = make_pipeline(chain(6), 1, 3, {.schedule = name, .virtual_stages = 2, .placement = {3, 1}});
     EXPECT_EQ(one.table, one_stage(3)) << name;
-    EXPECT_EQ(one.unit_ranks(), std::vector<int>(9, 0));
+    EXPECT_EQ(one.unit_pp_coordinates(), std::vector<int>(9, 0));
     EXPECT_DOUBLE_EQ(one.imbalance, 1);
   }
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.stages = 3}).table, on_one_rank(one_forward_one_backward(3, 3)));
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "gpipe", .stages = 3}).table, on_one_rank(gpipe(3, 3)));
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "zbh1", .stages = 3}).table, on_one_rank(zbh1(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.stages = 3}).table, on_one_pp_coordinate(one_forward_one_backward(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "gpipe", .stages = 3}).table, on_one_pp_coordinate(gpipe(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "zbh1", .stages = 3}).table, on_one_pp_coordinate(zbh1(3, 3)));
   for (const char* name : {"interleaved", "zbv", "not/read.txt"}) {
     const Pipeline pipeline = make_pipeline(chain(6), 1, 3, {.schedule = name, .stages = 3});
-    EXPECT_EQ(pipeline.table, on_one_rank(one_forward_one_backward(3, 3))) << name;
-    EXPECT_EQ(pipeline.map.rank, std::vector<int>(3, 0)) << name;
+    EXPECT_EQ(pipeline.table, on_one_pp_coordinate(one_forward_one_backward(3, 3))) << name;
+    EXPECT_EQ(pipeline.map.pp_coordinates, std::vector<int>(3, 0)) << name;
   }
   const Pipeline split = make_pipeline(towers(), 1, 3, {.split = kTowerStages, .placement = {0, 1, 1}});
   EXPECT_EQ(split.map.units, (Units{{0}, {1}, {2, 3}}));
-  EXPECT_EQ(split.num_ranks(), 1);
+  EXPECT_EQ(split.pp_degree(), 1);
 }
 
 TEST(Pipeline, MeasuredCostsMoveTheCut) {
@@ -184,7 +185,7 @@ TEST(Pipeline, AMemoryBoundKnowsTheStagesOfARank) {
   for (const auto& name : schedule_names()) {
     settings.schedule = name;
     settings.memory.rank_bytes = 1000;
-    EXPECT_EQ(make_pipeline(graph, 2, 4, settings).num_ranks(), 2) << name;
+    EXPECT_EQ(make_pipeline(graph, 2, 4, settings).pp_degree(), 2) << name;
     settings.memory.rank_bytes = 10;
     EXPECT_NE(thrown_text([&] { make_pipeline(graph, 2, 4, settings); }).find("that fit into 10 B per rank"),
               std::string::npos)
@@ -205,7 +206,7 @@ TEST(Pipeline, AFileSaysItAll) {
   EXPECT_FALSE(is_schedule_file("1f2b"));
   const Pipeline pipeline = make_pipeline(chain(6), 2, 3, {.schedule = file.path()});
   EXPECT_EQ(pipeline.table, table);
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 1, 0}));
   const PipelineSettings same{
       .schedule = file.path(), .virtual_stages = 2, .stages = 4, .split = {}, .placement = {0, 1, 1, 0}};
   EXPECT_EQ(make_pipeline(chain(6), 2, 3, same).map, pipeline.map);
@@ -213,8 +214,8 @@ TEST(Pipeline, AFileSaysItAll) {
 
 TEST(Pipeline, WhatAFileDoesNotSayIsRefused) {
   const ScheduleFile file("0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
-  const auto text = [&](int ranks, int microbatches, const PipelineSettings& settings) {
-    return file_refusal(file, chain(6), ranks, microbatches, settings);
+  const auto text = [&](int pp_degree, int microbatches, const PipelineSettings& settings) {
+    return file_refusal(file, chain(6), pp_degree, microbatches, settings);
   };
   EXPECT_EQ(text(3, 2, {}),
             "schedule file FILE is for 2 ranks; mesh.pp is 3\nset mesh.pp=2, or write a line for each of 3 ranks");
@@ -236,8 +237,8 @@ TEST(Pipeline, WhatAFileDoesNotSayIsRefused) {
 }
 
 TEST(Pipeline, UnsoundFilesAreRefused) {
-  const auto text = [](const std::string& table, int ranks, const GraphSpec& graph) {
-    return file_refusal(ScheduleFile(table), graph, ranks, 2);
+  const auto text = [](const std::string& table, int pp_degree, const GraphSpec& graph) {
+    return file_refusal(ScheduleFile(table), graph, pp_degree, 2);
   };
   EXPECT_EQ(text("0F0 0F1\n1F0 1F1\n", 2, chain(6)),
             "schedule file FILE has no backward action: it is one of evaluation\n"
@@ -256,8 +257,8 @@ TEST(Pipeline, UnsoundFilesAreRefused) {
 TEST(Pipeline, UnknownSchedulesAndNoMicrobatchesAreRefused) {
   EXPECT_EQ(thrown_text([] { make_pipeline(chain(1), 2, 0, {}); }),
             "parallel.schedule: schedule 1f1b of 2 ranks and 0 microbatches\nset at least one rank and one microbatch");
-  for (const int ranks : {1, 2}) {
-    EXPECT_EQ(refusal(ranks, {.schedule = "1f2b"}),
+  for (const int pp_degree : {1, 2}) {
+    EXPECT_EQ(refusal(pp_degree, {.schedule = "1f2b"}),
               "unknown schedule \"1f2b\"\ndid you mean \"1f1b\"? (one of gpipe, 1f1b, interleaved, zbh1, zbv)");
   }
 }
@@ -324,9 +325,9 @@ TEST(Pipeline, APlacementIsOfEveryStageAndEveryCoordinate) {
 }
 
 TEST(Pipeline, ASplitMustHoldEveryUnitOnce) {
-  for (const int ranks : {1, 2}) {
+  for (const int pp_degree : {1, 2}) {
     const auto text = [&](const std::vector<std::vector<std::string>>& split) {
-      return thrown_text([&] { make_pipeline(chain(1), ranks, 4, {.split = split}); });
+      return thrown_text([&] { make_pipeline(chain(1), pp_degree, 4, {.split = split}); });
     };
     EXPECT_EQ(text({{"embed"}, {"head", "loss"}}),
               "parallel.split: no stage holds layers.0\nname every unit of the graph in some stage");

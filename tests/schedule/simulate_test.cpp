@@ -117,10 +117,10 @@ TEST(Simulate, CountsBusyTimeBubblesAndMicrobatchesInFlight) {
   EXPECT_EQ(result.bubble_fractions, (std::vector<double>{0.25, 0.25}));
   EXPECT_EQ(result.bubble_fraction, 0.25);
   EXPECT_EQ(result.peak_in_flight, (std::vector<int>{2, 1}));
-  ASSERT_EQ(result.ranks[1].size(), 6U);
-  EXPECT_EQ(result.ranks[1][1].action, (StageAction{1, StageKind::BW, 0}));
-  EXPECT_EQ(result.ranks[1][1].start, 2);
-  EXPECT_EQ(result.ranks[1][1].end, 4);
+  ASSERT_EQ(result.actions[1].size(), 6U);
+  EXPECT_EQ(result.actions[1][1].action, (StageAction{1, StageKind::BW, 0}));
+  EXPECT_EQ(result.actions[1][1].start, 2);
+  EXPECT_EQ(result.actions[1][1].end, 4);
 }
 
 TEST(Simulate, UnevenStagesWaitForTheSlowest) {
@@ -135,7 +135,7 @@ TEST(Simulate, SendingTakesTimeBetweenRanksOnly) {
   const StageCosts costs = {{1, 1, 1, 0.5}, {1, 1, 1, 10}};
   // 0F0, send 0.5, 1F0, 1BW0, its gradient 0.5, 0BW0; stage 1 sends nothing.
   EXPECT_EQ(simulate(one_forward_one_backward(2, 1), chain_edges(2), costs).makespan, 1 + 0.5 + 1 + 2 + 0.5 + 2);
-  EXPECT_EQ(simulate(on_one_rank(one_forward_one_backward(2, 1)), chain_edges(2), costs).makespan, 6);
+  EXPECT_EQ(simulate(on_one_pp_coordinate(one_forward_one_backward(2, 1)), chain_edges(2), costs).makespan, 6);
 }
 
 TEST(Simulate, BranchesDoNotWaitForEachOther) {
@@ -177,13 +177,13 @@ TEST(Simulate, StartsAsSoonAsPossibleOnRandomCosts) {
     const StageEdges edges = chain_edges(schedule.table.num_stages);
     const Simulation result = simulate(schedule.table, edges, costs);
     std::set<double> arrivals = {0};
-    for (const auto& actions : result.ranks) {
+    for (const auto& actions : result.actions) {
       for (const TimedAction& timed : actions) {
         arrivals.insert(timed.end);
         for (const StageCost& cost : costs) arrivals.insert(timed.end + cost.send);
       }
     }
-    for (const auto& actions : result.ranks) {
+    for (const auto& actions : result.actions) {
       double last = 0;
       for (const TimedAction& timed : actions) {
         EXPECT_GE(timed.start, last) << name;

@@ -13,7 +13,7 @@ TEST(StageLines, NameEveryStageItsPlaceAndItsUnits) {
   }
   Pipeline pipeline;
   pipeline.map = {{{0, 1}, {2, 3}, {4, 5}}, {0, 1, 0}};
-  pipeline.table.ranks.resize(2);
+  pipeline.table.actions.resize(2);
   pipeline.imbalance = 1.204;
   EXPECT_EQ(stage_lines(pipeline, graph),
             "pipeline of 3 stages on 2 pp ranks, the heaviest rank at 1.20 of the mean\n"

@@ -88,10 +88,10 @@ TEST(SplitStages, NameWhatDoesNotFit) {
 TEST(SplitStages, StagesOfOneRankShareItsBytes) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;
-  options.rank = {0, 1, 0, 1};
+  options.pp_coordinates = {0, 1, 0, 1};
   options.memory = {.rank_bytes = 60, .state_bytes = {10, 10, 10, 10, 10, 10, 0}};
   const StageSplit split = split_stages(graph, 4, options);
-  EXPECT_EQ(split.map.rank, options.rank);
+  EXPECT_EQ(split.map.pp_coordinates, options.pp_coordinates);
   for (const std::int64_t bytes : split.memory_bytes) EXPECT_LE(bytes, 30);
   options.memory.rank_bytes = 39;
   EXPECT_TRUE(
@@ -108,7 +108,7 @@ TEST(SplitStages, RefuseCostsThatAreNone) {
   EXPECT_EQ(thrown_text([&] { split_stages(graph, 1, {.unit_costs = {1, std::nan(""), 1}}); }),
             "the cost of unit \"head\" is nan\ngive finite costs that are not negative");
   EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 1, {.unit_costs = {1}}); }), "3 units have 1 costs\n");
-  EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 2, {.rank = {0}}); }),
+  EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 2, {.pp_coordinates = {0}}); }),
             "a stage split with other than one rank per stage\n");
 }
 

@@ -96,7 +96,7 @@ TEST(Svg, StaysLegibleWhenLarge) {
       EXPECT_LE(y + 30, height);
     }
     std::size_t actions = 0;
-    for (const auto& rank : schedule.table.ranks) actions += rank.size();
+    for (const auto& list : schedule.table.actions) actions += list.size();
     EXPECT_EQ(boxes, actions) << name;
     EXPECT_EQ(count(svg, "class=\"which\""), actions) << name;
     EXPECT_EQ(count(svg, "class=\"what\""), actions + 4) << name;  // and the legend

@@ -18,7 +18,8 @@ using Lists = std::vector<std::vector<Action>>;
 class ValidateActions : public ::testing::Test {
  protected:
   ValidateActions() {
-    for (int rank = 0; rank < 2; ++rank) lists.push_back(lower(gpipe(2, 1), even_stages(graph, 2), graph, rank));
+    for (int pp_coordinate = 0; pp_coordinate < 2; ++pp_coordinate)
+      lists.push_back(lower(gpipe(2, 1), even_stages(graph, 2), graph, pp_coordinate));
   }
 
   std::string error(int microbatches = 1) const {

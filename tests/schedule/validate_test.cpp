@@ -153,7 +153,7 @@ TEST(Validate, NamesACycleOverThreeRanks) {
 
 TEST(Validate, NamesWhatIsNotThereYetOnTheSameRank) {
   const GraphSpec graph = test::chain(1);
-  const StageMap map = on_one_rank(even_stages(graph, 2));
+  const StageMap map = on_one_pp_coordinate(even_stages(graph, 2));
   EXPECT_EQ(thrown_text([&] { validate(parse_table("1F0 0F0 1BW0 0BW0", "text"), map, graph); }),
             "\"F head m0\" on rank 0 reads layers.0.out, which is not there yet\n"
             "position | 0     1     2     3\n"

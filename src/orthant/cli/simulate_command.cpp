@@ -25,7 +25,7 @@ namespace {
 
 struct SimulateOptions {
   std::string schedule;
-  int ranks = 0;
+  int pp_degree = 0;
   int microbatches = 0;
   int virtual_stages = 0;
   std::string cost;
@@ -97,17 +97,17 @@ Schedule file_schedule(const SimulateOptions& options) {
   Schedule schedule;
   StageTable& table = schedule.table;
   table = read_table(options.from);
-  if (options.ranks != 0 && static_cast<int>(table.ranks.size()) != options.ranks) {
-    refuse_other("--stages", options.ranks, options.from, table.ranks.size(), "ranks");
+  if (options.pp_degree != 0 && static_cast<int>(table.actions.size()) != options.pp_degree) {
+    refuse_other("--stages", options.pp_degree, options.from, table.actions.size(), "ranks");
   }
-  const int ranks = static_cast<int>(table.ranks.size());
-  if (options.virtual_stages != 0 && table.num_stages != ranks * options.virtual_stages) {
+  const int pp_degree = static_cast<int>(table.actions.size());
+  if (options.virtual_stages != 0 && table.num_stages != pp_degree * options.virtual_stages) {
     throw ConfigError(fmt::format("--virtual {}: {} has {} stages on {} ranks", options.virtual_stages, options.from,
-                                  table.num_stages, ranks),
+                                  table.num_stages, pp_degree),
                       {.remedy = "leave it out, or mend the file"});
   }
   if (options.microbatches != 0) table.num_microbatches = options.microbatches;
-  schedule.rank = stage_ranks(table);
+  schedule.pp_coordinates = stage_pp_coordinates(table);
   return schedule;
 }
 
@@ -115,23 +115,23 @@ Schedule asked_schedule(const SimulateOptions& options) {
   if (!options.schedule.empty()) check_schedule_name(options.schedule);
   if (!options.from.empty()) return file_schedule(options);
   for (const auto& [missing, option] :
-       {std::pair(options.schedule.empty(), "--schedule"), std::pair(options.ranks == 0, "--stages"),
+       {std::pair(options.schedule.empty(), "--schedule"), std::pair(options.pp_degree == 0, "--stages"),
         std::pair(options.microbatches == 0, "--microbatches")}) {
     if (!missing) continue;
     throw ConfigError(fmt::format("orthant simulate: {} is missing", option),
                       {.remedy = "give --schedule, --stages and --microbatches, or a file with --from"});
   }
-  return make_schedule(options.schedule, options.ranks, options.virtual_stages, options.microbatches);
+  return make_schedule(options.schedule, options.pp_degree, options.virtual_stages, options.microbatches);
 }
 
 std::string title_of(const SimulateOptions& options, const StageTable& table) {
   return fmt::format("{}: {} ranks, {} stages, {} microbatches", options.from.empty() ? options.schedule : options.from,
-                     table.ranks.size(), table.num_stages, table.num_microbatches);
+                     table.actions.size(), table.num_stages, table.num_microbatches);
 }
 
 void print_json(const Simulation& simulation, const StageTable& table) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     auto& row = ranks.emplace_back(nlohmann::ordered_json::array());
     for (const StageAction& action : actions) row.push_back(to_string(action));
   }
@@ -160,7 +160,7 @@ int run_simulate(const Arguments& arguments, Context& context) {
   SimulateOptions options;
   const NumberRange counts(1, 1'000'000);
   app.add_option("--schedule", options.schedule, fmt::format("{}", fmt::join(schedule_names(), ", ")));
-  app.add_option("--stages", options.ranks,
+  app.add_option("--stages", options.pp_degree,
                  "P, the pp ranks; a rank runs V stages, so that the model is cut into P x V of them")
       .check(counts);
   app.add_option("--microbatches", options.microbatches, "M, microbatches of a step").check(counts);
@@ -178,7 +178,7 @@ int run_simulate(const Arguments& arguments, Context& context) {
 
   const Schedule schedule = asked_schedule(options);
   const StageTable& table = schedule.table;
-  validate_chain(table, schedule.rank);
+  validate_chain(table, schedule.pp_coordinates);
   const Simulation simulation =
       simulate(table, chain_edges(table.num_stages), parse_costs(options.cost, table.num_stages));
   const std::string title = title_of(options, table);

@@ -51,7 +51,7 @@ class SearchModel {
 };
 
 // Stages that begin at these units (and the number of all), each on its rank.
-StageMap stage_map(const std::vector<int>& begins, std::vector<int> rank);
+StageMap stage_map(const std::vector<int>& begins, std::vector<int> pp_coordinates);
 
 // Gradients of one unit that tp ranks sum: partial ones, and those of copied heads.
 struct PartialSums {

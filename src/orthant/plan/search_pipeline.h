@@ -23,7 +23,7 @@
 namespace orthant {
 
 // What a rank has of a pipeline.
-struct RankTotals {
+struct PpTotals {
   double parameters = 0;
   double twice = 0;   // of them, tied ones that two units here use: each use has a gradient of its own
   double shared = 0;  // of them, tied ones that another rank has too
@@ -41,7 +41,7 @@ struct RankTotals {
 };
 
 struct PipelinePrice {
-  std::vector<RankTotals> ranks;
+  std::vector<PpTotals> pp_totals;
   bool stage_by_stage = false;    // a rank is done with all microbatches of a stage before it begins with another
   std::size_t largest = 0;        // the rank with most parameters
   double step_seconds = 0;        // without data parallelism and the update
@@ -52,8 +52,8 @@ struct PipelinePrice {
 struct PipelineShape {
   ScheduleChoice schedule = {};
   std::int64_t microbatches = 1;
-  const std::vector<int>& begins;  // the cut
-  const std::vector<int>& rank;    // per stage: its pp coordinate
+  const std::vector<int>& begins;          // the cut
+  const std::vector<int>& pp_coordinates;  // per stage: its pp coordinate
   const std::vector<HeldMoments>& moments;
   Span tp = {};  // of the groups
   Span pp = {};

@@ -34,7 +34,7 @@ struct HeldMoment {
 using HeldMoments = std::vector<HeldMoment>;
 
 // Per rank of a table; `rank` is the pp coordinate of each stage.
-std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& rank);
+std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& pp_coordinates);
 
 class TableCache {
  public:

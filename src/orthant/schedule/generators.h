@@ -27,21 +27,21 @@ StageTable zbh1(const StageEdges& edges, int microbatches);
 
 // Stage s on rank s % p, `virtual_stages` on each: rank i runs groups of p microbatches through its first stage, then
 // its second, and so on; 1f1b over these, (v-1)p + 2(p-1-i) ahead. A group of fewer than p takes the time of p.
-StageTable interleaved(int ranks, int virtual_stages, int microbatches);
+StageTable interleaved(int pp_degree, int virtual_stages, int microbatches);
 
 // Zero bubble, V: two stages on each rank, s and 2p-1-s, so that the first and the last are on rank 0. B and W apart;
 // 2p (stage, microbatch) pairs in flight, as much memory as 1f1b has on rank 0, on every rank. With equal F, B and W
 // and at least 2p-1 microbatches no rank waits after its first action.
-StageTable zbv(int ranks, int microbatches);
+StageTable zbv(int pp_degree, int microbatches);
 
 // For evaluation. Stage s on rank s.
 StageTable forward_only(int stages, int microbatches);
 
 // The same stages on one rank: the ranks' queues are run in turns, an action as soon as the stages before it (F) or
 // after it (B, BW) have done the same microbatch. So edges between stages can be tried without communication. The map
-// to go with it is on_one_rank(StageMap). Without edges the stages are a chain; a table that follows a graph's edges
-// may need those. ConfigError when the queues block each other.
-StageTable on_one_rank(const StageTable& table);
-StageTable on_one_rank(const StageTable& table, const StageEdges& edges);
+// to go with it is on_one_pp_coordinate(StageMap). Without edges the stages are a chain; a table that follows a graph's
+// edges may need those. ConfigError when the queues block each other.
+StageTable on_one_pp_coordinate(const StageTable& table);
+StageTable on_one_pp_coordinate(const StageTable& table, const StageEdges& edges);
 
 }  // namespace orthant

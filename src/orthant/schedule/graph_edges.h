@@ -28,6 +28,7 @@ struct ReducedUnit {
 };
 
 // Those of `rank`, ascending; `rank_of` is the rank of each unit.
-std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& rank_of, int rank);
+std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& pp_coordinate_of,
+                                       int pp_coordinate);
 
 }  // namespace orthant

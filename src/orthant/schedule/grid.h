@@ -23,7 +23,7 @@ std::string grid_text(const StageTable& table, const StageEdges& edges);
 
 // An action of a table, or of a lowered list, by where it stands.
 struct ActionPlace {
-  int rank = 0;
+  int pp_coordinate = 0;
   int position = 0;
 };
 

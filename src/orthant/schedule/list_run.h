@@ -10,7 +10,7 @@
 namespace orthant {
 
 // Returns when the lists keep the rules of validate_actions(); ConfigError otherwise.
-void run_lists(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches,
+void run_lists(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches,
                const ShowPlaces& show);
 
 }  // namespace orthant

@@ -22,14 +22,14 @@
 namespace orthant {
 
 // The list of one pp coordinate. The table, map and graph must have passed validate().
-std::vector<Action> lower(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank);
+std::vector<Action> lower(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate);
 
-// The same with, for each action, the position in table.ranks[rank] of the stage action it came from.
+// The same with, for each action, the position in table.actions[rank] of the stage action it came from.
 struct LoweredList {
   std::vector<Action> actions;
   std::vector<int> origins;
 };
-LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank);
+LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate);
 
 // Forward of every unit once, in the order of the graph: for evaluation on one stage.
 std::vector<Action> forward_actions(const GraphSpec& graph);

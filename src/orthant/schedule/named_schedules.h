@@ -23,14 +23,14 @@ int virtual_stages(std::string_view name, int asked = 0);
 
 struct Schedule {
   StageTable table;
-  std::vector<int> rank;  // per stage: pp coordinate
+  std::vector<int> pp_coordinates;  // per stage: pp coordinate
 };
 
 // The pp coordinate of each of ranks x virtual stages: s % p for interleaved, down and up again for zbv.
-std::vector<int> schedule_placement(std::string_view name, int ranks, int asked_virtual_stages = 0);
+std::vector<int> schedule_placement(std::string_view name, int pp_degree, int asked_virtual_stages = 0);
 
 // For a chain of stages. ConfigError for names, stages per rank and sizes that are none.
-Schedule make_schedule(std::string_view name, int ranks, int asked_virtual_stages, int microbatches);
+Schedule make_schedule(std::string_view name, int pp_degree, int asked_virtual_stages, int microbatches);
 
 // For the stages of a graph, wherever the map puts them; it must have passed check_stages(). gpipe, 1f1b and zbh1
 // follow the edges between stages, so that branches run at the same time, and stages may share ranks; interleaved and

@@ -31,9 +31,9 @@ struct Pipeline {
   StageTable table;      // of a step
   double imbalance = 1;  // the heaviest rank over the mean, in the costs the cut was made with
 
-  int num_ranks() const { return static_cast<int>(table.ranks.size()); }
-  std::vector<int> unit_ranks() const;   // per unit: its pp coordinate
-  std::vector<int> unit_stages() const;  // per unit: its stage
+  int pp_degree() const { return static_cast<int>(table.actions.size()); }
+  std::vector<int> unit_pp_coordinates() const;  // per unit: its pp coordinate
+  std::vector<int> unit_stages() const;          // per unit: its stage
 };
 
 // Not a known name, and a '/' or a '.' is in it.
@@ -43,6 +43,6 @@ bool is_schedule_file(std::string_view schedule);
 // cannot run. On one rank schedule, placement and memory have no place to matter: the stages that are asked for run
 // there one after the other, and a schedule file is not read. The evaluation table of the same stages is
 // make_forward_schedule(map, graph, 1).
-Pipeline make_pipeline(const GraphSpec& graph, int ranks, int microbatches, const PipelineSettings& settings);
+Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& settings);
 
 }  // namespace orthant

@@ -17,7 +17,7 @@ struct TimedAction {
 };
 
 struct Simulation {
-  std::vector<std::vector<TimedAction>> ranks;
+  std::vector<std::vector<TimedAction>> actions;
   double makespan = 0;
   std::vector<double> busy;              // per rank: time in actions
   std::vector<double> bubble_fractions;  // per rank: 1 - busy / makespan

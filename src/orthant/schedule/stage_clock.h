@@ -14,7 +14,8 @@ namespace orthant {
 // A view: all it is given outlives it. `rank` is the pp coordinate of each stage.
 class StageClock {
  public:
-  StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& rank, int microbatches);
+  StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& pp_coordinates,
+             int microbatches);
 
   // The moment when all that the action needs is on its rank; nothing while some of it has not been finished.
   std::optional<double> ready(const StageAction& action) const;
@@ -30,7 +31,7 @@ class StageClock {
 
   const StageEdges& edges_;
   const StageCosts& costs_;
-  const std::vector<int>& rank_;
+  const std::vector<int>& pp_coordinates_;
   Ends forward_;
   Ends backward_;  // B or BW
 };

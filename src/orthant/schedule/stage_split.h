@@ -20,8 +20,8 @@ struct MemoryBound {
 };
 
 struct SplitOptions {
-  std::vector<double> unit_costs = {};  // per unit, F + B + W, e.g. measured seconds; empty: the spec's FLOPs
-  std::vector<int> rank = {};           // per stage: pp coordinate; empty: stage s on rank s
+  std::vector<double> unit_costs = {};   // per unit, F + B + W, e.g. measured seconds; empty: the spec's FLOPs
+  std::vector<int> pp_coordinates = {};  // per stage: pp coordinate; empty: stage s on rank s
   MemoryBound memory = {};
 };
 

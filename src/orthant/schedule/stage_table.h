@@ -29,7 +29,7 @@ std::optional<StageAction> parse_action(std::string_view text);
 struct StageTable {
   int num_stages = 0;
   int num_microbatches = 0;
-  std::vector<std::vector<StageAction>> ranks;  // by pp coordinate
+  std::vector<std::vector<StageAction>> actions;  // by pp coordinate
   friend bool operator==(const StageTable&, const StageTable&) = default;
 };
 
@@ -37,7 +37,7 @@ struct StageTable {
 bool is_forward_only(const StageTable& table);
 
 // The rank on which each stage first appears: where a file puts its stages. ConfigError when one appears on none.
-std::vector<int> stage_ranks(const StageTable& table);
+std::vector<int> stage_pp_coordinates(const StageTable& table);
 
 // One line per rank, actions separated by blanks; "-" stands for a rank without actions.
 std::string to_text(const StageTable& table);

@@ -11,10 +11,10 @@ namespace orthant {
 
 struct StageMap {
   std::vector<std::vector<int>> units;  // per stage: unit indices, ascending
-  std::vector<int> rank;                // per stage: pp coordinate
+  std::vector<int> pp_coordinates;      // per stage: pp coordinate
 
   int num_stages() const { return static_cast<int>(units.size()); }
-  int num_ranks() const;  // pp coordinates: one more than the largest
+  int pp_degree() const;  // pp coordinates: one more than the largest
   friend bool operator==(const StageMap&, const StageMap&) = default;
 };
 
@@ -26,10 +26,10 @@ StageMap even_stages(const GraphSpec& graph, int stages);
 // A user's split, by unit names; `ranks` is the pp coordinate of each stage, stage s on rank s when empty. ConfigError
 // that names the units when one is unknown, missing or named twice, or when an edge leads to an earlier stage.
 StageMap named_stages(const GraphSpec& graph, const std::vector<std::vector<std::string>>& names,
-                      const std::vector<int>& ranks = {});
+                      const std::vector<int>& pp_coordinates = {});
 
 // The same stages, all on rank 0.
-StageMap on_one_rank(StageMap map);
+StageMap on_one_pp_coordinate(StageMap map);
 
 // Every unit in exactly one stage, no stage empty, no pp coordinate without a stage, edges to the same or later stages;
 // ConfigError otherwise.

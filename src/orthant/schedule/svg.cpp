@@ -75,7 +75,7 @@ class Picture {
  public:
   explicit Picture(const Simulation& simulation) : simulation_(simulation) {
     std::vector<double> lengths;
-    for (const auto& actions : simulation.ranks) {
+    for (const auto& actions : simulation.actions) {
       for (const TimedAction& timed : actions) {
         if (timed.end > timed.start) lengths.push_back(timed.end - timed.start);
       }
@@ -89,7 +89,7 @@ class Picture {
 
   std::string draw(const std::string& title) {
     const double width = std::max(kLeft + chart_width() + kRight, kLeast);
-    const double height = kTop + kRowHeight * static_cast<double>(simulation_.ranks.size()) + 12;
+    const double height = kTop + kRowHeight * static_cast<double>(simulation_.actions.size()) + 12;
     svg_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" "
@@ -104,7 +104,7 @@ class Picture {
                                 simulation_.makespan, 100 * simulation_.bubble_fraction));
     legend();
     ticks(height - 8);
-    for (std::size_t rank = 0; rank < simulation_.ranks.size(); ++rank) row(rank);
+    for (std::size_t pp_coordinate = 0; pp_coordinate < simulation_.actions.size(); ++pp_coordinate) row(pp_coordinate);
     return svg_ + "</svg>\n";
   }
 
@@ -140,15 +140,15 @@ class Picture {
     }
   }
 
-  void row(std::size_t rank) {
-    const double y = kTop + kRowHeight * static_cast<double>(rank);
-    svg_ += text_at("side", 12, y + 19, fmt::format("rank {}", rank));
+  void row(std::size_t pp_coordinate) {
+    const double y = kTop + kRowHeight * static_cast<double>(pp_coordinate);
+    svg_ += text_at("side", 12, y + 19, fmt::format("rank {}", pp_coordinate));
     svg_ += rectangle("idle", kLeft, y, chart_width(), kBoxHeight);
-    const auto& actions = simulation_.ranks[rank];
+    const auto& actions = simulation_.actions[pp_coordinate];
     for (const TimedAction& timed : actions) box(timed, y, timed.action.stage != actions[0].action.stage);
     svg_ += text_at("side", kLeft + chart_width() + 8, y + 19,
-                    fmt::format("idle {:.1f}%, keeps {}", 100 * simulation_.bubble_fractions[rank],
-                                simulation_.peak_in_flight[rank]));
+                    fmt::format("idle {:.1f}%, keeps {}", 100 * simulation_.bubble_fractions[pp_coordinate],
+                                simulation_.peak_in_flight[pp_coordinate]));
   }
 
   // `later`: not the first stage of its rank, shown by a dark edge.

@@ -9,7 +9,7 @@
 namespace orthant {
 
 // ConfigError that names the action and shows the grid around it. `rank` is the pp coordinate of each stage.
-void check_table(const StageTable& table, const std::vector<int>& rank);
+void check_table(const StageTable& table, const std::vector<int>& pp_coordinates);
 
 // ConfigError when a rank holds more (stage, microbatch) pairs at once than its bound, counted as in grid.h; it names
 // the forward that is one too many. `bounds` is per rank.

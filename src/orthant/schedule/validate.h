@@ -18,12 +18,13 @@ void validate(const StageTable& table, const StageMap& map, const GraphSpec& gra
               const std::vector<int>& max_in_flight = {});
 
 // The same for a table alone: its stages are a chain, one unit each, on the pp coordinates `rank`.
-void validate_chain(const StageTable& table, const std::vector<int>& rank, const std::vector<int>& max_in_flight = {});
+void validate_chain(const StageTable& table, const std::vector<int>& pp_coordinates,
+                    const std::vector<int>& max_in_flight = {});
 
 // The lists of all pp coordinates, run with buffered sends and blocking receives, end: every unit on one rank with one
 // forward and one backward (or B, then W) per microbatch, after what it needs is there; weight gradients in microbatch
 // order; one reduce per unit that holds trainable parameters, after its last weight gradient; every send received, in
 // the order of its channel.
-void validate_actions(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches);
+void validate_actions(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches);
 
 }  // namespace orthant

@@ -95,7 +95,7 @@ bool splits_backward(const std::string& schedule) {
   const bool file = is_schedule_file(schedule);
   if (file && !orthant::is_regular_file(schedule)) return false;
   const StageTable table = file ? read_table(schedule) : make_schedule(schedule, 2, 0, 2).table;
-  return std::ranges::any_of(table.ranks, [](const auto& actions) {
+  return std::ranges::any_of(table.actions, [](const auto& actions) {
     return std::ranges::any_of(actions, [](const StageAction& action) { return action.kind == StageKind::B; });
   });
 }

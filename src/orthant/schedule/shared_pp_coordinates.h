@@ -14,7 +14,7 @@ namespace orthant {
 // rank runs whichever of its queues' next actions can start first; of several, a backward before a forward before a
 // weight gradient, then the earlier microbatch, then the later stage. The order within a stage stays. Deterministic:
 // ranks that are given the same costs make the same table. ConfigError when the queues wait for each other for ever.
-StageTable share_ranks(const StageTable& queues, const std::vector<int>& rank, const StageEdges& edges,
-                       const StageCosts& costs);
+StageTable share_pp_coordinates(const StageTable& queues, const std::vector<int>& pp_coordinates,
+                                const StageEdges& edges, const StageCosts& costs);
 
 }  // namespace orthant
