@@ -259,11 +259,11 @@ TEST(DataProperty, StagesOfEveryModelMakeItsStateAndCopiesOfTiedParameters) {
     for (int trial = 0; trial < 40; ++trial) {
       auto settings = random_settings(graph, random);
       settings.unit_groups.clear();
-      const int ranks = 1 + draw(random, 4);
-      settings.mesh = Mesh({{Axis::pp, ranks}, {Axis::dp, 2}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
+      const int pp_degree = 1 + draw(random, 4);
+      settings.mesh = Mesh({{Axis::pp, pp_degree}, {Axis::dp, 2}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
       settings.policy = effective_policy(settings.policy, settings.mesh);
       const char* schedule = draw(random, 2) == 0 ? "1f1b" : "zbh1";
-      const auto pipeline = make_pipeline(graph, ranks, settings.microbatches, {.schedule = schedule});
+      const auto pipeline = make_pipeline(graph, pp_degree, settings.microbatches, {.schedule = schedule});
       settings.unit_pp_coordinates = pipeline.unit_pp_coordinates();
       SCOPED_TRACE(describe(graph, settings) + ", " + schedule);
       expect_stages_make_the_whole(graph, pipeline.map, pipeline.table, settings);

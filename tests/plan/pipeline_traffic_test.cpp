@@ -39,12 +39,12 @@ std::vector<PipelineTraffic> traffic_of(const GraphSpec& graph, const StageMap& 
                                         DataSettings settings = {}) {
   check_stages(map, graph);
   const auto placed = placed_graph(graph, {}, 1);
-  const int ranks = map.pp_degree();
-  settings.mesh = Mesh({{Axis::pp, ranks}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
+  const int pp_degree = map.pp_degree();
+  settings.mesh = Mesh({{Axis::pp, pp_degree}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
   settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
   settings.microbatches = microbatches;
   std::vector<PipelineTraffic> traffic;
-  for (int pp = 0; pp < ranks; ++pp) {
+  for (int pp = 0; pp < pp_degree; ++pp) {
     settings.coordinate[Axis::pp] = pp;
     traffic.push_back(pipeline_traffic(placed, settings));
   }
@@ -256,7 +256,7 @@ TEST(PipelineTraffic, IsThatOfTheListsOfRandomGraphsAndSchedules) {
     settings.mesh = Mesh(Degrees{{Axis::pp, map.pp_degree()}});
     settings.microbatches = 1 + draw(random, 3);
     const auto table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
-    SCOPED_TRACE(fmt::format("trial {}: {} stages on {} ranks", trial, map.num_stages(), map.pp_degree()));
+    SCOPED_TRACE(fmt::format("trial {}: {} stages on {} pp coordinates", trial, map.num_stages(), map.pp_degree()));
     expect_lists(graph, map, table, settings);
     crossing += map.pp_degree() > 1 ? 1 : 0;
   }

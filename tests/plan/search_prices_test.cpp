@@ -50,7 +50,7 @@ double moments_peak(const HeldMoments& moments, const std::vector<double>& kept,
   return peak;
 }
 
-// Of every rank, for stages that weigh alike but for the first and the last.
+// Of every pp coordinate, for stages that weigh alike but for the first and the last.
 void expect_peaks(const ScheduleChoice& schedule, int pp, int microbatches, TableCache& cache, double first,
                   double last, double waiting) {
   const Schedule made = make_schedule(schedule.name, pp, schedule.virtual_stages, microbatches);
@@ -64,11 +64,11 @@ void expect_peaks(const ScheduleChoice& schedule, int pp, int microbatches, Tabl
     for (std::size_t s = 0; s < made.pp_coordinates.size(); ++s) {
       if (made.pp_coordinates[s] == r) stages.push_back(s);
     }
-    const auto rank = static_cast<std::size_t>(r);
-    const double exact = walked_peak(made.table.actions[rank], kept, deferred);
-    const double found = moments_peak(moments[rank], kept, deferred, stages);
-    EXPECT_LE(found, exact + 1e-9) << schedule.name << " " << pp << " " << microbatches << " rank " << r;
-    EXPECT_GE(found, 0.97 * exact) << schedule.name << " " << pp << " " << microbatches << " rank " << r;
+    const auto pp_coordinate = static_cast<std::size_t>(r);
+    const double exact = walked_peak(made.table.actions[pp_coordinate], kept, deferred);
+    const double found = moments_peak(moments[pp_coordinate], kept, deferred, stages);
+    EXPECT_LE(found, exact + 1e-9) << schedule.name << " " << pp << " " << microbatches << " pp " << r;
+    EXPECT_GE(found, 0.97 * exact) << schedule.name << " " << pp << " " << microbatches << " pp " << r;
   }
 }
 

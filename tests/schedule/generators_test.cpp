@@ -44,7 +44,7 @@ TEST(Generators, MicrobatchesInFlightFollowTheClosedForms) {
   }
 }
 
-// Per rank, the most microbatches between F and B.
+// Per pp coordinate, the most microbatches between F and B.
 std::vector<int> most_before_backward(const StageTable& table) {
   std::vector<int> most;
   for (const auto& actions : table.actions) {
@@ -58,7 +58,7 @@ std::vector<int> most_before_backward(const StageTable& table) {
   return most;
 }
 
-TEST(Generators, ZeroBubbleH1HoldsAsMuchAsTheFirstRankOf1f1b) {
+TEST(Generators, ZeroBubbleH1HoldsAsMuchAsTheFirstPpCoordinateOf1f1b) {
   for (int p = 1; p <= 16; ++p) {
     for (int m = 1; m <= 40; ++m) {
       const StageTable table = zbh1(p, m);
@@ -79,9 +79,9 @@ TEST(Generators, InterleavedHoldsWhatItsWarmUpRan) {
           const int form = std::min(m * v, p * v + p - 1 - 2 * i);
           const int peak = peaks[static_cast<std::size_t>(i)];
           if (m % p == 0) {
-            EXPECT_EQ(peak, form) << p << " ranks, " << v << " stages each, " << m << " microbatches";
+            EXPECT_EQ(peak, form) << p << " pp coordinates, " << v << " stages each, " << m << " microbatches";
           } else {
-            EXPECT_LE(peak, form) << p << " ranks, " << v << " stages each, " << m << " microbatches";
+            EXPECT_LE(peak, form) << p << " pp coordinates, " << v << " stages each, " << m << " microbatches";
           }
         }
       }
@@ -94,9 +94,9 @@ TEST(Generators, ZeroBubbleVHoldsTwoStagesOfPMicrobatches) {
     for (int m = 1; m <= 40; ++m) {
       for (const int peak : peak_in_flight(zbv(p, m))) {
         if (m >= 2 * p - 1) {
-          EXPECT_EQ(peak, 2 * p) << p << " ranks, " << m << " microbatches";
+          EXPECT_EQ(peak, 2 * p) << p << " pp coordinates, " << m << " microbatches";
         } else {
-          EXPECT_LE(peak, std::min(2 * m, 2 * p)) << p << " ranks, " << m << " microbatches";
+          EXPECT_LE(peak, std::min(2 * m, 2 * p)) << p << " pp coordinates, " << m << " microbatches";
         }
       }
     }
@@ -117,22 +117,22 @@ TEST(Generators, EveryTableIsValidOnAChain) {
   }
 }
 
-TEST(Generators, OneRankTakesTheRanksInTurns) {
+TEST(Generators, OnePpCoordinateTakesThePpCoordinatesInTurns) {
   EXPECT_EQ(to_text(on_one_pp_coordinate(gpipe(2, 2))), "0F0 1F0 0F1 1F1 1BW0 0BW0 1BW1 0BW1\n");
   EXPECT_EQ(to_text(on_one_pp_coordinate(one_forward_one_backward(2, 2))), "0F0 1F0 0F1 1BW0 0BW0 1F1 1BW1 0BW1\n");
   EXPECT_EQ(to_text(on_one_pp_coordinate(parse_table("0F0 0B0 0W0\n1F0 1B0 1W0", "text"))),
             "0F0 1F0 1B0 0B0 1W0 0W0\n");
 }
 
-TEST(Generators, OneRankNamesTheActionsThatBlock) {
+TEST(Generators, OnePpCoordinateNamesTheActionsThatBlock) {
   EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0BW0 for 1BW0, rank 1 at 1F1 for 0F1\n"
+            "the pp coordinates of this table wait for each other: pp 0 at 0BW0 for 1BW0, pp 1 at 1F1 for 0F1\n"
             "order the actions so that every microbatch passes the stages as a chain");
   EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0W0 0B0 0F0", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0W0 for 0B0\n"
+            "the pp coordinates of this table wait for each other: pp 0 at 0W0 for 0B0\n"
             "order the actions so that every microbatch passes the stages as a chain");
   EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0BW0 0F0", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0BW0 for 0F0\n"
+            "the pp coordinates of this table wait for each other: pp 0 at 0BW0 for 0F0\n"
             "order the actions so that every microbatch passes the stages as a chain");
 }
 

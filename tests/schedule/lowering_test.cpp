@@ -11,7 +11,7 @@ namespace lowering_test {
 
 using Lines = std::vector<std::string>;
 
-// The list of a rank as text, of a schedule that must be valid.
+// The list of a pp coordinate as text, of a schedule that must be valid.
 Lines lowered(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate) {
   validate(table, map, graph);
   Lines lines;
@@ -19,7 +19,7 @@ Lines lowered(const StageTable& table, const StageMap& map, const GraphSpec& gra
   return lines;
 }
 
-// Every unit a stage, stages in unit order on the given ranks.
+// Every unit a stage, stages in unit order on the given pp coordinates.
 StageMap unit_stages(const GraphSpec& graph, std::vector<int> pp_coordinates) {
   StageMap map;
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) map.units.push_back({u});
@@ -45,7 +45,7 @@ TEST(Lowering, OneStageRunsUnitsUpAndDownAndReducesEachOnce) {
                    "BW embed m1", "reduce embed"}));
 }
 
-TEST(Lowering, EdgesBetweenRanksCarryValuesUpAndGradientsDown) {
+TEST(Lowering, EdgesBetweenPpCoordinatesCarryValuesUpAndGradientsDown) {
   const GraphSpec graph = test::chain(1);
   const StageMap map = named_stages(graph, {{"embed", "layers.0"}, {"head", "loss"}});
   EXPECT_EQ(lowered(gpipe(2, 1), map, graph, 0),
@@ -57,7 +57,7 @@ TEST(Lowering, EdgesBetweenRanksCarryValuesUpAndGradientsDown) {
                    "send_gradient layers.0.out of head m0 -> 0", "reduce head"}));
 }
 
-TEST(Lowering, MergedOntoOneRankNothingTravels) {
+TEST(Lowering, MergedOntoOnePpCoordinateNothingTravels) {
   const GraphSpec graph = test::chain(0);
   const StageMap map = on_one_pp_coordinate(even_stages(graph, 2));
   EXPECT_EQ(lowered(on_one_pp_coordinate(gpipe(2, 1)), map, graph, 0),
@@ -81,7 +81,7 @@ TEST(Lowering, SplitBackwardsSendAfterBAndReduceAfterTheLastW) {
 }
 
 // trunk on 0; left and middle on 1; right and both losses on 2.
-TEST(Lowering, AValueGoesOnceToEachRankAndEveryConsumersGradientComesBack) {
+TEST(Lowering, AValueGoesOnceToEachPpCoordinateAndEveryConsumersGradientComesBack) {
   const GraphSpec graph = test::fan_out();
   const StageMap map = named_stages(graph, {{"trunk"}, {"left", "middle"}, {"right", "loss.left", "loss.right"}});
   const Lines trunk = lowered(gpipe(3, 1), map, graph, 0);
@@ -98,7 +98,7 @@ TEST(Lowering, AValueGoesOnceToEachRankAndEveryConsumersGradientComesBack) {
                    "BW left m0", "send_gradient trunk.out of left m0 -> 0", "reduce left"}));
 }
 
-TEST(Lowering, SeveralStagesOfARankShareOneReceive) {
+TEST(Lowering, SeveralStagesOfAPpCoordinateShareOneReceive) {
   const GraphSpec graph = test::skips();
   const StageMap map = unit_stages(graph, {0, 0, 1, 0, 1, 1});
   StageTable table = on_one_pp_coordinate(gpipe(6, 2));
@@ -112,7 +112,7 @@ TEST(Lowering, SeveralStagesOfARankShareOneReceive) {
   EXPECT_EQ(only(lines, "receive down.1.out"), (Lines{"receive down.1.out m0 <- 0", "receive down.1.out m1 <- 0"}));
 }
 
-// Rank 0 sends the skip first, rank 1 needs it last: the channel is a queue, so it is taken out early.
+// pp 0 sends the skip first, pp 1 needs it last: the channel is a queue, so it is taken out early.
 TEST(Lowering, ReceivesFollowTheOrderOfTheChannel) {
   const GraphSpec graph = test::skips();
   const StageMap map =
@@ -136,7 +136,7 @@ TEST(Lowering, ForwardOnlyHasNoGradientsAndNoReduce) {
   }
 }
 
-TEST(Lowering, TheOwnerOfATiedParameterWaitsForAllUsersOnItsRank) {
+TEST(Lowering, TheOwnerOfATiedParameterWaitsForAllUsersOnItsPpCoordinate) {
   const GraphSpec graph = test::chain(1, true);
   EXPECT_EQ(only(lowered(one_stage(1), even_stages(graph, 1), graph, 0), "reduce"),
             (Lines{"reduce layers.0", "reduce embed"}));

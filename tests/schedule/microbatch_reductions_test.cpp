@@ -41,7 +41,7 @@ TEST(Reductions, TiedParametersWaitForTheLastUseOnTheList) {
                                                "reduce layers.0", "BW embed m0", "reduce embed m0", "reduce embed"}));
 }
 
-TEST(Reductions, ABorrowerHoldsWhatAnotherRankOwns) {
+TEST(Reductions, ABorrowerHoldsWhatAnotherPpCoordinateOwns) {
   const GraphSpec graph = test::chain(1, true);
   const StageMap map = named_stages(graph, {{"embed", "layers.0"}, {"head", "loss"}});
   const auto list = with_microbatch_reductions(lower(gpipe(2, 1), map, graph, 1), graph);

@@ -52,7 +52,7 @@ bool runs(const std::vector<std::vector<Action>>& lists, const Case& c) {
 std::string describe(const Case& c) {
   std::string text = to_text(c.table);
   for (int s = 0; s < c.map.num_stages(); ++s) {
-    text += fmt::format("stage {} on rank {}:", s, c.map.pp_coordinates[static_cast<std::size_t>(s)]);
+    text += fmt::format("stage {} on pp {}:", s, c.map.pp_coordinates[static_cast<std::size_t>(s)]);
     for (const int unit : c.map.units[static_cast<std::size_t>(s)]) {
       text += " " + c.graph.units[static_cast<std::size_t>(unit)].name;
     }
@@ -205,7 +205,7 @@ TEST(Validate, JudgesDamagedTablesAsARunDoes) {
   EXPECT_GT(deadlocks, count / 400);
 }
 
-// Lists know no map: a unit belongs to the rank that first computes it.
+// Lists know no map: a unit belongs to the pp coordinate that first computes it.
 StageMap homes_in(const std::vector<std::vector<Action>>& lists, const Case& c) {
   StageMap map;
   for (int unit = 0; unit < static_cast<int>(c.graph.units.size()); ++unit) {

@@ -43,7 +43,7 @@ inline GraphSpec random_graph(std::mt19937& random) {
   return maker.loss("loss", {written.back()}).done();
 }
 
-// A cut at random places, stages on random ranks.
+// A cut at random places, stages on random pp coordinates.
 inline StageMap random_stages(const GraphSpec& graph, std::mt19937& random) {
   StageMap map;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {

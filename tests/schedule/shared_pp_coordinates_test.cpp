@@ -14,15 +14,15 @@ namespace shared_pp_coordinates_test {
 
 using test::thrown_text;
 
-TEST(ShareRanks, RunsWhatCanStartFirstAndBackwardsBeforeForwards) {
+TEST(SharePpCoordinates, RunsWhatCanStartFirstAndBackwardsBeforeForwards) {
   const StageTable queues = one_forward_one_backward(2, 2);
   EXPECT_EQ(to_text(share_pp_coordinates(queues, {0, 0}, chain_edges(2), StageCosts(2))),
             "0F0 1F0 1BW0 0F1 0BW0 1F1 1BW1 0BW1\n");
   EXPECT_EQ(share_pp_coordinates(queues, {0, 1}, chain_edges(2), StageCosts(2)), queues);
 }
 
-TEST(ShareRanks, CostsDecideWhatIsReadyFirst) {
-  // Two branches on rank 0 and 1, their sum on rank 1: it waits for the slower branch.
+TEST(SharePpCoordinates, CostsDecideWhatIsReadyFirst) {
+  // Two branches on pp 0 and 1, their sum on pp 1: it waits for the slower branch.
   const StageEdges edges{{{}, {}, {0, 1}}, {{2}, {2}, {}}};
   const StageTable queues = one_forward_one_backward(edges, 2);
   EXPECT_EQ(to_text(share_pp_coordinates(queues, {0, 1, 1}, edges, {{1, 1, 1, 0}, {1, 1, 1, 0}, {1, 1, 1, 0}})),
@@ -31,7 +31,7 @@ TEST(ShareRanks, CostsDecideWhatIsReadyFirst) {
             "0F0 0F1 0BW0 0BW1\n1F0 1F1 2F0 2BW0 1BW0 2F1 2BW1 1BW1\n");
 }
 
-TEST(ShareRanks, AnyGraphOnAnyRanksIsValidAndKeepsTheOrderOfItsStages) {
+TEST(SharePpCoordinates, AnyGraphOnAnyPpCoordinatesIsValidAndKeepsTheOrderOfItsStages) {
   std::mt19937 random(21);
   for (int round = 0; round < 500; ++round) {
     const GraphSpec graph = test::random_graph(random);
@@ -59,14 +59,14 @@ TEST(ShareRanks, AnyGraphOnAnyRanksIsValidAndKeepsTheOrderOfItsStages) {
   }
 }
 
-TEST(ShareRanks, RefusesQueuesThatWaitForEver) {
+TEST(SharePpCoordinates, RefusesQueuesThatWaitForEver) {
   EXPECT_EQ(thrown_text([] {
               share_pp_coordinates(parse_table("0BW0 0F0\n1F0 1BW0", "text"), {0, 0}, chain_edges(2), StageCosts(2));
             }),
             "0BW0 waits for ever\n"
             "position | 0      1\n"
-            "rank 0   | [0BW0]  0F0\n"
-            "rank 1   |  1F0    1BW0\n"
+            "pp 0     | [0BW0]  0F0\n"
+            "pp 1     |  1F0    1BW0\n"
             "order the actions so that every microbatch passes the stages");
 }
 

@@ -36,7 +36,7 @@ TEST(SplitStages, TakeMeasuredCosts) {
   EXPECT_DOUBLE_EQ(split.imbalance, 4.5 / 4.375);
 }
 
-TEST(SplitStages, KeepToTheMemoryOfARank) {
+TEST(SplitStages, KeepToTheMemoryOfAPpCoordinate) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;
   options.unit_costs = {0, 1, 1, 1, 1, 0, 0};
@@ -85,7 +85,7 @@ TEST(SplitStages, NameWhatDoesNotFit) {
             "microbatches");
 }
 
-TEST(SplitStages, StagesOfOneRankShareItsBytes) {
+TEST(SplitStages, StagesOfOnePpCoordinateShareItsBytes) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;
   options.pp_coordinates = {0, 1, 0, 1};
@@ -109,7 +109,7 @@ TEST(SplitStages, RefuseCostsThatAreNone) {
             "the cost of unit \"head\" is nan\ngive finite costs that are not negative");
   EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 1, {.unit_costs = {1}}); }), "3 units have 1 costs\n");
   EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 2, {.pp_coordinates = {0}}); }),
-            "a stage split with other than one rank per stage\n");
+            "a stage split with other than one pp coordinate per stage\n");
 }
 
 // Against every cut, with a bound that some of them break.

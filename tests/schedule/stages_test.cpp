@@ -134,7 +134,7 @@ TEST(NamedStages, RefuseEdgesToEarlierStages) {
             "move \"layers.1\" to stage 1 or later, or \"layers.0\" to stage 0 or earlier");
 }
 
-TEST(NamedStages, RefuseRanksThatLeaveGaps) {
+TEST(NamedStages, RefusePpCoordinatesThatLeaveGaps) {
   const std::vector<std::vector<std::string>> names = {{"embed"}, {"layers.0", "layers.1"}, {"head", "loss"}};
   const GraphSpec graph = test::chain(2);
   EXPECT_EQ(thrown_text([&] { named_stages(graph, names, {0, 1}); }),

@@ -153,10 +153,10 @@ class ValueRun {
     std::set<Key> unread;                     // values that were received and nobody has read
     std::map<Key, Number> activations;        // from F to B
     std::map<GradientKey, Number> gradients;  // of single consumers, until the producer's B
-    std::map<GradientKey, Number> outgoing;   // gradients for other ranks, until sent
+    std::map<GradientKey, Number> outgoing;   // gradients for other pp coordinates, until sent
     std::map<Key, Number> unit_gradients;     // from B to W
     std::map<int, Number> weights;
-    std::map<int, std::map<int, Number>> reduced;  // unit: the weights on this rank at that moment
+    std::map<int, std::map<int, Number>> reduced;  // unit: the weights on this pp coordinate at that moment
   };
 
   struct Parcel {

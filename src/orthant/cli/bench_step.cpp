@@ -153,7 +153,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   app.add_option("--warmup", own.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
   app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
-  app.add_option("--svg", own.svg, "draw the last step's actions, time by rank, into this file");
+  app.add_option("--svg", own.svg, "draw the last step's actions, time by pp coordinate, into this file");
   app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench step --config llama.json --steps 10 --json")) return 0;
 

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostActions = 384;  // of a rank: 64 microbatches of F, B and W in two stages
+constexpr std::size_t kMostActions = 384;  // of a pp coordinate: 64 microbatches of F, B and W in two stages
 constexpr double kTicks = 1e6;             // of a drawn schedule; actions begin and end on whole ones
 
 Json model_document(const PlanModel& model) {

@@ -24,12 +24,12 @@ std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// "interleaved, 2 stages per rank, 16 microbatches of 1 row".
+// "interleaved, 2 stages per pp coordinate, 16 microbatches of 1 row".
 std::string schedule_line(const Plan& plan) {
   const PlanSettings& settings = plan.settings;
   std::vector<std::string> parts;
   if (settings.mesh.degree(Axis::pp) > 1) parts.push_back(settings.stages.schedule);
-  if (plan.virtual_stages > 1) parts.push_back(counted(plan.virtual_stages, "stage") + " per rank");
+  if (plan.virtual_stages > 1) parts.push_back(counted(plan.virtual_stages, "stage") + " per pp coordinate");
   parts.push_back(fmt::format("{} microbatch{} of {}", settings.microbatches(),
                               settings.microbatches() == 1 ? "" : "es", counted(settings.micro_batch, "row")));
   return fmt::format("{}", fmt::join(parts, ", "));

@@ -38,7 +38,7 @@ struct StageSums {
   double inputs = 0;
   double weights = 0;
   double send = 0;
-  double busiest = 0;  // of ranks
+  double busiest = 0;  // of pp coordinates
 };
 
 StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<PpTotals>& pp_totals) {
@@ -107,8 +107,8 @@ double held_bytes(const HeldMoments& moments, const std::vector<const StageTotal
   return most;
 }
 
-// Buffers of messages that a rank waits for: a few on every channel, as long as some are to come. With gpipe and zbv
-// the worst moment may be behind the last of them.
+// Buffers of messages that a pp coordinate waits for: a few on every channel, as long as some are to come. With gpipe
+// and zbv the worst moment may be behind the last of them.
 void add_messages(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, const std::vector<TimedStage>& stages) {
   constexpr double kPosted = 2;  // as in step_memory.cpp
   if (shape.schedule.name == "gpipe" || shape.schedule.name == "zbv") return;
@@ -123,7 +123,7 @@ void add_messages(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, 
   }
 }
 
-// A tied parameter that its owner and a borrower use on one rank is there once.
+// A tied parameter that its owner and a borrower use on one pp coordinate is there once.
 void join_tied(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, const UnitPrices& units,
                const SearchModel& model) {
   const auto pp_coordinate_of = [&](int unit) {

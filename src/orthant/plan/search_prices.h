@@ -46,7 +46,7 @@ class PriceBook {
   // Of the whole model, that a tp rank has.
   double num_parameters(int tp);
 
-  // A pipeline of these units on `rank`, the pp coordinate of each stage.
+  // A pipeline of these units; `pp_coordinates` has one entry per stage.
   PipelineShape shape(const Sized& units, const ScheduleChoice& schedule, const std::vector<int>& pp_coordinates,
                       int pp, std::int64_t microbatches);
 

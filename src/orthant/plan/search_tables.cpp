@@ -8,11 +8,11 @@
 namespace orthant {
 namespace {
 
-// So many microbatches per rank, and ranks hold as many as they ever will.
+// So many microbatches per pp coordinate, and pp coordinates hold as many as they ever will.
 constexpr std::int64_t kEnough = 4;
 
-// What a moment may be the worst by: microbatches of all stages alike, or the first or last stage of the rank counted
-// more, since the embedding and the head are there; waiting for either gradient, or for one of them.
+// What a moment may be the worst by: microbatches of all stages alike, or the first or last stage of the pp coordinate
+// counted more, since the embedding and the head are there; waiting for either gradient, or for one of them.
 struct Weights {
   double whole = 1;
   double deferred = 1;
@@ -29,7 +29,7 @@ constexpr std::array<Weights, 9> kWeights = {{{1, 1, 0, 0},
                                               {0, 1, 1, 0},
                                               {0, 1, 0, 1}}};
 
-// Walks the actions of one rank.
+// Walks the actions of one pp coordinate.
 class PpWalk {
  public:
   explicit PpWalk(int num_stages)
@@ -94,7 +94,7 @@ class PpWalk {
 }  // namespace
 
 std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& pp_coordinates) {
-  std::vector<int> place;  // per stage: among those of its rank
+  std::vector<int> place;  // per stage: among those of its pp coordinate
   std::vector<int> counts(table.actions.size(), 0);
   for (const int coordinate : pp_coordinates) place.push_back(counts[static_cast<std::size_t>(coordinate)]++);
   std::vector<HeldMoments> moments;

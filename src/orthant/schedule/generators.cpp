@@ -12,7 +12,7 @@ namespace {
 
 using Actions = std::vector<StageAction>;
 
-// `stages` on each of `ranks`.
+// `stages` on each of `pp_degree` pp coordinates.
 StageTable empty_table(std::string_view schedule, int pp_degree, int stages, int microbatches) {
   if (pp_degree < 1 || stages < 1 || microbatches < 1) {
     throw ConfigError(
@@ -33,14 +33,15 @@ void add_forwards(Actions& actions, int stage, int begin, int end) {
   for (std::size_t pp_coordinate = 0; pp_coordinate < next.size(); ++pp_coordinate) {
     if (next[pp_coordinate] == table.actions[pp_coordinate].size()) continue;
     const StageAction& action = table.actions[pp_coordinate][next[pp_coordinate]];
-    waiting += fmt::format("{}rank {} at {} for {}", waiting.empty() ? "" : ", ", pp_coordinate, to_string(action),
+    waiting += fmt::format("{}pp {} at {} for {}", waiting.empty() ? "" : ", ", pp_coordinate, to_string(action),
                            to_string(progress.awaited(action)));
   }
-  throw ConfigError("the ranks of this table wait for each other: " + waiting,
+  throw ConfigError("the pp coordinates of this table wait for each other: " + waiting,
                     {.remedy = "order the actions so that every microbatch passes the stages as a chain"});
 }
 
-// The actions of one rank of zbv: counts how far each of its two stages is, so that phases only say what comes next.
+// The actions of one pp coordinate of zbv: counts how far each of its two stages is, so that phases only say what comes
+// next.
 class VeeActions {
  public:
   VeeActions(int pp_degree, int pp_coordinate)
@@ -75,7 +76,7 @@ class VeeActions {
   }
 
  private:
-  static constexpr std::size_t kDown = 0;  // the stage that microbatches pass on their way to the last rank
+  static constexpr std::size_t kDown = 0;  // the stage that microbatches pass on their way to the last pp coordinate
   static constexpr std::size_t kUp = 1;    // and on their way back
 
   int& count(std::size_t side, StageKind kind) { return counts_[side][static_cast<std::size_t>(kind)]; }
@@ -155,8 +156,8 @@ StageTable zbh1(const StageEdges& edges, int microbatches) {
 StageTable interleaved(int pp_degree, int virtual_stages, int microbatches) {
   StageTable table = empty_table("interleaved", pp_degree, virtual_stages, microbatches);
   const int groups = (microbatches + pp_degree - 1) / pp_degree;
-  const int passes = groups * pp_degree * virtual_stages;  // through the rank, of full groups
-  // The n-th pass of every rank: which of its stages, and which microbatch.
+  const int passes = groups * pp_degree * virtual_stages;  // through the pp coordinate, of full groups
+  // The n-th pass of every pp coordinate: which of its stages, and which microbatch.
   const auto microbatch = [&](int n) { return n / (pp_degree * virtual_stages) * pp_degree + n % pp_degree; };
   const auto turn = [&](int n) { return n / pp_degree % virtual_stages; };
   for (int i = 0; i < pp_degree; ++i) {

@@ -7,7 +7,7 @@
 namespace orthant {
 namespace {
 
-// The actions of one time step: per rank the one that starts, or none.
+// The actions of one time step: per pp coordinate the one that starts, or none.
 std::vector<const StageAction*> starting(const StageTable& table, const StageProgress& progress,
                                          const std::vector<std::size_t>& next) {
   std::vector<const StageAction*> started(next.size(), nullptr);
@@ -45,7 +45,7 @@ std::string draw_grid(std::string_view corner, const std::vector<std::string>& c
   for (const auto& row : rows) {
     for (const std::string& cell : row) width = std::max(width, cell.size());
   }
-  const std::size_t label_width = std::max(corner.size(), fmt::formatted_size("rank {}", rows.size()));
+  const std::size_t label_width = std::max(corner.size(), fmt::formatted_size("pp {}", rows.size()));
   const auto line = [&](std::string_view label, const std::vector<std::string>& cells) {
     std::string text = fmt::format("{:<{}} |", label, label_width);
     for (const std::string& cell : cells) text += fmt::format(" {:<{}}", cell, width);
@@ -53,7 +53,7 @@ std::string draw_grid(std::string_view corner, const std::vector<std::string>& c
     return text + "\n";
   };
   std::string text = line(corner, columns);
-  for (std::size_t r = 0; r < rows.size(); ++r) text += line(fmt::format("rank {}", r), rows[r]);
+  for (std::size_t r = 0; r < rows.size(); ++r) text += line(fmt::format("pp {}", r), rows[r]);
   return text;
 }
 

@@ -42,7 +42,7 @@ ListPlaces::ListPlaces(const std::vector<std::vector<Action>>& lists, const Grap
       int& home = pp_coordinate_of_[static_cast<std::size_t>(action.unit)];
       if (home < 0) home = place.pp_coordinate;
       if (home != place.pp_coordinate) {
-        refuse(place, fmt::format("runs a unit that also runs on rank {}", home), "keep every unit on one rank");
+        refuse(place, fmt::format("runs a unit that also runs on pp {}", home), "keep every unit on one pp coordinate");
       }
     }
   }
@@ -68,20 +68,20 @@ void ListPlaces::check_names(ActionPlace place, int microbatches) const {
 }
 
 void ListPlaces::refuse(ActionPlace place, const std::string& why, const std::string& remedy) const {
-  throw ConfigError(fmt::format("\"{}\" on rank {} {}\n{}", text(place), place.pp_coordinate, why, show_({place})),
+  throw ConfigError(fmt::format("\"{}\" on pp {} {}\n{}", text(place), place.pp_coordinate, why, show_({place})),
                     {.remedy = remedy});
 }
 
 void ListPlaces::refuse_missing(const Action& action, int pp_coordinate) const {
   throw ConfigError(
       fmt::format("\"{}\" is missing", to_string(action, graph_)),
-      {.remedy = pp_coordinate < 0 ? "add it to one rank" : fmt::format("add it to rank {}", pp_coordinate)});
+      {.remedy = pp_coordinate < 0 ? "add it to one pp coordinate" : fmt::format("add it to pp {}", pp_coordinate)});
 }
 
 void ListPlaces::refuse_cycle(const std::vector<ActionPlace>& cycle) const {
   std::vector<std::string> waits;
   for (const ActionPlace& place : cycle)
-    waits.push_back(fmt::format("rank {} in \"{}\"", place.pp_coordinate, text(place)));
+    waits.push_back(fmt::format("pp {} in \"{}\"", place.pp_coordinate, text(place)));
   throw ConfigError(fmt::format("deadlock: {} wait for each other\n{}", fmt::join(waits, ", "), show_(cycle)),
                     {.remedy = "let one of them send what its peer waits for before it waits itself"});
 }

@@ -1,5 +1,5 @@
 // Lowered lists as one thing: who runs which unit, and how a fault in them is reported. What holds before the lists are
-// run: every action names what exists, every unit computes on one rank.
+// run: every action names what exists, every unit computes on one pp coordinate.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ using ShowPlaces = std::function<std::string(const std::vector<ActionPlace>&)>;
 // A view: the lists, the graph and `show` outlive it.
 class ListPlaces {
  public:
-  // ConfigError when an action names what does not exist or a unit computes on two ranks.
+  // ConfigError when an action names what does not exist or a unit computes on two pp coordinates.
   ListPlaces(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches,
              const ShowPlaces& show);
 
@@ -35,7 +35,7 @@ class ListPlaces {
 
   [[noreturn]] void refuse(ActionPlace place, const std::string& why, const std::string& remedy) const;
   [[noreturn]] void refuse_missing(const Action& action, int pp_coordinate) const;
-  // These actions, one on each of their ranks, wait for each other.
+  // These actions, one on each of their pp coordinates, wait for each other.
   [[noreturn]] void refuse_cycle(const std::vector<ActionPlace>& cycle) const;
 
  private:

@@ -166,7 +166,7 @@ class ListRun {
     const auto found =
         std::ranges::find_if(due, [&](const ReducedUnit& reduced) { return reduced.unit == action.unit; });
     if (found == due.end()) {
-      refuse(place, "names a unit that holds no trainable parameter on this rank", "leave it out");
+      refuse(place, "names a unit that holds no trainable parameter on this pp coordinate", "leave it out");
     }
     for (const int user : found->users) {
       const int count = num_weights_[static_cast<std::size_t>(user)];
@@ -185,13 +185,13 @@ class ListRun {
     const int maker = gradient ? action.consumer : producer(action.value);
     const Done& state = done(maker, action.microbatch);
     if (pp_coordinate_of(maker) != place.pp_coordinate || !(gradient ? state.inputs : state.forward)) {
-      refuse(place, fmt::format("comes before {} has made it on this rank", unit_name(maker)), "put it after");
+      refuse(place, fmt::format("comes before {} has made it on this pp coordinate", unit_name(maker)), "put it after");
     }
     const auto reads = [&](int consumer) { return pp_coordinate_of(consumer) == action.peer; };
     const bool wanted = gradient
                             ? pp_coordinate_of(producer(action.value)) == action.peer && differentiable(action.value)
                             : std::ranges::any_of(consumers(action.value), reads);
-    if (!wanted) refuse(place, fmt::format("sends what rank {} has no use for", action.peer), "leave it out");
+    if (!wanted) refuse(place, fmt::format("sends what pp {} has no use for", action.peer), "leave it out");
     if (!sent_.insert({action.peer, message}).second) refuse(place, "runs a second time", "keep one of the two");
     channels_[{place.pp_coordinate, action.peer, gradient}].push_back({message, place});
   }
@@ -209,7 +209,7 @@ class ListRun {
     return true;
   }
 
-  // Follows who waits for whom from a blocked rank, to a cycle or to a rank that is done.
+  // Follows who waits for whom from a blocked pp coordinate, to a cycle or to a pp coordinate that is done.
   [[noreturn]] void refuse_blocked(int pp_coordinate) {
     std::vector<ActionPlace> path;
     const auto seen = [&](int wanted) {
@@ -218,8 +218,8 @@ class ListRun {
     while (seen(pp_coordinate) == path.end()) {
       const ActionPlace place{pp_coordinate, static_cast<int>(next(pp_coordinate))};
       if (!unfinished(pp_coordinate)) {
-        refuse(path.back(), fmt::format("waits for what rank {} never sends", pp_coordinate),
-               fmt::format("add the send to rank {}", pp_coordinate));
+        refuse(path.back(), fmt::format("waits for what pp {} never sends", pp_coordinate),
+               fmt::format("add the send to pp {}", pp_coordinate));
       }
       path.push_back(place);
       pp_coordinate = places_.at(place).peer;
@@ -228,7 +228,8 @@ class ListRun {
     places_.refuse_cycle(path);
   }
 
-  // All that had to run has run. So every message was taken: each is sent once, to a rank that cannot do without it.
+  // All that had to run has run. So every message was taken: each is sent once, to a pp coordinate that cannot do
+  // without it.
   void check_complete() {
     for (int unit = 0; unit < edges_.num_units(); ++unit) {
       for (int microbatch = 0; microbatch < microbatches_; ++microbatch) {
@@ -265,10 +266,10 @@ class ListRun {
   const GraphEdges& edges_;
   std::vector<Done> done_;                  // per unit and microbatch
   std::vector<int> num_weights_;            // per unit: weight gradients so far
-  std::vector<std::size_t> next_;           // per rank
-  std::vector<std::set<Message>> arrived_;  // per rank
+  std::vector<std::size_t> next_;           // per pp coordinate
+  std::vector<std::set<Message>> arrived_;  // per pp coordinate
   std::set<std::pair<int, Message>> sent_;  // by peer; a message has one maker
-  std::set<std::pair<int, int>> reduced_;   // rank, unit
+  std::set<std::pair<int, int>> reduced_;   // pp coordinate, unit
   std::map<Channel, std::deque<Parcel>> channels_;
 };
 

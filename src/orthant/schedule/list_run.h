@@ -1,6 +1,6 @@
 // Runs lowered lists without computing anything: which values and gradients are where, with buffered sends and blocking
-// receives. The order in which ranks take turns does not matter, since channels are queues and nobody else's state is
-// read: a run that ends, ends in every order.
+// receives. The order in which pp coordinates take turns does not matter, since channels are queues and nobody else's
+// state is read: a run that ends, ends in every order.
 #pragma once
 
 #include <vector>

@@ -33,7 +33,7 @@ ActionKind unit_kind(StageKind kind) {
   throw InternalError("a stage kind without unit actions");
 }
 
-// Who is where, and what each rank therefore sends.
+// Who is where, and what each pp coordinate therefore sends.
 class Placement {
  public:
   Placement(const StageMap& map, const GraphSpec& graph)
@@ -56,7 +56,7 @@ class Placement {
   const std::vector<int>& consumers(int value) const { return edges_.consumers[static_cast<std::size_t>(value)]; }
   bool differentiable(int value) const { return graph_.values[static_cast<std::size_t>(value)].differentiable; }
 
-  // What `rank` sends once a stage's F has run there.
+  // What `pp_coordinate` sends once a stage's F has run there.
   std::vector<Action> value_sends(int stage, int microbatch, int pp_coordinate) const {
     std::vector<Action> sends;
     for (const int unit : units(stage)) {
@@ -72,7 +72,7 @@ class Placement {
     return sends;
   }
 
-  // What `rank` sends once a unit's B or BW has run there.
+  // What `pp_coordinate` sends once a unit's B or BW has run there.
   std::vector<Action> gradient_sends(int unit, int microbatch, int pp_coordinate) const {
     std::vector<Action> sends;
     for (const int value : inputs(unit)) {
@@ -94,7 +94,7 @@ class Placement {
   std::vector<int> pp_coordinate_of_;
 };
 
-// The messages that a rank gets, in the order in which each channel delivers them.
+// The messages that a pp coordinate gets, in the order in which each channel delivers them.
 class Inbox {
  public:
   Inbox(const StageTable& table, const Placement& placement, int pp_coordinate) {

@@ -19,8 +19,9 @@ constexpr std::int64_t kMaxPasses = 1'000'000;
 
 void check_size(std::string_view name, int pp_degree, int stages_per_pp, int microbatches) {
   if (pp_degree < 1 || microbatches < 1) {
-    throw ConfigError(fmt::format("schedule {} of {} ranks and {} microbatches", name, pp_degree, microbatches),
-                      {.remedy = "set at least one rank and one microbatch"});
+    throw ConfigError(
+        fmt::format("schedule {} of {} pp coordinates and {} microbatches", name, pp_degree, microbatches),
+        {.remedy = "set at least one pp coordinate and one microbatch"});
   }
   // Each factor first, so that the product cannot overflow.
   const bool each_fits = std::max({pp_degree, stages_per_pp, microbatches}) <= kMaxPasses;
@@ -28,10 +29,11 @@ void check_size(std::string_view name, int pp_degree, int stages_per_pp, int mic
       std::int64_t{pp_degree} * stages_per_pp * microbatches <= kMaxPasses) {
     return;
   }
-  throw ConfigError(fmt::format("schedule {} of {} ranks with {} stages each and {} microbatches has more than {} "
-                                "forward passes of stages",
-                                name, pp_degree, stages_per_pp, microbatches, kMaxPasses),
-                    {.remedy = "set fewer ranks, stages or microbatches"});
+  throw ConfigError(
+      fmt::format("schedule {} of {} pp coordinates with {} stages each and {} microbatches has more than {} "
+                  "forward passes of stages",
+                  name, pp_degree, stages_per_pp, microbatches, kMaxPasses),
+      {.remedy = "set fewer pp coordinates, stages or microbatches"});
 }
 
 // One queue per stage, for schedules that do not care where stages lie.
@@ -49,7 +51,7 @@ StageTable looped_table(std::string_view name, int pp_degree, int stages_per_pp,
   return name == "zbv" ? zbv(pp_degree, microbatches) : interleaved(pp_degree, stages_per_pp, microbatches);
 }
 
-// A stage on a rank of its own keeps its queue as it is.
+// A stage on a pp coordinate of its own keeps its queue as it is.
 StageTable place(const StageTable& queues, const StageMap& map, const GraphSpec& graph, const StageEdges& edges) {
   if (map.pp_degree() < map.num_stages())
     return share_pp_coordinates(queues, map.pp_coordinates, edges, flop_costs(map, graph));
@@ -59,7 +61,7 @@ StageTable place(const StageTable& queues, const StageMap& map, const GraphSpec&
   return table;
 }
 
-// How many stages each rank must have under a looped schedule; ConfigError when the map does not give them so.
+// How many stages each pp coordinate must have under a looped schedule; ConfigError when the map does not give them so.
 int check_placement(std::string_view name, const StageMap& map) {
   const int pp_degree = map.pp_degree();
   const int stages_per_pp = map.num_stages() / pp_degree;
@@ -68,7 +70,7 @@ int check_placement(std::string_view name, const StageMap& map) {
       map.num_stages() % pp_degree == 0 && stages_per_pp >= minimum && (name != "zbv" || stages_per_pp == minimum);
   if (!possible) {
     throw ConfigError(
-        fmt::format("schedule {} on {} ranks cannot have {} stages", name, pp_degree, map.num_stages()),
+        fmt::format("schedule {} on {} pp coordinates cannot have {} stages", name, pp_degree, map.num_stages()),
         {.remedy = name == "zbv" ? fmt::format("cut the model into {} stages", 2 * pp_degree)
                                  : fmt::format("cut the model into {}, {} or another multiple of {} stages",
                                                2 * pp_degree, 3 * pp_degree, pp_degree)});
@@ -100,7 +102,7 @@ int virtual_stages(std::string_view name, int asked) {
   const int own = is_looped(name) ? 2 : 1;
   if (asked == 0 || asked == own || (name == "interleaved" && asked > own)) return asked == 0 ? own : asked;
   throw ConfigError(
-      fmt::format("schedule {} with {} stage{} per rank", name, asked, asked == 1 ? "" : "s"),
+      fmt::format("schedule {} with {} stage{} per pp coordinate", name, asked, asked == 1 ? "" : "s"),
       {.remedy = fmt::format("set {}{} virtual stage{}, or the schedule {}", name == "interleaved" ? "at least " : "",
                              own, own == 1 ? "" : "s", asked > 1 ? "interleaved" : "1f1b")});
 }

@@ -62,10 +62,11 @@ void check_units(const GraphSpec& graph, std::int64_t stages, std::string_view o
       fmt::format("{} asks for {} stages; graph \"{}\" has {} units{}", origin, stages, graph.name, units,
                   most < units ? ", and a loss stays with the unit that feeds it" : ""),
       {.remedy = fmt::format(
-           "use at most {} stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split", most)});
+           "use at most {} stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split",
+           most)});
 }
 
-// Every stage on one of `ranks` coordinates and none of these without; `key` is where the user said so.
+// Every stage on one of `pp_degree` pp coordinates and none of these without; `key` is where the user said so.
 void check_coordinates(const std::vector<int>& pp_coordinates, int pp_degree, std::string_view key) {
   for (std::size_t s = 0; s < pp_coordinates.size(); ++s) {
     if (pp_coordinates[s] >= 0 && pp_coordinates[s] < pp_degree) continue;
@@ -81,10 +82,10 @@ void check_coordinates(const std::vector<int>& pp_coordinates, int pp_degree, st
   }
 }
 
-// "parallel.schedule=1f1b on mesh.pp=2 with 1 stage per rank".
+// "parallel.schedule=1f1b on mesh.pp=2 with 1 stage per pp coordinate".
 std::string schedule_text(const std::string& name, int pp_degree, int stages_per_pp) {
-  return fmt::format("parallel.schedule={} on mesh.pp={} with {} stage{} per rank", name, pp_degree, stages_per_pp,
-                     stages_per_pp == 1 ? "" : "s");
+  return fmt::format("parallel.schedule={} on mesh.pp={} with {} stage{} per pp coordinate", name, pp_degree,
+                     stages_per_pp, stages_per_pp == 1 ? "" : "s");
 }
 
 [[noreturn]] void refuse_count(const PipelineSettings& settings, const AskedStages& asked, int pp_degree,
@@ -143,9 +144,9 @@ void check_file(const StageTable& table, int pp_degree, int microbatches, const 
   }
   if (static_cast<int>(table.actions.size()) != pp_degree) {
     throw ConfigError(
-        fmt::format("schedule file {} is for {} ranks; mesh.pp is {}", file, table.actions.size(), pp_degree),
-        {.remedy =
-             fmt::format("set mesh.pp={}, or write a line for each of {} ranks", table.actions.size(), pp_degree)});
+        fmt::format("schedule file {} is for {} pp coordinates; mesh.pp is {}", file, table.actions.size(), pp_degree),
+        {.remedy = fmt::format("set mesh.pp={}, or write a line for each of {} pp coordinates", table.actions.size(),
+                               pp_degree)});
   }
   if (table.num_microbatches != microbatches) {
     throw ConfigError(fmt::format("schedule file {} has {} microbatches; parallel.microbatches is {}", file,
@@ -174,9 +175,9 @@ Places file_places(const GraphSpec& graph, int pp_degree, int microbatches, cons
                                   asked.count == 1 ? "" : "s", file, stages),
                       {.remedy = fmt::format("cut the model into {} stages, or set parallel.split=auto", stages)});
   }
-  // One per rank is what a configuration says that leaves it out.
+  // One per pp coordinate is what a configuration says that leaves it out.
   if (settings.virtual_stages > 1 && std::int64_t{settings.virtual_stages} * pp_degree != stages) {
-    throw ConfigError(fmt::format("parallel.virtual_stages is {}; schedule file {} has {} stages on {} ranks",
+    throw ConfigError(fmt::format("parallel.virtual_stages is {}; schedule file {} has {} stages on {} pp coordinates",
                                   settings.virtual_stages, file, stages, pp_degree),
                       {.remedy = "leave parallel.virtual_stages out"});
   }
@@ -227,8 +228,8 @@ double imbalance_of(const StageMap& map, const std::vector<double>& costs) {
   return sum > 0 ? std::ranges::max(loads) * static_cast<double>(loads.size()) / sum : 1;
 }
 
-// Stages on ranks of their own, whose queues the one rank runs in turns. Schedules that have more than one stage to a
-// rank, and files, have no order for this: theirs is that of 1f1b.
+// Stages on pp coordinates of their own, whose queues the one pp coordinate runs in turns. Schedules that have more
+// than one stage to a pp coordinate, and files, have no order for this: theirs is that of 1f1b.
 Pipeline on_single_pp_coordinate(const GraphSpec& graph, int microbatches, const PipelineSettings& settings,
                                  const std::vector<double>& costs) {
   PipelineSettings stages_only;
@@ -290,7 +291,7 @@ bool is_schedule_file(std::string_view schedule) {
 }
 
 Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& settings) {
-  if (pp_degree < 1) throw InternalError(fmt::format("a pipeline on {} ranks", pp_degree));
+  if (pp_degree < 1) throw InternalError(fmt::format("a pipeline on {} pp coordinates", pp_degree));
   if (!is_schedule_file(settings.schedule)) check_schedule_name(settings.schedule);
   const std::vector<double> costs = unit_costs(graph, settings.unit_costs);
   Pipeline pipeline = pp_degree == 1 ? on_single_pp_coordinate(graph, microbatches, settings, costs)

@@ -12,7 +12,7 @@
 namespace orthant {
 namespace {
 
-// Times of all actions; ranks take turns until none can go on.
+// Times of all actions; pp coordinates take turns until none can go on.
 std::vector<std::vector<TimedAction>> run(const StageTable& table, const StageCosts& costs, StageClock& clock) {
   std::vector<std::vector<TimedAction>> actions(table.actions.size());
   for (bool moved = true; moved;) {
@@ -38,7 +38,7 @@ void check_finished(const StageTable& table, const std::vector<std::vector<Timed
   for (std::size_t pp_coordinate = 0; pp_coordinate < actions.size(); ++pp_coordinate) {
     if (actions[pp_coordinate].size() == table.actions[pp_coordinate].size()) continue;
     const int position = static_cast<int>(actions[pp_coordinate].size());
-    throw ConfigError(fmt::format("{} on rank {} waits for ever\n{}",
+    throw ConfigError(fmt::format("{} on pp {} waits for ever\n{}",
                                   to_string(table.actions[pp_coordinate][actions[pp_coordinate].size()]), pp_coordinate,
                                   marked_grid(table, {{static_cast<int>(pp_coordinate), position}})),
                       {.remedy = "simulate a table that validate() accepts"});

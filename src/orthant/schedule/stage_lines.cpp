@@ -8,7 +8,7 @@
 namespace orthant {
 
 std::string stage_lines(const Pipeline& pipeline, const GraphSpec& graph) {
-  auto text = fmt::format("pipeline of {} stages on {} pp ranks, the heaviest rank at {:.2f} of the mean",
+  auto text = fmt::format("pipeline of {} stages on {} pp coordinates, the heaviest at {:.2f} of the mean",
                           pipeline.map.num_stages(), pipeline.pp_degree(), pipeline.imbalance);
   for (std::size_t s = 0; s < pipeline.map.units.size(); ++s) {
     std::vector<std::string> names;

@@ -178,7 +178,7 @@ class EvenCut {
   std::vector<double> cost_;  // these three: sums over the blocks before each
   std::vector<std::int64_t> state_;
   std::vector<std::int64_t> kept_;
-  std::vector<std::int64_t> sharers_;  // per stage: stages on its rank
+  std::vector<std::int64_t> sharers_;  // per stage: stages on its pp coordinate
 };
 
 void check_options(const GraphSpec& graph, int stages, const SplitOptions& options) {
@@ -187,7 +187,7 @@ void check_options(const GraphSpec& graph, int stages, const SplitOptions& optio
     if (!good) throw InternalError(fmt::format("a stage split with {}", what));
   };
   require(options.pp_coordinates.empty() || static_cast<int>(options.pp_coordinates.size()) == stages,
-          "other than one rank per stage");
+          "other than one pp coordinate per stage");
   require(in_flight.empty() || static_cast<int>(in_flight.size()) == stages, "other than one count per stage");
   require(kept.empty() || kept.size() == graph.units.size(), "other than one activation size per unit");
   require(state.empty() || state.size() == graph.units.size(), "other than one state size per unit");

@@ -122,8 +122,9 @@ std::vector<int> stage_pp_coordinates(const StageTable& table) {
   }
   const auto missing = std::ranges::find(pp_coordinates, -1);
   if (missing != pp_coordinates.end()) {
-    throw ConfigError(fmt::format("no rank runs stage {} of {}", missing - pp_coordinates.begin(), table.num_stages),
-                      {.remedy = "number the stages from 0 without gaps, and give each to a rank"});
+    throw ConfigError(
+        fmt::format("no pp coordinate runs stage {} of {}", missing - pp_coordinates.begin(), table.num_stages),
+        {.remedy = "number the stages from 0 without gaps, and give each to a pp coordinate"});
   }
   return pp_coordinates;
 }
@@ -154,7 +155,7 @@ StageTable parse_table(std::string_view text, std::string_view source) {
   }
   if (table.num_stages == 0) {
     throw ConfigError(fmt::format("{} holds no stage action", source),
-                      {.remedy = "write one line per rank, as in \"0F0 0BW0\""});
+                      {.remedy = "write one line per pp coordinate, as in \"0F0 0BW0\""});
   }
   return table;
 }
@@ -164,7 +165,7 @@ StageTable read_table(const std::string& path) {
   const auto [text, problem] = read_regular_file(path, {.max_bytes = kMostBytes});
   if (problem) {
     throw ConfigError(fmt::format("schedule file {} cannot be read: {}", path, problem.text),
-                      {.remedy = "name a file that exists and may be read, one line of actions per rank"});
+                      {.remedy = "name a file that exists and may be read, one line of actions per pp coordinate"});
   }
   return parse_table(text, path);
 }

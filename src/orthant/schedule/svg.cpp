@@ -12,7 +12,7 @@ namespace orthant {
 namespace {
 
 // Pixels.
-constexpr double kLeft = 64;    // names of ranks
+constexpr double kLeft = 64;    // names of pp coordinates
 constexpr double kRight = 150;  // idle time and kept microbatches
 constexpr double kTop = 92;     // title, legend and the time axis
 constexpr double kBoxHeight = 30;
@@ -98,10 +98,11 @@ class Picture {
     svg_ += kStyle;
     svg_ += fmt::format("<rect width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#FFF\"/>\n", width, height);
     svg_ += text_at("title", 12, 22, title);
-    svg_ += text_at("side", 12, 40,
-                    fmt::format("takes {:.6g}, idle {:.1f}% of all ranks' time. In a box: stage and kind above the "
-                                "microbatch; dark edge: not its rank's first stage",
-                                simulation_.makespan, 100 * simulation_.bubble_fraction));
+    svg_ += text_at(
+        "side", 12, 40,
+        fmt::format("takes {:.6g}, idle {:.1f}% of all pp coordinates' time. In a box: stage and kind above the "
+                    "microbatch; dark edge: not its pp coordinate's first stage",
+                    simulation_.makespan, 100 * simulation_.bubble_fraction));
     legend();
     ticks(height - 8);
     for (std::size_t pp_coordinate = 0; pp_coordinate < simulation_.actions.size(); ++pp_coordinate) row(pp_coordinate);
@@ -142,7 +143,7 @@ class Picture {
 
   void row(std::size_t pp_coordinate) {
     const double y = kTop + kRowHeight * static_cast<double>(pp_coordinate);
-    svg_ += text_at("side", 12, y + 19, fmt::format("rank {}", pp_coordinate));
+    svg_ += text_at("side", 12, y + 19, fmt::format("pp {}", pp_coordinate));
     svg_ += rectangle("idle", kLeft, y, chart_width(), kBoxHeight);
     const auto& actions = simulation_.actions[pp_coordinate];
     for (const TimedAction& timed : actions) box(timed, y, timed.action.stage != actions[0].action.stage);
@@ -151,7 +152,7 @@ class Picture {
                                 simulation_.peak_in_flight[pp_coordinate]));
   }
 
-  // `later`: not the first stage of its rank, shown by a dark edge.
+  // `later`: not the first stage of its pp coordinate, shown by a dark edge.
   void box(const TimedAction& timed, double y, bool later) {
     const double x = x_of(timed.start);
     const double width = (timed.end - timed.start) * scale_;

@@ -47,8 +47,8 @@ class TableRules {
     const int pp_degree = pp_coordinates_.empty() ? 0 : std::ranges::max(pp_coordinates_) + 1;
     if (static_cast<int>(table_.actions.size()) != pp_degree) {
       throw ConfigError(
-          fmt::format("the schedule has {} ranks, the stages lie on {}", table_.actions.size(), pp_degree),
-          {.remedy = fmt::format("write a schedule for {} ranks", pp_degree)});
+          fmt::format("the schedule has {} pp coordinates, the stages lie on {}", table_.actions.size(), pp_degree),
+          {.remedy = fmt::format("write a schedule for {} pp coordinates", pp_degree)});
     }
     if (table_.num_microbatches < 1) {
       throw ConfigError(fmt::format("the schedule has {} microbatches", table_.num_microbatches),
@@ -67,8 +67,8 @@ class TableRules {
     }
     const int home = pp_coordinates_[static_cast<std::size_t>(action.stage)];
     if (home != place.pp_coordinate) {
-      refuse(action, place, fmt::format("belongs to rank {}, where stage {} lies", home, action.stage),
-             fmt::format("move it to rank {}", home));
+      refuse(action, place, fmt::format("belongs to pp {}, where stage {} lies", home, action.stage),
+             fmt::format("move it to pp {}", home));
     }
   }
 
@@ -120,7 +120,7 @@ class TableRules {
 
   [[noreturn]] void refuse(const StageAction& action, ActionPlace place, const std::string& why,
                            const std::string& remedy) const {
-    throw ConfigError(fmt::format("{} at position {} of rank {} {}\n{}", to_string(action), place.position,
+    throw ConfigError(fmt::format("{} at position {} of pp {} {}\n{}", to_string(action), place.position,
                                   place.pp_coordinate, why, marked_grid(table_, {place})),
                       {.remedy = remedy});
   }
@@ -133,9 +133,9 @@ class TableRules {
   [[noreturn]] void refuse_missing(const StageAction& action, std::string_view where,
                                    const std::vector<ActionPlace>& marks) const {
     const int pp_coordinate = pp_coordinates_[static_cast<std::size_t>(action.stage)];
-    throw ConfigError(fmt::format("{} is missing on rank {}{}\n{}", to_string(action), pp_coordinate, where,
+    throw ConfigError(fmt::format("{} is missing on pp {}{}\n{}", to_string(action), pp_coordinate, where,
                                   marked_grid(table_, marks)),
-                      {.remedy = fmt::format("add {} to rank {}", to_string(action), pp_coordinate)});
+                      {.remedy = fmt::format("add {} to pp {}", to_string(action), pp_coordinate)});
   }
 
   const StageTable& table_;
@@ -152,7 +152,7 @@ void check_table(const StageTable& table, const std::vector<int>& pp_coordinates
 
 void check_in_flight(const StageTable& table, const std::vector<int>& bounds) {
   if (bounds.size() != table.actions.size()) {
-    throw InternalError(fmt::format("{} ranks have {} bounds", table.actions.size(), bounds.size()));
+    throw InternalError(fmt::format("{} pp coordinates have {} bounds", table.actions.size(), bounds.size()));
   }
   const bool keeps = !is_forward_only(table);
   for (std::size_t pp_coordinate = 0; pp_coordinate < bounds.size(); ++pp_coordinate) {
@@ -161,7 +161,7 @@ void check_in_flight(const StageTable& table, const std::vector<int>& bounds) {
       const StageAction& action = table.actions[pp_coordinate][i];
       if (action.kind == StageKind::F && ++in_flight > bounds[pp_coordinate]) {
         const ActionPlace place{static_cast<int>(pp_coordinate), static_cast<int>(i)};
-        throw ConfigError(fmt::format("{} at position {} of rank {} makes it keep the activations of {} microbatches "
+        throw ConfigError(fmt::format("{} at position {} of pp {} makes it keep the activations of {} microbatches "
                                       "at once; the bound is {}\n{}",
                                       to_string(action), place.position, pp_coordinate, in_flight,
                                       bounds[pp_coordinate], marked_grid(table, {place})),

@@ -17,7 +17,7 @@ namespace {
 std::string excerpt(const std::vector<Action>& actions, const GraphSpec& graph, ActionPlace place) {
   constexpr int kAround = 3;
   const int end = std::min(place.position + kAround + 1, static_cast<int>(actions.size()));
-  std::string text = fmt::format("rank {}:", place.pp_coordinate);
+  std::string text = fmt::format("pp {}:", place.pp_coordinate);
   for (int i = std::max(place.position - kAround, 0); i < end; ++i) {
     text += fmt::format("\n{} {:>5}  {}", i == place.position ? '>' : ' ', i,
                         to_string(actions[static_cast<std::size_t>(i)], graph));

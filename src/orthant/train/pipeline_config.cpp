@@ -52,7 +52,7 @@ void read_split(JsonReader& section, PipelineSettings& settings) {
   }
 }
 
-// Where the number of stages, and with it that per rank, follows from something else, no default is noted: the
+// Where the number of stages, and with it that per pp coordinate, follows from something else, no default is noted: the
 // resolved configuration would then ask for another number.
 int read_virtual_stages(JsonReader& section, const PipelineSettings& settings) {
   const char* key = "virtual_stages";
