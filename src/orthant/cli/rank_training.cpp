@@ -32,7 +32,7 @@ constexpr double kGoodbyeSeconds = 5;
 std::string pipeline_digest(const Pipeline& pipeline) {
   auto text = to_text(pipeline.table);
   for (std::size_t s = 0; s < pipeline.map.units.size(); ++s) {
-    text += fmt::format("{}: {}\n", pipeline.map.rank[s], fmt::join(pipeline.map.units[s], " "));
+    text += fmt::format("{}: {}\n", pipeline.map.pp_coordinates[s], fmt::join(pipeline.map.units[s], " "));
   }
   return fmt::format("{:016x}", xxh64(std::as_bytes(std::span(text))));
 }

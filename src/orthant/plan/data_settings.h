@@ -19,9 +19,9 @@ struct DataSettings {
   DType reduce = DType::float32;
   int optimizer_copies = 2;  // of the parameters' size: 2 for AdamW, 1 for momentum, 0 for plain SGD
   int microbatches = 1;
-  std::vector<int> unit_groups = {};  // per unit, see layout/unit_groups.h; empty: every unit alone
-  std::vector<int> unit_ranks = {};   // per unit: its pp coordinate; empty: one stage
-  bool bf16_hook = false;             // gradients travel in bfloat16
+  std::vector<int> unit_groups = {};          // per unit, see layout/unit_groups.h; empty: every unit alone
+  std::vector<int> unit_pp_coordinates = {};  // per unit: its pp coordinate; empty: one stage
+  bool bf16_hook = false;                     // gradients travel in bfloat16
 };
 
 }  // namespace orthant

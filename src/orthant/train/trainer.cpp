@@ -76,8 +76,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
-  auto poison =
-      place_poison(options_.poison, graph_, mesh_, pipeline_.unit_ranks(), store_->policy(), options_.microbatches);
+  auto poison = place_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
+                             options_.microbatches);
   std::vector<bool> runs_here;
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
@@ -99,13 +99,14 @@ void Trainer::make_store() {
   const auto exchanged = [on_device, this](std::int64_t elements, at::ScalarType type) {
     return options_.communicator ? options_.communicator->allocate(elements, type).zero_() : on_device(elements, type);
   };
-  StoreOptions store{.policy = options_.policy,
-                     .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
-                     .unit_ranks = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_ranks() : std::vector<int>(),
-                     .hook = options_.hook,
-                     .skipped = options_.skipped,
-                     .communicator = options_.communicator.get(),
-                     .make_host = on_host};
+  StoreOptions store{
+      .policy = options_.policy,
+      .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
+      .unit_pp_coordinates = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_pp_coordinates() : std::vector<int>(),
+      .hook = options_.hook,
+      .skipped = options_.skipped,
+      .communicator = options_.communicator.get(),
+      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
   const bool offloads = options_.policy.offload != Offload::none;
   const auto optimizer_memory = offloads ? MakeBuffer(on_host) : MakeBuffer(on_device);
