@@ -12,6 +12,7 @@
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"
 #include "orthant/nn/cross_entropy.h"
+#include "orthant/nn/device_variants.h"
 #include "orthant/nn/embedding_table.h"
 #include "orthant/nn/norm_formulas.h"
 #include "orthant/nn/projection.h"
@@ -87,7 +88,28 @@ at::Tensor wide(const at::Tensor& x) {
   return x.defined() ? x.to(at::kDouble) : x;
 }
 
+// All at once: one after the other they take half a minute.
+void prepare_norms() {
+  device::Variants all;
+  for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    for (std::int64_t width = 64; width <= 8192; width *= 2) {
+      for (auto variant : device::norm_variants(dtype, width)) {
+        for (const int aligned : {0, 1}) {
+          for (const int parts : {1, 2, 3}) {
+            variant.values[1] = aligned;
+            variant.values[4] = parts;
+            all.push_back(variant);
+          }
+        }
+      }
+    }
+  }
+  at::empty({1}, on_card(at::kFloat));
+  cuda::KernelLibrary::of_process().prepare(all);
+}
+
 TEST(DeviceKernels, RmsNorm) {
+  prepare_norms();
   Random random(1);
   for (int shape = 0; shape < kShapes; ++shape) {
     const auto dtype = random.dtype();

@@ -16,6 +16,7 @@
 #include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_clock.h"
+#include "orthant/cuda/kernel.h"
 #include "orthant/launch/cache_folder.h"
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"

@@ -14,6 +14,7 @@
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/kernel_times.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
@@ -33,10 +34,14 @@ struct StepTimes {
   std::int64_t peak_memory_bytes = 0;
   std::int64_t peak_rss_bytes = 0;
   std::optional<StepProfile> profile;
+  std::optional<DeviceActivity> activity;
+  int watched_steps = 0;
   std::vector<int> stage_pp_coordinates;  // pp coordinate of each stage
 };
 
-StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile) {
+constexpr int kWatchedSteps = 3;
+
+StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile, bool with_kernels) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
@@ -49,6 +54,14 @@ StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile) {
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     times.losses.push_back(numbers.loss);
     if (i >= warmup) times.seconds.push_back(seconds);
+  }
+  if (with_kernels) {
+    watch_device();
+    PendingStep last;
+    for (int i = 0; i < kWatchedSteps; ++i) last = trainer->step(loader->next());
+    last.get();
+    times.activity = stop_watching_device();
+    times.watched_steps = kWatchedSteps;
   }
   if (profiler) times.profile = profiler->result(ControlGroup(config.trainer));
   times.stage_pp_coordinates = trainer->pipeline().map.pp_coordinates;
@@ -105,12 +118,15 @@ struct StepOptions {
   int steps = 6;
   int warmup = 2;
   bool profile = false;
+  bool kernels = false;
   std::string costs;
   std::string svg;
   bool json = false;
 
   bool profiles() const { return profile || !costs.empty() || !svg.empty(); }
 };
+
+constexpr std::size_t kShownKernels = 40;
 
 void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh) {
   const double median = quantile(times.seconds, 0.5);
@@ -137,7 +153,8 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
                            format_seconds(median), format_seconds(quantile(times.seconds, 0.1)),
                            format_seconds(quantile(times.seconds, 0.9)), format_bytes(times.peak_memory_bytes),
                            format_bytes(times.peak_rss_bytes))
-            << (times.profile ? profile_text(times, median) : "") << std::flush;
+            << (times.profile ? profile_text(times, median) : "")
+            << (times.activity ? activity_text(*times.activity, times.watched_steps, kShownKernels) : "") << std::flush;
 }
 
 }  // namespace
@@ -152,6 +169,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   app.add_option("--steps", own.steps, "steps that are timed (default 6)").check(NumberRange(1, 100000));
   app.add_option("--warmup", own.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
   app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
+  app.add_flag("--kernels", own.kernels, "on a CUDA device: every kernel of a step with its share, and gaps");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
   app.add_option("--svg", own.svg, "draw the last step's actions, time by pp coordinate, into this file");
   app.add_flag("--json", own.json, "one JSON document on stdout");
@@ -166,10 +184,14 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   }
   install_counting_allocator();
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
+    if (own.kernels && !rank.comm.device.is_cuda()) {
+      throw ConfigError("--kernels on a CPU: there are no kernels of a device to time",
+                        {.remedy = "leave it out, or use --device cuda"});
+    }
     auto config = loaded.config;
     RankTraining training(rank);
     training.prepare(config, resolved_config(loaded.document), "bench");
-    const auto times = measure(config, own.warmup, own.steps, own.profiles());
+    const auto times = measure(config, own.warmup, own.steps, own.profiles(), own.kernels);
     if (rank.is_first()) print(own, times, rank.mesh);
     return 0;
   });

@@ -44,6 +44,9 @@ std::vector<std::string> compile_options(const Source& source, const Values& val
   return options;
 }
 
+KernelLibrary::KernelLibrary() = default;
+KernelLibrary::~KernelLibrary() = default;
+
 KernelLibrary& KernelLibrary::of_process() {
   static KernelLibrary library;
   return library;
@@ -81,10 +84,9 @@ KernelLibrary::Tools& KernelLibrary::tools() {
   return *tools_;
 }
 
-// Without the mutex: variants are compiled side by side.
-std::string KernelLibrary::code(const CodeKey& key) {
+// Takes no lock: variants are compiled side by side.
+std::string KernelLibrary::code(const Tools& made, const CodeKey& key) {
   const auto& [source, values] = key;
-  const Tools& made = tools();
   const auto options = compile_options(*source, values);
   const std::string text = full_text(*source);
   const std::string name = fmt::format("NVRTC {}\n{}\n{}\n{}\n{}", made.compiler.version(), made.architecture,
@@ -98,17 +100,18 @@ std::string KernelLibrary::code(const CodeKey& key) {
 const Kernel& KernelLibrary::get(const Source& source, const char* function, const Values& values) {
   const Tools& made = tools();
   const std::lock_guard lock(mutex_);
-  auto& kernel = kernels_[{&source, function, values}];
-  if (kernel) return *kernel;
+  const auto known = kernels_.find({&source, function, values});
+  if (known != kernels_.end()) return *known->second;
   const CodeKey key(&source, values);
-  auto& module = modules_[key];
-  if (module == nullptr) {
-    auto found = codes_.find(key);
-    module = made.driver.load(found == codes_.end() ? code(key) : found->second);
+  auto module = modules_.find(key);
+  if (module == modules_.end()) {
+    const auto found = codes_.find(key);
+    const Module loaded = made.driver.load(found == codes_.end() ? code(made, key) : found->second);
     if (found != codes_.end()) codes_.erase(found);
+    module = modules_.emplace(key, loaded).first;
   }
-  kernel = std::make_unique<Kernel>(made.driver, made.driver.function(module, function));
-  return *kernel;
+  auto kernel = std::make_unique<Kernel>(made.driver, made.driver.function(module->second, function));
+  return *kernels_.emplace(std::tuple(&source, std::string_view(function), values), std::move(kernel)).first->second;
 }
 
 void KernelLibrary::prepare(const std::vector<Variant>& variants) {
@@ -131,7 +134,7 @@ void KernelLibrary::prepare(const std::vector<Variant>& variants) {
   const auto work = [&] {
     for (std::size_t i = next++; i < missing.size(); i = next++) {
       try {
-        made[i] = code(missing[i]);
+        made[i] = code(*tools_, missing[i]);
       } catch (...) {
         failed[i] = std::current_exception();
       }

@@ -66,6 +66,8 @@ class Kernel {
 class KernelLibrary {
  public:
   static KernelLibrary& of_process();
+  KernelLibrary();
+  ~KernelLibrary();
 
   struct Options {
     std::filesystem::path cache_folder;                // empty: nothing is kept
@@ -97,7 +99,7 @@ class KernelLibrary {
  private:
   struct Tools;
   using CodeKey = std::tuple<const Source*, Values>;
-  std::string code(const CodeKey& key);
+  std::string code(const Tools& tools, const CodeKey& key);
   Tools& tools();
 
   mutable std::mutex mutex_;

@@ -30,23 +30,37 @@ DEVICE float from_float16(u16 bits) {
 #if ELEMENT == 2
 typedef float Element;
 #define LANE 4  // elements of a 16-byte vector
-DEVICE float widened(Element x) { return x; }
-DEVICE Element narrowed(float x) { return x; }
+DEVICE float widened(Element x) {
+  return x;
+}
+DEVICE Element narrowed(float x) {
+  return x;
+}
 #else
 typedef u16 Element;
 #define LANE 8
 #if ELEMENT == 0
-DEVICE float widened(Element x) { return __uint_as_float((u32)x << 16); }
-DEVICE Element narrowed(float x) { return (u16)pack_bfloat16(x, 0.0f); }
+DEVICE float widened(Element x) {
+  return __uint_as_float((u32)x << 16);
+}
+DEVICE Element narrowed(float x) {
+  return (u16)pack_bfloat16(x, 0.0f);
+}
 #define PACK pack_bfloat16
 #else
-DEVICE float widened(Element x) { return from_float16(x); }
-DEVICE Element narrowed(float x) { return (u16)pack_float16(x, 0.0f); }
+DEVICE float widened(Element x) {
+  return from_float16(x);
+}
+DEVICE Element narrowed(float x) {
+  return (u16)pack_float16(x, 0.0f);
+}
 #define PACK pack_float16
 #endif
 #endif
 // What a store and a load in between would make of x.
-DEVICE float rounded(float x) { return widened(narrowed(x)); }
+DEVICE float rounded(float x) {
+  return widened(narrowed(x));
+}
 
 DEVICE void widen(const uint4& v, float (&x)[LANE]) {
   const u32 words[4] = {v.x, v.y, v.z, v.w};

@@ -3,13 +3,16 @@
 //
 // SwiGLU of x [rows, 2 width], gates then ups: silu(gate) * up. A thread takes LANE columns of a row.
 #if ELEMENT == 2
-DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEVICE float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
 #else
-DEVICE float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+DEVICE float sigmoid(float x) {
+  return __fdividef(1.0f, 1.0f + __expf(-x));
+}
 #endif
 
-extern "C" __global__ void __launch_bounds__(256)
-    swiglu(Element* out, const Element* x, i64 vectors, int width) {
+extern "C" __global__ void __launch_bounds__(256) swiglu(Element* out, const Element* x, i64 vectors, int width) {
   const int row_vectors = (width + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= vectors) return;

@@ -63,7 +63,7 @@ class OneOrder {
       : before_(at::globalContext().deterministicAlgorithms()),
         warned_(at::globalContext().deterministicAlgorithmsWarnOnly()),
         filled_(at::globalContext().deterministicFillUninitializedMemory()) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
   ~OneOrder() {

@@ -5,9 +5,13 @@
 // `first` is the global index of column 0, and targets count all classes: a target held elsewhere has no column here.
 #define THREADS 512
 #if ELEMENT == 2
-DEVICE float exponential(float x) { return expf(x); }
+DEVICE float exponential(float x) {
+  return expf(x);
+}
 #else
-DEVICE float exponential(float x) { return __expf(x); }
+DEVICE float exponential(float x) {
+  return __expf(x);
+}
 #endif
 
 // A running sum of exp(x - high).

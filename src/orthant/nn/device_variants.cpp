@@ -11,6 +11,7 @@ Variants step_variants(at::ScalarType dtype, const std::set<std::int64_t>& width
   add(rotary_variants(dtype));
   add(embedding_variants(dtype));
   add(cross_entropy_variants(dtype));
+  add(finite_variants(dtype));
   return all;
 }
 

@@ -1,5 +1,5 @@
-// variant ELEMENT=0 ALIGNED=1 VECTORS=8 WARPS=1 PARTS=3: at most 255 registers
-// variant ELEMENT=2 ALIGNED=0 VECTORS=8 WARPS=8 PARTS=3: at most 255 registers
+// variant ELEMENT=0 ALIGNED=1 VECTORS=2 WARPS=4 PARTS=3: at most 80 registers
+// variant ELEMENT=2 ALIGNED=0 VECTORS=2 WARPS=32 PARTS=3: at most 64 registers
 //
 // RMSNorm over rows of `width` elements, each kept in the registers of WARPS warps with VECTORS vectors a lane. A block
 // is 4 * 32 threads or WARPS * 32, whichever is more. Sums are float32; per row and per column they have one order.
@@ -24,7 +24,8 @@ DEVICE float row_sum(float x, float* scratch) {
 
 // y = x * rstd * weight; statistics[row] = rstd = 1 / sqrt(mean(x^2) + eps).
 extern "C" __global__ void __launch_bounds__(THREADS)
-    rms_forward(Element* y, float* statistics, const Element* x, const Element* weight, int rows, int width, float eps) {
+    rms_forward(Element* y, float* statistics, const Element* x, const Element* weight, int rows, int width,
+                float eps) {
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int row = blockIdx.x * ROWS + threadIdx.x / (32 * WARPS);
@@ -80,11 +81,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const bool inside = first + slot < end;
     const i64 row = inside ? first + slot : begin;
     uint4 kept_g[VECTORS], kept_x[VECTORS];
+#if PARTS & 1
+    uint4 kept_r[VECTORS];
+#endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
       const int at = (v * 32 * WARPS + lane) * LANE;
       kept_g[v] = load_vector(gy + row * width, at, width);
       kept_x[v] = load_vector(x + row * width, at, width);
+#if PARTS & 1
+      kept_r[v] = residual == nullptr ? make_uint4(0, 0, 0, 0) : load_vector(residual + row * width, at, width);
+#endif
     }
     const float rstd = statistics[row];
 #if PARTS & 1
@@ -118,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int j = 0; j < LANE; ++j) g[j] = (g[j] * w[j] - a[j] * rstd * mean) * rstd;
         if (residual != nullptr) {
           float r[LANE];
-          widen(load_vector(residual + row * width, at, width), r);
+          widen(kept_r[v], r);
 #pragma unroll
           for (int j = 0; j < LANE; ++j) g[j] = r[j] + rounded(g[j]);
         }

@@ -19,7 +19,7 @@ namespace {
 const cuda::Source kNorm{"nn/norm.cu", cuda::sources::norm, {"ELEMENT", "ALIGNED", "VECTORS", "WARPS", "PARTS"}};
 
 constexpr std::int64_t kMostWarps = 32;
-constexpr std::int64_t kMostBlocks = 512;  // of a backward: what one card runs at a time
+constexpr std::int64_t kMostBlocks = 896;  // of a backward: what a large card runs at a time
 
 // How a row lies in registers: warps that share it, vectors that a lane of them holds.
 struct RowShape {
@@ -39,7 +39,7 @@ struct RowShape {
 };
 
 constexpr std::int64_t kForwardVectors = 8;
-constexpr std::int64_t kBackwardVectors = 4;
+constexpr std::int64_t kBackwardVectors = 2;
 constexpr int kAllParts = 3;
 
 }  // namespace

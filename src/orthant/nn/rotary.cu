@@ -17,9 +17,8 @@ DEVICE void turn_pair(float (&a)[LANE], float (&b)[LANE], const float* cosines, 
 }
 
 // Turns the first `turned` heads of every token in place.
-extern "C" __global__ void __launch_bounds__(256)
-    rotate(Element* qkv, const float* cosines, const float* sines, i64 pairs, int sequence, int heads, int turned,
-           int size) {
+extern "C" __global__ void __launch_bounds__(256) rotate(Element* qkv, const float* cosines, const float* sines,
+                                                         i64 pairs, int sequence, int heads, int turned, int size) {
   const int half = size / 2, vectors = (half + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= pairs) return;

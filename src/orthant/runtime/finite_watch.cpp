@@ -8,6 +8,9 @@
 #include <atomic>
 #include <limits>
 
+#include "orthant/nn/device_kernels.h"
+#include "orthant/nn/finite_device.h"
+
 namespace orthant {
 namespace {
 
@@ -90,6 +93,10 @@ void FiniteWatch::look(std::int64_t slot, const at::Tensor& tensor) {
     return;
   }
   at::NoGradGuard no_gradients;
+  if (nn::device::serves(tensor)) {
+    nn::device::find_not_finite(now_.sums.select(0, slot), tensor);
+    return;
+  }
   auto out = (tensor.scalar_type() == at::kDouble ? now_.wide_sums : now_.sums).select(0, slot);
   at::sum_out(out, tensor, at::IntArrayRef(), /*keepdim=*/false, out.scalar_type());
 }

@@ -22,8 +22,8 @@ class FiniteWatch {
   // A new step begins: nothing was seen in it. What was seen in the one before stays readable until the next begin().
   void begin();
 
-  // A slot is used once in a step on a device. There a sum stands for the tensor: it is not finite when an element is
-  // not, or when it overflows.
+  // A slot is used once in a step on a device. Where no kernel serves the tensor a sum stands for it: it is not finite
+  // when an element is not, or when it overflows.
   void look(std::int64_t slot, const at::Tensor& tensor);
 
   // Whether a CPU tensor of this step that is not finite was seen in that slot.

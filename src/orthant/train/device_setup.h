@@ -10,6 +10,9 @@ namespace orthant {
 // the work through the cache on disk.
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph);
 
+// A host tensor on the device, through pinned memory: neither side waits for the other. x itself on the CPU.
+at::Tensor to_device(const at::Tensor& x, at::Device device);
+
 // Whether runs with these options repeat to the bit.
 bool repeats_to_the_bit(const TrainerOptions& options);
 

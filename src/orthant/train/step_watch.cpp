@@ -142,8 +142,8 @@ at::Tensor StepWatch::parameters_verdict() const {
       finite = all_finite(buffer->master());
     }
   }
-  auto verdict = at::full({1}, finite ? 0.0 : std::numeric_limits<double>::quiet_NaN(), at::kDouble)
-                     .to(device_, /*non_blocking=*/true);
+  const double bad = std::numeric_limits<double>::quiet_NaN();
+  const auto verdict = at::full({1}, finite ? 0.0 : bad, at::TensorOptions().dtype(at::kDouble).device(device_));
   if (on_device.empty()) return verdict;
   // Sums of absolute values, which do not overflow: 0 times what is not finite is NaN.
   const auto sums = at::_foreach_norm(on_device, 1, at::kDouble);

@@ -161,7 +161,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
     columns[place] = needed_columns(on_host);
   }
   for (const auto& [name, field] : batch.fields) {
-    const auto moved = field.to(options_.device, /*non_blocking=*/true);
+    const auto moved = to_device(field, options_.device);
     for (int m = 0; m < count; ++m) {
       const auto place = static_cast<std::size_t>(m);
       auto part = rows_of(moved, m);
@@ -229,7 +229,7 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   told[2 + rank()] = static_cast<double>(report.peak_memory_bytes);
   auto norms = optimizer_->squared_norms().to(options_.device);
   norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
-  auto all = at::cat({loss, told.to(options_.device, /*non_blocking=*/true), norms});
+  auto all = at::cat({loss, to_device(told, options_.device), norms});
   launch::Activity::of_process().say(fmt::format("step {}, sum of loss and norm over all ranks", facts.step));
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
   const auto told_size = told.numel();
@@ -281,7 +281,7 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
   if (options_.pad_to_longest) trim_padding(trimmed);
   Microbatch rows;
   for (const auto& [name, field] : trimmed) {
-    rows.fields[name] = field.contiguous().to(options_.device, /*non_blocking=*/true);
+    rows.fields[name] = to_device(field.contiguous(), options_.device);
   }
   begin_list();
   auto values = executor_->evaluate(evaluation_actions_, rows, {options_.seed, steps_done_, {}}, wanted, keeper_.get());

@@ -1,0 +1,102 @@
+#include "orthant/cli/kernel_times.h"
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orthant/base/human.h"
+#include "orthant/base/text_table.h"
+
+namespace orthant::cli {
+namespace {
+
+namespace profiler = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+
+// Calls that make the host wait for the device, or the device for the host.
+bool waits(const std::string& name) {
+  static const std::set<std::string> kCalls = {"cudaDeviceSynchronize",
+                                               "cudaStreamSynchronize",
+                                               "cudaEventSynchronize",
+                                               "cudaMalloc",
+                                               "cudaFree",
+                                               "cudaHostAlloc",
+                                               "cudaMemcpy",
+                                               "cudaMallocAsync",
+                                               "cudaFreeHost"};
+  return kCalls.contains(name) || name.find("Pageable") != std::string::npos;
+}
+
+std::vector<KernelTime> sorted(const std::map<std::string, KernelTime>& by_name) {
+  std::vector<KernelTime> all;
+  for (const auto& [name, time] : by_name) all.push_back(time);
+  std::ranges::sort(all, [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return all;
+}
+
+}  // namespace
+
+void watch_device() {
+  const std::set<ActivityType> activities = {ActivityType::CPU, ActivityType::CUDA};
+  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
+}
+
+DeviceActivity stop_watching_device() {
+  const auto result = profiler::disableProfiler();
+  std::map<std::string, KernelTime> kernels, calls;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> intervals;
+  for (const auto& event : result->events()) {
+    const bool on_device = event.deviceType() == c10::DeviceType::CUDA;
+    if (!on_device && !waits(event.name())) continue;
+    auto& time = (on_device ? kernels : calls)[event.name()];
+    time.name = event.name();
+    ++time.count;
+    time.seconds += static_cast<double>(event.durationNs()) * 1e-9;
+    if (on_device) intervals.emplace_back(event.startNs(), event.startNs() + event.durationNs());
+    if (on_device && waits(event.name())) calls[event.name()] = time;
+  }
+  DeviceActivity activity{.kernels = sorted(kernels), .busy_seconds = 0, .span_seconds = 0, .waits = sorted(calls)};
+  std::ranges::sort(intervals);
+  std::uint64_t end = 0;
+  std::uint64_t busy = 0;
+  for (const auto& [begin, finish] : intervals) {
+    if (finish <= end) continue;
+    busy += finish - std::max(begin, end);
+    end = finish;
+  }
+  if (intervals.empty()) return activity;
+  activity.busy_seconds = static_cast<double>(busy) * 1e-9;
+  activity.span_seconds = static_cast<double>(end - intervals.front().first) * 1e-9;
+  return activity;
+}
+
+std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most) {
+  std::vector<TableLine> lines = {{"kernel", "a step", "time a step", "share"}};
+  const auto add = [&](const std::string& name, std::int64_t count, double seconds) {
+    lines.push_back({name.substr(0, 90), fmt::format("{:.1f}", static_cast<double>(count) / steps),
+                     format_seconds(seconds / steps), fmt::format("{:.1f}%", 100 * seconds / activity.span_seconds)});
+  };
+  KernelTime rest{.name = "others"};
+  for (std::size_t i = 0; i < activity.kernels.size(); ++i) {
+    const auto& kernel = activity.kernels[i];
+    if (i < most) {
+      add(kernel.name, kernel.count, kernel.seconds);
+    } else {
+      rest.count += kernel.count;
+      rest.seconds += kernel.seconds;
+    }
+  }
+  if (rest.count > 0) add(rest.name, rest.count, rest.seconds);
+  add("gaps", 0, activity.span_seconds - activity.busy_seconds);
+  auto text = text_table(lines);
+  for (const auto& call : activity.waits)
+    text += fmt::format("{} calls of {} in {} steps\n", call.count, call.name, steps);
+  return text;
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,32 @@
+// What a CUDA device ran while somebody watched: kernels and copies by name, and what the host asked that makes it wait.
+// Uses libtorch's profiler. One at a time in a process. Local.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace orthant::cli {
+
+struct KernelTime {
+  std::string name;
+  std::int64_t count = 0;
+  double seconds = 0;
+};
+
+struct DeviceActivity {
+  std::vector<KernelTime> kernels;  // the longest first
+  double busy_seconds = 0;          // union of their intervals
+  double span_seconds = 0;          // from the first one's begin to the last one's end
+  // Calls of the host by name: synchronisations, allocations, copies of pageable memory.
+  std::vector<KernelTime> waits;
+};
+
+// Until stop().
+void watch_device();
+DeviceActivity stop_watching_device();
+
+// A table of the first `most` kernels, with counts and shares of a step; `steps` were watched.
+std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most);
+
+}  // namespace orthant::cli
