@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTIL
 TORCH = re.compile(r'(torch|ATen|c10|c10d|caffe2)/')
 C10D = re.compile(r'torch/csrc/distributed/|c10d/|gloo/|nccl\.h')
 MACHINE_PATH = re.compile(r'(?<![\w.~})\]-])/(?:home|root|work)/')
-LEFT_BEHIND = re.compile(r"(\.orig|\.rej|\.swp|\.swo|\.bak|~)$")
+LEFT_BEHIND = re.compile(r"(\.(orig|rej|bak|sw[a-p])|~|_(BACKUP|BASE|LOCAL|REMOTE)_\d+\.\w+)$|(^|/)(\.#.*|#[^/]*#)$")
 LONGEST_PAGE_LINE = 120
 UNBREAKABLE = re.compile(r"\s*(\||\(?`[^`]*`[).,;]*$)")
 VAGUE_NAME = re.compile(r'(utils?|common|helpers?|misc)|.*_(utils?|helpers?)')
@@ -151,7 +151,7 @@ CPP_RULES = [include_direction, torch_includes, environment_reads, tests_that_do
 
 
 def long_page_lines(path, text):
-    """Lines of pages that could be shorter. In docs/ a row of a table, a block of output and a long command stay as they are."""
+    """Lines of pages that could be shorter. But for README.md, a row of a table, a block of output and a long command stay."""
     in_block = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -162,13 +162,17 @@ def long_page_lines(path, text):
 
 
 def any_file(path, text):
-    """The rules for every text file. Names below cmake/ may follow those of the libraries they stand in for."""
+    """The rules for every text file."""
     for number, line in enumerate(text.splitlines(), 1):
         match = MACHINE_PATH.search(line)
         if match:
             yield number, f"path of one machine: {match[0]}"
-    if path == "README.md" or path.startswith("docs/") and path.endswith(".md"):
+    if path.endswith(".md"):
         yield from long_page_lines(path, text)
+
+
+def any_name(path):
+    """The rules for the name of every file, text or not. Those below cmake/ may follow the libraries they stand in for."""
     if LEFT_BEHIND.search(path):
         yield 1, f"{path} was left behind by an editor or a merge: remove it"
     for name in [] if path.startswith("cmake/") else path.split("/"):
