@@ -113,6 +113,11 @@ TEST_F(Program, LosesItsBackgroundProcessesWithIt) {
 TEST_F(Program, GetsForwardedSignalsThroughAWrapper) {
   const auto outcome = shell("kill -TERM $PPID; sleep 1000; true");
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.report;
+  // The wrapper outlives the signal, and the program behind it answers.
+  shell(
+      "trap : TERM; LAUNCHER=$PPID sh -c 'trap \"echo told; exit\" TERM; kill -TERM $LAUNCHER; "
+      "while :; do sleep 0.01; done' & wait; wait");
+  EXPECT_EQ(out_.text(), "told\n");
 }
 
 TEST_F(Program, InheritsNoDescriptorOfTheLauncherButTheTwoToSpeakThrough) {

@@ -76,7 +76,7 @@ TEST_P(SpecAgainstRuntime, DefersTheBytesItStates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SpecAgainstRuntime, testing::ValuesIn(test::models_over_tp()),
+INSTANTIATE_TEST_SUITE_P(Models, SpecAgainstRuntime, testing::ValuesIn(test::models_over_tp(/*rows=*/2)),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace kept_bytes_test

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -109,10 +110,11 @@ inline LlamaConfig llama_with_biases() {
   return config;
 }
 
-inline std::vector<Model> models() {
-  const WorkSize work{.rows = 8, .sequence = 64};
-  const WorkSize wide{.rows = 4, .sequence = 64, .compute = DType::float64};
-  const WorkSize narrow{.rows = 8, .sequence = 64, .compute = DType::bfloat16};
+// Of `rows` rows: few are quick, many make parameters small beside activations.
+inline std::vector<Model> models(std::int64_t rows) {
+  const WorkSize work{.rows = rows, .sequence = 64};
+  const WorkSize wide{.rows = std::max<std::int64_t>(2, rows / 2), .sequence = 64, .compute = DType::float64};
+  const WorkSize narrow{.rows = rows, .sequence = 64, .compute = DType::bfloat16};
   return {{"Llama", llama(false), work, 2},
           {"LlamaTied", llama(true), work, 6},
           {"LlamaFloat64", llama(false), wide},
@@ -139,9 +141,9 @@ inline std::vector<Model> models() {
 }
 
 // Each model alone, and in all ways over tp that it allows.
-inline std::vector<Model> models_over_tp() {
+inline std::vector<Model> models_over_tp(std::int64_t rows) {
   std::vector<Model> all;
-  for (const auto& model : models()) {
+  for (const auto& model : models(rows)) {
     all.push_back(model);
     if (model.tp_degree == 1) continue;
     const auto add = [&](const char* name, bool sequence_parallel, bool regather, bool loss_parallel) {

@@ -58,7 +58,7 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, UnitMoments, testing::ValuesIn(test::models_over_tp()),
+INSTANTIATE_TEST_SUITE_P(Models, UnitMoments, testing::ValuesIn(test::models_over_tp(/*rows=*/8)),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace unit_moments_test

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace orthant {
 namespace {
@@ -19,9 +21,12 @@ GraphEdges::GraphEdges(const GraphSpec& graph)
       outputs(graph.units.size()),
       producer(graph.values.size(), -1),
       consumers(graph.values.size()) {
-  std::map<std::string_view, std::size_t> value_index;
+  // Searches build edges thousands of times, and most parameters have one user: only borrowed ones are looked up.
+  std::unordered_set<std::string_view> borrowed;
+  for (const UnitSpec& unit : graph.units) borrowed.insert(unit.borrowed.begin(), unit.borrowed.end());
+  std::unordered_map<std::string_view, std::size_t> value_index;
   for (std::size_t v = 0; v < graph.values.size(); ++v) value_index[graph.values[v].name] = v;
-  std::map<std::string_view, std::size_t> parameter_index;
+  std::unordered_map<std::string_view, std::size_t> parameter_index;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     const UnitSpec& unit = graph.units[u];
     const int index = static_cast<int>(u);
@@ -38,7 +43,7 @@ GraphEdges::GraphEdges(const GraphSpec& graph)
     }
     for (const ParameterSpec& parameter : unit.parameters) {
       if (!parameter.trainable) continue;
-      parameter_index[parameter.name] = users.size();
+      if (borrowed.contains(parameter.name)) parameter_index[parameter.name] = users.size();
       users.push_back({index});
     }
     for (const std::string& name : unit.borrowed) {
