@@ -24,7 +24,7 @@ help: ## list the targets
 	@sed -nE 's/^#   (.*)/  \1/p' Makefile
 
 setup:
-	@tools/setup
+	@tools/setup $(PRESET)
 
 configure: setup
 	@tools/configure $(PRESET)
@@ -44,10 +44,10 @@ run: program ## build the program, then train the default model on 8 local ranks
 test: build ## build, then run every test this machine can run
 	@BUILD=$(BUILD) tools/run_tests $(ARGS)
 
-check: setup ## format, layers and rules of the source, then the pure tests
+check: setup ## source rules, then pure and nn tests and a parity row per axis: under 2 minutes once built
 	@tools/check
 	@$(MAKE) build
-	@BUILD=$(BUILD) tools/run_tests -L '^pure$$'
+	@BUILD=$(BUILD) tools/run_tests -L '^(pure|check)$$'
 
 bench: build ## build, then the side-by-side tables
 	@bench/run $(ARGS)

@@ -15,6 +15,22 @@ if(ORTHANT_TORCH AND ORTHANT_PCH)
   target_compile_options(orthant_torch_test_pch PRIVATE ${orthant_test_options})
 endif()
 
+# Tests labelled nvrtc compile kernels where there is no card: ORTHANT_NVRTC in their environment names the compiler's library,
+# libtorch's own where it has CUDA, else that of tools/requirements.txt. The library opens libnvrtc-builtins.so beside it by
+# name only: who loads it by its path loads that one first.
+file(GLOB nvrtc_folders ${torch_root}/../nvidia/cu13/lib ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/lib
+  ${CMAKE_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/lib)
+find_file(ORTHANT_NVRTC libnvrtc.so.13 PATHS ${nvrtc_folders} $ENV{CUDA_HOME}/lib64 /usr/local/cuda/lib64 NO_DEFAULT_PATH)
+
+# Sets the environment of a test: orthant_test_environment(name "labels" VARIABLE=value …).
+function(orthant_test_environment name labels)
+  set(variables ${ARGN})
+  if("nvrtc" IN_LIST labels AND ORTHANT_NVRTC)
+    list(APPEND variables ORTHANT_NVRTC=${ORTHANT_NVRTC})
+  endif()
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${variables}")
+endfunction()
+
 function(orthant_test name)
   cmake_parse_arguments(test "TORCH;OPTIMIZED" "TIMEOUT;PROGRAM" "SOURCES;LABELS;DEPENDS;DEFINES" ${ARGN})
   if(test_TORCH AND NOT ORTHANT_TORCH)
@@ -50,6 +66,7 @@ function(orthant_test name)
     string(REGEX REPLACE "_test.cpp$" "" topic ${source})
     add_test(NAME ${name}.${topic} COMMAND ${target} ${topic})
     set_tests_properties(${name}.${topic} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT}
-      FAIL_REGULAR_EXPRESSION "  SKIPPED " ENVIRONMENT OMP_NUM_THREADS=1)  # ctest fills the cores
+      FAIL_REGULAR_EXPRESSION "  SKIPPED ")
+    orthant_test_environment(${name}.${topic} "${test_LABELS}" OMP_NUM_THREADS=1)  # ctest fills the cores
   endforeach()
 endfunction()

@@ -37,9 +37,9 @@ Coordinate at_pp(int pp) {
   return coordinate;
 }
 
-UnitBuffers held_at(const GraphSpec& graph, int pp, const Places& unit_ranks) {
-  const Mesh mesh(Degrees{{Axis::pp, 1 + std::ranges::max(unit_ranks)}});
-  return unit_buffers(graph, mesh, at_pp(pp), {}, unit_ranks);
+UnitBuffers held_at(const GraphSpec& graph, int pp, const Places& unit_pp_coordinates) {
+  const Mesh mesh(Degrees{{Axis::pp, 1 + std::ranges::max(unit_pp_coordinates)}});
+  return unit_buffers(graph, mesh, at_pp(pp), {}, unit_pp_coordinates);
 }
 
 // The place of the buffer with that parameter; -1 when the rank has none.

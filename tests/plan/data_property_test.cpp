@@ -117,7 +117,7 @@ TEST(DataProperty, RandomSchedulesMoveEveryGradientOnceAndKeepTheirPeaksWithinTh
     auto settings = random_settings(graph, random);
     SCOPED_TRACE(fmt::format("trial {}: {}", trial, describe(graph, settings)));
     StageMap map = test::random_stages(graph, random);
-    map = on_one_rank(std::move(map));
+    map = on_one_pp_coordinate(std::move(map));
     const StageTable table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
     const auto lowered = lower(table, map, graph, 0);
     std::vector<Action> actions;
@@ -169,7 +169,7 @@ void add(DataTraffic::Entry& sum, const DataTraffic::Entry& entry) {
 // Also that no coordinate has more full than it has in all, and nothing when it has nothing.
 Together all_stages(const GraphSpec& graph, const StageMap& map, const StageTable& table, DataSettings settings) {
   Together all;
-  for (int pp = 0; pp < map.num_ranks(); ++pp) {
+  for (int pp = 0; pp < map.pp_degree(); ++pp) {
     SCOPED_TRACE(fmt::format("pp {}", pp));
     settings.coordinate[Axis::pp] = pp;
     const auto actions = data_actions(lower(table, map, graph, pp), graph, settings);
@@ -184,7 +184,7 @@ Together all_stages(const GraphSpec& graph, const StageMap& map, const StageTabl
     add(all.traffic.sum, traffic.sum);
     std::int64_t here = 0;
     std::int64_t uses = 0;
-    const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, {}, settings.unit_ranks);
+    const auto buffers = unit_buffers(graph, settings.mesh, settings.coordinate, {}, settings.unit_pp_coordinates);
     for (const auto& buffer : buffers.all) {
       here += buffer.size;
       if (buffer.trainable) uses += buffer.size * static_cast<std::int64_t>(buffer.users.size());
@@ -217,7 +217,7 @@ Elements elements_of(const GraphSpec& graph, const DataSettings& settings, bool 
   for (const auto& buffer : unit_buffers(graph, settings.mesh, {}, {}).all) {
     if (trainable && !buffer.trainable) continue;
     std::set<int> owners;
-    for (const int user : buffer.users) owners.insert(settings.unit_ranks[static_cast<std::size_t>(user)]);
+    for (const int user : buffer.users) owners.insert(settings.unit_pp_coordinates[static_cast<std::size_t>(user)]);
     found.whole += buffer.size;
     found.copies += buffer.size * static_cast<std::int64_t>(owners.size() - 1);
   }
@@ -228,7 +228,7 @@ void expect_stages_make_the_whole(const GraphSpec& graph, const StageMap& map, c
                                   const DataSettings& settings) {
   const auto all = all_stages(graph, map, table, settings);
   auto whole = settings;
-  whole.unit_ranks.clear();
+  whole.unit_pp_coordinates.clear();
   const auto state = data_state(graph, whole);
   const auto traffic = data_traffic(graph, whole, test::one_stage_actions(graph, whole));
   const auto kept = elements_of(graph, settings, false);
@@ -259,12 +259,12 @@ TEST(DataProperty, StagesOfEveryModelMakeItsStateAndCopiesOfTiedParameters) {
     for (int trial = 0; trial < 40; ++trial) {
       auto settings = random_settings(graph, random);
       settings.unit_groups.clear();
-      const int ranks = 1 + draw(random, 4);
-      settings.mesh = Mesh({{Axis::pp, ranks}, {Axis::dp, 2}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
+      const int pp_degree = 1 + draw(random, 4);
+      settings.mesh = Mesh({{Axis::pp, pp_degree}, {Axis::dp, 2}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
       settings.policy = effective_policy(settings.policy, settings.mesh);
       const char* schedule = draw(random, 2) == 0 ? "1f1b" : "zbh1";
-      const auto pipeline = make_pipeline(graph, ranks, settings.microbatches, {.schedule = schedule});
-      settings.unit_ranks = pipeline.unit_ranks();
+      const auto pipeline = make_pipeline(graph, pp_degree, settings.microbatches, {.schedule = schedule});
+      settings.unit_pp_coordinates = pipeline.unit_pp_coordinates();
       SCOPED_TRACE(describe(graph, settings) + ", " + schedule);
       expect_stages_make_the_whole(graph, pipeline.map, pipeline.table, settings);
     }
@@ -281,8 +281,8 @@ TEST(DataProperty, StagesOfRandomGraphsMakeTheirStateAndCopiesOfTiedParameters) 
     const StageMap map = test::random_stages(graph, random);
     const Mesh& drawn = settings.mesh;
     settings.mesh =
-        Mesh({{Axis::pp, map.num_ranks()}, {Axis::dp, drawn.degree(Axis::dp)}, {Axis::fsdp, drawn.degree(Axis::fsdp)}});
-    settings.unit_ranks = Pipeline{.map = map, .table = {}}.unit_ranks();
+        Mesh({{Axis::pp, map.pp_degree()}, {Axis::dp, drawn.degree(Axis::dp)}, {Axis::fsdp, drawn.degree(Axis::fsdp)}});
+    settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
     SCOPED_TRACE(fmt::format("trial {}: {}", trial, describe(graph, settings)));
     const StageTable table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
     expect_stages_make_the_whole(graph, map, table, settings);

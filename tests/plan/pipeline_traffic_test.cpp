@@ -39,12 +39,12 @@ std::vector<PipelineTraffic> traffic_of(const GraphSpec& graph, const StageMap& 
                                         DataSettings settings = {}) {
   check_stages(map, graph);
   const auto placed = placed_graph(graph, {}, 1);
-  const int ranks = map.num_ranks();
-  settings.mesh = Mesh({{Axis::pp, ranks}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
-  settings.unit_ranks = Pipeline{.map = map, .table = {}}.unit_ranks();
+  const int pp_degree = map.pp_degree();
+  settings.mesh = Mesh({{Axis::pp, pp_degree}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
+  settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
   settings.microbatches = microbatches;
   std::vector<PipelineTraffic> traffic;
-  for (int pp = 0; pp < ranks; ++pp) {
+  for (int pp = 0; pp < pp_degree; ++pp) {
     settings.coordinate[Axis::pp] = pp;
     traffic.push_back(pipeline_traffic(placed, settings));
   }
@@ -54,7 +54,7 @@ std::vector<PipelineTraffic> traffic_of(const GraphSpec& graph, const StageMap& 
 TEST(PipelineTraffic, OneStageSaysNothing) {
   const auto graph = placed_graph(test::chain(2, true), {}, 1);
   EXPECT_EQ(pipeline_traffic(graph, test::settings_of("dp=2", 0)), PipelineTraffic{});
-  EXPECT_EQ(traffic_of(graph, on_one_rank(even_stages(graph, 3)), 4), std::vector<PipelineTraffic>(1));
+  EXPECT_EQ(traffic_of(graph, on_one_pp_coordinate(even_stages(graph, 3)), 4), std::vector<PipelineTraffic>(1));
 }
 
 TEST(PipelineTraffic, NeighboursOfAChainExchangeAValueAndItsGradientPerMicrobatch) {
@@ -115,7 +115,7 @@ TEST(PipelineTraffic, ARankOfTpSendsItsOwnTokensAndWords) {
   const auto graph = placed_graph(llama_spec(test::small_llama(), test::small_work()), policy, 4);
   const auto map = named_stages(graph, {{"embed"}, {"layers.0", "layers.1", "head"}, {"loss"}});
   auto settings = test::settings_of("pp=3,tp=4", 0);
-  settings.unit_ranks = Pipeline{.map = map, .table = {}}.unit_ranks();
+  settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
   settings.microbatches = 5;
   for (int tp = 0; tp < 4; ++tp) {
     settings.coordinate[Axis::tp] = tp;
@@ -224,9 +224,9 @@ PipelineTraffic counted(const GraphSpec& graph, const std::vector<Action>& actio
 
 // All coordinates: the messages of the lists, and as much received as sent.
 void expect_lists(const GraphSpec& graph, const StageMap& map, const StageTable& table, DataSettings settings) {
-  settings.unit_ranks = Pipeline{.map = map, .table = {}}.unit_ranks();
+  settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
   PipelineTraffic all;
-  for (int pp = 0; pp < map.num_ranks(); ++pp) {
+  for (int pp = 0; pp < map.pp_degree(); ++pp) {
     settings.coordinate[Axis::pp] = pp;
     auto traffic = pipeline_traffic(graph, settings);
     for (const auto member : {&PipelineTraffic::sent_values, &PipelineTraffic::received_values,
@@ -253,12 +253,12 @@ TEST(PipelineTraffic, IsThatOfTheListsOfRandomGraphsAndSchedules) {
     }
     const auto map = test::random_stages(graph, random);
     DataSettings settings;
-    settings.mesh = Mesh(Degrees{{Axis::pp, map.num_ranks()}});
+    settings.mesh = Mesh(Degrees{{Axis::pp, map.pp_degree()}});
     settings.microbatches = 1 + draw(random, 3);
     const auto table = test::TableDraw(graph, map, settings.microbatches, 50, random).table();
-    SCOPED_TRACE(fmt::format("trial {}: {} stages on {} ranks", trial, map.num_stages(), map.num_ranks()));
+    SCOPED_TRACE(fmt::format("trial {}: {} stages on {} pp coordinates", trial, map.num_stages(), map.pp_degree()));
     expect_lists(graph, map, table, settings);
-    crossing += map.num_ranks() > 1 ? 1 : 0;
+    crossing += map.pp_degree() > 1 ? 1 : 0;
   }
   EXPECT_GT(crossing, 200);
 }

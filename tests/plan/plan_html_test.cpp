@@ -74,10 +74,10 @@ TEST(PlanHtml, AShortScheduleIsWhole) {
   const Json line = data_of(plan_html(one.plan, one.model, one.hardware, {}))["timeline"];
   const Simulation simulation = simulate_plan(one.plan);
   EXPECT_FALSE(line.contains("omitted"));
-  ASSERT_EQ(line["ranks"].size(), simulation.ranks.size());
-  for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
-    ASSERT_EQ(line["ranks"][r].size(), simulation.ranks[r].size());
-    const TimedAction& last = simulation.ranks[r].back();
+  ASSERT_EQ(line["ranks"].size(), simulation.actions.size());
+  for (std::size_t r = 0; r < simulation.actions.size(); ++r) {
+    ASSERT_EQ(line["ranks"][r].size(), simulation.actions[r].size());
+    const TimedAction& last = simulation.actions[r].back();
     const Json& drawn = line["ranks"][r].back();
     EXPECT_EQ(drawn[0], last.action.stage);
     EXPECT_EQ(drawn[1], stage_kind_name(last.action.kind));

@@ -110,7 +110,7 @@ TEST(PublishedTime, OfNarayanan) {
         Row{{80, 12288, 96, 8, 8, 2, 24, 2, 2304}, 148}, Row{{96, 16384, 128, 8, 16, 2, 15, 1, 2160}, 155},
         Row{{105, 20480, 128, 8, 35, 1, 9, 1, 2520}, 163}, Row{{105, 20480, 128, 8, 35, 3, 9, 1, 2520}, 163},
         Row{{128, 25600, 160, 8, 64, 1, 6, 1, 3072}, 163}}) {
-    const auto name = fmt::format("Narayanan step, {} layers, {} stages per rank, micro batch {}", run.layers,
+    const auto name = fmt::format("Narayanan step, {} layers, {} stages per pp coordinate, micro batch {}", run.layers,
                                   run.virtual_stages, run.micro_batch);
     const double seconds = run.seconds(PlanRecompute::full, false);
     EXPECT_LE(std::abs(tell(name, run.seconds_at(teraflops), seconds, "s")), 0.12) << name;

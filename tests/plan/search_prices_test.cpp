@@ -50,25 +50,25 @@ double moments_peak(const HeldMoments& moments, const std::vector<double>& kept,
   return peak;
 }
 
-// Of every rank, for stages that weigh alike but for the first and the last.
+// Of every pp coordinate, for stages that weigh alike but for the first and the last.
 void expect_peaks(const ScheduleChoice& schedule, int pp, int microbatches, TableCache& cache, double first,
                   double last, double waiting) {
   const Schedule made = make_schedule(schedule.name, pp, schedule.virtual_stages, microbatches);
-  std::vector<double> kept(made.rank.size(), 1);
+  std::vector<double> kept(made.pp_coordinates.size(), 1);
   kept.front() = first;
   kept.back() = last;
-  const std::vector<double> deferred(made.rank.size(), waiting);
+  const std::vector<double> deferred(made.pp_coordinates.size(), waiting);
   const auto& moments = cache.moments(schedule, pp, microbatches, {});
   for (int r = 0; r < pp; ++r) {
     std::vector<std::size_t> stages;
-    for (std::size_t s = 0; s < made.rank.size(); ++s) {
-      if (made.rank[s] == r) stages.push_back(s);
+    for (std::size_t s = 0; s < made.pp_coordinates.size(); ++s) {
+      if (made.pp_coordinates[s] == r) stages.push_back(s);
     }
-    const auto rank = static_cast<std::size_t>(r);
-    const double exact = walked_peak(made.table.ranks[rank], kept, deferred);
-    const double found = moments_peak(moments[rank], kept, deferred, stages);
-    EXPECT_LE(found, exact + 1e-9) << schedule.name << " " << pp << " " << microbatches << " rank " << r;
-    EXPECT_GE(found, 0.97 * exact) << schedule.name << " " << pp << " " << microbatches << " rank " << r;
+    const auto pp_coordinate = static_cast<std::size_t>(r);
+    const double exact = walked_peak(made.table.actions[pp_coordinate], kept, deferred);
+    const double found = moments_peak(moments[pp_coordinate], kept, deferred, stages);
+    EXPECT_LE(found, exact + 1e-9) << schedule.name << " " << pp << " " << microbatches << " pp " << r;
+    EXPECT_GE(found, 0.97 * exact) << schedule.name << " " << pp << " " << microbatches << " pp " << r;
   }
 }
 

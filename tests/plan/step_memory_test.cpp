@@ -43,7 +43,7 @@ Priced priced(const PlanSettings& settings) {
     found.moments.push_back(worst_moment(graph, work, rank_plan(pipeline, graph, settings, at), settings));
     double kept = 0;
     for (std::size_t u = 0; u < work.size(); ++u) {
-      if (pipeline.unit_ranks()[u] == at) kept += work[u].kept_bytes.front();
+      if (pipeline.unit_pp_coordinates()[u] == at) kept += work[u].kept_bytes.front();
     }
     found.kept.push_back(kept);
   }

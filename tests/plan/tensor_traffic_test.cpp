@@ -257,7 +257,7 @@ TEST(TensorTraffic, SequenceParallelismMovesTheSamePayload) {
 // At every pp coordinate, the stages given by unit names.
 std::vector<TensorTraffic> stage_traffic(const GraphSpec& graph, TensorSettings settings,
                                          const std::vector<std::vector<std::string>>& stages) {
-  settings.unit_ranks = Pipeline{.map = named_stages(graph, stages), .table = {}}.unit_ranks();
+  settings.unit_pp_coordinates = Pipeline{.map = named_stages(graph, stages), .table = {}}.unit_pp_coordinates();
   std::vector<TensorTraffic> traffic;
   for (int pp = 0; pp < static_cast<int>(stages.size()); ++pp) {
     settings.pp = pp;
@@ -305,7 +305,7 @@ TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
       settings.microbatches = 1 + trial % 3;
       const auto whole = traffic_of(graph, settings);
       for (std::size_t u = 0; u < graph.units.size(); ++u) {
-        settings.unit_ranks.push_back(static_cast<int>(random() % 3));
+        settings.unit_pp_coordinates.push_back(static_cast<int>(random() % 3));
       }
       TensorTraffic sum;
       for (settings.pp = 0; settings.pp < 3; ++settings.pp) {

@@ -25,7 +25,7 @@ std::vector<Action> actions_of(const GraphSpec& graph, const StageTable& table, 
 }
 
 std::vector<Action> one_stage_actions(const GraphSpec& graph) {
-  return actions_of(graph, one_stage(kMicrobatches), on_one_rank(even_stages(graph, 1)));
+  return actions_of(graph, one_stage(kMicrobatches), on_one_pp_coordinate(even_stages(graph, 1)));
 }
 
 struct Numbers {
@@ -93,22 +93,22 @@ TEST(Executor, GradientsAreThoseOfOneAutogradGraph) {
 TEST(Executor, FourStagesOnOneRankHaveTheBitsOfOneStage) {
   Toy toy(test::toy_spec());
   const auto expected = run(toy, one_stage_actions(toy.graph));
-  const auto map = on_one_rank(named_stages(toy.graph, {{"a"}, {"b", "c"}, {"d"}, {"e", "f"}}));
+  const auto map = on_one_pp_coordinate(named_stages(toy.graph, {{"a"}, {"b", "c"}, {"d"}, {"e", "f"}}));
   for (const auto& table : {gpipe(4, kMicrobatches), one_forward_one_backward(4, kMicrobatches)}) {
-    expect_same_bits(run(toy, actions_of(toy.graph, on_one_rank(table), map)), expected);
+    expect_same_bits(run(toy, actions_of(toy.graph, on_one_pp_coordinate(table), map)), expected);
   }
 }
 
 TEST(Executor, ASplitBackwardHasTheBitsOfAWholeOne) {
   Toy toy(test::toy_spec());
   const auto expected = run(toy, one_stage_actions(toy.graph));
-  StageTable table{.num_stages = 1, .num_microbatches = kMicrobatches, .ranks = {{}}};
+  StageTable table{.num_stages = 1, .num_microbatches = kMicrobatches, .actions = {{}}};
   for (int m = 0; m < kMicrobatches; ++m) {
-    table.ranks[0].push_back({0, StageKind::F, m});
-    table.ranks[0].push_back({0, StageKind::B, m});
+    table.actions[0].push_back({0, StageKind::F, m});
+    table.actions[0].push_back({0, StageKind::B, m});
   }
-  for (int m = 0; m < kMicrobatches; ++m) table.ranks[0].push_back({0, StageKind::W, m});
-  expect_same_bits(run(toy, actions_of(toy.graph, table, on_one_rank(even_stages(toy.graph, 1)))), expected);
+  for (int m = 0; m < kMicrobatches; ++m) table.actions[0].push_back({0, StageKind::W, m});
+  expect_same_bits(run(toy, actions_of(toy.graph, table, on_one_pp_coordinate(even_stages(toy.graph, 1)))), expected);
 }
 
 TEST(Executor, RecomputationHasTheBitsOfKeeping) {

@@ -103,7 +103,7 @@ TEST(UnitObserver, IsToldOfEveryOutputAndInputGradientOnce) {
     Told told;
     executor.observe(&told);
     toy.store.begin_step(std::vector<bool>(toy.graph.units.size(), false));
-    const auto actions = lower(one_stage(2), on_one_rank(even_stages(toy.graph, 1)), toy.graph, 0);
+    const auto actions = lower(one_stage(2), on_one_pp_coordinate(even_stages(toy.graph, 1)), toy.graph, 0);
     executor.train(actions, test::toy_rows(2), {.seed = 3, .step = 5});
     EXPECT_EQ(told.forwards.size(), 6U * 2U);
     for (const auto& [place, elements] : told.forwards) EXPECT_EQ(elements, place.first < 4 ? 4 * test::kWidth : 1);
@@ -121,7 +121,7 @@ TEST(UnitObserver, WhatItPutsInPlaceOfAnOutputTravelsOn) {
   told.replace = true;
   executor.observe(&told);
   toy.store.begin_step(std::vector<bool>(toy.graph.units.size(), false));
-  const auto actions = lower(one_stage(2), on_one_rank(even_stages(toy.graph, 1)), toy.graph, 0);
+  const auto actions = lower(one_stage(2), on_one_pp_coordinate(even_stages(toy.graph, 1)), toy.graph, 0);
   const auto losses = executor.train(actions, test::toy_rows(2), {.seed = 3, .step = 5});
   EXPECT_TRUE(std::isnan(losses.at("first_loss").item<double>()));
   EXPECT_GT(told.bad_gradients, 0);

@@ -68,7 +68,7 @@ Case random_case(std::mt19937& random) {
   const GraphSpec graph = test::random_graph(random);
   StageMap map;
   const StageTable table = random_table(graph, map, 1 + test::draw(random, 4), random);
-  Case one{.actions = lower(table, map, graph, test::draw(random, map.num_ranks())), .policy = {}, .on_list = {}};
+  Case one{.actions = lower(table, map, graph, test::draw(random, map.pp_degree())), .policy = {}, .on_list = {}};
   const int num_groups = 1 + test::draw(random, static_cast<int>(graph.units.size()));
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     one.policy.sharded.push_back(test::draw(random, 5) > 0);

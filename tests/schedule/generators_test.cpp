@@ -44,10 +44,10 @@ TEST(Generators, MicrobatchesInFlightFollowTheClosedForms) {
   }
 }
 
-// Per rank, the most microbatches between F and B.
+// Per pp coordinate, the most microbatches between F and B.
 std::vector<int> most_before_backward(const StageTable& table) {
   std::vector<int> most;
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     int now = 0;
     int& peak = most.emplace_back(0);
     for (const StageAction& action : actions) {
@@ -58,7 +58,7 @@ std::vector<int> most_before_backward(const StageTable& table) {
   return most;
 }
 
-TEST(Generators, ZeroBubbleH1HoldsAsMuchAsTheFirstRankOf1f1b) {
+TEST(Generators, ZeroBubbleH1HoldsAsMuchAsTheFirstPpCoordinateOf1f1b) {
   for (int p = 1; p <= 16; ++p) {
     for (int m = 1; m <= 40; ++m) {
       const StageTable table = zbh1(p, m);
@@ -79,9 +79,9 @@ TEST(Generators, InterleavedHoldsWhatItsWarmUpRan) {
           const int form = std::min(m * v, p * v + p - 1 - 2 * i);
           const int peak = peaks[static_cast<std::size_t>(i)];
           if (m % p == 0) {
-            EXPECT_EQ(peak, form) << p << " ranks, " << v << " stages each, " << m << " microbatches";
+            EXPECT_EQ(peak, form) << p << " pp coordinates, " << v << " stages each, " << m << " microbatches";
           } else {
-            EXPECT_LE(peak, form) << p << " ranks, " << v << " stages each, " << m << " microbatches";
+            EXPECT_LE(peak, form) << p << " pp coordinates, " << v << " stages each, " << m << " microbatches";
           }
         }
       }
@@ -94,9 +94,9 @@ TEST(Generators, ZeroBubbleVHoldsTwoStagesOfPMicrobatches) {
     for (int m = 1; m <= 40; ++m) {
       for (const int peak : peak_in_flight(zbv(p, m))) {
         if (m >= 2 * p - 1) {
-          EXPECT_EQ(peak, 2 * p) << p << " ranks, " << m << " microbatches";
+          EXPECT_EQ(peak, 2 * p) << p << " pp coordinates, " << m << " microbatches";
         } else {
-          EXPECT_LE(peak, std::min(2 * m, 2 * p)) << p << " ranks, " << m << " microbatches";
+          EXPECT_LE(peak, std::min(2 * m, 2 * p)) << p << " pp coordinates, " << m << " microbatches";
         }
       }
     }
@@ -110,27 +110,29 @@ TEST(Generators, EveryTableIsValidOnAChain) {
     for (int m = 1; m <= 9; ++m) {
       for (const StageTable& table : {gpipe(p, m), one_forward_one_backward(p, m), forward_only(p, m)}) {
         EXPECT_NO_THROW(validate(table, map, graph)) << to_text(table);
-        EXPECT_NO_THROW(validate(on_one_rank(table), on_one_rank(map), graph)) << to_text(on_one_rank(table));
+        EXPECT_NO_THROW(validate(on_one_pp_coordinate(table), on_one_pp_coordinate(map), graph))
+            << to_text(on_one_pp_coordinate(table));
       }
     }
   }
 }
 
-TEST(Generators, OneRankTakesTheRanksInTurns) {
-  EXPECT_EQ(to_text(on_one_rank(gpipe(2, 2))), "0F0 1F0 0F1 1F1 1BW0 0BW0 1BW1 0BW1\n");
-  EXPECT_EQ(to_text(on_one_rank(one_forward_one_backward(2, 2))), "0F0 1F0 0F1 1BW0 0BW0 1F1 1BW1 0BW1\n");
-  EXPECT_EQ(to_text(on_one_rank(parse_table("0F0 0B0 0W0\n1F0 1B0 1W0", "text"))), "0F0 1F0 1B0 0B0 1W0 0W0\n");
+TEST(Generators, OnePpCoordinateTakesThePpCoordinatesInTurns) {
+  EXPECT_EQ(to_text(on_one_pp_coordinate(gpipe(2, 2))), "0F0 1F0 0F1 1F1 1BW0 0BW0 1BW1 0BW1\n");
+  EXPECT_EQ(to_text(on_one_pp_coordinate(one_forward_one_backward(2, 2))), "0F0 1F0 0F1 1BW0 0BW0 1F1 1BW1 0BW1\n");
+  EXPECT_EQ(to_text(on_one_pp_coordinate(parse_table("0F0 0B0 0W0\n1F0 1B0 1W0", "text"))),
+            "0F0 1F0 1B0 0B0 1W0 0W0\n");
 }
 
-TEST(Generators, OneRankNamesTheActionsThatBlock) {
-  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0BW0 for 1BW0, rank 1 at 1F1 for 0F1\n"
+TEST(Generators, OnePpCoordinateNamesTheActionsThatBlock) {
+  EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text")); }),
+            "the pp coordinates of this table wait for each other: pp 0 at 0BW0 for 1BW0, pp 1 at 1F1 for 0F1\n"
             "order the actions so that every microbatch passes the stages as a chain");
-  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0W0 0B0 0F0", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0W0 for 0B0\n"
+  EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0W0 0B0 0F0", "text")); }),
+            "the pp coordinates of this table wait for each other: pp 0 at 0W0 for 0B0\n"
             "order the actions so that every microbatch passes the stages as a chain");
-  EXPECT_EQ(thrown_text([] { on_one_rank(parse_table("0BW0 0F0", "text")); }),
-            "the ranks of this table wait for each other: rank 0 at 0BW0 for 0F0\n"
+  EXPECT_EQ(thrown_text([] { on_one_pp_coordinate(parse_table("0BW0 0F0", "text")); }),
+            "the pp coordinates of this table wait for each other: pp 0 at 0BW0 for 0F0\n"
             "order the actions so that every microbatch passes the stages as a chain");
 }
 
@@ -144,8 +146,8 @@ TEST(Generators, RefuseEmptySchedules) {
   EXPECT_EQ(thrown_text([] { forward_only(2, -1); }),
             "a forward-only schedule of 2 stages and -1 microbatches was asked for\n"
             "set at least one stage and one microbatch");
-  for (const auto& [ranks, stages] : {std::pair(0, 2), std::pair(2, 0), std::pair(-1, -2)}) {
-    EXPECT_TRUE(thrown_text([&, p = ranks, v = stages] { interleaved(p, v, 1); }).starts_with("a interleaved"));
+  for (const auto& [pp_degree, stages] : {std::pair(0, 2), std::pair(2, 0), std::pair(-1, -2)}) {
+    EXPECT_TRUE(thrown_text([&, p = pp_degree, v = stages] { interleaved(p, v, 1); }).starts_with("a interleaved"));
   }
   EXPECT_TRUE(thrown_text([] { zbh1(0, 1); }).starts_with("a zbh1 schedule of 0 stages"));
   EXPECT_TRUE(thrown_text([] { zbv(0, 1); }).starts_with("a zbv schedule of 0 stages"));

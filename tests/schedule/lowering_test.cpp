@@ -11,19 +11,19 @@ namespace lowering_test {
 
 using Lines = std::vector<std::string>;
 
-// The list of a rank as text, of a schedule that must be valid.
-Lines lowered(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank) {
+// The list of a pp coordinate as text, of a schedule that must be valid.
+Lines lowered(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate) {
   validate(table, map, graph);
   Lines lines;
-  for (const Action& action : lower(table, map, graph, rank)) lines.push_back(to_string(action, graph));
+  for (const Action& action : lower(table, map, graph, pp_coordinate)) lines.push_back(to_string(action, graph));
   return lines;
 }
 
-// Every unit a stage, stages in unit order on the given ranks.
-StageMap unit_stages(const GraphSpec& graph, std::vector<int> ranks) {
+// Every unit a stage, stages in unit order on the given pp coordinates.
+StageMap unit_stages(const GraphSpec& graph, std::vector<int> pp_coordinates) {
   StageMap map;
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) map.units.push_back({u});
-  map.rank = std::move(ranks);
+  map.pp_coordinates = std::move(pp_coordinates);
   return map;
 }
 
@@ -45,7 +45,7 @@ TEST(Lowering, OneStageRunsUnitsUpAndDownAndReducesEachOnce) {
                    "BW embed m1", "reduce embed"}));
 }
 
-TEST(Lowering, EdgesBetweenRanksCarryValuesUpAndGradientsDown) {
+TEST(Lowering, EdgesBetweenPpCoordinatesCarryValuesUpAndGradientsDown) {
   const GraphSpec graph = test::chain(1);
   const StageMap map = named_stages(graph, {{"embed", "layers.0"}, {"head", "loss"}});
   EXPECT_EQ(lowered(gpipe(2, 1), map, graph, 0),
@@ -57,10 +57,10 @@ TEST(Lowering, EdgesBetweenRanksCarryValuesUpAndGradientsDown) {
                    "send_gradient layers.0.out of head m0 -> 0", "reduce head"}));
 }
 
-TEST(Lowering, MergedOntoOneRankNothingTravels) {
+TEST(Lowering, MergedOntoOnePpCoordinateNothingTravels) {
   const GraphSpec graph = test::chain(0);
-  const StageMap map = on_one_rank(even_stages(graph, 2));
-  EXPECT_EQ(lowered(on_one_rank(gpipe(2, 1)), map, graph, 0),
+  const StageMap map = on_one_pp_coordinate(even_stages(graph, 2));
+  EXPECT_EQ(lowered(on_one_pp_coordinate(gpipe(2, 1)), map, graph, 0),
             (Lines{"F embed m0", "F head m0", "F loss m0", "BW loss m0", "BW head m0", "reduce head", "BW embed m0",
                    "reduce embed"}));
 }
@@ -81,7 +81,7 @@ TEST(Lowering, SplitBackwardsSendAfterBAndReduceAfterTheLastW) {
 }
 
 // trunk on 0; left and middle on 1; right and both losses on 2.
-TEST(Lowering, AValueGoesOnceToEachRankAndEveryConsumersGradientComesBack) {
+TEST(Lowering, AValueGoesOnceToEachPpCoordinateAndEveryConsumersGradientComesBack) {
   const GraphSpec graph = test::fan_out();
   const StageMap map = named_stages(graph, {{"trunk"}, {"left", "middle"}, {"right", "loss.left", "loss.right"}});
   const Lines trunk = lowered(gpipe(3, 1), map, graph, 0);
@@ -98,21 +98,21 @@ TEST(Lowering, AValueGoesOnceToEachRankAndEveryConsumersGradientComesBack) {
                    "BW left m0", "send_gradient trunk.out of left m0 -> 0", "reduce left"}));
 }
 
-TEST(Lowering, SeveralStagesOfARankShareOneReceive) {
+TEST(Lowering, SeveralStagesOfAPpCoordinateShareOneReceive) {
   const GraphSpec graph = test::skips();
   const StageMap map = unit_stages(graph, {0, 0, 1, 0, 1, 1});
-  StageTable table = on_one_rank(gpipe(6, 2));
-  std::vector<std::vector<StageAction>> ranks(2);
-  for (const StageAction& action : table.ranks[0]) {
-    ranks[static_cast<std::size_t>(map.rank[static_cast<std::size_t>(action.stage)])].push_back(action);
+  StageTable table = on_one_pp_coordinate(gpipe(6, 2));
+  std::vector<std::vector<StageAction>> actions(2);
+  for (const StageAction& action : table.actions[0]) {
+    actions[static_cast<std::size_t>(map.pp_coordinates[static_cast<std::size_t>(action.stage)])].push_back(action);
   }
-  table.ranks = ranks;
+  table.actions = actions;
   const Lines lines = lowered(table, map, graph, 1);
   EXPECT_EQ(only(lines, "receive down.0.out"), (Lines{"receive down.0.out m0 <- 0", "receive down.0.out m1 <- 0"}));
   EXPECT_EQ(only(lines, "receive down.1.out"), (Lines{"receive down.1.out m0 <- 0", "receive down.1.out m1 <- 0"}));
 }
 
-// Rank 0 sends the skip first, rank 1 needs it last: the channel is a queue, so it is taken out early.
+// pp 0 sends the skip first, pp 1 needs it last: the channel is a queue, so it is taken out early.
 TEST(Lowering, ReceivesFollowTheOrderOfTheChannel) {
   const GraphSpec graph = test::skips();
   const StageMap map =
@@ -129,19 +129,19 @@ TEST(Lowering, ReceivesFollowTheOrderOfTheChannel) {
 TEST(Lowering, ForwardOnlyHasNoGradientsAndNoReduce) {
   const GraphSpec graph = test::branches();
   const StageMap map = even_stages(graph, 3);
-  for (int rank = 0; rank < 3; ++rank) {
-    for (const std::string& line : lowered(forward_only(3, 2), map, graph, rank)) {
+  for (int pp_coordinate = 0; pp_coordinate < 3; ++pp_coordinate) {
+    for (const std::string& line : lowered(forward_only(3, 2), map, graph, pp_coordinate)) {
       EXPECT_TRUE(line.starts_with("F ") || line.starts_with("send ") || line.starts_with("receive ")) << line;
     }
   }
 }
 
-TEST(Lowering, TheOwnerOfATiedParameterWaitsForAllUsersOnItsRank) {
+TEST(Lowering, TheOwnerOfATiedParameterWaitsForAllUsersOnItsPpCoordinate) {
   const GraphSpec graph = test::chain(1, true);
   EXPECT_EQ(only(lowered(one_stage(1), even_stages(graph, 1), graph, 0), "reduce"),
             (Lines{"reduce layers.0", "reduce embed"}));
   // The backward for the inputs passes embed first; its table is complete only after head's W.
-  const StageMap map = on_one_rank(even_stages(graph, 3));
+  const StageMap map = on_one_pp_coordinate(even_stages(graph, 3));
   const StageTable table = parse_table("0F0 1F0 2F0 2B0 1B0 0B0 0W0 1W0 2W0", "text");
   const Lines lines = lowered(table, map, graph, 0);
   EXPECT_EQ(Lines(lines.end() - 7, lines.end()), (Lines{"B embed m0", "W embed m0", "W layers.0 m0", "reduce layers.0",

@@ -41,7 +41,7 @@ TEST(Reductions, TiedParametersWaitForTheLastUseOnTheList) {
                                                "reduce layers.0", "BW embed m0", "reduce embed m0", "reduce embed"}));
 }
 
-TEST(Reductions, ABorrowerHoldsWhatAnotherRankOwns) {
+TEST(Reductions, ABorrowerHoldsWhatAnotherPpCoordinateOwns) {
   const GraphSpec graph = test::chain(1, true);
   const StageMap map = named_stages(graph, {{"embed", "layers.0"}, {"head", "loss"}});
   const auto list = with_microbatch_reductions(lower(gpipe(2, 1), map, graph, 1), graph);
@@ -71,7 +71,7 @@ TEST(Reductions, RandomListsReduceEachMicrobatchOnceAsEarlyAsItIsComplete) {
     const StageMap map = test::random_stages(graph, random);
     const int microbatches = 1 + test::draw(random, 3);
     const StageTable table = test::TableDraw(graph, map, microbatches, 50, random).table();
-    const auto actions = lower(table, map, graph, test::draw(random, map.num_ranks()));
+    const auto actions = lower(table, map, graph, test::draw(random, map.pp_degree()));
     const auto list = with_microbatch_reductions(actions, graph);
     std::vector<Action> rest;
     std::map<int, int> reduced;  // unit -> microbatches so far

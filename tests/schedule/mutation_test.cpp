@@ -28,8 +28,8 @@ struct Case {
 
 std::vector<std::vector<Action>> lower_all(const Case& c) {
   std::vector<std::vector<Action>> lists;
-  for (int rank = 0; rank < static_cast<int>(c.table.ranks.size()); ++rank) {
-    lists.push_back(lower(c.table, c.map, c.graph, rank));
+  for (int pp_coordinate = 0; pp_coordinate < static_cast<int>(c.table.actions.size()); ++pp_coordinate) {
+    lists.push_back(lower(c.table, c.map, c.graph, pp_coordinate));
   }
   return lists;
 }
@@ -52,7 +52,7 @@ bool runs(const std::vector<std::vector<Action>>& lists, const Case& c) {
 std::string describe(const Case& c) {
   std::string text = to_text(c.table);
   for (int s = 0; s < c.map.num_stages(); ++s) {
-    text += fmt::format("stage {} on rank {}:", s, c.map.rank[static_cast<std::size_t>(s)]);
+    text += fmt::format("stage {} on pp {}:", s, c.map.pp_coordinates[static_cast<std::size_t>(s)]);
     for (const int unit : c.map.units[static_cast<std::size_t>(s)]) {
       text += " " + c.graph.units[static_cast<std::size_t>(unit)].name;
     }
@@ -81,19 +81,19 @@ Case named_case(std::mt19937& random, int microbatches) {
   Case c;
   c.graph = some_graph(random);
   const std::string& name = schedule_names()[static_cast<std::size_t>(draw(random, 5))];
-  const int per_rank = virtual_stages(name);
-  int stages = per_rank * (1 + draw(random, 4));
+  const int stages_per_pp = virtual_stages(name);
+  int stages = stages_per_pp * (1 + draw(random, 4));
   int blocks = 0;
   for (; verdict([&] { even_stages(c.graph, blocks + 1); }).empty();) ++blocks;
-  stages = std::min(stages, blocks / per_rank * per_rank);
+  stages = std::min(stages, blocks / stages_per_pp * stages_per_pp);
   if (stages == 0) return named_case(random, microbatches);
   c.map = even_stages(c.graph, stages);
-  c.map.rank = schedule_placement(name, stages / per_rank, per_rank);
+  c.map.pp_coordinates = schedule_placement(name, stages / stages_per_pp, stages_per_pp);
   c.table = draw(random, 6) == 0 ? make_forward_schedule(c.map, c.graph, microbatches)
                                  : make_schedule(name, c.map, c.graph, microbatches);
   if (draw(random, 4) == 0) {
-    c.table = on_one_rank(c.table, stage_edges(c.map, c.graph));
-    c.map = on_one_rank(c.map);
+    c.table = on_one_pp_coordinate(c.table, stage_edges(c.map, c.graph));
+    c.map = on_one_pp_coordinate(c.map);
   }
   return c;
 }
@@ -119,9 +119,9 @@ constexpr int kDamages = 6;
 
 // Damages lists of anything: swaps neighbours, swaps anywhere, drops, doubles or moves one.
 template <class Item>
-void damage(std::vector<std::vector<Item>>& ranks, std::mt19937& random, int kind) {
-  auto& list = ranks[static_cast<std::size_t>(any_index(ranks, random))];
-  auto& other = ranks[static_cast<std::size_t>(any_index(ranks, random))];
+void damage(std::vector<std::vector<Item>>& lists, std::mt19937& random, int kind) {
+  auto& list = lists[static_cast<std::size_t>(any_index(lists, random))];
+  auto& other = lists[static_cast<std::size_t>(any_index(lists, random))];
   if (list.empty() || other.empty()) return;
   const auto place = list.begin() + any_index(list, random);
   if (kind == 0 && place + 1 != list.end()) std::iter_swap(place, place + 1);
@@ -138,9 +138,9 @@ void damage(std::vector<std::vector<Item>>& ranks, std::mt19937& random, int kin
 
 void damage_table(StageTable& table, std::mt19937& random) {
   const int kind = draw(random, 12);
-  if (kind < kDamages) return damage(table.ranks, random, kind);
-  if (kind < 8) return damage(table.ranks, random, 0);
-  auto& list = table.ranks[static_cast<std::size_t>(any_index(table.ranks, random))];
+  if (kind < kDamages) return damage(table.actions, random, kind);
+  if (kind < 8) return damage(table.actions, random, 0);
+  auto& list = table.actions[static_cast<std::size_t>(any_index(table.actions, random))];
   if (list.empty()) return;
   StageAction& action = list[static_cast<std::size_t>(any_index(list, random))];
   if (kind == 8) action.kind = static_cast<StageKind>(draw(random, 4));
@@ -168,7 +168,7 @@ void damage_lists(std::vector<std::vector<Action>>& lists, const Case& c, std::m
 
 // A run of the table's lists; a stage that is not there cannot even be lowered.
 bool table_runs(const Case& c) {
-  for (const auto& actions : c.table.ranks) {
+  for (const auto& actions : c.table.actions) {
     for (const StageAction& action : actions) {
       if (action.stage >= c.map.num_stages()) return false;
     }
@@ -205,19 +205,19 @@ TEST(Validate, JudgesDamagedTablesAsARunDoes) {
   EXPECT_GT(deadlocks, count / 400);
 }
 
-// Lists know no map: a unit belongs to the rank that first computes it.
+// Lists know no map: a unit belongs to the pp coordinate that first computes it.
 StageMap homes_in(const std::vector<std::vector<Action>>& lists, const Case& c) {
   StageMap map;
   for (int unit = 0; unit < static_cast<int>(c.graph.units.size()); ++unit) {
     map.units.push_back({unit});
     int home = -1;
-    for (std::size_t rank = lists.size(); rank-- > 0;) {
-      for (const Action& action : lists[rank]) {
+    for (std::size_t pp_coordinate = lists.size(); pp_coordinate-- > 0;) {
+      for (const Action& action : lists[pp_coordinate]) {
         const bool computes = action.kind != ActionKind::reduce && action.unit == unit;
-        if (computes) home = static_cast<int>(rank);
+        if (computes) home = static_cast<int>(pp_coordinate);
       }
     }
-    map.rank.push_back(home);
+    map.pp_coordinates.push_back(home);
   }
   return map;
 }

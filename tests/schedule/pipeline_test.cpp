@@ -38,50 +38,51 @@ GraphSpec towers() {
 
 const std::vector<std::vector<std::string>> kTowerStages = {{"left"}, {"right"}, {"fusion", "loss"}};
 
-// What is refused when a chain of six layers is put on so many ranks with four microbatches.
-std::string refusal(int ranks, const PipelineSettings& settings) {
-  return thrown_text([&] { make_pipeline(chain(6), ranks, 4, settings); });
+// What is refused when a chain of six layers is put on so many pp coordinates with four microbatches.
+std::string refusal(int pp_degree, const PipelineSettings& settings) {
+  return thrown_text([&] { make_pipeline(chain(6), pp_degree, 4, settings); });
 }
 
 // The same for a schedule file, which is called FILE.
-std::string file_refusal(const ScheduleFile& file, const GraphSpec& graph, int ranks, int microbatches,
+std::string file_refusal(const ScheduleFile& file, const GraphSpec& graph, int pp_degree, int microbatches,
                          PipelineSettings settings = {}) {
   settings.schedule = file.path();
-  std::string found = thrown_text([&] { make_pipeline(graph, ranks, microbatches, settings); });
+  std::string found = thrown_text([&] { make_pipeline(graph, pp_degree, microbatches, settings); });
   const auto at = found.find(file.path());
   return at == std::string::npos ? found : found.replace(at, file.path().size(), "FILE");
 }
 
-TEST(Pipeline, EveryScheduleRunsEveryModelOnAnyNumberOfRanks) {
+TEST(Pipeline, EveryScheduleRunsEveryModelOnAnyNumberOfPpCoordinates) {
   const WorkSize work{.rows = 2, .sequence = 8};
   for (const GraphSpec& graph : {build_spec(llama_preset("llama-16"), work),
                                  build_spec(trimodal_preset("trimodal-16"), work), chain(14, /*tied=*/true)}) {
     for (const std::string& name : schedule_names()) {
-      for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const int pp_degree : {1, 2, 3, 4, 8}) {
         for (int m = 1; m <= 9; ++m) {
-          SCOPED_TRACE(graph.name + " " + name + " pp=" + std::to_string(ranks) + " m=" + std::to_string(m));
-          const Pipeline pipeline = make_pipeline(graph, ranks, m, {.schedule = name});
-          EXPECT_EQ(pipeline.num_ranks(), ranks);
-          EXPECT_EQ(pipeline.map.num_stages(), ranks == 1 ? 1 : ranks * virtual_stages(name));
+          SCOPED_TRACE(graph.name + " " + name + " pp=" + std::to_string(pp_degree) + " m=" + std::to_string(m));
+          const Pipeline pipeline = make_pipeline(graph, pp_degree, m, {.schedule = name});
+          EXPECT_EQ(pipeline.pp_degree(), pp_degree);
+          EXPECT_EQ(pipeline.map.num_stages(), pp_degree == 1 ? 1 : pp_degree * virtual_stages(name));
           EXPECT_NO_THROW(validate(pipeline.table, pipeline.map, graph));
           EXPECT_NO_THROW(validate(make_forward_schedule(pipeline.map, graph, 1), pipeline.map, graph));
           EXPECT_GE(pipeline.imbalance, 1 - 1e-9);
-          const auto unit_ranks = pipeline.unit_ranks();
-          ASSERT_EQ(unit_ranks.size(), graph.units.size());
-          for (int rank = 0; rank < ranks; ++rank) EXPECT_GT(std::ranges::count(unit_ranks, rank), 0) << rank;
+          const auto unit_pp_coordinates = pipeline.unit_pp_coordinates();
+          ASSERT_EQ(unit_pp_coordinates.size(), graph.units.size());
+          for (int pp_coordinate = 0; pp_coordinate < pp_degree; ++pp_coordinate)
+            EXPECT_GT(std::ranges::count(unit_pp_coordinates, pp_coordinate), 0) << pp_coordinate;
         }
       }
     }
   }
 }
 
-TEST(Pipeline, WithoutASplitTheRanksDecideTheNumberOfStages) {
+TEST(Pipeline, WithoutASplitThePpCoordinatesDecideTheNumberOfStages) {
   const Pipeline pipeline = make_pipeline(chain(6), 3, 4, {});
   EXPECT_EQ(pipeline.map.units, (Units{{0, 1, 2}, {3, 4}, {5, 6, 7, 8}}));
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(pipeline.table, one_forward_one_backward(3, 4));
   EXPECT_DOUBLE_EQ(pipeline.imbalance, 1);
-  EXPECT_EQ(pipeline.unit_ranks(), (std::vector<int>{0, 0, 0, 1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(pipeline.unit_pp_coordinates(), (std::vector<int>{0, 0, 0, 1, 1, 2, 2, 2, 2}));
   EXPECT_EQ(make_pipeline(chain(6), 2, 4, {.schedule = "zbv"}).table, zbv(2, 4));
 }
 
@@ -95,12 +96,12 @@ TEST(Pipeline, InterleavedTakesItsVirtualStagesFromTheSplit) {
             interleaved(2, 3, 4));
 }
 
-TEST(Pipeline, BranchesShareARankByPlacement) {
+TEST(Pipeline, BranchesShareAPpCoordinateByPlacement) {
   const Pipeline pipeline = make_pipeline(towers(), 2, 4, {.split = kTowerStages, .placement = {0, 1, 1}});
-  EXPECT_EQ(pipeline.num_ranks(), 2);
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 1}));
-  EXPECT_EQ(pipeline.table.ranks[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
-  EXPECT_DOUBLE_EQ(pipeline.imbalance, 1) << "twice one tower on rank 0, one tower and the fusion on rank 1";
+  EXPECT_EQ(pipeline.pp_degree(), 2);
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(pipeline.table.actions[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
+  EXPECT_DOUBLE_EQ(pipeline.imbalance, 1) << "twice one tower on pp 0, one tower and the fusion on pp 1";
   for (const char* name : {"gpipe", "zbh1"}) {
     EXPECT_EQ(make_pipeline(towers(), 2, 4,
                             {.schedule = name, .virtual_stages = 1, .split = kTowerStages, .placement = {0, 1, 1}})
@@ -108,28 +109,28 @@ TEST(Pipeline, BranchesShareARankByPlacement) {
               3);
   }
   const Pipeline turned = make_pipeline(chain(6), 2, 4, {.placement = {1, 0}});
-  EXPECT_EQ(turned.map.rank, (std::vector<int>{1, 0}));
+  EXPECT_EQ(turned.map.pp_coordinates, (std::vector<int>{1, 0}));
   EXPECT_EQ(make_pipeline(chain(6), 2, 4, {.placement = {0, 1, 0}}).map.num_stages(), 3) << "cut automatically";
 }
 
-TEST(Pipeline, OneRankRunsOneStageUnlessMoreAreAskedFor) {
+TEST(Pipeline, OnePpCoordinateRunsOneStageUnlessMoreAreAskedFor) {
   for (const auto& name : schedule_names()) {
     const Pipeline one = make_pipeline(chain(6), 1, 3, {.schedule = name, .virtual_stages = 2, .placement = {3, 1}});
     EXPECT_EQ(one.table, one_stage(3)) << name;
-    EXPECT_EQ(one.unit_ranks(), std::vector<int>(9, 0));
+    EXPECT_EQ(one.unit_pp_coordinates(), std::vector<int>(9, 0));
     EXPECT_DOUBLE_EQ(one.imbalance, 1);
   }
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.stages = 3}).table, on_one_rank(one_forward_one_backward(3, 3)));
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "gpipe", .stages = 3}).table, on_one_rank(gpipe(3, 3)));
-  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "zbh1", .stages = 3}).table, on_one_rank(zbh1(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.stages = 3}).table, on_one_pp_coordinate(one_forward_one_backward(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "gpipe", .stages = 3}).table, on_one_pp_coordinate(gpipe(3, 3)));
+  EXPECT_EQ(make_pipeline(chain(6), 1, 3, {.schedule = "zbh1", .stages = 3}).table, on_one_pp_coordinate(zbh1(3, 3)));
   for (const char* name : {"interleaved", "zbv", "not/read.txt"}) {
     const Pipeline pipeline = make_pipeline(chain(6), 1, 3, {.schedule = name, .stages = 3});
-    EXPECT_EQ(pipeline.table, on_one_rank(one_forward_one_backward(3, 3))) << name;
-    EXPECT_EQ(pipeline.map.rank, std::vector<int>(3, 0)) << name;
+    EXPECT_EQ(pipeline.table, on_one_pp_coordinate(one_forward_one_backward(3, 3))) << name;
+    EXPECT_EQ(pipeline.map.pp_coordinates, std::vector<int>(3, 0)) << name;
   }
   const Pipeline split = make_pipeline(towers(), 1, 3, {.split = kTowerStages, .placement = {0, 1, 1}});
   EXPECT_EQ(split.map.units, (Units{{0}, {1}, {2, 3}}));
-  EXPECT_EQ(split.num_ranks(), 1);
+  EXPECT_EQ(split.pp_degree(), 1);
 }
 
 TEST(Pipeline, MeasuredCostsMoveTheCut) {
@@ -160,7 +161,7 @@ TEST(Pipeline, AMemoryBoundMovesTheCutByWhatIsInFlight) {
   PipelineSettings settings;
   settings.memory.kept_bytes = {0, 10, 10, 10, 10, 0, 0};
   EXPECT_EQ(make_pipeline(graph, 2, 4, settings).map.units, (Units{{0, 1, 2}, {3, 4, 5, 6}}));
-  settings.memory.rank_bytes = 30;  // rank 0 keeps two microbatches under 1f1b, rank 1 one
+  settings.memory.rank_bytes = 30;  // pp 0 keeps two microbatches under 1f1b, pp 1 one
   EXPECT_EQ(make_pipeline(graph, 2, 4, settings).map.units, (Units{{0, 1}, {2, 3, 4, 5, 6}}));
   settings.memory.rank_bytes = 60;  // gpipe keeps all four on both
   settings.schedule = "gpipe";
@@ -174,17 +175,17 @@ TEST(Pipeline, AMemoryBoundMovesTheCutByWhatIsInFlight) {
   const ScheduleFile file(to_text(gpipe(2, 4)));
   settings.schedule = file.path();
   EXPECT_EQ(thrown_text([&] { make_pipeline(graph, 2, 4, settings); }), refused) << "a file's table counts as well";
-  EXPECT_EQ(make_pipeline(graph, 1, 4, settings).map.num_stages(), 1) << "one rank holds all in any case";
+  EXPECT_EQ(make_pipeline(graph, 1, 4, settings).map.num_stages(), 1) << "one pp coordinate holds all in any case";
 }
 
-TEST(Pipeline, AMemoryBoundKnowsTheStagesOfARank) {
+TEST(Pipeline, AMemoryBoundKnowsTheStagesOfAPpCoordinate) {
   const GraphSpec graph = chain(4);
   PipelineSettings settings;
   settings.memory.kept_bytes = {0, 10, 10, 10, 10, 0, 0};
   for (const auto& name : schedule_names()) {
     settings.schedule = name;
     settings.memory.rank_bytes = 1000;
-    EXPECT_EQ(make_pipeline(graph, 2, 4, settings).num_ranks(), 2) << name;
+    EXPECT_EQ(make_pipeline(graph, 2, 4, settings).pp_degree(), 2) << name;
     settings.memory.rank_bytes = 10;
     EXPECT_NE(thrown_text([&] { make_pipeline(graph, 2, 4, settings); }).find("that fit into 10 B per rank"),
               std::string::npos)
@@ -205,7 +206,7 @@ TEST(Pipeline, AFileSaysItAll) {
   EXPECT_FALSE(is_schedule_file("1f2b"));
   const Pipeline pipeline = make_pipeline(chain(6), 2, 3, {.schedule = file.path()});
   EXPECT_EQ(pipeline.table, table);
-  EXPECT_EQ(pipeline.map.rank, (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(pipeline.map.pp_coordinates, (std::vector<int>{0, 1, 1, 0}));
   const PipelineSettings same{
       .schedule = file.path(), .virtual_stages = 2, .stages = 4, .split = {}, .placement = {0, 1, 1, 0}};
   EXPECT_EQ(make_pipeline(chain(6), 2, 3, same).map, pipeline.map);
@@ -213,11 +214,12 @@ TEST(Pipeline, AFileSaysItAll) {
 
 TEST(Pipeline, WhatAFileDoesNotSayIsRefused) {
   const ScheduleFile file("0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
-  const auto text = [&](int ranks, int microbatches, const PipelineSettings& settings) {
-    return file_refusal(file, chain(6), ranks, microbatches, settings);
+  const auto text = [&](int pp_degree, int microbatches, const PipelineSettings& settings) {
+    return file_refusal(file, chain(6), pp_degree, microbatches, settings);
   };
   EXPECT_EQ(text(3, 2, {}),
-            "schedule file FILE is for 2 ranks; mesh.pp is 3\nset mesh.pp=2, or write a line for each of 3 ranks");
+            "schedule file FILE is for 2 pp coordinates; mesh.pp is 3\nset mesh.pp=2, or write a line for each of 3 pp "
+            "coordinates");
   EXPECT_EQ(text(2, 4, {}),
             "schedule file FILE has 2 microbatches; parallel.microbatches is 4\n"
             "set parallel.microbatches=2, or write actions of microbatches 0 to 3");
@@ -228,16 +230,16 @@ TEST(Pipeline, WhatAFileDoesNotSayIsRefused) {
             "parallel.placement is 1, 0; schedule file FILE has its stages on pp coordinates 0, 1\n"
             "leave parallel.placement out, or move the stages in the file");
   EXPECT_EQ(text(2, 2, {.virtual_stages = 2}),
-            "parallel.virtual_stages is 2; schedule file FILE has 2 stages on 2 ranks\n"
+            "parallel.virtual_stages is 2; schedule file FILE has 2 stages on 2 pp coordinates\n"
             "leave parallel.virtual_stages out");
   EXPECT_EQ(thrown_text([] { make_pipeline(chain(6), 2, 4, {.schedule = "no/such.txt"}); }),
             "schedule file no/such.txt cannot be read: No such file or directory\n"
-            "name a file that exists and may be read, one line of actions per rank");
+            "name a file that exists and may be read, one line of actions per pp coordinate");
 }
 
 TEST(Pipeline, UnsoundFilesAreRefused) {
-  const auto text = [](const std::string& table, int ranks, const GraphSpec& graph) {
-    return file_refusal(ScheduleFile(table), graph, ranks, 2);
+  const auto text = [](const std::string& table, int pp_degree, const GraphSpec& graph) {
+    return file_refusal(ScheduleFile(table), graph, pp_degree, 2);
   };
   EXPECT_EQ(text("0F0 0F1\n1F0 1F1\n", 2, chain(6)),
             "schedule file FILE has no backward action: it is one of evaluation\n"
@@ -248,62 +250,67 @@ TEST(Pipeline, UnsoundFilesAreRefused) {
   EXPECT_EQ(text(to_text(gpipe(8, 2)), 8, chain(4)),
             "schedule file FILE asks for 8 stages; graph \"chain\" has 7 units, and a loss stays with the unit "
             "that feeds it\n"
-            "use at most 6 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
+            "use at most 6 stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split");
   EXPECT_NE(text("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1\n", 2, chain(6)).find("deadlock"), std::string::npos);
   EXPECT_NE(text("0F0 0F1 0BW0\n1F0 1BW0 1F1 1BW1\n", 2, chain(6)).find("0BW1"), std::string::npos);
 }
 
 TEST(Pipeline, UnknownSchedulesAndNoMicrobatchesAreRefused) {
   EXPECT_EQ(thrown_text([] { make_pipeline(chain(1), 2, 0, {}); }),
-            "parallel.schedule: schedule 1f1b of 2 ranks and 0 microbatches\nset at least one rank and one microbatch");
-  for (const int ranks : {1, 2}) {
-    EXPECT_EQ(refusal(ranks, {.schedule = "1f2b"}),
+            "parallel.schedule: schedule 1f1b of 2 pp coordinates and 0 microbatches\nset at least one pp coordinate "
+            "and one microbatch");
+  for (const int pp_degree : {1, 2}) {
+    EXPECT_EQ(refusal(pp_degree, {.schedule = "1f2b"}),
               "unknown schedule \"1f2b\"\ndid you mean \"1f1b\"? (one of gpipe, 1f1b, interleaved, zbh1, zbv)");
   }
 }
 
 TEST(Pipeline, AnotherNumberOfStagesThanTheScheduleHasIsRefused) {
   EXPECT_EQ(refusal(2, {.stages = 3}),
-            "parallel.split has 3 stages; parallel.schedule=1f1b on mesh.pp=2 with 1 stage per rank has 2\n"
+            "parallel.split has 3 stages; parallel.schedule=1f1b on mesh.pp=2 with 1 stage per pp coordinate has 2\n"
             "set 2 stages, give parallel.placement the pp coordinate of each stage, or set mesh.pp=3");
   EXPECT_EQ(
       refusal(2, {.schedule = "zbh1", .stages = 4}),
-      "parallel.split has 4 stages; parallel.schedule=zbh1 on mesh.pp=2 with 1 stage per rank has 2\n"
+      "parallel.split has 4 stages; parallel.schedule=zbh1 on mesh.pp=2 with 1 stage per pp coordinate has 2\n"
       "set 2 stages, give parallel.placement the pp coordinate of each stage, set parallel.schedule=interleaved, or "
       "set mesh.pp=4");
   EXPECT_EQ(refusal(3, {.stages = 2}),
-            "parallel.split has 2 stages; parallel.schedule=1f1b on mesh.pp=3 with 1 stage per rank has 3\n"
+            "parallel.split has 2 stages; parallel.schedule=1f1b on mesh.pp=3 with 1 stage per pp coordinate has 3\n"
             "set 3 stages, or set mesh.pp=2");
   EXPECT_EQ(refusal(2, {.schedule = "zbv", .stages = 2}),
-            "parallel.split has 2 stages; parallel.schedule=zbv on mesh.pp=2 with 2 stages per rank has 4\n"
+            "parallel.split has 2 stages; parallel.schedule=zbv on mesh.pp=2 with 2 stages per pp coordinate has 4\n"
             "set 4 stages, or parallel.schedule=1f1b");
-  EXPECT_EQ(refusal(2, {.schedule = "interleaved", .stages = 5}),
-            "parallel.split has 5 stages; parallel.schedule=interleaved on mesh.pp=2 with 2 stages per rank has 4\n"
-            "set 4, 6 or another multiple of mesh.pp=2 stages");
-  EXPECT_EQ(refusal(2, {.schedule = "interleaved", .virtual_stages = 2, .stages = 6}),
-            "parallel.split has 6 stages; parallel.schedule=interleaved on mesh.pp=2 with 2 stages per rank has 4\n"
-            "set 4 stages, or parallel.virtual_stages=3");
-  EXPECT_EQ(refusal(2, {.virtual_stages = 2}),
-            "parallel.virtual_stages: schedule 1f1b with 2 stages per rank\nset 1 virtual stage, or the schedule "
-            "interleaved");
+  EXPECT_EQ(
+      refusal(2, {.schedule = "interleaved", .stages = 5}),
+      "parallel.split has 5 stages; parallel.schedule=interleaved on mesh.pp=2 with 2 stages per pp coordinate has 4\n"
+      "set 4, 6 or another multiple of mesh.pp=2 stages");
+  EXPECT_EQ(
+      refusal(2, {.schedule = "interleaved", .virtual_stages = 2, .stages = 6}),
+      "parallel.split has 6 stages; parallel.schedule=interleaved on mesh.pp=2 with 2 stages per pp coordinate has 4\n"
+      "set 4 stages, or parallel.virtual_stages=3");
+  EXPECT_EQ(
+      refusal(2, {.virtual_stages = 2}),
+      "parallel.virtual_stages: schedule 1f1b with 2 stages per pp coordinate\nset 1 virtual stage, or the schedule "
+      "interleaved");
   EXPECT_EQ(refusal(2, {.stages = 3, .split = {{"embed"}, {"head"}}}),
             "parallel.split lists 2 stages beside a number of 3\nset one of them");
 }
 
 TEST(Pipeline, MoreStagesThanUnitsAreRefused) {
+  EXPECT_EQ(refusal(10, {}),
+            "parallel.schedule=1f1b on mesh.pp=10 with 1 stage per pp coordinate asks for 10 stages; graph \"chain\" "
+            "has 9 units, "
+            "and a loss stays with the unit that feeds it\n"
+            "use at most 8 stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split");
   EXPECT_EQ(
-      refusal(10, {}),
-      "parallel.schedule=1f1b on mesh.pp=10 with 1 stage per rank asks for 10 stages; graph \"chain\" has 9 units, "
-      "and a loss stays with the unit that feeds it\n"
-      "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
-  EXPECT_EQ(refusal(4, {.schedule = "interleaved", .virtual_stages = 1 << 20}),
-            "parallel.schedule=interleaved on mesh.pp=4 with 1048576 stages per rank asks for 4194304 stages; graph "
-            "\"chain\" has 9 units, and a loss stays with the unit that feeds it\n"
-            "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
+      refusal(4, {.schedule = "interleaved", .virtual_stages = 1 << 20}),
+      "parallel.schedule=interleaved on mesh.pp=4 with 1048576 stages per pp coordinate asks for 4194304 stages; graph "
+      "\"chain\" has 9 units, and a loss stays with the unit that feeds it\n"
+      "use at most 8 stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split");
   EXPECT_EQ(refusal(1, {.stages = 10}),
             "parallel.split asks for 10 stages; graph \"chain\" has 9 units, and a loss stays with the unit that "
             "feeds it\n"
-            "use at most 8 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
+            "use at most 8 stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split");
   EXPECT_NE(refusal(9, {}).find("use at most 8 stages"), std::string::npos);
   EXPECT_EQ(make_pipeline(chain(6), 8, 2, {}).map.num_stages(), 8) << "what the remedy says";
 }
@@ -324,9 +331,9 @@ TEST(Pipeline, APlacementIsOfEveryStageAndEveryCoordinate) {
 }
 
 TEST(Pipeline, ASplitMustHoldEveryUnitOnce) {
-  for (const int ranks : {1, 2}) {
+  for (const int pp_degree : {1, 2}) {
     const auto text = [&](const std::vector<std::vector<std::string>>& split) {
-      return thrown_text([&] { make_pipeline(chain(1), ranks, 4, {.split = split}); });
+      return thrown_text([&] { make_pipeline(chain(1), pp_degree, 4, {.split = split}); });
     };
     EXPECT_EQ(text({{"embed"}, {"head", "loss"}}),
               "parallel.split: no stage holds layers.0\nname every unit of the graph in some stage");

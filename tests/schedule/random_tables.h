@@ -43,16 +43,16 @@ inline GraphSpec random_graph(std::mt19937& random) {
   return maker.loss("loss", {written.back()}).done();
 }
 
-// A cut at random places, stages on random ranks.
+// A cut at random places, stages on random pp coordinates.
 inline StageMap random_stages(const GraphSpec& graph, std::mt19937& random) {
   StageMap map;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     if (u == 0 || draw(random, 2) == 0) map.units.emplace_back();
     map.units.back().push_back(static_cast<int>(u));
   }
-  const int ranks = 1 + draw(random, std::min(4, map.num_stages()));
-  for (int s = 0; s < map.num_stages(); ++s) map.rank.push_back(s < ranks ? s : draw(random, ranks));
-  std::shuffle(map.rank.begin(), map.rank.end(), random);
+  const int pp_degree = 1 + draw(random, std::min(4, map.num_stages()));
+  for (int s = 0; s < map.num_stages(); ++s) map.pp_coordinates.push_back(s < pp_degree ? s : draw(random, pp_degree));
+  std::shuffle(map.pp_coordinates.begin(), map.pp_coordinates.end(), random);
   return map;
 }
 
@@ -78,10 +78,11 @@ class TableDraw {
   }
 
   StageTable table() {
-    StageTable table{map_.num_stages(), microbatches_, std::vector<std::vector<StageAction>>(ranks())};
+    StageTable table{map_.num_stages(), microbatches_, std::vector<std::vector<StageAction>>(pp_degree())};
     for (std::vector<StageAction> ready = ready_actions(); !ready.empty(); ready = ready_actions()) {
       const StageAction action = ready[static_cast<std::size_t>(draw(random_, static_cast<int>(ready.size())))];
-      table.ranks[static_cast<std::size_t>(map_.rank[static_cast<std::size_t>(action.stage)])].push_back(action);
+      table.actions[static_cast<std::size_t>(map_.pp_coordinates[static_cast<std::size_t>(action.stage)])].push_back(
+          action);
       if (action.kind == StageKind::F) forward_.insert({action.stage, action.microbatch});
       if (action.kind == StageKind::B || action.kind == StageKind::BW)
         inputs_.insert({action.stage, action.microbatch});
@@ -92,7 +93,7 @@ class TableDraw {
   }
 
  private:
-  std::size_t ranks() const { return static_cast<std::size_t>(map_.num_ranks()); }
+  std::size_t pp_degree() const { return static_cast<std::size_t>(map_.pp_degree()); }
 
   std::vector<StageAction> ready_actions() const {
     std::vector<StageAction> ready;

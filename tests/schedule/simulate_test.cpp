@@ -32,7 +32,8 @@ TEST(Simulate, GpipeAnd1f1bTakeTheTextbookTime) {
   for (int p = 2; p <= 16; ++p) {
     for (int m = 1; m <= 33; ++m) {
       for (const StageCost& cost : kCosts) {
-        EXPECT_EQ(makespan(gpipe(p, m), cost), (m + p - 1) * work(cost)) << p << " ranks, " << m << " microbatches";
+        EXPECT_EQ(makespan(gpipe(p, m), cost), (m + p - 1) * work(cost))
+            << p << " pp coordinates, " << m << " microbatches";
         EXPECT_EQ(makespan(one_forward_one_backward(p, m), cost), (m + p - 1) * work(cost)) << p << " " << m;
       }
     }
@@ -44,9 +45,9 @@ TEST(Simulate, InterleavingDividesTheBubble) {
     for (int v = 2; v <= 4; ++v) {
       for (int m = p; m <= 3 * p; m += p) {
         for (const StageCost& cost : kCosts) {
-          // Costs are of one of v stages: the bubble is (p-1)(F+B+W)/v of the rank's.
+          // Costs are of one of v stages: the bubble is (p-1)(F+B+W)/v of the pp coordinate's.
           EXPECT_EQ(makespan(interleaved(p, v, m), cost), (m * v + p - 1) * work(cost))
-              << p << " ranks, " << v << " stages each, " << m << " microbatches";
+              << p << " pp coordinates, " << v << " stages each, " << m << " microbatches";
         }
       }
     }
@@ -68,14 +69,15 @@ TEST(Simulate, InterleavingWithAnyNumberOfMicrobatchesIsBounded) {
   }
 }
 
-// (p-1)(F+B-W) as published, where W is the shortest; otherwise a first or last rank's own start-up decides.
+// (p-1)(F+B-W) as published, where W is the shortest; otherwise a first or last pp coordinate's own start-up decides.
 TEST(Simulate, ZeroBubbleH1HasThePublishedBubble) {
   for (int p = 2; p <= 16; ++p) {
     for (int m = p; m <= 40; ++m) {
       for (const StageCost& cost : kCosts) {
         const double published = cost.forward + cost.inputs - cost.weights;
         const double bubble = (p - 1) * std::max({published, cost.forward, cost.inputs});
-        EXPECT_EQ(makespan(zbh1(p, m), cost), m * work(cost) + bubble) << p << " ranks, " << m << " microbatches";
+        EXPECT_EQ(makespan(zbh1(p, m), cost), m * work(cost) + bubble)
+            << p << " pp coordinates, " << m << " microbatches";
       }
     }
   }
@@ -92,7 +94,7 @@ TEST(Simulate, ZeroBubbleH1WithFewMicrobatchesTakesOneWayThroughAndTheRest) {
   }
 }
 
-// The last rank cannot start before p-1 forwards are through: no schedule of this placement is shorter.
+// The last pp coordinate cannot start before p-1 forwards are through: no schedule of this placement is shorter.
 TEST(Simulate, ZeroBubbleVWaitsForItsFirstInputOnly) {
   const StageCost cost;
   for (int p = 2; p <= 16; ++p) {
@@ -100,9 +102,9 @@ TEST(Simulate, ZeroBubbleVWaitsForItsFirstInputOnly) {
       const double shortest = 2 * m * work(cost) + p - 1;
       const double time = makespan(zbv(p, m), cost);
       if (m >= 2 * p - 1) {
-        EXPECT_EQ(time, shortest) << p << " ranks, " << m << " microbatches";
+        EXPECT_EQ(time, shortest) << p << " pp coordinates, " << m << " microbatches";
       } else {
-        EXPECT_GE(time, std::max(shortest, 4.0 * p + 1)) << p << " ranks, " << m << " microbatches";
+        EXPECT_GE(time, std::max(shortest, 4.0 * p + 1)) << p << " pp coordinates, " << m << " microbatches";
         EXPECT_LE(time, 2 * makespan(one_forward_one_backward(p, m), cost)) << p << " " << m;
       }
     }
@@ -117,10 +119,10 @@ TEST(Simulate, CountsBusyTimeBubblesAndMicrobatchesInFlight) {
   EXPECT_EQ(result.bubble_fractions, (std::vector<double>{0.25, 0.25}));
   EXPECT_EQ(result.bubble_fraction, 0.25);
   EXPECT_EQ(result.peak_in_flight, (std::vector<int>{2, 1}));
-  ASSERT_EQ(result.ranks[1].size(), 6U);
-  EXPECT_EQ(result.ranks[1][1].action, (StageAction{1, StageKind::BW, 0}));
-  EXPECT_EQ(result.ranks[1][1].start, 2);
-  EXPECT_EQ(result.ranks[1][1].end, 4);
+  ASSERT_EQ(result.actions[1].size(), 6U);
+  EXPECT_EQ(result.actions[1][1].action, (StageAction{1, StageKind::BW, 0}));
+  EXPECT_EQ(result.actions[1][1].start, 2);
+  EXPECT_EQ(result.actions[1][1].end, 4);
 }
 
 TEST(Simulate, UnevenStagesWaitForTheSlowest) {
@@ -131,11 +133,11 @@ TEST(Simulate, UnevenStagesWaitForTheSlowest) {
   EXPECT_DOUBLE_EQ(result.bubble_fraction, 1 - 36.0 / 54.0);
 }
 
-TEST(Simulate, SendingTakesTimeBetweenRanksOnly) {
+TEST(Simulate, SendingTakesTimeBetweenPpCoordinatesOnly) {
   const StageCosts costs = {{1, 1, 1, 0.5}, {1, 1, 1, 10}};
   // 0F0, send 0.5, 1F0, 1BW0, its gradient 0.5, 0BW0; stage 1 sends nothing.
   EXPECT_EQ(simulate(one_forward_one_backward(2, 1), chain_edges(2), costs).makespan, 1 + 0.5 + 1 + 2 + 0.5 + 2);
-  EXPECT_EQ(simulate(on_one_rank(one_forward_one_backward(2, 1)), chain_edges(2), costs).makespan, 6);
+  EXPECT_EQ(simulate(on_one_pp_coordinate(one_forward_one_backward(2, 1)), chain_edges(2), costs).makespan, 6);
 }
 
 TEST(Simulate, BranchesDoNotWaitForEachOther) {
@@ -159,7 +161,8 @@ TEST(Simulate, ForwardOnlyTablesHaveTimesToo) {
   EXPECT_EQ(nothing.bubble_fraction, 0);
 }
 
-// Every action starts at the end of something, or at once: no rank waits without reason, and none runs two at a time.
+// Every action starts at the end of something, or at once: no pp coordinate waits without reason, and none runs two at
+// a time.
 TEST(Simulate, StartsAsSoonAsPossibleOnRandomCosts) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
@@ -177,13 +180,13 @@ TEST(Simulate, StartsAsSoonAsPossibleOnRandomCosts) {
     const StageEdges edges = chain_edges(schedule.table.num_stages);
     const Simulation result = simulate(schedule.table, edges, costs);
     std::set<double> arrivals = {0};
-    for (const auto& actions : result.ranks) {
+    for (const auto& actions : result.actions) {
       for (const TimedAction& timed : actions) {
         arrivals.insert(timed.end);
         for (const StageCost& cost : costs) arrivals.insert(timed.end + cost.send);
       }
     }
-    for (const auto& actions : result.ranks) {
+    for (const auto& actions : result.actions) {
       double last = 0;
       for (const TimedAction& timed : actions) {
         EXPECT_GE(timed.start, last) << name;
@@ -199,10 +202,10 @@ TEST(Simulate, RefusesTablesThatStopAndCostsThatAreNone) {
   EXPECT_EQ(thrown_text([] {
               simulate(parse_table("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", "text"), chain_edges(2), StageCosts(2));
             }),
-            "0BW0 on rank 0 waits for ever\n"
+            "0BW0 on pp 0 waits for ever\n"
             "position | 0      1      2      3\n"
-            "rank 0   |  0F0   [0BW0]  0F1    0BW1\n"
-            "rank 1   |  1F0    1F1    1BW0   1BW1\n"
+            "pp 0     |  0F0   [0BW0]  0F1    0BW1\n"
+            "pp 1     |  1F0    1F1    1BW0   1BW1\n"
             "simulate a table that validate() accepts");
   EXPECT_EQ(thrown_text([] { simulate(gpipe(2, 1), chain_edges(2), StageCosts(3)); }),
             "2 stages have 3 costs\ngive one cost per stage");

@@ -55,10 +55,10 @@ TEST(StageProgress, WaitsForEveryStageThatLeadsToOne) {
 TEST(Grid, BranchesRunAtTheSameTime) {
   const StageEdges edges{{{}, {}, {0, 1}}, {{2}, {2}, {}}};
   EXPECT_EQ(grid_text(parse_table("0F0 0BW0\n1F0 1BW0\n2F0 2BW0", "text"), edges),
-            "time   | 0    1    2    3\n"
-            "rank 0 | 0F0  .    .    0BW0\n"
-            "rank 1 | 1F0  .    .    1BW0\n"
-            "rank 2 | .    2F0  2BW0 .\n");
+            "time | 0    1    2    3\n"
+            "pp 0 | 0F0  .    .    0BW0\n"
+            "pp 1 | 1F0  .    .    1BW0\n"
+            "pp 2 | .    2F0  2BW0 .\n");
 }
 
 }  // namespace stage_edges_test

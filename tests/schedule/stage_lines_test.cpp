@@ -13,10 +13,10 @@ TEST(StageLines, NameEveryStageItsPlaceAndItsUnits) {
   }
   Pipeline pipeline;
   pipeline.map = {{{0, 1}, {2, 3}, {4, 5}}, {0, 1, 0}};
-  pipeline.table.ranks.resize(2);
+  pipeline.table.actions.resize(2);
   pipeline.imbalance = 1.204;
   EXPECT_EQ(stage_lines(pipeline, graph),
-            "pipeline of 3 stages on 2 pp ranks, the heaviest rank at 1.20 of the mean\n"
+            "pipeline of 3 stages on 2 pp coordinates, the heaviest at 1.20 of the mean\n"
             "  stage 0 on pp 0: embed, layers.0\n"
             "  stage 1 on pp 1: layers.1-2\n"
             "  stage 2 on pp 0: head, loss");

@@ -36,7 +36,7 @@ TEST(SplitStages, TakeMeasuredCosts) {
   EXPECT_DOUBLE_EQ(split.imbalance, 4.5 / 4.375);
 }
 
-TEST(SplitStages, KeepToTheMemoryOfARank) {
+TEST(SplitStages, KeepToTheMemoryOfAPpCoordinate) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;
   options.unit_costs = {0, 1, 1, 1, 1, 0, 0};
@@ -85,13 +85,13 @@ TEST(SplitStages, NameWhatDoesNotFit) {
             "microbatches");
 }
 
-TEST(SplitStages, StagesOfOneRankShareItsBytes) {
+TEST(SplitStages, StagesOfOnePpCoordinateShareItsBytes) {
   const GraphSpec graph = test::chain(4);
   SplitOptions options;
-  options.rank = {0, 1, 0, 1};
+  options.pp_coordinates = {0, 1, 0, 1};
   options.memory = {.rank_bytes = 60, .state_bytes = {10, 10, 10, 10, 10, 10, 0}};
   const StageSplit split = split_stages(graph, 4, options);
-  EXPECT_EQ(split.map.rank, options.rank);
+  EXPECT_EQ(split.map.pp_coordinates, options.pp_coordinates);
   for (const std::int64_t bytes : split.memory_bytes) EXPECT_LE(bytes, 30);
   options.memory.rank_bytes = 39;
   EXPECT_TRUE(
@@ -108,8 +108,8 @@ TEST(SplitStages, RefuseCostsThatAreNone) {
   EXPECT_EQ(thrown_text([&] { split_stages(graph, 1, {.unit_costs = {1, std::nan(""), 1}}); }),
             "the cost of unit \"head\" is nan\ngive finite costs that are not negative");
   EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 1, {.unit_costs = {1}}); }), "3 units have 1 costs\n");
-  EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 2, {.rank = {0}}); }),
-            "a stage split with other than one rank per stage\n");
+  EXPECT_EQ(thrown_text<InternalError>([&] { split_stages(graph, 2, {.pp_coordinates = {0}}); }),
+            "a stage split with other than one pp coordinate per stage\n");
 }
 
 // Against every cut, with a bound that some of them break.

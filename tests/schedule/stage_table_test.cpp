@@ -36,8 +36,9 @@ TEST(StageAction, OtherTextIsNone) {
 TEST(StageTable, TextRoundTrips) {
   for (int stages = 1; stages <= 4; ++stages) {
     for (int microbatches = 1; microbatches <= 5; ++microbatches) {
-      for (const StageTable& table : {gpipe(stages, microbatches), one_forward_one_backward(stages, microbatches),
-                                      forward_only(stages, microbatches), on_one_rank(gpipe(stages, microbatches))}) {
+      for (const StageTable& table :
+           {gpipe(stages, microbatches), one_forward_one_backward(stages, microbatches),
+            forward_only(stages, microbatches), on_one_pp_coordinate(gpipe(stages, microbatches))}) {
         EXPECT_EQ(parse_table(to_text(table), "text"), table) << to_text(table);
       }
     }
@@ -49,9 +50,9 @@ TEST(StageTable, TextRoundTrips) {
 
 TEST(StageTable, EveryScheduleRoundTripsAsTextAndCsv) {
   for (const std::string& name : schedule_names()) {
-    for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (int pp_degree = 1; pp_degree <= 5; ++pp_degree) {
       for (int microbatches = 1; microbatches <= 11; ++microbatches) {
-        const StageTable table = make_schedule(name, ranks, 0, microbatches).table;
+        const StageTable table = make_schedule(name, pp_degree, 0, microbatches).table;
         EXPECT_EQ(parse_table(to_text(table), "text"), table) << name;
         EXPECT_EQ(parse_table(to_csv(table), "csv"), table) << name;
       }
@@ -77,18 +78,20 @@ TEST(StageTable, FilesAreRead) {
   for (const auto& [name, why] : unreadable) {
     EXPECT_EQ(thrown_text([&] { read_table(name); }),
               "schedule file " + name + " cannot be read: " + why +
-                  "\nname a file that exists and may be read, one line of actions per rank");
+                  "\nname a file that exists and may be read, one line of actions per pp coordinate");
   }
 }
 
 TEST(StageTable, TellsWhereItsStagesLie) {
-  EXPECT_EQ(stage_ranks(zbv(2, 1)), (std::vector<int>{0, 1, 1, 0}));
-  EXPECT_EQ(thrown_text([] { stage_ranks(parse_table("0F0 0BW0\n2F0 2BW0", "text")); }),
-            "no rank runs stage 1 of 3\nnumber the stages from 0 without gaps, and give each to a rank");
+  EXPECT_EQ(stage_pp_coordinates(zbv(2, 1)), (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(
+      thrown_text([] { stage_pp_coordinates(parse_table("0F0 0BW0\n2F0 2BW0", "text")); }),
+      "no pp coordinate runs stage 1 of 3\nnumber the stages from 0 without gaps, and give each to a pp coordinate");
 }
 
 TEST(StageTable, ParsingTakesCommasCommentsAndEmptyLines) {
-  const StageTable table = parse_table("# two ranks\r\n\n 0F0,0F1,\t0BW0 , 0BW1 # first\n\n1F0 1BW0,1F1 1BW1", "text");
+  const StageTable table =
+      parse_table("# two pp coordinates\r\n\n 0F0,0F1,\t0BW0 , 0BW1 # first\n\n1F0 1BW0,1F1 1BW1", "text");
   EXPECT_EQ(to_text(table), "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   EXPECT_EQ(table.num_stages, 2);
   EXPECT_EQ(table.num_microbatches, 2);
@@ -106,7 +109,7 @@ TEST(StageTable, ParsingNamesLineAndWord) {
 TEST(StageTable, ParsingRefusesATextWithoutActions) {
   for (const char* text : {"", "\n \n", "# nothing\n", "-\n-\n"}) {
     EXPECT_EQ(thrown_text([&] { parse_table(text, "my.schedule"); }),
-              "my.schedule holds no stage action\nwrite one line per rank, as in \"0F0 0BW0\"");
+              "my.schedule holds no stage action\nwrite one line per pp coordinate, as in \"0F0 0BW0\"");
   }
 }
 

@@ -20,7 +20,7 @@ TEST(EvenStages, CutConsecutiveUnitsEvenly) {
   EXPECT_EQ(even_stages(graph, 1).units, (Units{{0, 1, 2, 3, 4, 5, 6}}));
   EXPECT_EQ(even_stages(graph, 2).units, (Units{{0, 1, 2}, {3, 4, 5, 6}}));
   EXPECT_EQ(even_stages(graph, 4).units, (Units{{0, 1}, {2}, {3}, {4, 5, 6}}));
-  EXPECT_EQ(even_stages(graph, 4).rank, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(even_stages(graph, 4).pp_coordinates, (std::vector<int>{0, 1, 2, 3}));
 }
 
 TEST(EvenStages, WeighForwardAndBothBackwards) {
@@ -108,10 +108,10 @@ TEST(NamedStages, TakeAnyCutThatRespectsTheEdges) {
   const StageMap map = named_stages(
       graph, {{"image.layer", "image.patch"}, {"text.embed", "text.layer"}, {"loss", "fusion", "head"}}, {1, 0, 1});
   EXPECT_EQ(map.units, (Units{{2, 3}, {0, 1}, {4, 5, 6}}));
-  EXPECT_EQ(map.rank, (std::vector<int>{1, 0, 1}));
-  EXPECT_EQ(map.num_ranks(), 2);
-  EXPECT_EQ(on_one_rank(map).rank, (std::vector<int>{0, 0, 0}));
-  EXPECT_EQ(named_stages(test::chain(0), {{"embed"}, {"head", "loss"}}).rank, (std::vector<int>{0, 1}));
+  EXPECT_EQ(map.pp_coordinates, (std::vector<int>{1, 0, 1}));
+  EXPECT_EQ(map.pp_degree(), 2);
+  EXPECT_EQ(on_one_pp_coordinate(map).pp_coordinates, (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(named_stages(test::chain(0), {{"embed"}, {"head", "loss"}}).pp_coordinates, (std::vector<int>{0, 1}));
 }
 
 TEST(NamedStages, RefuseUnitsThatAreUnknownMissingOrNamedTwice) {
@@ -134,7 +134,7 @@ TEST(NamedStages, RefuseEdgesToEarlierStages) {
             "move \"layers.1\" to stage 1 or later, or \"layers.0\" to stage 0 or earlier");
 }
 
-TEST(NamedStages, RefuseRanksThatLeaveGaps) {
+TEST(NamedStages, RefusePpCoordinatesThatLeaveGaps) {
   const std::vector<std::vector<std::string>> names = {{"embed"}, {"layers.0", "layers.1"}, {"head", "loss"}};
   const GraphSpec graph = test::chain(2);
   EXPECT_EQ(thrown_text([&] { named_stages(graph, names, {0, 1}); }),

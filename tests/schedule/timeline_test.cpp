@@ -18,34 +18,34 @@ Simulation chain_of(const StageTable& table, const StageCost& cost = {}) {
 
 TEST(Timeline, ShowsEqualStepsOfTime) {
   EXPECT_EQ(timeline_text(chain_of(one_forward_one_backward(2, 2))),
-            "time   | 0    1    2    3    4    5    6    7    8\n"
-            "rank 0 | 0F0  0F1  .    .    0BW0 -    .    0BW1 -\n"
-            "rank 1 | .    1F0  1BW0 -    1F1  1BW1 -    .    .\n");
+            "time | 0    1    2    3    4    5    6    7    8\n"
+            "pp 0 | 0F0  0F1  .    .    0BW0 -    .    0BW1 -\n"
+            "pp 1 | .    1F0  1BW0 -    1F1  1BW1 -    .    .\n");
 }
 
 TEST(Timeline, StepsAreAsLongAsTheTimesAllow) {
   EXPECT_EQ(timeline_text(chain_of(gpipe(1, 1), {0.5, 1, 0.5, 0})),
-            "time   | 0    0.5  1    1.5\n"
-            "rank 0 | 0F0  0BW0 -    -\n");
+            "time | 0    0.5  1    1.5\n"
+            "pp 0 | 0F0  0BW0 -    -\n");
   EXPECT_EQ(timeline_text(chain_of(gpipe(1, 2), {3, 1, 2, 0})),
-            "time   | 0    3    6    9\n"
-            "rank 0 | 0F0  0F1  0BW0 0BW1\n");
+            "time | 0    3    6    9\n"
+            "pp 0 | 0F0  0F1  0BW0 0BW1\n");
 }
 
 TEST(Timeline, OtherwiseColumnsAreStarts) {
   EXPECT_EQ(timeline_text(chain_of(one_forward_one_backward(2, 1), {1, 1.2345678, 1, 1e-5})),
-            "time   | 0     1     2     4.235\n"
-            "rank 0 | 0F0   .     .     0BW0\n"
-            "rank 1 | .     1F0   1BW0  .\n");
+            "time | 0     1     2     4.235\n"
+            "pp 0 | 0F0   .     .     0BW0\n"
+            "pp 1 | .     1F0   1BW0  .\n");
 }
 
 TEST(Timeline, WhatTakesNoTimeSharesACell) {
   EXPECT_EQ(timeline_text(chain_of(zbh1(1, 1), {1, 1, 0, 0})),
-            "time   | 0       1\n"
-            "rank 0 | 0F0     0B0,0W0\n");
+            "time | 0       1\n"
+            "pp 0 | 0F0     0B0,0W0\n");
   EXPECT_EQ(timeline_text(chain_of(gpipe(1, 1), {0, 0, 0, 0})),
-            "time   | 0\n"
-            "rank 0 | 0F0,0BW0\n");
+            "time | 0\n"
+            "pp 0 | 0F0,0BW0\n");
 }
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -68,7 +68,8 @@ TEST(Svg, HasABoxForEveryActionWithKindAndMicrobatch) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
 }
 
-// At 16 ranks and 32 microbatches no box is too narrow for its numbers, none leaves the picture or meets another.
+// At 16 pp coordinates and 32 microbatches no box is too narrow for its numbers, none leaves the picture or meets
+// another.
 TEST(Svg, StaysLegibleWhenLarge) {
   for (const std::string& name : schedule_names()) {
     const Schedule schedule = make_schedule(name, 16, 0, 32);
@@ -96,7 +97,7 @@ TEST(Svg, StaysLegibleWhenLarge) {
       EXPECT_LE(y + 30, height);
     }
     std::size_t actions = 0;
-    for (const auto& rank : schedule.table.ranks) actions += rank.size();
+    for (const auto& list : schedule.table.actions) actions += list.size();
     EXPECT_EQ(boxes, actions) << name;
     EXPECT_EQ(count(svg, "class=\"which\""), actions) << name;
     EXPECT_EQ(count(svg, "class=\"what\""), actions + 4) << name;  // and the legend

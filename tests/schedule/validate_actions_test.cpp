@@ -12,13 +12,14 @@ namespace validate_actions_test {
 using test::thrown_text;
 using Lists = std::vector<std::vector<Action>>;
 
-// embed on rank 0, head and loss on rank 1, one microbatch:
+// embed on pp 0, head and loss on pp 1, one microbatch:
 //   0: F embed, send, receive_gradient, BW embed, reduce
 //   1: receive, F head, F loss, BW loss, BW head, send_gradient, reduce
 class ValidateActions : public ::testing::Test {
  protected:
   ValidateActions() {
-    for (int rank = 0; rank < 2; ++rank) lists.push_back(lower(gpipe(2, 1), even_stages(graph, 2), graph, rank));
+    for (int pp_coordinate = 0; pp_coordinate < 2; ++pp_coordinate)
+      lists.push_back(lower(gpipe(2, 1), even_stages(graph, 2), graph, pp_coordinate));
   }
 
   std::string error(int microbatches = 1) const {
@@ -47,8 +48,8 @@ TEST_F(ValidateActions, GathersAndFreesMayStandAnywhere) {
 TEST_F(ValidateActions, NamesAMissingReceive) {
   lists[1].erase(lists[1].begin());
   EXPECT_EQ(error(),
-            "\"F head m0\" on rank 1 reads embed.out, which is not there yet\n"
-            "rank 1:\n"
+            "\"F head m0\" on pp 1 reads embed.out, which is not there yet\n"
+            "pp 1:\n"
             ">     0  F head m0\n"
             "      1  F loss m0\n"
             "      2  BW loss m0\n"
@@ -56,29 +57,29 @@ TEST_F(ValidateActions, NamesAMissingReceive) {
             "receive embed.out m0 before it");
 }
 
-TEST_F(ValidateActions, NamesARankThatNeverSends) {
+TEST_F(ValidateActions, NamesAPpCoordinateThatNeverSends) {
   lists[0] = {lists[0][0]};
   lists[1] = {lists[1][0], lists[1][1], lists[1][2]};
   EXPECT_EQ(error(),
-            "\"receive embed.out m0 <- 0\" on rank 1 waits for what rank 0 never sends\n"
-            "rank 1:\n"
+            "\"receive embed.out m0 <- 0\" on pp 1 waits for what pp 0 never sends\n"
+            "pp 1:\n"
             ">     0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             "      2  F loss m0\n"
-            "add the send to rank 0");
+            "add the send to pp 0");
 }
 
 TEST_F(ValidateActions, NamesAMissingSend) {
   lists[0].erase(lists[0].begin() + 1);
   EXPECT_EQ(error(),
-            "deadlock: rank 0 in \"receive_gradient embed.out of head m0 <- 1\", rank 1 in \"receive embed.out m0 <- "
+            "deadlock: pp 0 in \"receive_gradient embed.out of head m0 <- 1\", pp 1 in \"receive embed.out m0 <- "
             "0\" wait for each other\n"
-            "rank 0:\n"
+            "pp 0:\n"
             "      0  F embed m0\n"
             ">     1  receive_gradient embed.out of head m0 <- 1\n"
             "      2  BW embed m0\n"
             "      3  reduce embed\n"
-            "rank 1:\n"
+            "pp 1:\n"
             ">     0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             "      2  F loss m0\n"
@@ -89,8 +90,8 @@ TEST_F(ValidateActions, NamesAMissingSend) {
 TEST_F(ValidateActions, NamesASendBeforeItsValue) {
   std::swap(lists[0][0], lists[0][1]);
   EXPECT_EQ(error(),
-            "\"send embed.out m0 -> 1\" on rank 0 comes before embed has made it on this rank\n"
-            "rank 0:\n"
+            "\"send embed.out m0 -> 1\" on pp 0 comes before embed has made it on this pp coordinate\n"
+            "pp 0:\n"
             ">     0  send embed.out m0 -> 1\n"
             "      1  F embed m0\n"
             "      2  receive_gradient embed.out of head m0 <- 1\n"
@@ -102,8 +103,8 @@ TEST_F(ValidateActions, NamesASendWithoutUse) {
   lists.emplace_back();
   lists[0][1].peer = 2;
   EXPECT_EQ(error(),
-            "\"send embed.out m0 -> 2\" on rank 0 sends what rank 2 has no use for\n"
-            "rank 0:\n"
+            "\"send embed.out m0 -> 2\" on pp 0 sends what pp 2 has no use for\n"
+            "pp 0:\n"
             "      0  F embed m0\n"
             ">     1  send embed.out m0 -> 2\n"
             "      2  receive_gradient embed.out of head m0 <- 1\n"
@@ -119,15 +120,15 @@ TEST_F(ValidateActions, NamesRepeatedActions) {
     lists[0].insert(lists[0].begin() + position, Action(lists[0][static_cast<std::size_t>(position)]));
     return first_line();
   };
-  EXPECT_EQ(error_of_two(0), "\"F embed m0\" on rank 0 runs a second time");
-  EXPECT_EQ(error_of_two(1), "\"send embed.out m0 -> 1\" on rank 0 runs a second time");
-  EXPECT_EQ(error_of_two(3), "\"BW embed m0\" on rank 0 is a second backward of that microbatch");
-  EXPECT_EQ(error_of_two(4), "\"reduce embed\" on rank 0 runs a second time");
+  EXPECT_EQ(error_of_two(0), "\"F embed m0\" on pp 0 runs a second time");
+  EXPECT_EQ(error_of_two(1), "\"send embed.out m0 -> 1\" on pp 0 runs a second time");
+  EXPECT_EQ(error_of_two(3), "\"BW embed m0\" on pp 0 is a second backward of that microbatch");
+  EXPECT_EQ(error_of_two(4), "\"reduce embed\" on pp 0 runs a second time");
   lists = whole;
   lists[0].push_back({.kind = ActionKind::backward_weight, .unit = 0, .microbatch = 0});
   EXPECT_EQ(error(),
-            "\"W embed m0\" on rank 0 is a second weight gradient of that microbatch\n"
-            "rank 0:\n"
+            "\"W embed m0\" on pp 0 is a second weight gradient of that microbatch\n"
+            "pp 0:\n"
             "      2  receive_gradient embed.out of head m0 <- 1\n"
             "      3  BW embed m0\n"
             "      4  reduce embed\n"
@@ -138,8 +139,8 @@ TEST_F(ValidateActions, NamesRepeatedActions) {
 TEST_F(ValidateActions, NamesAnEarlyBackward) {
   std::swap(lists[0][2], lists[0][3]);
   EXPECT_EQ(error(),
-            "\"BW embed m0\" on rank 0 needs the gradient of embed.out from head, which is not there yet\n"
-            "rank 0:\n"
+            "\"BW embed m0\" on pp 0 needs the gradient of embed.out from head, which is not there yet\n"
+            "pp 0:\n"
             "      0  F embed m0\n"
             "      1  send embed.out m0 -> 1\n"
             ">     2  BW embed m0\n"
@@ -151,8 +152,8 @@ TEST_F(ValidateActions, NamesAnEarlyBackward) {
 TEST_F(ValidateActions, NamesALocalConsumerThatComesLater) {
   std::swap(lists[1][3], lists[1][4]);
   EXPECT_EQ(error(),
-            "\"BW head m0\" on rank 1 needs the gradient of head.out from loss, which is not there yet\n"
-            "rank 1:\n"
+            "\"BW head m0\" on pp 1 needs the gradient of head.out from loss, which is not there yet\n"
+            "pp 1:\n"
             "      0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             "      2  F loss m0\n"
@@ -166,8 +167,8 @@ TEST_F(ValidateActions, NamesALocalConsumerThatComesLater) {
 TEST_F(ValidateActions, NamesABackwardBeforeItsForward) {
   std::swap(lists[1][2], lists[1][3]);
   EXPECT_EQ(error(),
-            "\"BW loss m0\" on rank 1 comes before its F\n"
-            "rank 1:\n"
+            "\"BW loss m0\" on pp 1 comes before its F\n"
+            "pp 1:\n"
             "      0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             ">     2  BW loss m0\n"
@@ -177,8 +178,8 @@ TEST_F(ValidateActions, NamesABackwardBeforeItsForward) {
             "put it after");
   lists[1][2] = {.kind = ActionKind::backward_weight, .unit = 2, .microbatch = 0};
   EXPECT_EQ(error(),
-            "\"W loss m0\" on rank 1 comes before its B\n"
-            "rank 1:\n"
+            "\"W loss m0\" on pp 1 comes before its B\n"
+            "pp 1:\n"
             "      0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             ">     2  W loss m0\n"
@@ -192,8 +193,8 @@ TEST_F(ValidateActions, NamesAnEarlyMissingOrNeedlessReduce) {
   const Lists whole = lists;
   std::swap(lists[0][3], lists[0][4]);
   EXPECT_EQ(error(),
-            "\"reduce embed\" on rank 0 comes after 0 of the 1 weight gradients of embed\n"
-            "rank 0:\n"
+            "\"reduce embed\" on pp 0 comes after 0 of the 1 weight gradients of embed\n"
+            "pp 0:\n"
             "      0  F embed m0\n"
             "      1  send embed.out m0 -> 1\n"
             "      2  receive_gradient embed.out of head m0 <- 1\n"
@@ -204,11 +205,11 @@ TEST_F(ValidateActions, NamesAnEarlyMissingOrNeedlessReduce) {
   lists[0].pop_back();
   EXPECT_EQ(error(),
             "\"reduce embed\" is missing\n"
-            "add it to rank 0");
+            "add it to pp 0");
   lists[0].push_back({.kind = ActionKind::reduce, .unit = 2});
   EXPECT_EQ(error(),
-            "\"reduce loss\" on rank 0 names a unit that holds no trainable parameter on this rank\n"
-            "rank 0:\n"
+            "\"reduce loss\" on pp 0 names a unit that holds no trainable parameter on this pp coordinate\n"
+            "pp 0:\n"
             "      1  send embed.out m0 -> 1\n"
             "      2  receive_gradient embed.out of head m0 <- 1\n"
             "      3  BW embed m0\n"
@@ -222,8 +223,8 @@ TEST_F(ValidateActions, NamesReceivesInAnotherOrderThanTheSends) {
   std::swap(lists[0][1], lists[0][2]);
   std::swap(lists[0][0].microbatch, lists[0][1].microbatch);
   EXPECT_EQ(error(2),
-            "\"receive embed.out m0 <- 0\" on rank 1 finds \"send embed.out m1 -> 1\" first in its channel\n"
-            "rank 1:\n"
+            "\"receive embed.out m0 <- 0\" on pp 1 finds \"send embed.out m1 -> 1\" first in its channel\n"
+            "pp 1:\n"
             ">     0  receive embed.out m0 <- 0\n"
             "      1  F head m0\n"
             "      2  F loss m0\n"
@@ -241,8 +242,8 @@ TEST_F(ValidateActions, NamesWeightGradientsOutOfOrder) {
     lists[0].push_back({.kind = ActionKind::backward_weight, .unit = 0, .microbatch = microbatch});
   }
   EXPECT_EQ(error(2),
-            "\"W embed m1\" on rank 0 comes before the weight gradient of microbatch 0\n"
-            "rank 0:\n"
+            "\"W embed m1\" on pp 0 comes before the weight gradient of microbatch 0\n"
+            "pp 0:\n"
             "      5  B embed m0\n"
             "      6  receive_gradient embed.out of head m1 <- 1\n"
             "      7  B embed m1\n"
@@ -251,31 +252,31 @@ TEST_F(ValidateActions, NamesWeightGradientsOutOfOrder) {
             "add the weight gradients of a unit in microbatch order");
 }
 
-TEST_F(ValidateActions, NamesAUnitOnTwoRanks) {
+TEST_F(ValidateActions, NamesAUnitOnTwoPpCoordinates) {
   lists[1].push_back(lists[0][0]);
   EXPECT_EQ(error(),
-            "\"F embed m0\" on rank 1 runs a unit that also runs on rank 0\n"
-            "rank 1:\n"
+            "\"F embed m0\" on pp 1 runs a unit that also runs on pp 0\n"
+            "pp 1:\n"
             "      4  BW head m0\n"
             "      5  send_gradient embed.out of head m0 -> 0\n"
             "      6  reduce head\n"
             ">     7  F embed m0\n"
-            "keep every unit on one rank");
+            "keep every unit on one pp coordinate");
 }
 
 TEST_F(ValidateActions, NamesWhatDoesNotExist) {
   const std::vector<std::pair<Action, std::string>> wrong = {
-      {{.kind = ActionKind::forward, .unit = 3, .microbatch = 0}, "\"F unit 3 m0\" on rank 0 names a unit"},
-      {{.kind = ActionKind::reduce, .unit = -1}, "\"reduce unit -1\" on rank 0 names a unit"},
+      {{.kind = ActionKind::forward, .unit = 3, .microbatch = 0}, "\"F unit 3 m0\" on pp 0 names a unit"},
+      {{.kind = ActionKind::reduce, .unit = -1}, "\"reduce unit -1\" on pp 0 names a unit"},
       {{.kind = ActionKind::send, .value = 3, .peer = 1, .microbatch = 0},
-       "\"send value 3 m0 -> 1\" on rank 0 names a value"},
+       "\"send value 3 m0 -> 1\" on pp 0 names a value"},
       {{.kind = ActionKind::send, .value = 0, .peer = 0, .microbatch = 0},
-       "\"send embed.out m0 -> 0\" on rank 0 names a peer"},
+       "\"send embed.out m0 -> 0\" on pp 0 names a peer"},
       {{.kind = ActionKind::receive, .value = 0, .peer = 2, .microbatch = 0},
-       "\"receive embed.out m0 <- 2\" on rank 0 names a peer"},
+       "\"receive embed.out m0 <- 2\" on pp 0 names a peer"},
       {{.kind = ActionKind::receive_gradient, .value = 0, .consumer = 2, .peer = 1, .microbatch = 0},
-       "\"receive_gradient embed.out of loss m0 <- 1\" on rank 0 names a consumer"},
-      {{.kind = ActionKind::forward, .unit = 0, .microbatch = 1}, "\"F embed m1\" on rank 0 names a microbatch"},
+       "\"receive_gradient embed.out of loss m0 <- 1\" on pp 0 names a consumer"},
+      {{.kind = ActionKind::forward, .unit = 0, .microbatch = 1}, "\"F embed m1\" on pp 0 names a microbatch"},
   };
   const Lists whole = lists;
   for (const auto& [action, text] : wrong) {
@@ -289,23 +290,23 @@ TEST_F(ValidateActions, NamesAMissingForwardOrBackward) {
   lists = {{}, {}};
   EXPECT_EQ(error(),
             "\"F embed m0\" is missing\n"
-            "add it to one rank");
+            "add it to one pp coordinate");
   lists = {{{.kind = ActionKind::forward, .unit = 0, .microbatch = 0}}, {}};
   EXPECT_EQ(error(),
             "\"F head m0\" is missing\n"
-            "add it to one rank");
+            "add it to one pp coordinate");
   const Lists one = {lower(one_stage(1), even_stages(graph, 1), graph, 0)};
   // F embed, F head, F loss, BW loss, BW head, reduce head, BW embed, reduce embed
   lists = one;
   lists[0].erase(lists[0].begin() + 6, lists[0].end());
   EXPECT_EQ(error(),
             "\"BW embed m0\" is missing\n"
-            "add it to rank 0");
+            "add it to pp 0");
   lists = one;
   lists[0][3].kind = ActionKind::backward_input;
   EXPECT_EQ(error(),
             "\"W loss m0\" is missing\n"
-            "add it to rank 0");
+            "add it to pp 0");
   EXPECT_EQ(error(0),
             "lists for 0 microbatches\n"
             "set at least one");

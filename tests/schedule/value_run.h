@@ -115,7 +115,7 @@ class ValueRun {
   ValueRun(const std::vector<std::vector<Action>>& lists, const StageMap& map, const GraphSpec& graph, int microbatches)
       : lists_(lists), graph_(graph), microbatches_(microbatches), units_(graph), state_(lists.size()) {
     for (std::size_t s = 0; s < map.units.size(); ++s) {
-      for (const int unit : map.units[s]) rank_of_[unit] = map.rank[s];
+      for (const int unit : map.units[s]) pp_coordinate_of_[unit] = map.pp_coordinates[s];
     }
     for (const auto& list : lists) {
       for (const Action& action : list) {
@@ -130,17 +130,17 @@ class ValueRun {
     std::vector<std::size_t> next(lists_.size(), 0);
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t rank = 0; rank < lists_.size(); ++rank) {
-        if (next[rank] == lists_[rank].size()) continue;
-        const Outcome outcome = step(static_cast<int>(rank), lists_[rank][next[rank]]);
+      for (std::size_t pp_coordinate = 0; pp_coordinate < lists_.size(); ++pp_coordinate) {
+        if (next[pp_coordinate] == lists_[pp_coordinate].size()) continue;
+        const Outcome outcome = step(static_cast<int>(pp_coordinate), lists_[pp_coordinate][next[pp_coordinate]]);
         if (outcome == Outcome::wrong) return false;
         if (outcome == Outcome::waits) continue;
-        ++next[rank];
+        ++next[pp_coordinate];
         moved = true;
       }
     }
-    for (std::size_t rank = 0; rank < lists_.size(); ++rank) {
-      if (next[rank] != lists_[rank].size()) return false;
+    for (std::size_t pp_coordinate = 0; pp_coordinate < lists_.size(); ++pp_coordinate) {
+      if (next[pp_coordinate] != lists_[pp_coordinate].size()) return false;
     }
     return nothing_left() && right_numbers();
   }
@@ -148,15 +148,15 @@ class ValueRun {
  private:
   enum class Outcome { done, waits, wrong };
 
-  struct RankState {
+  struct PpState {
     std::map<Key, Number> values;
     std::set<Key> unread;                     // values that were received and nobody has read
     std::map<Key, Number> activations;        // from F to B
     std::map<GradientKey, Number> gradients;  // of single consumers, until the producer's B
-    std::map<GradientKey, Number> outgoing;   // gradients for other ranks, until sent
+    std::map<GradientKey, Number> outgoing;   // gradients for other pp coordinates, until sent
     std::map<Key, Number> unit_gradients;     // from B to W
     std::map<int, Number> weights;
-    std::map<int, std::map<int, Number>> reduced;  // unit: the weights on this rank at that moment
+    std::map<int, std::map<int, Number>> reduced;  // unit: the weights on this pp coordinate at that moment
   };
 
   struct Parcel {
@@ -164,17 +164,17 @@ class ValueRun {
     Number number;
   };
 
-  Outcome step(int rank, const Action& action) {
-    RankState& state = state_[static_cast<std::size_t>(rank)];
+  Outcome step(int pp_coordinate, const Action& action) {
+    PpState& state = state_[static_cast<std::size_t>(pp_coordinate)];
     const GradientKey label = {action.value, action.consumer, action.microbatch};
     const bool gradient = action.kind == ActionKind::send_gradient || action.kind == ActionKind::receive_gradient;
     switch (action.kind) {
       case ActionKind::forward:
-        return forward(rank, state, action) ? Outcome::done : Outcome::wrong;
+        return forward(pp_coordinate, state, action) ? Outcome::done : Outcome::wrong;
       case ActionKind::backward:
-        return inputs(rank, state, action) && weights(state, action) ? Outcome::done : Outcome::wrong;
+        return inputs(pp_coordinate, state, action) && weights(state, action) ? Outcome::done : Outcome::wrong;
       case ActionKind::backward_input:
-        return inputs(rank, state, action) ? Outcome::done : Outcome::wrong;
+        return inputs(pp_coordinate, state, action) ? Outcome::done : Outcome::wrong;
       case ActionKind::backward_weight:
         return weights(state, action) ? Outcome::done : Outcome::wrong;
       case ActionKind::reduce:
@@ -184,12 +184,12 @@ class ValueRun {
         const auto number =
             gradient ? take(state.outgoing, label) : look(state.values, Key{action.value, action.microbatch});
         if (!number) return Outcome::wrong;
-        channels_[{rank, action.peer, gradient}].push_back({label, *number});
+        channels_[{pp_coordinate, action.peer, gradient}].push_back({label, *number});
         return Outcome::done;
       }
       case ActionKind::receive:
       case ActionKind::receive_gradient: {
-        auto& channel = channels_[{action.peer, rank, gradient}];
+        auto& channel = channels_[{action.peer, pp_coordinate, gradient}];
         if (channel.empty()) return Outcome::waits;
         if (channel.front().label != label) return Outcome::wrong;
         const Number number = channel.front().number;
@@ -204,10 +204,10 @@ class ValueRun {
     }
   }
 
-  bool forward(int rank, RankState& state, const Action& action) {
+  bool forward(int pp_coordinate, PpState& state, const Action& action) {
     const Key key = {action.unit, action.microbatch};
     const bool asked = action.microbatch >= 0 && action.microbatch < microbatches_;
-    if (!asked || rank_of_.at(action.unit) != rank || !ran_.insert(key).second) return false;
+    if (!asked || pp_coordinate_of_.at(action.unit) != pp_coordinate || !ran_.insert(key).second) return false;
     std::vector<Number> inputs;
     for (const int v : units_.inputs(action.unit)) {
       const auto number = look(state.values, Key{v, action.microbatch});
@@ -223,7 +223,7 @@ class ValueRun {
     return true;
   }
 
-  bool inputs(int rank, RankState& state, const Action& action) {
+  bool inputs(int pp_coordinate, PpState& state, const Action& action) {
     const Key key = {action.unit, action.microbatch};
     const auto activation = take(state.activations, key);
     if (!activation) return false;
@@ -240,14 +240,14 @@ class ValueRun {
     const Number gradient = UnitArithmetic::gradient(*activation, outputs);
     for (const int v : units_.inputs(action.unit)) {
       if (!units_.differentiable(v)) continue;
-      auto& target = rank_of_.at(units_.producer(v)) == rank ? state.gradients : state.outgoing;
+      auto& target = pp_coordinate_of_.at(units_.producer(v)) == pp_coordinate ? state.gradients : state.outgoing;
       target[{v, action.unit, action.microbatch}] = UnitArithmetic::input_gradient(gradient, v);
     }
     state.unit_gradients[key] = gradient;
     return true;
   }
 
-  bool weights(RankState& state, const Action& action) {
+  bool weights(PpState& state, const Action& action) {
     const auto gradient = take(state.unit_gradients, Key{action.unit, action.microbatch});
     if (!gradient) return false;
     Number& sum = state.weights[action.unit];
@@ -259,7 +259,7 @@ class ValueRun {
     for (const auto& [channel, parcels] : channels_) {
       if (!parcels.empty()) return false;
     }
-    for (const RankState& state : state_) {
+    for (const PpState& state : state_) {
       if (!state.unread.empty() || !state.activations.empty() || !state.gradients.empty() || !state.outgoing.empty() ||
           !state.unit_gradients.empty()) {
         return false;
@@ -270,8 +270,8 @@ class ValueRun {
 
   bool right_numbers() const {
     const StepResult expected = run_without_schedule(graph_, microbatches_);
-    for (int rank = 0; rank < static_cast<int>(state_.size()); ++rank) {
-      const RankState& state = state_[static_cast<std::size_t>(rank)];
+    for (int pp_coordinate = 0; pp_coordinate < static_cast<int>(state_.size()); ++pp_coordinate) {
+      const PpState& state = state_[static_cast<std::size_t>(pp_coordinate)];
       for (const auto& [key, number] : state.values) {
         if (expected.values.at(key) != number) return false;
       }
@@ -280,7 +280,7 @@ class ValueRun {
         for (const ParameterSpec& parameter : owner.parameters) {
           std::set<int> here;
           for (const int user : graph_.users(parameter.name)) {
-            if (rank_of_.at(user) == rank) here.insert(user);
+            if (pp_coordinate_of_.at(user) == pp_coordinate) here.insert(user);
           }
           if (training_ && parameter.trainable && !here.empty()) due[*here.begin()].insert(here.begin(), here.end());
         }
@@ -317,9 +317,9 @@ class ValueRun {
   int microbatches_;
   UnitArithmetic units_;
   bool training_ = false;
-  std::map<int, int> rank_of_;
+  std::map<int, int> pp_coordinate_of_;
   std::set<Key> ran_;
-  std::vector<RankState> state_;
+  std::vector<PpState> state_;
   std::map<std::tuple<int, int, bool>, std::deque<Parcel>> channels_;
 };
 

@@ -94,7 +94,8 @@ class Commands(unittest.TestCase):
         self.refused(2, "bench", "comm", "--backend", "nccl", "--mesh", "dp=2", "--device", "cpu", has=["nccl", "gloo"])
         machine = only_json(self, orthant("doctor", "--json"))
         if not machine["built_with_cuda"] or machine["gpus"] == 0:
-            self.refused(2, "doctor", "--mesh", "dp=2", "--device", "cuda", has=["cuda"])
+            remedy = "use --device cpu" if machine["built_with_cuda"] else "make program PRESET=cuda"
+            self.refused(2, "doctor", "--mesh", "dp=2", "--device", "cuda", has=["cuda", remedy])
         self.refused(2, "launch", "--nproc", "0", "--", "true", has=["--nproc"])
         self.refused(2, "launch", "--nproc", "2", has=["no program", "--"])
         self.refused(2, "launch", "--nproc", "2", "--", "/no/such/program", has=["/no/such/program"])

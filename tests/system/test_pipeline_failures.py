@@ -50,18 +50,18 @@ class Refusals(Folder):
         self.refused("parallel.schedule=table.txt", *settings, has=has)
 
     def test_schedule_files(self):
-        self.file_refused(FORWARD + "1F0 1BW0\n", has=["1F1 is missing on rank 1", "rank 0   |  0F0   0F1", "add 1F1 to rank 1"])
+        self.file_refused(FORWARD + "1F0 1BW0\n", has=["1F1 is missing on pp 1", "pp 0     |  0F0   0F1", "add 1F1 to pp 1"])
         self.file_refused("0F0 0F2 0BW0 0BW2\n1F0 1BW0 1F2 1BW2\n", "parallel.microbatches=4",
                           has=["table.txt has 3 microbatches", "parallel.microbatches is 4", "set parallel.microbatches=3"])
         self.file_refused("0F0 0BW0\n1F0 1BW0\n", has=["table.txt has 1 microbatch", "parallel.microbatches is 2"])
-        self.file_refused(FORWARD + "1BW0 1F0 1F1 1BW1\n", has=["1BW0 at position 0 of rank 1 has no 1F0 before it", "[1BW0]", "put 1F0 before it"])
-        self.file_refused("0F0 0F1 0BW1 0BW0\n1F0 1BW0 1F1 1BW1\n", has=["0BW0 at position 3 of rank 0", "microbatch order", "[0BW0]"])
+        self.file_refused(FORWARD + "1BW0 1F0 1F1 1BW1\n", has=["1BW0 at position 0 of pp 1 has no 1F0 before it", "[1BW0]", "put 1F0 before it"])
+        self.file_refused("0F0 0F1 0BW1 0BW0\n1F0 1BW0 1F1 1BW1\n", has=["0BW0 at position 3 of pp 0", "microbatch order", "[0BW0]"])
         self.file_refused("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1\n",
-                          has=["deadlock: rank 0 in", "rank 1 in", "wait for each other", "[0BW0]", "[1F1]"])
-        self.file_refused(FORWARD + "1F0 1BW0 1F1 1BW1 1F1\n", has=["1F1 at position 4 of rank 1", "[1F1]"])
-        self.file_refused(FORWARD + "1F0 1BW0 1F1 1BW1\n2F0 2BW0 2F1 2BW1\n", has=["table.txt is for 3 ranks", "mesh.pp is 2", "set mesh.pp=3"])
-        self.file_refused(FORWARD + "2F0 2BW0 2F1 2BW1\n", has=["no rank runs stage 1"])
-        self.file_refused(FORWARD + "1F0 1F1 0BW0 1BW0 1BW1\n", has=["0BW0", "rank 1"])
+                          has=["deadlock: pp 0 in", "pp 1 in", "wait for each other", "[0BW0]", "[1F1]"])
+        self.file_refused(FORWARD + "1F0 1BW0 1F1 1BW1 1F1\n", has=["1F1 at position 4 of pp 1", "[1F1]"])
+        self.file_refused(FORWARD + "1F0 1BW0 1F1 1BW1\n2F0 2BW0 2F1 2BW1\n", has=["table.txt is for 3 pp coordinates", "mesh.pp is 2", "set mesh.pp=3"])
+        self.file_refused(FORWARD + "2F0 2BW0 2F1 2BW1\n", has=["no pp coordinate runs stage 1"])
+        self.file_refused(FORWARD + "1F0 1F1 0BW0 1BW0 1BW1\n", has=["0BW0", "pp 1"])
         self.file_refused("0F0 0F1\n1F0 1F1\n", has=["table.txt has no backward action", "write a BW, or a B and a W"])
         self.file_refused("# nothing\n", has=["table.txt holds no stage action"])
         self.refused("parallel.schedule=./", has=["./", "cannot be read"])

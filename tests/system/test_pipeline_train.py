@@ -159,7 +159,7 @@ class Training(PipelineTest):
         text = orthant("train", *words, cwd=self.folder).stdout
         self.assertIn("\n  stage 0 on pp 0: embed, layers.0", text)
         self.assertIn("\nSchedule 1f1b, 4 microbatches, a row for each pp coordinate:\ntime   | 0    1 ", text)
-        self.assertIn("\nrank 1 | .    1F0  1BW0", text)
+        self.assertIn("\npp 1 | .    1F0  1BW0", text)
         message = 4 * 2 * 12 * 32 * 4  # microbatches, rows, tokens, channels, float32
         table = 67 * 32  # tied; a multiple of the padding
         for pp, sends, receives, in_flight in ((0, "sends", "receives gradients of", "2 forwards"), (1, "receives", "sends gradients of", "1 forward")):

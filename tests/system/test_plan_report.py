@@ -153,7 +153,7 @@ class Drawn(ReportTest):
             self.assertIn(ident, page.pictures)
         for ident in ("scatter", "heat", "scaling", "plans", "rejected"):
             self.assertFalse(page.is_shown(f"{ident}-section"), ident)
-        self.assertIn("rank 7", page.text["timeline"])
+        self.assertIn("pp 7", page.text["timeline"])
 
 
 if __name__ == "__main__":

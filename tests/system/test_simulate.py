@@ -69,30 +69,30 @@ class Simulate(unittest.TestCase):
         finished = orthant("simulate", "--schedule", "zbh1", "--stages", 2, "--microbatches", 2, "--svg", svg)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.assertEqual(finished.stdout,
-                         "time   | 0   1   2   3   4   5   6\n"
-                         "rank 0 | 0F0 0F1 .   0B0 0W0 0B1 0W1\n"
-                         "rank 1 | .   1F0 1B0 1F1 1B1 1W0 1W1\n"
-                         "zbh1: 2 ranks, 2 stages, 2 microbatches\n"
-                         "makespan 7, bubble 14.3%, peak in flight per rank 2 2\n")
+                         "time | 0   1   2   3   4   5   6\n"
+                         "pp 0 | 0F0 0F1 .   0B0 0W0 0B1 0W1\n"
+                         "pp 1 | .   1F0 1B0 1F1 1B1 1W0 1W1\n"
+                         "zbh1: 2 pp coordinates, 2 stages, 2 microbatches\n"
+                         "makespan 7, bubble 14.3%, peak in flight per pp coordinate 2 2\n")
         boxes = [title.text for title in xml.etree.ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}title")]
         self.assertIn("1W1 from 6 to 7", boxes)
         self.assertEqual(len(boxes), 1 + 12)
 
     def test_bad_schedules_are_refused_with_the_grid(self):
-        cases = (("0F0 0F1 0BW0", ["0BW1 is missing on rank 0", "[0F1]"]),
-                 ("0F0 0BW0\n1F0 1F0 1BW0", ["1F0 at position 1 of rank 1", "[1F0]"]),
+        cases = (("0F0 0F1 0BW0", ["0BW1 is missing on pp 0", "[0F1]"]),
+                 ("0F0 0BW0\n1F0 1F0 1BW0", ["1F0 at position 1 of pp 1", "[1F0]"]),
                  ("0F0 0F1 0BW1 0BW0", ["microbatch order", "[0BW0]"]),
                  ("0F0 0BW0 0F1 0BW1\n1F0 1F1 1BW0 1BW1", ["deadlock", "[0BW0]", "[1F1]"]),
-                 ("0F0 0BW0\n2F0 2BW0", ["no rank runs stage 1"]),
-                 ("0F0 1F0 1BW0 0BW0\n-", ["2 ranks", "stages lie on 1", "fix:"]),
+                 ("0F0 0BW0\n2F0 2BW0", ["no pp coordinate runs stage 1"]),
+                 ("0F0 1F0 1BW0 0BW0\n-", ["2 pp coordinates", "stages lie on 1", "fix:"]),
                  ("0F0 oops", ["line 1, word 2", "oops"]),
                  ("", ["holds no stage action"]))
         for text, parts in cases:
             self.refused("--from", self.path("bad.txt", text), has=parts)
         good = self.path("good.txt", "0F0 0BW0\n1F0 1BW0\n")
         self.refused("--from", good, "--microbatches", 2, has=["0F1 is missing"])
-        self.refused("--from", good, "--stages", 3, has=["--stages 3", "2 ranks"])
-        self.refused("--from", good, "--virtual", 2, has=["--virtual 2", "2 stages on 2 ranks"])
+        self.refused("--from", good, "--stages", 3, has=["--stages 3", "2 pp coordinates"])
+        self.refused("--from", good, "--virtual", 2, has=["--virtual 2", "2 stages on 2 pp coordinates"])
         self.refused("--from", self.path("none.txt"), has=["none.txt", "cannot be read"])
 
     def test_bad_requests_are_refused(self):
@@ -108,7 +108,7 @@ class Simulate(unittest.TestCase):
     def test_help_says_what_stages_are(self):
         finished = orthant("simulate", "--help")
         self.assertEqual(finished.returncode, 0)
-        for part in ("pp ranks", "interleaved", "F=1/2/1", "Example:"):
+        for part in ("pp coordinate", "interleaved", "F=1/2/1", "Example:"):
             self.assertIn(part, finished.stdout)
 
 

@@ -42,9 +42,9 @@ const Outcome& expected_outcome(int microbatches, int users) {
 
 // All forwards, then all input gradients, then all weight gradients, the first rank's as soon as it can.
 StageTable hand_made_table(int ranks, int microbatches) {
-  StageTable table{.num_stages = ranks, .num_microbatches = microbatches, .ranks = {}};
+  StageTable table{.num_stages = ranks, .num_microbatches = microbatches, .actions = {}};
   for (int rank = 0; rank < ranks; ++rank) {
-    auto& list = table.ranks.emplace_back();
+    auto& list = table.actions.emplace_back();
     for (int m = 0; m < microbatches; ++m) list.push_back({rank, StageKind::F, m});
     for (int m = 0; m < microbatches; ++m) list.push_back({rank, rank == 0 ? StageKind::BW : StageKind::B, m});
     for (int m = 0; m < microbatches && rank > 0; ++m) list.push_back({rank, StageKind::W, m});

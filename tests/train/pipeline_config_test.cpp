@@ -226,23 +226,23 @@ Pipeline pipeline_of(const std::string& file, int ranks = 0) {
 
 TEST(PipelineConfig, TheConfigurationsOfTheSourceRun) {
   const auto two = pipeline_of("trimodal_pp2.json");
-  EXPECT_EQ(two.map.rank, (std::vector<int>{0, 1}));
+  EXPECT_EQ(two.map.pp_coordinates, (std::vector<int>{0, 1}));
   EXPECT_EQ(two.map.units, (std::vector<std::vector<int>>{{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 11, 12, 13, 14}}));
   EXPECT_LT(two.imbalance, 1.01);
   EXPECT_EQ(two.table.num_microbatches, 4);
   const auto four = pipeline_of("trimodal_pp4.json");
   EXPECT_EQ(four.map.units, (std::vector<std::vector<int>>{{0, 1, 2}, {3, 4, 5}, {6, 7, 8, 9, 10, 11}, {12, 13, 14}}));
-  EXPECT_EQ(four.num_ranks(), 4);
+  EXPECT_EQ(four.pp_degree(), 4);
   const auto branch = pipeline_of("trimodal_branch.json");
-  EXPECT_EQ(branch.map.rank, (std::vector<int>{0, 1, 1}));
-  EXPECT_EQ(branch.table.ranks[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
-  EXPECT_EQ(two.unit_ranks(), branch.unit_ranks()) << "the same units on each rank";
+  EXPECT_EQ(branch.map.pp_coordinates, (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(branch.table.actions[1].front(), (StageAction{1, StageKind::F, 0})) << "the towers begin together";
+  EXPECT_EQ(two.unit_pp_coordinates(), branch.unit_pp_coordinates()) << "the same units on each rank";
   const auto llama = pipeline_of("llama_pp.json");
-  EXPECT_EQ(llama.num_ranks(), 2);
+  EXPECT_EQ(llama.pp_degree(), 2);
   EXPECT_EQ(llama.table.num_microbatches, 8);
   EXPECT_LT(llama.imbalance, 1.2);
   for (const char* file : {"trimodal_pp2.json", "trimodal_pp4.json", "trimodal_branch.json", "llama_pp.json"}) {
-    EXPECT_EQ(pipeline_of(file, 1).num_ranks(), 1) << file;
+    EXPECT_EQ(pipeline_of(file, 1).pp_degree(), 1) << file;
   }
 }
 

@@ -122,7 +122,8 @@ class Counted {
  public:
   Counted(const GraphSpec& graph, const RunConfig& config, const DataSettings& settings)
       : communicator_(*config.trainer.communicator), replica_axes_(copy_axes(settings.policy, config.mesh)) {
-    for (const auto& request : tied_groups(graph, config.mesh, settings.unit_ranks)) tied.add(*this, request.name);
+    for (const auto& request : tied_groups(graph, config.mesh, settings.unit_pp_coordinates))
+      tied.add(*this, request.name);
     for (const auto& request : copy_groups(graph, config.mesh)) copies.add(*this, request.name);
     values = of(Axis::pp, comm::Purpose::activations);
     gradients = of(Axis::pp, comm::Purpose::gradients);

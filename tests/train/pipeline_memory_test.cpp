@@ -119,7 +119,7 @@ Measured measure(int pp, const std::string& schedule) {
     std::vector<std::unique_ptr<Unit>> units(graph.units.size());
     for (std::size_t u = 0; u < units.size(); ++u) {
       if (!store.runs(static_cast<int>(u))) continue;
-      auto& memory = *measured.ranks[static_cast<std::size_t>(pipeline.unit_ranks()[u])];
+      auto& memory = *measured.ranks[static_cast<std::size_t>(pipeline.unit_pp_coordinates()[u])];
       units[u] = std::make_unique<CountedUnit>(store.unit(static_cast<int>(u)), memory);
     }
     return units;

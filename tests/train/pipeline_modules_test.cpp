@@ -183,13 +183,15 @@ TEST(PipelineModules, AnIntegerValueIsReadByAnotherStage) {
 }
 
 TEST(PipelineModules, OneStageMoreThanThereAreUnitsIsRefused) {
-  EXPECT_EQ(error_text<ConfigError>([] {
-              TrainerOptions options;
-              Trainer trainer(pixel_graph(), Mesh::parse("pp=7"), options);
-            }),
-            "parallel.schedule=1f1b on mesh.pp=7 with 1 stage per rank asks for 7 stages; graph \"graph\" has 6 units, "
-            "and a loss stays with the unit that feeds it\n"
-            "  fix: use at most 4 stages: a smaller mesh.pp, fewer stages per rank, or another parallel.split");
+  EXPECT_EQ(
+      error_text<ConfigError>([] {
+        TrainerOptions options;
+        Trainer trainer(pixel_graph(), Mesh::parse("pp=7"), options);
+      }),
+      "parallel.schedule=1f1b on mesh.pp=7 with 1 stage per pp coordinate asks for 7 stages; graph \"graph\" has 6 "
+      "units, "
+      "and a loss stays with the unit that feeds it\n"
+      "  fix: use at most 4 stages: a smaller mesh.pp, fewer stages per pp coordinate, or another parallel.split");
 }
 
 }  // namespace pipeline_modules_test

@@ -150,7 +150,7 @@ struct CountedTraffic {
     for (const auto& request : copy_groups(trainer.graph(), mesh)) tp = tp + subgroup(*ranks, request.name);
     pp = ranks->counters(Axis::pp).of(comm::Op::send);
     if (mesh.degree(Axis::pp) > 1) {
-      for (const auto& request : tied_groups(trainer.graph(), mesh, data.unit_ranks)) {
+      for (const auto& request : tied_groups(trainer.graph(), mesh, data.unit_pp_coordinates)) {
         tied = tied + subgroup(*ranks, request.name);
       }
     }
@@ -171,7 +171,7 @@ void expect_grown(const AxisTraffic& planned, const Entry& before, const Entry& 
   EXPECT_EQ(after.bytes - before.bytes, planned.bytes) << axis;
 }
 
-void expect_traffic(const StageTraffic& planned, const CountedTraffic& before, const CountedTraffic& after) {
+void expect_traffic(const PpTraffic& planned, const CountedTraffic& before, const CountedTraffic& after) {
   expect_grown(planned.tp, before.tp, after.tp, "tp");
   expect_grown(planned.pp, before.pp, after.pp, "pp");
   expect_grown(planned.dp, before.dp, after.dp, "dp");
@@ -179,7 +179,7 @@ void expect_traffic(const StageTraffic& planned, const CountedTraffic& before, c
   expect_grown(planned.tied, before.tied, after.tied, "tied");
 }
 
-void expect_state(const StageMemory& planned, const Trainer& trainer) {
+void expect_state(const PpMemory& planned, const Trainer& trainer) {
   const auto& store = trainer.parameters();
   const auto& precision = trainer.options().precision;
   // The copy that is updated counts as the optimizer's where products read another one that stays.

@@ -57,8 +57,8 @@ TEST(Poison, RefusesWhatIsMalformedWithTheRule) {
 TEST(Poison, RefusesAPlaceThatIsNotThere) {
   const auto graph = test::branching_spec(2);
   const auto mesh = Mesh::parse("pp=2,fsdp=2");
-  std::vector<int> unit_ranks(graph.units.size(), 1);
-  unit_ranks[0] = unit_ranks[1] = 0;
+  std::vector<int> unit_pp_coordinates(graph.units.size(), 1);
+  unit_pp_coordinates[0] = unit_pp_coordinates[1] = 0;
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"activation:rank=4,unit=first,step=1,value=nan", "the mesh pp=2,fsdp=2 has 4 ranks\n  fix: use 0 to 3"},
       {"activation:rank=0,unit=frist,step=1,value=nan", "did you mean \"first\"?"},
@@ -75,13 +75,13 @@ TEST(Poison, RefusesAPlaceThatIsNotThere) {
       {"parameter:rank=0,unit=first,step=1,value=nan,parameter=first.bias", "parameter first.bias is not among"}};
   for (const auto& [text, expected] : cases) {
     const auto found = refusal_of([&, &spec = text] {
-      place_poison({parse_poison(spec)}, graph, mesh, unit_ranks, {.zero = 3}, /*microbatches=*/2);
+      place_poison({parse_poison(spec)}, graph, mesh, unit_pp_coordinates, {.zero = 3}, /*microbatches=*/2);
     });
     EXPECT_NE(found.find(expected), std::string::npos) << text << ": " << found;
   }
   const auto placed = place_poison({parse_poison("loss:rank=3,step=1,value=nan"),
                                     parse_poison("gradient:rank=3,unit=head,step=1,value=nan,parameter=embed.weight")},
-                                   graph, mesh, unit_ranks, {.zero = 3}, 2);
+                                   graph, mesh, unit_pp_coordinates, {.zero = 3}, 2);
   EXPECT_EQ(placed[0].unit, 4) << "the first loss of the stage";
   EXPECT_GE(placed[1].buffer, 0) << "a tied parameter, by the unit that borrows it";
 }

@@ -1,4 +1,4 @@
-// orthant bench step|pipeline|comm|startup|checkpoint|tokenize|load: our side of the tables.
+// orthant bench step|pipeline|comm|startup|checkpoint|tokenize|kernels|load: our side of the tables.
 #include "orthant/cli/bench.h"
 
 namespace orthant::cli {
@@ -12,6 +12,7 @@ const std::vector<Command> kBenchmarks = {
      run_bench_startup},
     {"checkpoint", "seconds to save, to save in the background, and to load", run_bench_checkpoint},
     {"tokenize", "speed of a tokenizer on a text, one thread", run_bench_tokenize},
+    {"kernels", "kernels of a CUDA device beside a plain copy", run_bench_kernels},
     {"load", "seconds to load a model folder, beside reading its files once", run_bench_load},
 };
 

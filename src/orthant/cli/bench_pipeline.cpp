@@ -132,11 +132,11 @@ struct Measured {
 };
 
 Measured measure(const Options& options, RankContext& rank) {
-  const int per_rank = virtual_stages(options.schedule, options.virtual_stages);
-  const int stages = rank.mesh.world_size() * per_rank;
+  const int stages_per_pp = virtual_stages(options.schedule, options.virtual_stages);
+  const int stages = rank.mesh.world_size() * stages_per_pp;
   const std::int64_t elements = std::int64_t{256} * options.kib;
   const auto graph = sleeping_graph(stages, elements);
-  const Nap nap(options.unit_ms / 1e3 / per_rank);
+  const Nap nap(options.unit_ms / 1e3 / stages_per_pp);
   TrainerOptions trainer_options;
   trainer_options.optimizer.kind = "sgd";
   trainer_options.microbatches = options.microbatches;
@@ -181,7 +181,8 @@ int run_bench_pipeline(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   const NumberRange counts(1, 100000);
   app.add_option("--schedule", options.schedule, fmt::format("{} (default 1f1b)", fmt::join(schedule_names(), ", ")));
-  app.add_option("--virtual", options.virtual_stages, "stages per rank (default the schedule's own)").check(counts);
+  app.add_option("--virtual", options.virtual_stages, "stages per pp coordinate (default the schedule's own)")
+      .check(counts);
   app.add_option("--microbatches", options.microbatches, "of a step (default 8)").check(counts);
   app.add_option("--unit-ms", options.unit_ms,
                  "a rank's share of a microbatch sleeps so long for each of F, B and W (default 30)")

@@ -33,7 +33,7 @@ struct StepTimes {
   std::int64_t peak_memory_bytes = 0;
   std::int64_t peak_rss_bytes = 0;
   std::optional<StepProfile> profile;
-  std::vector<int> stage_ranks;  // pp coordinate of each stage
+  std::vector<int> stage_pp_coordinates;  // pp coordinate of each stage
 };
 
 StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile) {
@@ -51,7 +51,7 @@ StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile) {
     if (i >= warmup) times.seconds.push_back(seconds);
   }
   if (profiler) times.profile = profiler->result(ControlGroup(config.trainer));
-  times.stage_ranks = trainer->pipeline().map.rank;
+  times.stage_pp_coordinates = trainer->pipeline().map.pp_coordinates;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   times.peak_rss_bytes = usage.ru_maxrss * 1024;
@@ -76,7 +76,7 @@ nlohmann::ordered_json profile_json(const StepTimes& times, double median) {
   auto stages = nlohmann::ordered_json::array();
   for (std::size_t s = 0; s < profile.costs.size(); ++s) {
     const auto& cost = profile.costs[s];
-    stages.push_back({{"pp", times.stage_ranks[s]},
+    stages.push_back({{"pp", times.stage_pp_coordinates[s]},
                       {"forward_seconds", cost.forward},
                       {"input_seconds", cost.inputs},
                       {"weight_seconds", cost.weights}});
@@ -92,7 +92,7 @@ std::string profile_text(const StepTimes& times, double median) {
   std::string text;
   for (std::size_t s = 0; s < profile.costs.size(); ++s) {
     const auto& cost = profile.costs[s];
-    text += fmt::format("  stage {} on pp {}: F {}, B {}, W {} a microbatch{}\n", s, times.stage_ranks[s],
+    text += fmt::format("  stage {} on pp {}: F {}, B {}, W {} a microbatch{}\n", s, times.stage_pp_coordinates[s],
                         format_seconds(cost.forward), format_seconds(cost.inputs), format_seconds(cost.weights),
                         cost.weights == 0 ? " (B and W in one)" : "");
   }
@@ -153,7 +153,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   app.add_option("--warmup", own.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
   app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
-  app.add_option("--svg", own.svg, "draw the last step's actions, time by rank, into this file");
+  app.add_option("--svg", own.svg, "draw the last step's actions, time by pp coordinate, into this file");
   app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant bench step --config llama.json --steps 10 --json")) return 0;
 

@@ -43,7 +43,7 @@ at::Device choose_device(const std::string& name, int num_gpus, const launch::Jo
   if (name == "cuda") {
     if (!built_with_cuda()) {
       throw ConfigError("--device cuda, but this program was built against a libtorch without CUDA",
-                        {.remedy = "build with TORCH_DIR set to a CUDA wheel of torch, or use --device cpu"});
+                        {.remedy = "build with make program PRESET=cuda, or use --device cpu"});
     }
     if (num_gpus == 0)
       throw ConfigError("--device cuda, but this machine shows no GPU", {.remedy = "use --device cpu"});

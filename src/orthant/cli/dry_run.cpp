@@ -136,7 +136,7 @@ std::string placements_at(const RunConfig& config, const GraphSpec& spec, const 
   Coordinate place;
   place[Axis::pp] = plan.pp;
   return "\n" + placement_text(spec, config.mesh, config.mesh.rank_of(place), config.trainer.precision.params,
-                               plan.data.unit_ranks);
+                               plan.data.unit_pp_coordinates);
 }
 
 void print_actions(const std::string& title, const std::vector<Action>& actions, std::size_t most,

@@ -1,4 +1,4 @@
-// orthant estimate: what one way to train a model on a mesh costs: memory per pipeline rank, time, what travels. Runs
+// orthant estimate: what one way to train a model on a mesh costs: memory per pp coordinate, time, what travels. Runs
 // nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -79,7 +79,7 @@ void add_options(OptionParser& app, EstimateOptions& options) {
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
   app.add_option("--micro-batch", options.micro_batch, "rows of a microbatch");
   app.add_option("--schedule", options.schedule, "gpipe, 1f1b, interleaved, zbh1 or zbv (default 1f1b)");
-  app.add_option("--virtual", options.virtual_stages, "stages per rank (default: the schedule's)");
+  app.add_option("--virtual", options.virtual_stages, "stages per pp coordinate (default: the schedule's)");
   app.add_option("--zero", options.zero, "what the fsdp axis shards: 0 to 3 (default 3 with fsdp, else 0)");
   app.add_option("--recompute", options.recompute, "none, selective, full, or op (default none)");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "cut norms, dropout and sums over tp");
@@ -105,7 +105,7 @@ void print_text(const Plan& plan, const PlanModel& model, const Hardware& hardwa
 }  // namespace
 
 int run_estimate(const Arguments& arguments, Context& context) {
-  OptionParser app("Prices one way to train a model: memory of every pipeline rank, time of a step, what travels.",
+  OptionParser app("Prices one way to train a model: memory of every pp coordinate, time of a step, what travels.",
                    "orthant estimate");
   EstimateOptions options;
   add_options(app, options);

@@ -53,7 +53,7 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
   if (machine.num_gpus > 0 && !machine.built_with_cuda) {
     machine.problems.push_back(
         {fmt::format("{} GPU(s) here, but this program was built without CUDA", machine.num_gpus),
-         "build with TORCH_DIR set to a CUDA wheel of torch"});
+         "build with make program PRESET=cuda"});
   }
   if (machine.shared_memory_bytes < (int64_t{64} << 20)) {
     machine.problems.push_back({fmt::format("/dev/shm has only {} free", format_bytes(machine.shared_memory_bytes)),

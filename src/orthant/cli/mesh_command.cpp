@@ -55,9 +55,9 @@ void print(const Mesh& mesh, int ranks_per_host, const ModelOptions& model, bool
     const auto spec = run_spec(config);
     const int rank = model.rank.value_or(0);
     const auto params = config.trainer.precision.params;
-    const auto unit_ranks = trainer_pipeline(spec, mesh, config.trainer).unit_ranks();
-    if (json) document.update(placement_json(spec, mesh, rank, params, unit_ranks));
-    if (!json) text += "\n" + placement_text(spec, mesh, rank, params, unit_ranks);
+    const auto unit_pp_coordinates = trainer_pipeline(spec, mesh, config.trainer).unit_pp_coordinates();
+    if (json) document.update(placement_json(spec, mesh, rank, params, unit_pp_coordinates));
+    if (!json) text += "\n" + placement_text(spec, mesh, rank, params, unit_pp_coordinates);
   }
   if (json) text = json_text(document, 2) + "\n";
   std::cout << text;

@@ -94,9 +94,9 @@ bool has_tensor_sum(const GraphSpec& graph, const std::string& name) {
 }
 
 // Whether stages share a parameter, or one of that unit or name, so that its gradients are summed over pp.
-bool has_stage_sum(const GraphSpec& graph, const std::vector<int>& unit_ranks, const std::string& name) {
-  if (name.empty()) return !tied_user_sets(graph, unit_ranks).empty();
-  const auto coordinate = [&](int unit) { return unit_ranks[static_cast<std::size_t>(unit)]; };
+bool has_stage_sum(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates, const std::string& name) {
+  if (name.empty()) return !tied_user_sets(graph, unit_pp_coordinates).empty();
+  const auto coordinate = [&](int unit) { return unit_pp_coordinates[static_cast<std::size_t>(unit)]; };
   for (const auto& unit : graph.units) {
     for (const auto& parameter : unit.parameters) {
       if (!parameter.trainable || (name != parameter.name && name != unit.name)) continue;
@@ -109,8 +109,8 @@ bool has_stage_sum(const GraphSpec& graph, const std::vector<int>& unit_ranks, c
 }
 
 void check_stage_sum(const std::string& text, const GraphSpec& spec, const RunConfig& config, const std::string& name) {
-  const auto unit_ranks = trainer_pipeline(spec, config.mesh, config.trainer).unit_ranks();
-  if (has_stage_sum(spec, unit_ranks, name)) return;
+  const auto unit_pp_coordinates = trainer_pipeline(spec, config.mesh, config.trainer).unit_pp_coordinates();
+  if (has_stage_sum(spec, unit_pp_coordinates, name)) return;
   throw ConfigError(fmt::format("--inject {}: stages share no trainable parameter{}, so there is nothing to leave out",
                                 text, name.empty() ? "" : " of " + name),
                     {.remedy = "use a model with tied parameters, cut between their users"});

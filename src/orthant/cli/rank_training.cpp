@@ -32,7 +32,7 @@ constexpr double kGoodbyeSeconds = 5;
 std::string pipeline_digest(const Pipeline& pipeline) {
   auto text = to_text(pipeline.table);
   for (std::size_t s = 0; s < pipeline.map.units.size(); ++s) {
-    text += fmt::format("{}: {}\n", pipeline.map.rank[s], fmt::join(pipeline.map.units[s], " "));
+    text += fmt::format("{}: {}\n", pipeline.map.pp_coordinates[s], fmt::join(pipeline.map.units[s], " "));
   }
   return fmt::format("{:016x}", xxh64(std::as_bytes(std::span(text))));
 }
@@ -104,6 +104,7 @@ RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::
 void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name) {
   launch::Activity::of_process().enter(JobPhase::start);  // of this training, which may be the second
   config.trainer.device = rank_.comm.device;
+  if (rank_.is_first()) config.trainer.say = [log = rank_.log](const std::string& text) { log.info(text); };
   const auto world_size = config.mesh.world_size();
   if (world_size == 1) return;
   std::optional<comm::Store> store;

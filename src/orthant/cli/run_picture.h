@@ -9,7 +9,7 @@
 
 namespace orthant::cli {
 
-// "Schedule 1f1b, 4 microbatches, a row for each pp coordinate:" and the grid of time by rank.
+// "Schedule 1f1b, 4 microbatches, a row for each pp coordinate:" and the grid of time by pp coordinate.
 std::string schedule_picture(const RunConfig& config, const GraphSpec& spec, const Pipeline& pipeline);
 
 // Empty for one rank. A schedule too wide for a terminal is left out.

@@ -1,5 +1,5 @@
-// orthant simulate: how long a pipeline schedule takes, how much of it is waiting, what its ranks keep, and its
-// picture. Checks schedule files. Runs nothing.
+// orthant simulate: how long a pipeline schedule takes, how much of it is waiting, what each pp coordinate keeps, and
+// its picture. Checks schedule files. Runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 struct SimulateOptions {
   std::string schedule;
-  int ranks = 0;
+  int pp_degree = 0;
   int microbatches = 0;
   int virtual_stages = 0;
   std::string cost;
@@ -97,17 +97,17 @@ Schedule file_schedule(const SimulateOptions& options) {
   Schedule schedule;
   StageTable& table = schedule.table;
   table = read_table(options.from);
-  if (options.ranks != 0 && static_cast<int>(table.ranks.size()) != options.ranks) {
-    refuse_other("--stages", options.ranks, options.from, table.ranks.size(), "ranks");
+  if (options.pp_degree != 0 && static_cast<int>(table.actions.size()) != options.pp_degree) {
+    refuse_other("--stages", options.pp_degree, options.from, table.actions.size(), "pp coordinates");
   }
-  const int ranks = static_cast<int>(table.ranks.size());
-  if (options.virtual_stages != 0 && table.num_stages != ranks * options.virtual_stages) {
-    throw ConfigError(fmt::format("--virtual {}: {} has {} stages on {} ranks", options.virtual_stages, options.from,
-                                  table.num_stages, ranks),
+  const int pp_degree = static_cast<int>(table.actions.size());
+  if (options.virtual_stages != 0 && table.num_stages != pp_degree * options.virtual_stages) {
+    throw ConfigError(fmt::format("--virtual {}: {} has {} stages on {} pp coordinates", options.virtual_stages,
+                                  options.from, table.num_stages, pp_degree),
                       {.remedy = "leave it out, or mend the file"});
   }
   if (options.microbatches != 0) table.num_microbatches = options.microbatches;
-  schedule.rank = stage_ranks(table);
+  schedule.pp_coordinates = stage_pp_coordinates(table);
   return schedule;
 }
 
@@ -115,23 +115,24 @@ Schedule asked_schedule(const SimulateOptions& options) {
   if (!options.schedule.empty()) check_schedule_name(options.schedule);
   if (!options.from.empty()) return file_schedule(options);
   for (const auto& [missing, option] :
-       {std::pair(options.schedule.empty(), "--schedule"), std::pair(options.ranks == 0, "--stages"),
+       {std::pair(options.schedule.empty(), "--schedule"), std::pair(options.pp_degree == 0, "--stages"),
         std::pair(options.microbatches == 0, "--microbatches")}) {
     if (!missing) continue;
     throw ConfigError(fmt::format("orthant simulate: {} is missing", option),
                       {.remedy = "give --schedule, --stages and --microbatches, or a file with --from"});
   }
-  return make_schedule(options.schedule, options.ranks, options.virtual_stages, options.microbatches);
+  return make_schedule(options.schedule, options.pp_degree, options.virtual_stages, options.microbatches);
 }
 
 std::string title_of(const SimulateOptions& options, const StageTable& table) {
-  return fmt::format("{}: {} ranks, {} stages, {} microbatches", options.from.empty() ? options.schedule : options.from,
-                     table.ranks.size(), table.num_stages, table.num_microbatches);
+  return fmt::format("{}: {} pp coordinates, {} stages, {} microbatches",
+                     options.from.empty() ? options.schedule : options.from, table.actions.size(), table.num_stages,
+                     table.num_microbatches);
 }
 
 void print_json(const Simulation& simulation, const StageTable& table) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     auto& row = ranks.emplace_back(nlohmann::ordered_json::array());
     for (const StageAction& action : actions) row.push_back(to_string(action));
   }
@@ -145,7 +146,7 @@ void print_json(const Simulation& simulation, const StageTable& table) {
 
 void print_text(const Simulation& simulation, const std::string& title) {
   std::cout << timeline_text(simulation);
-  std::cout << fmt::format("{}\nmakespan {:.6g}, bubble {:.1f}%, peak in flight per rank {}\n", title,
+  std::cout << fmt::format("{}\nmakespan {:.6g}, bubble {:.1f}%, peak in flight per pp coordinate {}\n", title,
                            simulation.makespan, 100 * simulation.bubble_fraction,
                            fmt::join(simulation.peak_in_flight, " "));
 }
@@ -154,31 +155,32 @@ void print_text(const Simulation& simulation, const std::string& title) {
 
 int run_simulate(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Shows what a pipeline schedule costs: a grid of time by rank, its length, the share of waiting and the "
+      "Shows what a pipeline schedule costs: a grid of time by pp coordinate, its length, the share of waiting and the "
       "microbatches in flight. An action is stage, kind and microbatch, as in 2BW5.",
       "orthant simulate");
   SimulateOptions options;
   const NumberRange counts(1, 1'000'000);
   app.add_option("--schedule", options.schedule, fmt::format("{}", fmt::join(schedule_names(), ", ")));
-  app.add_option("--stages", options.ranks,
-                 "P, the pp ranks; a rank runs V stages, so that the model is cut into P x V of them")
+  app.add_option("--stages", options.pp_degree,
+                 "P, the degree of pp; each pp coordinate runs V stages, so that the model is cut into P x V stages")
       .check(counts);
   app.add_option("--microbatches", options.microbatches, "M, microbatches of a step").check(counts);
   app.add_option("--virtual", options.virtual_stages,
-                 "V, stages per rank (default 2 under interleaved and zbv, otherwise 1)")
+                 "V, stages per pp coordinate (default 2 under interleaved and zbv, otherwise 1)")
       .check(counts);
   app.add_option("--cost", options.cost,
                  "times of a stage's actions and of sending what it writes: F=1,B=1,W=1,P2P=0 unless given; BW takes B "
                  "+ W; F=1/2/1 is stage by stage");
-  app.add_option("--from", options.from,
-                 "a file with the table, one line of actions per rank; numbers given besides must agree with it");
+  app.add_option(
+      "--from", options.from,
+      "a file with the table, one line of actions per pp coordinate; numbers given besides must agree with it");
   app.add_option("--svg", options.svg, "write a picture to this file");
   app.add_flag("--json", options.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant simulate --schedule 1f1b --stages 4 --microbatches 8")) return 0;
 
   const Schedule schedule = asked_schedule(options);
   const StageTable& table = schedule.table;
-  validate_chain(table, schedule.rank);
+  validate_chain(table, schedule.pp_coordinates);
   const Simulation simulation =
       simulate(table, chain_edges(table.num_stages), parse_costs(options.cost, table.num_stages));
   const std::string title = title_of(options, table);

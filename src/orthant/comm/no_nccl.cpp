@@ -9,7 +9,7 @@ bool nccl_available() {
 
 std::unique_ptr<Transport> make_nccl_transport(Store, int, int, double) {
   throw ConfigError("backend nccl was asked for, but this program was built against a libtorch without CUDA",
-                    {.remedy = "build with TORCH_DIR set to a CUDA wheel of torch, or use --backend gloo"});
+                    {.remedy = "build with make program PRESET=cuda, or use --backend gloo"});
 }
 
 }  // namespace orthant::comm

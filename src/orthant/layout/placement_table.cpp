@@ -109,9 +109,9 @@ std::string place_words(const Mesh& mesh, int rank) {
 }  // namespace
 
 std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
-                           const std::vector<int>& unit_ranks) {
-  const auto rows = placements(placed, mesh, rank, unit_ranks);
-  const auto values = cut_values(placed, mesh, rank, unit_ranks);
+                           const std::vector<int>& unit_pp_coordinates) {
+  const auto rows = placements(placed, mesh, rank, unit_pp_coordinates);
+  const auto values = cut_values(placed, mesh, rank, unit_pp_coordinates);
   std::int64_t whole = 0;
   std::int64_t local = 0;
   for (const UnitSpec& unit : placed.units) whole += unit.num_parameters();
@@ -121,7 +121,7 @@ std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, 
   if (!values.empty()) text += fmt::format("\nValues that tp cuts, of a microbatch\n\n{}", value_table(values));
   std::string shard;
   if (const int fsdp = mesh.degree(Axis::fsdp); fsdp > 1) {
-    const auto buffers = unit_buffers(placed, mesh, mesh.coordinate(rank), {}, unit_ranks);
+    const auto buffers = unit_buffers(placed, mesh, mesh.coordinate(rank), {}, unit_pp_coordinates);
     std::int64_t elements = 0;
     for (const FlatBuffer& buffer : buffers.all) elements += buffer.size / buffer.num_shards;
     text += fmt::format("\nFlat buffers with their padding, which fsdp={} cuts into shards\n\n{}", fsdp,
@@ -135,11 +135,11 @@ std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, 
 }
 
 nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
-                                      const std::vector<int>& unit_ranks) {
+                                      const std::vector<int>& unit_pp_coordinates) {
   nlohmann::ordered_json document;
   document["rank"] = rank;
   auto& parameters = document["parameters"] = nlohmann::ordered_json::array();
-  for (const Placement& row : placements(placed, mesh, rank, unit_ranks)) {
+  for (const Placement& row : placements(placed, mesh, rank, unit_pp_coordinates)) {
     parameters.push_back({{"name", row.parameter},
                           {"shape", row.shape},
                           {"placement", placement_words(row)},
@@ -147,7 +147,7 @@ nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh,
                           {"bytes", num_elements(row.local_shape) * bytes_of(params)}});
   }
   auto& values = document["values"] = nlohmann::ordered_json::array();
-  for (const ValuePlacement& row : cut_values(placed, mesh, rank, unit_ranks)) {
+  for (const ValuePlacement& row : cut_values(placed, mesh, rank, unit_pp_coordinates)) {
     values.push_back({{"name", row.value},
                       {"shape", row.shape},
                       {"placement", placement_words(row)},

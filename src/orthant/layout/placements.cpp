@@ -50,10 +50,10 @@ struct Touched {
   std::set<std::string> values;
 };
 
-Touched touched_at(const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
+Touched touched_at(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates, int pp) {
   Touched touched;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
-    if (!runs_at(static_cast<int>(u), unit_ranks, pp)) continue;
+    if (!runs_at(static_cast<int>(u), unit_pp_coordinates, pp)) continue;
     const UnitSpec& unit = graph.units[u];
     for (const ParameterSpec& parameter : unit.parameters) touched.parameters.insert(parameter.name);
     touched.parameters.insert(unit.borrowed.begin(), unit.borrowed.end());
@@ -87,9 +87,9 @@ std::string placement_words(const Placement& placement) {
 }
 
 std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
-                                  const std::vector<int>& unit_ranks) {
+                                  const std::vector<int>& unit_pp_coordinates) {
   check_placed(placed, mesh);
-  const auto here = touched_at(placed, unit_ranks, mesh.coordinate(rank)[Axis::pp]);
+  const auto here = touched_at(placed, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<Placement> found;
@@ -114,9 +114,9 @@ std::string placement_words(const ValuePlacement& placement) {
 }
 
 std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
-                                       const std::vector<int>& unit_ranks) {
+                                       const std::vector<int>& unit_pp_coordinates) {
   check_placed(placed, mesh);
-  const auto here = touched_at(placed, unit_ranks, mesh.coordinate(rank)[Axis::pp]);
+  const auto here = touched_at(placed, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<ValuePlacement> found;

@@ -33,10 +33,10 @@ struct Placement {
 std::string placement_words(const Placement& placement);
 
 // Of the parameters that units of `rank` own or borrow, by the unit that owns them, as the rank holds them before fsdp
-// cuts flat buffers. `unit_ranks` is the pp coordinate of each unit; empty: one stage. InternalError for a graph that
-// lies over another number of tp ranks than the mesh has.
+// cuts flat buffers. `unit_pp_coordinates` is the pp coordinate of each unit; empty: one stage. InternalError for a
+// graph that lies over another number of tp ranks than the mesh has.
 std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
-                                  const std::vector<int>& unit_ranks = {});
+                                  const std::vector<int>& unit_pp_coordinates = {});
 
 struct ValuePlacement {
   enum class Cut {
@@ -57,6 +57,6 @@ std::string placement_words(const ValuePlacement& placement);
 // Of the values that units of `rank` read or write and tp cuts; the others are whole on every rank. InternalError
 // likewise.
 std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
-                                       const std::vector<int>& unit_ranks = {});
+                                       const std::vector<int>& unit_pp_coordinates = {});
 
 }  // namespace orthant

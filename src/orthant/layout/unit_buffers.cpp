@@ -8,18 +8,18 @@
 namespace orthant {
 namespace {
 
-std::vector<int> coordinates_of(const std::vector<int>& users, const std::vector<int>& unit_ranks) {
-  if (unit_ranks.empty()) return {0};
+std::vector<int> coordinates_of(const std::vector<int>& users, const std::vector<int>& unit_pp_coordinates) {
+  if (unit_pp_coordinates.empty()) return {0};
   std::set<int> found;
-  for (const int user : users) found.insert(unit_ranks[static_cast<std::size_t>(user)]);
+  for (const int user : users) found.insert(unit_pp_coordinates[static_cast<std::size_t>(user)]);
   return {found.begin(), found.end()};
 }
 
 // Parameters that units at `pp` borrow.
-std::set<std::string_view> borrowed_at(const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
+std::set<std::string_view> borrowed_at(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates, int pp) {
   std::set<std::string_view> names;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
-    if (runs_at(static_cast<int>(u), unit_ranks, pp))
+    if (runs_at(static_cast<int>(u), unit_pp_coordinates, pp))
       names.insert(graph.units[u].borrowed.begin(), graph.units[u].borrowed.end());
   }
   return names;
@@ -34,26 +34,26 @@ std::int64_t UnitBuffers::elements(const std::vector<int>& buffers) const {
 }
 
 UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordinate& coordinate,
-                         const std::vector<int>& unit_groups, const std::vector<int>& unit_ranks) {
+                         const std::vector<int>& unit_groups, const std::vector<int>& unit_pp_coordinates) {
   UnitBuffers found;
   found.used.resize(graph.units.size());
   found.held.resize(graph.units.size());
   found.unit_groups = unit_groups;
   const int pp = coordinate[Axis::pp];
-  const auto borrowed = borrowed_at(graph, unit_ranks, pp);
+  const auto borrowed = borrowed_at(graph, unit_pp_coordinates, pp);
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
     if (unit_groups.empty()) found.unit_groups.push_back(u);
     const auto lends = [&](const ParameterSpec& parameter) { return borrowed.contains(parameter.name); };
     const auto& own = graph.units[static_cast<std::size_t>(u)].parameters;
-    if (!runs_at(u, unit_ranks, pp) && std::ranges::none_of(own, lends)) continue;
+    if (!runs_at(u, unit_pp_coordinates, pp) && std::ranges::none_of(own, lends)) continue;
     for (FlatBuffer& buffer : flat_buffers(graph, u, mesh, coordinate)) {
-      auto sharers = coordinates_of(buffer.users, unit_ranks);
-      std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_ranks, pp); });
+      auto sharers = coordinates_of(buffer.users, unit_pp_coordinates);
+      std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_pp_coordinates, pp); });
       if (buffer.users.empty()) continue;
       const int b = static_cast<int>(found.all.size());
       for (const int user : buffer.users) found.used[static_cast<std::size_t>(user)].push_back(b);
       if (buffer.trainable) found.held[static_cast<std::size_t>(buffer.users.front())].push_back(b);
-      found.owner_here.push_back(runs_at(u, unit_ranks, pp));
+      found.owner_here.push_back(runs_at(u, unit_pp_coordinates, pp));
       found.pp_users.push_back(std::move(sharers));
       found.all.push_back(std::move(buffer));
     }
@@ -61,12 +61,12 @@ UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordin
   return found;
 }
 
-std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks) {
+std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates) {
   std::set<std::vector<int>> sets;
   for (const auto& unit : graph.units) {
     for (const auto& parameter : unit.parameters) {
       if (!parameter.trainable) continue;
-      auto sharers = coordinates_of(graph.users(parameter.name), unit_ranks);
+      auto sharers = coordinates_of(graph.users(parameter.name), unit_pp_coordinates);
       if (sharers.size() > 1) sets.insert(std::move(sharers));
     }
   }

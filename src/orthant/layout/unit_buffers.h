@@ -25,16 +25,17 @@ struct UnitBuffers {
   std::int64_t elements(const std::vector<int>& buffers) const;  // with padding
 };
 
-// `unit_groups` may be empty: every unit alone. `unit_ranks` is the pp coordinate of each unit; empty: one stage.
+// `unit_groups` may be empty: every unit alone. `unit_pp_coordinates` is the pp coordinate of each unit; empty: one
+// stage.
 UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordinate& coordinate,
-                         const std::vector<int>& unit_groups, const std::vector<int>& unit_ranks = {});
+                         const std::vector<int>& unit_groups, const std::vector<int>& unit_pp_coordinates = {});
 
 // Whether a unit runs at that pp coordinate.
-inline bool runs_at(int unit, const std::vector<int>& unit_ranks, int pp) {
-  return unit_ranks.empty() || unit_ranks[static_cast<std::size_t>(unit)] == pp;
+inline bool runs_at(int unit, const std::vector<int>& unit_pp_coordinates, int pp) {
+  return unit_pp_coordinates.empty() || unit_pp_coordinates[static_cast<std::size_t>(unit)] == pp;
 }
 
 // The sets of pp coordinates, ascending and several each, whose ranks use a tied trainable parameter together.
-std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_ranks);
+std::vector<std::vector<int>> tied_user_sets(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates);
 
 }  // namespace orthant

@@ -90,12 +90,13 @@ std::int64_t activation_width(Activation kind, std::int64_t width) {
 at::Tensor activate(Activation kind, const at::Tensor& x) {
   if (kernels::serve(x)) return fused_activate(kind, x);
   if (x.is_cpu()) return fused_activate(kind, x.to(at::kFloat)).to(x.scalar_type());
-  return plain_activate(kind, x);
+  return device::serves_activation(kind, x) ? device::activate(kind, x) : plain_activate(kind, x);
 }
 
 ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
                                        bool wants_activation) {
   if (kernels::serve(x)) return fused_gradient(kind, x, d_activation, wants_activation);
+  if (device::serves_activation(kind, x)) return device::activation_gradient(kind, x, d_activation, wants_activation);
   if (!x.is_cpu()) return plain_activation_gradient(kind, x, d_activation, wants_activation);
   const ActivationGradient wide = fused_gradient(kind, x.to(at::kFloat), d_activation.to(at::kFloat), wants_activation);
   return {wide.d_x.to(x.scalar_type()), wants_activation ? wide.activation.to(x.scalar_type()) : at::Tensor()};

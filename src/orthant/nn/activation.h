@@ -27,4 +27,12 @@ at::Tensor plain_activate(Activation kind, const at::Tensor& x);
 ActivationGradient plain_activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
                                              bool wants_activation);
 
+// On a CUDA device, where serves_activation().
+namespace device {
+bool serves_activation(Activation kind, const at::Tensor& x);
+at::Tensor activate(Activation kind, const at::Tensor& x);
+ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+                                       bool wants_activation);
+}  // namespace device
+
 }  // namespace orthant::nn

@@ -146,6 +146,7 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
     }
     setup.options.key_mask = options.key_mask.to(at::kBool).contiguous();
   }
+  setup.repeatable = pass.repeatable;
   setup.drops = drops(options.dropout, pass);
   if (setup.drops) {
     setup.dropout = dropout_grid(pass, options.site, options.dropout, {options.heads, qkv.size(1), qkv.size(1)});
@@ -156,6 +157,7 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool rotate) {
   if (kernels::serve(qkv)) return fused_forward(qkv, setup, rotate);
   if (rotate) rotate_heads(qkv, setup.options);
+  if (device::serves_heads(qkv, setup)) return device::heads_forward(qkv, setup);
   if (!qkv.is_cpu()) return plain_heads_forward(qkv, setup);
   HeadsOutput output = fused_forward(qkv.to(at::kFloat), setup, false);
   return {output.out.to(qkv.scalar_type()), output.lse};
@@ -164,6 +166,7 @@ HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool r
 at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                           const HeadsSetup& setup) {
   if (kernels::serve(qkv)) return fused_backward(qkv, output, d_out, setup);
+  if (device::serves_heads(qkv, setup)) return device::heads_backward(qkv, output, d_out, setup);
   if (!qkv.is_cpu()) return plain_heads_backward(qkv, output, d_out, setup);
   const HeadsOutput wide = {output.out.to(at::kFloat), output.lse};
   return fused_backward(qkv.to(at::kFloat), wide, d_out.to(at::kFloat), setup).to(qkv.scalar_type());

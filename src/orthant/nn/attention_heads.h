@@ -13,6 +13,7 @@ struct HeadsSetup {
   AttentionOptions options;
   bool drops = false;
   DropoutGrid dropout = {};
+  bool repeatable = true;  // backward adds in one order: equal bits in every run
 
   // Index in the dropout's stream of head `head`, query 0, key 0 of a row of the microbatch. Queries are kMaxChannels
   // apart, keys 1.
@@ -43,5 +44,17 @@ at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, cons
 HeadsOutput plain_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
 at::Tensor plain_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                                 const HeadsSetup& setup);
+
+// On a CUDA device, where serves_heads(); qkv is rotated already. The rotation alone where serves_rotation().
+namespace device {
+bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup);
+HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
+at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
+                          const HeadsSetup& setup);
+// d_qkv from the gradients of q, k and v, each [rows, heads, sequence, head_size]: turned back where there are tables.
+at::Tensor join_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options);
+bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options);
+void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options);
+}  // namespace device
 
 }  // namespace orthant::nn

@@ -131,10 +131,12 @@ void fused_gradient(const at::Tensor& out, const at::Tensor& logits, const Targe
 // Which targets count, and their weights (others 0); which of them this rank holds, and their columns (others 0).
 struct PlainTargets {
   at::Tensor counts, weights, held, columns;
+  std::int64_t first_class = 0;
 
   PlainTargets(const at::Tensor& logits, const at::Tensor& targets, const CrossEntropyOptions& options,
                const TensorAxis* axis) {
     const Classes classes(logits, options, axis);
+    first_class = classes.held.begin;
     counts = targets.ne(options.ignore_index).logical_and_(targets.ge(0)).logical_and_(targets.lt(classes.all));
     const at::ScalarType dtype = kernels::compute_dtype(logits);
     weights = counts.to(dtype);
@@ -149,10 +151,33 @@ struct PlainTargets {
   }
 };
 
+CrossEntropyForward weighted_loss(at::Tensor lse, const at::Tensor& chosen, const PlainTargets& values,
+                                  const CrossEntropyOptions& options, TensorAxis* axis) {
+  join_classes(lse, chosen, options, axis);
+  const at::Tensor losses = lse.sub(chosen).mul_(values.weights);
+  return {losses.where(values.counts, 0).sum(at::kDouble).to(lse.scalar_type()), lse};
+}
+
+CrossEntropyForward device_forward(const at::Tensor& logits, const at::Tensor& targets,
+                                   const CrossEntropyOptions& options, TensorAxis* axis) {
+  const PlainTargets values(logits, targets, options, axis);
+  const auto numbers = device::class_numbers(logits, targets, values.first_class);
+  return weighted_loss(numbers.lse, numbers.chosen, values, options, axis);
+}
+
+at::Tensor device_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
+                           const at::Tensor& d_loss, const CrossEntropyOptions& options, TensorAxis* axis) {
+  const PlainTargets values(logits, targets, options, axis);
+  at::Tensor out = options.consume_logits ? logits : at::empty(logits.sizes(), logits.options());
+  device::class_gradients(out, logits, targets, values.first_class, lse, values.weights, d_loss.to(at::kFloat));
+  return out;
+}
+
 }  // namespace
 
 CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
                                           const CrossEntropyOptions& options, TensorAxis* axis) {
+  if (device::serves_logits(logits)) return device_forward(logits, targets, options, axis);
   if (!logits.is_cpu()) return plain_cross_entropy_forward(logits, targets, options, axis);
   const at::Tensor wide = logits.to(kernels::compute_dtype(logits));
   at::Tensor lse = at::empty({wide.size(0)}, at::dtype(at::kDouble));
@@ -168,6 +193,7 @@ CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Te
 
 at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
                                   const at::Tensor& d_loss, const CrossEntropyOptions& options, TensorAxis* axis) {
+  if (device::serves_logits(logits)) return device_backward(logits, targets, lse, d_loss, options, axis);
   if (!logits.is_cpu()) return plain_cross_entropy_backward(logits, targets, lse, d_loss, options, axis);
   const at::Tensor wide = logits.to(kernels::compute_dtype(logits));
   const bool over = options.consume_logits || !wide.is_same(logits);
@@ -183,12 +209,10 @@ CrossEntropyForward plain_cross_entropy_forward(const at::Tensor& logits, const 
                                                 const CrossEntropyOptions& options, TensorAxis* axis) {
   const PlainTargets values(logits, targets, options, axis);
   const at::Tensor wide = logits.to(kernels::compute_dtype(logits));
-  at::Tensor lse = at::logsumexp(wide, {1});
+  const at::Tensor lse = at::logsumexp(wide, {1});
   const at::Tensor chosen =
       wide.size(1) > 0 ? wide.gather(1, values.columns).squeeze(1).where(values.held, 0) : at::zeros_like(lse);
-  join_classes(lse, chosen, options, axis);
-  const at::Tensor losses = lse.sub(chosen).mul_(values.weights);
-  return {losses.where(values.counts, 0).sum(at::kDouble).to(wide.scalar_type()), lse};
+  return weighted_loss(lse, chosen, values, options, axis);
 }
 
 at::Tensor plain_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,

@@ -35,4 +35,18 @@ at::Tensor plain_cross_entropy_backward(const at::Tensor& logits, const at::Tens
                                         const at::Tensor& d_loss, const CrossEntropyOptions& options,
                                         TensorAxis* axis = nullptr);
 
+// On a CUDA device, where serves_logits(). The columns of `logits` are the classes from first_class on.
+namespace device {
+bool serves_logits(const at::Tensor& logits);
+struct ClassNumbers {
+  at::Tensor lse;     // float32 [tokens]
+  at::Tensor chosen;  // the targets' logits; 0 where the target is no column
+};
+ClassNumbers class_numbers(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first_class);
+// Into `out`, which may be the logits; weights float32 [tokens], d_loss a float32 scalar.
+void class_gradients(const at::Tensor& out, const at::Tensor& logits, const at::Tensor& targets,
+                     std::int64_t first_class, const at::Tensor& lse, const at::Tensor& weights,
+                     const at::Tensor& d_loss);
+}  // namespace device
+
 }  // namespace orthant::nn

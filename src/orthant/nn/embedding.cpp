@@ -77,11 +77,13 @@ at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
   for (const Lookup& lookup : lookups) {
     check_ids(lookup);
     const at::Tensor ids = tokens.any_cut ? lookup.ids.contiguous() : own_ids(lookup.ids, pass);
-    rows.push_back({ids, lookup.table->value.contiguous(), lookup.table->cut});
+    rows.push_back({ids, lookup.table->value.contiguous(), lookup.table->cut, lookup.entries});
     served = served && kernels::serve(rows.back().table);
   }
   const std::int64_t count = tokens.any_cut || !pass.cuts_tokens() ? tokens.count : pass.own_tokens().size();
-  const at::Tensor here = served ? fused::sum_table_rows(rows, count) : plain::sum_table_rows(rows, count);
+  const at::Tensor here = served                         ? fused::sum_table_rows(rows, count)
+                          : device::serves_lookups(rows) ? device::sum_table_rows(rows, count)
+                                                         : plain::sum_table_rows(rows, count);
   const at::Tensor sum = sum_tokens(here, tokens.sum, pass).get();
   if (pass.cuts_tokens()) return sum;
   at::DimVector shape = tokens.shape;
@@ -93,6 +95,7 @@ void add_rows(Parameter& table, const at::Tensor& ids, const at::Tensor& gy) {
   if (table.fresh) table.gradient.zero_();
   table.fresh = false;
   const TableRows gradient = {ids, table.gradient, table.cut};
+  if (device::serves_rows(gradient, gy)) return device::add_table_rows(gradient, gy);
   const at::Tensor wide = gy.to(table.gradient.scalar_type());
   if (kernels::serve(table.gradient) && table.gradient.is_contiguous()) {
     fused::add_table_rows(gradient, wide);

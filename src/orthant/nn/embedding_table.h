@@ -17,6 +17,7 @@ struct TableRows {
   at::Tensor ids;
   at::Tensor table;    // [entries, width]
   TensorCut cut = {};  // of the table: ids count from its first entry on, and entries held elsewhere are left out
+  std::int64_t all_entries = 0;  // of the whole table; 0: as many as are held
 };
 
 namespace plain {
@@ -30,5 +31,13 @@ namespace fused {
 at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t tokens);
 void add_table_rows(const TableRows& gradient, const at::Tensor& gy);
 }  // namespace fused
+
+// On a CUDA device, where the functions before them say so.
+namespace device {
+bool serves_lookups(const std::vector<TableRows>& lookups);
+at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t tokens);
+bool serves_rows(const TableRows& gradient, const at::Tensor& gy);
+void add_table_rows(const TableRows& gradient, const at::Tensor& gy);
+}  // namespace device
 
 }  // namespace orthant::nn

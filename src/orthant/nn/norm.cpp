@@ -36,15 +36,15 @@ at::Tensor wide(const at::Tensor& x) {
 // Narrow types on the CPU are widened for the kernels and rounded after them.
 Normalized forward_norm(const at::Tensor& x, const NormState& state) {
   const at::Tensor& weight = state.weight->value;
+  if (device::serves_norm(state.kind, x)) return device::rms_norm(x, weight, state.eps);
   if (!x.is_cpu()) return plain::norm(state.kind, x, weight, state.bias_value(), state.eps);
   Normalized out = fused::norm(state.kind, wide(x), wide(weight), wide(state.bias_value()), state.eps);
   out.y = out.y.to(x.scalar_type());
   return out;
 }
 
-NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
+NormGradients host_backward(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
                             const DropoutGrid* grid) {
-  if (!gy.is_cpu()) return plain::norm_backward(kind, gy, input, parts, grid);
   const NormInput wide_input = {wide(input.x), input.statistics, wide(input.weight)};
   NormGradients out = fused::norm_backward(kind, wide(gy), wide_input, parts, grid);
   if (out.x.defined()) out.x = out.x.to(gy.scalar_type());
@@ -52,15 +52,28 @@ NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& in
   return out;
 }
 
+// `residual`, where defined, is added to the input's gradient.
+NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
+                            const DropoutGrid* grid, const at::Tensor& residual = {}) {
+  if (grid == nullptr && device::serves_norm(kind, gy)) return device::rms_norm_backward(gy, input, parts, residual);
+  NormGradients out =
+      gy.is_cpu() ? host_backward(kind, gy, input, parts, grid) : plain::norm_backward(kind, gy, input, parts, grid);
+  if (out.x.defined() && residual.defined()) out.x.add_(residual);
+  return out;
+}
+
 // Adds the parameters' gradients now, from the pass that gives the input's, or later, from one of their own. Returns
 // the input's when `input` asks for it.
-NormGradients run_backward(const NormState& state, const at::Tensor& gy, const variable_list& saved, bool input) {
+NormGradients run_backward(const NormState& state, const at::Tensor& gy, const variable_list& saved, bool input,
+                           const at::Tensor& residual = {}) {
   const bool learns = state.weight->trainable() || (state.bias != nullptr && state.bias->trainable());
   const bool deferred = state.pass->defer_weights;
   const NormInput kept_input = {saved[0], saved[1], state.weight->value};
   NormGradients now;
   const NormParts parts = {input, learns && !deferred};
-  if (parts.input || parts.weights) now = backward_norm(state.kind, gy, kept_input, parts, state.grid_or_null());
+  if (parts.input || parts.weights) {
+    now = backward_norm(state.kind, gy, kept_input, parts, state.grid_or_null(), residual);
+  }
   if (!learns) return now;
   const auto add = [weight = state.weight, bias = state.bias](const NormGradients& sums) {
     add_gradient(*weight, sums.weight);
@@ -78,22 +91,25 @@ NormGradients run_backward(const NormState& state, const at::Tensor& gy, const v
   return now;
 }
 
-// Forward and backward are Local.
+// The norm of x, and x as it is. Forward and backward are Local.
 struct NormFunction : torch::autograd::Function<NormFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const NormState& state) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                               const std::optional<at::Tensor>& bias, const NormState& state) {
     BelowAutograd below;
     const at::Tensor matrix = as_matrix(x);
     const Normalized out = forward_norm(matrix, state);
     ctx->save_for_backward({matrix, out.statistics});
+    ctx->set_materialize_grads(false);
     keep(ctx, state);
-    return shaped(out.y, x.sizes());
+    return {shaped(out.y, x.sizes()), x};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
+    if (!gradients[0].defined()) return {gradients[1], {}, {}, {}};
+    const at::Tensor residual = gradients[1].defined() ? as_matrix(gradients[1]) : at::Tensor();
     const NormGradients out = run_backward(kept<NormState>(ctx), as_matrix(gradients[0]), ctx->get_saved_variables(),
-                                           ctx->needs_input_grad(0));
+                                           ctx->needs_input_grad(0), residual);
     return {out.x.defined() ? shaped(out.x, gradients[0].sizes()) : at::Tensor(), {}, {}, {}};
   }
 };
@@ -135,22 +151,27 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   }
 };
 
-at::Tensor apply_norm(const at::Tensor& x, const NormState& state) {
+NormAndResidual apply_norm(const at::Tensor& x, const NormState& state) {
   if (at::GradMode::is_enabled()) {
-    return NormFunction::apply(x, state.weight->value, if_defined(state.bias_value()), state);
+    const variable_list out = NormFunction::apply(x, state.weight->value, if_defined(state.bias_value()), state);
+    return {out[0], out[1]};
   }
   BelowAutograd below;
-  return shaped(forward_norm(as_matrix(x), state).y, x.sizes());
+  return {shaped(forward_norm(as_matrix(x), state).y, x.sizes()), x};
 }
 
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, Pass& pass) {
+  return rms_norm_and_residual(x, weight, eps, pass).norm;
+}
+
+NormAndResidual rms_norm_and_residual(const at::Tensor& x, Parameter& weight, double eps, Pass& pass) {
   return apply_norm(x, {Norm::rms, eps, &weight, nullptr, &pass});
 }
 
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass) {
-  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass});
+  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass}).norm;
 }
 
 at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,

@@ -9,6 +9,14 @@ namespace orthant::nn {
 // x [..., hidden] * rsqrt(mean(x^2) + eps) * weight. Keeps x and one number per row.
 at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, Pass& pass);
 
+// The norm of x, and x itself for the residual that is added further on: their gradients are added in the norm's
+// backward, without a pass of its own.
+struct NormAndResidual {
+  at::Tensor norm;
+  at::Tensor residual;
+};
+NormAndResidual rms_norm_and_residual(const at::Tensor& x, Parameter& weight, double eps, Pass& pass);
+
 // (x - mean) * rsqrt(variance + eps) * weight + bias. Keeps x and two numbers per row.
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass);
 

@@ -54,4 +54,13 @@ Normalized dropout_add_norm(const at::Tensor& sum, const at::Tensor& x, const at
                             const DropoutGrid* grid, const at::Tensor& weight, const at::Tensor& bias, double eps);
 }  // namespace fused
 
+// On a CUDA device, where serves_norm(). `residual`, where defined, is added to the gradient of x after that is
+// rounded.
+namespace device {
+bool serves_norm(Norm kind, const at::Tensor& x);
+Normalized rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+NormGradients rms_norm_backward(const at::Tensor& gy, const NormInput& input, NormParts parts,
+                                const at::Tensor& residual = {});
+}  // namespace device
+
 }  // namespace orthant::nn

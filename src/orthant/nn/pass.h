@@ -49,6 +49,7 @@ struct Pass {
   std::int64_t step = 0;
   std::int64_t first_row = 0;  // of this microbatch's rows, counted in the global batch
   bool training = true;        // false: no dropout
+  bool repeatable = true;      // every sum has one order, whatever it costs on a device
   Recompute recompute = Recompute::none;
   bool owns_inputs = false;  // nobody reads the unit's input values after it: it may overwrite them
 

@@ -20,6 +20,7 @@ RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inver
 
 void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
   if (!options.rotary.cos.defined()) return;
+  if (device::serves_rotation(qkv, options)) return device::rotate_heads(qkv, options);
   const std::int64_t half = options.head_size / 2;
   const std::int64_t sequence = qkv.size(1);
   const at::ScalarType dtype = kernels::compute_dtype(qkv);

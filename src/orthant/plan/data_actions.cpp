@@ -34,7 +34,7 @@ GatherPolicy gather_policy(const GraphSpec& graph, const DataSettings& settings)
 void check_groups_are_done_together(const std::vector<Action>& actions, const GraphSpec& graph,
                                     const DataSettings& settings) {
   const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   std::map<int, std::size_t> holders;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     if (!buffers.held[u].empty()) ++holders[buffers.unit_groups[u]];

@@ -135,7 +135,7 @@ Walked walked(const GraphSpec& graph, const DataSettings& settings, const std::v
   const bool parameters = settings.policy.shards_parameters();
   if (!parameters && !settings.policy.shards_gradients()) return {};
   const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   BlockPool pool;
   GatheredParameters gathered(buffers, settings.compute, pool);
   FullGradients gradients(buffers, settings, actions, pool);
@@ -161,7 +161,8 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
   const bool shares = !policy.shards_parameters() && settings.params == settings.compute && !offloaded;
   DataState state;
   for (const FlatBuffer& buffer :
-       unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks).all) {
+       unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates)
+           .all) {
     const std::int64_t owned = buffer.size / shards;
     if (!shares) state.parameters += owned * (settings.splits_master ? params - compute : params);
     if (!policy.shards_parameters()) state.compute += buffer.size * compute;

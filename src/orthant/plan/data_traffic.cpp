@@ -107,7 +107,7 @@ std::int64_t num_buckets(const UnitBuffers& buffers, const DataSettings& setting
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
   const DataPolicy& policy = settings.policy;
   const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   const std::int64_t shards = policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
   DataTraffic traffic;
   for (const DataCall& call : gradient_calls(buffers, settings, actions)) {
@@ -131,7 +131,7 @@ DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, c
 DataTraffic one_stage_traffic(const GraphSpec& graph, const DataSettings& settings) {
   const DataPolicy& policy = settings.policy;
   const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   const auto groups = plain_groups(graph, buffers);
   std::int64_t elements = 0;
   for (const GroupSize& group : groups) elements += group.elements;

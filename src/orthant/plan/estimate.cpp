@@ -68,7 +68,7 @@ StageTimes stage_times(const PricedStages& stages, const PlanSettings& settings,
     }
     const auto sends_to = [&](int other) {
       return other >= 0 && other < stages.map.num_stages() &&
-             stages.map.rank[static_cast<std::size_t>(other)] != stages.map.rank[stage];
+             stages.map.pp_coordinates[static_cast<std::size_t>(other)] != stages.map.pp_coordinates[stage];
     };
     // What a stage writes; its gradient comes back the same way.
     const auto message = [&](int writer) {
@@ -96,7 +96,7 @@ StageTimes stage_times(const PricedStages& stages, const PlanSettings& settings,
 
 // What the collectives of data parallelism add to a step of a pp coordinate: what nothing hides, and what the card
 // loses while they travel beside products.
-double exposed_data(StageTraffic& traffic, double window, double computing, const PlanSettings& settings,
+double exposed_data(PpTraffic& traffic, double window, double computing, const PlanSettings& settings,
                     const Hardware& hardware, const Stack& stack) {
   double exposed = 0;
   const auto expose = [&](AxisTraffic& axis, AxisSet axes, double hides) {
@@ -117,16 +117,16 @@ double exposed_data(StageTraffic& traffic, double window, double computing, cons
 }
 
 template <typename Value>
-Value sum_at(const std::vector<Value>& values, const std::vector<int>& rank, int pp) {
+Value sum_at(const std::vector<Value>& values, const std::vector<int>& pp_coordinates, int pp) {
   Value sum{};
   for (std::size_t stage = 0; stage < values.size(); ++stage) {
-    if (rank[stage] == pp) sum += values[stage];
+    if (pp_coordinates[stage] == pp) sum += values[stage];
   }
   return sum;
 }
 
 // Of a step: what a pp coordinate waits for over tp, cp and ep.
-void add_waits(StageTraffic& traffic, const Waits& waits, double microbatches) {
+void add_waits(PpTraffic& traffic, const Waits& waits, double microbatches) {
   const auto add = [&](AxisTraffic& axis, double seconds) {
     axis.seconds += microbatches * seconds;
     axis.exposed_seconds += microbatches * seconds;
@@ -148,23 +148,24 @@ void add_time(Plan& plan, const PricedStages& stages, const StageTimes& times, c
     auto& traffic = plan.traffic[static_cast<std::size_t>(pp)];
     double last_backward = 0;
     for (std::size_t stage = 0; stage < times.costs.size(); ++stage) {
-      if (stages.map.rank[stage] == pp) last_backward += times.costs[stage].inputs + times.costs[stage].weights;
+      if (stages.map.pp_coordinates[stage] == pp)
+        last_backward += times.costs[stage].inputs + times.costs[stage].weights;
     }
     const double busy = simulation.busy[static_cast<std::size_t>(pp)];
-    const Waits waits = sum_at(times.exchanged, stages.map.rank, pp);
+    const Waits waits = sum_at(times.exchanged, stages.map.pp_coordinates, pp);
     const double data = exposed_data(traffic, last_backward, busy - m * waits.total(), settings, hardware, stack);
     add_waits(traffic, waits, m);
     const double moved = stack.optimizer_moved * stages.updated[static_cast<std::size_t>(pp)];
     const double optimizer = hardware.updating_seconds(moved);
-    traffic.pp.seconds = m * sum_at(times.sent, stages.map.rank, pp);
-    traffic.pp.exposed_seconds = m * sum_at(times.blocked, stages.map.rank, pp);
+    traffic.pp.seconds = m * sum_at(times.sent, stages.map.pp_coordinates, pp);
+    traffic.pp.exposed_seconds = m * sum_at(times.blocked, stages.map.pp_coordinates, pp);
     if (data + optimizer < tail) continue;
     tail = data + optimizer;
     plan.time.exposed_communication = data;
     plan.time.optimizer = optimizer;
   }
-  const double exchanged =
-      m * (sum_at(times.exchanged, stages.map.rank, busiest).total() + sum_at(times.blocked, stages.map.rank, busiest));
+  const double exchanged = m * (sum_at(times.exchanged, stages.map.pp_coordinates, busiest).total() +
+                                sum_at(times.blocked, stages.map.pp_coordinates, busiest));
   const double busy = simulation.busy[static_cast<std::size_t>(busiest)];
   plan.time.compute = busy - exchanged;
   plan.time.exposed_communication += exchanged;
@@ -209,7 +210,7 @@ double calls_seconds(ExchangeKind kind, double bytes, double calls, const Span& 
 }
 
 int Plan::worst_stage() const {
-  const auto worst = std::ranges::max_element(memory, {}, &StageMemory::total);
+  const auto worst = std::ranges::max_element(memory, {}, &PpMemory::total);
   return static_cast<int>(worst - memory.begin());
 }
 
@@ -224,7 +225,7 @@ Plan assemble(PricedStages stages, const PlanSettings& settings, const Hardware&
   plan.virtual_stages = std::max(stages.map.num_stages() / settings.mesh.degree(Axis::pp), 1);
   plan.memory = std::move(stages.memory);
   plan.traffic = std::move(stages.traffic);
-  plan.stage_ranks = stages.map.rank;
+  plan.stage_pp_coordinates = stages.map.pp_coordinates;
   for (const auto& units : stages.map.units) {
     auto& names = plan.stages.emplace_back();
     for (const int u : units) names.push_back(stages.work[static_cast<std::size_t>(u)].name);

@@ -18,9 +18,9 @@ struct PricedStages {
   StageMap map;
   StageTable table;
   StageEdges edges;
-  std::vector<StageMemory> memory;    // per pp coordinate, without reserve
-  std::vector<StageTraffic> traffic;  // bytes and calls; seconds of all but messages over pp
-  std::vector<double> updated;        // per pp coordinate: parameters that its rank updates
+  std::vector<PpMemory> memory;    // per pp coordinate, without reserve
+  std::vector<PpTraffic> traffic;  // bytes and calls; seconds of all but messages over pp
+  std::vector<double> updated;     // per pp coordinate: parameters that its rank updates
 };
 
 // Of a placed graph and its pipeline, or of a model's.

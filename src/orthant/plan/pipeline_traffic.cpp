@@ -27,14 +27,15 @@ struct Crossing {
   std::map<int, int> readers;  // units by pp coordinate, without `from`
 };
 
-std::vector<Crossing> crossings_of(const GraphSpec& graph, const std::vector<int>& unit_ranks) {
+std::vector<Crossing> crossings_of(const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates) {
   const GraphEdges edges(graph);
   std::vector<Crossing> crossings;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    Crossing crossing{
-        .value = &graph.values[v], .from = unit_ranks[static_cast<std::size_t>(edges.producer[v])], .readers = {}};
+    Crossing crossing{.value = &graph.values[v],
+                      .from = unit_pp_coordinates[static_cast<std::size_t>(edges.producer[v])],
+                      .readers = {}};
     for (const int consumer : edges.consumers[v]) {
-      const int pp = unit_ranks[static_cast<std::size_t>(consumer)];
+      const int pp = unit_pp_coordinates[static_cast<std::size_t>(consumer)];
       if (pp != crossing.from) ++crossing.readers[pp];
     }
     if (crossing.readers.empty()) continue;
@@ -60,7 +61,7 @@ void add_messages(PipelineTraffic& traffic, const GraphSpec& graph, const DataSe
   const int pp = settings.coordinate[Axis::pp];
   const std::int64_t times = settings.microbatches;
   const auto cut = cut_elements(graph, settings);
-  for (const auto& [value, from, readers] : crossings_of(graph, settings.unit_ranks)) {
+  for (const auto& [value, from, readers] : crossings_of(graph, settings.unit_pp_coordinates)) {
     const auto found = cut.find(value->name);
     const auto elements = found == cut.end() ? num_elements(value->shape) : found->second;
     const auto bytes = elements * bytes_of(value->dtype);
@@ -79,7 +80,7 @@ void add_messages(PipelineTraffic& traffic, const GraphSpec& graph, const DataSe
 
 PipelineTraffic::Entry tied_sums(const GraphSpec& graph, const DataSettings& settings) {
   const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_ranks);
+      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   const std::int64_t shards = settings.policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
   std::set<std::vector<int>> sets;
   PipelineTraffic::Entry entry;
@@ -96,7 +97,7 @@ PipelineTraffic::Entry tied_sums(const GraphSpec& graph, const DataSettings& set
 
 PipelineTraffic pipeline_traffic(const GraphSpec& graph, const DataSettings& settings) {
   PipelineTraffic traffic;
-  if (settings.unit_ranks.empty()) return traffic;
+  if (settings.unit_pp_coordinates.empty()) return traffic;
   add_messages(traffic, graph, settings);
   traffic.tied = tied_sums(graph, settings);
   return traffic;

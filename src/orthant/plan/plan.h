@@ -15,7 +15,7 @@
 namespace orthant {
 
 // Of one pp coordinate, all its stages together; the worst of its ranks.
-struct StageMemory {
+struct PpMemory {
   std::int64_t parameters = 0;  // as products read them, and what they are gathered from
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;    // moments, and the copy that is updated where products read another
@@ -36,7 +36,7 @@ struct AxisTraffic {
   double exposed_seconds = 0;  // that nothing hides
 };
 
-struct StageTraffic {
+struct PpTraffic {
   AxisTraffic tp;    // activations, their gradients, statistics, partial gradients
   AxisTraffic pp;    // messages sent: values and their gradients
   AxisTraffic dp;    // sums of gradients over replicas
@@ -58,10 +58,10 @@ struct Plan {
   int virtual_stages = 1;
   bool fits = false;
   std::string why_not;                           // where it does not fit
-  std::vector<StageMemory> memory;               // per pp coordinate
-  std::vector<StageTraffic> traffic;             // per pp coordinate
+  std::vector<PpMemory> memory;                  // per pp coordinate
+  std::vector<PpTraffic> traffic;                // per pp coordinate
   std::vector<std::vector<std::string>> stages;  // per stage: names of its units
-  std::vector<int> stage_ranks;                  // per stage: its pp coordinate
+  std::vector<int> stage_pp_coordinates;         // per stage: its pp coordinate
   StageCosts costs;                              // per stage, in seconds
   StageTable table;                              // of a step
   StageEdges edges;

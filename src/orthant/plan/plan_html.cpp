@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostActions = 384;  // of a rank: 64 microbatches of F, B and W in two stages
+constexpr std::size_t kMostActions = 384;  // of a pp coordinate: 64 microbatches of F, B and W in two stages
 constexpr double kTicks = 1e6;             // of a drawn schedule; actions begin and end on whole ones
 
 Json model_document(const PlanModel& model) {
@@ -90,13 +90,13 @@ Json links_document(const Mesh& mesh, const Hardware& hardware) {
 // The whole step, or begin and end of one that is too long to be read.
 Json timeline_document(const Simulation& simulation) {
   std::size_t most = 1;
-  for (const auto& actions : simulation.ranks) most = std::max(most, actions.size());
+  for (const auto& actions : simulation.actions) most = std::max(most, actions.size());
   const double tick = simulation.makespan / kTicks;
   const double drawn = most <= kMostActions ? 1 : static_cast<double>(kMostActions) / static_cast<double>(most);
   const double begin_ends = simulation.makespan * drawn / 2;
   const double end_begins = simulation.makespan - begin_ends;
   Json ranks = Json::array();
-  for (const auto& actions : simulation.ranks) {
+  for (const auto& actions : simulation.actions) {
     Json& row = ranks.emplace_back(Json::array());
     for (const auto& [action, start, end] : actions) {
       if (start > begin_ends && end < end_begins) continue;

@@ -12,23 +12,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json memory_document(const StageMemory& memory) {
+Json memory_document(const PpMemory& memory) {
   return {{"parameters_bytes", memory.parameters}, {"gradients_bytes", memory.gradients},
           {"optimizer_bytes", memory.optimizer},   {"activations_bytes", memory.activations},
           {"logits_bytes", memory.logits},         {"temporary_bytes", memory.temporary},
           {"reserve_bytes", memory.reserve},       {"total_bytes", memory.total()}};
 }
 
-constexpr std::array<std::pair<const char*, AxisTraffic StageTraffic::*>, 7> kAxisTraffic = {
-    {{"tp", &StageTraffic::tp},
-     {"pp", &StageTraffic::pp},
-     {"dp", &StageTraffic::dp},
-     {"fsdp", &StageTraffic::fsdp},
-     {"tied", &StageTraffic::tied},
-     {"cp", &StageTraffic::cp},
-     {"ep", &StageTraffic::ep}}};
+constexpr std::array<std::pair<const char*, AxisTraffic PpTraffic::*>, 7> kAxisTraffic = {{{"tp", &PpTraffic::tp},
+                                                                                           {"pp", &PpTraffic::pp},
+                                                                                           {"dp", &PpTraffic::dp},
+                                                                                           {"fsdp", &PpTraffic::fsdp},
+                                                                                           {"tied", &PpTraffic::tied},
+                                                                                           {"cp", &PpTraffic::cp},
+                                                                                           {"ep", &PpTraffic::ep}}};
 
-Json traffic_document(const StageTraffic& traffic) {
+Json traffic_document(const PpTraffic& traffic) {
   Json document = Json::object();
   for (const auto& [axis, member] : kAxisTraffic) {
     const AxisTraffic& entry = traffic.*member;
@@ -45,11 +44,11 @@ Json communication_document(const Plan& plan) {
   Json document = Json::object();
   for (const auto& [axis, member] : kAxisTraffic) {
     std::int64_t most = 0;
-    for (const StageTraffic& traffic : plan.traffic) most = std::max(most, (traffic.*member).bytes);
+    for (const PpTraffic& traffic : plan.traffic) most = std::max(most, (traffic.*member).bytes);
     document[std::string(axis) + "_bytes"] = most;
   }
   document["per_stage"] = Json::array();
-  for (const StageTraffic& traffic : plan.traffic) document["per_stage"].push_back(traffic_document(traffic));
+  for (const PpTraffic& traffic : plan.traffic) document["per_stage"].push_back(traffic_document(traffic));
   return document;
 }
 
@@ -85,7 +84,7 @@ void add_further_settings(Json& document, const Plan& plan) {
                            {"reduce", dtype_name(settings.gradients)}};
   document["stages"] = Json::array();
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    document["stages"].push_back({{"pp", plan.stage_ranks.at(s)}, {"units", plan.stages[s]}});
+    document["stages"].push_back({{"pp", plan.stage_pp_coordinates.at(s)}, {"units", plan.stages[s]}});
   }
   document["train"] = train_words(settings);
 }
@@ -97,7 +96,7 @@ nlohmann::ordered_json plan_document(const Plan& plan) {
   add_settings(document, plan);
   document["fits"] = plan.fits;
   document["memory"]["per_stage"] = Json::array();
-  for (const StageMemory& memory : plan.memory) document["memory"]["per_stage"].push_back(memory_document(memory));
+  for (const PpMemory& memory : plan.memory) document["memory"]["per_stage"].push_back(memory_document(memory));
   document["memory"]["peak_bytes"] = plan.peak_bytes();
   document["communication"] = communication_document(plan);
   document["time"] = {{"step_seconds", plan.time.step},

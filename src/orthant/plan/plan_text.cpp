@@ -24,12 +24,12 @@ std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// "interleaved, 2 stages per rank, 16 microbatches of 1 row".
+// "interleaved, 2 stages per pp coordinate, 16 microbatches of 1 row".
 std::string schedule_line(const Plan& plan) {
   const PlanSettings& settings = plan.settings;
   std::vector<std::string> parts;
   if (settings.mesh.degree(Axis::pp) > 1) parts.push_back(settings.stages.schedule);
-  if (plan.virtual_stages > 1) parts.push_back(counted(plan.virtual_stages, "stage") + " per rank");
+  if (plan.virtual_stages > 1) parts.push_back(counted(plan.virtual_stages, "stage") + " per pp coordinate");
   parts.push_back(fmt::format("{} microbatch{} of {}", settings.microbatches(),
                               settings.microbatches() == 1 ? "" : "es", counted(settings.micro_batch, "row")));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -95,7 +95,7 @@ std::string memory_table(const Plan& plan) {
   std::vector<TableLine> lines = {
       {"pp", "parameters", "gradients", "optimizer", "activations", "logits", "temporary", "reserve", "total"}};
   for (const std::size_t pp : shown(plan)) {
-    const StageMemory& memory = plan.memory[pp];
+    const PpMemory& memory = plan.memory[pp];
     lines.push_back({std::to_string(pp), gib(memory.parameters), gib(memory.gradients), gib(memory.optimizer),
                      gib(memory.activations), gib(memory.logits), gib(memory.temporary), gib(memory.reserve),
                      gib(memory.total())});
@@ -104,18 +104,18 @@ std::string memory_table(const Plan& plan) {
 }
 
 std::string traffic_table(const Plan& plan) {
-  static constexpr std::array<std::pair<const char*, AxisTraffic StageTraffic::*>, 7> kRows = {
-      {{"tp", &StageTraffic::tp},
-       {"pp", &StageTraffic::pp},
-       {"tied over pp", &StageTraffic::tied},
-       {"dp", &StageTraffic::dp},
-       {"fsdp", &StageTraffic::fsdp},
-       {"cp", &StageTraffic::cp},
-       {"ep", &StageTraffic::ep}}};
+  static constexpr std::array<std::pair<const char*, AxisTraffic PpTraffic::*>, 7> kRows = {
+      {{"tp", &PpTraffic::tp},
+       {"pp", &PpTraffic::pp},
+       {"tied over pp", &PpTraffic::tied},
+       {"dp", &PpTraffic::dp},
+       {"fsdp", &PpTraffic::fsdp},
+       {"cp", &PpTraffic::cp},
+       {"ep", &PpTraffic::ep}}};
   std::vector<TableLine> lines = {{"axis", "calls", "payload", "takes", "waited for"}};
   for (const auto& [axis, member] : kRows) {
     AxisTraffic most;
-    for (const StageTraffic& traffic : plan.traffic) {
+    for (const PpTraffic& traffic : plan.traffic) {
       if ((traffic.*member).bytes > most.bytes) most = traffic.*member;
     }
     if (most.calls == 0) continue;

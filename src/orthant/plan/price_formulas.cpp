@@ -40,7 +40,7 @@ class CoordinatePricer {
       : stack_(stack), settings_(settings), hardware_(hardware), stages_(stages), pp_(pp) {
     bool has_embedding = false;
     for (std::size_t stage = 0; stage < stages.map.units.size(); ++stage) {
-      if (stages.map.rank[stage] != pp) continue;
+      if (stages.map.pp_coordinates[stage] != pp) continue;
       for (const int u : stages.map.units[stage]) {
         const auto& unit = stages.work[static_cast<std::size_t>(u)];
         has_embedding |= unit.role == UnitRole::embedding;
@@ -51,18 +51,18 @@ class CoordinatePricer {
       }
     }
     // The head's table is the embedding's: its owner sums it as well.
-    const bool head_elsewhere = stages.map.rank.back() != pp && stages.map.rank.front() == pp;
+    const bool head_elsewhere = stages.map.pp_coordinates.back() != pp && stages.map.pp_coordinates.front() == pp;
     if (head_elsewhere) held_.tied = stages.work.back().borrowed;
   }
 
-  StageMemory memory() const {
+  PpMemory memory() const {
     const int zero = settings_.data.zero;
     const auto bytes = [&](double per_parameter, bool cut) {
       const double shards = cut ? shards_of(settings_) : 1;
       const double expert_shards = cut ? expert_shards_of(settings_) : 1;
       return static_cast<std::int64_t>(per_parameter * (held_.dense / shards + held_.experts / expert_shards));
     };
-    StageMemory memory;
+    PpMemory memory;
     memory.parameters = bytes(stack_.parameter_bytes, zero >= 3);
     memory.gradients = bytes(gradient_bytes(), zero >= 2);
     memory.optimizer = bytes(stack_.optimizer_bytes, zero >= 1);
@@ -71,8 +71,8 @@ class CoordinatePricer {
     return memory;
   }
 
-  StageTraffic traffic() const {
-    StageTraffic all;
+  PpTraffic traffic() const {
+    PpTraffic all;
     add_data(all);
     const auto stages = span_of(settings_.mesh, {Axis::pp}, hardware_.cards_per_node);
     if (stages.ranks > 1) {
@@ -81,11 +81,11 @@ class CoordinatePricer {
     }
     const double m = static_cast<double>(settings_.microbatches());
     for (std::size_t stage = 0; stage < stages_.map.units.size(); ++stage) {
-      if (stages_.map.rank[stage] != pp_) continue;
+      if (stages_.map.pp_coordinates[stage] != pp_) continue;
       for (const int u : stages_.map.units[stage]) add_exchanges(all, stages_.work[static_cast<std::size_t>(u)], m);
       const auto& last = stages_.work[static_cast<std::size_t>(stages_.map.units[stage].back())];
-      const bool sends_on = stage + 1 < stages_.map.units.size() && stages_.map.rank[stage + 1] != pp_;
-      const bool sends_back = stage > 0 && stages_.map.rank[stage - 1] != pp_;
+      const bool sends_on = stage + 1 < stages_.map.units.size() && stages_.map.pp_coordinates[stage + 1] != pp_;
+      const bool sends_back = stage > 0 && stages_.map.pp_coordinates[stage - 1] != pp_;
       const int sent = (sends_on ? 1 : 0) + (sends_back ? 1 : 0);
       all.pp.calls += static_cast<std::int64_t>(m * sent);
       const auto& first_input =
@@ -120,10 +120,10 @@ class CoordinatePricer {
   double gradient_bytes() const { return bytes_of(settings_.gradients) + stack_.extra_gradient_bytes; }
 
   // Activations of what is in flight, by the table that runs.
-  void add_step(StageMemory& memory) const {
+  void add_step(PpMemory& memory) const {
     double kept = 0, logits = 0, worst = -1;
     const auto mode = static_cast<std::size_t>(settings_.recompute);
-    for (const auto& action : stages_.table.ranks[static_cast<std::size_t>(pp_)]) {
+    for (const auto& action : stages_.table.actions[static_cast<std::size_t>(pp_)]) {
       double own = 0, own_logits = 0, deferred = 0, besides = 0;
       for (const int u : stages_.map.units[static_cast<std::size_t>(action.stage)]) {
         const auto& unit = stages_.work[static_cast<std::size_t>(u)];
@@ -162,7 +162,7 @@ class CoordinatePricer {
     traffic.seconds += times * exchange_seconds(kind, bytes / share, span, hardware_);
   }
 
-  void add_data(StageTraffic& all) const {
+  void add_data(PpTraffic& all) const {
     const auto& mesh = settings_.mesh;
     const auto span = [&](AxisSet axes) { return span_of(mesh, axes, hardware_.cards_per_node); };
     const bool has_shards = mesh.degree(Axis::fsdp) > 1;
@@ -189,7 +189,7 @@ class CoordinatePricer {
     if (has_shards) exchange(all.dp, ExchangeKind::all_reduce, gradients / shards_of(settings_), span({Axis::dp}));
   }
 
-  void add_exchanges(StageTraffic& all, const UnitWork& unit, double m) const {
+  void add_exchanges(PpTraffic& all, const UnitWork& unit, double m) const {
     for (const auto* list : {&unit.forward_exchanges, &unit.backward_exchanges, &unit.remade_exchanges}) {
       for (const auto& one : *list) {
         auto& traffic = one.axis == Axis::tp ? all.tp : one.axis == Axis::cp ? all.cp : all.ep;
@@ -212,14 +212,14 @@ class CoordinatePricer {
 PricedStages price_formulas(const TransformerShape& shape, const Stack& stack, const PlanSettings& settings,
                             const Hardware& hardware) {
   const int pp = settings.mesh.degree(Axis::pp);
-  const int per_rank = pp > 1 ? virtual_stages(settings.stages.schedule, settings.stages.virtual_stages) : 1;
+  const int stages_per_pp = pp > 1 ? virtual_stages(settings.stages.schedule, settings.stages.virtual_stages) : 1;
   PricedStages stages;
   stages.work = formula_work(shape, stack, settings);
   auto schedule = pp > 1 ? make_schedule(settings.stages.schedule, pp, settings.stages.virtual_stages,
                                          static_cast<int>(settings.microbatches()))
                          : make_schedule("1f1b", 1, 0, static_cast<int>(settings.microbatches()));
   const auto split = settings.split == "auto" ? "even" : settings.split;
-  stages.map = chain_stages(layers_per_stage(split, shape.layers, pp * per_rank), schedule.rank);
+  stages.map = chain_stages(layers_per_stage(split, shape.layers, pp * stages_per_pp), schedule.pp_coordinates);
   stages.table = std::move(schedule.table);
   stages.edges = chain_edges(stages.table.num_stages);
   for (int coordinate = 0; coordinate < pp; ++coordinate) {

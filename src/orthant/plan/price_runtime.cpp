@@ -49,9 +49,9 @@ void add(AxisTraffic& traffic, const Entry& entry) {
   traffic.bytes += entry.bytes;
 }
 
-class RankPricer {
+class PpPricer {
  public:
-  RankPricer(const GraphSpec& graph, const PlanSettings& settings, const Pipeline& pipeline, const Hardware& hardware)
+  PpPricer(const GraphSpec& graph, const PlanSettings& settings, const Pipeline& pipeline, const Hardware& hardware)
       : graph_(graph), settings_(settings), pipeline_(pipeline), hardware_(hardware) {}
 
   void price(int pp, PricedStages& stages) const {
@@ -63,10 +63,10 @@ class RankPricer {
 
  private:
   // Of the last tp rank, which has the largest parts.
-  StageMemory memory(const ModelWork& work, RankPlan plan) const {
+  PpMemory memory(const ModelWork& work, RankPlan plan) const {
     plan.data.coordinate[Axis::tp] = settings_.mesh.degree(Axis::tp) - 1;
     const auto state = data_state(graph_, plan.data);
-    StageMemory memory;
+    PpMemory memory;
     // Where products read a copy of another type, the one that is updated belongs to the optimizer.
     const bool apart = state.compute > 0 && state.parameters > 0;
     memory.parameters = apart ? state.compute : state.parameters + state.compute;
@@ -79,8 +79,8 @@ class RankPricer {
     return memory;
   }
 
-  StageTraffic traffic(const RankPlan& plan) const {
-    StageTraffic all;
+  PpTraffic traffic(const RankPlan& plan) const {
+    PpTraffic all;
     const auto data = data_traffic(graph_, plan.data, plan.actions);
     const auto spans = [&](AxisSet axes) { return span_of(settings_.mesh, axes, hardware_.cards_per_node); };
     const auto timed = [&](AxisTraffic& traffic, const auto& entry, ExchangeKind kind, const Span& span) {
@@ -123,7 +123,8 @@ class RankPricer {
   double updated(const DataSettings& data) const {
     const int shards = data.policy.shards_state() ? data.mesh.degree(Axis::fsdp) : 1;
     double elements = 0;
-    for (const auto& buffer : unit_buffers(graph_, data.mesh, data.coordinate, data.unit_groups, data.unit_ranks).all) {
+    for (const auto& buffer :
+         unit_buffers(graph_, data.mesh, data.coordinate, data.unit_groups, data.unit_pp_coordinates).all) {
       if (buffer.trainable) elements += static_cast<double>(buffer.size) / shards;
     }
     return elements;
@@ -160,8 +161,8 @@ PricedStages price_runtime(const GraphSpec& placed, const Pipeline& pipeline, co
   stages.map = pipeline.map;
   stages.table = pipeline.table;
   stages.edges = stage_edges(pipeline.map, placed);
-  const RankPricer pricer(placed, settings, pipeline, hardware);
-  for (int pp = 0; pp < pipeline.num_ranks(); ++pp) pricer.price(pp, stages);
+  const PpPricer pricer(placed, settings, pipeline, hardware);
+  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) pricer.price(pp, stages);
   return stages;
 }
 

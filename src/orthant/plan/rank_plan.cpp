@@ -17,7 +17,7 @@ DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, con
   data.optimizer_copies = settings.optimizer_copies;
   data.microbatches = static_cast<int>(settings.microbatches());
   data.unit_groups = unit_groups(graph, settings.units, pipeline.unit_stages());
-  if (pipeline.num_ranks() > 1) data.unit_ranks = pipeline.unit_ranks();
+  if (pipeline.pp_degree() > 1) data.unit_pp_coordinates = pipeline.unit_pp_coordinates();
   data.bf16_hook = settings.bf16_hook;
   return data;
 }
@@ -34,7 +34,7 @@ TensorSettings tensor_settings(const DataSettings& data, const PlanSettings& set
   tensor.microbatches = data.microbatches;
   tensor.reductions = data.policy.accumulate_sharded ? data.microbatches : 1;
   tensor.recompute = static_cast<Recompute>(settings.recompute);
-  tensor.unit_ranks = data.unit_ranks;
+  tensor.unit_pp_coordinates = data.unit_pp_coordinates;
   tensor.pp = data.coordinate[Axis::pp];
   return tensor;
 }

@@ -69,7 +69,7 @@ Candidate candidate_of(const Plan& plan, std::int64_t order) {
     candidate.microbatch_seconds += cost.forward + cost.inputs + cost.weights + 2 * cost.send;
   }
   candidate.memory_bytes = static_cast<double>(plan.peak_bytes());
-  for (const StageTraffic& traffic : plan.traffic) {
+  for (const PpTraffic& traffic : plan.traffic) {
     const double bytes = static_cast<double>(traffic.tp.bytes + traffic.pp.bytes + traffic.tied.bytes +
                                              traffic.dp.bytes + traffic.fsdp.bytes);
     candidate.sent_bytes = std::max(candidate.sent_bytes, bytes);

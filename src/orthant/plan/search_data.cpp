@@ -42,19 +42,20 @@ double DataPricer::least_state(double parameters, int replicas) const {
 double DataPricer::least_memory(const PipelinePrice& pipeline, int replicas) const {
   const double per_parameter = state_bytes({.fsdp = replicas, .zero = replicas > 1 ? 3 : 0});
   double most = 0;
-  for (const RankTotals& rank : pipeline.ranks) most = std::max(most, per_parameter * rank.parameters + rank.held);
+  for (const PpTotals& totals : pipeline.pp_totals)
+    most = std::max(most, per_parameter * totals.parameters + totals.held);
   return with_reserve(most);
 }
 
 // Of blocks that full parameters and gradients are kept in where ranks have shards of them.
-double DataPricer::pool_bytes(const RankTotals& rank, const DataChoice& choice, std::int64_t microbatches,
+double DataPricer::pool_bytes(const PpTotals& totals, const DataChoice& choice, std::int64_t microbatches,
                               bool stage_by_stage) const {
   double bytes = 0;
-  if (choice.zero >= 3) bytes += compute_ * (rank.window - rank.twice);
+  if (choice.zero >= 3) bytes += compute_ * (totals.window - totals.twice);
   if (choice.zero < 2) return bytes;
   // Gradients are scattered as soon as they are made, or when all microbatches of a stage are done, or last of all.
-  if (choice.accumulate_sharded || microbatches == 1) return bytes + gradients_ * rank.window;
-  return bytes + gradients_ * (stage_by_stage ? rank.largest_stage : rank.parameters + rank.twice);
+  if (choice.accumulate_sharded || microbatches == 1) return bytes + gradients_ * totals.window;
+  return bytes + gradients_ * (stage_by_stage ? totals.largest_stage : totals.parameters + totals.twice);
 }
 
 void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, const DataChoice& choice,
@@ -64,10 +65,10 @@ void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, con
   const double converted = gradients_ == params_ ? 0 : params_ / shards_of(choice);  // for the update
   double most = 0;
   double state = 0;
-  for (const RankTotals& rank : pipeline.ranks) {
-    const double own = per_parameter * rank.parameters + doubled * rank.twice;
-    const double all = own + std::max(rank.held, converted * rank.parameters) +
-                       pool_bytes(rank, choice, microbatches, pipeline.stage_by_stage);
+  for (const PpTotals& totals : pipeline.pp_totals) {
+    const double own = per_parameter * totals.parameters + doubled * totals.twice;
+    const double all = own + std::max(totals.held, converted * totals.parameters) +
+                       pool_bytes(totals, choice, microbatches, pipeline.stage_by_stage);
     if (all <= most) continue;
     most = all;
     state = own;
@@ -76,33 +77,33 @@ void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, con
   price.state = with_reserve(state);
 }
 
-double DataPricer::gradient_calls(const RankTotals& rank, const DataChoice& choice) const {
-  if (choice.zero >= 2) return rank.units;
-  const double unit = gradients_ * rank.parameters / std::max(rank.units, 1);
+double DataPricer::gradient_calls(const PpTotals& totals, const DataChoice& choice) const {
+  if (choice.zero >= 2) return totals.units;
+  const double unit = gradients_ * totals.parameters / std::max(totals.units, 1);
   const double joined = std::max(std::ceil(static_cast<double>(DataPolicy{}.bucket_bytes) / std::max(unit, 1.0)), 1.0);
-  return std::ceil(rank.units / joined);
+  return std::ceil(totals.units / joined);
 }
 
-DataPricer::Traffic DataPricer::gathers(const RankTotals& rank, const DataChoice& choice, double microbatches,
-                                        const ScheduleChoice& schedule, std::size_t num_ranks) const {
-  const double all = rank.parameters;
+DataPricer::Traffic DataPricer::gathers(const PpTotals& totals, const DataChoice& choice, double microbatches,
+                                        const ScheduleChoice& schedule, std::size_t pp_degree) const {
+  const double all = totals.parameters;
   double elements = all;  // zero 1 and 2: once, after the update
-  if (choice.zero >= 3 && rank.units > DataPolicy{}.limit_all_gathers) {
+  if (choice.zero >= 3 && totals.units > DataPolicy{}.limit_all_gathers) {
     // Stages of one unit each take turns by groups of microbatches, so that two of them stay full meanwhile.
-    const bool in_turns = schedule.name == "interleaved" && rank.units <= schedule.virtual_stages;
-    const double uses = in_turns ? std::ceil(microbatches / static_cast<double>(num_ranks)) : microbatches;
-    elements = uses * (2 * all - rank.unread);
-    if (schedule.name == "gpipe") elements -= rank.last;
+    const bool in_turns = schedule.name == "interleaved" && totals.units <= schedule.virtual_stages;
+    const double uses = in_turns ? std::ceil(microbatches / static_cast<double>(pp_degree)) : microbatches;
+    elements = uses * (2 * all - totals.unread);
+    if (schedule.name == "gpipe") elements -= totals.last;
     // One stage: its last units stay full between forward and backward, its first ones until the next forward.
     if (schedule.virtual_stages == 1 && schedule.name != "gpipe") {
-      elements -= microbatches * rank.last + (microbatches - 1) * rank.first;
+      elements -= microbatches * totals.last + (microbatches - 1) * totals.first;
     }
   }
-  return {.calls = std::max(std::round(rank.units * elements / all), 1.0), .bytes = compute_ * elements};
+  return {.calls = std::max(std::round(totals.units * elements / all), 1.0), .bytes = compute_ * elements};
 }
 
-double DataPricer::update_seconds(const RankTotals& rank, const DataChoice& choice) const {
-  return hardware_.updating_seconds(stack_.optimizer_moved * rank.parameters / shards_of(choice));
+double DataPricer::update_seconds(const PpTotals& totals, const DataChoice& choice) const {
+  return hardware_.updating_seconds(stack_.optimizer_moved * totals.parameters / shards_of(choice));
 }
 
 // What is left of traffic beside so many seconds of products, and what these lose by it.
@@ -116,17 +117,17 @@ double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, d
 }
 
 // Of one rank.
-DataPricer::RankTail DataPricer::tail(const RankTotals& rank, const PlacedData& data, double microbatches,
-                                      const ScheduleChoice& schedule, std::size_t num_ranks) const {
+DataPricer::PpTail DataPricer::tail(const PpTotals& totals, const PlacedData& data, double microbatches,
+                                    const ScheduleChoice& schedule, std::size_t pp_degree) const {
   const DataChoice& choice = data.choice;
   const double reductions = choice.accumulate_sharded ? microbatches : 1;
-  const double calls = gradient_calls(rank, choice);
-  const double gradients = gradients_ * rank.parameters;
+  const double calls = gradient_calls(totals, choice);
+  const double gradients = gradients_ * totals.parameters;
   const double summed = gradients / shards_of(choice);
-  RankTail tail;
+  PpTail tail;
   double fsdp = 0;
   if (choice.zero >= 1) {
-    const Traffic gathered = gathers(rank, choice, microbatches, schedule, num_ranks);
+    const Traffic gathered = gathers(totals, choice, microbatches, schedule, pp_degree);
     fsdp =
         calls_seconds(ExchangeKind::reduce_scatter, reductions * gradients, reductions * calls, data.fsdp, hardware_) +
         calls_seconds(ExchangeKind::all_gather, gathered.bytes, gathered.calls, data.fsdp, hardware_);
@@ -134,27 +135,27 @@ DataPricer::RankTail DataPricer::tail(const RankTotals& rank, const PlacedData& 
   }
   const double dp = calls_seconds(ExchangeKind::all_reduce, summed, calls, data.dp, hardware_);
   if (data.dp.ranks > 1) tail.bytes += summed;
-  const double tied = calls_seconds(ExchangeKind::all_reduce, gradients_ * rank.shared / shards_of(choice),
-                                    rank.shared > 0 ? 1 : 0, tied_span(data.pp), hardware_);
-  const double computing = microbatches * (rank.seconds - rank.exchanged);
-  tail.seconds = exposed_seconds(fsdp, dp, choice.zero >= 3 ? computing : rank.backward, rank.backward, data) + tied +
-                 reductions * rank.partial_seconds + update_seconds(rank, choice);
+  const double tied = calls_seconds(ExchangeKind::all_reduce, gradients_ * totals.shared / shards_of(choice),
+                                    totals.shared > 0 ? 1 : 0, tied_span(data.pp), hardware_);
+  const double computing = microbatches * (totals.seconds - totals.exchanged);
+  tail.seconds = exposed_seconds(fsdp, dp, choice.zero >= 3 ? computing : totals.backward, totals.backward, data) +
+                 tied + reductions * totals.partial_seconds + update_seconds(totals, choice);
   return tail;
 }
 
 void DataPricer::add_time(DataPrice& price, const PipelinePrice& pipeline, const PlacedData& data,
                           std::int64_t microbatches, const ScheduleChoice& schedule) const {
-  const auto& ranks = pipeline.ranks;
-  const auto note = [&](const RankTotals& rank) {
-    const RankTail one = tail(rank, data, static_cast<double>(microbatches), schedule, ranks.size());
+  const auto& pp_totals = pipeline.pp_totals;
+  const auto note = [&](const PpTotals& totals) {
+    const PpTail one = tail(totals, data, static_cast<double>(microbatches), schedule, pp_totals.size());
     price.seconds = std::max(price.seconds, one.seconds);
     price.bytes = std::max(price.bytes, one.bytes);
   };
-  note(ranks.front());
-  if (ranks.size() == 1) return;
-  note(ranks.back());
-  const RankTotals& largest = ranks[pipeline.largest];
-  if (&largest != &ranks.front() && &largest != &ranks.back()) note(largest);
+  note(pp_totals.front());
+  if (pp_totals.size() == 1) return;
+  note(pp_totals.back());
+  const PpTotals& largest = pp_totals[pipeline.largest];
+  if (&largest != &pp_totals.front() && &largest != &pp_totals.back()) note(largest);
 }
 
 }  // namespace orthant

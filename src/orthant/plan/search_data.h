@@ -52,20 +52,20 @@ class DataPricer {
     double bytes = 0;
   };
 
-  struct RankTail {
+  struct PpTail {
     double seconds = 0;
     double bytes = 0;
   };
 
   double state_bytes(const DataChoice& choice) const;  // per parameter
-  double pool_bytes(const RankTotals& rank, const DataChoice& choice, std::int64_t microbatches,
+  double pool_bytes(const PpTotals& totals, const DataChoice& choice, std::int64_t microbatches,
                     bool stage_by_stage) const;
-  double gradient_calls(const RankTotals& rank, const DataChoice& choice) const;
-  Traffic gathers(const RankTotals& rank, const DataChoice& choice, double microbatches, const ScheduleChoice& schedule,
-                  std::size_t num_ranks) const;
-  RankTail tail(const RankTotals& rank, const PlacedData& data, double microbatches, const ScheduleChoice& schedule,
-                std::size_t num_ranks) const;
-  double update_seconds(const RankTotals& rank, const DataChoice& choice) const;
+  double gradient_calls(const PpTotals& totals, const DataChoice& choice) const;
+  Traffic gathers(const PpTotals& totals, const DataChoice& choice, double microbatches, const ScheduleChoice& schedule,
+                  std::size_t pp_degree) const;
+  PpTail tail(const PpTotals& totals, const PlacedData& data, double microbatches, const ScheduleChoice& schedule,
+              std::size_t pp_degree) const;
+  double update_seconds(const PpTotals& totals, const DataChoice& choice) const;
   double exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp, const PlacedData& data) const;
   double with_reserve(double bytes) const;
 

@@ -129,7 +129,7 @@ bool SearchEngine::run_micro_batch(const Frame& frame, const TensorChoice& tenso
 bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, const PlacedSchedule& schedule) {
   const Frame& frame = place.frame;
   place.schedule = schedule.choice;
-  PipelineShape shape = prices_.shape(units, schedule.choice, schedule.rank, frame.pp, place.microbatches);
+  PipelineShape shape = prices_.shape(units, schedule.choice, schedule.pp_coordinates, frame.pp, place.microbatches);
   shape.tp = frame.tp_span;
   shape.pp = frame.pp_span;
   bool within = false;

@@ -55,7 +55,7 @@ class SearchEngine {
  private:
   struct PlacedSchedule {
     ScheduleChoice choice;
-    std::vector<int> rank;  // per stage: its pp coordinate
+    std::vector<int> pp_coordinates;  // per stage: its pp coordinate
   };
   // A mesh without its data axes, and what can be chosen on it.
   struct Frame {

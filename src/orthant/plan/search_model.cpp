@@ -172,9 +172,9 @@ GraphSpec SearchModel::placed(const PlanSettings& settings) const {
   return graph;
 }
 
-StageMap stage_map(const std::vector<int>& begins, std::vector<int> rank) {
+StageMap stage_map(const std::vector<int>& begins, std::vector<int> pp_coordinates) {
   StageMap map;
-  map.rank = std::move(rank);
+  map.pp_coordinates = std::move(pp_coordinates);
   for (std::size_t s = 0; s + 1 < begins.size(); ++s) {
     map.units.emplace_back(static_cast<std::size_t>(begins[s + 1] - begins[s]));
     std::iota(map.units.back().begin(), map.units.back().end(), begins[s]);
@@ -188,8 +188,8 @@ std::vector<PartialSums> partial_sums(const GraphSpec& placed, const PlanSetting
   // Each unit as if it were a stage.
   DataSettings data;
   data.mesh = settings.mesh;
-  data.unit_ranks.resize(sums.size());
-  std::iota(data.unit_ranks.begin(), data.unit_ranks.end(), 0);
+  data.unit_pp_coordinates.resize(sums.size());
+  std::iota(data.unit_pp_coordinates.begin(), data.unit_pp_coordinates.end(), 0);
   for (std::size_t u = 0; u < sums.size(); ++u) {
     data.coordinate[Axis::pp] = static_cast<int>(u);
     const TensorTraffic traffic = tensor_traffic(placed, tensor_settings(data, settings));

@@ -50,8 +50,8 @@ class SearchModel {
   bool is_chain_ = true;
 };
 
-// Stages that begin at these units (and the number of all), each on its rank.
-StageMap stage_map(const std::vector<int>& begins, std::vector<int> rank);
+// Stages that begin at these units (and the number of all), each on its pp coordinate.
+StageMap stage_map(const std::vector<int>& begins, std::vector<int> pp_coordinates);
 
 // Gradients of one unit that tp ranks sum: partial ones, and those of copied heads.
 struct PartialSums {

@@ -23,7 +23,7 @@ std::vector<TimedStage> timed_stages(const PipelineShape& shape, const UnitPrice
   std::vector<TimedStage> timed;
   for (std::size_t s = 0; s + 1 < shape.begins.size(); ++s) {
     TimedStage& stage = timed.emplace_back(TimedStage{units.stage(shape.begins[s], shape.begins[s + 1])});
-    const bool leaves = s + 2 < shape.begins.size() && shape.rank[s] != shape.rank[s + 1];
+    const bool leaves = s + 2 < shape.begins.size() && shape.pp_coordinates[s] != shape.pp_coordinates[s + 1];
     if (leaves) stage.send = message_seconds(stage.totals.output, shape.pp, hardware);
   }
   return timed;
@@ -38,10 +38,10 @@ struct StageSums {
   double inputs = 0;
   double weights = 0;
   double send = 0;
-  double busiest = 0;  // of ranks
+  double busiest = 0;  // of pp coordinates
 };
 
-StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<RankTotals>& ranks) {
+StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<PpTotals>& pp_totals) {
   StageSums sums;
   for (const auto& [totals, send] : stages) {
     const UnitTotals& sum = totals.sum;
@@ -53,7 +53,7 @@ StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<RankT
     sums.weights = std::max(sums.weights, sum.weights);
     sums.send = std::max(sums.send, send);
   }
-  for (const RankTotals& rank : ranks) sums.busiest = std::max(sums.busiest, rank.seconds);
+  for (const PpTotals& here : pp_totals) sums.busiest = std::max(sums.busiest, here.seconds);
   return sums;
 }
 
@@ -72,11 +72,11 @@ double period(const std::vector<TimedStage>& stages, double microbatches) {
 
 // See Note [Closed forms of the search].
 double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& stages,
-                    const std::vector<RankTotals>& ranks) {
-  const StageSums sums = sums_of(stages, ranks);
+                    const std::vector<PpTotals>& pp_totals) {
+  const StageSums sums = sums_of(stages, pp_totals);
   const std::string_view name = shape.schedule.name;
   const auto m = static_cast<double>(shape.microbatches);
-  const auto p = static_cast<double>(ranks.size());
+  const auto p = static_cast<double>(pp_totals.size());
   if (name == "1f1b") return sums.all + (m - 1) * period(stages, m);
   if (name == "gpipe" || (name == "interleaved" && m <= p)) return sums.all + (m - 1) * sums.own;
   if (name == "interleaved") {
@@ -107,53 +107,53 @@ double held_bytes(const HeldMoments& moments, const std::vector<const StageTotal
   return most;
 }
 
-// Buffers of messages that a rank waits for: a few on every channel, as long as some are to come. With gpipe and zbv
-// the worst moment may be behind the last of them.
-void add_messages(std::vector<RankTotals>& ranks, const PipelineShape& shape, const std::vector<TimedStage>& stages) {
+// Buffers of messages that a pp coordinate waits for: a few on every channel, as long as some are to come. With gpipe
+// and zbv the worst moment may be behind the last of them.
+void add_messages(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, const std::vector<TimedStage>& stages) {
   constexpr double kPosted = 2;  // as in step_memory.cpp
   if (shape.schedule.name == "gpipe" || shape.schedule.name == "zbv") return;
-  if (shape.microbatches <= std::ssize(ranks)) return;
+  if (shape.microbatches <= std::ssize(pp_totals)) return;
   std::set<std::pair<int, int>> channels;
   for (std::size_t s = 0; s + 1 < stages.size(); ++s) {
-    const int from = shape.rank[s];
-    const int to = shape.rank[s + 1];
+    const int from = shape.pp_coordinates[s];
+    const int to = shape.pp_coordinates[s + 1];
     if (from == to || !channels.emplace(from, to).second) continue;
-    ranks[to_index(to)].held += kPosted * stages[s].totals.output;    // values
-    ranks[to_index(from)].held += kPosted * stages[s].totals.output;  // and their gradients
+    pp_totals[to_index(to)].held += kPosted * stages[s].totals.output;    // values
+    pp_totals[to_index(from)].held += kPosted * stages[s].totals.output;  // and their gradients
   }
 }
 
-// A tied parameter that its owner and a borrower use on one rank is there once.
-void join_tied(std::vector<RankTotals>& ranks, const PipelineShape& shape, const UnitPrices& units,
+// A tied parameter that its owner and a borrower use on one pp coordinate is there once.
+void join_tied(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, const UnitPrices& units,
                const SearchModel& model) {
-  const auto rank_of = [&](int unit) {
+  const auto pp_coordinate_of = [&](int unit) {
     const auto after = std::ranges::upper_bound(shape.begins, unit);
-    return shape.rank[static_cast<std::size_t>(after - shape.begins.begin() - 1)];
+    return shape.pp_coordinates[static_cast<std::size_t>(after - shape.begins.begin() - 1)];
   };
   for (const auto& [unit, lender] : model.lenders()) {
     const double elements = units.borrowed(unit);
-    RankTotals& rank = ranks[to_index(rank_of(unit))];
-    RankTotals& other = ranks[to_index(rank_of(lender))];
-    if (&rank == &other) {
-      rank.parameters -= elements;
-      rank.twice += elements;
+    PpTotals& here = pp_totals[to_index(pp_coordinate_of(unit))];
+    PpTotals& other = pp_totals[to_index(pp_coordinate_of(lender))];
+    if (&here == &other) {
+      here.parameters -= elements;
+      here.twice += elements;
     } else {
-      rank.shared += elements;
+      here.shared += elements;
       other.shared += elements;
     }
   }
 }
 
-void add_stage(RankTotals& rank, const StageTotals& totals) {
-  if (rank.units == 0) rank.first = totals.first;
-  rank.last = totals.last;
-  rank.parameters += totals.sum.parameters;
-  rank.largest_stage = std::max(rank.largest_stage, totals.sum.parameters);
-  rank.unread += totals.unread;
-  rank.units += totals.units;
-  rank.seconds += totals.sum.seconds();
-  rank.exchanged += totals.sum.exchanged;
-  rank.backward += totals.sum.inputs + totals.sum.weights;
+void add_stage(PpTotals& here, const StageTotals& totals) {
+  if (here.units == 0) here.first = totals.first;
+  here.last = totals.last;
+  here.parameters += totals.sum.parameters;
+  here.largest_stage = std::max(here.largest_stage, totals.sum.parameters);
+  here.unread += totals.unread;
+  here.units += totals.units;
+  here.seconds += totals.sum.seconds();
+  here.exchanged += totals.sum.exchanged;
+  here.backward += totals.sum.inputs + totals.sum.weights;
 }
 
 }  // namespace
@@ -162,35 +162,35 @@ PipelinePrice price_pipeline(const PipelineShape& shape, const UnitPrices& units
                              const Hardware& hardware) {
   const std::vector<TimedStage> timed = timed_stages(shape, units, hardware);
   PipelinePrice price;
-  price.ranks.resize(shape.moments.size());
-  std::vector<double> bytes(price.ranks.size(), 0);  // of a microbatch
-  std::vector<std::vector<const StageTotals*>> of_rank(price.ranks.size());
+  price.pp_totals.resize(shape.moments.size());
+  std::vector<double> bytes(price.pp_totals.size(), 0);  // of a microbatch
+  std::vector<std::vector<const StageTotals*>> stages_at(price.pp_totals.size());
   for (std::size_t s = 0; s < timed.size(); ++s) {
     const auto& [totals, send] = timed[s];
-    const std::size_t r = to_index(shape.rank[s]);
-    add_stage(price.ranks[r], totals);
-    price.ranks[r].partial_seconds +=
+    const std::size_t r = to_index(shape.pp_coordinates[s]);
+    add_stage(price.pp_totals[r], totals);
+    price.pp_totals[r].partial_seconds +=
         calls_seconds(ExchangeKind::all_reduce, totals.sum.partials, totals.sum.partial_calls, shape.tp, hardware);
-    of_rank[r].push_back(&totals);
+    stages_at[r].push_back(&totals);
     price.microbatch_seconds += totals.sum.seconds() + 2 * send;
     bytes[r] += totals.sum.exchanged_bytes + (send > 0 ? 2 * totals.output : 0);
   }
   // Microbatches go through a looped pipeline by groups, and here there is one.
-  price.stage_by_stage = shape.schedule.virtual_stages > 1 && shape.microbatches <= std::ssize(price.ranks);
+  price.stage_by_stage = shape.schedule.virtual_stages > 1 && shape.microbatches <= std::ssize(price.pp_totals);
   price.bytes = std::ranges::max(bytes) * static_cast<double>(shape.microbatches);
-  price.step_seconds = step_seconds(shape, timed, price.ranks);
-  for (std::size_t r = 0; r < price.ranks.size(); ++r) {
+  price.step_seconds = step_seconds(shape, timed, price.pp_totals);
+  for (std::size_t r = 0; r < price.pp_totals.size(); ++r) {
     SizeCounts sizes = {};
-    for (const StageTotals* stage : of_rank[r]) {
+    for (const StageTotals* stage : stages_at[r]) {
       std::ranges::transform(sizes, stage->sizes, sizes.begin(), std::plus());
     }
-    price.ranks[r].window = units.window(sizes);
-    price.ranks[r].held = held_bytes(shape.moments[r], of_rank[r]);
+    price.pp_totals[r].window = units.window(sizes);
+    price.pp_totals[r].held = held_bytes(shape.moments[r], stages_at[r]);
   }
-  add_messages(price.ranks, shape, timed);
-  join_tied(price.ranks, shape, units, model);
-  const auto largest = std::ranges::max_element(price.ranks, {}, &RankTotals::parameters);
-  price.largest = static_cast<std::size_t>(largest - price.ranks.begin());
+  add_messages(price.pp_totals, shape, timed);
+  join_tied(price.pp_totals, shape, units, model);
+  const auto largest = std::ranges::max_element(price.pp_totals, {}, &PpTotals::parameters);
+  price.largest = static_cast<std::size_t>(largest - price.pp_totals.begin());
   return price;
 }
 

@@ -1,8 +1,8 @@
 // A pipeline priced by closed forms: all of a configuration that does not depend on how replicas share the state.
 //
 // Note [Closed forms of the search]: with F, B, W the seconds of a stage for one microbatch (what it exchanges over tp
-// included), R those of all v stages of a rank, c the seconds of a message, p ranks, M microbatches, sums and maxima
-// over stages:
+// included), R those of all v stages of a pp coordinate, c the seconds of a message, p the degree of pp, M
+// microbatches, sums and maxima over stages:
 //   gpipe         sum (F + B + W + 2c) + (M - 1) max (F + B + W)
 //   1f1b          the same, where the period is at least, for a stage with fewer than M in flight, the time from its
 //                 forward to its backward of a microbatch over those it has in flight
@@ -22,11 +22,11 @@
 
 namespace orthant {
 
-// What a rank has of a pipeline.
-struct RankTotals {
+// What a pp coordinate has of a pipeline.
+struct PpTotals {
   double parameters = 0;
   double twice = 0;   // of them, tied ones that two units here use: each use has a gradient of its own
-  double shared = 0;  // of them, tied ones that another rank has too
+  double shared = 0;  // of them, tied ones that another pp coordinate has too
   double unread = 0;  // of them, those that no backward reads
   double first = 0;   // of them, those of the first two units and of the last two: they may stay gathered
   double last = 0;
@@ -41,19 +41,20 @@ struct RankTotals {
 };
 
 struct PipelinePrice {
-  std::vector<RankTotals> ranks;
-  bool stage_by_stage = false;    // a rank is done with all microbatches of a stage before it begins with another
-  std::size_t largest = 0;        // the rank with most parameters
-  double step_seconds = 0;        // without data parallelism and the update
+  std::vector<PpTotals> pp_totals;
+  bool stage_by_stage =
+      false;                // a pp coordinate is done with all microbatches of a stage before it begins with another
+  std::size_t largest = 0;  // the pp coordinate with most parameters
+  double step_seconds = 0;  // without data parallelism and the update
   double microbatch_seconds = 0;  // of one microbatch through all stages, forward and back
-  double bytes = 0;               // sent over tp and pp by the rank that sends most
+  double bytes = 0;               // sent over tp and pp by the pp coordinate that sends most
 };
 
 struct PipelineShape {
   ScheduleChoice schedule = {};
   std::int64_t microbatches = 1;
-  const std::vector<int>& begins;  // the cut
-  const std::vector<int>& rank;    // per stage: its pp coordinate
+  const std::vector<int>& begins;          // the cut
+  const std::vector<int>& pp_coordinates;  // per stage: its pp coordinate
   const std::vector<HeldMoments>& moments;
   Span tp = {};  // of the groups
   Span pp = {};

@@ -40,13 +40,13 @@ double PriceBook::num_parameters(int tp) {
   return parameters;
 }
 
-PipelineShape PriceBook::shape(const Sized& units, const ScheduleChoice& schedule, const std::vector<int>& rank, int pp,
-                               std::int64_t microbatches) {
-  const auto& begins = shared_->cuts.cut(units.placed, static_cast<int>(rank.size()));
+PipelineShape PriceBook::shape(const Sized& units, const ScheduleChoice& schedule,
+                               const std::vector<int>& pp_coordinates, int pp, std::int64_t microbatches) {
+  const auto& begins = shared_->cuts.cut(units.placed, static_cast<int>(pp_coordinates.size()));
   return {.schedule = schedule,
           .microbatches = microbatches,
           .begins = begins,
-          .rank = rank,
+          .pp_coordinates = pp_coordinates,
           .moments = shared_->tables.moments(schedule, pp, microbatches, begins)};
 }
 

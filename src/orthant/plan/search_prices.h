@@ -46,9 +46,9 @@ class PriceBook {
   // Of the whole model, that a tp rank has.
   double num_parameters(int tp);
 
-  // A pipeline of these units on `rank`, the pp coordinate of each stage.
-  PipelineShape shape(const Sized& units, const ScheduleChoice& schedule, const std::vector<int>& rank, int pp,
-                      std::int64_t microbatches);
+  // A pipeline of these units; `pp_coordinates` has one entry per stage.
+  PipelineShape shape(const Sized& units, const ScheduleChoice& schedule, const std::vector<int>& pp_coordinates,
+                      int pp, std::int64_t microbatches);
 
   // How long the table of its pipeline takes, without data parallelism and the update. Where there are many
   // microbatches, tables of fewer are simulated, and what each further round of them adds is added.

@@ -38,7 +38,8 @@ std::vector<std::int64_t> divisors(std::int64_t number);
 // For one degree: plain, and on several ranks with sequence parallelism, without and with regather.
 std::vector<TensorChoice> tensor_choices(int tp);
 
-// On `pp` ranks, at most so many stages in all. One rank has no schedule to choose: 1f1b stands for all.
+// On `pp` pp coordinates, at most so many stages in all. One pp coordinate has no schedule to choose: 1f1b stands for
+// all.
 std::vector<ScheduleChoice> schedule_choices(int pp, int most_stages);
 
 // For several microbatches; with one, those that accumulate in shards are none of their own.

@@ -1,5 +1,5 @@
-// Sums over the stages of a model, so that a configuration is priced by adding numbers per rank. The cut is the one
-// that `train` makes.
+// Sums over the stages of a model, so that a configuration is priced by adding numbers per pp coordinate. The cut is
+// the one that `train` makes.
 #pragma once
 
 #include <array>

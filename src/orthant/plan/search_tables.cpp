@@ -8,11 +8,11 @@
 namespace orthant {
 namespace {
 
-// So many microbatches per rank, and ranks hold as many as they ever will.
+// So many microbatches per pp coordinate, and pp coordinates hold as many as they ever will.
 constexpr std::int64_t kEnough = 4;
 
-// What a moment may be the worst by: microbatches of all stages alike, or the first or last stage of the rank counted
-// more, since the embedding and the head are there; waiting for either gradient, or for one of them.
+// What a moment may be the worst by: microbatches of all stages alike, or the first or last stage of the pp coordinate
+// counted more, since the embedding and the head are there; waiting for either gradient, or for one of them.
 struct Weights {
   double whole = 1;
   double deferred = 1;
@@ -29,10 +29,10 @@ constexpr std::array<Weights, 9> kWeights = {{{1, 1, 0, 0},
                                               {0, 1, 1, 0},
                                               {0, 1, 0, 1}}};
 
-// Walks the actions of one rank.
-class RankWalk {
+// Walks the actions of one pp coordinate.
+class PpWalk {
  public:
-  explicit RankWalk(int num_stages)
+  explicit PpWalk(int num_stages)
       : now_{.stages = std::vector<HeldMicrobatches>(static_cast<std::size_t>(num_stages))} {}
 
   void add(StageKind kind, int place) {
@@ -93,14 +93,14 @@ class RankWalk {
 
 }  // namespace
 
-std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& rank) {
-  std::vector<int> place;  // per stage: among those of its rank
-  std::vector<int> counts(table.ranks.size(), 0);
-  for (const int coordinate : rank) place.push_back(counts[static_cast<std::size_t>(coordinate)]++);
+std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& pp_coordinates) {
+  std::vector<int> place;  // per stage: among those of its pp coordinate
+  std::vector<int> counts(table.actions.size(), 0);
+  for (const int coordinate : pp_coordinates) place.push_back(counts[static_cast<std::size_t>(coordinate)]++);
   std::vector<HeldMoments> moments;
-  for (std::size_t r = 0; r < table.ranks.size(); ++r) {
-    RankWalk walk(counts[r]);
-    for (const StageAction& action : table.ranks[r]) {
+  for (std::size_t r = 0; r < table.actions.size(); ++r) {
+    PpWalk walk(counts[r]);
+    for (const StageAction& action : table.actions[r]) {
       walk.add(action.kind, place[static_cast<std::size_t>(action.stage)]);
     }
     moments.push_back(walk.moments());
@@ -112,10 +112,10 @@ std::vector<HeldMoments> TableCache::walked(const ScheduleChoice& schedule, int 
                                             const std::vector<int>& begins) const {
   if (model_.is_chain() || pp == 1) {
     const Schedule made = make_schedule(schedule.name, pp, schedule.virtual_stages, microbatches);
-    return held_moments(made.table, made.rank);
+    return held_moments(made.table, made.pp_coordinates);
   }
   const StageMap map = stage_map(begins, schedule_placement(schedule.name, pp, schedule.virtual_stages));
-  return held_moments(make_schedule(schedule.name, map, model_.graph(), microbatches), map.rank);
+  return held_moments(make_schedule(schedule.name, map, model_.graph(), microbatches), map.pp_coordinates);
 }
 
 const std::vector<HeldMoments>& TableCache::moments(const ScheduleChoice& schedule, int pp, std::int64_t microbatches,

@@ -1,5 +1,5 @@
-// How many microbatches the stages of a rank hold at the worst moments of a schedule: walked once in the table that
-// would run, kept for every configuration with the same one.
+// How many microbatches the stages of a pp coordinate hold at the worst moments of a schedule: walked once in the table
+// that would run, kept for every configuration with the same one.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,27 @@ struct HeldMicrobatches {
   friend bool operator==(const HeldMicrobatches&, const HeldMicrobatches&) = default;
 };
 
-// Of one rank.
+// Of one pp coordinate.
 struct HeldMoment {
-  std::vector<HeldMicrobatches> stages;  // of the rank, ascending
+  std::vector<HeldMicrobatches> stages;  // of the pp coordinate, ascending
   int next = 0;                          // the stage that runs then, by its place among them
   StageKind kind = StageKind::BW;        // what it runs: a forward at its end, or a backward at its begin
   friend bool operator==(const HeldMoment&, const HeldMoment&) = default;
 };
 
-// A few at which the rank holds most, for each kind of action: by all stages, by its first or its last, by either kind
-// of waiting. All of them are moments of the table, so that a rank never holds less.
+// A few at which the pp coordinate holds most, for each kind of action: by all stages, by its first or its last, by
+// either kind of waiting. All of them are moments of the table, so that a pp coordinate never holds less.
 using HeldMoments = std::vector<HeldMoment>;
 
-// Per rank of a table; `rank` is the pp coordinate of each stage.
-std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& rank);
+// Per pp coordinate of a table; `pp_coordinates` has one entry per stage.
+std::vector<HeldMoments> held_moments(const StageTable& table, const std::vector<int>& pp_coordinates);
 
 class TableCache {
  public:
   explicit TableCache(const SearchModel& model) : model_(model) {}
 
-  // Of the stages that begin at these units. Beyond a number of microbatches ranks hold no more of them, except with
-  // gpipe.
+  // Of the stages that begin at these units. Beyond a number of microbatches pp coordinates hold no more of them,
+  // except with gpipe.
   const std::vector<HeldMoments>& moments(const ScheduleChoice& schedule, int pp, std::int64_t microbatches,
                                           const std::vector<int>& begins);
 

@@ -54,9 +54,9 @@ std::vector<std::int64_t> layers_per_stage(const std::string& split, std::int64_
   return counts;
 }
 
-StageMap chain_stages(const std::vector<std::int64_t>& layers, const std::vector<int>& rank) {
+StageMap chain_stages(const std::vector<std::int64_t>& layers, const std::vector<int>& pp_coordinates) {
   StageMap map;
-  map.rank = rank;
+  map.pp_coordinates = pp_coordinates;
   int unit = 0;
   for (std::size_t stage = 0; stage < layers.size(); ++stage) {
     auto& units = map.units.emplace_back();

@@ -15,8 +15,8 @@ namespace orthant {
 // one less, then their neighbours. "2,3,3,2": as given. ConfigError when they do not add up.
 std::vector<std::int64_t> layers_per_stage(const std::string& split, std::int64_t layers, int stages);
 
-// The stages of a chain (embedding, layers, head); stage s on rank[s].
-StageMap chain_stages(const std::vector<std::int64_t>& layers, const std::vector<int>& rank);
+// The stages of a chain (embedding, layers, head); stage s on pp_coordinates[s].
+StageMap chain_stages(const std::vector<std::int64_t>& layers, const std::vector<int>& pp_coordinates);
 
 // The units of each stage by name, for PipelineSettings::split; what comes before the first layer goes to the first
 // stage, what comes after the last layer to the last. Nothing where layers are not one run of units: then the cut is

@@ -46,7 +46,7 @@ class StepWalk {
   static bool is_receive(const Action& action) {
     return action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
   }
-  bool runs_here(int unit) const { return runs_at(unit, plan_.data.unit_ranks, plan_.pp); }
+  bool runs_here(int unit) const { return runs_at(unit, plan_.data.unit_pp_coordinates, plan_.pp); }
 
   void run(const Action& action) {
     switch (action.kind) {
@@ -179,7 +179,8 @@ double other_moments(const GraphSpec& graph, const DataSettings& data, bool on_h
   std::int64_t drawn = 0;
   std::int64_t counted = 0;
   std::int64_t trained = 0;
-  for (const auto& buffer : unit_buffers(graph, data.mesh, data.coordinate, data.unit_groups, data.unit_ranks).all) {
+  for (const auto& buffer :
+       unit_buffers(graph, data.mesh, data.coordinate, data.unit_groups, data.unit_pp_coordinates).all) {
     const std::int64_t owned = buffer.size / shards;
     for (const auto& entry : buffer.entries) drawn = std::max(drawn, std::min(entry.elements, owned));
     if (!buffer.trainable) continue;

@@ -75,7 +75,7 @@ class TrafficCounter {
   void add_gradient_sums(TensorTraffic& traffic, int unit) const;
   std::vector<const ParameterSpec*> held_parameters(int unit) const;
 
-  bool runs_here(int unit) const { return runs_at(unit, settings_.unit_ranks, settings_.pp); }
+  bool runs_here(int unit) const { return runs_at(unit, settings_.unit_pp_coordinates, settings_.pp); }
 
   // The sum over tp of results for all tokens; under sequence parallelism each rank's own part of it.
   Entry& sum_of(TensorTraffic& traffic) const { return settings_.sequence_parallel ? traffic.scatter : traffic.sum; }

@@ -35,8 +35,8 @@ struct TensorSettings {
   int microbatches = 1;
   int reductions = 1;  // of a unit's gradients in a step: one for every microbatch where shards accumulate them
   Recompute recompute = Recompute::none;
-  std::vector<int> unit_ranks = {};  // per unit: its pp coordinate; empty: one stage
-  int pp = 0;                        // that of the rank
+  std::vector<int> unit_pp_coordinates = {};  // per unit: its pp coordinate; empty: one stage
+  int pp = 0;                                 // coordinate of the rank
 };
 
 struct TensorTraffic {

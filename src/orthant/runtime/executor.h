@@ -36,6 +36,7 @@ struct StepFacts {
   // Gradient of each loss value (by name): coefficient / global sum of target weights. 1 when absent.
   std::map<std::string, double> loss_factors = {};
   at::Tensor loss_scale = {};  // and times this: a float64 scalar on the device; 1 when undefined
+  bool repeatable = true;      // every sum has one order: equal bits in every run
 };
 
 // When an action ran, in seconds of the steady clock.

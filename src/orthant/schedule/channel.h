@@ -1,5 +1,5 @@
-// What travels between two ranks, and where. Lowering keeps a receiver to its sender's order with these, and the
-// validator runs them as queues.
+// What travels between two pp coordinates, and where. Lowering keeps a receiver to its sender's order with these, and
+// the validator runs them as queues.
 #pragma once
 
 #include <compare>

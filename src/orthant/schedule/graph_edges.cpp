@@ -48,12 +48,13 @@ GraphEdges::GraphEdges(const GraphSpec& graph)
   }
 }
 
-std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& rank_of, int rank) {
+std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& pp_coordinate_of,
+                                       int pp_coordinate) {
   std::map<int, std::set<int>> held;  // by the unit that holds
   for (const auto& users : edges.users) {
     int holder = -1;
     for (const int user : users) {
-      if (rank_of[static_cast<std::size_t>(user)] != rank) continue;
+      if (pp_coordinate_of[static_cast<std::size_t>(user)] != pp_coordinate) continue;
       if (holder < 0) holder = user;
       held[holder].insert(user);
     }

@@ -20,14 +20,15 @@ struct GraphEdges {
   std::vector<std::vector<int>> users;      // per trainable parameter: its owner and borrowers, ascending
 };
 
-// A unit that is reduced on some rank and the units there whose weight gradients it must wait for, itself included when
-// it is one of them. See Note [Reduce] in lowering.h.
+// A unit that is reduced at some pp coordinate and the units there whose weight gradients it must wait for, itself
+// included when it is one of them. See Note [Reduce] in lowering.h.
 struct ReducedUnit {
   int unit = -1;
   std::vector<int> users;  // ascending
 };
 
-// Those of `rank`, ascending; `rank_of` is the rank of each unit.
-std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& rank_of, int rank);
+// Those at `pp_coordinate`, ascending; `pp_coordinate_of` has one entry per unit.
+std::vector<ReducedUnit> reduced_units(const GraphEdges& edges, const std::vector<int>& pp_coordinate_of,
+                                       int pp_coordinate);
 
 }  // namespace orthant

@@ -29,20 +29,20 @@ bool within(int index, std::size_t size) {
 
 }  // namespace
 
-ListPlaces::ListPlaces(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches,
+ListPlaces::ListPlaces(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches,
                        const ShowPlaces& show)
-    : ranks_(ranks), graph_(graph), show_(show), edges_(graph), rank_of_(graph.units.size(), -1) {
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (std::size_t i = 0; i < ranks_[rank].size(); ++i) {
-      const ActionPlace place{static_cast<int>(rank), static_cast<int>(i)};
-      const Action& action = ranks_[rank][i];
+    : lists_(lists), graph_(graph), show_(show), edges_(graph), pp_coordinate_of_(graph.units.size(), -1) {
+  for (std::size_t pp_coordinate = 0; pp_coordinate < lists_.size(); ++pp_coordinate) {
+    for (std::size_t i = 0; i < lists_[pp_coordinate].size(); ++i) {
+      const ActionPlace place{static_cast<int>(pp_coordinate), static_cast<int>(i)};
+      const Action& action = lists_[pp_coordinate][i];
       check_names(place, microbatches);
       if (!is_compute(action.kind)) continue;
       forward_only_ = forward_only_ && action.kind == ActionKind::forward;
-      int& home = rank_of_[static_cast<std::size_t>(action.unit)];
-      if (home < 0) home = place.rank;
-      if (home != place.rank) {
-        refuse(place, fmt::format("runs a unit that also runs on rank {}", home), "keep every unit on one rank");
+      int& home = pp_coordinate_of_[static_cast<std::size_t>(action.unit)];
+      if (home < 0) home = place.pp_coordinate;
+      if (home != place.pp_coordinate) {
+        refuse(place, fmt::format("runs a unit that also runs on pp {}", home), "keep every unit on one pp coordinate");
       }
     }
   }
@@ -59,7 +59,7 @@ void ListPlaces::check_names(ActionPlace place, int microbatches) const {
     if (!is_compute(action.kind)) return;
   } else {
     require(within(action.value, graph_.values.size()), "value");
-    require(within(action.peer, ranks_.size()) && action.peer != place.rank, "peer");
+    require(within(action.peer, lists_.size()) && action.peer != place.pp_coordinate, "peer");
     const auto& consumers = edges_.consumers[static_cast<std::size_t>(action.value)];
     require(is_gradient(action.kind) ? std::ranges::binary_search(consumers, action.consumer) : action.consumer == -1,
             "consumer");
@@ -68,18 +68,20 @@ void ListPlaces::check_names(ActionPlace place, int microbatches) const {
 }
 
 void ListPlaces::refuse(ActionPlace place, const std::string& why, const std::string& remedy) const {
-  throw ConfigError(fmt::format("\"{}\" on rank {} {}\n{}", text(place), place.rank, why, show_({place})),
+  throw ConfigError(fmt::format("\"{}\" on pp {} {}\n{}", text(place), place.pp_coordinate, why, show_({place})),
                     {.remedy = remedy});
 }
 
-void ListPlaces::refuse_missing(const Action& action, int rank) const {
-  throw ConfigError(fmt::format("\"{}\" is missing", to_string(action, graph_)),
-                    {.remedy = rank < 0 ? "add it to one rank" : fmt::format("add it to rank {}", rank)});
+void ListPlaces::refuse_missing(const Action& action, int pp_coordinate) const {
+  throw ConfigError(
+      fmt::format("\"{}\" is missing", to_string(action, graph_)),
+      {.remedy = pp_coordinate < 0 ? "add it to one pp coordinate" : fmt::format("add it to pp {}", pp_coordinate)});
 }
 
 void ListPlaces::refuse_cycle(const std::vector<ActionPlace>& cycle) const {
   std::vector<std::string> waits;
-  for (const ActionPlace& place : cycle) waits.push_back(fmt::format("rank {} in \"{}\"", place.rank, text(place)));
+  for (const ActionPlace& place : cycle)
+    waits.push_back(fmt::format("pp {} in \"{}\"", place.pp_coordinate, text(place)));
   throw ConfigError(fmt::format("deadlock: {} wait for each other\n{}", fmt::join(waits, ", "), show_(cycle)),
                     {.remedy = "let one of them send what its peer waits for before it waits itself"});
 }

@@ -28,43 +28,45 @@ struct Parcel {
 
 class ListRun {
  public:
-  ListRun(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches,
+  ListRun(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches,
           const ShowPlaces& show)
-      : ranks_(ranks),
+      : lists_(lists),
         graph_(graph),
         microbatches_(microbatches),
-        lists_(ranks, graph, microbatches, show),
-        edges_(lists_.edges()),
+        places_(lists, graph, microbatches, show),
+        edges_(places_.edges()),
         done_(graph.units.size() * static_cast<std::size_t>(microbatches)),
         num_weights_(graph.units.size(), 0),
-        next_(ranks.size(), 0),
-        arrived_(ranks.size()) {}
+        next_(lists.size(), 0),
+        arrived_(lists.size()) {}
 
   void run() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-        while (unfinished(rank) && step({rank, static_cast<int>(next(rank))})) {
-          ++next(rank);
+      for (int pp_coordinate = 0; pp_coordinate < static_cast<int>(lists_.size()); ++pp_coordinate) {
+        while (unfinished(pp_coordinate) && step({pp_coordinate, static_cast<int>(next(pp_coordinate))})) {
+          ++next(pp_coordinate);
           moved = true;
         }
       }
     }
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      if (unfinished(rank)) refuse_blocked(rank);
+    for (int pp_coordinate = 0; pp_coordinate < static_cast<int>(lists_.size()); ++pp_coordinate) {
+      if (unfinished(pp_coordinate)) refuse_blocked(pp_coordinate);
     }
     check_complete();
   }
 
  private:
-  std::size_t& next(int rank) { return next_[static_cast<std::size_t>(rank)]; }
-  bool unfinished(int rank) { return next(rank) < ranks_[static_cast<std::size_t>(rank)].size(); }
-  int rank_of(int unit) const { return lists_.rank_of(unit); }
+  std::size_t& next(int pp_coordinate) { return next_[static_cast<std::size_t>(pp_coordinate)]; }
+  bool unfinished(int pp_coordinate) {
+    return next(pp_coordinate) < lists_[static_cast<std::size_t>(pp_coordinate)].size();
+  }
+  int pp_coordinate_of(int unit) const { return places_.pp_coordinate_of(unit); }
   int producer(int value) const { return edges_.producer[static_cast<std::size_t>(value)]; }
   const std::vector<int>& consumers(int value) const { return edges_.consumers[static_cast<std::size_t>(value)]; }
   bool differentiable(int value) const { return graph_.values[static_cast<std::size_t>(value)].differentiable; }
-  bool has_arrived(int rank, const Message& message) const {
-    return arrived_[static_cast<std::size_t>(rank)].contains(message);
+  bool has_arrived(int pp_coordinate, const Message& message) const {
+    return arrived_[static_cast<std::size_t>(pp_coordinate)].contains(message);
   }
   const std::string& unit_name(int unit) const { return graph_.units[static_cast<std::size_t>(unit)].name; }
   const std::string& value_name(int value) const { return graph_.values[static_cast<std::size_t>(value)].name; }
@@ -76,7 +78,7 @@ class ListRun {
 
   // Runs one action; false while it waits for a message.
   bool step(ActionPlace place) {
-    const Action& action = lists_.at(place);
+    const Action& action = places_.at(place);
     switch (action.kind) {
       case ActionKind::forward:
         forward(action, place);
@@ -108,9 +110,9 @@ class ListRun {
     if (state.forward) refuse(place, "runs a second time", "keep one of the two");
     for (const int value : edges_.inputs[static_cast<std::size_t>(action.unit)]) {
       const int writer = producer(value);
-      const bool local = rank_of(writer) == place.rank;
+      const bool local = pp_coordinate_of(writer) == place.pp_coordinate;
       if (local ? done(writer, action.microbatch).forward
-                : has_arrived(place.rank, {.value = value, .microbatch = action.microbatch})) {
+                : has_arrived(place.pp_coordinate, {.value = value, .microbatch = action.microbatch})) {
         continue;
       }
       refuse(place, fmt::format("reads {}, which is not there yet", value_name(value)),
@@ -145,9 +147,9 @@ class ListRun {
     for (const int value : edges_.outputs[static_cast<std::size_t>(action.unit)]) {
       if (!differentiable(value)) continue;
       for (const int consumer : consumers(value)) {
-        const bool local = rank_of(consumer) == place.rank;
+        const bool local = pp_coordinate_of(consumer) == place.pp_coordinate;
         if (local ? done(consumer, action.microbatch).inputs
-                  : has_arrived(place.rank, {value, consumer, action.microbatch})) {
+                  : has_arrived(place.pp_coordinate, {value, consumer, action.microbatch})) {
           continue;
         }
         refuse(place,
@@ -160,11 +162,11 @@ class ListRun {
   }
 
   void reduce(const Action& action, ActionPlace place) {
-    const std::vector<ReducedUnit> due = lists_.reduced(place.rank);
+    const std::vector<ReducedUnit> due = places_.reduced(place.pp_coordinate);
     const auto found =
         std::ranges::find_if(due, [&](const ReducedUnit& reduced) { return reduced.unit == action.unit; });
     if (found == due.end()) {
-      refuse(place, "names a unit that holds no trainable parameter on this rank", "leave it out");
+      refuse(place, "names a unit that holds no trainable parameter on this pp coordinate", "leave it out");
     }
     for (const int user : found->users) {
       const int count = num_weights_[static_cast<std::size_t>(user)];
@@ -173,7 +175,8 @@ class ListRun {
              fmt::format("comes after {} of the {} weight gradients of {}", count, microbatches_, unit_name(user)),
              "put it after the last of them");
     }
-    if (!reduced_.insert({place.rank, action.unit}).second) refuse(place, "runs a second time", "keep one of the two");
+    if (!reduced_.insert({place.pp_coordinate, action.unit}).second)
+      refuse(place, "runs a second time", "keep one of the two");
   }
 
   void send(const Action& action, ActionPlace place) {
@@ -181,96 +184,100 @@ class ListRun {
     const bool gradient = action.kind == ActionKind::send_gradient;
     const int maker = gradient ? action.consumer : producer(action.value);
     const Done& state = done(maker, action.microbatch);
-    if (rank_of(maker) != place.rank || !(gradient ? state.inputs : state.forward)) {
-      refuse(place, fmt::format("comes before {} has made it on this rank", unit_name(maker)), "put it after");
+    if (pp_coordinate_of(maker) != place.pp_coordinate || !(gradient ? state.inputs : state.forward)) {
+      refuse(place, fmt::format("comes before {} has made it on this pp coordinate", unit_name(maker)), "put it after");
     }
-    const auto reads = [&](int consumer) { return rank_of(consumer) == action.peer; };
-    const bool wanted = gradient ? rank_of(producer(action.value)) == action.peer && differentiable(action.value)
-                                 : std::ranges::any_of(consumers(action.value), reads);
-    if (!wanted) refuse(place, fmt::format("sends what rank {} has no use for", action.peer), "leave it out");
+    const auto reads = [&](int consumer) { return pp_coordinate_of(consumer) == action.peer; };
+    const bool wanted = gradient
+                            ? pp_coordinate_of(producer(action.value)) == action.peer && differentiable(action.value)
+                            : std::ranges::any_of(consumers(action.value), reads);
+    if (!wanted) refuse(place, fmt::format("sends what pp {} has no use for", action.peer), "leave it out");
     if (!sent_.insert({action.peer, message}).second) refuse(place, "runs a second time", "keep one of the two");
-    channels_[{place.rank, action.peer, gradient}].push_back({message, place});
+    channels_[{place.pp_coordinate, action.peer, gradient}].push_back({message, place});
   }
 
   bool receive(const Action& action, ActionPlace place) {
-    auto& channel = channels_[{action.peer, place.rank, action.kind == ActionKind::receive_gradient}];
+    auto& channel = channels_[{action.peer, place.pp_coordinate, action.kind == ActionKind::receive_gradient}];
     if (channel.empty()) return false;
     const Parcel parcel = channel.front();
     if (parcel.message != message_of(action)) {
-      refuse(place, fmt::format("finds \"{}\" first in its channel", lists_.text(parcel.sent)),
+      refuse(place, fmt::format("finds \"{}\" first in its channel", places_.text(parcel.sent)),
              "receive in the order in which the peer sends");
     }
     channel.pop_front();
-    arrived_[static_cast<std::size_t>(place.rank)].insert(parcel.message);
+    arrived_[static_cast<std::size_t>(place.pp_coordinate)].insert(parcel.message);
     return true;
   }
 
-  // Follows who waits for whom from a blocked rank, to a cycle or to a rank that is done.
-  [[noreturn]] void refuse_blocked(int rank) {
+  // Follows who waits for whom from a blocked pp coordinate, to a cycle or to a pp coordinate that is done.
+  [[noreturn]] void refuse_blocked(int pp_coordinate) {
     std::vector<ActionPlace> path;
     const auto seen = [&](int wanted) {
-      return std::ranges::find_if(path, [&](const ActionPlace& place) { return place.rank == wanted; });
+      return std::ranges::find_if(path, [&](const ActionPlace& place) { return place.pp_coordinate == wanted; });
     };
-    while (seen(rank) == path.end()) {
-      const ActionPlace place{rank, static_cast<int>(next(rank))};
-      if (!unfinished(rank)) {
-        refuse(path.back(), fmt::format("waits for what rank {} never sends", rank),
-               fmt::format("add the send to rank {}", rank));
+    while (seen(pp_coordinate) == path.end()) {
+      const ActionPlace place{pp_coordinate, static_cast<int>(next(pp_coordinate))};
+      if (!unfinished(pp_coordinate)) {
+        refuse(path.back(), fmt::format("waits for what pp {} never sends", pp_coordinate),
+               fmt::format("add the send to pp {}", pp_coordinate));
       }
       path.push_back(place);
-      rank = lists_.at(place).peer;
+      pp_coordinate = places_.at(place).peer;
     }
-    path.erase(path.begin(), seen(rank));
-    lists_.refuse_cycle(path);
+    path.erase(path.begin(), seen(pp_coordinate));
+    places_.refuse_cycle(path);
   }
 
-  // All that had to run has run. So every message was taken: each is sent once, to a rank that cannot do without it.
+  // All that had to run has run. So every message was taken: each is sent once, to a pp coordinate that cannot do
+  // without it.
   void check_complete() {
     for (int unit = 0; unit < edges_.num_units(); ++unit) {
       for (int microbatch = 0; microbatch < microbatches_; ++microbatch) {
         const Done& state = done(unit, microbatch);
         need(state.forward, ActionKind::forward, unit, microbatch);
-        if (lists_.forward_only()) continue;
+        if (places_.forward_only()) continue;
         need(state.inputs, ActionKind::backward, unit, microbatch);
         need(state.weights, ActionKind::backward_weight, unit, microbatch);
       }
     }
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()) && !lists_.forward_only(); ++rank) {
-      for (const ReducedUnit& reduced : lists_.reduced(rank)) {
-        if (!reduced_.contains({rank, reduced.unit})) {
-          lists_.refuse_missing({.kind = ActionKind::reduce, .unit = reduced.unit}, rank);
+    for (int pp_coordinate = 0; pp_coordinate < static_cast<int>(lists_.size()) && !places_.forward_only();
+         ++pp_coordinate) {
+      for (const ReducedUnit& reduced : places_.reduced(pp_coordinate)) {
+        if (!reduced_.contains({pp_coordinate, reduced.unit})) {
+          places_.refuse_missing({.kind = ActionKind::reduce, .unit = reduced.unit}, pp_coordinate);
         }
       }
     }
   }
 
   void need(bool has_run, ActionKind kind, int unit, int microbatch) const {
-    if (!has_run) lists_.refuse_missing({.kind = kind, .unit = unit, .microbatch = microbatch}, rank_of(unit));
+    if (!has_run)
+      places_.refuse_missing({.kind = kind, .unit = unit, .microbatch = microbatch}, pp_coordinate_of(unit));
   }
 
   [[noreturn]] void refuse(ActionPlace place, const std::string& why, const std::string& remedy) const {
-    lists_.refuse(place, why, remedy);
+    places_.refuse(place, why, remedy);
   }
 
-  const std::vector<std::vector<Action>>& ranks_;
+  const std::vector<std::vector<Action>>& lists_;
   const GraphSpec& graph_;
   int microbatches_;
-  ListPlaces lists_;
+  ListPlaces places_;
   const GraphEdges& edges_;
   std::vector<Done> done_;                  // per unit and microbatch
   std::vector<int> num_weights_;            // per unit: weight gradients so far
-  std::vector<std::size_t> next_;           // per rank
-  std::vector<std::set<Message>> arrived_;  // per rank
+  std::vector<std::size_t> next_;           // per pp coordinate
+  std::vector<std::set<Message>> arrived_;  // per pp coordinate
   std::set<std::pair<int, Message>> sent_;  // by peer; a message has one maker
-  std::set<std::pair<int, int>> reduced_;   // rank, unit
+  std::set<std::pair<int, int>> reduced_;   // pp coordinate, unit
   std::map<Channel, std::deque<Parcel>> channels_;
 };
 
 }  // namespace
 
-void run_lists(const std::vector<std::vector<Action>>& ranks, const GraphSpec& graph, int microbatches,
+void run_lists(const std::vector<std::vector<Action>>& lists, const GraphSpec& graph, int microbatches,
                const ShowPlaces& show) {
-  ListRun(ranks, graph, microbatches, show).run();
+  ListRun(lists, graph, microbatches, show).run();
 }
 
 }  // namespace orthant

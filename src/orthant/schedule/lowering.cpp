@@ -33,34 +33,37 @@ ActionKind unit_kind(StageKind kind) {
   throw InternalError("a stage kind without unit actions");
 }
 
-// Who is where, and what each rank therefore sends.
+// Who is where, and what each pp coordinate therefore sends.
 class Placement {
  public:
   Placement(const StageMap& map, const GraphSpec& graph)
-      : map_(map), graph_(graph), edges_(graph), rank_of_(graph.units.size(), -1) {
+      : map_(map), graph_(graph), edges_(graph), pp_coordinate_of_(graph.units.size(), -1) {
     for (std::size_t s = 0; s < map.units.size(); ++s) {
-      for (const int unit : map.units[s]) rank_of_.at(static_cast<std::size_t>(unit)) = map.rank.at(s);
+      for (const int unit : map.units[s])
+        pp_coordinate_of_.at(static_cast<std::size_t>(unit)) = map.pp_coordinates.at(s);
     }
   }
 
   const GraphEdges& edges() const { return edges_; }
-  const std::vector<int>& rank_of() const { return rank_of_; }
-  int rank_of(int unit) const { return rank_of_[static_cast<std::size_t>(unit)]; }
-  int writer_rank(int value) const { return rank_of(edges_.producer[static_cast<std::size_t>(value)]); }
+  const std::vector<int>& pp_coordinate_of() const { return pp_coordinate_of_; }
+  int pp_coordinate_of(int unit) const { return pp_coordinate_of_[static_cast<std::size_t>(unit)]; }
+  int writer_pp_coordinate(int value) const {
+    return pp_coordinate_of(edges_.producer[static_cast<std::size_t>(value)]);
+  }
   const std::vector<int>& units(int stage) const { return map_.units.at(static_cast<std::size_t>(stage)); }
   const std::vector<int>& inputs(int unit) const { return edges_.inputs[static_cast<std::size_t>(unit)]; }
   const std::vector<int>& outputs(int unit) const { return edges_.outputs[static_cast<std::size_t>(unit)]; }
   const std::vector<int>& consumers(int value) const { return edges_.consumers[static_cast<std::size_t>(value)]; }
   bool differentiable(int value) const { return graph_.values[static_cast<std::size_t>(value)].differentiable; }
 
-  // What `rank` sends once a stage's F has run there.
-  std::vector<Action> value_sends(int stage, int microbatch, int rank) const {
+  // What `pp_coordinate` sends once a stage's F has run there.
+  std::vector<Action> value_sends(int stage, int microbatch, int pp_coordinate) const {
     std::vector<Action> sends;
     for (const int unit : units(stage)) {
       for (const int value : outputs(unit)) {
         std::set<int> peers;
-        for (const int consumer : consumers(value)) peers.insert(rank_of(consumer));
-        peers.erase(rank);
+        for (const int consumer : consumers(value)) peers.insert(pp_coordinate_of(consumer));
+        peers.erase(pp_coordinate);
         for (const int peer : peers) {
           sends.push_back({.kind = ActionKind::send, .value = value, .peer = peer, .microbatch = microbatch});
         }
@@ -69,12 +72,12 @@ class Placement {
     return sends;
   }
 
-  // What `rank` sends once a unit's B or BW has run there.
-  std::vector<Action> gradient_sends(int unit, int microbatch, int rank) const {
+  // What `pp_coordinate` sends once a unit's B or BW has run there.
+  std::vector<Action> gradient_sends(int unit, int microbatch, int pp_coordinate) const {
     std::vector<Action> sends;
     for (const int value : inputs(unit)) {
-      const int peer = writer_rank(value);
-      if (peer == rank || !differentiable(value)) continue;
+      const int peer = writer_pp_coordinate(value);
+      if (peer == pp_coordinate || !differentiable(value)) continue;
       sends.push_back({.kind = ActionKind::send_gradient,
                        .value = value,
                        .consumer = unit,
@@ -88,21 +91,22 @@ class Placement {
   const StageMap& map_;
   const GraphSpec& graph_;
   GraphEdges edges_;
-  std::vector<int> rank_of_;
+  std::vector<int> pp_coordinate_of_;
 };
 
-// The messages that a rank gets, in the order in which each channel delivers them.
+// The messages that a pp coordinate gets, in the order in which each channel delivers them.
 class Inbox {
  public:
-  Inbox(const StageTable& table, const Placement& placement, int rank) {
-    for (int peer = 0; peer < static_cast<int>(table.ranks.size()); ++peer) {
-      if (peer == rank) continue;
+  Inbox(const StageTable& table, const Placement& placement, int pp_coordinate) {
+    for (int peer = 0; peer < static_cast<int>(table.actions.size()); ++peer) {
+      if (peer == pp_coordinate) continue;
       const auto add = [&](const std::vector<Action>& sends) {
         for (const Action& send : sends) {
-          if (send.peer == rank) queues_[{peer, rank, message_of(send).is_gradient()}].add(message_of(send));
+          if (send.peer == pp_coordinate)
+            queues_[{peer, pp_coordinate, message_of(send).is_gradient()}].add(message_of(send));
         }
       };
-      for (const auto& [stage, kind, microbatch] : table.ranks[static_cast<std::size_t>(peer)]) {
+      for (const auto& [stage, kind, microbatch] : table.actions[static_cast<std::size_t>(peer)]) {
         if (kind == StageKind::F) add(placement.value_sends(stage, microbatch, peer));
         if (!makes_input_gradients(kind)) continue;
         const auto& units = placement.units(stage);
@@ -141,12 +145,12 @@ class Inbox {
 
 class Lowering {
  public:
-  Lowering(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank)
-      : actions_(table.ranks.at(static_cast<std::size_t>(rank))),
-        rank_(rank),
+  Lowering(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate)
+      : actions_(table.actions.at(static_cast<std::size_t>(pp_coordinate))),
+        pp_coordinate_(pp_coordinate),
         placement_(map, graph),
-        inbox_(table, placement_, rank),
-        reduced_(reduced_units(placement_.edges(), placement_.rank_of(), rank)) {
+        inbox_(table, placement_, pp_coordinate),
+        reduced_(reduced_units(placement_.edges(), placement_.pp_coordinate_of(), pp_coordinate)) {
     std::vector<int> weight_gradients(graph.units.size(), 0);
     for (const StageAction& action : actions_) {
       if (!makes_weight_gradients(action.kind)) continue;
@@ -176,11 +180,11 @@ class Lowering {
     const auto& units = placement_.units(stage);
     for (const int unit : units) {
       for (const int value : placement_.inputs(unit)) {
-        receive(placement_.writer_rank(value), {.value = value, .microbatch = microbatch});
+        receive(placement_.writer_pp_coordinate(value), {.value = value, .microbatch = microbatch});
       }
     }
     for (const int unit : units) add({.kind = ActionKind::forward, .unit = unit, .microbatch = microbatch});
-    for (const Action& send : placement_.value_sends(stage, microbatch, rank_)) add(send);
+    for (const Action& send : placement_.value_sends(stage, microbatch, pp_coordinate_)) add(send);
   }
 
   void backward(int stage, StageKind kind, int microbatch) {
@@ -189,7 +193,7 @@ class Lowering {
       if (makes_input_gradients(kind)) receive_gradients(*unit, microbatch);
       add({.kind = unit_kind(kind), .unit = *unit, .microbatch = microbatch});
       if (makes_input_gradients(kind)) {
-        for (const Action& send : placement_.gradient_sends(*unit, microbatch, rank_)) add(send);
+        for (const Action& send : placement_.gradient_sends(*unit, microbatch, pp_coordinate_)) add(send);
       }
       if (makes_weight_gradients(kind)) reduce_after(*unit);
     }
@@ -200,15 +204,16 @@ class Lowering {
       if (!placement_.differentiable(value)) continue;
       const auto& consumers = placement_.consumers(value);
       for (auto consumer = consumers.rbegin(); consumer != consumers.rend(); ++consumer) {
-        receive(placement_.rank_of(*consumer), {.value = value, .consumer = *consumer, .microbatch = microbatch});
+        receive(placement_.pp_coordinate_of(*consumer),
+                {.value = value, .consumer = *consumer, .microbatch = microbatch});
       }
     }
   }
 
   void receive(int peer, const Message& wanted) {
-    if (peer == rank_) return;
+    if (peer == pp_coordinate_) return;
     const bool gradient = wanted.is_gradient();
-    for (const Message& message : inbox_.up_to({peer, rank_, gradient}, wanted)) {
+    for (const Message& message : inbox_.up_to({peer, pp_coordinate_, gradient}, wanted)) {
       add({.kind = gradient ? ActionKind::receive_gradient : ActionKind::receive,
            .value = message.value,
            .consumer = message.consumer,
@@ -227,7 +232,7 @@ class Lowering {
   void add(const Action& action) { list_.actions.push_back(action); }
 
   const std::vector<StageAction>& actions_;
-  int rank_;
+  int pp_coordinate_;
   Placement placement_;
   Inbox inbox_;
   std::vector<ReducedUnit> reduced_;
@@ -237,12 +242,13 @@ class Lowering {
 
 }  // namespace
 
-std::vector<Action> lower(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank) {
-  return lower_with_origins(table, map, graph, rank).actions;
+std::vector<Action> lower(const StageTable& table, const StageMap& map, const GraphSpec& graph, int pp_coordinate) {
+  return lower_with_origins(table, map, graph, pp_coordinate).actions;
 }
 
-LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph, int rank) {
-  return Lowering(table, map, graph, rank).run();
+LoweredList lower_with_origins(const StageTable& table, const StageMap& map, const GraphSpec& graph,
+                               int pp_coordinate) {
+  return Lowering(table, map, graph, pp_coordinate).run();
 }
 
 std::vector<Action> forward_actions(const GraphSpec& graph) {

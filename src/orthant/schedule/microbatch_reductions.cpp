@@ -15,13 +15,13 @@ bool makes_weight_gradients(const Action& action) {
 
 // The units that the list reduces, and whose weight gradients each of them waits for.
 std::vector<ReducedUnit> reduced_on(const std::vector<Action>& actions, const GraphSpec& graph) {
-  std::vector<int> rank_of(graph.units.size(), -1);
+  std::vector<int> pp_coordinate_of(graph.units.size(), -1);
   std::set<int> named;
   for (const Action& action : actions) {
-    if (makes_weight_gradients(action)) rank_of.at(static_cast<std::size_t>(action.unit)) = 0;
+    if (makes_weight_gradients(action)) pp_coordinate_of.at(static_cast<std::size_t>(action.unit)) = 0;
     if (action.kind == ActionKind::reduce) named.insert(action.unit);
   }
-  auto reduced = reduced_units(GraphEdges(graph), rank_of, 0);
+  auto reduced = reduced_units(GraphEdges(graph), pp_coordinate_of, 0);
   std::erase_if(reduced, [&](const ReducedUnit& one) { return !named.contains(one.unit); });
   return reduced;
 }

@@ -9,7 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/schedule/generators.h"
-#include "orthant/schedule/shared_ranks.h"
+#include "orthant/schedule/shared_pp_coordinates.h"
 
 namespace orthant {
 namespace {
@@ -17,21 +17,23 @@ namespace {
 // Larger tables are taken for a mistake.
 constexpr std::int64_t kMaxPasses = 1'000'000;
 
-void check_size(std::string_view name, int ranks, int stages_per_rank, int microbatches) {
-  if (ranks < 1 || microbatches < 1) {
-    throw ConfigError(fmt::format("schedule {} of {} ranks and {} microbatches", name, ranks, microbatches),
-                      {.remedy = "set at least one rank and one microbatch"});
+void check_size(std::string_view name, int pp_degree, int stages_per_pp, int microbatches) {
+  if (pp_degree < 1 || microbatches < 1) {
+    throw ConfigError(
+        fmt::format("schedule {} of {} pp coordinates and {} microbatches", name, pp_degree, microbatches),
+        {.remedy = "set at least one pp coordinate and one microbatch"});
   }
   // Each factor first, so that the product cannot overflow.
-  const bool each_fits = std::max({ranks, stages_per_rank, microbatches}) <= kMaxPasses;
-  if (each_fits && std::int64_t{ranks} * stages_per_rank <= kMaxPasses &&
-      std::int64_t{ranks} * stages_per_rank * microbatches <= kMaxPasses) {
+  const bool each_fits = std::max({pp_degree, stages_per_pp, microbatches}) <= kMaxPasses;
+  if (each_fits && std::int64_t{pp_degree} * stages_per_pp <= kMaxPasses &&
+      std::int64_t{pp_degree} * stages_per_pp * microbatches <= kMaxPasses) {
     return;
   }
-  throw ConfigError(fmt::format("schedule {} of {} ranks with {} stages each and {} microbatches has more than {} "
-                                "forward passes of stages",
-                                name, ranks, stages_per_rank, microbatches, kMaxPasses),
-                    {.remedy = "set fewer ranks, stages or microbatches"});
+  throw ConfigError(
+      fmt::format("schedule {} of {} pp coordinates with {} stages each and {} microbatches has more than {} "
+                  "forward passes of stages",
+                  name, pp_degree, stages_per_pp, microbatches, kMaxPasses),
+      {.remedy = "set fewer pp coordinates, stages or microbatches"});
 }
 
 // One queue per stage, for schedules that do not care where stages lie.
@@ -45,39 +47,41 @@ bool is_looped(std::string_view name) {
   return name == "interleaved" || name == "zbv";
 }
 
-StageTable looped_table(std::string_view name, int ranks, int stages_per_rank, int microbatches) {
-  return name == "zbv" ? zbv(ranks, microbatches) : interleaved(ranks, stages_per_rank, microbatches);
+StageTable looped_table(std::string_view name, int pp_degree, int stages_per_pp, int microbatches) {
+  return name == "zbv" ? zbv(pp_degree, microbatches) : interleaved(pp_degree, stages_per_pp, microbatches);
 }
 
-// A stage on a rank of its own keeps its queue as it is.
+// A stage on a pp coordinate of its own keeps its queue as it is.
 StageTable place(const StageTable& queues, const StageMap& map, const GraphSpec& graph, const StageEdges& edges) {
-  if (map.num_ranks() < map.num_stages()) return share_ranks(queues, map.rank, edges, flop_costs(map, graph));
+  if (map.pp_degree() < map.num_stages())
+    return share_pp_coordinates(queues, map.pp_coordinates, edges, flop_costs(map, graph));
   StageTable table = queues;
-  for (std::size_t s = 0; s < map.rank.size(); ++s)
-    table.ranks[static_cast<std::size_t>(map.rank[s])] = queues.ranks[s];
+  for (std::size_t s = 0; s < map.pp_coordinates.size(); ++s)
+    table.actions[static_cast<std::size_t>(map.pp_coordinates[s])] = queues.actions[s];
   return table;
 }
 
-// How many stages each rank must have under a looped schedule; ConfigError when the map does not give them so.
+// How many stages each pp coordinate must have under a looped schedule; ConfigError when the map does not give them so.
 int check_placement(std::string_view name, const StageMap& map) {
-  const int ranks = map.num_ranks();
-  const int per_rank = map.num_stages() / ranks;
+  const int pp_degree = map.pp_degree();
+  const int stages_per_pp = map.num_stages() / pp_degree;
   const int minimum = virtual_stages(name);
-  const bool possible = map.num_stages() % ranks == 0 && per_rank >= minimum && (name != "zbv" || per_rank == minimum);
+  const bool possible =
+      map.num_stages() % pp_degree == 0 && stages_per_pp >= minimum && (name != "zbv" || stages_per_pp == minimum);
   if (!possible) {
     throw ConfigError(
-        fmt::format("schedule {} on {} ranks cannot have {} stages", name, ranks, map.num_stages()),
-        {.remedy = name == "zbv" ? fmt::format("cut the model into {} stages", 2 * ranks)
-                                 : fmt::format("cut the model into {}, {} or another multiple of {} stages", 2 * ranks,
-                                               3 * ranks, ranks)});
+        fmt::format("schedule {} on {} pp coordinates cannot have {} stages", name, pp_degree, map.num_stages()),
+        {.remedy = name == "zbv" ? fmt::format("cut the model into {} stages", 2 * pp_degree)
+                                 : fmt::format("cut the model into {}, {} or another multiple of {} stages",
+                                               2 * pp_degree, 3 * pp_degree, pp_degree)});
   }
-  const std::vector<int> wanted = schedule_placement(name, ranks, per_rank);
-  if (map.rank != wanted) {
-    throw ConfigError(
-        fmt::format("schedule {} cannot have its stages on pp coordinates {}", name, fmt::join(map.rank, ", ")),
-        {.remedy = fmt::format("leave the placement out, or set it to {}", fmt::join(wanted, ", "))});
+  const std::vector<int> wanted = schedule_placement(name, pp_degree, stages_per_pp);
+  if (map.pp_coordinates != wanted) {
+    throw ConfigError(fmt::format("schedule {} cannot have its stages on pp coordinates {}", name,
+                                  fmt::join(map.pp_coordinates, ", ")),
+                      {.remedy = fmt::format("leave the placement out, or set it to {}", fmt::join(wanted, ", "))});
   }
-  return per_rank;
+  return stages_per_pp;
 }
 
 }  // namespace
@@ -98,32 +102,33 @@ int virtual_stages(std::string_view name, int asked) {
   const int own = is_looped(name) ? 2 : 1;
   if (asked == 0 || asked == own || (name == "interleaved" && asked > own)) return asked == 0 ? own : asked;
   throw ConfigError(
-      fmt::format("schedule {} with {} stage{} per rank", name, asked, asked == 1 ? "" : "s"),
+      fmt::format("schedule {} with {} stage{} per pp coordinate", name, asked, asked == 1 ? "" : "s"),
       {.remedy = fmt::format("set {}{} virtual stage{}, or the schedule {}", name == "interleaved" ? "at least " : "",
                              own, own == 1 ? "" : "s", asked > 1 ? "interleaved" : "1f1b")});
 }
 
-std::vector<int> schedule_placement(std::string_view name, int ranks, int asked_virtual_stages) {
-  const int stages = ranks * virtual_stages(name, asked_virtual_stages);
-  std::vector<int> rank;
-  for (int s = 0; s < stages; ++s) rank.push_back(name == "zbv" && s >= ranks ? stages - 1 - s : s % ranks);
-  return rank;
+std::vector<int> schedule_placement(std::string_view name, int pp_degree, int asked_virtual_stages) {
+  const int stages = pp_degree * virtual_stages(name, asked_virtual_stages);
+  std::vector<int> pp_coordinates;
+  for (int s = 0; s < stages; ++s)
+    pp_coordinates.push_back(name == "zbv" && s >= pp_degree ? stages - 1 - s : s % pp_degree);
+  return pp_coordinates;
 }
 
-Schedule make_schedule(std::string_view name, int ranks, int asked_virtual_stages, int microbatches) {
-  const int per_rank = virtual_stages(name, asked_virtual_stages);
-  check_size(name, ranks, per_rank, microbatches);
-  return {is_looped(name) ? looped_table(name, ranks, per_rank, microbatches)
-                          : stage_queues(name, chain_edges(ranks), microbatches),
-          schedule_placement(name, ranks, per_rank)};
+Schedule make_schedule(std::string_view name, int pp_degree, int asked_virtual_stages, int microbatches) {
+  const int stages_per_pp = virtual_stages(name, asked_virtual_stages);
+  check_size(name, pp_degree, stages_per_pp, microbatches);
+  return {is_looped(name) ? looped_table(name, pp_degree, stages_per_pp, microbatches)
+                          : stage_queues(name, chain_edges(pp_degree), microbatches),
+          schedule_placement(name, pp_degree, stages_per_pp)};
 }
 
 StageTable make_schedule(std::string_view name, const StageMap& map, const GraphSpec& graph, int microbatches) {
   check_schedule_name(name);
   if (is_looped(name)) {
-    const int per_rank = check_placement(name, map);
-    check_size(name, map.num_ranks(), per_rank, microbatches);
-    return looped_table(name, map.num_ranks(), per_rank, microbatches);
+    const int stages_per_pp = check_placement(name, map);
+    check_size(name, map.pp_degree(), stages_per_pp, microbatches);
+    return looped_table(name, map.pp_degree(), stages_per_pp, microbatches);
   }
   check_size(name, map.num_stages(), 1, microbatches);
   const StageEdges edges = stage_edges(map, graph);

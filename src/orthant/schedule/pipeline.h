@@ -19,7 +19,7 @@ namespace orthant {
 struct PipelineSettings {
   std::string schedule = "1f1b";                     // one of schedule_names(), or a file (is_schedule_file)
   int virtual_stages = 0;                            // 0: the schedule's own
-  int stages = 0;                                    // of an automatic cut; 0: as many as the ranks need
+  int stages = 0;                                    // of an automatic cut; 0: as many as the pp coordinates need
   std::vector<std::vector<std::string>> split = {};  // unit names per stage; empty: automatic
   std::vector<int> placement = {};                   // pp coordinate per stage; empty: the schedule's
   std::map<std::string, double> unit_costs = {};     // measured seconds (F + B + W) by unit name; empty: spec FLOPs
@@ -29,20 +29,20 @@ struct PipelineSettings {
 struct Pipeline {
   StageMap map;
   StageTable table;      // of a step
-  double imbalance = 1;  // the heaviest rank over the mean, in the costs the cut was made with
+  double imbalance = 1;  // the heaviest pp coordinate over the mean, in the costs the cut was made with
 
-  int num_ranks() const { return static_cast<int>(table.ranks.size()); }
-  std::vector<int> unit_ranks() const;   // per unit: its pp coordinate
-  std::vector<int> unit_stages() const;  // per unit: its stage
+  int pp_degree() const { return static_cast<int>(table.actions.size()); }
+  std::vector<int> unit_pp_coordinates() const;  // per unit: its pp coordinate
+  std::vector<int> unit_stages() const;          // per unit: its stage
 };
 
 // Not a known name, and a '/' or a '.' is in it.
 bool is_schedule_file(std::string_view schedule);
 
-// The stages of `graph` on `ranks` pp coordinates and the table of `microbatches`, validated. ConfigError for all that
-// cannot run. On one rank schedule, placement and memory have no place to matter: the stages that are asked for run
-// there one after the other, and a schedule file is not read. The evaluation table of the same stages is
+// The stages of `graph` on `pp_degree` pp coordinates and the table of `microbatches`, validated. ConfigError for all
+// that cannot run. On one pp coordinate schedule, placement and memory have no place to matter: the stages that are
+// asked for run there one after the other, and a schedule file is not read. The evaluation table of the same stages is
 // make_forward_schedule(map, graph, 1).
-Pipeline make_pipeline(const GraphSpec& graph, int ranks, int microbatches, const PipelineSettings& settings);
+Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& settings);
 
 }  // namespace orthant

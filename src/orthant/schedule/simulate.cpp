@@ -12,15 +12,15 @@
 namespace orthant {
 namespace {
 
-// Times of all actions; ranks take turns until none can go on.
+// Times of all actions; pp coordinates take turns until none can go on.
 std::vector<std::vector<TimedAction>> run(const StageTable& table, const StageCosts& costs, StageClock& clock) {
-  std::vector<std::vector<TimedAction>> ranks(table.ranks.size());
+  std::vector<std::vector<TimedAction>> actions(table.actions.size());
   for (bool moved = true; moved;) {
     moved = false;
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      auto& done = ranks[rank];
-      while (done.size() < table.ranks[rank].size()) {
-        const StageAction& action = table.ranks[rank][done.size()];
+    for (std::size_t pp_coordinate = 0; pp_coordinate < actions.size(); ++pp_coordinate) {
+      auto& done = actions[pp_coordinate];
+      while (done.size() < table.actions[pp_coordinate].size()) {
+        const StageAction& action = table.actions[pp_coordinate][done.size()];
         const auto ready = clock.ready(action);
         if (!ready) break;
         const double start = std::max(*ready, done.empty() ? 0 : done.back().end);
@@ -31,15 +31,16 @@ std::vector<std::vector<TimedAction>> run(const StageTable& table, const StageCo
       }
     }
   }
-  return ranks;
+  return actions;
 }
 
-void check_finished(const StageTable& table, const std::vector<std::vector<TimedAction>>& ranks) {
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].size() == table.ranks[rank].size()) continue;
-    const int position = static_cast<int>(ranks[rank].size());
-    throw ConfigError(fmt::format("{} on rank {} waits for ever\n{}", to_string(table.ranks[rank][ranks[rank].size()]),
-                                  rank, marked_grid(table, {{static_cast<int>(rank), position}})),
+void check_finished(const StageTable& table, const std::vector<std::vector<TimedAction>>& actions) {
+  for (std::size_t pp_coordinate = 0; pp_coordinate < actions.size(); ++pp_coordinate) {
+    if (actions[pp_coordinate].size() == table.actions[pp_coordinate].size()) continue;
+    const int position = static_cast<int>(actions[pp_coordinate].size());
+    throw ConfigError(fmt::format("{} on pp {} waits for ever\n{}",
+                                  to_string(table.actions[pp_coordinate][actions[pp_coordinate].size()]), pp_coordinate,
+                                  marked_grid(table, {{static_cast<int>(pp_coordinate), position}})),
                       {.remedy = "simulate a table that validate() accepts"});
   }
 }
@@ -51,12 +52,12 @@ Simulation simulate(const StageTable& table, const StageEdges& edges, const Stag
   if (edges.num_stages() != table.num_stages) {
     throw InternalError(fmt::format("{} stages have the edges of {}", table.num_stages, edges.num_stages()));
   }
-  const std::vector<int> rank = stage_ranks(table);
-  StageClock clock(edges, costs, rank, table.num_microbatches);
+  const std::vector<int> pp_coordinates = stage_pp_coordinates(table);
+  StageClock clock(edges, costs, pp_coordinates, table.num_microbatches);
   Simulation result;
-  result.ranks = run(table, costs, clock);
-  check_finished(table, result.ranks);
-  for (const auto& actions : result.ranks) {
+  result.actions = run(table, costs, clock);
+  check_finished(table, result.actions);
+  for (const auto& actions : result.actions) {
     double busy = 0;
     for (const TimedAction& timed : actions) busy += timed.end - timed.start;
     result.busy.push_back(busy);

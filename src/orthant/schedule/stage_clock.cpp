@@ -9,17 +9,19 @@ constexpr double kNotYet = -1;
 
 }  // namespace
 
-StageClock::StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& rank, int microbatches)
+StageClock::StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& pp_coordinates,
+                       int microbatches)
     : edges_(edges),
       costs_(costs),
-      rank_(rank),
+      pp_coordinates_(pp_coordinates),
       forward_(edges.before.size(), std::vector<double>(static_cast<std::size_t>(microbatches), kNotYet)),
       backward_(forward_) {}
 
 double StageClock::arrival(const Ends& ends, int other, int stage, int writer, int microbatch) const {
   const double end = ends.at(static_cast<std::size_t>(other)).at(static_cast<std::size_t>(microbatch));
-  const bool same_rank = rank_.at(static_cast<std::size_t>(other)) == rank_.at(static_cast<std::size_t>(stage));
-  return end == kNotYet || same_rank ? end : end + costs_.at(static_cast<std::size_t>(writer)).send;
+  const bool same_pp_coordinate =
+      pp_coordinates_.at(static_cast<std::size_t>(other)) == pp_coordinates_.at(static_cast<std::size_t>(stage));
+  return end == kNotYet || same_pp_coordinate ? end : end + costs_.at(static_cast<std::size_t>(writer)).send;
 }
 
 std::optional<double> StageClock::ready(const StageAction& action) const {

@@ -1,5 +1,5 @@
-// When the actions of stages can start: what a stage has finished is there at once on its own rank, and after the
-// stage's sending time on another.
+// When the actions of stages can start: what a stage has finished is there at once on its own pp coordinate, and after
+// the stage's sending time on another.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,13 @@
 
 namespace orthant {
 
-// A view: all it is given outlives it. `rank` is the pp coordinate of each stage.
+// A view: all it is given outlives it. `pp_coordinates` has one entry per stage.
 class StageClock {
  public:
-  StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& rank, int microbatches);
+  StageClock(const StageEdges& edges, const StageCosts& costs, const std::vector<int>& pp_coordinates,
+             int microbatches);
 
-  // The moment when all that the action needs is on its rank; nothing while some of it has not been finished.
+  // The moment when all that the action needs is on its pp coordinate; nothing while some of it has not been finished.
   std::optional<double> ready(const StageAction& action) const;
 
   // The action ran and ended then.
@@ -30,7 +31,7 @@ class StageClock {
 
   const StageEdges& edges_;
   const StageCosts& costs_;
-  const std::vector<int>& rank_;
+  const std::vector<int>& pp_coordinates_;
   Ends forward_;
   Ends backward_;  // B or BW
 };

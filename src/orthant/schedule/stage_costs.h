@@ -1,5 +1,5 @@
-// How long the actions of a stage take, in any unit of time. The simulator adds them up, and stages that share a rank
-// are put in order by them.
+// How long the actions of a stage take, in any unit of time. The simulator adds them up, and stages that share a pp
+// coordinate are put in order by them.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct StageCost {
   double forward = 1;
   double inputs = 1;   // B
   double weights = 1;  // W; BW takes B + W
-  double send = 0;     // what the stage writes, on its way to another rank; its gradient on the way back as well
+  double send = 0;  // what the stage writes, on its way to another pp coordinate; its gradient on the way back as well
   friend bool operator==(const StageCost&, const StageCost&) = default;
 
   double of(StageKind kind) const;

@@ -7,7 +7,7 @@
 
 namespace orthant {
 
-// "pipeline of 2 stages on 2 pp ranks, the heaviest rank at 1.04 of the mean", then one line per stage with its pp
+// "pipeline of 2 stages on 2 pp coordinates, the heaviest at 1.04 of the mean", then one line per stage with its pp
 // coordinate and its units, layers in runs. The last line has no end.
 std::string stage_lines(const Pipeline& pipeline, const GraphSpec& graph);
 

@@ -77,8 +77,8 @@ class EvenCut {
         state_(sums_before(points_, memory_.state_bytes)),
         kept_(sums_before(points_, memory_.kept_bytes)),
         sharers_(stages, 1) {
-    for (std::size_t s = 0; s < options.rank.size(); ++s) {
-      sharers_.at(s) = std::ranges::count(options.rank, options.rank[s]);
+    for (std::size_t s = 0; s < options.pp_coordinates.size(); ++s) {
+      sharers_.at(s) = std::ranges::count(options.pp_coordinates, options.pp_coordinates[s]);
     }
   }
 
@@ -178,7 +178,7 @@ class EvenCut {
   std::vector<double> cost_;  // these three: sums over the blocks before each
   std::vector<std::int64_t> state_;
   std::vector<std::int64_t> kept_;
-  std::vector<std::int64_t> sharers_;  // per stage: stages on its rank
+  std::vector<std::int64_t> sharers_;  // per stage: stages on its pp coordinate
 };
 
 void check_options(const GraphSpec& graph, int stages, const SplitOptions& options) {
@@ -186,7 +186,8 @@ void check_options(const GraphSpec& graph, int stages, const SplitOptions& optio
   const auto require = [](bool good, std::string_view what) {
     if (!good) throw InternalError(fmt::format("a stage split with {}", what));
   };
-  require(options.rank.empty() || static_cast<int>(options.rank.size()) == stages, "other than one rank per stage");
+  require(options.pp_coordinates.empty() || static_cast<int>(options.pp_coordinates.size()) == stages,
+          "other than one pp coordinate per stage");
   require(in_flight.empty() || static_cast<int>(in_flight.size()) == stages, "other than one count per stage");
   require(kept.empty() || kept.size() == graph.units.size(), "other than one activation size per unit");
   require(state.empty() || state.size() == graph.units.size(), "other than one state size per unit");
@@ -246,7 +247,8 @@ StageSplit split_stages(const GraphSpec& graph, int stages, const SplitOptions& 
     const std::size_t end = (*cut)[s + 1];
     auto& units = split.map.units.emplace_back(cutter.first_unit(end) - cutter.first_unit(begin));
     std::iota(units.begin(), units.end(), static_cast<int>(cutter.first_unit(begin)));
-    split.map.rank.push_back(options.rank.empty() ? static_cast<int>(s) : options.rank[s]);
+    split.map.pp_coordinates.push_back(options.pp_coordinates.empty() ? static_cast<int>(s)
+                                                                      : options.pp_coordinates[s]);
     split.costs.push_back(cutter.cost(begin, end));
     split.memory_bytes.push_back(cutter.bytes(s, begin, end));
   }

@@ -10,8 +10,8 @@
 namespace orthant {
 
 // What a rank may hold, and what units need there: state (parameters, gradients, optimizer; a borrowed parameter counts
-// where the caller puts it) once, activations once per microbatch in flight. Stages that share a rank have equal shares
-// of its bytes.
+// where the caller puts it) once, activations once per microbatch in flight. Stages that share a pp coordinate have
+// equal shares of the bytes.
 struct MemoryBound {
   std::int64_t rank_bytes = 0;                 // 0: no bound
   std::vector<std::int64_t> state_bytes = {};  // per unit
@@ -20,8 +20,8 @@ struct MemoryBound {
 };
 
 struct SplitOptions {
-  std::vector<double> unit_costs = {};  // per unit, F + B + W, e.g. measured seconds; empty: the spec's FLOPs
-  std::vector<int> rank = {};           // per stage: pp coordinate; empty: stage s on rank s
+  std::vector<double> unit_costs = {};   // per unit, F + B + W, e.g. measured seconds; empty: the spec's FLOPs
+  std::vector<int> pp_coordinates = {};  // per stage: pp coordinate; empty: stage s on pp s
   MemoryBound memory = {};
 };
 

@@ -47,7 +47,7 @@ std::vector<Word> words_of(std::string_view line) {
   return words;
 }
 
-std::vector<StageAction> parse_rank(const std::vector<Word>& words, std::string_view source, int line_number) {
+std::vector<StageAction> parse_actions(const std::vector<Word>& words, std::string_view source, int line_number) {
   std::vector<StageAction> actions;
   if (words.size() == 1 && words[0].text == "-") return actions;
   for (const Word& word : words) {
@@ -64,7 +64,7 @@ std::vector<StageAction> parse_rank(const std::vector<Word>& words, std::string_
 
 std::string joined(const StageTable& table, char separator) {
   std::string text;
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     if (actions.empty()) text += '-';
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (i > 0) text += separator;
@@ -107,25 +107,26 @@ std::optional<StageAction> parse_action(std::string_view text) {
 }
 
 bool is_forward_only(const StageTable& table) {
-  return std::ranges::all_of(table.ranks, [](const std::vector<StageAction>& actions) {
+  return std::ranges::all_of(table.actions, [](const std::vector<StageAction>& actions) {
     return std::ranges::all_of(actions, [](const StageAction& action) { return action.kind == StageKind::F; });
   });
 }
 
-std::vector<int> stage_ranks(const StageTable& table) {
-  std::vector<int> ranks(static_cast<std::size_t>(table.num_stages), -1);
-  for (std::size_t rank = 0; rank < table.ranks.size(); ++rank) {
-    for (const StageAction& action : table.ranks[rank]) {
-      int& home = ranks.at(static_cast<std::size_t>(action.stage));
-      if (home < 0) home = static_cast<int>(rank);
+std::vector<int> stage_pp_coordinates(const StageTable& table) {
+  std::vector<int> pp_coordinates(static_cast<std::size_t>(table.num_stages), -1);
+  for (std::size_t pp_coordinate = 0; pp_coordinate < table.actions.size(); ++pp_coordinate) {
+    for (const StageAction& action : table.actions[pp_coordinate]) {
+      int& home = pp_coordinates.at(static_cast<std::size_t>(action.stage));
+      if (home < 0) home = static_cast<int>(pp_coordinate);
     }
   }
-  const auto missing = std::ranges::find(ranks, -1);
-  if (missing != ranks.end()) {
-    throw ConfigError(fmt::format("no rank runs stage {} of {}", missing - ranks.begin(), table.num_stages),
-                      {.remedy = "number the stages from 0 without gaps, and give each to a rank"});
+  const auto missing = std::ranges::find(pp_coordinates, -1);
+  if (missing != pp_coordinates.end()) {
+    throw ConfigError(
+        fmt::format("no pp coordinate runs stage {} of {}", missing - pp_coordinates.begin(), table.num_stages),
+        {.remedy = "number the stages from 0 without gaps, and give each to a pp coordinate"});
   }
-  return ranks;
+  return pp_coordinates;
 }
 
 std::string to_text(const StageTable& table) {
@@ -143,10 +144,10 @@ StageTable parse_table(std::string_view text, std::string_view source) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::vector<Word> words = words_of(text.substr(begin, end - begin));
     ++line_number;
-    if (!words.empty()) table.ranks.push_back(parse_rank(words, source, line_number));
+    if (!words.empty()) table.actions.push_back(parse_actions(words, source, line_number));
     begin = end + 1;
   }
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     for (const StageAction& action : actions) {
       table.num_stages = std::max(table.num_stages, action.stage + 1);
       table.num_microbatches = std::max(table.num_microbatches, action.microbatch + 1);
@@ -154,7 +155,7 @@ StageTable parse_table(std::string_view text, std::string_view source) {
   }
   if (table.num_stages == 0) {
     throw ConfigError(fmt::format("{} holds no stage action", source),
-                      {.remedy = "write one line per rank, as in \"0F0 0BW0\""});
+                      {.remedy = "write one line per pp coordinate, as in \"0F0 0BW0\""});
   }
   return table;
 }
@@ -164,7 +165,7 @@ StageTable read_table(const std::string& path) {
   const auto [text, problem] = read_regular_file(path, {.max_bytes = kMostBytes});
   if (problem) {
     throw ConfigError(fmt::format("schedule file {} cannot be read: {}", path, problem.text),
-                      {.remedy = "name a file that exists and may be read, one line of actions per rank"});
+                      {.remedy = "name a file that exists and may be read, one line of actions per pp coordinate"});
   }
   return parse_table(text, path);
 }

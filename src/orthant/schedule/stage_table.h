@@ -1,6 +1,6 @@
 // A schedule as data: for every pp coordinate the stage actions it runs, in order. Generators write tables, files hold
 // them, and lowering turns them into actions of units. A table knows no graph: it names stages and microbatches only,
-// and communication is not part of it. Several stages may run on one rank.
+// and communication is not part of it. Several stages may run on one pp coordinate.
 #pragma once
 
 #include <optional>
@@ -29,17 +29,18 @@ std::optional<StageAction> parse_action(std::string_view text);
 struct StageTable {
   int num_stages = 0;
   int num_microbatches = 0;
-  std::vector<std::vector<StageAction>> ranks;  // by pp coordinate
+  std::vector<std::vector<StageAction>> actions;  // by pp coordinate
   friend bool operator==(const StageTable&, const StageTable&) = default;
 };
 
 // True when no action is a backward: an evaluation, in which nothing is kept and nothing reduced.
 bool is_forward_only(const StageTable& table);
 
-// The rank on which each stage first appears: where a file puts its stages. ConfigError when one appears on none.
-std::vector<int> stage_ranks(const StageTable& table);
+// The pp coordinate on which each stage first appears: where a file puts its stages. ConfigError when one appears on
+// none.
+std::vector<int> stage_pp_coordinates(const StageTable& table);
 
-// One line per rank, actions separated by blanks; "-" stands for a rank without actions.
+// One line per pp coordinate, actions separated by blanks; "-" stands for a pp coordinate without actions.
 std::string to_text(const StageTable& table);
 
 // The same separated by commas, for spreadsheets.

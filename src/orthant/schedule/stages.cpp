@@ -59,20 +59,20 @@ void check_edges(const GraphSpec& graph, const std::vector<int>& stage_of) {
   }
 }
 
-void check_ranks(const StageMap& map) {
-  if (map.rank.size() != map.units.size()) {
-    throw ConfigError(fmt::format("{} stages have {} pp coordinates", map.units.size(), map.rank.size()),
+void check_pp_coordinates(const StageMap& map) {
+  if (map.pp_coordinates.size() != map.units.size()) {
+    throw ConfigError(fmt::format("{} stages have {} pp coordinates", map.units.size(), map.pp_coordinates.size()),
                       {.remedy = "give one pp coordinate per stage"});
   }
-  for (int rank = 0; rank < map.num_ranks(); ++rank) {
-    if (std::ranges::find(map.rank, rank) == map.rank.end()) {
-      throw ConfigError(fmt::format("pp coordinate {} of {} has no stage", rank, map.num_ranks()),
+  for (int pp_coordinate = 0; pp_coordinate < map.pp_degree(); ++pp_coordinate) {
+    if (std::ranges::find(map.pp_coordinates, pp_coordinate) == map.pp_coordinates.end()) {
+      throw ConfigError(fmt::format("pp coordinate {} of {} has no stage", pp_coordinate, map.pp_degree()),
                         {.remedy = "use every pp coordinate from 0 up to the largest"});
     }
   }
-  for (std::size_t s = 0; s < map.rank.size(); ++s) {
-    if (map.rank[s] < 0) {
-      throw ConfigError(fmt::format("stage {} is on pp coordinate {}", s, map.rank[s]),
+  for (std::size_t s = 0; s < map.pp_coordinates.size(); ++s) {
+    if (map.pp_coordinates[s] < 0) {
+      throw ConfigError(fmt::format("stage {} is on pp coordinate {}", s, map.pp_coordinates[s]),
                         {.remedy = "count pp coordinates from 0"});
     }
   }
@@ -80,8 +80,8 @@ void check_ranks(const StageMap& map) {
 
 }  // namespace
 
-int StageMap::num_ranks() const {
-  return rank.empty() ? 0 : *std::ranges::max_element(rank) + 1;
+int StageMap::pp_degree() const {
+  return pp_coordinates.empty() ? 0 : *std::ranges::max_element(pp_coordinates) + 1;
 }
 
 StageMap even_stages(const GraphSpec& graph, int stages) {
@@ -89,11 +89,11 @@ StageMap even_stages(const GraphSpec& graph, int stages) {
 }
 
 StageMap named_stages(const GraphSpec& graph, const std::vector<std::vector<std::string>>& names,
-                      const std::vector<int>& ranks) {
+                      const std::vector<int>& pp_coordinates) {
   std::vector<std::string> known;
   for (const UnitSpec& unit : graph.units) known.push_back(unit.name);
   StageMap map;
-  map.rank = ranks;
+  map.pp_coordinates = pp_coordinates;
   for (std::size_t s = 0; s < names.size(); ++s) {
     auto& units = map.units.emplace_back();
     for (const std::string& name : names[s]) {
@@ -105,19 +105,19 @@ StageMap named_stages(const GraphSpec& graph, const std::vector<std::vector<std:
       units.push_back(static_cast<int>(found - known.begin()));
     }
     std::ranges::sort(units);
-    if (ranks.empty()) map.rank.push_back(static_cast<int>(s));
+    if (pp_coordinates.empty()) map.pp_coordinates.push_back(static_cast<int>(s));
   }
   check_stages(map, graph);
   return map;
 }
 
-StageMap on_one_rank(StageMap map) {
-  std::ranges::fill(map.rank, 0);
+StageMap on_one_pp_coordinate(StageMap map) {
+  std::ranges::fill(map.pp_coordinates, 0);
   return map;
 }
 
 void check_stages(const StageMap& map, const GraphSpec& graph) {
-  check_ranks(map);
+  check_pp_coordinates(map);
   for (std::size_t s = 0; s < map.units.size(); ++s) {
     if (map.units[s].empty()) {
       throw ConfigError(fmt::format("stage {} of {} has no units", s, map.units.size()),

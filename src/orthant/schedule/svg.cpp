@@ -12,7 +12,7 @@ namespace orthant {
 namespace {
 
 // Pixels.
-constexpr double kLeft = 64;    // names of ranks
+constexpr double kLeft = 64;    // names of pp coordinates
 constexpr double kRight = 150;  // idle time and kept microbatches
 constexpr double kTop = 92;     // title, legend and the time axis
 constexpr double kBoxHeight = 30;
@@ -75,7 +75,7 @@ class Picture {
  public:
   explicit Picture(const Simulation& simulation) : simulation_(simulation) {
     std::vector<double> lengths;
-    for (const auto& actions : simulation.ranks) {
+    for (const auto& actions : simulation.actions) {
       for (const TimedAction& timed : actions) {
         if (timed.end > timed.start) lengths.push_back(timed.end - timed.start);
       }
@@ -89,7 +89,7 @@ class Picture {
 
   std::string draw(const std::string& title) {
     const double width = std::max(kLeft + chart_width() + kRight, kLeast);
-    const double height = kTop + kRowHeight * static_cast<double>(simulation_.ranks.size()) + 12;
+    const double height = kTop + kRowHeight * static_cast<double>(simulation_.actions.size()) + 12;
     svg_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" "
@@ -98,13 +98,14 @@ class Picture {
     svg_ += kStyle;
     svg_ += fmt::format("<rect width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#FFF\"/>\n", width, height);
     svg_ += text_at("title", 12, 22, title);
-    svg_ += text_at("side", 12, 40,
-                    fmt::format("takes {:.6g}, idle {:.1f}% of all ranks' time. In a box: stage and kind above the "
-                                "microbatch; dark edge: not its rank's first stage",
-                                simulation_.makespan, 100 * simulation_.bubble_fraction));
+    svg_ += text_at(
+        "side", 12, 40,
+        fmt::format("takes {:.6g}, idle {:.1f}% of all pp coordinates' time. In a box: stage and kind above the "
+                    "microbatch; dark edge: not its pp coordinate's first stage",
+                    simulation_.makespan, 100 * simulation_.bubble_fraction));
     legend();
     ticks(height - 8);
-    for (std::size_t rank = 0; rank < simulation_.ranks.size(); ++rank) row(rank);
+    for (std::size_t pp_coordinate = 0; pp_coordinate < simulation_.actions.size(); ++pp_coordinate) row(pp_coordinate);
     return svg_ + "</svg>\n";
   }
 
@@ -140,18 +141,18 @@ class Picture {
     }
   }
 
-  void row(std::size_t rank) {
-    const double y = kTop + kRowHeight * static_cast<double>(rank);
-    svg_ += text_at("side", 12, y + 19, fmt::format("rank {}", rank));
+  void row(std::size_t pp_coordinate) {
+    const double y = kTop + kRowHeight * static_cast<double>(pp_coordinate);
+    svg_ += text_at("side", 12, y + 19, fmt::format("pp {}", pp_coordinate));
     svg_ += rectangle("idle", kLeft, y, chart_width(), kBoxHeight);
-    const auto& actions = simulation_.ranks[rank];
+    const auto& actions = simulation_.actions[pp_coordinate];
     for (const TimedAction& timed : actions) box(timed, y, timed.action.stage != actions[0].action.stage);
     svg_ += text_at("side", kLeft + chart_width() + 8, y + 19,
-                    fmt::format("idle {:.1f}%, keeps {}", 100 * simulation_.bubble_fractions[rank],
-                                simulation_.peak_in_flight[rank]));
+                    fmt::format("idle {:.1f}%, keeps {}", 100 * simulation_.bubble_fractions[pp_coordinate],
+                                simulation_.peak_in_flight[pp_coordinate]));
   }
 
-  // `later`: not the first stage of its rank, shown by a dark edge.
+  // `later`: not the first stage of its pp coordinate, shown by a dark edge.
   void box(const TimedAction& timed, double y, bool later) {
     const double x = x_of(timed.start);
     const double width = (timed.end - timed.start) * scale_;

@@ -1,4 +1,4 @@
-// A simulated schedule as a picture for pages and browsers: boxes of actions, time by rank.
+// A simulated schedule as a picture for pages and browsers: boxes of actions, time by pp coordinate.
 #pragma once
 
 #include <string>

@@ -22,16 +22,16 @@ struct Passage {
 
 class TableRules {
  public:
-  TableRules(const StageTable& table, const std::vector<int>& rank)
-      : table_(table), rank_(rank), last_weights_(rank.size(), -1) {}
+  TableRules(const StageTable& table, const std::vector<int>& pp_coordinates)
+      : table_(table), pp_coordinates_(pp_coordinates), last_weights_(pp_coordinates.size(), -1) {}
 
   void check() {
     check_size();
-    for (std::size_t rank = 0; rank < table_.ranks.size(); ++rank) {
-      for (std::size_t i = 0; i < table_.ranks[rank].size(); ++i) {
-        const ActionPlace place{static_cast<int>(rank), static_cast<int>(i)};
-        check_home(table_.ranks[rank][i], place);
-        pass(table_.ranks[rank][i], place);
+    for (std::size_t pp_coordinate = 0; pp_coordinate < table_.actions.size(); ++pp_coordinate) {
+      for (std::size_t i = 0; i < table_.actions[pp_coordinate].size(); ++i) {
+        const ActionPlace place{static_cast<int>(pp_coordinate), static_cast<int>(i)};
+        check_home(table_.actions[pp_coordinate][i], place);
+        pass(table_.actions[pp_coordinate][i], place);
       }
     }
     check_complete();
@@ -39,15 +39,16 @@ class TableRules {
 
  private:
   void check_size() const {
-    if (table_.num_stages != static_cast<int>(rank_.size())) {
-      throw ConfigError(
-          fmt::format("the schedule has {} stages, the model is cut into {}", table_.num_stages, rank_.size()),
-          {.remedy = "use the same number for both"});
+    if (table_.num_stages != static_cast<int>(pp_coordinates_.size())) {
+      throw ConfigError(fmt::format("the schedule has {} stages, the model is cut into {}", table_.num_stages,
+                                    pp_coordinates_.size()),
+                        {.remedy = "use the same number for both"});
     }
-    const int ranks = rank_.empty() ? 0 : std::ranges::max(rank_) + 1;
-    if (static_cast<int>(table_.ranks.size()) != ranks) {
-      throw ConfigError(fmt::format("the schedule has {} ranks, the stages lie on {}", table_.ranks.size(), ranks),
-                        {.remedy = fmt::format("write a schedule for {} ranks", ranks)});
+    const int pp_degree = pp_coordinates_.empty() ? 0 : std::ranges::max(pp_coordinates_) + 1;
+    if (static_cast<int>(table_.actions.size()) != pp_degree) {
+      throw ConfigError(
+          fmt::format("the schedule has {} pp coordinates, the stages lie on {}", table_.actions.size(), pp_degree),
+          {.remedy = fmt::format("write a schedule for {} pp coordinates", pp_degree)});
     }
     if (table_.num_microbatches < 1) {
       throw ConfigError(fmt::format("the schedule has {} microbatches", table_.num_microbatches),
@@ -64,10 +65,10 @@ class TableRules {
       refuse(action, place, fmt::format("names a microbatch that is not one of 0 to {}", table_.num_microbatches - 1),
              "name microbatches of this schedule only");
     }
-    const int home = rank_[static_cast<std::size_t>(action.stage)];
-    if (home != place.rank) {
-      refuse(action, place, fmt::format("belongs to rank {}, where stage {} lies", home, action.stage),
-             fmt::format("move it to rank {}", home));
+    const int home = pp_coordinates_[static_cast<std::size_t>(action.stage)];
+    if (home != place.pp_coordinate) {
+      refuse(action, place, fmt::format("belongs to pp {}, where stage {} lies", home, action.stage),
+             fmt::format("move it to pp {}", home));
     }
   }
 
@@ -119,8 +120,8 @@ class TableRules {
 
   [[noreturn]] void refuse(const StageAction& action, ActionPlace place, const std::string& why,
                            const std::string& remedy) const {
-    throw ConfigError(fmt::format("{} at position {} of rank {} {}\n{}", to_string(action), place.position, place.rank,
-                                  why, marked_grid(table_, {place})),
+    throw ConfigError(fmt::format("{} at position {} of pp {} {}\n{}", to_string(action), place.position,
+                                  place.pp_coordinate, why, marked_grid(table_, {place})),
                       {.remedy = remedy});
   }
 
@@ -131,40 +132,40 @@ class TableRules {
 
   [[noreturn]] void refuse_missing(const StageAction& action, std::string_view where,
                                    const std::vector<ActionPlace>& marks) const {
-    const int rank = rank_[static_cast<std::size_t>(action.stage)];
-    throw ConfigError(
-        fmt::format("{} is missing on rank {}{}\n{}", to_string(action), rank, where, marked_grid(table_, marks)),
-        {.remedy = fmt::format("add {} to rank {}", to_string(action), rank)});
+    const int pp_coordinate = pp_coordinates_[static_cast<std::size_t>(action.stage)];
+    throw ConfigError(fmt::format("{} is missing on pp {}{}\n{}", to_string(action), pp_coordinate, where,
+                                  marked_grid(table_, marks)),
+                      {.remedy = fmt::format("add {} to pp {}", to_string(action), pp_coordinate)});
   }
 
   const StageTable& table_;
-  const std::vector<int>& rank_;                     // per stage
+  const std::vector<int>& pp_coordinates_;           // per stage
   std::map<std::pair<int, int>, Passage> passages_;  // by stage and microbatch
   std::vector<int> last_weights_;                    // per stage: the last microbatch with a weight gradient
 };
 
 }  // namespace
 
-void check_table(const StageTable& table, const std::vector<int>& rank) {
-  TableRules(table, rank).check();
+void check_table(const StageTable& table, const std::vector<int>& pp_coordinates) {
+  TableRules(table, pp_coordinates).check();
 }
 
 void check_in_flight(const StageTable& table, const std::vector<int>& bounds) {
-  if (bounds.size() != table.ranks.size()) {
-    throw InternalError(fmt::format("{} ranks have {} bounds", table.ranks.size(), bounds.size()));
+  if (bounds.size() != table.actions.size()) {
+    throw InternalError(fmt::format("{} pp coordinates have {} bounds", table.actions.size(), bounds.size()));
   }
   const bool keeps = !is_forward_only(table);
-  for (std::size_t rank = 0; rank < bounds.size(); ++rank) {
+  for (std::size_t pp_coordinate = 0; pp_coordinate < bounds.size(); ++pp_coordinate) {
     int in_flight = 0;
-    for (std::size_t i = 0; i < table.ranks[rank].size(); ++i) {
-      const StageAction& action = table.ranks[rank][i];
-      if (action.kind == StageKind::F && ++in_flight > bounds[rank]) {
-        const ActionPlace place{static_cast<int>(rank), static_cast<int>(i)};
-        throw ConfigError(
-            fmt::format("{} at position {} of rank {} makes it keep the activations of {} microbatches "
-                        "at once; the bound is {}\n{}",
-                        to_string(action), place.position, rank, in_flight, bounds[rank], marked_grid(table, {place})),
-            {.remedy = "put a backward before it, or allow more"});
+    for (std::size_t i = 0; i < table.actions[pp_coordinate].size(); ++i) {
+      const StageAction& action = table.actions[pp_coordinate][i];
+      if (action.kind == StageKind::F && ++in_flight > bounds[pp_coordinate]) {
+        const ActionPlace place{static_cast<int>(pp_coordinate), static_cast<int>(i)};
+        throw ConfigError(fmt::format("{} at position {} of pp {} makes it keep the activations of {} microbatches "
+                                      "at once; the bound is {}\n{}",
+                                      to_string(action), place.position, pp_coordinate, in_flight,
+                                      bounds[pp_coordinate], marked_grid(table, {place})),
+                          {.remedy = "put a backward before it, or allow more"});
       }
       if (action.kind == StageKind::BW || action.kind == StageKind::W || !keeps) --in_flight;
     }

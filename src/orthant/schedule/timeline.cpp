@@ -22,7 +22,7 @@ double tolerance(const Simulation& simulation) {
 std::optional<double> common_step(const Simulation& simulation) {
   const double small = tolerance(simulation);
   double step = 0;
-  for (const auto& actions : simulation.ranks) {
+  for (const auto& actions : simulation.actions) {
     for (const TimedAction& timed : actions) {
       for (double rest : {timed.start, timed.end}) {
         while (rest > small) {  // Euclid's algorithm
@@ -44,7 +44,7 @@ std::vector<double> column_times(const Simulation& simulation) {
     for (int i = 0; i < count; ++i) times.push_back(i * *step);
     return times;
   }
-  for (const auto& actions : simulation.ranks) {
+  for (const auto& actions : simulation.actions) {
     for (const TimedAction& timed : actions) times.push_back(timed.start);
   }
   std::ranges::sort(times);
@@ -65,7 +65,7 @@ std::string timeline_text(const Simulation& simulation) {
     return static_cast<std::size_t>(std::ranges::lower_bound(times, time - small) - times.begin());
   };
   GridRows rows;
-  for (const auto& actions : simulation.ranks) {
+  for (const auto& actions : simulation.actions) {
     auto& row = rows.emplace_back(times.size(), ".");
     for (const TimedAction& timed : actions) {
       const std::size_t begin = std::min(column_at(timed.start), times.empty() ? 0 : times.size() - 1);

@@ -1,4 +1,4 @@
-// A simulated schedule as text for terminals, time by rank. svg.h draws the same for pages.
+// A simulated schedule as text for terminals, time by pp coordinate. svg.h draws the same for pages.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace orthant {
 
-// A row per rank; "-" continues an action, "." is idle. Columns are equal steps of time where few enough of them show
-// every start and end, and otherwise the moments at which actions start.
+// A row per pp coordinate; "-" continues an action, "." is idle. Columns are equal steps of time where few enough of
+// them show every start and end, and otherwise the moments at which actions start.
 std::string timeline_text(const Simulation& simulation);
 
 }  // namespace orthant

@@ -92,7 +92,8 @@ std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
 RankFile plan_file(const Trainer& trainer, int rank) {
   RankFile file{fmt::format("rank-{}.safetensors", rank), {}};
   const auto& mesh = trainer.mesh();
-  const auto buffers = unit_buffers(trainer.graph(), mesh, mesh.coordinate(rank), {}, trainer.pipeline().unit_ranks());
+  const auto buffers =
+      unit_buffers(trainer.graph(), mesh, mesh.coordinate(rank), {}, trainer.pipeline().unit_pp_coordinates());
   const auto dtype = element_name(trainer.options().precision.params);
   std::map<std::string, int> pieces;  // by tensor: names within a file differ
   const auto prefixes = saved_prefixes(trainer);

@@ -52,7 +52,7 @@ void read_split(JsonReader& section, PipelineSettings& settings) {
   }
 }
 
-// Where the number of stages, and with it that per rank, follows from something else, no default is noted: the
+// Where the number of stages, and with it that per pp coordinate, follows from something else, no default is noted: the
 // resolved configuration would then ask for another number.
 int read_virtual_stages(JsonReader& section, const PipelineSettings& settings) {
   const char* key = "virtual_stages";
@@ -95,7 +95,7 @@ bool splits_backward(const std::string& schedule) {
   const bool file = is_schedule_file(schedule);
   if (file && !orthant::is_regular_file(schedule)) return false;
   const StageTable table = file ? read_table(schedule) : make_schedule(schedule, 2, 0, 2).table;
-  return std::ranges::any_of(table.ranks, [](const auto& actions) {
+  return std::ranges::any_of(table.actions, [](const auto& actions) {
     return std::ranges::any_of(actions, [](const StageAction& action) { return action.kind == StageKind::B; });
   });
 }

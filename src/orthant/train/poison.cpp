@@ -65,11 +65,11 @@ std::string described(const Poison& poison) {
                      poison.step);
 }
 
-int unit_of(const Poison& poison, const GraphSpec& graph, const std::vector<int>& unit_ranks, int pp) {
+int unit_of(const Poison& poison, const GraphSpec& graph, const std::vector<int>& unit_pp_coordinates, int pp) {
   const auto& name = poison.unit;
   if (name.empty()) {  // parse_poison() lets only a loss have none
     for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
-      if (graph.units[static_cast<std::size_t>(u)].is_loss && runs_at(u, unit_ranks, pp)) return u;
+      if (graph.units[static_cast<std::size_t>(u)].is_loss && runs_at(u, unit_pp_coordinates, pp)) return u;
     }
     refuse(described(poison), "the rank runs no loss", "name a rank of the last stage");
   }
@@ -163,7 +163,8 @@ Poison parse_poison(std::string_view text) {
 }
 
 std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
-                                       const std::vector<int>& unit_ranks, const DataPolicy& policy, int microbatches) {
+                                       const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
+                                       int microbatches) {
   std::vector<PlacedPoison> all;
   for (const auto& one : poison) {
     if (one.rank >= mesh.world_size()) {
@@ -171,17 +172,17 @@ std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const 
              fmt::format("use 0 to {}", mesh.world_size() - 1));
     }
     const auto coordinate = mesh.coordinate(one.rank);
-    PlacedPoison placed{.what = one, .unit = unit_of(one, graph, unit_ranks, coordinate[Axis::pp])};
+    PlacedPoison placed{.what = one, .unit = unit_of(one, graph, unit_pp_coordinates, coordinate[Axis::pp])};
     const auto& unit = graph.units[static_cast<std::size_t>(placed.unit)];
-    if (!runs_at(placed.unit, unit_ranks, coordinate[Axis::pp])) {
-      const auto pp = unit_ranks[static_cast<std::size_t>(placed.unit)];
+    if (!runs_at(placed.unit, unit_pp_coordinates, coordinate[Axis::pp])) {
+      const auto pp = unit_pp_coordinates[static_cast<std::size_t>(placed.unit)];
       refuse(described(one), fmt::format("the rank does not run unit {}", unit.name),
              fmt::format("name a rank at pp {}", pp));
     }
     if (one.kind == Poison::Kind::loss || one.kind == Poison::Kind::activation) {
       check_output(one, graph, unit, microbatches);
     } else {
-      place_in_buffer(placed, graph, unit_buffers(graph, mesh, coordinate, {}, unit_ranks), policy,
+      place_in_buffer(placed, graph, unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates), policy,
                       coordinate[Axis::fsdp]);
     }
     all.push_back(std::move(placed));

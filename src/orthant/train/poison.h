@@ -46,9 +46,10 @@ struct PlacedPoison {
 };
 
 // Alike on every rank. ConfigError for a rank, unit or parameter that is not there, and for a rank that does not run
-// the unit or has none of the parameter. `unit_ranks`: the pp coordinate of each unit; `policy` is effective.
+// the unit or has none of the parameter. `unit_pp_coordinates`: the pp coordinate of each unit; `policy` is effective.
 std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
-                                       const std::vector<int>& unit_ranks, const DataPolicy& policy, int microbatches);
+                                       const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
+                                       int microbatches);
 
 // Does it, each once.
 class Poisoner {

@@ -268,6 +268,7 @@ RunConfig read_run_config(const JsonDocument& document) {
     config.trainer.poison.push_back(parse_poison(one));
   }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
+  config.trainer.deterministic = train.find<bool>("deterministic");
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   config.checkpoint = read_checkpoint(root.object("checkpoint"));
   if (config.checkpoint.save_every_epochs == 0) check_keep_rules(config);

@@ -111,9 +111,9 @@ class StageTimes {
     std::map<std::pair<int, int>, double> seconds;  // pp coordinate, step
     for (const auto& [key, run] : runs_) {
       const auto& [step, stage, kind, microbatch] = key;
-      seconds[{pipeline_.map.rank[to_index(stage)], step}] += run.seconds;
+      seconds[{pipeline_.map.pp_coordinates[to_index(stage)], step}] += run.seconds;
     }
-    std::vector<std::vector<double>> samples(to_index(pipeline_.num_ranks()));
+    std::vector<std::vector<double>> samples(to_index(pipeline_.pp_degree()));
     for (const auto& [place, of_step] : seconds) samples[to_index(place.first)].push_back(of_step);
     std::vector<double> busy;
     for (const auto& of_steps : samples) busy.push_back(median(of_steps));
@@ -122,16 +122,16 @@ class StageTimes {
 
   Simulation picture(int step) const {
     Simulation simulation;
-    simulation.ranks.resize(to_index(pipeline_.num_ranks()));
+    simulation.actions.resize(to_index(pipeline_.pp_degree()));
     for (const auto& [key, run] : runs_) {
       const auto& [of_step, stage, kind, microbatch] = key;
       if (of_step != step) continue;
-      simulation.ranks[to_index(pipeline_.map.rank[to_index(stage)])].push_back(
+      simulation.actions[to_index(pipeline_.map.pp_coordinates[to_index(stage)])].push_back(
           {{stage, kind, microbatch}, run.begin, run.end});
       simulation.makespan = std::max(simulation.makespan, run.end);
     }
     double all_busy = 0;
-    for (auto& actions : simulation.ranks) {
+    for (auto& actions : simulation.actions) {
       std::ranges::sort(actions, {}, &TimedAction::start);
       double busy = 0;
       for (const auto& action : actions) busy += action.end - action.start;
@@ -139,7 +139,7 @@ class StageTimes {
       simulation.bubble_fractions.push_back(1 - busy / simulation.makespan);
       all_busy += busy;
     }
-    simulation.bubble_fraction = 1 - all_busy / (simulation.makespan * pipeline_.num_ranks());
+    simulation.bubble_fraction = 1 - all_busy / (simulation.makespan * pipeline_.pp_degree());
     simulation.peak_in_flight = peak_in_flight(pipeline_.table);
     return simulation;
   }

@@ -15,6 +15,7 @@
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/checkpoint.h"
+#include "orthant/train/device_setup.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/weights_hash.h"
 
@@ -58,6 +59,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
+  prepare_device(options_, graph_);
   make_store();
   if (mesh_.degree(Axis::tp) > 1) {
     tensor_ =
@@ -74,8 +76,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
-  auto poison =
-      place_poison(options_.poison, graph_, mesh_, pipeline_.unit_ranks(), store_->policy(), options_.microbatches);
+  auto poison = place_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
+                             options_.microbatches);
   std::vector<bool> runs_here;
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
@@ -97,13 +99,14 @@ void Trainer::make_store() {
   const auto exchanged = [on_device, this](std::int64_t elements, at::ScalarType type) {
     return options_.communicator ? options_.communicator->allocate(elements, type).zero_() : on_device(elements, type);
   };
-  StoreOptions store{.policy = options_.policy,
-                     .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
-                     .unit_ranks = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_ranks() : std::vector<int>(),
-                     .hook = options_.hook,
-                     .skipped = options_.skipped,
-                     .communicator = options_.communicator.get(),
-                     .make_host = on_host};
+  StoreOptions store{
+      .policy = options_.policy,
+      .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
+      .unit_pp_coordinates = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_pp_coordinates() : std::vector<int>(),
+      .hook = options_.hook,
+      .skipped = options_.skipped,
+      .communicator = options_.communicator.get(),
+      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
   const bool offloads = options_.policy.offload != Offload::none;
   const auto optimizer_memory = offloads ? MakeBuffer(on_host) : MakeBuffer(on_device);
@@ -181,7 +184,7 @@ void Trainer::begin_list() {
 
 at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   const auto parts = microbatches(batch);
-  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value()};
+  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value(), repeats_to_the_bit(options_)};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
     const auto found = options_.loss_coefficients.find(loss);

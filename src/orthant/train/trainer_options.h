@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,10 @@ struct TrainerOptions {
   std::shared_ptr<const comm::Communicator> communicator;
   at::Device device = at::kCPU;
   bool allow_unused_parameters = false;
+  // Every sum of a step has one order, so that runs repeat to the bit. Costs nothing on the CPU, where it is always so;
+  // on a device absent means false.
+  std::optional<bool> deterministic;
+  std::function<void(const std::string&)> say;  // what a rank tells people: kernels compiled, fallbacks; empty: nobody
   bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
   std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
   DrawnParameters drawn;                            // the others are zero until the caller fills them

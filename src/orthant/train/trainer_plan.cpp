@@ -79,7 +79,7 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
   groups.axes.push_back({Axis::pp, comm::Purpose::activations});
   groups.axes.push_back({Axis::pp, comm::Purpose::gradients});
   if (graph.units.empty()) return groups;  // a program's own modules, which share nothing
-  const auto tied = tied_groups(placed, mesh, trainer_pipeline(placed, mesh, options).unit_ranks());
+  const auto tied = tied_groups(placed, mesh, trainer_pipeline(placed, mesh, options).unit_pp_coordinates());
   groups.subsets.insert(groups.subsets.end(), tied.begin(), tied.end());
   return groups;
 }
@@ -170,7 +170,7 @@ std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& grap
                                  const TrainerOptions& options) {
   const auto settings = plan_settings(mesh, options);
   std::vector<RankPlan> plans;
-  for (int pp = 0; pp < pipeline.num_ranks(); ++pp) plans.push_back(rank_plan(pipeline, graph, settings, pp));
+  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) plans.push_back(rank_plan(pipeline, graph, settings, pp));
   return plans;
 }
 

@@ -62,7 +62,7 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
 void add_other_stages(const Trainer& trainer, Covered covered, DType dtype, WholeTensors& found) {
   if (trainer.mesh().degree(Axis::pp) == 1) return;
   const auto& graph = trainer.graph();
-  const auto unit_ranks = trainer.pipeline().unit_ranks();
+  const auto unit_pp_coordinates = trainer.pipeline().unit_pp_coordinates();
   auto stages = trainer.options().communicator->group(Axis::pp, comm::Purpose::activations);
   const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(trainer.options().device);
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
@@ -72,7 +72,7 @@ void add_other_stages(const Trainer& trainer, Covered covered, DType dtype, Whol
       const bool held = own != found.tensors.end();
       const auto tensor =
           held ? own->second.to(options, /*non_blocking=*/false, /*copy=*/true) : at::empty(parameter.shape, options);
-      stages.broadcast(tensor, unit_ranks[u]).wait();
+      stages.broadcast(tensor, unit_pp_coordinates[u]).wait();
       const auto whole = tensor.cpu();
       if (held) found.copies_equal &= same_bits(own->second, whole);
       found.tensors[parameter.name] = whole;

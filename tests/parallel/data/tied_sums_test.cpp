@@ -59,10 +59,10 @@ TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
   const auto graph = tied_graph();
   for (const char* order : {"pp,dp,fsdp,cp,tp", "dp,pp,fsdp,cp,tp"}) {
     const auto mesh = Mesh::parse("pp=3,dp=2", order);
-    const std::vector<int> unit_ranks = {0, 1, 2};
+    const std::vector<int> unit_pp_coordinates = {0, 1, 2};
     comm::run_thread_ranks(mesh.world_size(), [&](int rank, comm::Store store) {
       comm::Communicator communicator(mesh, rank, store, comm::test::quick(false, comm::BackendKind::shm),
-                                      store_groups(mesh, {}), tied_groups(graph, mesh, unit_ranks));
+                                      store_groups(mesh, {}), tied_groups(graph, mesh, unit_pp_coordinates));
       const auto zeros = [](std::int64_t n, at::ScalarType type) {
         return at::zeros({n}, at::TensorOptions().dtype(type));
       };
@@ -71,12 +71,12 @@ TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
       ParameterStore parameters(graph, mesh, rank, {}, zeros,
                                 {.policy = {},
                                  .unit_groups = {},
-                                 .unit_ranks = unit_ranks,
+                                 .unit_pp_coordinates = unit_pp_coordinates,
                                  .hook = {},
                                  .skipped = {},
                                  .communicator = &communicator,
                                  .make_host = {}});
-      const auto units = unit_buffers(graph, mesh, coordinate, {}, unit_ranks);
+      const auto units = unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates);
       TiedSums sums(parameters.buffers(), units, &communicator, std::vector<bool>(units.all.size()));
       for (const auto& buffer : parameters.buffers()) {
         buffer->owned_gradient().fill_((pp + 1) * (coordinate[Axis::dp] == 0 ? 1 : 10));
@@ -101,11 +101,11 @@ TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
 TEST(TiedSums, ThoseLeftOutOnPurposeStayAsTheyAre) {
   const auto graph = tied_graph();
   const auto mesh = Mesh::parse("pp=3");
-  const std::vector<int> unit_ranks = {0, 1, 2};
+  const std::vector<int> unit_pp_coordinates = {0, 1, 2};
   comm::run_thread_ranks(3, [&](int rank, comm::Store store) {
     comm::Communicator communicator(mesh, rank, store, comm::test::quick(false, comm::BackendKind::shm), {},
-                                    tied_groups(graph, mesh, unit_ranks));
-    const auto units = unit_buffers(graph, mesh, mesh.coordinate(rank), {}, unit_ranks);
+                                    tied_groups(graph, mesh, unit_pp_coordinates));
+    const auto units = unit_buffers(graph, mesh, mesh.coordinate(rank), {}, unit_pp_coordinates);
     std::vector<std::unique_ptr<FlatParameters>> none;
     const TiedSums sums(none, units, &communicator, std::vector<bool>(units.all.size(), true));
     EXPECT_TRUE(sums.buffers().empty());

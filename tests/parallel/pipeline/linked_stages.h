@@ -75,7 +75,7 @@ inline std::vector<comm::GroupRequest> link_groups() {
 inline comm::test::Body linked_body(std::vector<int> placement, std::function<void(LinkedRank&)> body) {
   return [placement = std::move(placement), body = std::move(body)](comm::Communicator& communicator) {
     const auto graph = linked_graph();
-    const StageMap map{.units = {{0}, {1}, {2}}, .rank = placement};
+    const StageMap map{.units = {{0}, {1}, {2}}, .pp_coordinates = placement};
     const LinkGroups groups{communicator.group(Axis::pp, comm::Purpose::activations),
                             communicator.group(Axis::pp, comm::Purpose::gradients)};
     StageLinks links(graph, groups, map, comm::test::kDevice);

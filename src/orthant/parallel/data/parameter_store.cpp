@@ -71,7 +71,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       pool_(make),
       mesh_(mesh),
       rank_(rank),
-      unit_ranks_(std::move(options.unit_ranks)),
+      unit_pp_coordinates_(std::move(options.unit_pp_coordinates)),
       skipped_(options.skipped) {
   check_master(precision, options.policy);
   const auto coordinate = mesh.coordinate(rank);
@@ -88,7 +88,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
                             .gathered = &gathered_,
                             .gradients = &gradients_,
                             .device = make(kFlatAlignment, at::kFloat).device()};
-  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups, unit_ranks_);
+  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups, unit_pp_coordinates_);
   for (const auto& layout : units_.all) {
     buffers_.push_back(
         std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));

@@ -49,9 +49,9 @@ class UnitParameters {
 
 // How a rank's buffers are kept and with whom they are exchanged. The default is one rank.
 struct StoreOptions {
-  DataPolicy policy;             // made effective by the store
-  std::vector<int> unit_groups;  // per unit, see layout/unit_groups.h; empty: every unit alone
-  std::vector<int> unit_ranks;   // per unit: its pp coordinate; empty: one stage
+  DataPolicy policy;                     // made effective by the store
+  std::vector<int> unit_groups;          // per unit, see layout/unit_groups.h; empty: every unit alone
+  std::vector<int> unit_pp_coordinates;  // per unit: its pp coordinate; empty: one stage
   GradientHook hook;
   SkippedSums skipped;
   const comm::Communicator* communicator = nullptr;  // null: one rank. Has store_groups(); outlives the store
@@ -74,7 +74,7 @@ class ParameterStore {
   // Draws the owned values. Collective over fsdp.
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
   // Whether the unit runs on this rank. unit() is for those alone.
-  bool runs(int unit) const { return runs_at(unit, unit_ranks_, mesh_.coordinate(rank_)[Axis::pp]); }
+  bool runs(int unit) const { return runs_at(unit, unit_pp_coordinates_, mesh_.coordinate(rank_)[Axis::pp]); }
   UnitParameters unit(int unit);
 
   // Before the optimizer's copies are written: blocks until no gather reads or writes them any more.
@@ -138,7 +138,7 @@ class ParameterStore {
   UnitBuffers units_;
   Mesh mesh_;
   int rank_ = 0;
-  std::vector<int> unit_ranks_;
+  std::vector<int> unit_pp_coordinates_;
   SkippedSums skipped_;
   comm::Group shards_;
   std::unique_ptr<ValueGathers> gathers_;

@@ -16,9 +16,9 @@ std::string group_name(const std::vector<int>& users) {
 }  // namespace
 
 std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mesh& mesh,
-                                               const std::vector<int>& unit_ranks) {
+                                               const std::vector<int>& unit_pp_coordinates) {
   std::vector<comm::SubgroupRequest> requests;
-  for (const auto& users : tied_user_sets(graph, unit_ranks)) {
+  for (const auto& users : tied_user_sets(graph, unit_pp_coordinates)) {
     comm::SubgroupRequest request{.name = group_name(users), .members = {}};
     for (const auto& ranks : mesh.groups(Axis::pp)) {
       auto& members = request.members.emplace_back();

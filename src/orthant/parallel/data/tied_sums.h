@@ -13,10 +13,10 @@
 
 namespace orthant {
 
-// For each set of pp coordinates that share a tied parameter: a group per coordinate on the other axes. `unit_ranks` is
-// the pp coordinate of each unit. Pure.
+// For each set of pp coordinates that share a tied parameter: a group per coordinate on the other axes.
+// `unit_pp_coordinates` is the pp coordinate of each unit. Pure.
 std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mesh& mesh,
-                                               const std::vector<int>& unit_ranks);
+                                               const std::vector<int>& unit_pp_coordinates);
 
 class TiedSums {
  public:

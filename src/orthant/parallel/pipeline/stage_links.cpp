@@ -237,7 +237,7 @@ int StageLinks::stage_of(const Action& received) const {
       received.kind == ActionKind::receive ? graph_.consumers(name) : std::vector<int>{graph_.producer(name)};
   for (int s = 0; s < map_.num_stages(); ++s) {
     const auto place = static_cast<std::size_t>(s);
-    if (map_.rank[place] != own()) continue;
+    if (map_.pp_coordinates[place] != own()) continue;
     const auto& own = map_.units[place];
     if (std::ranges::any_of(units, [&](int u) { return std::ranges::find(own, u) != own.end(); })) return s;
   }

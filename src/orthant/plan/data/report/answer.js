@@ -14,8 +14,8 @@ function headline_of(data, best) {
 
 function room_sentence(data, plan) {
   const card = data.hardware.memory_bytes;
-  const ranks = plan.memory.length;
-  const where = ranks > 1 ? `pipeline rank ${plan.worst}, the fullest of ${ranks},` : "each card";
+  const pp_degree = plan.memory.length;
+  const where = pp_degree > 1 ? `pp ${plan.worst}, the fullest of ${pp_degree},` : "each card";
   const held = `${gib_text(plan.memory_bytes)} of ${memory_text(card)}`;
   if (!plan.fits) return `It does not fit: ${plan.why_not || `${where} would need ${held}`}. `;
   return [`It fits: ${where} holds ${held} and has `, bold(`${memory_text(card - plan.memory_bytes)} to spare`), ". "];
@@ -58,7 +58,7 @@ function figure(number, unit, name) {
 function spare_figure(data, plan) {
   const spare = plan.memory.map(part => data.hardware.memory_bytes - total_of(part));
   const least = smallest(spare);
-  const range = `to spare; ${gib_text(least)} to ${gib_text(largest(spare))} over ${spare.length} ranks`;
+  const range = `to spare; ${gib_text(least)} to ${gib_text(largest(spare))} over ${spare.length} pp coordinates`;
   const name = least < 0 ? "missing on the fullest card" : spare.length > 1 ? range : "to spare per card";
   return figure(gib_text(Math.abs(least)), "GiB", name);
 }

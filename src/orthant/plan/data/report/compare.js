@@ -5,7 +5,7 @@ function settings_rows(data, a, b) {
   const settings = {
     ...Object.fromEntries(["pp", "dp", "fsdp", "tp"].map(axis => [axis, point => point[axis]])),
     "schedule": point => (point.pp > 1 ? point.schedule : "–"),
-    "stages per rank": point => point.virtual_stages,
+    "stages per pp coordinate": point => point.virtual_stages,
     "micro batch": point => point.micro_batch,
     "microbatches": microbatches,
     "zero": point => (point.fsdp > 1 ? point.zero : "–"),

@@ -84,7 +84,7 @@ function manner_text(plan) {
   const words = [];
   if (plan.pp > 1)
     words.push(
-      plan.virtual_stages > 1 ? `${plan.schedule} with ${plan.virtual_stages} stages per rank` : plan.schedule,
+      plan.virtual_stages > 1 ? `${plan.schedule} with ${plan.virtual_stages} stages per pp coordinate` : plan.schedule,
     );
   words.push(`micro batch ${plan.micro_batch}`);
   if (plan.fsdp > 1) words.push(`zero ${plan.zero}`);

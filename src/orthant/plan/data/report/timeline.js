@@ -1,4 +1,4 @@
-// The step as the pipeline's ranks run it: time to the right, one row per rank, waiting left hatched.
+// The step as the pp coordinates run it: time to the right, one row per pp coordinate, waiting left hatched.
 
 const kActions = {
   F: ["forward", "var(--forward)"],
@@ -15,9 +15,9 @@ class Timeline {
     this.plan = plan;
     this.line = data.timeline;
     const tick = this.line.tick_seconds;
-    this.ranks = this.line.ranks.map(actions => actions.map(([stage, kind, microbatch, start, end]) =>
+    this.rows_by_pp = this.line.ranks.map(actions => actions.map(([stage, kind, microbatch, start, end]) =>
       ({stage, kind, microbatch, start: start * tick, end: end * tick})));
-    const count = this.ranks.length;
+    const count = this.rows_by_pp.length;
     this.step = count > 32 ? 12 : count > 16 ? 16 : count > 8 ? 22 : 30;
     this.thick = this.step - (this.step > 14 ? 4 : 2);
     this.height = count * this.step;
@@ -29,9 +29,9 @@ class Timeline {
 
   start() {
     show("timeline-section");
-    const kinds = new Set(this.ranks.flat().map(action => action.kind));
+    const kinds = new Set(this.rows_by_pp.flat().map(action => action.kind));
     const looks = Object.entries(kActions).filter(([kind]) => kinds.has(kind)).map(([, look]) => look);
-    legend("timeline-legend", this.ranks.length > 1 ? [...looks, ["waiting", "var(--hatch)"]] : looks);
+    legend("timeline-legend", this.rows_by_pp.length > 1 ? [...looks, ["waiting", "var(--hatch)"]] : looks);
     put("timeline-finding", this.finding());
     put("timeline-note", this.note());
     this.zoom = this.readable_zoom(by_id("timeline").clientWidth - 120);
@@ -41,7 +41,7 @@ class Timeline {
 
   // The smallest that leaves an action some pixels.
   readable_zoom(width) {
-    const most = largest(this.ranks.map(actions => actions.length));
+    const most = largest(this.rows_by_pp.map(actions => actions.length));
     return kZooms.find(zoom => zoom * width >= 2 * most) ?? kZooms.at(-1);
   }
 
@@ -58,16 +58,16 @@ class Timeline {
 
   finding() {
     const {plan} = this;
-    const stages = plan.virtual_stages > 1 ? `, ${plan.virtual_stages} stages per rank` : "";
+    const stages = plan.virtual_stages > 1 ? `, ${plan.virtual_stages} stages per pp coordinate` : "";
     return [
       plan.pp > 1 ? `${plan.schedule}${stages}: ` : "",
       `${plural(plan.microbatches, "microbatch", "microbatches")} of ${plural(plan.micro_batch, "row")}`,
-      plan.pp > 1 ? [". The ranks wait ", bold(percent(this.line.bubble_fraction)), " of the time."] : ".",
+      plan.pp > 1 ? [". The pp coordinates wait ", bold(percent(this.line.bubble_fraction)), " of the time."] : ".",
     ];
   }
 
   note() {
-    const feet = this.plan.virtual_stages > 1 ? ", a dark foot one of the rank's further stages" : "";
+    const feet = this.plan.virtual_stages > 1 ? ", a dark foot one of the pp coordinate's further stages" : "";
     const hint = `Hover a block for its stage, microbatch and time. A number in a block is its microbatch${feet}.`;
     if (!this.line.omitted) return hint;
     return `${hint} Begin and end of the step are drawn, ${seconds_text(this.to - this.from)} between them are not.`;
@@ -80,24 +80,24 @@ class Timeline {
   }
 
   draw(width) {
-    const left = 56, right = width < 560 || this.ranks.length < 2 ? 0 : 76, offset = {left: 0, top: 20};
+    const left = 56, right = width < 560 || this.rows_by_pp.length < 2 ? 0 : 76, offset = {left: 0, top: 20};
     this.inner = Math.max(80, (width - left - right) * this.zoom - 2 * kMargin);
-    const label = `Schedule of ${plural(this.ranks.length, "pipeline rank")} over ${seconds_text(this.line.makespan)}`;
+    const label = `Schedule of ${plural(this.rows_by_pp.length, "pp coordinate")} over ${seconds_text(this.line.makespan)}`;
     const chart = picture(this.inner + 2 * kMargin, this.height + offset.top + 40, offset, label,
       hatch(), this.axis(), this.waiting(), this.blocks(), this.cut());
     tip_over(chart, (x, y) => this.tip(x, Math.floor((y - offset.top) / this.step)));
     const look = {class: "scroller", tabindex: this.zoom > 1 ? 0 : undefined, role: "group", "aria-label": "Schedule"};
     return html("div", {class: "rows"},
-      this.side(left, {class: "end", x: left - 10}, "", rank => `rank ${rank}`),
+      this.side(left, {class: "end", x: left - 10}, "", pp => `pp ${pp}`),
       html("div", look, chart),
-      right ? this.side(right, {x: 10}, "waiting", rank => percent(this.line.bubble_fractions[rank])) : "");
+      right ? this.side(right, {x: 10}, "waiting", pp => percent(this.line.bubble_fractions[pp])) : "");
   }
 
   // A column of words beside the rows, which stays while they scroll.
   side(width, look, title, words) {
     const every = Math.ceil(13 / this.step);
-    const lines = this.ranks.map((_, rank) =>
-      rank % every ? "" : svg("text", {...look, y: (rank + 0.5) * this.step + 4}, words(rank)));
+    const lines = this.rows_by_pp.map((_, pp) =>
+      pp % every ? "" : svg("text", {...look, y: (pp + 0.5) * this.step + 4}, words(pp)));
     return svg("svg", {width, height: this.height + 60, "aria-hidden": "true"},
       svg("g", {transform: "translate(0,20)"}, svg("text", {...look, y: -8}, title), lines));
   }
@@ -114,31 +114,31 @@ class Timeline {
 
   waiting() {
     const look = {x: kMargin, width: this.inner, height: this.thick, fill: "url(#hatch)"};
-    return this.ranks.map((_, rank) => svg("rect", {...look, y: this.top_of(rank)}));
+    return this.rows_by_pp.map((_, pp) => svg("rect", {...look, y: this.top_of(pp)}));
   }
 
-  top_of(rank) {
-    return rank * this.step + (this.step - this.thick) / 2;
+  top_of(pp) {
+    return pp * this.step + (this.step - this.thick) / 2;
   }
 
   // The outline of an action, or of a strip of that height at its foot.
-  outline(action, rank, height) {
+  outline(action, pp, height) {
     const from = this.x(action.start), length = this.x(action.end) - from;
     const width = Math.max(0.3, length > 3 ? length - 0.6 : length).toFixed(2);
-    const y = this.top_of(rank) + this.thick - height;
+    const y = this.top_of(pp) + this.thick - height;
     return `M${from.toFixed(2)} ${y.toFixed(1)}h${width}v${height.toFixed(1)}h-${width}z`;
   }
 
-  // One path per kind. Actions of a rank's second and further stages have a dark foot where there is room.
+  // One path per kind. Actions of a pp coordinate's second and further stages have a dark foot where there is room.
   blocks() {
     const paths = {}, feet = [], names = [];
-    this.ranks.forEach((actions, rank) => actions.forEach(action => {
-      (paths[action.kind] ??= []).push(this.outline(action, rank, this.thick));
+    this.rows_by_pp.forEach((actions, pp) => actions.forEach(action => {
+      (paths[action.kind] ??= []).push(this.outline(action, pp, this.thick));
       const from = this.x(action.start), to = this.x(action.end), words = String(action.microbatch);
-      const later = action.stage >= this.ranks.length && to - from > 3;
-      if (later) feet.push(this.outline(action, rank, 0.16 * this.thick));
+      const later = action.stage >= this.rows_by_pp.length && to - from > 3;
+      if (later) feet.push(this.outline(action, pp, 0.16 * this.thick));
       const fits = this.step >= 16 && to - from > 6 + 6.5 * words.length;
-      if (fits) names.push(svg("text", {class: "block", x: (from + to) / 2, y: (rank + 0.5) * this.step + 4}, words));
+      if (fits) names.push(svg("text", {class: "block", x: (from + to) / 2, y: (pp + 0.5) * this.step + 4}, words));
     }));
     return [
       Object.entries(paths).map(([kind, outlines]) => svg("path", {fill: kActions[kind][1], d: outlines.join("")})),
@@ -155,12 +155,12 @@ class Timeline {
     ];
   }
 
-  tip(x, rank) {
-    const action = this.ranks[rank]?.find(one => this.x(one.start) <= x && x < this.x(one.end));
+  tip(x, pp) {
+    const action = this.rows_by_pp[pp]?.find(one => this.x(one.start) <= x && x < this.x(one.end));
     if (!action) return undefined;
     const {start, end} = action;
     return [bold(`${kActions[action.kind][0]}, microbatch ${action.microbatch}`),
-      `stage ${action.stage} on rank ${rank}`,
+      `stage ${action.stage} on pp ${pp}`,
       quiet(`${seconds_text(start)} to ${seconds_text(end)}: ${seconds_text(end - start)}`)];
   }
 }

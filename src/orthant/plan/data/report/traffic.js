@@ -31,8 +31,8 @@ function draw_time(plan, width) {
     html("div", {class: "legend times"}, names));
 }
 
-function traffic_row(data, plan, rank, axis, longest) {
-  const {calls, bytes, seconds, exposed_seconds} = plan.traffic[rank][axis];
+function traffic_row(data, plan, pp, axis, longest) {
+  const {calls, bytes, seconds, exposed_seconds} = plan.traffic[pp][axis];
   const bar = (length, colour) =>
     html("span", {style: `width: ${((100 * length) / longest).toFixed(2)}%; background: ${colour}`});
   return {cells: [
@@ -42,25 +42,25 @@ function traffic_row(data, plan, rank, axis, longest) {
   ]};
 }
 
-function show_rank_traffic(data, plan, rank) {
-  const used = Object.keys(kCargo).filter(axis => plan.traffic[rank][axis].calls > 0);
-  const longest = largest(used.map(axis => plan.traffic[rank][axis].seconds));
+function show_pp_traffic(data, plan, pp) {
+  const used = Object.keys(kCargo).filter(axis => plan.traffic[pp][axis].calls > 0);
+  const longest = largest(used.map(axis => plan.traffic[pp][axis].seconds));
   const columns = [{name: "axis", head: true}, {name: "what travels"}, {name: "link"},
     ...numbers("calls", "payload", "time alone", "exposed"), {name: "exposed and hidden time", look: "bar"}];
-  put("traffic", table(columns, used.map(axis => traffic_row(data, plan, rank, axis, longest))));
+  put("traffic", table(columns, used.map(axis => traffic_row(data, plan, pp, axis, longest))));
 }
 
-function rank_select(data, plan, chosen) {
-  const select = html("select", {}, plan.traffic.map((_, rank) =>
-    html("option", {value: rank, selected: rank === chosen}, `rank ${rank}`)));
-  select.addEventListener("change", () => show_rank_traffic(data, plan, Number(select.value)));
+function pp_select(data, plan, chosen) {
+  const select = html("select", {}, plan.traffic.map((_, pp) =>
+    html("option", {value: pp, selected: pp === chosen}, `pp ${pp}`)));
+  select.addEventListener("change", () => show_pp_traffic(data, plan, Number(select.value)));
   return html("label", {}, "Communication of pipeline ", select);
 }
 
-function time_finding(plan, rank) {
-  const exposed = axis => plan.traffic[rank][axis].exposed_seconds;
+function time_finding(plan, pp) {
+  const exposed = axis => plan.traffic[pp][axis].exposed_seconds;
   const worst = Object.keys(kCargo).reduce((a, b) => (exposed(b) > exposed(a) ? b : a));
-  const where = plan.traffic.length > 1 ? ` on rank ${rank}` : "";
+  const where = plan.traffic.length > 1 ? ` on pp ${pp}` : "";
   return [
     "Products and kernels take ", bold(percent(plan.time.compute / plan.time.step)), " of the step. ",
     exposed(worst) > 0
@@ -72,12 +72,12 @@ function time_finding(plan, rank) {
 function show_traffic(data, plan) {
   show("time-section");
   draw_in("time", width => draw_time(plan, width));
-  const exposed = plan.traffic.map(rank => sum(Object.values(rank).map(one => one.exposed_seconds)));
+  const exposed = plan.traffic.map(pp => sum(Object.values(pp).map(one => one.exposed_seconds)));
   const worst = exposed.indexOf(largest(exposed));
   put("time-finding", time_finding(plan, worst));
   if (!Object.values(plan.traffic[worst]).some(one => one.calls > 0)) return;
-  if (plan.traffic.length > 1) put("traffic-controls", rank_select(data, plan, worst));
-  show_rank_traffic(data, plan, worst);
+  if (plan.traffic.length > 1) put("traffic-controls", pp_select(data, plan, worst));
+  show_pp_traffic(data, plan, worst);
   put("traffic-note", "Per card and step. Payload: bytes of the tensors handed to a call. Time alone: as if nothing ",
     "ran beside it; exposed: the part that nothing hides.");
 }

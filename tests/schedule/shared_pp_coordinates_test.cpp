@@ -1,4 +1,4 @@
-#include "orthant/schedule/shared_ranks.h"
+#include "orthant/schedule/shared_pp_coordinates.h"
 
 #include <gtest/gtest.h>
 
@@ -10,28 +10,28 @@
 #include "schedule/random_tables.h"
 
 namespace orthant {
-namespace shared_ranks_test {
+namespace shared_pp_coordinates_test {
 
 using test::thrown_text;
 
-TEST(ShareRanks, RunsWhatCanStartFirstAndBackwardsBeforeForwards) {
+TEST(SharePpCoordinates, RunsWhatCanStartFirstAndBackwardsBeforeForwards) {
   const StageTable queues = one_forward_one_backward(2, 2);
-  EXPECT_EQ(to_text(share_ranks(queues, {0, 0}, chain_edges(2), StageCosts(2))),
+  EXPECT_EQ(to_text(share_pp_coordinates(queues, {0, 0}, chain_edges(2), StageCosts(2))),
             "0F0 1F0 1BW0 0F1 0BW0 1F1 1BW1 0BW1\n");
-  EXPECT_EQ(share_ranks(queues, {0, 1}, chain_edges(2), StageCosts(2)), queues);
+  EXPECT_EQ(share_pp_coordinates(queues, {0, 1}, chain_edges(2), StageCosts(2)), queues);
 }
 
-TEST(ShareRanks, CostsDecideWhatIsReadyFirst) {
-  // Two branches on rank 0 and 1, their sum on rank 1: it waits for the slower branch.
+TEST(SharePpCoordinates, CostsDecideWhatIsReadyFirst) {
+  // Two branches on pp 0 and 1, their sum on pp 1: it waits for the slower branch.
   const StageEdges edges{{{}, {}, {0, 1}}, {{2}, {2}, {}}};
   const StageTable queues = one_forward_one_backward(edges, 2);
-  EXPECT_EQ(to_text(share_ranks(queues, {0, 1, 1}, edges, {{1, 1, 1, 0}, {1, 1, 1, 0}, {1, 1, 1, 0}})),
+  EXPECT_EQ(to_text(share_pp_coordinates(queues, {0, 1, 1}, edges, {{1, 1, 1, 0}, {1, 1, 1, 0}, {1, 1, 1, 0}})),
             "0F0 0F1 0BW0 0BW1\n1F0 2F0 2BW0 1F1 1BW0 2F1 2BW1 1BW1\n");
-  EXPECT_EQ(to_text(share_ranks(queues, {0, 1, 1}, edges, {{4, 4, 4, 0}, {1, 1, 1, 0}, {1, 1, 1, 0}})),
+  EXPECT_EQ(to_text(share_pp_coordinates(queues, {0, 1, 1}, edges, {{4, 4, 4, 0}, {1, 1, 1, 0}, {1, 1, 1, 0}})),
             "0F0 0F1 0BW0 0BW1\n1F0 1F1 2F0 2BW0 1BW0 2F1 2BW1 1BW1\n");
 }
 
-TEST(ShareRanks, AnyGraphOnAnyRanksIsValidAndKeepsTheOrderOfItsStages) {
+TEST(SharePpCoordinates, AnyGraphOnAnyPpCoordinatesIsValidAndKeepsTheOrderOfItsStages) {
   std::mt19937 random(21);
   for (int round = 0; round < 500; ++round) {
     const GraphSpec graph = test::random_graph(random);
@@ -47,25 +47,26 @@ TEST(ShareRanks, AnyGraphOnAnyRanksIsValidAndKeepsTheOrderOfItsStages) {
     }
     for (const StageTable& queues : {gpipe(map.num_stages(), microbatches),
                                      one_forward_one_backward(edges, microbatches), zbh1(edges, microbatches)}) {
-      const StageTable table = share_ranks(queues, map.rank, edges, costs);
+      const StageTable table = share_pp_coordinates(queues, map.pp_coordinates, edges, costs);
       EXPECT_NO_THROW(validate(table, map, graph)) << to_text(table);
       std::vector<std::vector<StageAction>> stages(map.units.size());
-      for (const auto& actions : table.ranks) {
+      for (const auto& actions : table.actions) {
         for (const StageAction& action : actions) stages[static_cast<std::size_t>(action.stage)].push_back(action);
       }
-      EXPECT_EQ(stages, queues.ranks);
+      EXPECT_EQ(stages, queues.actions);
       EXPECT_NO_THROW(simulate(table, edges, costs));
     }
   }
 }
 
-TEST(ShareRanks, RefusesQueuesThatWaitForEver) {
-  EXPECT_EQ(thrown_text(
-                [] { share_ranks(parse_table("0BW0 0F0\n1F0 1BW0", "text"), {0, 0}, chain_edges(2), StageCosts(2)); }),
+TEST(SharePpCoordinates, RefusesQueuesThatWaitForEver) {
+  EXPECT_EQ(thrown_text([] {
+              share_pp_coordinates(parse_table("0BW0 0F0\n1F0 1BW0", "text"), {0, 0}, chain_edges(2), StageCosts(2));
+            }),
             "0BW0 waits for ever\n"
             "position | 0      1\n"
-            "rank 0   | [0BW0]  0F0\n"
-            "rank 1   |  1F0    1BW0\n"
+            "pp 0     | [0BW0]  0F0\n"
+            "pp 1     |  1F0    1BW0\n"
             "order the actions so that every microbatch passes the stages");
 }
 
@@ -81,5 +82,5 @@ TEST(FlopCosts, AreSumsOverTheUnitsOfAStage) {
   EXPECT_EQ(flop_costs({{{0, 1}, {2, 3, 4, 5}}, {0, 1}}, test::skips()), (StageCosts{{2, 2, 2, 0}, {4, 4, 4, 0}}));
 }
 
-}  // namespace shared_ranks_test
+}  // namespace shared_pp_coordinates_test
 }  // namespace orthant

@@ -1,0 +1,204 @@
+// orthant bench kernels: the kernels of a CUDA device that memory bounds, each beside a plain copy in the same run.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
+#include "orthant/base/quantile.h"
+#include "orthant/base/text_table.h"
+#include "orthant/cli/bench.h"
+#include "orthant/cli/devices.h"
+#include "orthant/cli/option_parser.h"
+#include "orthant/cli/rank_clock.h"
+#include "orthant/launch/cache_folder.h"
+#include "orthant/nn/activation.h"
+#include "orthant/nn/attention_heads.h"
+#include "orthant/nn/cross_entropy.h"
+#include "orthant/nn/embedding_table.h"
+#include "orthant/nn/norm_formulas.h"
+#include "orthant/nn/projection.h"
+
+namespace orthant::cli {
+namespace {
+
+struct Sizes {
+  std::int64_t tokens = 16384;
+  std::int64_t sequence = 4096;
+  std::int64_t hidden = 2048;
+  std::int64_t heads = 32;
+  std::int64_t kv_heads = 8;
+  std::int64_t inner = 8192;
+  std::int64_t vocabulary = 128256;
+  std::int64_t loss_rows = 4096;
+};
+
+struct Piece {
+  std::string name;
+  double bytes = 0;  // that it must read and write; 0: only its time is told
+  std::function<void()> call;
+  std::vector<double> seconds = {};
+};
+
+// All at the sizes of a decoder's step, in bfloat16.
+class Kernels {
+ public:
+  Kernels(const Sizes& sizes, at::Device device)
+      : sizes_(sizes), options_(at::TensorOptions().dtype(at::kBFloat16).device(device)) {
+    add_copy();
+    add_norm();
+    add_rotary();
+    add_activation();
+    add_embedding();
+    add_loss();
+  }
+
+  std::vector<Piece>& pieces() { return pieces_; }
+
+ private:
+  at::Tensor values(at::IntArrayRef shape) const { return at::randn(shape, options_); }
+  void add(std::string name, double bytes, std::function<void()> call) {
+    pieces_.push_back({std::move(name), bytes, std::move(call)});
+  }
+  static double bytes_of(std::initializer_list<at::Tensor> tensors) {
+    double sum = 0;
+    for (const auto& tensor : tensors) sum += static_cast<double>(tensor.nbytes());
+    return sum;
+  }
+
+  void add_copy() {
+    const auto from = values({std::int64_t{1} << 28});
+    const auto to = at::empty_like(from);
+    add("copy", bytes_of({from, to}), [from, to] { to.copy_(from); });
+  }
+
+  void add_norm() {
+    const auto x = values({sizes_.tokens, sizes_.hidden}), weight = values({sizes_.hidden});
+    const auto gy = values(x.sizes()), residual = values(x.sizes());
+    const auto statistics = nn::device::rms_norm(x, weight, 1e-5).statistics;
+    add("rms_norm forward", bytes_of({x, x}), [=] { nn::device::rms_norm(x, weight, 1e-5); });
+    add("rms_norm backward, residual added", bytes_of({x, gy, residual, x}),
+        [=] { nn::device::rms_norm_backward(gy, {x, statistics, weight}, {true, true}, residual); });
+  }
+
+  void add_rotary() {
+    nn::HeadsSetup setup;
+    auto& options = setup.options;
+    options.heads = sizes_.heads;
+    options.kv_heads = sizes_.kv_heads;
+    options.head_size = sizes_.hidden / sizes_.heads;
+    const auto angles = at::rand({sizes_.sequence, options.head_size / 2}, options_.dtype(at::kFloat));
+    options.rotary = {angles.cos(), angles.sin()};
+    const auto qkv = values(
+        {sizes_.tokens / sizes_.sequence, sizes_.sequence, (options.heads + 2 * options.kv_heads) * options.head_size});
+    const double turned = bytes_of({qkv}) * static_cast<double>(options.heads + options.kv_heads) /
+                          static_cast<double>(options.heads + 2 * options.kv_heads);
+    add("rotary forward, in place", 2 * turned, [=] { nn::device::rotate_heads(qkv, options); });
+    const auto part = [&](std::int64_t heads) {
+      return values({qkv.size(0), sizes_.sequence, heads, options.head_size}).transpose(1, 2);
+    };
+    const auto q = part(options.heads), k = part(options.kv_heads), v = part(options.kv_heads);
+    add("rotary backward, joined", 2 * bytes_of({qkv}), [=] { nn::device::join_heads(q, k, v, options); });
+  }
+
+  void add_activation() {
+    const auto x = values({sizes_.tokens, 2 * sizes_.inner}), d = values({sizes_.tokens, sizes_.inner});
+    add("swiglu forward", bytes_of({x, d}), [=] { nn::device::activate(nn::Activation::swiglu, x); });
+    add("swiglu backward, activation again", bytes_of({x, d, x, d}),
+        [=] { nn::device::activation_gradient(nn::Activation::swiglu, x, d, true); });
+  }
+
+  void add_embedding() {
+    const auto table = values({sizes_.vocabulary, sizes_.hidden}), gy = values({sizes_.tokens, sizes_.hidden});
+    const auto ids = at::randint(0, sizes_.vocabulary, {sizes_.tokens}, options_.dtype(at::kLong));
+    const auto gradient = at::zeros(table.sizes(), options_.dtype(at::kFloat));
+    add("embedding forward", bytes_of({gy, gy}), [=] { nn::device::sum_table_rows({{ids, table}}, ids.numel()); });
+    add("embedding backward, sorting included", 0, [=] { nn::device::add_table_rows({ids, gradient}, gy); });
+  }
+
+  void add_loss() {
+    const auto logits = values({sizes_.loss_rows, sizes_.vocabulary});
+    const auto targets = at::randint(0, sizes_.vocabulary, {sizes_.loss_rows}, options_.dtype(at::kLong));
+    const auto weights = at::ones({sizes_.loss_rows}, options_.dtype(at::kFloat));
+    const auto d_loss = at::full({}, 1e-4, options_.dtype(at::kFloat));
+    const auto lse = nn::device::class_numbers(logits, targets, 0).lse;
+    const auto out = at::empty_like(logits);
+    add("cross entropy forward", bytes_of({logits}), [=] { nn::device::class_numbers(logits, targets, 0); });
+    add("cross entropy backward", bytes_of({logits, logits}),
+        [=] { nn::device::class_gradients(out, logits, targets, 0, lse, weights, d_loss); });
+  }
+
+  Sizes sizes_;
+  at::TensorOptions options_;
+  std::vector<Piece> pieces_;
+};
+
+double time_calls(const std::function<void()>& call, int calls, at::Device device) {
+  synchronize(device);
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  synchronize(device);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / calls;
+}
+
+void print(const std::vector<Piece>& pieces, bool json) {
+  const auto seconds = [](const Piece& piece) { return quantile(piece.seconds, 0.5); };
+  const double copied = pieces.front().bytes / seconds(pieces.front());
+  auto rows = nlohmann::ordered_json::array();
+  std::vector<TableLine> lines = {{"kernel", "bytes", "time", "TB/s", "share of copy"}};
+  for (const auto& piece : pieces) {
+    const double rate = piece.bytes / seconds(piece);
+    rows.push_back({{"kernel", piece.name},
+                    {"bytes", piece.bytes},
+                    {"median_seconds", seconds(piece)},
+                    {"share_of_copy", rate / copied}});
+    const bool told = piece.bytes > 0;
+    lines.push_back({piece.name, told ? format_bytes(static_cast<std::int64_t>(piece.bytes)) : "",
+                     format_seconds(seconds(piece)), told ? fmt::format("{:.2f}", rate / 1e12) : "",
+                     told ? fmt::format("{:.0f}%", 100 * rate / copied) : ""});
+  }
+  if (json) {
+    std::cout << json_text(nlohmann::ordered_json{{"rows", rows}}) << std::endl;
+  } else {
+    std::cout << text_table(lines) << std::flush;
+  }
+}
+
+}  // namespace
+
+int run_bench_kernels(const Arguments& arguments, Context& context) {
+  OptionParser app("Kernels of a CUDA device beside a plain copy, at the sizes of a decoder's step, in bfloat16.",
+                   "orthant bench kernels");
+  int rounds = 9;
+  bool json = false;
+  Sizes sizes;
+  app.add_option("--rounds", rounds, "rounds through all of them; medians are told (default 9)")
+      .check(NumberRange(1, 1000));
+  app.add_option("--tokens", sizes.tokens, "tokens of a step (default 16384)").check(NumberRange(4096, 1 << 20));
+  app.add_flag("--json", json, "one JSON document on stdout");
+  if (!parse(app, arguments, context, "orthant bench kernels --rounds 9")) return 0;
+  launch::Job alone;
+  const at::Device device = choose_device("cuda", count_gpus(context.environment), alone);
+  if (sizes.tokens % sizes.sequence != 0) {
+    throw ConfigError(fmt::format("--tokens {} is no multiple of the sequence length {}", sizes.tokens, sizes.sequence),
+                      {.remedy = fmt::format("set --tokens {}", sizes.sequence * (sizes.tokens / sizes.sequence + 1))});
+  }
+  cuda::KernelLibrary::of_process().configure({launch::cache_folder(context.environment), {}});
+  at::empty({1}, at::TensorOptions().device(device));  // makes the context that kernels are loaded into
+  const nn::BelowAutograd below;
+  Kernels kernels(sizes, device);
+  constexpr int kCalls = 20;
+  for (auto& piece : kernels.pieces()) time_calls(piece.call, 3, device);
+  for (int round = 0; round < rounds; ++round) {
+    for (auto& piece : kernels.pieces()) piece.seconds.push_back(time_calls(piece.call, kCalls, device));
+  }
+  print(kernels.pieces(), json);
+  return 0;
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,65 @@
+#include "orthant/cuda/driver.h"
+
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+
+namespace orthant::cuda {
+namespace {
+
+// Numbers of the driver's interface.
+constexpr int kComputeCapabilityMajor = 75;
+constexpr int kComputeCapabilityMinor = 76;
+constexpr int kMaxDynamicSharedBytes = 8;
+
+}  // namespace
+
+Driver::Driver() : library_({"libcuda.so.1"}) {
+  library_.find(get_error_, "cuGetErrorString");
+  library_.find(get_device_, "cuCtxGetDevice");
+  library_.find(get_attribute_, "cuDeviceGetAttribute");
+  library_.find(load_, "cuModuleLoadData");
+  library_.find(get_function_, "cuModuleGetFunction");
+  library_.find(set_attribute_, "cuFuncSetAttribute");
+  library_.find(launch_, "cuLaunchKernel");
+}
+
+void Driver::check(Result result, const char* what) const {
+  if (result == 0) return;
+  const char* text = nullptr;
+  get_error_(result, &text);
+  throw InternalError(
+      fmt::format("{}: the CUDA driver says: {} ({})", what, text == nullptr ? "unknown" : text, result));
+}
+
+std::string Driver::architecture() const {
+  int device = 0, major = 0, minor = 0;
+  check(get_device_(&device), "asking for the device");
+  check(get_attribute_(&major, kComputeCapabilityMajor, device), "asking for the compute capability");
+  check(get_attribute_(&minor, kComputeCapabilityMinor, device), "asking for the compute capability");
+  return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
+}
+
+Module Driver::load(const std::string& cubin) const {
+  Module module = nullptr;
+  check(load_(&module, cubin.data()), "loading kernels");
+  return module;
+}
+
+Function Driver::function(Module module, const char* name) const {
+  Function found = nullptr;
+  check(get_function_(&found, module, name), name);
+  return found;
+}
+
+void Driver::allow_shared_bytes(Function function, std::uint32_t bytes) const {
+  check(set_attribute_(function, kMaxDynamicSharedBytes, static_cast<int>(bytes)), "asking for shared memory");
+}
+
+void Driver::launch(Function function, const LaunchShape& shape, void** arguments) const {
+  check(launch_(function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, shape.shared_bytes, shape.stream,
+                arguments, nullptr),
+        "starting a kernel");
+}
+
+}  // namespace orthant::cuda

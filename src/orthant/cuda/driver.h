@@ -1,0 +1,54 @@
+// The CUDA driver, opened at run time: loading machine code and starting kernels, nothing else. Contexts, streams and
+// memory are libtorch's. Local.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "orthant/cuda/shared_library.h"
+
+namespace orthant::cuda {
+
+using Module = void*;
+using Function = void*;
+using StreamHandle = void*;  // as libtorch gives it: c10::Stream::native_handle()
+
+struct LaunchShape {
+  std::uint32_t blocks = 1;
+  std::uint32_t blocks_y = 1;
+  std::uint32_t threads = 1;  // of a block
+  std::uint32_t shared_bytes = 0;
+  StreamHandle stream = nullptr;
+};
+
+class Driver {
+ public:
+  // ConfigError when this machine has no driver.
+  Driver();
+
+  // "sm_90a" for the device of the calling thread; features that belong to one generation alone are switched on.
+  std::string architecture() const;
+
+  // Into the calling thread's context. InternalError with the driver's words, as of all below.
+  Module load(const std::string& cubin) const;
+  Function function(Module module, const char* name) const;
+  void allow_shared_bytes(Function function, std::uint32_t bytes) const;
+  // `arguments[i]` points to the i-th argument. Returns before the kernel runs.
+  void launch(Function function, const LaunchShape& shape, void** arguments) const;
+
+ private:
+  using Result = int;
+  void check(Result result, const char* what) const;
+
+  SharedLibrary library_;
+  Result (*get_error_)(Result, const char**) = nullptr;
+  Result (*get_device_)(int*) = nullptr;
+  Result (*get_attribute_)(int*, int, int) = nullptr;
+  Result (*load_)(Module*, const void*) = nullptr;
+  Result (*get_function_)(Function*, Module, const char*) = nullptr;
+  Result (*set_attribute_)(Function, int, int) = nullptr;
+  Result (*launch_)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle,
+                    void**, void**) = nullptr;
+};
+
+}  // namespace orthant::cuda

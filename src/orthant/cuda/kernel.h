@@ -1,0 +1,121 @@
+// Kernels of a CUDA device, by source, function and variant: compiled on first use, kept on disk, started on a stream.
+//
+// Note [Device kernels]: a source is a `.cu` file beside the functions it serves, embedded in the program as text
+// (cmake/OrthantKernels.cmake) behind prelude.cu, which all share. It includes nothing. Macros choose a variant: the
+// element type, sizes that are worth a specialisation. A variant is compiled by NVRTC for the card at hand, so building
+// orthant needs no CUDA toolkit. The first lines of a source name its worst variants with the registers they may take;
+// a test compiles them for several architectures on machines without a card:
+//   // variant ELEMENT=0 VECTORS=8: at most 96 registers
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "orthant/cuda/driver.h"
+
+namespace orthant::cuda {
+
+// Values of the macro ELEMENT: the type of a kernel's data.
+enum class Element : int { bfloat16 = 0, float16 = 1, float32 = 2 };
+
+// A source and the names of the macros that choose its variant.
+struct Source {
+  std::string_view name;
+  std::string_view text;
+  std::vector<std::string_view> macros;
+};
+
+// Values of a source's macros, in their order.
+inline constexpr std::size_t kMaxMacros = 6;
+using Values = std::array<int, kMaxMacros>;
+
+class Kernel {
+ public:
+  Kernel(const Driver& driver, Function function) : driver_(driver), function_(function) {}
+
+  // Arguments must have the types of the kernel's parameters, exactly. Returns before the kernel runs.
+  template <class... Arguments>
+  void operator()(const LaunchShape& shape, Arguments... arguments) const {
+    void* pointers[] = {static_cast<void*>(&arguments)...};
+    start(shape, pointers);
+  }
+
+  std::uint64_t num_launches() const { return launches_.load(std::memory_order_relaxed); }
+
+ private:
+  void start(const LaunchShape& shape, void** arguments) const;
+
+  const Driver& driver_;
+  Function function_;
+  mutable std::atomic<std::uint64_t> launches_ = 0;
+  mutable std::atomic<std::uint32_t> shared_bytes_ = 48 << 10;  // allowed so far
+};
+
+// Who makes kernels and where they are kept: one for a process, as CUDA's own contexts are. Any thread.
+class KernelLibrary {
+ public:
+  static KernelLibrary& of_process();
+
+  struct Options {
+    std::filesystem::path cache_folder;                // empty: nothing is kept
+    std::function<void(const std::string&)> say = {};  // progress and fallbacks, for people; empty: nobody listens
+  };
+  void configure(Options options);
+
+  // Whether kernels can be made here at all: there is a driver and a compiler. Says once why not.
+  bool available();
+
+  // Makes the variant when it is the first time. InternalError when the source is not right.
+  const Kernel& get(const Source& source, const char* function, const Values& values);
+
+  // Compiles these variants side by side, with a progress line; get() then only loads them.
+  struct Variant {
+    const Source* source;
+    Values values;
+  };
+  void prepare(const std::vector<Variant>& variants);
+
+  // "... takes plain formulas: WHY", once for each text.
+  void say_once(const std::string& text);
+
+  // Starts of all kernels of that name so far; of all names when empty.
+  std::uint64_t num_launches(std::string_view function = {}) const;
+  // Variants that were compiled by this process, not found on disk.
+  std::uint64_t num_compiled() const { return compiled_; }
+
+ private:
+  struct Tools;
+  using CodeKey = std::tuple<const Source*, Values>;
+  std::string code(const CodeKey& key);
+  Tools& tools();
+
+  mutable std::mutex mutex_;
+  Options options_;
+  bool tried_ = false;
+  std::unique_ptr<Tools> tools_;  // null: not available
+  std::map<CodeKey, std::string> codes_;
+  std::map<CodeKey, Module> modules_;
+  std::map<std::tuple<const Source*, std::string_view, Values>, std::unique_ptr<Kernel>> kernels_;
+  std::vector<std::string> said_;
+  std::atomic<std::uint64_t> compiled_ = 0;
+};
+
+// The kernel of this process's library.
+const Kernel& kernel(const Source& source, const char* function, std::initializer_list<int> values);
+
+// What a variant is compiled from: the shared prelude, then the source; and its options.
+std::string full_text(const Source& source);
+std::vector<std::string> compile_options(const Source& source, const Values& values);
+
+}  // namespace orthant::cuda

@@ -1,0 +1,51 @@
+#include "orthant/nn/device_kernels.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace orthant::nn::device {
+namespace {
+
+constexpr std::uint32_t kBlockThreads = 256;
+constexpr std::uintptr_t kVectorBytes = 16;
+
+}  // namespace
+
+bool serves(const at::Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.is_cuda() && (type == at::kBFloat16 || type == at::kHalf || type == at::kFloat) && x.is_contiguous() &&
+         cuda::KernelLibrary::of_process().available();
+}
+
+int element(const at::Tensor& x) {
+  return element(x.scalar_type());
+}
+
+int element(at::ScalarType type) {
+  return static_cast<int>(type == at::kBFloat16 ? cuda::Element::bfloat16
+                          : type == at::kHalf   ? cuda::Element::float16
+                                                : cuda::Element::float32);
+}
+
+std::int64_t lane(const at::Tensor& x) {
+  return static_cast<std::int64_t>(kVectorBytes) / x.element_size();
+}
+
+bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors) {
+  for (const at::Tensor& x : tensors) {
+    if (!x.defined()) continue;
+    if (width % lane(x) != 0 || reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % kVectorBytes != 0) return false;
+  }
+  return true;
+}
+
+cuda::StreamHandle stream(const at::Tensor& x) {
+  return c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
+}
+
+cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x) {
+  return {.blocks = static_cast<std::uint32_t>((items + kBlockThreads - 1) / kBlockThreads),
+          .threads = kBlockThreads,
+          .stream = stream(x)};
+}
+
+}  // namespace orthant::nn::device

@@ -1,0 +1,38 @@
+// From tensors of a CUDA device to its kernels (cuda/kernel.h): which tensors they serve, on which stream they run. The
+// functions themselves lie in namespaces `device` beside `plain` and `fused`. Local.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "orthant/cuda/kernel.h"
+
+namespace orthant::nn::device {
+
+// Whether kernels take this tensor: a contiguous one of bfloat16, float16 or float32 on a CUDA device where kernels can
+// be compiled. Everything else takes plain formulas.
+bool serves(const at::Tensor& x);
+
+// The value of ELEMENT for a tensor that is served.
+int element(const at::Tensor& x);
+int element(at::ScalarType dtype);
+
+// Elements of a 16-byte vector.
+std::int64_t lane(const at::Tensor& x);
+
+// The value of ALIGNED: whether rows of `width` elements of all these tensors begin at multiples of 16 bytes. Undefined
+// tensors do not count.
+bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors);
+
+// The stream on which libtorch's own operations on this tensor would run.
+cuda::StreamHandle stream(const at::Tensor& x);
+
+// A thread for each of `items`, 256 to a block, on x's stream.
+cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x);
+
+// The tensor's memory as the kernels name it; null when it is undefined.
+template <class T = void>
+T* data(const at::Tensor& x) {
+  return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+}
+
+}  // namespace orthant::nn::device

@@ -1,0 +1,118 @@
+// Compiles the worst variants of every kernel for three generations of cards, and holds registers and spills to what
+// the first lines of each source allow: "// variant ELEMENT=0 VECTORS=8: at most 96 registers". Needs NVRTC, no card.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "orthant/cuda/nvrtc.h"
+
+namespace orthant::cuda::compile_test {
+
+const std::vector<std::string> kArchitectures = {"sm_80", "sm_90a", "sm_100a"};
+
+struct Variant {
+  std::string file;
+  std::vector<std::string> options;
+  int registers = 0;
+  std::string text;  // as the source has it
+};
+
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> source_files() {
+  std::vector<std::string> files;
+  std::istringstream list(ORTHANT_KERNEL_SOURCES);
+  for (std::string file; std::getline(list, file, ':');) files.push_back(file);
+  return files;
+}
+
+bool is_prelude(const std::string& file) {
+  return file.ends_with("/prelude.cu");
+}
+
+std::vector<Variant> variants_of(const std::string& file) {
+  static const std::regex kLine("// variant ([A-Z0-9_= ]+): at most ([0-9]+) registers\n");
+  const std::string text = read(file);
+  std::vector<Variant> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), kLine), end; match != end; ++match) {
+    Variant variant{.file = file, .options = {}, .registers = std::stoi((*match)[2]), .text = (*match)[1]};
+    std::istringstream words(variant.text);
+    for (std::string word; words >> word;) variant.options.push_back("-D" + word);
+    found.push_back(variant);
+  }
+  return found;
+}
+
+// What is wrong with one variant on one architecture; empty: nothing.
+std::string problem(const Nvrtc& compiler, const std::string& prelude, const Variant& variant,
+                    const std::string& architecture) {
+  auto options = variant.options;
+  options.push_back("--ptxas-options=--verbose");
+  options.push_back("--ptxas-options=--warn-on-spills");
+  const auto where = fmt::format("{} {} for {}", variant.file, variant.text, architecture);
+  try {
+    const auto made = compiler.compile(prelude + "\n" + read(variant.file), variant.file, architecture, options);
+    static const std::regex kUsed("Used ([0-9]+) registers"), kSpilled("([0-9]+) bytes spill stores");
+    bool any = false;
+    for (std::sregex_iterator match(made.log.begin(), made.log.end(), kUsed), end; match != end; ++match) {
+      any = true;
+      const int used = std::stoi((*match)[1]);
+      if (used > variant.registers)
+        return fmt::format("{}: {} registers, at most {}\n", where, used, variant.registers);
+    }
+    if (!any) return fmt::format("{}: the compiler does not say how many registers it used:\n{}\n", where, made.log);
+    for (std::sregex_iterator match(made.log.begin(), made.log.end(), kSpilled), end; match != end; ++match) {
+      if ((*match)[1] != "0") return fmt::format("{}: {}\n", where, match->str());
+    }
+  } catch (const std::exception& error) {
+    return fmt::format("{}: {}\n", where, error.what());
+  }
+  return {};
+}
+
+TEST(Kernels, WorstVariantsCompileWithinTheirRegistersAndDoNotSpill) {
+  const char* const path = std::getenv("ORTHANT_NVRTC");
+  ASSERT_NE(path, nullptr) << "ORTHANT_NVRTC must name libnvrtc.so";
+  const Nvrtc compiler(path);
+  std::string prelude;
+  for (const auto& file : source_files()) {
+    if (is_prelude(file)) prelude = read(file);
+  }
+  ASSERT_FALSE(prelude.empty());
+  std::vector<std::pair<Variant, std::string>> work;
+  for (const auto& file : source_files()) {
+    if (is_prelude(file)) continue;
+    const auto variants = variants_of(file);
+    EXPECT_FALSE(variants.empty()) << file << " names no variant";
+    for (const auto& variant : variants) {
+      for (const auto& architecture : kArchitectures) work.emplace_back(variant, architecture);
+    }
+  }
+  std::vector<std::string> problems(work.size());
+  std::atomic<std::size_t> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
+      threads.emplace_back([&] {
+        for (std::size_t i = next++; i < work.size(); i = next++) {
+          problems[i] = problem(compiler, prelude, work[i].first, work[i].second);
+        }
+      });
+    }
+  }
+  std::string all;
+  for (const auto& one : problems) all += one;
+  EXPECT_EQ(all, "");
+}
+
+}  // namespace orthant::cuda::compile_test
