@@ -115,7 +115,7 @@ std::vector<at::Tensor> state_of(const Trainer& trainer) {
   std::vector<at::Tensor> all;
   const auto& buffers = trainer.parameters().buffers();
   for (std::size_t b = 0; b < buffers.size(); ++b) {
-    all.push_back(buffers[b]->master().clone());
+    all.push_back(buffers[b]->master().values().clone());
     for (std::size_t s = 0; s < trainer.optimizer().state_names().size(); ++s) {
       if (buffers[b]->trainable()) all.push_back(trainer.optimizer().state(s, b).clone());
     }

@@ -23,12 +23,12 @@ constexpr const char* kResolved = R"({"model": {}})";
 struct Snapshot {
   explicit Snapshot(const Trainer& trainer)
       : steps(trainer.steps_done()), updates(trainer.optimizer().num_updates()), flats(saved_flats(trainer)) {
-    for (const auto& flat : flats) values.push_back(flat.owned.clone());
+    for (const auto& flat : flats) values.push_back(flat.owned.values().clone());
   }
 
   bool holds(const Trainer& trainer) const {
     for (std::size_t i = 0; i < flats.size(); ++i) {
-      if (std::memcmp(flats[i].owned.const_data_ptr(), values[i].const_data_ptr(), values[i].nbytes()) != 0)
+      if (std::memcmp(flats[i].owned.whole().const_data_ptr(), values[i].const_data_ptr(), values[i].nbytes()) != 0)
         return false;
     }
     return trainer.steps_done() == steps && trainer.optimizer().num_updates() == updates;

@@ -22,7 +22,7 @@ std::vector<std::int64_t> bytes_in_flight(const std::string& schedule, Recompute
   PipelineSettings settings;
   settings.schedule = schedule;
   settings.memory.rank_bytes = 1;
-  set_memory_bound(settings, tiny(), DType::float32, DType::float32, DType::float32, 2, recompute);
+  set_memory_bound(settings, tiny(), Precision{}, 2, recompute);
   return settings.memory.kept_bytes;
 }
 

@@ -68,11 +68,13 @@ inline RunConfig saved_model(bool four_ranks) {
 inline void set_mark(Trainer& trainer, std::int64_t step, int mark) {
   const at::NoGradGuard no_gradients;
   for (const auto& flat : saved_flats(trainer)) {
-    if (flat.prefix.empty()) {
-      flat.owned.add_(mark);
-    } else {
-      flat.owned.copy_(flat.parameters->master() * static_cast<double>(flat.prefix.size()) + mark);
-    }
+    flat.owned.change([&](const at::Tensor& values) {
+      if (flat.prefix.empty()) {
+        values.add_(mark);
+      } else {
+        values.copy_(flat.parameters->master().values() * static_cast<double>(flat.prefix.size()) + mark);
+      }
+    });
   }
   trainer.set_steps_done(step);
   trainer.optimizer().set_num_updates(step);
@@ -87,7 +89,7 @@ inline bool same_values(const Trainer& a, const Trainer& b) {
     const auto owned = ours[i].parameters->owned();
     for (const auto& piece : pieces_of(ours[i].parameters->layout(), owned)) {
       const auto of = [&](const SavedFlat& flat) {
-        return flat.owned.narrow(0, piece.local_offset - owned.begin, piece.elements()).view(at::kByte);
+        return flat.owned.narrow(piece.local_offset - owned.begin, piece.elements()).values().view(at::kByte);
       };
       if (!at::equal(of(ours[i]), of(theirs[i]))) return false;
     }

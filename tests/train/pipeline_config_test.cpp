@@ -188,10 +188,10 @@ TEST(PipelineConfig, TheMemoryOfUnitsIsTheirStateAndWhatTheyKeep) {
   config.freeze = {"layers.0.*"};
   const auto graph = placed_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 1);
   PipelineSettings settings;
-  set_memory_bound(settings, graph, DType::float32, DType::float32, DType::float32, 2, Recompute::none);
+  set_memory_bound(settings, graph, Precision{}, 2, Recompute::none);
   EXPECT_TRUE(settings.memory.state_bytes.empty()) << "there is no bound";
   settings.memory.rank_bytes = 1;
-  set_memory_bound(settings, graph, DType::float32, DType::bfloat16, DType::float32, 2, Recompute::full);
+  set_memory_bound(settings, graph, Precision{.compute = DType::bfloat16}, 2, Recompute::full);
   ASSERT_EQ(settings.memory.state_bytes.size(), graph.units.size());
   const auto state = [&](const char* unit) {
     return settings.memory.state_bytes[static_cast<std::size_t>(graph.unit_index(unit))];
@@ -214,7 +214,7 @@ TEST(PipelineConfig, TheMemoryOfUnitsIsThatOfTheFullestTensorRank) {
   const auto graph = placed_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 2);
   PipelineSettings settings;
   settings.memory.rank_bytes = 1;
-  set_memory_bound(settings, graph, DType::float32, DType::float32, DType::float32, 0, Recompute::none);
+  set_memory_bound(settings, graph, Precision{}, 0, Recompute::none);
   EXPECT_EQ(settings.memory.state_bytes[0], 129 * 64 * (4 + 4)) << "rows 128 to 256 of the table";
 }
 

@@ -113,9 +113,11 @@ class Draw {
     set("precision.params", "float32");
     set("precision.compute", narrow ? "bfloat16" : "float32");
     set("precision.reduce", "float32");
-    if (!chance(0.3)) return;
-    set("optimizer.kind", "sgd");
-    set("optimizer.momentum", one_of<std::string>({"0", "0.9"}));
+    if (chance(0.3)) {
+      set("optimizer.kind", "sgd");
+      set("optimizer.momentum", one_of<std::string>({"0", "0.9"}));
+    }
+    if (narrow && chance(0.5)) set("precision.master", "bf16_remainder");
   }
 
   bool is_accepted() const {
@@ -181,13 +183,16 @@ void expect_state(const PpMemory& planned, const Trainer& trainer) {
   const auto& store = trainer.parameters();
   const auto& precision = trainer.options().precision;
   // The copy that is updated counts as the optimizer's where products read another one that stays.
-  const bool apart = !store.policy().shards_parameters() && precision.params != precision.compute;
+  const bool split = precision.master == MasterKind::bf16_remainder;
+  const bool apart = split || (!store.policy().shards_parameters() && precision.params != precision.compute);
   std::int64_t gradients = 0;
   std::int64_t states = 0;
   std::int64_t masters = 0;
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const auto& buffer = *store.buffers()[b];
-    if (apart) masters += static_cast<std::int64_t>(buffer.master().nbytes());
+    const auto& master = buffer.master();
+    const auto& beside = split ? master.remainder() : master.whole();
+    if (apart) masters += static_cast<std::int64_t>(beside.nbytes());
     if (!buffer.trainable()) continue;
     const auto uses = static_cast<std::int64_t>(buffer.layout().users.size());
     gradients += store.policy().shards_gradients() ? static_cast<std::int64_t>(buffer.owned_gradient().nbytes())

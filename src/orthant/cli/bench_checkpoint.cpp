@@ -75,7 +75,7 @@ std::int64_t held_bytes(const Trainer& trainer) {
   std::int64_t bytes = 0;
   for (const auto& saved : saved_flats(trainer)) {
     for (const auto& piece : pieces_of(saved.parameters->layout(), saved.parameters->owned())) {
-      bytes += piece.elements() * saved.owned.element_size();
+      bytes += piece.elements() * static_cast<std::int64_t>(c10::elementSize(saved.owned.scalar_type()));
     }
   }
   return bytes;

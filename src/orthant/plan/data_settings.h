@@ -17,7 +17,8 @@ struct DataSettings {
   DType params = DType::float32;
   DType compute = DType::float32;
   DType reduce = DType::float32;
-  int optimizer_copies = 2;  // of the parameters' size: 2 for AdamW, 1 for momentum, 0 for plain SGD
+  bool splits_master = false;  // float32 params are kept as the bfloat16 compute copy and 16 more bits
+  int optimizer_copies = 2;    // of the parameters' size: 2 for AdamW, 1 for momentum, 0 for plain SGD
   int microbatches = 1;
   std::vector<int> unit_groups = {};          // per unit, see layout/unit_groups.h; empty: every unit alone
   std::vector<int> unit_pp_coordinates = {};  // per unit: its pp coordinate; empty: one stage

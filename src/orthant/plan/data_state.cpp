@@ -164,10 +164,11 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
        unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates)
            .all) {
     const std::int64_t owned = buffer.size / shards;
-    if (!shares) state.parameters += owned * params;
+    if (!shares) state.parameters += owned * (settings.splits_master ? params - compute : params);
     if (!policy.shards_parameters()) state.compute += buffer.size * compute;
     // The device keeps a shard of its own to gather from.
-    if (policy.shards_parameters() && policy.offload == Offload::optimizer) state.compute += owned * compute;
+    const bool keeps_shard = policy.offload == Offload::optimizer || settings.splits_master;
+    if (policy.shards_parameters() && keeps_shard) state.compute += owned * compute;
     if (!buffer.trainable) continue;
     const auto uses = static_cast<std::int64_t>(buffer.users.size());
     state.gradients += (policy.shards_gradients() ? owned : uses * buffer.size) * bytes_of(settings.reduce);

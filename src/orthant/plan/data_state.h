@@ -7,6 +7,8 @@
 //   zero 1   p/d + c + r + k p/d                  (then the optimizer's copy is a part of c: c + r + k c/d)
 //   zero 2   p/d + c + r/d + k p/d                (likewise)
 //   zero 3   p/d + r/d + k p/d
+// A master in halves has 2/d in place of p/d beside c; with zero 3 its upper half is a shard of c, so that nothing
+// changes.
 // So float32 AdamW costs 16 bytes per parameter with zero 0 and 16/d with zero 3, plus what is full for a while: the
 // gathered groups, and full gradients from their first microbatch to the end of their reduction. A tied buffer has a
 // full gradient for each of its users; a frozen one has neither gradients nor optimizer state.

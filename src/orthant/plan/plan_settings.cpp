@@ -79,6 +79,7 @@ std::string train_words(const PlanSettings& settings) {
   set("precision.params", dtype_name(settings.params));
   set("precision.compute", dtype_name(settings.compute));
   set("precision.reduce", dtype_name(settings.gradients));
+  if (settings.splits_master) set("precision.master", "bf16_remainder");
   return fmt::format("{}", fmt::join(words, " "));
 }
 

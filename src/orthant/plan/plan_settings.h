@@ -47,6 +47,7 @@ struct PlanSettings {
   PlanRecompute recompute = PlanRecompute::none;
   bool flash = true;
   DType params = DType::float32;  // as the optimizer keeps them
+  bool splits_master = false;     // as the compute copy in bfloat16 and 16 more bits
   DType compute = DType::bfloat16;
   DType gradients = DType::float32;
   DType statistics = DType::float32;  // of a loss over cut logits; see TensorSettings

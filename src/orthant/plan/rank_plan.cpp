@@ -11,6 +11,7 @@ DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, con
   data.coordinate[Axis::pp] = pp;
   data.policy = effective_policy(settings.data, settings.mesh);
   data.params = settings.params;
+  data.splits_master = settings.splits_master;
   data.compute = settings.compute;
   data.reduce = settings.gradients;
   data.optimizer_copies = settings.optimizer_copies;

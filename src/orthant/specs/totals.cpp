@@ -28,7 +28,7 @@ StateBytes state_bytes(const UnitSpec& unit, const StateTypes& types) {
   const std::int64_t all = unit.num_parameters();
   const std::int64_t trainable = num_trainable(unit);
   StateBytes bytes;
-  bytes.parameters = all * bytes_of(types.parameters);
+  bytes.parameters = all * (bytes_of(types.parameters) - (types.splits_parameters ? bytes_of(types.compute) : 0));
   bytes.compute_copy = types.compute == types.parameters ? 0 : all * bytes_of(types.compute);
   bytes.gradients = trainable * bytes_of(types.reduce);
   bytes.moments = trainable * bytes_of(types.parameters) * types.moments;

@@ -21,8 +21,9 @@ GraphTotals totals(const GraphSpec& spec);
 struct StateTypes {
   DType parameters = DType::float32;  // as stored and updated; the optimizer's moments too
   DType compute = DType::float32;
-  DType reduce = DType::float32;  // as gradients are accumulated and summed
-  int moments = 2;                // per parameter: AdamW 2, SGD with momentum 1, SGD 0
+  DType reduce = DType::float32;   // as gradients are accumulated and summed
+  int moments = 2;                 // per parameter: AdamW 2, SGD with momentum 1, SGD 0
+  bool splits_parameters = false;  // the compute copy is their upper half, and only the rest is stored besides
 };
 
 // Of a unit's own parameters; frozen ones have neither gradient nor moments.

@@ -66,8 +66,9 @@ void check_same_tensors(const Trainer& trainer, const CheckpointReader& reader) 
 
 // What this rank owns of it.
 void read_flat(const SavedFlat& saved, const CheckpointReader& reader, const IoPatience& patience) {
-  const bool direct = saved.owned.is_cpu();
-  const auto on_host = direct ? saved.owned : at::zeros(saved.owned.sizes(), saved.owned.options().device(at::kCPU));
+  const bool direct = saved.owned.is_cpu() && !saved.owned.is_split();
+  const auto on_host =
+      direct ? saved.owned.whole() : at::zeros({saved.owned.size()}, at::TensorOptions(saved.owned.scalar_type()));
   const auto size = static_cast<std::size_t>(on_host.element_size());
   auto* data = static_cast<std::byte*>(on_host.mutable_data_ptr());
   const auto owned = saved.parameters->owned();
@@ -77,7 +78,7 @@ void read_flat(const SavedFlat& saved, const CheckpointReader& reader, const IoP
                                    static_cast<std::size_t>(piece.elements()) * size);
     patience.retry([&] { reader.read(piece, out); });
   }
-  if (!direct) saved.owned.copy_(on_host);
+  if (!direct) saved.owned.set_values(on_host);
 }
 
 // A model that nobody has trained yet: nothing of an optimizer is in it.

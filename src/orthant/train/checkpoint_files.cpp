@@ -83,7 +83,7 @@ std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
   const auto prefixes = saved_prefixes(trainer);
   const auto trainable = [&](std::size_t b) { return buffers[b]->trainable(); };
   for (const auto& [p, b] : flat_places(prefixes.size(), buffers.size(), trainable)) {
-    const auto& owned = p == 0 ? buffers[b]->master() : trainer.optimizer().state(p - 1, b);
+    const auto owned = p == 0 ? buffers[b]->master() : MasterValues(trainer.optimizer().state(p - 1, b));
     saved.push_back({buffers[b].get(), owned, prefixes[p]});
   }
   return saved;
@@ -193,7 +193,7 @@ WrittenFile write_rank_file(const RankFile& file, const std::vector<SavedFlat>& 
   for (const auto& part : file.parts) {
     const auto& saved = flats[part.flat];
     if (part.flat != held) {
-      on_host = saved.owned.cpu();
+      on_host = saved.owned.values().cpu();
       held = part.flat;
     }
     const auto first = first_element(part, saved);
@@ -231,14 +231,17 @@ void RankCopy::take(const RankFile& file, const std::vector<SavedFlat>& flats) {
     const auto& saved = flats[part.flat];
     const auto bytes = tensor_bytes(part.entry);
     const auto first = first_element(part, saved);
-    if (saved.owned.is_cpu()) {
-      const auto values = bytes_of(saved.owned, first, part.piece.elements());
-      // Nobody reads the copy before it is written to a file: it has no business in the caches.
-      shm::copy_bytes(static_cast<std::byte*>(bytes_.mutable_data_ptr()) + place, values.data(), values.size(),
-                      /*streaming=*/true);
-    } else {
-      bytes_.narrow(0, place, bytes).copy_(saved.owned.narrow(0, first, part.piece.elements()).view(at::kByte));
-    }
+    saved.owned.narrow(first, part.piece.elements()).in_pieces([&](std::int64_t begin, const MasterValues& held) {
+      const auto values = held.values();
+      const auto offset = place + begin * values.element_size();
+      if (values.is_cpu()) {
+        // Nobody reads the copy before it is written to a file: it has no business in the caches.
+        shm::copy_bytes(static_cast<std::byte*>(bytes_.mutable_data_ptr()) + offset,
+                        static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes(), /*streaming=*/true);
+      } else {
+        bytes_.narrow(0, offset, static_cast<std::int64_t>(values.nbytes())).copy_(values.view(at::kByte));
+      }
+    });
     place += bytes;
   }
 }

@@ -16,6 +16,7 @@
 #include "orthant/files/safetensors.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/layout/pieces.h"
+#include "orthant/parallel/data/master_values.h"
 
 namespace c10 {
 struct Event;
@@ -29,7 +30,7 @@ class Trainer;
 // One flat tensor that a checkpoint holds, and how its parameters are called there.
 struct SavedFlat {
   const FlatParameters* parameters = nullptr;
-  at::Tensor owned;    // the optimizer's copy or a state of it: the range that this rank owns
+  MasterValues owned;  // the optimizer's copy or a state of it: the range that this rank owns
   std::string prefix;  // "" or "optimizer.exp_avg."
 };
 

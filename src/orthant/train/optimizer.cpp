@@ -60,10 +60,9 @@ void Optimizer::add_segment(DecayClass& target, std::size_t buffer, const at::Te
   const auto part = [&](const at::Tensor& owned) {
     return owned.narrow(0, range.begin - flat.owned().begin, range.size());
   };
-  target.parameters.push_back(part(flat.master()));
+  target.parameters.push_back(flat.master().narrow(range.begin - flat.owned().begin, range.size()));
   target.gradients.push_back(part(gradient));
   for (std::size_t i = 0; i < states_.size(); ++i) target.states[i].push_back(part(states_[i][buffer]));
-  target.counts.push_back(count_);
 }
 
 // The copies' stream waits for what was asked of the device so far: the gradient is complete then.
@@ -104,23 +103,42 @@ void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& fini
   store_.publish_update();
 }
 
-void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) {
-  if (group.parameters.empty()) return;
-  const auto optional = [](const at::Tensor& t) { return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt; };
-  std::vector<at::Tensor> converted;
-  if (group.gradients.front().scalar_type() != group.parameters.front().scalar_type()) {
-    for (const auto& gradient : group.gradients) {
-      converted.push_back(gradient.to(group.parameters.front().scalar_type()));
-    }
+// Masters in halves are joined, updated and split again a piece at a time; the others in one call.
+void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) const {
+  FusedTensors together;
+  together.states.resize(group.states.size());
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const bool split = group.parameters[i].is_split();
+    group.parameters[i].in_pieces([&](std::int64_t first, const MasterValues& part) {
+      FusedTensors alone;
+      alone.states.resize(group.states.size());
+      auto& tensors = split ? alone : together;
+      const auto piece = [&](const at::Tensor& flat) { return flat.narrow(0, first, part.size()); };
+      tensors.parameters.push_back(part.values());
+      tensors.gradients.push_back(piece(group.gradients[i]));
+      for (std::size_t s = 0; s < group.states.size(); ++s) tensors.states[s].push_back(piece(group.states[s][i]));
+      if (!split) return;
+      update_tensors(alone, group.weight_decay, lr, scale, skip);
+      part.set_values(alone.parameters.front());
+    });
   }
-  const auto& gradients = converted.empty() ? group.gradients : converted;
+  if (!together.parameters.empty()) update_tensors(together, group.weight_decay, lr, scale, skip);
+}
+
+void Optimizer::update_tensors(const FusedTensors& tensors, double weight_decay, double lr, const at::Tensor& scale,
+                               const at::Tensor& skip) const {
+  const auto optional = [](const at::Tensor& t) { return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt; };
+  const auto type = tensors.parameters.front().scalar_type();
+  std::vector<at::Tensor> gradients;
+  for (const auto& gradient : tensors.gradients) gradients.push_back(gradient.to(type));
   if (options_.kind == "adamw") {
-    at::_fused_adamw_(group.parameters, gradients, group.states[0], group.states[1], {}, group.counts, lr,
-                      options_.beta1, options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false,
+    const std::vector<at::Tensor> counts(tensors.parameters.size(), count_);
+    at::_fused_adamw_(tensors.parameters, gradients, tensors.states[0], tensors.states[1], {}, counts, lr,
+                      options_.beta1, options_.beta2, weight_decay, options_.eps, /*amsgrad=*/false,
                       /*maximize=*/false, optional(scale), optional(skip));
   } else {
-    at::_fused_sgd_(group.parameters, gradients, group.states.empty() ? at::TensorList() : group.states[0],
-                    group.weight_decay, options_.momentum, lr, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
+    at::_fused_sgd_(tensors.parameters, gradients, tensors.states.empty() ? at::TensorList() : tensors.states[0],
+                    weight_decay, options_.momentum, lr, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
                     /*is_first_step=*/false, optional(scale), optional(skip));
   }
 }

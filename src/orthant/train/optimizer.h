@@ -58,16 +58,23 @@ class Optimizer {
  private:
   struct DecayClass {
     double weight_decay = 0;
+    std::vector<MasterValues> parameters;
+    std::vector<at::Tensor> gradients;
+    std::vector<std::vector<at::Tensor>> states;
+  };
+
+  struct FusedTensors {
     std::vector<at::Tensor> parameters;
     std::vector<at::Tensor> gradients;
     std::vector<std::vector<at::Tensor>> states;
-    std::vector<at::Tensor> counts;
   };
 
   void fetch(int buffer);
   void wait_for_fetched();
   void add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range);
-  void update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip);
+  void update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) const;
+  void update_tensors(const FusedTensors& tensors, double weight_decay, double lr, const at::Tensor& scale,
+                      const at::Tensor& skip) const;
 
   ParameterStore& store_;
   OptimizerOptions options_;

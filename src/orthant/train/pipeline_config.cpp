@@ -125,11 +125,15 @@ PipelineSettings read_pipeline(JsonReader& section) {
   return settings;
 }
 
-void set_memory_bound(PipelineSettings& settings, const GraphSpec& graph, DType params, DType compute, DType reduce,
+void set_memory_bound(PipelineSettings& settings, const GraphSpec& graph, const Precision& precision,
                       int optimizer_copies, Recompute recompute) {
   if (settings.memory.rank_bytes == 0) return;
   const int degree = graph.tensor ? graph.tensor->degree : 1;
-  const StateTypes types{.parameters = params, .compute = compute, .reduce = reduce, .moments = optimizer_copies};
+  const StateTypes types{.parameters = precision.params,
+                         .compute = precision.compute,
+                         .reduce = precision.reduce,
+                         .moments = optimizer_copies,
+                         .splits_parameters = precision.master == MasterKind::bf16_remainder};
   settings.memory.state_bytes.clear();
   settings.memory.kept_bytes.clear();
   const bool splits = splits_backward(settings.schedule);

@@ -206,7 +206,8 @@ void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
       const auto place = static_cast<std::size_t>(placed.buffer);
       if (placed.what.rank == rank_) {
         const auto& buffer = *store.buffers()[place];
-        damage(buffer.master().select(0, placed.offset - buffer.owned().begin), placed.what.value);
+        const auto element = buffer.master().narrow(placed.offset - buffer.owned().begin, 1);
+        element.change([&](const at::Tensor& value) { damage(value, placed.what.value); });
       }
     } else if (placed.what.rank == rank_) {
       due_.push_back(placed);

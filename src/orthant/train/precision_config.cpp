@@ -27,6 +27,22 @@ bool is_narrow(DType dtype) {
   return dtype == DType::bfloat16 || dtype == DType::float16;
 }
 
+void read_master(JsonReader& section, Precision& precision) {
+  static const std::vector<std::string> kKinds = {"float32", "float64", "bf16_remainder"};
+  const std::string params(dtype_name(precision.params));
+  const auto text = section.get<std::string>("master", params);
+  if (std::ranges::find(kKinds, text) == kKinds.end()) {
+    section.fail("master", fmt::format("\"{}\" is no way to store the optimizer's copy", text),
+                 did_you_mean(text, kKinds));
+  }
+  if (text == params) return;
+  if (text != "bf16_remainder") {
+    section.fail("master", fmt::format("is {} with params {}", text, params),
+                 fmt::format("use {}, or bf16_remainder with params float32 and compute bfloat16", params));
+  }
+  precision.master = MasterKind::bf16_remainder;
+}
+
 Precision read_dtypes(JsonReader& section) {
   Precision precision;
   precision.params = read_float(section, "params", precision.params);
@@ -41,6 +57,7 @@ Precision read_dtypes(JsonReader& section) {
     section.fail("compute", fmt::format("is {} with params {}", dtype_name(precision.compute), params),
                  "use the same dtype, bfloat16 or float16");
   }
+  read_master(section, precision);
   return precision;
 }
 
@@ -108,6 +125,7 @@ LossScaleOptions read_loss_scale(JsonReader& section, const LossScaleOptions& st
 
 void read_precision(JsonReader section, TrainerOptions& trainer) {
   trainer.precision = read_dtypes(section);
+  check_master(trainer.precision, trainer.policy);
   trainer.loss_scale = read_loss_scale(section, default_loss_scale(trainer.precision));
 }
 

@@ -6,7 +6,7 @@
 
 namespace orthant {
 
-// ConfigError for dtypes that do not fit together.
+// ConfigError for dtypes that do not fit together, or do not fit the policy that is read already.
 void read_precision(JsonReader section, TrainerOptions& trainer);
 
 }  // namespace orthant

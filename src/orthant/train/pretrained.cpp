@@ -193,7 +193,9 @@ void PretrainedWeights::fill(ParameterStore& parameters) const {
       auto place = piece.local_offset - owned.begin;
       for (const auto& box : boxes_of(piece, parameters.graph().parameter(piece.tensor).shape)) {
         const auto elements = num_elements(box.lengths);
-        fill_box(places_[found->second], box, buffer->master().narrow(0, place, elements).view(box.lengths));
+        buffer->master().narrow(place, elements).change([&](const at::Tensor& target) {
+          fill_box(places_[found->second], box, target.view(box.lengths));
+        });
         place += elements;
       }
     }

@@ -136,10 +136,11 @@ at::Tensor StepWatch::parameters_verdict() const {
   bool finite = true;
   std::vector<at::Tensor> on_device;
   for (const auto& buffer : store_.buffers()) {
-    if (!buffer->master().is_cpu()) {
-      on_device.push_back(buffer->master());
+    const auto& stored = buffer->master().exponents();
+    if (!stored.is_cpu()) {
+      on_device.push_back(stored);
     } else if (finite) {
-      finite = all_finite(buffer->master());
+      finite = all_finite(stored);
     }
   }
   const double bad = std::numeric_limits<double>::quiet_NaN();
@@ -178,7 +179,7 @@ RankFindings StepWatch::findings(int steps_ago) const {
   for (std::size_t b = 0; b < store_.buffers().size(); ++b) {
     const auto& buffer = *store_.buffers()[b];
     const int user = buffer.layout().users.front();
-    for (const auto& name : bad_entries(buffer, buffer.master())) found.parameters.push_back({user, name});
+    for (const auto& name : bad_entries(buffer, buffer.master().exponents())) found.parameters.push_back({user, name});
     if (!buffer.trainable()) continue;
     const auto names = bad_entries(buffer, buffer.owned_gradient());
     found.sums.insert(found.sums.end(), names.begin(), names.end());

@@ -295,9 +295,11 @@ std::uint64_t Trainer::weights_hash() const {
     if (!store_->answers(b)) continue;
     const auto& buffer = store_->buffers()[b];
     for (const auto& piece : pieces_to_write(buffer->layout(), mesh_, rank())) {
-      const auto values = buffer->master().narrow(0, piece.local_offset - buffer->owned().begin, piece.elements());
+      const auto held = buffer->master().narrow(piece.local_offset - buffer->owned().begin, piece.elements());
       const TensorBox box{graph_.parameter(piece.tensor).shape, piece.offsets, piece.lengths};
-      sum += partial_weights_hash(piece.tensor, values, box, piece.span().begin);
+      held.in_pieces([&](std::int64_t first, const MasterValues& part) {
+        sum += partial_weights_hash(piece.tensor, part.values(), box, piece.span().begin + first);
+      });
     }
   }
   if (!options_.communicator) return sum;

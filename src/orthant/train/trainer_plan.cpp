@@ -87,8 +87,7 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   check_passes(graph.units.size(), mesh.degree(Axis::pp), options.microbatches);
   auto settings = options.stages;
-  set_memory_bound(settings, graph, options.precision.params, options.precision.compute, options.precision.reduce,
-                   num_states(options.optimizer), options.recompute);
+  set_memory_bound(settings, graph, options.precision, num_states(options.optimizer), options.recompute);
   return make_pipeline(graph, mesh.degree(Axis::pp), options.microbatches, settings);
 }
 
@@ -126,6 +125,7 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.tensor = options.tensor;
   settings.recompute = static_cast<PlanRecompute>(options.recompute);
   settings.params = options.precision.params;
+  settings.splits_master = options.precision.master == MasterKind::bf16_remainder;
   settings.compute = options.precision.compute;
   settings.gradients = options.precision.reduce;
   const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;

@@ -100,7 +100,7 @@ WholeTensors whole_tensors(const Trainer& trainer, Covered covered, DType dtype,
 
 WholeTensors whole_weights(const Trainer& trainer) {
   return whole_tensors(trainer, Covered::all, trainer.options().precision.params,
-                       [&](std::size_t b) { return trainer.parameters().buffers()[b]->master(); });
+                       [&](std::size_t b) { return trainer.parameters().buffers()[b]->master().values(); });
 }
 
 WholeTensors whole_gradients(const Trainer& trainer) {

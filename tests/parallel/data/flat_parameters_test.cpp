@@ -86,7 +86,7 @@ at::Tensor gaps(const FlatBuffer& layout, const at::Tensor& buffer) {
 TEST(FlatParameters, ParametersAreViewsOfOneBufferAtTheLayoutsOffsets) {
   Model model;
   auto& buffer = model.buffer_of("layer.q");
-  const auto start = buffer.master().const_data_ptr<float>();
+  const auto start = buffer.master().whole().const_data_ptr<float>();
   const auto gradient_start = buffer.gradient().const_data_ptr<float>();
   ASSERT_EQ(buffer.layout().entries.size(), 6U);
   for (const auto& entry : buffer.layout().entries) {
@@ -189,8 +189,8 @@ TEST(FlatParameters, GapsStayZero) {
   std::int64_t checked = 0;
   for (const auto& buffer : model.store.buffers()) {
     const auto& layout = buffer->layout();
-    checked += gaps(layout, buffer->master()).numel();
-    EXPECT_EQ(gaps(layout, buffer->master()).count_nonzero().item<std::int64_t>(), 0) << layout.name;
+    checked += gaps(layout, buffer->master().values()).numel();
+    EXPECT_EQ(gaps(layout, buffer->master().values()).count_nonzero().item<std::int64_t>(), 0) << layout.name;
     if (!buffer->trainable()) continue;
     EXPECT_EQ(gaps(layout, buffer->gradient()).count_nonzero().item<std::int64_t>(), 0) << layout.name;
   }

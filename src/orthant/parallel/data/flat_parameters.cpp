@@ -78,15 +78,19 @@ void FlatParameters::make_values(const Precision& precision, const BufferMemory&
   if (transient_values()) {
     transient_ = TransientBuffer(*memory.pool, *memory.gathered, layout_.size, compute, memory.device);
     values_ = transient_.tensor();
-    if (policy_.offload == Offload::optimizer) shard_ = memory.make(owned_.size(), compute);
+    const bool split = precision.master == MasterKind::bf16_remainder;
+    if (policy_.offload == Offload::optimizer || split) shard_ = memory.make(owned_.size(), compute);
   } else {
     values_ = memory.make(layout_.size, compute);
   }
   shares_ = !transient_values() && params == compute && !on_host;
-  if (shares_) {
-    master_ = part(values_, owned_);
+  if (precision.master == MasterKind::bf16_remainder) {
+    shares_ = true;
+    master_ = MasterValues(published(), memory.make(owned_.size(), at::kShort));
+  } else if (shares_) {
+    master_ = MasterValues(part(values_, owned_));
   } else {
-    master_ = (on_host ? memory.make_host : memory.make)(owned_.size(), params);
+    master_ = MasterValues((on_host ? memory.make_host : memory.make)(owned_.size(), params));
   }
 }
 
@@ -109,19 +113,16 @@ void FlatParameters::initialise(std::uint64_t seed, const DrawnParameters& drawn
   for (const auto& piece : pieces_of(layout_, owned_)) {
     if (drawn && !drawn(piece.tensor)) continue;
     const auto& spec = graph_.parameter(piece.tensor);
-    const auto target = master_.narrow(0, piece.local_offset - owned_.begin, piece.elements());
-    switch (spec.init.kind) {
-      case Init::Kind::zeros:
+    if (spec.init.kind == Init::Kind::given) continue;
+    master_.narrow(piece.local_offset - owned_.begin, piece.elements()).change([&](const at::Tensor& target) {
+      if (spec.init.kind == Init::Kind::zeros) {
         target.zero_();
-        break;
-      case Init::Kind::ones:
+      } else if (spec.init.kind == Init::Kind::ones) {
         target.fill_(1);
-        break;
-      case Init::Kind::given:
-        break;
-      default:
+      } else {
         draw_into(target, spec, piece, seed);
-    }
+      }
+    });
   }
 }
 
@@ -130,7 +131,7 @@ void FlatParameters::assign(const FlatEntry& entry, const at::Tensor& whole) {
   const auto met = common(owned_, entry.range());
   if (met.empty()) return;
   const auto source = whole.detach().reshape({-1}).narrow(0, met.begin - entry.offset, met.size());
-  master_.narrow(0, met.begin - owned_.begin, met.size()).copy_(source);
+  master_.narrow(met.begin - owned_.begin, met.size()).set_values(source);
 }
 
 std::size_t FlatParameters::user_place(int user) const {
@@ -188,16 +189,21 @@ nn::Parameter* FlatParameters::joined(std::string_view label, int user) {
 at::Tensor FlatParameters::gather_input() const {
   if (!transient_values()) return part(values_, owned_);
   if (shard_.defined()) return shard_;
-  if (master_.scalar_type() == values_.scalar_type() && master_.device() == values_.device()) return master_;
+  const auto& master = master_.whole();
+  if (master.scalar_type() == values_.scalar_type() && master.device() == values_.device()) return master;
   auto own = part(transient_.block(), owned_);
-  own.copy_(master_, /*non_blocking=*/true);
+  round_into(own, master);
   return own;
 }
 
+at::Tensor FlatParameters::published() const {
+  if (shard_.defined()) return shard_;
+  return transient_values() ? at::Tensor() : part(values_, owned_);
+}
+
 void FlatParameters::publish_owned() {
-  at::NoGradGuard no_gradients;
-  if (shard_.defined()) shard_.copy_(master_, /*non_blocking=*/true);
-  if (!transient_values() && !shares_) part(values_, owned_).copy_(master_, /*non_blocking=*/true);
+  if (shares_) return;
+  if (const auto target = published(); target.defined()) round_into(target, master_.whole());
 }
 
 void FlatParameters::begin_step(int user, bool zero) {
@@ -274,7 +280,7 @@ at::Tensor FlatParameters::gradient() const {
 
 at::Tensor FlatParameters::master_view(const FlatEntry& entry) const {
   if (!owns_all()) throw InternalError(fmt::format("buffer {} is a shard: it has no whole parameters", layout_.name));
-  return view(master_, entry.offset, entry.shape);
+  return master_.narrow(entry.offset, num_elements(entry.shape)).values().view(entry.shape);
 }
 
 at::Tensor FlatParameters::gradient_view(const FlatEntry& entry) const {

@@ -6,7 +6,8 @@
 // three buffers. A rank owns a range of it: its fsdp shard, or all when nothing is sharded. master() and
 // owned_gradient() cover that range alone; values and gradients are full, but where the policy shards them they have
 // memory only while they are needed (transient_buffer.h). When `params` and `compute` are one dtype, the optimizer's
-// copy is the owned part of the values wherever both lie on the rank. A tied parameter is read by several units through
+// copy is the owned part of the values wherever both lie on the rank; stored in halves (master_values.h) it shares its
+// upper one with them. A tied parameter is read by several units through
 // one value buffer, but each use has a gradient buffer of its own: a use adds its microbatches in order, and the uses
 // are added in unit order when the gradients are complete, so that bits do not depend on the schedule. Gaps between
 // parameters are zero everywhere and stay zero.
@@ -27,6 +28,7 @@
 #include "orthant/layout/data_policy.h"
 #include "orthant/layout/flat_unit.h"
 #include "orthant/nn/pass.h"
+#include "orthant/parallel/data/master_values.h"
 #include "orthant/parallel/data/precision.h"
 #include "orthant/parallel/data/transient_buffer.h"
 
@@ -82,6 +84,9 @@ class FlatParameters {
   // What an all-gather over fsdp fills, and this rank's part of it, in the compute dtype and up to date.
   at::Tensor gather_output() const { return transient_values() ? transient_.block() : values_; }
   at::Tensor gather_input() const;
+  // The owned part of the values where it has memory for good: what follows the optimizer's copy. Undefined where that
+  // copy is itself what is gathered.
+  at::Tensor published() const;
   // After a change of master(): the owned part of the values follows.
   void publish_owned();
 
@@ -102,8 +107,8 @@ class FlatParameters {
   at::Tensor gradient() const;                                          // full: the sum after completion
   const at::Tensor& owned_gradient() const { return owned_gradient_; }  // what the optimizer reads
 
-  const at::Tensor& master() const { return master_; }
-  // Of a buffer that is owned whole; InternalError otherwise.
+  const MasterValues& master() const { return master_; }
+  // Of a buffer that is owned whole; InternalError otherwise. A copy where the master is stored in halves.
   at::Tensor master_view(const FlatEntry& entry) const;
   at::Tensor gradient_view(const FlatEntry& entry) const;
 
@@ -134,10 +139,10 @@ class FlatParameters {
   Range owned_;
   std::vector<Range> gaps_;
   std::vector<bool> skipped_;  // per entry; empty: none
-  at::Tensor master_;          // owned range
-  at::Tensor values_;          // full; master_ is a part of it when `shares_` is set
+  MasterValues master_;        // owned range
+  at::Tensor values_;          // full; master_ is a part of it when `shares_` is set, or its upper half
   TransientBuffer transient_;
-  at::Tensor shard_;  // owned range on the device, in the compute dtype; only where the master lies on the host
+  at::Tensor shard_;  // owned range on the device, in the compute dtype; where the master lies on the host, or is split
   bool shares_ = false;
   std::vector<UserGradients> users_;
   at::Tensor owned_gradient_;

@@ -73,6 +73,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       rank_(rank),
       unit_pp_coordinates_(std::move(options.unit_pp_coordinates)),
       skipped_(options.skipped) {
+  check_master(precision, options.policy);
   const auto coordinate = mesh.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
     return [&](std::int64_t elements, at::ScalarType type) {

@@ -6,10 +6,17 @@
 
 namespace orthant {
 
+// How the optimizer's copy is stored; see Note [Split master] in master_values.h.
+enum class MasterKind {
+  whole,           // in the dtype of `params`
+  bf16_remainder,  // float32 as the bfloat16 that products use and 16 more bits
+};
+
 struct Precision {
   DType params = DType::float32;
   DType compute = DType::float32;
   DType reduce = DType::float32;
+  MasterKind master = MasterKind::whole;
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
