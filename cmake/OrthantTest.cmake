@@ -18,8 +18,11 @@ endif()
 # Tests labelled nvrtc compile kernels where there is no card: ORTHANT_NVRTC in their environment names the compiler's library,
 # libtorch's own where it has CUDA, else that of tools/requirements.txt. The library opens libnvrtc-builtins.so beside it by
 # name only: who loads it by its path loads that one first.
-file(GLOB nvrtc_folders ${torch_root}/../nvidia/cu13/lib ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/lib
-  ${CMAKE_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/lib)
+set(nvrtc_folders ${torch_root}/../nvidia/cu13/lib)
+foreach(venv .venv .venv-cuda)
+  file(GLOB found ${CMAKE_SOURCE_DIR}/${venv}/lib/python3*/site-packages/nvidia/cu13/lib)
+  list(APPEND nvrtc_folders ${found})
+endforeach()
 find_file(ORTHANT_NVRTC libnvrtc.so.13 PATHS ${nvrtc_folders} $ENV{CUDA_HOME}/lib64 /usr/local/cuda/lib64 NO_DEFAULT_PATH)
 
 # Sets the environment of a test: orthant_test_environment(name "labels" VARIABLE=value …).

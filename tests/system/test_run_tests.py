@@ -1,6 +1,7 @@
 """tools/run_tests leaves out what needs a library that is missing, and says why; CMake tells the tests where the library is."""
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -26,6 +27,16 @@ class Nvrtc(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.build = os.path.join(self.folder.name, "build")
 
+    def configure(self):
+        subprocess.run(["cmake", "-S", self.folder.name, "-B", self.build, f"-Dtorch_root={self.folder.name}/nvidia"],
+                       check=True, capture_output=True, timeout=60)
+
+    def environments(self):
+        """The environment of each test, by its name."""
+        listing = subprocess.run(["ctest", "--show-only=json-v1"], cwd=self.build, check=True, capture_output=True, timeout=60).stdout
+        tests = json.loads(listing)["tests"]
+        return {test["name"]: [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"][0] for test in tests}
+
     def run_tests(self, library):
         write(os.path.join(self.build, "CTestTestfile.cmake"), TESTS)
         write(os.path.join(self.build, "CMakeCache.txt"), f"ORTHANT_NVRTC:FILEPATH={library}\n")
@@ -48,14 +59,24 @@ class Nvrtc(unittest.TestCase):
         self.assertNotIn("left out", said)
         self.assertIn("out of 2", said)
 
+    def test_libtorchs_own_library_goes_first_then_that_of_the_venv(self):
+        write(os.path.join(self.folder.name, "CMakeLists.txt"), PROJECT)
+        places = ["nvidia/cu13/lib", *(f"{venv}/lib/python3.11/site-packages/nvidia/cu13/lib" for venv in (".venv", ".venv-cuda"))]
+        libraries = [os.path.join(self.folder.name, place, "libnvrtc.so.13") for place in places]
+        for library in libraries:
+            write(library)
+        for library in libraries:
+            shutil.rmtree(self.build, ignore_errors=True)
+            self.configure()
+            self.assertTrue(os.path.samefile(self.environments()["kernels"][2].split("=")[1], library))
+            os.remove(library)
+
     def test_only_tests_with_the_label_are_told_the_library(self):
         library = os.path.join(self.folder.name, "nvidia", "cu13", "lib", "libnvrtc.so.13")
         write(library)
         write(os.path.join(self.folder.name, "CMakeLists.txt"), PROJECT)
-        subprocess.run(["cmake", "-S", self.folder.name, "-B", self.build, f"-Dtorch_root={self.folder.name}/nvidia"],
-                       check=True, capture_output=True, timeout=60)
-        listing = subprocess.run(["ctest", "--show-only=json-v1"], cwd=self.build, check=True, capture_output=True, timeout=60).stdout
-        environment = {test["name"]: [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"][0] for test in json.loads(listing)["tests"]}
+        self.configure()
+        environment = self.environments()
         self.assertEqual(environment["plain"], ["A=1"])
         self.assertEqual(environment["kernels"][:2], ["A=1", "EMPTY="])
         name, found = environment["kernels"][2].split("=")
