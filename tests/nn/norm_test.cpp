@@ -300,5 +300,31 @@ TEST(NormKernels, EveryInstructionSetGivesTheSame) {
   }
 }
 
+// The gradient of a residual that is handed on is added to the norm's, with the bits of an addition of its own.
+TEST(Norm, AddsTheResidualsGradientInItsBackward) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const bool defers : {false, true}) {
+      Case joined(Kind::rms, dtype), apart(Kind::rms, dtype);
+      Pass first = make_pass(), second = make_pass();
+      first.defer_weights = second.defer_weights = defers;
+      const auto both = rms_norm_and_residual(joined.x, joined.weight, kEps, first);
+      run_backward(both.norm + both.residual * 2, joined.gy);
+      run_deferred(first);
+      run_backward(rms_norm(apart.x, apart.weight, kEps, second) + apart.x * 2, apart.gy);
+      run_deferred(second);
+      EXPECT_TRUE(at::equal(joined.x.grad(), apart.x.grad()));
+      EXPECT_TRUE(at::equal(joined.weight.gradient, apart.weight.gradient));
+    }
+  }
+}
+
+// Whoever takes the residual alone gets its gradient alone.
+TEST(Norm, HandsTheResidualsGradientOnWhenNobodyReadsTheNorm) {
+  Case given(Kind::rms, at::kDouble);
+  Pass pass = make_pass();
+  run_backward(rms_norm_and_residual(given.x, given.weight, kEps, pass).residual * 3, given.gy);
+  EXPECT_TRUE(at::equal(given.x.grad(), given.gy * 3));
+}
+
 }  // namespace norm_test
 }  // namespace orthant::nn

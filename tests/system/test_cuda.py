@@ -101,6 +101,19 @@ class Training(unittest.TestCase):
         # Stages talk over Gloo when nobody says how.
         self.parity(*LLAMA, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=3", "--mesh", "pp=2,dp=2")
 
+    def test_every_axis_through_the_kernels(self):
+        rows = [("tp=2", "parallel.sequence_parallel=true"), ("tp=2", "parallel.loss_parallel=true"), ("dp=2", ""), ("fsdp=2", "parallel.zero=3"),
+                ("pp=2", "parallel.schedule=zbh1")]
+        words = (*LLAMA, "--set", "train.global_batch_size=24", "--set", "parallel.microbatches=2", "--backend", "gloo")
+        for dtype in ("bfloat16", "float32"):
+            for mesh, variation in rows:
+                result = self.parity(*words, "--mesh", mesh, *(("--vary", variation) if variation else ()), "--dtype", dtype)
+                self.assertGreater(result["kernel_launches"], 100, (mesh, dtype))
+            finished = orthant("parity", *words, "--mesh", "tp=2", "--dtype", dtype, "--device", "cuda", "--inject", "skip-reduce=tp")
+            self.assertEqual(finished.returncode, 1, finished.stderr)
+        double = self.parity(*words, "--mesh", "dp=2", "--dtype", "float64")
+        self.assertEqual(double["kernel_launches"], 0)
+
     def train(self, *words):
         return only_json(self, orthant("train", *LLAMA, *words, "--set", "train.steps=8", "--device", "cuda", "--json", timeout=120))
 

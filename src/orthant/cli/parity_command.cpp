@@ -15,6 +15,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/cuda/kernel.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/train/parity.h"
 #include "orthant/train/run.h"
@@ -279,6 +280,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     const auto run = [&](const LoadedConfig& loaded, const std::string& name, const ParityOptions& how) {
       auto config = loaded.config;
       if (!training.takes_part(config.mesh)) return ParitySide();
+      if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
       training.prepare(config, resolved_config(loaded.document), name);
       if (name == "reference" && !options.against_device.empty()) config.trainer.device = at::kCPU;
       return run_parity_side(config, how);
@@ -293,6 +295,7 @@ int run_parity(const Arguments& arguments, Context& context) {
     if (options.json) {
       auto document = parity_json(result);
       document["compared"] = compared;
+      document["kernel_launches"] = cuda::KernelLibrary::of_process().num_launches();  // of this rank, on a CUDA device
       std::cout << json_text(document) << std::endl;
     } else {
       std::cout << compared << '\n' << parity_text(result) << std::flush;
