@@ -54,7 +54,7 @@ class Layer : public Unit {
     const auto qkv = nn::linear(nn::rms_norm(x, norm1_, eps, pass), qkv_, qkv_bias_, pass);
     const auto attended = nn::attention(qkv, out_, out_bias_, options_, pass, x);
     const auto gate_up = nn::linear(nn::rms_norm(attended, norm2_, eps, pass), gate_up_, gate_up_bias_, pass);
-    return {nn::activation_linear(gate_up, {nn::Activation::swiglu}, down_, down_bias_, pass, attended)};
+    return {nn::activation_linear(gate_up, {nn::ActivationKind::swiglu}, down_, down_bias_, pass, attended)};
   }
 
  private:
