@@ -39,7 +39,7 @@ void die_quietly(int signal) {
 TEST_F(ForkedRanks, GiveEveryRankItsPlaceAndAConnectionToTheStoreButNoPort) {
   options_.num_ranks = 4;
   const auto outcome = run_forked(options_, [](const Job& job) {
-    const auto store = join_own_store(job, 20);
+    const auto store = join_orthant_store(job, 20);
     store->client->set(std::to_string(job.rank), "");
     if (!store->client->wait({"0", "1", "2", "3"}, 20)) return 10;
     if (num_tcp_listeners() != 0) return 11;
@@ -79,7 +79,7 @@ TEST_F(ForkedRanks, HaveTheUsersLimitOfOpenFilesWhichDoesNotBindTheLauncher) {
   const auto outcome = run_forked(options_, [](const Job& job) {
     rlimit here{};
     getrlimit(RLIMIT_NOFILE, &here);
-    const auto store = join_own_store(job, 20);
+    const auto store = join_orthant_store(job, 20);
     store->client->put_fd(std::to_string(job.rank), 0, 15);
     for (int rank = 0; rank < 16; ++rank) {
       if (rank != job.rank && !store->client->get_fd(std::to_string(rank), 20)) return 9;

@@ -31,7 +31,7 @@ TEST_F(Meeting, BringsEveryRankIntoTheStoreThatRankZeroServesWithoutAnyPort) {
     if (job.rank == 0) usleep(20'000);  // the others must be able to come first
     meet(job, 20);
     if ((job.rank == 0) != (job.rendezvous.listen_fd >= 0)) return 1;
-    const auto store = join_own_store(job, 20);
+    const auto store = join_orthant_store(job, 20);
     if ((job.rank == 0) != (store->server != nullptr)) return 2;
     if (job.rank == 0 && num_tcp_listeners() != 0) return 3;
     store->client->set("here/" + std::to_string(job.rank), "");
@@ -49,16 +49,16 @@ TEST_F(Meeting, BringsEveryRankIntoTheStoreThatRankZeroServesWithoutAnyPort) {
 TEST_F(Meeting, LetsEachRankInOnceAndNobodyWhenAllHaveCome) {
   Job first = unmet(0, 3, "once");
   meet(first, 5);
-  const auto store = join_own_store(first, 5);
+  const auto store = join_orthant_store(first, 5);
   Job second = unmet(1, 3, "once");
   meet(second, 5);
-  const auto joined = join_own_store(second, 5);
+  const auto joined = join_orthant_store(second, 5);
   Job again = unmet(1, 3, "once");
   meet(again, 5);
   EXPECT_THROW(enter_meeting_over(Fd(std::exchange(again.rendezvous.store_fd, -1)), again, 5), CommError);
   Job third = unmet(2, 3, "once");
   meet(third, 5);
-  const auto last = join_own_store(third, 5);
+  const auto last = join_orthant_store(third, 5);
   last->client->set("k", "v");
   EXPECT_EQ(joined->client->get({"k"}, 5)->front(), "v");
   const auto message = message_of<CommError>([&] {
@@ -72,12 +72,12 @@ TEST_F(Meeting, LetsEachRankInOnceAndNobodyWhenAllHaveCome) {
 TEST_F(Meeting, TellsARankThatIsNotExpectedWhy) {
   Job first = unmet(0, 3, "why");
   meet(first, 5);
-  const auto store = join_own_store(first, 5);
+  const auto store = join_orthant_store(first, 5);
   const auto refusal_of = [](Job job) {
     meet(job, 5);
     const Fd connection(job.rendezvous.store_fd);
     const auto begin = Clock::now();
-    const auto message = message_of<ConfigError>([&] { join_own_store(job, 20); });
+    const auto message = message_of<ConfigError>([&] { join_orthant_store(job, 20); });
     EXPECT_LT(Clock::now() - begin, seconds(15));
     return message;
   };
@@ -87,7 +87,7 @@ TEST_F(Meeting, TellsARankThatIsNotExpectedWhy) {
   Job second = unmet(1, 3, "why");
   meet(second, 5);
   const Fd connection(second.rendezvous.store_fd);
-  const auto joined = join_own_store(second, 5);
+  const auto joined = join_orthant_store(second, 5);
   Job twice = unmet(1, 3, "why");
   meet(twice, 5);
   const Fd other(twice.rendezvous.store_fd);
@@ -102,7 +102,7 @@ TEST_F(Meeting, GivesUpOnARankZeroThatLetsNobodyIn) {
   Job second = unmet(1, 2, "deaf");
   meet(second, 5);
   const Fd connection(second.rendezvous.store_fd);
-  const auto message = message_of<CommError>([&] { join_own_store(second, 0.05); });
+  const auto message = message_of<CommError>([&] { join_orthant_store(second, 0.05); });
   EXPECT_NE(message.find("rank 1 waited 0.05 s for rank 0 on this host to let it in"), std::string::npos) << message;
 }
 

@@ -18,7 +18,7 @@ using test::small_work;
 constexpr TensorPolicy kAll = {.sequence_parallel = true, .loss_parallel = true};
 
 GraphSpec llama(int degree, const TensorPolicy& policy = kAll) {
-  return placed_graph(llama_spec(test::small_llama(), small_work()), policy, degree);
+  return resolved_graph(llama_spec(test::small_llama(), small_work()), policy, degree);
 }
 
 Mesh tp(int degree) {
@@ -58,12 +58,12 @@ TEST(Placements, NameCopiesOfKeyAndValueHeads) {
 }
 
 TEST(Placements, AreWholeOnOneRank) {
-  const auto placed = llama(1);
-  for (const Placement& row : placements(placed, Mesh(), 0)) {
+  const auto resolved = llama(1);
+  for (const Placement& row : placements(resolved, Mesh(), 0)) {
     EXPECT_EQ(placement_words(row), "whole") << row.parameter;
     EXPECT_EQ(row.local_shape, row.shape) << row.parameter;
   }
-  EXPECT_TRUE(cut_values(placed, Mesh(), 0).empty());
+  EXPECT_TRUE(cut_values(resolved, Mesh(), 0).empty());
 }
 
 // Each element of a parameter is on one tp rank, or on as many as there are copies.
@@ -74,11 +74,11 @@ TEST(Placements, AddUpToTheModelForEveryModelAndDegree) {
       trimodal_spec(test::small_trimodal(), small_work())};
   for (const GraphSpec& model : models) {
     for (const int degree : {1, 2, 4}) {
-      const auto placed = placed_graph(model, kAll, degree);
+      const auto resolved = resolved_graph(model, kAll, degree);
       std::vector<std::int64_t> held;
       std::vector<Placement> rows;
       for (int rank = 0; rank < degree; ++rank) {
-        rows = placements(placed, tp(degree), rank);
+        rows = placements(resolved, tp(degree), rank);
         held.resize(rows.size());
         for (std::size_t i = 0; i < rows.size(); ++i) held[i] += num_elements(rows[i].local_shape);
       }
@@ -102,17 +102,17 @@ TEST(Placements, ListTheValuesThatAreCut) {
 }
 
 TEST(Placements, FollowAPlan) {
-  const auto placed = llama(2, {.sequence_parallel = true, .plan = {{"mlp", TensorStyle::replicate}}});
-  const auto rows = placements(placed, tp(2), 0);
+  const auto resolved = llama(2, {.sequence_parallel = true, .styles = {{"mlp", TensorStyle::replicate}}});
+  const auto rows = placements(resolved, tp(2), 0);
   EXPECT_EQ(words(rows, "layers.0.mlp.w1.weight"), "whole, partial");
   EXPECT_EQ(words(rows, "layers.0.attention.wo.weight"), "row");
 }
 
 TEST(Placements, AskForAGraphOfThisMesh) {
   EXPECT_EQ(error_text<InternalError>([] { placements(llama(2), tp(4), 0); }),
-            "graph \"llama\" is placed over 2 tp ranks, and mesh tp=4 has 4");
+            "graph \"llama\" is resolved for 2 tp ranks, and mesh tp=4 has 4");
   EXPECT_EQ(error_text<InternalError>([] { cut_values(llama_spec(test::small_llama(), small_work()), Mesh(), 0); }),
-            "graph \"llama\" is placed over 0 tp ranks, and mesh dp=1 has 1");
+            "graph \"llama\" is resolved for 0 tp ranks, and mesh dp=1 has 1");
 }
 
 TEST(PlacementTable, FoldsLayersAndEndsWithTotals) {
@@ -153,8 +153,8 @@ The model has 1.1K parameters, 4.2 KiB. This rank's part has 568, 2.2 KiB; a sha
 
 TEST(PlacementTable, ALayerThatDiffersStandsAlone) {
   GraphSpec graph = llama_spec(test::small_llama(), small_work());
-  const auto placed = placed_graph(graph, {.plan = {{"layers.1.mlp", TensorStyle::replicate}}}, 2);
-  const std::string text = placement_text(placed, tp(2), 0, DType::float32);
+  const auto resolved = resolved_graph(graph, {.styles = {{"layers.1.mlp", TensorStyle::replicate}}}, 2);
+  const std::string text = placement_text(resolved, tp(2), 0, DType::float32);
   EXPECT_NE(text.find("\nlayers.0.attention.wq.weight "), std::string::npos) << text;
   EXPECT_NE(text.find("\nlayers.1.mlp.w1.weight "), std::string::npos) << text;
   EXPECT_EQ(text.find("layers.0-1"), std::string::npos) << text;
@@ -188,7 +188,7 @@ The model has 1.1K parameters, 4.2 KiB. This rank's part has 56, 224 B; a shard 
 TEST(Placements, AStageThatBorrowsAParameterHasACopyOfIt) {
   auto config = test::small_llama();
   config.tie_word_embeddings = true;
-  const auto graph = placed_graph(llama_spec(config, small_work()), {}, 1);
+  const auto graph = resolved_graph(llama_spec(config, small_work()), {}, 1);
   const Mesh mesh({{Axis::pp, 2}});
   const auto rows = placements(graph, mesh, 1, {0, 0, 0, 1, 1});
   EXPECT_EQ(find(rows, "embed.weight").unit, 0);

@@ -110,15 +110,15 @@ TEST(UnitBuffers, OwnersAreThePlacesOfAllUsersAndTheFirstUsersAnswers) {
 TEST(UnitBuffers, WithoutPlacesAllIsOnOneStage) {
   const auto graph = tied_graph();
   const auto whole = unit_buffers(graph, Mesh(), Coordinate(), {});
-  const auto placed = held_at(graph, 0, Places(graph.units.size(), 0));
-  ASSERT_EQ(whole.all.size(), placed.all.size());
+  const auto resolved = held_at(graph, 0, Places(graph.units.size(), 0));
+  ASSERT_EQ(whole.all.size(), resolved.all.size());
   for (std::size_t b = 0; b < whole.all.size(); ++b) {
-    EXPECT_EQ(whole.all[b].users, placed.all[b].users);
+    EXPECT_EQ(whole.all[b].users, resolved.all[b].users);
     EXPECT_EQ(whole.pp_users[b], (Places{0}));
     EXPECT_TRUE(whole.owner_here[b]);
   }
-  EXPECT_EQ(whole.held, placed.held);
-  EXPECT_EQ(whole.used, placed.used);
+  EXPECT_EQ(whole.held, resolved.held);
+  EXPECT_EQ(whole.used, resolved.used);
 }
 
 TEST(UnitBuffers, OwnerSetsAreThoseOfTrainableTiedParametersAlone) {

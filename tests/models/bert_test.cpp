@@ -8,7 +8,7 @@ namespace bert_test {
 
 constexpr std::int64_t kPadding = 4;
 
-BertModelConfig small(Activation activation, bool roberta, double dropout) {
+BertModelConfig small(ActivationFunction activation, bool roberta, double dropout) {
   BertModelConfig config;
   auto& encoder = config.encoder;
   encoder.hidden_size = 15;
@@ -26,10 +26,10 @@ BertModelConfig small(Activation activation, bool roberta, double dropout) {
   return config;
 }
 
-at::Tensor activate(Activation kind, const at::Tensor& x) {
-  if (kind == Activation::relu) return at::relu(x);
-  if (kind == Activation::silu) return x * at::sigmoid(x);
-  if (kind == Activation::gelu) return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0)));
+at::Tensor activate(ActivationFunction kind, const at::Tensor& x) {
+  if (kind == ActivationFunction::relu) return at::relu(x);
+  if (kind == ActivationFunction::silu) return x * at::sigmoid(x);
+  if (kind == ActivationFunction::gelu) return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0)));
   return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
 }
 
@@ -71,7 +71,8 @@ at::Tensor encoded(const Restated& w, const BertConfig& config, const Fields& fi
 }
 
 at::Tensor logits(const Restated& w, const BertModelConfig& config, const Fields& fields) {
-  const Activation activation = config.encoder.position_offset > 0 ? Activation::gelu : config.encoder.hidden_act;
+  const ActivationFunction activation =
+      config.encoder.position_offset > 0 ? ActivationFunction::gelu : config.encoder.hidden_act;
   const at::Tensor active = activate(activation, w.linear(encoded(w, config.encoder, fields), "head.dense"));
   return at::matmul(w.layer_norm(active, "head.norm", config.encoder.layer_norm_eps), w["embed.word.weight"].t()) +
          w["head.bias"];
@@ -94,7 +95,8 @@ Fields some_fields() {
 }
 
 TEST(Bert, LossAndGradientsAreThoseOfTheFormulas) {
-  for (const Activation activation : {Activation::gelu, Activation::gelu_new, Activation::relu, Activation::silu}) {
+  for (const ActivationFunction activation :
+       {ActivationFunction::gelu, ActivationFunction::gelu_new, ActivationFunction::relu, ActivationFunction::silu}) {
     for (const bool roberta : {false, true}) {
       for (const double dropout : {0.0, 0.3}) {
         SCOPED_TRACE(testing::Message() << activation_name(activation) << (roberta ? " RoBERTa" : " BERT")
@@ -112,7 +114,7 @@ TEST(Bert, LossAndGradientsAreThoseOfTheFormulas) {
 
 TEST(Bert, EveryRecomputeModeAndMicrobatchingAgree) {
   for (const double dropout : {0.0, 0.3}) {
-    const BertModelConfig config = small(Activation::gelu, true, dropout);
+    const BertModelConfig config = small(ActivationFunction::gelu, true, dropout);
     ModelCase model(config, bert_model_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
     expect_steps_agree(model, some_fields(), dropout > 0);
   }
@@ -120,13 +122,13 @@ TEST(Bert, EveryRecomputeModeAndMicrobatchingAgree) {
 
 TEST(Bert, ForwardGivesStatesAndThePooledFirstOne) {
   for (const bool roberta : {false, true}) {
-    const BertModelConfig config = small(Activation::gelu, roberta, 0.3);
+    const BertModelConfig config = small(ActivationFunction::gelu, roberta, 0.3);
     const WorkSize work{.rows = 2, .sequence = 9, .compute = DType::float64};
     ModelCase model(config, forward_spec(config, work));
     const Fields fields = some_fields();
     const auto found = model.evaluate(fields, {"last_hidden_state", "pooler_output"});
     const Restated restated(model, false);
-    const at::Tensor states = encoded(restated, small(Activation::gelu, roberta, 0).encoder, fields);
+    const at::Tensor states = encoded(restated, small(ActivationFunction::gelu, roberta, 0).encoder, fields);
     expect_close(found.at("last_hidden_state"), states, 1e-10, 1e-10, "states");
     expect_close(found.at("pooler_output"), at::tanh(restated.linear(states.select(1, 0), "pooler.dense")), 1e-10,
                  1e-10, "pooled");

@@ -6,7 +6,7 @@
 namespace orthant {
 namespace gpt2_test {
 
-Gpt2Config small(Activation activation, bool tied, double dropout) {
+Gpt2Config small(ActivationFunction activation, bool tied, double dropout) {
   Gpt2Config config;
   config.hidden_size = 15;
   config.num_hidden_layers = 2;
@@ -22,15 +22,15 @@ Gpt2Config small(Activation activation, bool tied, double dropout) {
   return config;
 }
 
-at::Tensor activate(Activation kind, const at::Tensor& x) {
+at::Tensor activate(ActivationFunction kind, const at::Tensor& x) {
   switch (kind) {
-    case Activation::gelu:
+    case ActivationFunction::gelu:
       return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0)));
-    case Activation::gelu_new:
+    case ActivationFunction::gelu_new:
       return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
-    case Activation::relu:
+    case ActivationFunction::relu:
       return at::relu(x);
-    case Activation::silu:
+    case ActivationFunction::silu:
       break;
   }
   return x * at::sigmoid(x);
@@ -65,7 +65,8 @@ Fields some_fields() {
 }
 
 TEST(Gpt2, LossAndGradientsAreThoseOfTheFormulas) {
-  for (const Activation activation : {Activation::gelu_new, Activation::gelu, Activation::relu, Activation::silu}) {
+  for (const ActivationFunction activation :
+       {ActivationFunction::gelu_new, ActivationFunction::gelu, ActivationFunction::relu, ActivationFunction::silu}) {
     for (const bool tied : {true, false}) {
       for (const double dropout : {0.0, 0.3}) {
         SCOPED_TRACE(testing::Message() << activation_name(activation) << (tied ? " tied" : " untied") << " dropout "
@@ -84,14 +85,14 @@ TEST(Gpt2, LossAndGradientsAreThoseOfTheFormulas) {
 
 TEST(Gpt2, EveryRecomputeModeAndMicrobatchingAgree) {
   for (const double dropout : {0.0, 0.3}) {
-    const Gpt2Config config = small(Activation::gelu_new, true, dropout);
+    const Gpt2Config config = small(ActivationFunction::gelu_new, true, dropout);
     ModelCase model(config, gpt2_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
     expect_steps_agree(model, some_fields(), dropout > 0);
   }
 }
 
 TEST(Gpt2, ForwardMasksPadding) {
-  const Gpt2Config config = small(Activation::gelu_new, true, 0.3);
+  const Gpt2Config config = small(ActivationFunction::gelu_new, true, 0.3);
   const WorkSize work{.rows = 2, .sequence = 9, .compute = DType::float64};
   ModelCase model(config, forward_spec(config, work, {.mask = true}));
   const at::Tensor ids = random_ids(2, 9, 13, 1);
@@ -99,7 +100,8 @@ TEST(Gpt2, ForwardMasksPadding) {
   mask[1].narrow(0, 5, 4).fill_(false);
   const at::Tensor found = model.evaluate({{"input_ids", ids}, {"attention_mask", mask}}, {"logits"}).at("logits");
   const Restated restated(model, false);
-  expect_close(found, logits(restated, small(Activation::gelu_new, true, 0), ids, mask), 1e-10, 1e-10, "logits");
+  expect_close(found, logits(restated, small(ActivationFunction::gelu_new, true, 0), ids, mask), 1e-10, 1e-10,
+               "logits");
 }
 
 }  // namespace gpt2_test

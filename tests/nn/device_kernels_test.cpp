@@ -158,13 +158,13 @@ TEST(DeviceKernels, SwiGlu) {
     const auto x = values({rows, 2 * width}, dtype) * 3, d = values({rows, width}, dtype);
     const auto out = twice(
         [&] {
-          const auto gradient = device::activation_gradient(Activation::swiglu, x, d.clone(), true);
-          const auto alone = device::activation_gradient(Activation::swiglu, x, d.clone(), false);
-          return std::vector<at::Tensor>{device::activate(Activation::swiglu, x), gradient.d_x, gradient.activation,
+          const auto gradient = device::activation_gradient(ActivationKind::swiglu, x, d.clone(), true);
+          const auto alone = device::activation_gradient(ActivationKind::swiglu, x, d.clone(), false);
+          return std::vector<at::Tensor>{device::activate(ActivationKind::swiglu, x), gradient.d_x, gradient.activation,
                                          alone.d_x};
         },
         what);
-    const auto expected = plain_activation_gradient(Activation::swiglu, wide(x), wide(d), true);
+    const auto expected = plain_activation_gradient(ActivationKind::swiglu, wide(x), wide(d), true);
     expect_near(out[0], expected.activation, bound(dtype), what);
     expect_near(out[1], expected.d_x, bound(dtype), what);
     EXPECT_TRUE(at::equal(out[2], out[0])) << what;

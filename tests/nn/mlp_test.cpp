@@ -9,25 +9,25 @@
 namespace orthant::nn {
 namespace mlp_test {
 
-constexpr Activation kKinds[] = {Activation::swiglu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                                 Activation::silu};
+constexpr ActivationKind kKinds[] = {ActivationKind::swiglu, ActivationKind::gelu, ActivationKind::gelu_tanh,
+                                     ActivationKind::relu, ActivationKind::silu};
 constexpr const char* kSite = "layers.3.mlp.activation";
 
 // One call with everything it can have.
 struct Case {
-  Activation kind;
+  ActivationKind kind;
   double dropout;
   at::Tensor x, residual, gy;
   Parameter weight, bias;
 
-  Case(Activation activation, at::IntArrayRef leading, std::int64_t inner, at::ScalarType dtype, double p = 0)
+  Case(ActivationKind activation, at::IntArrayRef leading, std::int64_t inner, at::ScalarType dtype, double p = 0)
       : kind(activation), dropout(p) {
     const auto shape = [&](std::int64_t last) {
       std::vector<std::int64_t> dims(leading.begin(), leading.end());
       dims.push_back(last);
       return dims;
     };
-    x = make_input(random_tensor(shape(kind == Activation::swiglu ? 2 * inner : inner), 1, dtype).mul_(2));
+    x = make_input(random_tensor(shape(kind == ActivationKind::swiglu ? 2 * inner : inner), 1, dtype).mul_(2));
     residual = make_input(random_tensor(shape(5), 2, dtype));
     gy = random_tensor(shape(5), 3, dtype);
     const at::ScalarType gradients = dtype == at::kBFloat16 ? at::kFloat : dtype;
@@ -41,13 +41,13 @@ struct Case {
   at::Tensor run(Pass& pass) { return run(x, pass, &bias, residual); }
 };
 
-at::Tensor formula(Activation kind, const at::Tensor& x) {
-  if (kind == Activation::gelu) return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
-  if (kind == Activation::gelu_tanh) {
+at::Tensor formula(ActivationKind kind, const at::Tensor& x) {
+  if (kind == ActivationKind::gelu) return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
+  if (kind == ActivationKind::gelu_tanh) {
     return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
   }
-  if (kind == Activation::relu) return x.clamp_min(0);
-  if (kind == Activation::silu) return x * at::sigmoid(x);
+  if (kind == ActivationKind::relu) return x.clamp_min(0);
+  if (kind == ActivationKind::silu) return x * at::sigmoid(x);
   const auto halves = x.chunk(2, -1);
   return halves[0] * at::sigmoid(halves[0]) * halves[1];
 }
@@ -86,7 +86,7 @@ void expect_oracle(Case& given, const at::Tensor& y, double scale = 1, const Pas
 TEST(Mlp, EqualsAutogradInEveryDtypeAndShape) {
   const std::vector<std::vector<std::int64_t>> leadings = {{6}, {1}, {3, 5}, {0, 5}, {300}};
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const Activation kind : kKinds) {
+    for (const ActivationKind kind : kKinds) {
       for (const auto& leading : leadings) {
         SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind) << " ["
                                         << at::IntArrayRef(leading) << "]");
@@ -103,7 +103,7 @@ TEST(Mlp, EqualsAutogradInEveryDtypeAndShape) {
 
 TEST(Mlp, DropsBetweenActivationAndProjection) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const Activation kind : kKinds) {
+    for (const ActivationKind kind : kKinds) {
       for (const bool deferred : {false, true}) {
         SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind));
         Case given(kind, {3, 5}, 37, dtype, 0.3);
@@ -118,14 +118,14 @@ TEST(Mlp, DropsBetweenActivationAndProjection) {
       }
     }
   }
-  Case given(Activation::relu, {3, 5}, 37, at::kDouble, 0.3), whole(Activation::relu, {3, 5}, 37, at::kDouble);
+  Case given(ActivationKind::relu, {3, 5}, 37, at::kDouble, 0.3), whole(ActivationKind::relu, {3, 5}, 37, at::kDouble);
   Pass still;
   still.training = false;
   expect_same_bits(given.run(still), whole.run(still), "evaluation");
 }
 
 TEST(Mlp, GradientsAreThoseOfCentralDifferences) {
-  for (const Activation kind : kKinds) {
+  for (const ActivationKind kind : kKinds) {
     Case given(kind, {2, 3}, 4, at::kDouble);
     Pass pass;
     run_backward(given.run(pass), given.gy);
@@ -138,7 +138,7 @@ TEST(Mlp, GradientsAreThoseOfCentralDifferences) {
 }
 
 TEST(Mlp, WithoutBiasOrResidual) {
-  Case given(Activation::swiglu, {3, 5}, 7, at::kDouble);
+  Case given(ActivationKind::swiglu, {3, 5}, 7, at::kDouble);
   Pass pass;
   const at::Tensor y = given.run(given.x, pass, nullptr, {});
   const Oracle expected = oracle(given);
@@ -149,7 +149,7 @@ TEST(Mlp, WithoutBiasOrResidual) {
 }
 
 TEST(Mlp, ASecondBackwardAddsToTheFirst) {
-  Case given(Activation::swiglu, {3, 5}, 7, at::kFloat);
+  Case given(ActivationKind::swiglu, {3, 5}, 7, at::kFloat);
   Pass pass;
   at::Tensor y;
   for (int i = 0; i < 2; ++i) {
@@ -162,7 +162,7 @@ TEST(Mlp, ASecondBackwardAddsToTheFirst) {
 
 TEST(Mlp, DeferredWeightGradientsHaveTheSameBits) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const Activation kind : kKinds) {
+    for (const ActivationKind kind : kKinds) {
       SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " activation " << static_cast<int>(kind));
       Case now(kind, {10, 13}, 45, dtype), later(kind, {10, 13}, 45, dtype);
       Pass split;
@@ -183,7 +183,7 @@ TEST(Mlp, DeferredWeightGradientsHaveTheSameBits) {
 }
 
 TEST(Mlp, KeepsItsInputAlone) {
-  for (const Activation kind : kKinds) {
+  for (const ActivationKind kind : kKinds) {
     Case given(kind, {4, 6}, 32, at::kFloat);
     Pass pass;
     const std::int64_t before = LiveBytes::instance().now();
@@ -193,7 +193,7 @@ TEST(Mlp, KeepsItsInputAlone) {
 }
 
 TEST(Mlp, NothingIsDoneForWhatNeedsNoGradient) {
-  for (const Activation kind : kKinds) {
+  for (const ActivationKind kind : kKinds) {
     Case frozen(kind, {3, 5}, 7, at::kDouble);
     const Oracle expected = oracle(frozen);
     frozen.weight = make_frozen(frozen.weight.value);
@@ -212,7 +212,7 @@ TEST(Mlp, NothingIsDoneForWhatNeedsNoGradient) {
 }
 
 TEST(Mlp, WithoutGradModeThereIsNoGraphAndTheSameValue) {
-  Case given(Activation::gelu, {3, 5}, 7, at::kFloat);
+  Case given(ActivationKind::gelu, {3, 5}, 7, at::kFloat);
   Pass pass;
   const at::Tensor expected = given.run(pass);
   at::NoGradGuard no_grad;
@@ -221,9 +221,9 @@ TEST(Mlp, WithoutGradModeThereIsNoGraphAndTheSameValue) {
   expect_same_bits(y, expected, "y");
 }
 
-TEST(Activation, PlainFunctionsAgreeWithTheKernels) {
+TEST(ActivationKind, PlainFunctionsAgreeWithTheKernels) {
   at::NoGradGuard no_grad;
-  for (const Activation kind : kKinds) {
+  for (const ActivationKind kind : kKinds) {
     const at::Tensor x = random_tensor({9, 26}, 1).mul_(3);
     const at::Tensor d = random_tensor({9, activation_width(kind, 26)}, 2);
     expect_close(activate(kind, x), plain_activate(kind, x), 1e-13, 1e-14, "activation");
@@ -241,7 +241,7 @@ struct Results {
 
 // Every kernel of a table on one row of x.
 template <class T>
-Results run_kernels(kernels::Isa isa, Activation kind, const at::Tensor& x, const at::Tensor& d) {
+Results run_kernels(kernels::Isa isa, ActivationKind kind, const at::Tensor& x, const at::Tensor& d) {
   const auto table = kernels::kernels_of<kernels::ActivationKernels<T>>(isa);
   Results out = {at::empty_like(d), at::empty_like(x), at::empty_like(d)};
   T* const to = out.activation.mutable_data_ptr<T>();
@@ -249,16 +249,16 @@ Results run_kernels(kernels::Isa isa, Activation kind, const at::Tensor& x, cons
   T* const again = out.again.mutable_data_ptr<T>();
   const T* const from = x.const_data_ptr<T>();
   const T* const d_from = d.const_data_ptr<T>();
-  if (kind == Activation::swiglu) {
+  if (kind == ActivationKind::swiglu) {
     table.swiglu(to, from, 1, d.numel());
     table.swiglu_gradient(d_x, again, from, d_from, 1, d.numel());
-  } else if (kind == Activation::relu) {
+  } else if (kind == ActivationKind::relu) {
     table.relu(to, from, d.numel());
     table.relu_gradient(d_x, again, from, d_from, d.numel());
-  } else if (kind == Activation::silu) {
+  } else if (kind == ActivationKind::silu) {
     table.silu(to, from, d.numel());
     table.silu_gradient(d_x, again, from, d_from, d.numel());
-  } else if (kind == Activation::gelu) {
+  } else if (kind == ActivationKind::gelu) {
     table.gelu(to, from, d.numel());
     table.gelu_gradient(d_x, again, from, d_from, d.numel());
   } else {
@@ -272,12 +272,12 @@ Results run_kernels(kernels::Isa isa, Activation kind, const at::Tensor& x, cons
 TEST(ActivationKernels, EveryInstructionSetIsAccurate) {
   for (const kernels::Isa isa : {kernels::Isa::plain, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::supported(isa)) continue;
-    for (const Activation kind : kKinds) {
+    for (const ActivationKind kind : kKinds) {
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
         SCOPED_TRACE(testing::Message() << "instruction set " << static_cast<int>(isa) << " activation "
                                         << static_cast<int>(kind) << " " << c10::toString(dtype));
         const at::Tensor grid = at::linspace(-12, 12, 20001, at::kDouble).to(dtype);
-        const at::Tensor x = kind == Activation::swiglu ? at::cat({grid, at::cos(grid * 7)}) : grid;
+        const at::Tensor x = kind == ActivationKind::swiglu ? at::cat({grid, at::cos(grid * 7)}) : grid;
         const at::Tensor d = at::ones_like(grid);
         const at::Tensor exact = x.to(at::kDouble).unsqueeze(0).requires_grad_();
         const at::Tensor expected = formula(kind, exact);
@@ -298,13 +298,14 @@ TEST(ActivationKernels, SaturateWithoutNaNAndPassNaNOn) {
   const at::Tensor d = at::ones_like(x);
   for (const kernels::Isa isa : {kernels::Isa::plain, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::supported(isa)) continue;
-    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
+    for (const ActivationKind kind :
+         {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu, ActivationKind::silu}) {
       const Results out = run_kernels<float>(isa, kind, x, d);
       const at::Tensor limits = at::tensor({0.0f, 0.0f, 0.0f, 90.0f, 200.0f, 1e4f});
       expect_close(out.activation.narrow(0, 1, 5), limits.narrow(0, 1, 5), 1e-6, 1e-6, "activation");
       expect_close(out.d_x.narrow(0, 1, 4), limits.gt(0).to(at::kFloat).narrow(0, 1, 4), 1e-6, 1e-6, "gradient");
       EXPECT_TRUE(out.activation[6].isnan().item<bool>());
-      EXPECT_TRUE(kind == Activation::relu || out.d_x[6].isnan().item<bool>());
+      EXPECT_TRUE(kind == ActivationKind::relu || out.d_x[6].isnan().item<bool>());
     }
   }
 }

@@ -93,8 +93,9 @@ Result run(TensorAxis* axis, const Setting& setting = {}) {
   const at::Tensor attended =
       attention(linear(normed, p["qkv"], &p["qkv_bias"], pass), p["out"], &p["out_bias"], options, pass, x);
   const at::Tensor middle = dropout(attended, 0.2, "middle", pass);
-  const at::Tensor y = activation_linear(linear(middle, p["up"], &p["up_bias"], pass),
-                                         {Activation::gelu, 0.25, "inner"}, p["down"], &p["down_bias"], pass, middle);
+  const at::Tensor y =
+      activation_linear(linear(middle, p["up"], &p["up_bias"], pass), {ActivationKind::gelu, 0.25, "inner"}, p["down"],
+                        &p["down_bias"], pass, middle);
   run_backward(y, held(d_all));
   for (const auto& add : pass.deferred) add();
   Result result = {y.detach(), x.grad(), {}};

@@ -38,7 +38,7 @@ using test::draw;
 std::vector<PipelineTraffic> traffic_of(const GraphSpec& graph, const StageMap& map, int microbatches,
                                         DataSettings settings = {}) {
   check_stages(map, graph);
-  const auto placed = placed_graph(graph, {}, 1);
+  const auto resolved = resolved_graph(graph, {}, 1);
   const int pp_degree = map.pp_degree();
   settings.mesh = Mesh({{Axis::pp, pp_degree}, {Axis::fsdp, settings.mesh.degree(Axis::fsdp)}});
   settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
@@ -46,13 +46,13 @@ std::vector<PipelineTraffic> traffic_of(const GraphSpec& graph, const StageMap& 
   std::vector<PipelineTraffic> traffic;
   for (int pp = 0; pp < pp_degree; ++pp) {
     settings.coordinate[Axis::pp] = pp;
-    traffic.push_back(pipeline_traffic(placed, settings));
+    traffic.push_back(pipeline_traffic(resolved, settings));
   }
   return traffic;
 }
 
 TEST(PipelineTraffic, OneStageSaysNothing) {
-  const auto graph = placed_graph(test::chain(2, true), {}, 1);
+  const auto graph = resolved_graph(test::chain(2, true), {}, 1);
   EXPECT_EQ(pipeline_traffic(graph, test::settings_of("dp=2", 0)), PipelineTraffic{});
   EXPECT_EQ(traffic_of(graph, on_one_pp_coordinate(even_stages(graph, 3)), 4), std::vector<PipelineTraffic>(1));
 }
@@ -112,7 +112,7 @@ TEST(PipelineTraffic, ARankOfTpSendsItsOwnTokensAndWords) {
   constexpr std::int64_t kTokens[] = {1, 2, 1, 2};
   constexpr std::int64_t kWords[] = {2, 3, 3, 3};
   const TensorPolicy policy{.sequence_parallel = true, .loss_parallel = true};
-  const auto graph = placed_graph(llama_spec(test::small_llama(), test::small_work()), policy, 4);
+  const auto graph = resolved_graph(llama_spec(test::small_llama(), test::small_work()), policy, 4);
   const auto map = named_stages(graph, {{"embed"}, {"layers.0", "layers.1", "head"}, {"loss"}});
   auto settings = test::settings_of("pp=3,tp=4", 0);
   settings.unit_pp_coordinates = Pipeline{.map = map, .table = {}}.unit_pp_coordinates();
@@ -125,7 +125,7 @@ TEST(PipelineTraffic, ARankOfTpSendsItsOwnTokensAndWords) {
     EXPECT_EQ(pipeline_traffic(graph, settings), (PipelineTraffic{logits, hidden, hidden, logits, {}})) << tp;
   }
   // Whole otherwise.
-  const auto whole = placed_graph(llama_spec(test::small_llama(), test::small_work()), {}, 4);
+  const auto whole = resolved_graph(llama_spec(test::small_llama(), test::small_work()), {}, 4);
   EXPECT_EQ(pipeline_traffic(whole, settings).sent_values, (Entry{5, 5 * 6 * 11 * 4}));
   EXPECT_EQ(pipeline_traffic(whole, settings).received_values, (Entry{5, 5 * 6 * 8 * 4}));
 }
@@ -245,7 +245,7 @@ TEST(PipelineTraffic, IsThatOfTheListsOfRandomGraphsAndSchedules) {
   std::mt19937 random(91);
   int crossing = 0;
   for (int trial = 0; trial < 400; ++trial) {
-    auto graph = placed_graph(test::random_graph(random), {}, 1);
+    auto graph = resolved_graph(test::random_graph(random), {}, 1);
     for (auto& value : graph.values) {
       value.dtype =
           std::array{DType::float32, DType::bfloat16, DType::float64}[static_cast<std::size_t>(draw(random, 3))];
@@ -272,7 +272,7 @@ TEST(PipelineTraffic, IsThatOfTheListsOfEveryModelAndSchedule) {
   for (const auto& model : models) {
     for (const auto& schedule : schedule_names()) {
       for (const int tp : {1, 2}) {
-        const auto graph = placed_graph(model, {.sequence_parallel = tp > 1, .loss_parallel = tp > 1}, tp);
+        const auto graph = resolved_graph(model, {.sequence_parallel = tp > 1, .loss_parallel = tp > 1}, tp);
         DataSettings settings;
         settings.mesh = Mesh({{Axis::pp, 2}, {Axis::tp, tp}});
         settings.coordinate[Axis::tp] = tp - 1;

@@ -95,11 +95,11 @@ TEST(SearchModel, FewUnitsStandForAll) {
     plan.sequence = 64;
     return plan;
   };
-  const auto few = spec_work(model.placed(settings(2)), settings(2));
+  const auto few = spec_work(model.resolved(settings(2)), settings(2));
   const auto whole =
-      placed_graph(build_spec(*find_plan_model("gpt2").config,
-                              {.rows = 1, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of({}, 2)}),
-                   {}, 2);
+      resolved_graph(build_spec(*find_plan_model("gpt2").config,
+                                {.rows = 1, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of({}, 2)}),
+                     {}, 2);
   const auto all = spec_work(whole, settings(2));
   ASSERT_EQ(static_cast<int>(all.size()), model.num_units());
   EXPECT_LT(few.size(), all.size());
@@ -120,9 +120,9 @@ TEST(SearchModel, CutsAreThoseOfTheWholeGraph) {
     CutCache cuts(model);
     PlanSettings settings;
     settings.sequence = 64;
-    const GraphSpec placed = model.placed(settings);
+    const GraphSpec resolved = model.resolved(settings);
     for (int stages = 1; stages <= model.most_stages(); ++stages) {
-      const StageMap map = stage_map(cuts.cut(placed, stages), {});
+      const StageMap map = stage_map(cuts.cut(resolved, stages), {});
       EXPECT_EQ(map.units, split_stages(model.graph(), stages).map.units) << name << " " << stages;
     }
   }

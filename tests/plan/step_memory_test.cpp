@@ -33,14 +33,14 @@ PlanSettings settings_of(const std::string& mesh, const std::string& schedule) {
 Priced priced(const PlanSettings& settings) {
   auto config = llama_preset("llama-tiny");
   config.num_hidden_layers = 6;
-  const auto graph = placed_graph(build_spec(config, {.rows = settings.micro_batch, .sequence = settings.sequence}),
-                                  settings.tensor, 1);
+  const auto graph = resolved_graph(build_spec(config, {.rows = settings.micro_batch, .sequence = settings.sequence}),
+                                    settings.tensor, 1);
   const auto work = spec_work(graph, settings);
   const int pp = settings.mesh.degree(Axis::pp);
   const auto pipeline = make_pipeline(graph, pp, kMicrobatches, settings.stages);
   Priced found;
   for (int at = 0; at < pp; ++at) {
-    found.moments.push_back(worst_moment(graph, work, rank_plan(pipeline, graph, settings, at), settings));
+    found.moments.push_back(worst_moment(graph, work, rank_step(pipeline, graph, settings, at), settings));
     double kept = 0;
     for (std::size_t u = 0; u < work.size(); ++u) {
       if (pipeline.unit_pp_coordinates()[u] == at) kept += work[u].kept_bytes.front();

@@ -42,7 +42,7 @@ TensorTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
                             .loss_parallel = settings.loss_parallel,
                             .regather = settings.regather,
                             .plan = std::move(plan)};
-  return tensor_traffic(placed_graph(graph, policy, settings.degree), settings);
+  return tensor_traffic(resolved_graph(graph, policy, settings.degree), settings);
 }
 
 GraphSpec llama() {
@@ -323,7 +323,7 @@ TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
 
 TEST(TensorTraffic, RefusesAGraphThatOtherSettingsPlaced) {
   const auto refusal = [](const TensorPolicy& policy, const TensorSettings& settings) {
-    return error_text<InternalError>([&] { tensor_traffic(placed_graph(llama(), policy, 2), settings); });
+    return error_text<InternalError>([&] { tensor_traffic(resolved_graph(llama(), policy, 2), settings); });
   };
   EXPECT_EQ(refusal({.sequence_parallel = true}, kPlain),
             "graph \"llama\": value hidden.0 is cut over tp, but the settings say otherwise");

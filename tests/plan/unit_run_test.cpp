@@ -20,10 +20,10 @@ BertModelConfig masked_words() {
 const std::vector<ModelConfig> kModels = {llama_preset("llama-tiny"), gpt2_preset("gpt2-tiny"), masked_words(),
                                           encoder_lm_preset("encoder-lm-tiny"), trimodal_preset("trimodal-tiny")};
 
-GraphSpec placed(const ModelConfig& config, const TensorPolicy& policy, int tp, DType compute = DType::float32,
-                 std::int64_t sequence = 16) {
+GraphSpec resolved(const ModelConfig& config, const TensorPolicy& policy, int tp, DType compute = DType::float32,
+                   std::int64_t sequence = 16) {
   const WorkSize work{.rows = 4, .sequence = sequence, .compute = compute, .tensor = sharing_of(policy, tp)};
-  return placed_graph(build_spec(config, work), policy, tp);
+  return resolved_graph(build_spec(config, work), policy, tp);
 }
 
 PlanSettings settings_of(Recompute mode, bool on_host = true, DType compute = DType::float32) {
@@ -43,7 +43,7 @@ TEST(UnitRun, KeepsAndDefersWhatSpecsState) {
       {1, {}}, {2, {}}, {2, {.sequence_parallel = true}}, {2, {.sequence_parallel = true, .regather = true}}};
   for (const auto& config : kModels) {
     for (const auto& [tp, policy] : policies) {
-      const auto graph = placed(config, policy, tp);
+      const auto graph = resolved(config, policy, tp);
       for (const auto& unit : graph.units) {
         for (const auto mode : kRecomputeModes) {
           const auto run = run_sized(graph, unit, settings_of(mode));
@@ -59,7 +59,7 @@ TEST(UnitRun, KeepsAndDefersWhatSpecsState) {
 
 TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
   for (const auto& config : kModels) {
-    const auto graph = placed(config, {}, 1);
+    const auto graph = resolved(config, {}, 1);
     const auto& layer = first_layer(graph);
     const auto none = run_sized(graph, layer, settings_of(Recompute::none));
     const auto full = run_sized(graph, layer, settings_of(Recompute::full));
@@ -73,7 +73,7 @@ TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
 TEST(UnitRun, ADeviceHasWholeScores) {
   const auto growth = [](bool on_host) {
     const auto moment = [&](std::int64_t sequence) {
-      const auto graph = placed(llama_preset("llama-tiny"), {}, 1, DType::bfloat16, sequence);
+      const auto graph = resolved(llama_preset("llama-tiny"), {}, 1, DType::bfloat16, sequence);
       return run_sized(graph, first_layer(graph), settings_of(Recompute::none, on_host, DType::bfloat16)).backward;
     };
     return moment(128) / moment(64);
@@ -84,8 +84,8 @@ TEST(UnitRun, ADeviceHasWholeScores) {
 
 TEST(UnitRun, TensorParallelismCutsTheMoments) {
   for (const auto& config : kModels) {
-    const auto whole = placed(config, {}, 1);
-    const auto cut = placed(config, {.sequence_parallel = true}, 2);
+    const auto whole = resolved(config, {}, 1);
+    const auto cut = resolved(config, {.sequence_parallel = true}, 2);
     const auto one = run_sized(whole, first_layer(whole), settings_of(Recompute::none));
     const auto two = run_sized(cut, first_layer(cut), settings_of(Recompute::none));
     EXPECT_LT(two.backward, 0.75 * one.backward) << whole.name;
@@ -123,7 +123,7 @@ TEST(UnitRun, CountsTheFactorsOfDropout) {
        product(64, encoder.intermediate_size)},
   };
   for (const auto& row : rows) {
-    const auto graph = placed(row.config, {}, 1);
+    const auto graph = resolved(row.config, {}, 1);
     const auto& layer = first_layer(graph);
     const double forward = row.sums + row.heads + row.inner;
     const auto run = [&](Recompute mode) {

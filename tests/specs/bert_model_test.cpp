@@ -55,17 +55,17 @@ TEST(BertModelSpec, CountsTheHead) {
   // Inputs and output gradients of the dense layer, the norm and the product with the words.
   EXPECT_EQ(spec.unit("head").cost.deferred_bytes, 16 * (2 * (6 + 6 + 6 + 6 + 6 + 7) + 4 * 2));
   BertModelConfig relu = small();
-  relu.encoder.hidden_act = Activation::relu;
+  relu.encoder.hidden_act = ActivationFunction::relu;
   EXPECT_EQ(bert_model_spec(relu, work_of(2, 8, DType::bfloat16)).unit("head").cost.kept_bytes[0],
             16 * (2 * 3 * 6 + 4 * 2));
 }
 
 TEST(BertModelSpec, RobertasHeadIsAlwaysTheExactGelu) {
   BertModelConfig config = small();
-  config.encoder.hidden_act = Activation::relu;
-  EXPECT_EQ(config.head_activation(), Activation::relu);
+  config.encoder.hidden_act = ActivationFunction::relu;
+  EXPECT_EQ(config.head_activation(), ActivationFunction::relu);
   config.encoder.position_offset = 1;
-  EXPECT_EQ(config.head_activation(), Activation::gelu);
+  EXPECT_EQ(config.head_activation(), ActivationFunction::gelu);
 }
 
 TEST(BertModelSpec, ForwardHasAPoolerAndNoLoss) {
@@ -84,7 +84,7 @@ TEST(BertModelConfig, ReadsTheEncodersKeys) {
       model_of(R"({"kind": "bert", "hidden_size": 24, "hidden_act": "silu", "freeze": ["embed.*"]})"));
   BertModelConfig expected;
   expected.encoder.hidden_size = 24;
-  expected.encoder.hidden_act = Activation::silu;
+  expected.encoder.hidden_act = ActivationFunction::silu;
   expected.freeze = {"embed.*"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(std::get<BertModelConfig>(model_of(R"({"preset": "bert-base-cased"})")).encoder,

@@ -211,7 +211,7 @@ TEST(BertConfig, ReadsEveryKey) {
       "layer_norm_eps": 1e-4, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.2,
       "attention_probs_dropout_prob": 0.3, "pad_token_id": 5, "initializer_range": 0.01, "position_offset": 6,
       "preset": "bert-tiny", "path": "towers/a")");
-  EXPECT_EQ(config, (BertConfig{60, 3, 6, 50, 70, 90, 4, 1e-4, Activation::gelu_new, 0.2, 0.3, 5, 0.01, 6,
+  EXPECT_EQ(config, (BertConfig{60, 3, 6, 50, 70, 90, 4, 1e-4, ActivationFunction::gelu_new, 0.2, 0.3, 5, 0.01, 6,
                                 std::string("towers/a")}));
 }
 
@@ -226,10 +226,11 @@ TEST(BertConfig, OverridesItsPreset) {
 TEST(BertConfig, KnowsActivationsByAllTheirNames) {
   const auto read = [](const std::string& name) { return tower_of("\"hidden_act\": \"" + name + "\"").hidden_act; };
   for (const auto& [name, activation] :
-       {std::pair{"gelu", Activation::gelu}, std::pair{"gelu_python", Activation::gelu},
-        std::pair{"gelu_new", Activation::gelu_new}, std::pair{"gelu_pytorch_tanh", Activation::gelu_new},
-        std::pair{"gelu_fast", Activation::gelu_new}, std::pair{"relu", Activation::relu},
-        std::pair{"silu", Activation::silu}, std::pair{"swish", Activation::silu}}) {
+       {std::pair{"gelu", ActivationFunction::gelu}, std::pair{"gelu_python", ActivationFunction::gelu},
+        std::pair{"gelu_new", ActivationFunction::gelu_new},
+        std::pair{"gelu_pytorch_tanh", ActivationFunction::gelu_new},
+        std::pair{"gelu_fast", ActivationFunction::gelu_new}, std::pair{"relu", ActivationFunction::relu},
+        std::pair{"silu", ActivationFunction::silu}, std::pair{"swish", ActivationFunction::silu}}) {
     EXPECT_EQ(read(name), activation) << name;
   }
 }

@@ -103,7 +103,7 @@ Gpt2Config gpt2_of(std::string_view text) {
 TEST(Gpt2Config, ReadsBothFamiliesOfKeys) {
   Gpt2Config expected = small();
   expected.layer_norm_epsilon = 1e-4;
-  expected.activation_function = Activation::relu;
+  expected.activation_function = ActivationFunction::relu;
   expected.resid_pdrop = 0.2;
   expected.embd_pdrop = 0.3;
   expected.attn_pdrop = 0.4;

@@ -37,7 +37,7 @@ TEST(HuggingFaceConfig, TakesTheLibrarysDefaultsOfEachType) {
   EXPECT_EQ(gpt2.vocab_size, 50257);
   EXPECT_EQ(gpt2.intermediate_size, 3072);
   EXPECT_TRUE(gpt2.tie_word_embeddings);
-  EXPECT_EQ(gpt2.activation_function, Activation::gelu_new);
+  EXPECT_EQ(gpt2.activation_function, ActivationFunction::gelu_new);
   const auto bert = read<BertModelConfig>(R"({"model_type": "bert"})").encoder;
   EXPECT_EQ(bert.vocab_size, 30522);
   EXPECT_EQ(bert.pad_token_id, 0);

@@ -117,7 +117,7 @@ TEST(TrimodalConfig, ReadsEveryKey) {
   expected.primary = bert_preset("bert-tiny");
   expected.secondary = bert_preset("roberta-base");
   expected.tabular = TabularConfig{5, 7};
-  expected.fusion = FusionConfig{9, 0.2, Activation::relu};
+  expected.fusion = FusionConfig{9, 0.2, ActivationFunction::relu};
   expected.pooling = Pooling::cls;
   expected.projection = 11;
   expected.num_labels = 3;
@@ -205,7 +205,7 @@ TEST(TrimodalSpec, RefusesWhatAProgramGotWrong) {
   EXPECT_EQ(refusal(config),
             "trimodal.tabular.hidden_dim: 0 is not between 1 and 4194304\n  fix: set tabular.hidden_dim to 1 or more");
   config = tiny();
-  config.fusion.activation = Activation::gelu;
+  config.fusion.activation = ActivationFunction::gelu;
   EXPECT_EQ(refusal(config), "trimodal.fusion.activation: gelu is not supported\n  fix: use relu");
   config = tiny();
   config.secondary.vocab_size = 0;

@@ -15,7 +15,7 @@ namespace orthant {
 namespace deferred_bytes_test {
 
 GraphSpec tiny() {
-  return placed_graph(build_spec(llama_preset("llama-tiny"), {.rows = 1, .sequence = 8}), {}, 1);
+  return resolved_graph(build_spec(llama_preset("llama-tiny"), {.rows = 1, .sequence = 8}), {}, 1);
 }
 
 std::vector<std::int64_t> bytes_in_flight(const std::string& schedule, Recompute recompute) {

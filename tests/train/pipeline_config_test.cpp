@@ -186,7 +186,7 @@ TEST(PipelineConfig, TheMemoryOfUnitsIsTheirStateAndWhatTheyKeep) {
   auto config = llama_preset("llama-tiny");
   config.tie_word_embeddings = true;
   config.freeze = {"layers.0.*"};
-  const auto graph = placed_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 1);
+  const auto graph = resolved_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 1);
   PipelineSettings settings;
   set_memory_bound(settings, graph, Precision{}, 2, Recompute::none);
   EXPECT_TRUE(settings.memory.state_bytes.empty()) << "there is no bound";
@@ -211,7 +211,7 @@ TEST(PipelineConfig, TheMemoryOfUnitsIsTheirStateAndWhatTheyKeep) {
 TEST(PipelineConfig, TheMemoryOfUnitsIsThatOfTheFullestTensorRank) {
   auto config = llama_preset("llama-tiny");
   config.vocab_size = 257;
-  const auto graph = placed_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 2);
+  const auto graph = resolved_graph(build_spec(config, {.rows = 1, .sequence = 8}), {}, 2);
   PipelineSettings settings;
   settings.memory.rank_bytes = 1;
   set_memory_bound(settings, graph, Precision{}, 0, Recompute::none);

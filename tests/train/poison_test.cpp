@@ -75,15 +75,16 @@ TEST(Poison, RefusesAPlaceThatIsNotThere) {
       {"parameter:rank=0,unit=first,step=1,value=nan,parameter=first.bias", "parameter first.bias is not among"}};
   for (const auto& [text, expected] : cases) {
     const auto found = refusal_of([&, &spec = text] {
-      place_poison({parse_poison(spec)}, graph, mesh, unit_pp_coordinates, {.zero = 3}, /*microbatches=*/2);
+      locate_poison({parse_poison(spec)}, graph, mesh, unit_pp_coordinates, {.zero = 3}, /*microbatches=*/2);
     });
     EXPECT_NE(found.find(expected), std::string::npos) << text << ": " << found;
   }
-  const auto placed = place_poison({parse_poison("loss:rank=3,step=1,value=nan"),
-                                    parse_poison("gradient:rank=3,unit=head,step=1,value=nan,parameter=embed.weight")},
-                                   graph, mesh, unit_pp_coordinates, {.zero = 3}, 2);
-  EXPECT_EQ(placed[0].unit, 4) << "the first loss of the stage";
-  EXPECT_GE(placed[1].buffer, 0) << "a tied parameter, by the unit that borrows it";
+  const auto located =
+      locate_poison({parse_poison("loss:rank=3,step=1,value=nan"),
+                     parse_poison("gradient:rank=3,unit=head,step=1,value=nan,parameter=embed.weight")},
+                    graph, mesh, unit_pp_coordinates, {.zero = 3}, 2);
+  EXPECT_EQ(located[0].unit, 4) << "the first loss of the stage";
+  EXPECT_GE(located[1].buffer, 0) << "a tied parameter, by the unit that borrows it";
 }
 
 }  // namespace poison_test

@@ -24,10 +24,10 @@ struct RankCase {
 const std::vector<RankCase> kCases = {{"tp=2"},      {"tp=4"},           {"fsdp=3", 3},
                                       {"fsdp=2", 0}, {"tp=2,fsdp=2", 3}, {"dp=2,tp=2"}};
 
-// A rank's buffers of the model that is trained, placed on the mesh.
+// A rank's buffers of the model that is trained, resolved on the mesh.
 struct RankStore {
   RankStore(const ModelConfig& config, const RankCase& ranks, int rank, const comm::Store& board)
-      : mesh(Mesh::parse(ranks.mesh)), graph(placed_graph(build_spec(config, {}), {}, mesh.degree(Axis::tp))) {
+      : mesh(Mesh::parse(ranks.mesh)), graph(resolved_graph(build_spec(config, {}), {}, mesh.degree(Axis::tp))) {
     TrainerOptions trainer;
     trainer.policy.zero = ranks.zero;
     comm::CommOptions options;
@@ -86,9 +86,9 @@ struct FileBytes {
   std::int64_t cut = 0;
   std::int64_t whole = 0;
 };
-FileBytes file_bytes(const GraphSpec& placed, const ModelOnDisk& disk) {
+FileBytes file_bytes(const GraphSpec& resolved, const ModelOnDisk& disk) {
   FileBytes bytes;
-  for (const auto& unit : placed.units) {
+  for (const auto& unit : resolved.units) {
     for (const auto& parameter : unit.parameters) {
       const auto size = static_cast<std::int64_t>(stored(disk, parameter.name).nbytes());
       (parameter.tp ? bytes.cut : bytes.whole) += size;

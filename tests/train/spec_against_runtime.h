@@ -84,7 +84,7 @@ inline TrimodalConfig trimodal_without_dropout(Pooling pooling, bool projected) 
   return config;
 }
 
-inline BertModelConfig bert(Activation activation) {
+inline BertModelConfig bert(ActivationFunction activation) {
   BertModelConfig config;
   config.encoder = tower(3, 0.1);
   config.encoder.hidden_act = activation;
@@ -120,9 +120,9 @@ inline std::vector<Model> models(std::int64_t rows) {
           {"LlamaFloat64", llama(false), wide},
           {"LlamaBfloat16", llama(false), narrow, 2},
           {"LlamaWithBiases", llama_with_biases(), work, 2},
-          {"Bert", bert(Activation::gelu), work, 3},
-          {"BertRelu", bert(Activation::relu), wide},
-          {"BertBfloat16", bert(Activation::gelu), narrow, 3},
+          {"Bert", bert(ActivationFunction::gelu), work, 3},
+          {"BertRelu", bert(ActivationFunction::relu), wide},
+          {"BertBfloat16", bert(ActivationFunction::gelu), narrow, 3},
           {"Gpt2", gpt2(true, 0.1), work, 3},
           {"Gpt2Untied", gpt2(false, 0.1), wide},
           {"Gpt2WithoutDropout", gpt2(true, 0.0), work},
@@ -219,8 +219,8 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
   static void TearDownTestSuite() { at::globalContext().setUserEnabledMkldnn(true); }
 
   SpecAgainstRuntime()
-      : graph(placed_graph(build_spec(GetParam().config, GetParam().work), policy_of(GetParam().work),
-                           GetParam().work.tensor.degree)),
+      : graph(resolved_graph(build_spec(GetParam().config, GetParam().work), policy_of(GetParam().work),
+                             GetParam().work.tensor.degree)),
         lone(graph, GetParam().work),
         store(
             graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},

@@ -145,9 +145,9 @@ class TreeBuilder : public nlohmann::json_sax<json> {
     JsonOrigin origin;
     origin.value = token_position();
     origin.key = origin.value;
-    json* placed = tree_.value.get();
+    json* stored = tree_.value.get();
     if (frames_.empty()) {
-      *placed = std::move(value);
+      *stored = std::move(value);
     } else {
       Frame& frame = frames_.back();
       const bool in_object = frame.container->is_object();
@@ -156,11 +156,11 @@ class TreeBuilder : public nlohmann::json_sax<json> {
       path = child_path(frame.path, name);
       if (in_object) {
         origin.key = frame.key_position;
-        placed = &((*frame.container)[name] = std::move(value));
+        stored = &((*frame.container)[name] = std::move(value));
         frame.key.clear();
       } else {
         frame.container->push_back(std::move(value));
-        placed = &frame.container->back();
+        stored = &frame.container->back();
       }
     }
     // A short text can name a great many places under one long key.
@@ -171,7 +171,7 @@ class TreeBuilder : public nlohmann::json_sax<json> {
            "name the right file: this one is damaged or of another kind");
     }
     tree_.origins.emplace(pointer, origin);
-    return placed;
+    return stored;
   }
 
   bool add(json&& value) {

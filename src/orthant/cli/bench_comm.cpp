@@ -184,9 +184,9 @@ Communicators make_communicators(const RankContext& rank, const std::string& lis
   for (const auto& name : split_names(list)) {
     auto options = rank.comm;
     if (name != "auto") options.backend = comm::parse_backend(name);
-    auto own_store = store;
-    if (own_store) own_store = own_store->below("bench-" + name);
-    communicators.push_back(std::make_unique<comm::Communicator>(rank.mesh, rank.job.rank, own_store, options));
+    auto named_store = store;
+    if (named_store) named_store = named_store->below("bench-" + name);
+    communicators.push_back(std::make_unique<comm::Communicator>(rank.mesh, rank.job.rank, named_store, options));
   }
   return communicators;
 }

@@ -109,9 +109,9 @@ class Kernels {
 
   void add_activation() {
     const auto x = values({sizes_.tokens, 2 * sizes_.inner}), d = values({sizes_.tokens, sizes_.inner});
-    add("swiglu forward", bytes_of({x, d}), [=] { nn::device::activate(nn::Activation::swiglu, x); });
+    add("swiglu forward", bytes_of({x, d}), [=] { nn::device::activate(nn::ActivationKind::swiglu, x); });
     add("swiglu backward, activation again", bytes_of({x, d, x, d}),
-        [=] { nn::device::activation_gradient(nn::Activation::swiglu, x, d, true); });
+        [=] { nn::device::activation_gradient(nn::ActivationKind::swiglu, x, d, true); });
   }
 
   void add_embedding() {

@@ -134,8 +134,8 @@ ComputeBench::Amount ComputeBench::sweeps() {
     torch::autograd::grad({nn::layer_norm(x, *weight, *bias, 1e-5, pass)}, {x}, {gradient});
     torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
     const nn::BelowAutograd below;
-    nn::activate(nn::Activation::gelu, wide);
-    nn::activation_gradient(nn::Activation::gelu, wide, wide_gradient, /*wants_activation=*/true);
+    nn::activate(nn::ActivationKind::gelu, wide);
+    nn::activation_gradient(nn::ActivationKind::gelu, wide, wide_gradient, /*wants_activation=*/true);
   };
   const std::int64_t elements = tokens * (2 * (2 + 3) * hidden + (2 + 4) * inner);
   const double passes = on_host() ? 1 : 1.8;

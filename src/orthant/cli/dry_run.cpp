@@ -41,10 +41,10 @@ std::string listed(std::vector<std::string> sent, const char* none) {
 // Sentences on what a rank keeps and sends, by the closed forms of `plan`.
 using Sentences = std::vector<std::string>;
 
-void add_data(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
-  const auto state = data_state(spec, plan.data);
-  const auto peaks = data_peaks(spec, plan.data, plan.actions);
-  const auto traffic = data_traffic(spec, plan.data, plan.actions);
+void add_data(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
+  const auto state = data_state(spec, step.data);
+  const auto peaks = data_peaks(spec, step.data, step.actions);
+  const auto traffic = data_traffic(spec, step.data, step.actions);
   auto text = fmt::format("A rank keeps {} of parameters, {} of gradients, {} of optimizer state",
                           format_bytes(state.parameters + state.compute), format_bytes(state.gradients),
                           format_bytes(state.optimizer));
@@ -59,9 +59,9 @@ void add_data(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan)
   sentences.push_back(fmt::format("A step of a rank sends {}.", listed(std::move(sent), "")));
 }
 
-void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
-  if (plan.tensor.degree == 1) return;
-  const auto traffic = tensor_traffic(spec, plan.tensor);
+void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
+  if (step.tensor.degree == 1) return;
+  const auto traffic = tensor_traffic(spec, step.tensor);
   std::vector<std::string> sent;
   add_sent(sent, "sums ", traffic.sum, "all-reduce");
   add_sent(sent, "gathers ", traffic.gather, "all-gather");
@@ -71,8 +71,8 @@ void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankPlan& pla
   sentences.push_back(fmt::format("Over tp it {}.", listed(std::move(sent), "sends nothing")));
 }
 
-void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankPlan& plan) {
-  const auto traffic = pipeline_traffic(spec, plan.data);
+void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
+  const auto traffic = pipeline_traffic(spec, step.data);
   std::vector<std::string> sent;
   add_sent(sent, "sends ", traffic.sent_values, "message");
   add_sent(sent, "receives ", traffic.received_values, "message");
@@ -84,17 +84,17 @@ void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankPlan& p
 
 // The most bytes of activations that forwards keep for backwards to come, and gradients of inputs for those of weights,
 // by the spec.
-std::int64_t kept_peak(const GraphSpec& spec, const RankPlan& plan) {
+std::int64_t kept_peak(const GraphSpec& spec, const RankStep& step) {
   std::int64_t kept = 0;
   std::int64_t peak = 0;
-  for (const auto& action : plan.actions) {
+  for (const auto& action : step.actions) {
     const bool forward = action.kind == ActionKind::forward;
     const bool whole = action.kind == ActionKind::backward;
     const bool input = action.kind == ActionKind::backward_input;
     const bool weight = action.kind == ActionKind::backward_weight;
     if (!forward && !whole && !input && !weight) continue;
     const auto& cost = spec.units[static_cast<std::size_t>(action.unit)].cost;
-    const auto bytes = cost.kept_bytes.at(static_cast<std::size_t>(plan.tensor.recompute));
+    const auto bytes = cost.kept_bytes.at(static_cast<std::size_t>(step.tensor.recompute));
     if (forward) kept += bytes;
     if (whole || input) kept -= bytes;
     if (input) kept += cost.deferred_bytes;
@@ -105,10 +105,10 @@ std::int64_t kept_peak(const GraphSpec& spec, const RankPlan& plan) {
 }
 
 // Of a mesh without pp.
-std::string rank_text(const RunConfig& config, const GraphSpec& spec, const RankPlan& plan) {
+std::string rank_text(const RunConfig& config, const GraphSpec& spec, const RankStep& step) {
   Sentences sentences;
-  add_data(sentences, spec, plan);
-  add_tensor(sentences, spec, plan);
+  add_data(sentences, spec, step);
+  add_tensor(sentences, spec, step);
   std::int64_t kept = 0;
   for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
   sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
@@ -116,27 +116,27 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const Rank
 }
 
 // Of one pp coordinate, every line with its number.
-std::string stage_text(const GraphSpec& spec, const RankPlan& plan, int in_flight) {
+std::string stage_text(const GraphSpec& spec, const RankStep& step, int in_flight) {
   Sentences sentences;
-  add_data(sentences, spec, plan);
-  add_pipeline(sentences, spec, plan);
-  add_tensor(sentences, spec, plan);
+  add_data(sentences, spec, step);
+  add_pipeline(sentences, spec, step);
+  add_tensor(sentences, spec, step);
   sentences.push_back(fmt::format("A rank has at most {} forward{} in flight and keeps {} of activations.", in_flight,
-                                  in_flight == 1 ? "" : "s", format_bytes(kept_peak(spec, plan))));
+                                  in_flight == 1 ? "" : "s", format_bytes(kept_peak(spec, step))));
   std::string text = "\n";
   for (auto& sentence : sentences) {
     sentence.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(sentence.front())));
-    text += fmt::format("pp {}: {}\n", plan.pp, sentence);
+    text += fmt::format("pp {}: {}\n", step.pp, sentence);
   }
   return text;
 }
 
 // What the first rank of a pp coordinate holds of every parameter.
-std::string placements_at(const RunConfig& config, const GraphSpec& spec, const RankPlan& plan) {
+std::string placements_at(const RunConfig& config, const GraphSpec& spec, const RankStep& step) {
   Coordinate place;
-  place[Axis::pp] = plan.pp;
+  place[Axis::pp] = step.pp;
   return "\n" + placement_text(spec, config.mesh, config.mesh.rank_of(place), config.trainer.precision.params,
-                               plan.data.unit_pp_coordinates);
+                               step.data.unit_pp_coordinates);
 }
 
 void print_actions(const std::string& title, const std::vector<Action>& actions, std::size_t most,
@@ -150,17 +150,17 @@ void print_actions(const std::string& title, const std::vector<Action>& actions,
 
 // The stages, the table of a step, and of every pp coordinate what it keeps, sends and does.
 void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeline& pipeline,
-                    const std::vector<RankPlan>& plans) {
+                    const std::vector<RankStep>& steps) {
   constexpr std::size_t kLongList = 400;
   constexpr std::size_t kShown = 200;
   std::cout << '\n' << stage_lines(pipeline, spec) << "\n\n" << schedule_picture(config, spec, pipeline);
   const auto in_flight = peak_in_flight(pipeline.table);
-  for (std::size_t pp = 0; pp < plans.size(); ++pp) {
-    std::cout << stage_text(spec, plans[pp], in_flight[pp]) << placements_at(config, spec, plans[pp]);
+  for (std::size_t pp = 0; pp < steps.size(); ++pp) {
+    std::cout << stage_text(spec, steps[pp], in_flight[pp]) << placements_at(config, spec, steps[pp]);
   }
-  for (const auto& plan : plans) {
-    const auto most = plan.actions.size() > kLongList ? kShown : kLongList;
-    print_actions(fmt::format("Schedule of a step at pp {}", plan.pp), plan.actions, most, spec);
+  for (const auto& step : steps) {
+    const auto most = step.actions.size() > kLongList ? kShown : kLongList;
+    print_actions(fmt::format("Schedule of a step at pp {}", step.pp), step.actions, most, spec);
   }
 }
 
@@ -173,14 +173,14 @@ void print_dry_run(const RunConfig& config, int ranks_per_host) {
   std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   check_mesh(config.mesh);
   const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
-  const auto plans = rank_plans(pipeline, spec, config.mesh, config.trainer);
-  if (plans.size() > 1) {
-    print_pipeline(config, spec, pipeline, plans);
+  const auto steps = rank_steps(pipeline, spec, config.mesh, config.trainer);
+  if (steps.size() > 1) {
+    print_pipeline(config, spec, pipeline, steps);
   } else {
     if (config.mesh.world_size() > 1) {
-      std::cout << rank_text(config, spec, plans.front()) << placements_at(config, spec, plans.front());
+      std::cout << rank_text(config, spec, steps.front()) << placements_at(config, spec, steps.front());
     }
-    const auto& actions = plans.front().actions;
+    const auto& actions = steps.front().actions;
     print_actions("Schedule of a step", actions, actions.size(), spec);
   }
   std::cout << "\nDry run: nothing was trained.\n";

@@ -15,7 +15,7 @@
 #include "orthant/mesh/mesh.h"
 #include "orthant/mesh/picture.h"
 #include "orthant/train/run_config.h"
-#include "orthant/train/trainer_plan.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant::cli {
 namespace {

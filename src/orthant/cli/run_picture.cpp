@@ -7,7 +7,7 @@
 #include "orthant/mesh/picture.h"
 #include "orthant/schedule/grid.h"
 #include "orthant/schedule/stage_lines.h"
-#include "orthant/train/trainer_plan.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant::cli {
 namespace {

@@ -204,11 +204,11 @@ void check_hardware(const Hardware& hardware, const RunConfig& config, const at:
                     {.remedy = remedy});
 }
 
-// Where no launcher has placed them, all ranks are on this machine.
+// Where no launcher has said so, all ranks are on this machine.
 at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& ranks, const RunConfig& config,
                      const Context& context) {
-  const auto placed = job.value_or(launch::Job{.local_world_size = config.mesh.world_size()});
-  return choose_device(ranks.device, count_gpus(context.environment), placed);
+  const auto where = job.value_or(launch::Job{.local_world_size = config.mesh.world_size()});
+  return choose_device(ranks.device, count_gpus(context.environment), where);
 }
 
 // Options that make no sense empty, beside others, or without them.

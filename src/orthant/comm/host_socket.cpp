@@ -54,7 +54,7 @@ void HostSocket::serve() {
   if (!listener) throw CommError(fmt::format("no socket at {}: {}", name, std::strerror(errno)), {.rank = rank_});
   auto job = job_of_host(ranks_, rank_);
   job.rendezvous.listen_fd = listener.release();
-  descriptors_ = over(launch::serve_own_store(job));
+  descriptors_ = over(launch::serve_orthant_store(job));
   store_.set(key("name", rank_), name);
 }
 

@@ -127,8 +127,8 @@ std::shared_ptr<launch::FdExchange> Store::descriptors() const {
 }
 
 Store connect(const launch::Job& job, double timeout_seconds) {
-  if (!launch::has_own_store(job)) return foreign_store(job, timeout_seconds);
-  const auto joined = launch::join_own_store(job, timeout_seconds);
+  if (!launch::has_orthant_store(job)) return foreign_store(job, timeout_seconds);
+  const auto joined = launch::join_orthant_store(job, timeout_seconds);
   // Descriptors do not leave a host, and a host may have several launchers of the job: there ranks hand them to each
   // other.
   const bool one_host = job.world_size == job.local_world_size;

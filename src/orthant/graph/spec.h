@@ -51,8 +51,8 @@ struct ParameterSpec {
   std::string joined = {};
   bool table = false;            // its rows are looked up by id; a tied one may be multiplied elsewhere
   std::optional<Split> tp = {};  // nothing: replicated over tp
-  // Under sequence parallelism each tp rank sees only its own tokens: its gradient is then a partial sum. In a placed
-  // graph: it is one.
+  // Declared: under sequence parallelism each tp rank sees only its own tokens, so the gradient is a partial sum. In a
+  // resolved graph: the gradient is a partial sum.
   bool partial_under_sequence_parallel = false;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
@@ -66,8 +66,8 @@ struct ValueSpec {
   // The batch field [rows, sequence] whose tokens it has, so that its size in a microbatch is known; empty: none.
   std::string tokens_of = {};
   std::optional<Split> tp = {};  // vocabulary-sharded logits
-  // Under sequence parallelism its tokens, row after row, are cut over tp: [own tokens, channels]. In a placed graph:
-  // they are, and nn::Pass::cuts_tokens() holds in the units that read and write it.
+  // Declared: under sequence parallelism its tokens, row after row, are cut over tp: [own tokens, channels]. In a
+  // resolved graph: its tokens are cut, and nn::Pass::cuts_tokens() holds in the units that read and write it.
   bool sequence_sharded = false;
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
 };
@@ -106,7 +106,7 @@ struct UnitSpec {
   bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
   UnitCost cost = {};
 
-  std::int64_t num_parameters() const;  // of its own
+  std::int64_t num_parameters() const;  // without borrowed ones
   friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
 };
 
@@ -124,7 +124,8 @@ struct GraphSpec {
   std::vector<ValueSpec> batch_fields;  // values that come with the data: ids, masks, labels
   std::vector<ValueSpec> values;        // values that units write
   std::vector<UnitSpec> units;
-  // Nothing: placements say what could be cut over tp; otherwise what is. See layout/tensor_policy.h.
+  // Nothing: not resolved, placements say what could be cut over tp. Set: resolved, placements say what is cut. See
+  // layout/tensor_policy.h.
   std::optional<TensorSharing> tensor = {};
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output

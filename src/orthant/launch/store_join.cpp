@@ -47,7 +47,7 @@ std::shared_ptr<JoinedStore> over_inherited(int fd) {
 }
 
 std::shared_ptr<JoinedStore> at_meeting(const Job& job, double timeout_seconds) {
-  if (job.rank == 0) return serve_own_store(job);
+  if (job.rank == 0) return serve_orthant_store(job);
   auto store = std::make_shared<JoinedStore>();
   store->client = std::make_shared<StoreClient>(enter_meeting(job, timeout_seconds), "served by rank 0");
   return store;
@@ -143,11 +143,11 @@ int inherited_store(const std::string& variable, const Job& job) {
   return is_own_user(peer) || (!peer && may_be_remote) ? fd : -1;
 }
 
-bool has_own_store(const Job& job) {
+bool has_orthant_store(const Job& job) {
   return job.rendezvous.store_fd >= 0 || !job.rendezvous.meeting_key.empty() || is_across_hosts(job);
 }
 
-std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_seconds) {
+std::shared_ptr<JoinedStore> join_orthant_store(const Job& job, double timeout_seconds) {
   const auto& key = job.rendezvous.meeting_key;
   if (is_across_hosts(job)) {
     return shared_under(fmt::format("{}:{}/{}", job.rendezvous.host, job.rendezvous.port, job.rank),
@@ -160,7 +160,7 @@ std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_secon
   return shared_under(fmt::format("{}/{}", key, job.rank), [&] { return at_meeting(job, timeout_seconds); });
 }
 
-std::shared_ptr<JoinedStore> serve_own_store(const Job& job) {
+std::shared_ptr<JoinedStore> serve_orthant_store(const Job& job) {
   auto store = std::make_shared<JoinedStore>();
   auto [server_end, own_end] = stream_pair();
   const Log log({.rank = job.rank});

@@ -28,13 +28,13 @@ struct JoinedStore {
 };
 
 // Whether the job's store is one of ours. Local.
-bool has_own_store(const Job& job);
+bool has_orthant_store(const Job& job);
 
 // Joins it; a process that does so twice at a time shares one connection. Blocks until rank 0 is there, where rank 0
 // serves it; CommError after `timeout_seconds`.
-std::shared_ptr<JoinedStore> join_own_store(const Job& job, double timeout_seconds);
+std::shared_ptr<JoinedStore> join_orthant_store(const Job& job, double timeout_seconds);
 
 // Serves a store at the listening socket of `job`, whose rank 0 this process is, and joins it.
-std::shared_ptr<JoinedStore> serve_own_store(const Job& job);
+std::shared_ptr<JoinedStore> serve_orthant_store(const Job& job);
 
 }  // namespace orthant::launch

@@ -22,7 +22,7 @@ struct LocalParameter {
 };
 
 // ConfigError when the split does not fit the shape, or when a block can be neither cut nor held in equal copies.
-// placed_graph() refuses more: heads that ranks do not share evenly, and copies of anything but key/value heads.
+// resolved_graph() refuses more: heads that ranks do not share evenly, and copies of anything but key/value heads.
 LocalParameter local_parameter(const ParameterSpec& parameter, int tp_degree, int tp_coordinate);
 
 // Per block the tp coordinates whose gradients of it are summed because each sees only its own use of the copy. Ranges

@@ -65,38 +65,38 @@ void check_inside(const ManifestTensor& tensor, const ManifestPiece& piece, cons
 }
 
 // A piece of the manifest as the geometry knows it.
-struct Placed {
+struct PieceSpan {
   Piece piece;
   Range span;
   const ManifestPiece* source;
 };
 
-[[noreturn]] void refuse_overlap(const ManifestTensor& tensor, const Placed& a, const Placed& b,
+[[noreturn]] void refuse_overlap(const ManifestTensor& tensor, const PieceSpan& a, const PieceSpan& b,
                                  const std::string& path) {
   refuse(path, fmt::format("tensor {}: the pieces {} and {} overlap", tensor.name, piece_text(*a.source),
                            piece_text(*b.source)));
 }
 
 // Non-empty pieces, those of one box side by side and by range.
-std::vector<Placed> placed_pieces(const ManifestTensor& tensor) {
-  std::vector<Placed> all;
+std::vector<PieceSpan> piece_spans(const ManifestTensor& tensor) {
+  std::vector<PieceSpan> all;
   for (const ManifestPiece& piece : tensor.pieces) {
     Piece place{.tensor = tensor.name, .offsets = piece.offsets, .lengths = piece.lengths, .range = piece.range};
     const Range span = place.span();
     if (!span.empty()) all.push_back({std::move(place), span, &piece});
   }
-  std::ranges::sort(all, [](const Placed& a, const Placed& b) {
+  std::ranges::sort(all, [](const PieceSpan& a, const PieceSpan& b) {
     return std::tie(a.piece.offsets, a.piece.lengths, a.span.begin) <
            std::tie(b.piece.offsets, b.piece.lengths, b.span.begin);
   });
   return all;
 }
 
-bool same_box(const Placed& a, const Placed& b) {
+bool same_box(const PieceSpan& a, const PieceSpan& b) {
   return a.piece.offsets == b.piece.offsets && a.piece.lengths == b.piece.lengths;
 }
 
-bool boxes_meet(const Placed& a, const Placed& b) {
+bool boxes_meet(const PieceSpan& a, const PieceSpan& b) {
   for (std::size_t d = 0; d < a.piece.offsets.size(); ++d) {
     if (a.piece.offsets[d] >= b.piece.offsets[d] + b.piece.lengths[d] ||
         b.piece.offsets[d] >= a.piece.offsets[d] + a.piece.lengths[d]) {
@@ -112,7 +112,7 @@ struct Group {
   std::size_t end;
 };
 
-std::vector<Group> grouped(const ManifestTensor& tensor, const std::vector<Placed>& all, const std::string& path) {
+std::vector<Group> grouped(const ManifestTensor& tensor, const std::vector<PieceSpan>& all, const std::string& path) {
   std::vector<Group> groups;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i == 0 || !same_box(all[i - 1], all[i])) {
@@ -126,7 +126,7 @@ std::vector<Group> grouped(const ManifestTensor& tensor, const std::vector<Place
 }
 
 // The dim along which groups have the most different offsets.
-std::size_t sweep_dim(const std::vector<Placed>& all, const std::vector<Group>& groups, std::size_t dims) {
+std::size_t sweep_dim(const std::vector<PieceSpan>& all, const std::vector<Group>& groups, std::size_t dims) {
   std::size_t best = 0;
   std::size_t most = 0;
   for (std::size_t d = 0; d < dims; ++d) {
@@ -140,7 +140,7 @@ std::size_t sweep_dim(const std::vector<Placed>& all, const std::vector<Group>& 
   return best;
 }
 
-void compare_groups(const ManifestTensor& tensor, const std::vector<Placed>& all, Group a, Group b,
+void compare_groups(const ManifestTensor& tensor, const std::vector<PieceSpan>& all, Group a, Group b,
                     const std::string& path) {
   for (std::size_t i = a.begin; i < a.end; ++i) {
     for (std::size_t j = b.begin; j < b.end; ++j) {
@@ -149,14 +149,14 @@ void compare_groups(const ManifestTensor& tensor, const std::vector<Placed>& all
   }
 }
 
-void check_boxes(const ManifestTensor& tensor, const std::vector<Placed>& all, std::vector<Group> groups,
+void check_boxes(const ManifestTensor& tensor, const std::vector<PieceSpan>& all, std::vector<Group> groups,
                  const std::string& path) {
   if (groups.size() < 2) return;
   const std::size_t dim = sweep_dim(all, groups, tensor.shape.size());
   const auto offset = [&](const Group& group) { return all[group.begin].piece.offsets[dim]; };
   std::ranges::sort(groups, {}, [&](const Group& group) { return std::pair(offset(group), group.begin); });
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Placed& first = all[groups[i].begin];
+    const PieceSpan& first = all[groups[i].begin];
     const std::int64_t end = offset(groups[i]) + first.piece.lengths[dim];
     for (std::size_t j = i + 1; j < groups.size() && offset(groups[j]) < end; ++j) {
       if (boxes_meet(first, all[groups[j].begin])) compare_groups(tensor, all, groups[i], groups[j], path);
@@ -199,10 +199,10 @@ void check_file(const ManifestFile& file, bool has_id, const std::string& path) 
 void check_coverage(const ManifestTensor& tensor, const std::string& path) {
   const std::int64_t elements = checked_elements(tensor, path);
   for (const ManifestPiece& piece : tensor.pieces) check_inside(tensor, piece, path);
-  const std::vector<Placed> all = placed_pieces(tensor);
+  const std::vector<PieceSpan> all = piece_spans(tensor);
   check_boxes(tensor, all, grouped(tensor, all, path), path);
   std::int64_t covered = 0;  // no overflow: pieces are disjoint parts of the shape
-  for (const Placed& placed : all) covered += placed.span.size();
+  for (const PieceSpan& piece : all) covered += piece.span.size();
   if (covered != elements) {
     refuse(path, fmt::format("tensor {} of shape [{}]: its {} pieces hold {} of {} elements", tensor.name,
                              fmt::join(tensor.shape, ", "), tensor.pieces.size(), covered, elements));

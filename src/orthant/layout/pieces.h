@@ -2,11 +2,11 @@
 // mesh can read what another wrote. A piece is a box of the global tensor and, when it is not the whole box, a range in
 // row-major order inside it. Local.
 //
-// Note [Who writes]: an element may be held by many ranks. Among the tp coordinates that hold its box (copies, or all
-// of them for a replicated parameter) the box is divided by the balanced rule; in the buffer of that coordinate one
-// fsdp shard holds it; and the ranks of dp and cp, which hold equal shards, divide what is left of the shard evenly. So
-// each element has exactly one writer in the stage that owns its unit, even where tp coordinates have unequal buffers.
-// The gradient norm counts by the same rule.
+// Note [Who writes]: an element may be held by many ranks. Among the tp coordinates that hold its box (copies, or
+// every tp coordinate for a replicated parameter) the box is divided by the balanced rule; in the buffer of that
+// coordinate one fsdp shard holds it; and the ranks of dp and cp, which hold equal shards, divide what is left of the
+// shard evenly. So each element has exactly one writer in the stage that owns its unit, even where tp coordinates have
+// unequal buffers. The gradient norm counts by the same rule.
 #pragma once
 
 #include <cstdint>

@@ -108,20 +108,20 @@ std::string place_words(const Mesh& mesh, int rank) {
 
 }  // namespace
 
-std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
+std::string placement_text(const GraphSpec& resolved, const Mesh& mesh, int rank, DType params,
                            const std::vector<int>& unit_pp_coordinates) {
-  const auto rows = placements(placed, mesh, rank, unit_pp_coordinates);
-  const auto values = cut_values(placed, mesh, rank, unit_pp_coordinates);
+  const auto rows = placements(resolved, mesh, rank, unit_pp_coordinates);
+  const auto values = cut_values(resolved, mesh, rank, unit_pp_coordinates);
   std::int64_t whole = 0;
   std::int64_t local = 0;
-  for (const UnitSpec& unit : placed.units) whole += unit.num_parameters();
+  for (const UnitSpec& unit : resolved.units) whole += unit.num_parameters();
   for (const Placement& row : rows) local += num_elements(row.local_shape);
-  auto text = fmt::format("Parameters of {} in {} on rank {}{}\n\n{}", placed.name, dtype_name(params), rank,
-                          place_words(mesh, rank), parameter_table(placed, rows, params));
+  auto text = fmt::format("Parameters of {} in {} on rank {}{}\n\n{}", resolved.name, dtype_name(params), rank,
+                          place_words(mesh, rank), parameter_table(resolved, rows, params));
   if (!values.empty()) text += fmt::format("\nValues that tp cuts, of a microbatch\n\n{}", value_table(values));
   std::string shard;
   if (const int fsdp = mesh.degree(Axis::fsdp); fsdp > 1) {
-    const auto buffers = unit_buffers(placed, mesh, mesh.coordinate(rank), {}, unit_pp_coordinates);
+    const auto buffers = unit_buffers(resolved, mesh, mesh.coordinate(rank), {}, unit_pp_coordinates);
     std::int64_t elements = 0;
     for (const FlatBuffer& buffer : buffers.all) elements += buffer.size / buffer.num_shards;
     text += fmt::format("\nFlat buffers with their padding, which fsdp={} cuts into shards\n\n{}", fsdp,
@@ -134,12 +134,12 @@ std::string placement_text(const GraphSpec& placed, const Mesh& mesh, int rank, 
   return text;
 }
 
-nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh, int rank, DType params,
+nlohmann::ordered_json placement_json(const GraphSpec& resolved, const Mesh& mesh, int rank, DType params,
                                       const std::vector<int>& unit_pp_coordinates) {
   nlohmann::ordered_json document;
   document["rank"] = rank;
   auto& parameters = document["parameters"] = nlohmann::ordered_json::array();
-  for (const Placement& row : placements(placed, mesh, rank, unit_pp_coordinates)) {
+  for (const Placement& row : placements(resolved, mesh, rank, unit_pp_coordinates)) {
     parameters.push_back({{"name", row.parameter},
                           {"shape", row.shape},
                           {"placement", placement_words(row)},
@@ -147,7 +147,7 @@ nlohmann::ordered_json placement_json(const GraphSpec& placed, const Mesh& mesh,
                           {"bytes", num_elements(row.local_shape) * bytes_of(params)}});
   }
   auto& values = document["values"] = nlohmann::ordered_json::array();
-  for (const ValuePlacement& row : cut_values(placed, mesh, rank, unit_pp_coordinates)) {
+  for (const ValuePlacement& row : cut_values(resolved, mesh, rank, unit_pp_coordinates)) {
     values.push_back({{"name", row.value},
                       {"shape", row.shape},
                       {"placement", placement_words(row)},

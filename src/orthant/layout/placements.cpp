@@ -14,9 +14,9 @@
 namespace orthant {
 namespace {
 
-void check_placed(const GraphSpec& graph, const Mesh& mesh) {
+void check_resolved(const GraphSpec& graph, const Mesh& mesh) {
   if (graph.tensor && graph.tensor->degree == mesh.degree(Axis::tp)) return;
-  throw InternalError(fmt::format("graph \"{}\" is placed over {} tp ranks, and mesh {} has {}", graph.name,
+  throw InternalError(fmt::format("graph \"{}\" is resolved for {} tp ranks, and mesh {} has {}", graph.name,
                                   graph.tensor ? graph.tensor->degree : 0, mesh.to_string(), mesh.degree(Axis::tp)));
 }
 
@@ -86,15 +86,15 @@ std::string placement_words(const Placement& placement) {
   return words;
 }
 
-std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
+std::vector<Placement> placements(const GraphSpec& resolved, const Mesh& mesh, int rank,
                                   const std::vector<int>& unit_pp_coordinates) {
-  check_placed(placed, mesh);
-  const auto here = touched_at(placed, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
+  check_resolved(resolved, mesh);
+  const auto here = touched_at(resolved, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<Placement> found;
-  for (std::size_t u = 0; u < placed.units.size(); ++u) {
-    for (const ParameterSpec& parameter : placed.units[u].parameters) {
+  for (std::size_t u = 0; u < resolved.units.size(); ++u) {
+    for (const ParameterSpec& parameter : resolved.units[u].parameters) {
       if (!here.parameters.contains(parameter.name)) continue;
       LocalParameter local = local_parameter(parameter, degree, coordinate);
       found.push_back({.parameter = parameter.name,
@@ -113,14 +113,14 @@ std::string placement_words(const ValuePlacement& placement) {
   return placement.cut == ValuePlacement::Cut::tokens ? "tokens" : "vocabulary";
 }
 
-std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
+std::vector<ValuePlacement> cut_values(const GraphSpec& resolved, const Mesh& mesh, int rank,
                                        const std::vector<int>& unit_pp_coordinates) {
-  check_placed(placed, mesh);
-  const auto here = touched_at(placed, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
+  check_resolved(resolved, mesh);
+  const auto here = touched_at(resolved, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
   std::vector<ValuePlacement> found;
-  for (const ValueSpec& value : placed.values) {
+  for (const ValueSpec& value : resolved.values) {
     if ((!value.sequence_sharded && !value.tp) || !here.values.contains(value.name)) continue;
     using Cut = ValuePlacement::Cut;
     found.push_back({.value = value.name,

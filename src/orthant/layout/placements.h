@@ -1,5 +1,5 @@
-// Where each parameter and value of a placed graph (tensor_policy.h) lies over tp, in words and shapes: what a rank
-// holds of it. For people who look at a plan and for programs that check one; the runtime reads the spec itself. Local.
+// Where each parameter and value of a resolved graph (tensor_policy.h) lies over tp, in words and shapes: what a rank
+// holds of it. For people who look at a cut and for programs that check one; the runtime reads the spec itself. Local.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ std::string placement_words(const Placement& placement);
 // Of the parameters that units of `rank` own or borrow, by the unit that owns them, as the rank holds them before fsdp
 // cuts flat buffers. `unit_pp_coordinates` is the pp coordinate of each unit; empty: one stage. InternalError for a
 // graph that lies over another number of tp ranks than the mesh has.
-std::vector<Placement> placements(const GraphSpec& placed, const Mesh& mesh, int rank,
+std::vector<Placement> placements(const GraphSpec& resolved, const Mesh& mesh, int rank,
                                   const std::vector<int>& unit_pp_coordinates = {});
 
 struct ValuePlacement {
@@ -56,7 +56,7 @@ std::string placement_words(const ValuePlacement& placement);
 
 // Of the values that units of `rank` read or write and tp cuts; the others are whole on every rank. InternalError
 // likewise.
-std::vector<ValuePlacement> cut_values(const GraphSpec& placed, const Mesh& mesh, int rank,
+std::vector<ValuePlacement> cut_values(const GraphSpec& resolved, const Mesh& mesh, int rank,
                                        const std::vector<int>& unit_pp_coordinates = {});
 
 }  // namespace orthant

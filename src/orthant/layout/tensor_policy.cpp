@@ -11,7 +11,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/base/wildcard.h"
 #include "orthant/layout/local_parameter.h"
-#include "orthant/layout/tensor_plan.h"
+#include "orthant/layout/tensor_styles.h"
 
 namespace orthant {
 namespace {
@@ -132,7 +132,7 @@ TensorStyle parse_tensor_style(std::string_view text) {
   throw ConfigError(fmt::format("unknown tensor style \"{}\"", text), {.remedy = did_you_mean(text, names)});
 }
 
-bool matches_plan(std::string_view pattern, std::string_view parameter) {
+bool matches_style_pattern(std::string_view pattern, std::string_view parameter) {
   std::size_t begin = 0;
   while (true) {
     const std::string_view parts = parameter.substr(begin);
@@ -154,7 +154,7 @@ TensorSharing sharing_of(const TensorPolicy& policy, int tp_degree) {
           .loss_parallel = policy.loss_parallel};
 }
 
-GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degree) {
+GraphSpec resolved_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degree) {
   if (tp_degree < 1) throw InternalError(fmt::format("graph \"{}\": no tp of degree {}", graph.name, tp_degree));
   const TensorSharing sharing = sharing_of(policy, tp_degree);
   if (graph.tensor == sharing) return graph;
@@ -164,8 +164,8 @@ GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degre
   }
   graph.tensor = sharing;
   if (tp_degree == 1) {
-    GraphSpec as_if = graph;  // a plan has no effect, and is checked all the same
-    apply_tensor_plan(as_if, policy);
+    GraphSpec as_if = graph;  // styles have no effect, and are checked all the same
+    apply_tensor_styles(as_if, policy);
     clear_sequence(graph);
     clear_value_splits(graph);
     for (UnitSpec& unit : graph.units) {
@@ -173,7 +173,7 @@ GraphSpec placed_graph(GraphSpec graph, const TensorPolicy& policy, int tp_degre
     }
     return graph;
   }
-  apply_tensor_plan(graph, policy);
+  apply_tensor_styles(graph, policy);
   check_degree(graph, tp_degree);
   if (!policy.sequence_parallel) clear_sequence(graph);
   if (!policy.loss_parallel) clear_value_splits(graph);

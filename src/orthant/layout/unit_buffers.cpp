@@ -44,8 +44,8 @@ UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordin
   for (int u = 0; u < static_cast<int>(graph.units.size()); ++u) {
     if (unit_groups.empty()) found.unit_groups.push_back(u);
     const auto lends = [&](const ParameterSpec& parameter) { return borrowed.contains(parameter.name); };
-    const auto& own = graph.units[static_cast<std::size_t>(u)].parameters;
-    if (!runs_at(u, unit_pp_coordinates, pp) && std::ranges::none_of(own, lends)) continue;
+    const auto& parameters = graph.units[static_cast<std::size_t>(u)].parameters;
+    if (!runs_at(u, unit_pp_coordinates, pp) && std::ranges::none_of(parameters, lends)) continue;
     for (FlatBuffer& buffer : flat_buffers(graph, u, mesh, coordinate)) {
       auto sharers = coordinates_of(buffer.users, unit_pp_coordinates);
       std::erase_if(buffer.users, [&](int user) { return !runs_at(user, unit_pp_coordinates, pp); });

@@ -1,5 +1,5 @@
 // The order of the axes on the ranks, outermost (slowest) first. Users write it as "pp,tp,dp" and may leave out axes of
-// degree 1, which are then placed by one rule so that equal words give equal meshes.
+// degree 1, which are then put in by one rule so that equal words give equal meshes.
 #pragma once
 
 #include <array>

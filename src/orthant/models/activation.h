@@ -6,18 +6,18 @@
 
 namespace orthant {
 
-constexpr nn::Activation nn_activation(Activation activation) {
+constexpr nn::ActivationKind nn_activation(ActivationFunction activation) {
   switch (activation) {
-    case Activation::gelu:
-      return nn::Activation::gelu;
-    case Activation::gelu_new:
-      return nn::Activation::gelu_tanh;
-    case Activation::relu:
-      return nn::Activation::relu;
-    case Activation::silu:
+    case ActivationFunction::gelu:
+      return nn::ActivationKind::gelu;
+    case ActivationFunction::gelu_new:
+      return nn::ActivationKind::gelu_tanh;
+    case ActivationFunction::relu:
+      return nn::ActivationKind::relu;
+    case ActivationFunction::silu:
       break;
   }
-  return nn::Activation::silu;
+  return nn::ActivationKind::silu;
 }
 
 }  // namespace orthant

@@ -14,7 +14,7 @@ struct PostNormLayer {
   std::int64_t head_size = 1;
   bool causal = false;
   double eps = 1e-5;
-  nn::Activation activation = nn::Activation::gelu;
+  nn::ActivationKind activation = nn::ActivationKind::gelu;
   double attention_dropout = 0;   // of the probabilities
   double activation_dropout = 0;  // between the MLP's products
   double dropout = 0;             // before residual sums

@@ -9,46 +9,46 @@ namespace orthant::nn {
 namespace {
 
 // ATen's name for the approximation of a gelu.
-const char* approximation(Activation kind) {
-  return kind == Activation::gelu_tanh ? "tanh" : "none";
+const char* approximation(ActivationKind kind) {
+  return kind == ActivationKind::gelu_tanh ? "tanh" : "none";
 }
 
 template <class T>
-void activate_rows(Activation kind, T* out, const T* x, std::int64_t rows, std::int64_t width) {
+void activate_rows(ActivationKind kind, T* out, const T* x, std::int64_t rows, std::int64_t width) {
   const auto& table = kernels::kernels<kernels::ActivationKernels<T>>();
   switch (kind) {
-    case Activation::swiglu:
+    case ActivationKind::swiglu:
       return table.swiglu(out, x, rows, width);
-    case Activation::gelu:
+    case ActivationKind::gelu:
       return table.gelu(out, x, rows * width);
-    case Activation::gelu_tanh:
+    case ActivationKind::gelu_tanh:
       return table.gelu_tanh(out, x, rows * width);
-    case Activation::relu:
+    case ActivationKind::relu:
       return table.relu(out, x, rows * width);
-    case Activation::silu:
+    case ActivationKind::silu:
       return table.silu(out, x, rows * width);
   }
 }
 
 template <class T>
-void gradient_rows(Activation kind, T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t rows,
+void gradient_rows(ActivationKind kind, T* d_x, T* activation, const T* x, const T* d_activation, std::int64_t rows,
                    std::int64_t width) {
   const auto& table = kernels::kernels<kernels::ActivationKernels<T>>();
   switch (kind) {
-    case Activation::swiglu:
+    case ActivationKind::swiglu:
       return table.swiglu_gradient(d_x, activation, x, d_activation, rows, width);
-    case Activation::gelu:
+    case ActivationKind::gelu:
       return table.gelu_gradient(d_x, activation, x, d_activation, rows * width);
-    case Activation::gelu_tanh:
+    case ActivationKind::gelu_tanh:
       return table.gelu_tanh_gradient(d_x, activation, x, d_activation, rows * width);
-    case Activation::relu:
+    case ActivationKind::relu:
       return table.relu_gradient(d_x, activation, x, d_activation, rows * width);
-    case Activation::silu:
+    case ActivationKind::silu:
       return table.silu_gradient(d_x, activation, x, d_activation, rows * width);
   }
 }
 
-at::Tensor fused_activate(Activation kind, const at::Tensor& x) {
+at::Tensor fused_activate(ActivationKind kind, const at::Tensor& x) {
   const std::int64_t in = x.size(1), width = activation_width(kind, in);
   at::Tensor out = at::empty({x.size(0), width}, x.options());
   kernels::with_element(x, [&](auto element) {
@@ -63,7 +63,7 @@ at::Tensor fused_activate(Activation kind, const at::Tensor& x) {
 }
 
 // Leaves the activation in d_activation's memory when it is wanted.
-ActivationGradient fused_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+ActivationGradient fused_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                   bool wants_activation) {
   const std::int64_t in = x.size(1), width = activation_width(kind, in);
   at::Tensor d_x = at::empty(x.sizes(), x.options());
@@ -83,17 +83,17 @@ ActivationGradient fused_gradient(Activation kind, const at::Tensor& x, const at
 
 }  // namespace
 
-std::int64_t activation_width(Activation kind, std::int64_t width) {
-  return kind == Activation::swiglu ? width / 2 : width;
+std::int64_t activation_width(ActivationKind kind, std::int64_t width) {
+  return kind == ActivationKind::swiglu ? width / 2 : width;
 }
 
-at::Tensor activate(Activation kind, const at::Tensor& x) {
+at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   if (kernels::serve(x)) return fused_activate(kind, x);
   if (x.is_cpu()) return fused_activate(kind, x.to(at::kFloat)).to(x.scalar_type());
   return device::serves_activation(kind, x) ? device::activate(kind, x) : plain_activate(kind, x);
 }
 
-ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                        bool wants_activation) {
   if (kernels::serve(x)) return fused_gradient(kind, x, d_activation, wants_activation);
   if (device::serves_activation(kind, x)) return device::activation_gradient(kind, x, d_activation, wants_activation);
@@ -102,20 +102,20 @@ ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, con
   return {wide.d_x.to(x.scalar_type()), wants_activation ? wide.activation.to(x.scalar_type()) : at::Tensor()};
 }
 
-at::Tensor plain_activate(Activation kind, const at::Tensor& x) {
-  if (kind == Activation::relu) return at::relu(x);
-  if (kind == Activation::silu) return at::silu(x);
-  if (kind != Activation::swiglu) return at::gelu(x, approximation(kind));
+at::Tensor plain_activate(ActivationKind kind, const at::Tensor& x) {
+  if (kind == ActivationKind::relu) return at::relu(x);
+  if (kind == ActivationKind::silu) return at::silu(x);
+  if (kind != ActivationKind::swiglu) return at::gelu(x, approximation(kind));
   const std::int64_t inner = x.size(1) / 2;
   return at::silu(x.narrow(1, 0, inner)).mul_(x.narrow(1, inner, inner));
 }
 
-ActivationGradient plain_activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+ActivationGradient plain_activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                              bool wants_activation) {
   const at::Tensor activation = wants_activation ? plain_activate(kind, x) : at::Tensor();
-  if (kind == Activation::relu) return {at::threshold_backward(d_activation, x, 0), activation};
-  if (kind == Activation::silu) return {at::silu_backward(d_activation, x), activation};
-  if (kind != Activation::swiglu) return {at::gelu_backward(d_activation, x, approximation(kind)), activation};
+  if (kind == ActivationKind::relu) return {at::threshold_backward(d_activation, x, 0), activation};
+  if (kind == ActivationKind::silu) return {at::silu_backward(d_activation, x), activation};
+  if (kind != ActivationKind::swiglu) return {at::gelu_backward(d_activation, x, approximation(kind)), activation};
   const std::int64_t inner = x.size(1) / 2;
   const at::Tensor gate = x.narrow(1, 0, inner), up = x.narrow(1, inner, inner);
   at::Tensor d_x = at::empty(x.sizes(), x.options());

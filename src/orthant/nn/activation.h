@@ -6,12 +6,12 @@
 
 namespace orthant::nn {
 
-enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
+enum class ActivationKind { swiglu, gelu, gelu_tanh, relu, silu };
 
 // Outputs per token for an input of `width`: half as many for swiglu.
-std::int64_t activation_width(Activation kind, std::int64_t width);
+std::int64_t activation_width(ActivationKind kind, std::int64_t width);
 
-at::Tensor activate(Activation kind, const at::Tensor& x);
+at::Tensor activate(ActivationKind kind, const at::Tensor& x);
 
 struct ActivationGradient {
   at::Tensor d_x;
@@ -19,19 +19,19 @@ struct ActivationGradient {
 };
 
 // Consumes d_activation: its memory may hold the result.
-ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                        bool wants_activation);
 
 // The same by ATen's functions.
-at::Tensor plain_activate(Activation kind, const at::Tensor& x);
-ActivationGradient plain_activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+at::Tensor plain_activate(ActivationKind kind, const at::Tensor& x);
+ActivationGradient plain_activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                              bool wants_activation);
 
 // On a CUDA device, where serves_activation().
 namespace device {
-bool serves_activation(Activation kind, const at::Tensor& x);
-at::Tensor activate(Activation kind, const at::Tensor& x);
-ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+bool serves_activation(ActivationKind kind, const at::Tensor& x);
+at::Tensor activate(ActivationKind kind, const at::Tensor& x);
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                        bool wants_activation);
 }  // namespace device
 

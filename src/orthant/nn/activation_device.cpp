@@ -20,11 +20,11 @@ std::int64_t num_vectors(const at::Tensor& x, std::int64_t width) {
 
 }  // namespace
 
-bool serves_activation(Activation kind, const at::Tensor& x) {
-  return kind == Activation::swiglu && serves(x);
+bool serves_activation(ActivationKind kind, const at::Tensor& x) {
+  return kind == ActivationKind::swiglu && serves(x);
 }
 
-at::Tensor activate(Activation kind, const at::Tensor& x) {
+at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   const std::int64_t width = activation_width(kind, x.size(1));
   at::Tensor out = at::empty({x.size(0), width}, x.options());
   if (out.numel() == 0) return out;
@@ -35,7 +35,7 @@ at::Tensor activate(Activation kind, const at::Tensor& x) {
   return out;
 }
 
-ActivationGradient activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& d_activation,
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                        bool wants_activation) {
   const std::int64_t width = activation_width(kind, x.size(1));
   const at::Tensor d_x = at::empty(x.sizes(), x.options());

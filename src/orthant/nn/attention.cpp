@@ -66,9 +66,9 @@ struct Attention : torch::autograd::Function<Attention> {
 
 at::Tensor attention(const at::Tensor& qkv, Parameter& weight, Parameter* bias, const AttentionOptions& options,
                      Pass& pass, const at::Tensor& residual) {
-  AttentionOptions own = options;
-  if (weight.cut.row()) own.first_head = weight.cut.first / options.head_size;
-  AttentionState state{&weight, bias, &pass, heads_setup(qkv, own, pass), residual.defined()};
+  AttentionOptions adjusted = options;
+  if (weight.cut.row()) adjusted.first_head = weight.cut.first / options.head_size;
+  AttentionState state{&weight, bias, &pass, heads_setup(qkv, adjusted, pass), residual.defined()};
   if (at::GradMode::is_enabled()) {
     return Attention::apply(qkv, weight.value, if_defined(bias == nullptr ? at::Tensor() : bias->value),
                             if_defined(residual), std::move(state));

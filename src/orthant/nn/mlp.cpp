@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 
 // The activation and its dropout: all that is needed to compute the middle again.
 struct Middle {
-  Activation kind;
+  ActivationKind kind;
   std::optional<DropoutGrid> dropout;
 
   at::Tensor value(const at::Tensor& x) const { return dropped(activate(kind, x)); }

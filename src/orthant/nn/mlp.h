@@ -10,7 +10,7 @@ namespace orthant::nn {
 
 // What lies between an MLP's two projections.
 struct MlpMiddle {
-  Activation activation = Activation::gelu;
+  ActivationKind activation = ActivationKind::gelu;
   double dropout = 0;  // of the activation's output
   std::string_view site = {};
 };

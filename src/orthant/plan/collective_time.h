@@ -24,7 +24,7 @@ Span span_of(const Mesh& mesh, AxisSet axes, int cards_per_node);
 // The slowest link that a group crosses.
 const Link& link_of(const Span& span, const Hardware& hardware);
 
-// `bytes` as in Exchange. A group of one rank takes no time.
+// `bytes` as in PricedExchange. A group of one rank takes no time.
 double exchange_seconds(ExchangeKind kind, double bytes, const Span& span, const Hardware& hardware);
 
 // What travels while products of so many seconds run beside it.

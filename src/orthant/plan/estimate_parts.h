@@ -23,8 +23,8 @@ struct PricedStages {
   std::vector<double> updated;     // per pp coordinate: parameters that its rank updates
 };
 
-// Of a placed graph and its pipeline, or of a model's.
-PricedStages price_runtime(const GraphSpec& placed, const Pipeline& pipeline, const PlanSettings& settings,
+// Of a resolved graph and its pipeline, or of a model's.
+PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, const PlanSettings& settings,
                            const Hardware& hardware);
 PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware);
 

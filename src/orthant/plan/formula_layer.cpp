@@ -39,10 +39,10 @@ class LayerFormulas {
   double kept_besides_attention() const;
   double kept_by_op() const;
   double deferred_bytes() const;
-  std::vector<Exchange> row_exchanges() const;  // of a forward: before column and after row products
-  std::vector<Exchange> backward_exchanges() const;
-  std::vector<Exchange> dispatch() const;
-  Exchange ring(double times) const;
+  std::vector<PricedExchange> row_exchanges() const;  // of a forward: before column and after row products
+  std::vector<PricedExchange> backward_exchanges() const;
+  std::vector<PricedExchange> dispatch() const;
+  PricedExchange ring(double times) const;
 
   const TransformerShape& shape_;
   const Stack& stack_;
@@ -159,12 +159,12 @@ void LayerFormulas::set_kept(UnitWork& work) const {
   work.deferred_bytes = deferred_bytes();
 }
 
-std::vector<Exchange> LayerFormulas::row_exchanges() const {
+std::vector<PricedExchange> LayerFormulas::row_exchanges() const {
   if (sizes_.tp == 1) return {};
-  const Exchange sum{ExchangeKind::all_reduce, Axis::tp, sizes_.hidden_bytes()};
+  const PricedExchange sum{ExchangeKind::all_reduce, Axis::tp, sizes_.hidden_bytes()};
   if (!sizes_.cuts_tokens) return {sum, sum};
-  const Exchange gather{ExchangeKind::all_gather, Axis::tp, sizes_.hidden_bytes()};
-  const Exchange scatter{ExchangeKind::reduce_scatter, Axis::tp, sizes_.hidden_bytes()};
+  const PricedExchange gather{ExchangeKind::all_gather, Axis::tp, sizes_.hidden_bytes()};
+  const PricedExchange scatter{ExchangeKind::reduce_scatter, Axis::tp, sizes_.hidden_bytes()};
   // Experts take own tokens as they are.
   if (has_experts() && shape_.shared_inner == 0) return {gather, scatter};
   return {gather, scatter, gather, scatter};
@@ -172,9 +172,9 @@ std::vector<Exchange> LayerFormulas::row_exchanges() const {
 
 // Gradients of row products' outputs are gathered before anything can run; those of column products' inputs are summed,
 // and the inputs gathered again, beside the products of weights' gradients where the stack does so.
-std::vector<Exchange> LayerFormulas::backward_exchanges() const {
-  std::vector<Exchange> exchanges;
-  for (Exchange exchange : row_exchanges()) {
+std::vector<PricedExchange> LayerFormulas::backward_exchanges() const {
+  std::vector<PricedExchange> exchanges;
+  for (PricedExchange exchange : row_exchanges()) {
     exchange.beside_weights = stack_.overlaps_exchanges && exchange.kind != ExchangeKind::all_gather;
     exchanges.push_back(exchange);
     if (exchange.kind == ExchangeKind::reduce_scatter && sizes_.regathers) {
@@ -186,14 +186,14 @@ std::vector<Exchange> LayerFormulas::backward_exchanges() const {
 }
 
 // Tokens to their experts, and back.
-std::vector<Exchange> LayerFormulas::dispatch() const {
+std::vector<PricedExchange> LayerFormulas::dispatch() const {
   if (!has_experts() || sizes_.ep == 1) return {};
-  const Exchange tokens{ExchangeKind::all_to_all, Axis::ep, sizes_.element * sizes_.hidden * sizes_.routed};
+  const PricedExchange tokens{ExchangeKind::all_to_all, Axis::ep, sizes_.element * sizes_.hidden * sizes_.routed};
   return {tokens, tokens};
 }
 
 // Keys and values, past every other cp rank.
-Exchange LayerFormulas::ring(double times) const {
+PricedExchange LayerFormulas::ring(double times) const {
   return {ExchangeKind::ring, Axis::cp, times * (sizes_.cp - 1) * 2 * sizes_.element * sizes_.key * sizes_.tokens};
 }
 

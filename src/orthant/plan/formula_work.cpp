@@ -87,7 +87,7 @@ void set_head_exchanges(UnitWork& work, const Stack& stack, const FormulaSizes& 
   work.backward_exchanges = {{inputs, Axis::tp, sizes.hidden_bytes(), stack.overlaps_exchanges}};
   if (cuts_loss) {
     // Largest logits, sums of exponentials, logits of the targets.
-    const Exchange numbers{ExchangeKind::all_reduce, Axis::tp, 4 * sizes.tokens};
+    const PricedExchange numbers{ExchangeKind::all_reduce, Axis::tp, 4 * sizes.tokens};
     work.forward_exchanges.insert(work.forward_exchanges.end(), 3, numbers);
   } else {
     const double logits = sizes.element * sizes.tokens * sizes.loss_words;

@@ -36,8 +36,8 @@ struct PipelineTraffic {
   friend bool operator==(const PipelineTraffic&, const PipelineTraffic&) = default;
 };
 
-// Of a placed graph with the sizes of one microbatch, at settings.coordinate; settings.unit_pp_coordinates is the cut.
-// Nothing on one stage. InternalError when a value crosses stages that is opaque, since its size is not known.
+// Of a resolved graph with the sizes of one microbatch, at settings.coordinate; settings.unit_pp_coordinates is the
+// cut. Nothing on one stage. InternalError when a value crosses stages that is opaque, since its size is not known.
 PipelineTraffic pipeline_traffic(const GraphSpec& graph, const DataSettings& settings);
 
 }  // namespace orthant

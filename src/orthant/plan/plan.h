@@ -18,22 +18,22 @@ namespace orthant {
 struct PpMemory {
   std::int64_t parameters = 0;  // as products read them, and what they are gathered from
   std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;    // moments, and the copy that is updated where products read another
+  std::int64_t optimizer = 0;    // moments, and the master copy where products read another dtype
   std::int64_t activations = 0;  // of all microbatches in flight, without logits
   std::int64_t logits = 0;       // and what head and embedding keep
-  std::int64_t temporary = 0;    // gathered units, whole gradients, what a running unit has besides
+  std::int64_t temporary = 0;    // gathered units, full gradients, workspace of the running unit
   std::int64_t reserve = 0;
 
   std::int64_t total() const { return parameters + gradients + optimizer + activations + logits + temporary + reserve; }
 };
 
-// Per rank and step: payload as the counters of `comm` count it, and how long it takes on its own; with tp
-// and cp the waiting for ranks that are interrupted, too.
+// Per rank and step: payload as the counters of `comm` count it, and how long it takes when nothing else runs. For tp
+// and cp this includes waiting for ranks that the machine interrupts.
 struct AxisTraffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;
   double seconds = 0;
-  double exposed_seconds = 0;  // that nothing hides
+  double exposed_seconds = 0;  // not hidden behind compute
 };
 
 struct PpTraffic {
@@ -47,7 +47,7 @@ struct PpTraffic {
 
 struct PlanTime {
   double step = 0;
-  double compute = 0;  // of the busiest pp coordinate, what it exchanges left out
+  double compute = 0;  // of the busiest pp coordinate, without its communication
   double bubble = 0;
   double exposed_communication = 0;
   double optimizer = 0;
@@ -71,7 +71,7 @@ struct Plan {
   double mfu = 0;
 
   int worst_stage() const;          // the pp coordinate with most memory
-  std::int64_t peak_bytes() const;  // of it
+  std::int64_t peak_bytes() const;  // its bytes
 };
 
 // Prices one way. The table is simulated. ConfigError for settings that cannot be: sizes, divisibility, a schedule that

@@ -124,18 +124,18 @@ class CoordinatePricer {
     double kept = 0, logits = 0, worst = -1;
     const auto mode = static_cast<std::size_t>(settings_.recompute);
     for (const auto& action : stages_.table.actions[static_cast<std::size_t>(pp_)]) {
-      double own = 0, own_logits = 0, deferred = 0, besides = 0;
+      double of_stage = 0, logits_of_stage = 0, deferred = 0, besides = 0;
       for (const int u : stages_.map.units[static_cast<std::size_t>(action.stage)]) {
         const auto& unit = stages_.work[static_cast<std::size_t>(u)];
-        own += unit.kept_bytes.at(mode);
-        own_logits += unit.logits_bytes;
+        of_stage += unit.kept_bytes.at(mode);
+        logits_of_stage += unit.logits_bytes;
         deferred += unit.deferred_bytes;
         const bool forward = action.kind == StageKind::F;
         besides = std::max(besides, forward ? unit.forward_bytes : unit.backward_bytes + unit.remade_bytes);
       }
       if (action.kind == StageKind::F) {
-        kept += own;
-        logits += own_logits;
+        kept += of_stage;
+        logits += logits_of_stage;
       }
       if (action.kind == StageKind::W) besides = 0;
       if (kept + logits + besides > worst) {
@@ -145,8 +145,8 @@ class CoordinatePricer {
         memory.temporary = static_cast<std::int64_t>(besides);
       }
       if (action.kind == StageKind::B || action.kind == StageKind::BW) {
-        kept -= own;
-        logits -= own_logits;
+        kept -= of_stage;
+        logits -= logits_of_stage;
       }
       if (action.kind == StageKind::B) kept += deferred;
       if (action.kind == StageKind::W) kept -= deferred;

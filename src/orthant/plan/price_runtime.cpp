@@ -1,4 +1,4 @@
-// Memory and traffic of our own runtime: the placed spec, the stages and the lists that would run.
+// Memory and traffic of our own runtime: the resolved spec, the stages and the lists that would run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "orthant/plan/data_traffic.h"
 #include "orthant/plan/estimate_parts.h"
 #include "orthant/plan/pipeline_traffic.h"
-#include "orthant/plan/rank_plan.h"
+#include "orthant/plan/rank_step.h"
 #include "orthant/plan/stage_cut.h"
 #include "orthant/plan/step_memory.h"
 #include "orthant/plan/unit_run.h"
@@ -19,14 +19,14 @@
 namespace orthant {
 namespace {
 
-GraphSpec placed_spec(const ModelConfig& config, const PlanSettings& settings) {
+GraphSpec resolved_spec(const ModelConfig& config, const PlanSettings& settings) {
   const int tp = settings.mesh.degree(Axis::tp);
   WorkSize work{.rows = settings.micro_batch,
                 .sequence = settings.sequence / settings.mesh.degree(Axis::cp),
                 .secondary_sequence = settings.secondary_sequence / settings.mesh.degree(Axis::cp),
                 .compute = settings.compute,
                 .tensor = sharing_of(settings.tensor, tp)};
-  auto graph = placed_graph(build_spec(config, work), settings.tensor, tp);
+  auto graph = resolved_graph(build_spec(config, work), settings.tensor, tp);
   mark_gradients(graph);
   return graph;
 }
@@ -55,33 +55,33 @@ class PpPricer {
       : graph_(graph), settings_(settings), pipeline_(pipeline), hardware_(hardware) {}
 
   void price(int pp, PricedStages& stages) const {
-    const auto plan = rank_plan(pipeline_, graph_, settings_, pp);
-    stages.memory.push_back(memory(stages.work, plan));
-    stages.traffic.push_back(traffic(plan));
-    stages.updated.push_back(updated(plan.data));
+    const auto step = rank_step(pipeline_, graph_, settings_, pp);
+    stages.memory.push_back(memory(stages.work, step));
+    stages.traffic.push_back(traffic(step));
+    stages.updated.push_back(updated(step.data));
   }
 
  private:
   // Of the last tp rank, which has the largest parts.
-  PpMemory memory(const ModelWork& work, RankPlan plan) const {
-    plan.data.coordinate[Axis::tp] = settings_.mesh.degree(Axis::tp) - 1;
-    const auto state = data_state(graph_, plan.data);
+  PpMemory memory(const ModelWork& work, RankStep step) const {
+    step.data.coordinate[Axis::tp] = settings_.mesh.degree(Axis::tp) - 1;
+    const auto state = data_state(graph_, step.data);
     PpMemory memory;
     // Where products read a copy of another type, the one that is updated belongs to the optimizer.
     const bool apart = state.compute > 0 && state.parameters > 0;
     memory.parameters = apart ? state.compute : state.parameters + state.compute;
     memory.optimizer = state.optimizer + (apart ? state.parameters : 0);
     memory.gradients = state.gradients;
-    const auto worst = worst_moment(graph_, work, plan, settings_);
+    const auto worst = worst_moment(graph_, work, step, settings_);
     memory.activations = static_cast<std::int64_t>(worst.activations);
     memory.logits = static_cast<std::int64_t>(worst.logits);
     memory.temporary = static_cast<std::int64_t>(worst.temporary);
     return memory;
   }
 
-  PpTraffic traffic(const RankPlan& plan) const {
+  PpTraffic traffic(const RankStep& step) const {
     PpTraffic all;
-    const auto data = data_traffic(graph_, plan.data, plan.actions);
+    const auto data = data_traffic(graph_, step.data, step.actions);
     const auto spans = [&](AxisSet axes) { return span_of(settings_.mesh, axes, hardware_.cards_per_node); };
     const auto timed = [&](AxisTraffic& traffic, const auto& entry, ExchangeKind kind, const Span& span) {
       add(traffic, entry);
@@ -90,21 +90,21 @@ class PpPricer {
     };
     timed(all.fsdp, data.gather, ExchangeKind::all_gather, spans({Axis::fsdp}));
     timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, spans({Axis::fsdp}));
-    const auto copies = copy_axes(plan.data.policy, settings_.mesh);
+    const auto copies = copy_axes(step.data.policy, settings_.mesh);
     timed(all.dp, data.sum, ExchangeKind::all_reduce, spans(copies));
     if (settings_.mesh.degree(Axis::cp) > 1) {  // every gradient is summed over cp as well
       const DataTraffic::Entry own{.calls = std::max(data.sum.calls, data.scatter.calls),
-                                   .bytes = owned_gradients(plan.data)};
+                                   .bytes = owned_gradients(step.data)};
       timed(all.cp, own, ExchangeKind::all_reduce, spans({Axis::cp}));
     }
     if (settings_.mesh.degree(Axis::pp) > 1) {
-      const auto messages = pipeline_traffic(graph_, plan.data);
+      const auto messages = pipeline_traffic(graph_, step.data);
       add(all.pp, messages.sent_values);
       add(all.pp, messages.sent_gradients);
       timed(all.tied, messages.tied, ExchangeKind::all_reduce, tied_span(spans({Axis::pp})));
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
-      const auto tensor = tensor_traffic(graph_, plan.tensor);
+      const auto tensor = tensor_traffic(graph_, step.tensor);
       add(all.tp, tensor.sum);
       add(all.tp, tensor.gather);
       add(all.tp, tensor.scatter);
@@ -153,24 +153,24 @@ void refuse_other_stacks(const PlanSettings& settings) {
 
 }  // namespace
 
-PricedStages price_runtime(const GraphSpec& placed, const Pipeline& pipeline, const PlanSettings& settings,
+PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, const PlanSettings& settings,
                            const Hardware& hardware) {
   refuse_other_stacks(settings);
   PricedStages stages;
-  stages.work = spec_work(placed, settings);
+  stages.work = spec_work(resolved, settings);
   stages.map = pipeline.map;
   stages.table = pipeline.table;
-  stages.edges = stage_edges(pipeline.map, placed);
-  const PpPricer pricer(placed, settings, pipeline, hardware);
+  stages.edges = stage_edges(pipeline.map, resolved);
+  const PpPricer pricer(resolved, settings, pipeline, hardware);
   for (int pp = 0; pp < pipeline.pp_degree(); ++pp) pricer.price(pp, stages);
   return stages;
 }
 
 PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware) {
-  auto own = settings;
-  own.drops = dropouts_of(config);
-  const auto graph = placed_spec(config, own);
-  return price_runtime(graph, pipeline_of(graph, own), own, hardware);
+  auto adjusted = settings;
+  adjusted.drops = dropouts_of(config);
+  const auto graph = resolved_spec(config, adjusted);
+  return price_runtime(graph, pipeline_of(graph, adjusted), adjusted, hardware);
 }
 
 }  // namespace orthant

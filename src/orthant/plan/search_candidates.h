@@ -12,7 +12,7 @@ namespace orthant {
 struct Candidate {
   PricedPoint point = {};
   double step_seconds = 0;
-  double behind_seconds = 0;      // of them, those behind the pipeline: what nothing hides, and the update
+  double behind_seconds = 0;      // the part after the pipeline: exposed communication and the update
   double microbatch_seconds = 0;  // of one microbatch through all stages, forward and back
   double memory_bytes = 0;
   double sent_bytes = 0;

@@ -51,11 +51,11 @@ double DataPricer::least_memory(const PipelinePrice& pipeline, int replicas) con
 double DataPricer::pool_bytes(const PpTotals& totals, const DataChoice& choice, std::int64_t microbatches,
                               bool stage_by_stage) const {
   double bytes = 0;
-  if (choice.zero >= 3) bytes += compute_ * (totals.window - totals.twice);
+  if (choice.zero >= 3) bytes += compute_ * (totals.window - totals.tied_twice);
   if (choice.zero < 2) return bytes;
   // Gradients are scattered as soon as they are made, or when all microbatches of a stage are done, or last of all.
   if (choice.accumulate_sharded || microbatches == 1) return bytes + gradients_ * totals.window;
-  return bytes + gradients_ * (stage_by_stage ? totals.largest_stage : totals.parameters + totals.twice);
+  return bytes + gradients_ * (stage_by_stage ? totals.largest_stage : totals.parameters + totals.tied_twice);
 }
 
 void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, const DataChoice& choice,
@@ -66,12 +66,12 @@ void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, con
   double most = 0;
   double state = 0;
   for (const PpTotals& totals : pipeline.pp_totals) {
-    const double own = per_parameter * totals.parameters + doubled * totals.twice;
-    const double all = own + std::max(totals.held, converted * totals.parameters) +
+    const double state_here = per_parameter * totals.parameters + doubled * totals.tied_twice;
+    const double all = state_here + std::max(totals.held, converted * totals.parameters) +
                        pool_bytes(totals, choice, microbatches, pipeline.stage_by_stage);
     if (all <= most) continue;
     most = all;
-    state = own;
+    state = state_here;
   }
   price.memory = with_reserve(most + row_bytes_ * static_cast<double>(rows));
   price.state = with_reserve(state);
@@ -92,7 +92,7 @@ DataPricer::Traffic DataPricer::gathers(const PpTotals& totals, const DataChoice
     // Stages of one unit each take turns by groups of microbatches, so that two of them stay full meanwhile.
     const bool in_turns = schedule.name == "interleaved" && totals.units <= schedule.virtual_stages;
     const double uses = in_turns ? std::ceil(microbatches / static_cast<double>(pp_degree)) : microbatches;
-    elements = uses * (2 * all - totals.unread);
+    elements = uses * (2 * all - totals.unused_in_backward);
     if (schedule.name == "gpipe") elements -= totals.last;
     // One stage: its last units stay full between forward and backward, its first ones until the next forward.
     if (schedule.virtual_stages == 1 && schedule.name != "gpipe") {
@@ -108,7 +108,7 @@ double DataPricer::update_seconds(const PpTotals& totals, const DataChoice& choi
 
 // What is left of traffic beside so many seconds of products, and what these lose by it.
 double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp,
-                                   const PlacedData& data) const {
+                                   const SpannedData& data) const {
   if (!stack_.overlaps_gradients) return fsdp + dp;
   const HiddenTime shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
   const HiddenTime replicas =
@@ -117,7 +117,7 @@ double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, d
 }
 
 // Of one rank.
-DataPricer::PpTail DataPricer::tail(const PpTotals& totals, const PlacedData& data, double microbatches,
+DataPricer::PpTail DataPricer::tail(const PpTotals& totals, const SpannedData& data, double microbatches,
                                     const ScheduleChoice& schedule, std::size_t pp_degree) const {
   const DataChoice& choice = data.choice;
   const double reductions = choice.accumulate_sharded ? microbatches : 1;
@@ -143,7 +143,7 @@ DataPricer::PpTail DataPricer::tail(const PpTotals& totals, const PlacedData& da
   return tail;
 }
 
-void DataPricer::add_time(DataPrice& price, const PipelinePrice& pipeline, const PlacedData& data,
+void DataPricer::add_time(DataPrice& price, const PipelinePrice& pipeline, const SpannedData& data,
                           std::int64_t microbatches, const ScheduleChoice& schedule) const {
   const auto& pp_totals = pipeline.pp_totals;
   const auto note = [&](const PpTotals& totals) {

@@ -13,7 +13,7 @@
 namespace orthant {
 
 // A choice with the places of its groups.
-struct PlacedData {
+struct SpannedData {
   DataChoice choice;
   Span dp = {};
   Span fsdp = {};
@@ -22,7 +22,7 @@ struct PlacedData {
 
 struct DataPrice {
   double memory = 0;   // bytes of the worst rank, reserve included
-  double state = 0;    // of them, those of parameters, gradients, optimizer and reserve
+  double state = 0;    // the part of `memory` for parameters, gradients, optimizer and reserve
   double seconds = 0;  // behind the pipeline: what nothing hides, and the update
   double bytes = 0;    // sent over dp and fsdp
 };
@@ -36,9 +36,9 @@ class DataPricer {
   void add_memory(DataPrice& price, const PipelinePrice& pipeline, const DataChoice& choice, std::int64_t microbatches,
                   std::int64_t rows) const;
 
-  // What is behind the pipeline: the longest of the first rank, the last, and the one with most parameters. The others
-  // are alike.
-  void add_time(DataPrice& price, const PipelinePrice& pipeline, const PlacedData& data, std::int64_t microbatches,
+  // Seconds after the pipeline: the longest of the first pp coordinate, the last, and the one with most parameters. No
+  // other takes longer.
+  void add_time(DataPrice& price, const PipelinePrice& pipeline, const SpannedData& data, std::int64_t microbatches,
                 const ScheduleChoice& schedule) const;
 
   // A bound from below on a card's memory: the state of `parameters` shared as far as can be.
@@ -63,10 +63,10 @@ class DataPricer {
   double gradient_calls(const PpTotals& totals, const DataChoice& choice) const;
   Traffic gathers(const PpTotals& totals, const DataChoice& choice, double microbatches, const ScheduleChoice& schedule,
                   std::size_t pp_degree) const;
-  PpTail tail(const PpTotals& totals, const PlacedData& data, double microbatches, const ScheduleChoice& schedule,
+  PpTail tail(const PpTotals& totals, const SpannedData& data, double microbatches, const ScheduleChoice& schedule,
               std::size_t pp_degree) const;
   double update_seconds(const PpTotals& totals, const DataChoice& choice) const;
-  double exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp, const PlacedData& data) const;
+  double exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp, const SpannedData& data) const;
   double with_reserve(double bytes) const;
 
   double params_;  // bytes of an element, as of the next two

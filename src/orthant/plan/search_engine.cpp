@@ -115,7 +115,7 @@ bool SearchEngine::run_micro_batch(const Frame& frame, const TensorChoice& tenso
               .micro_batch = micro_batch,
               .microbatches = request_.global_batch / frame.replicas / micro_batch};
   bool within = false;
-  for (const PlacedSchedule& schedule : frame.schedules) {
+  for (const AssignedSchedule& schedule : frame.schedules) {
     if (is_table_small(frame.pp, schedule.choice.virtual_stages, place.microbatches)) {
       within |= run_schedule(place, units, schedule);
     } else {
@@ -126,7 +126,7 @@ bool SearchEngine::run_micro_batch(const Frame& frame, const TensorChoice& tenso
   return within;
 }
 
-bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, const PlacedSchedule& schedule) {
+bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, const AssignedSchedule& schedule) {
   const Frame& frame = place.frame;
   place.schedule = schedule.choice;
   PipelineShape shape = prices_.shape(units, schedule.choice, schedule.pp_coordinates, frame.pp, place.microbatches);
@@ -144,14 +144,14 @@ bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, con
     if (!prices_.model().is_chain() && frame.pp > 1) {  // branches run side by side, for which there is no closed form
       pipeline.step_seconds = prices_.simulated_seconds(point_of(place, {.dp = frame.replicas}));
     }
-    for (const PlacedData& data : frame.data) {
+    for (const SpannedData& data : frame.data) {
       if (place.microbatches > 1 || !data.choice.accumulate_sharded) run_data(place, pipeline, data);
     }
   }
   return within;
 }
 
-void SearchEngine::run_data(const Place& place, const PipelinePrice& pipeline, const PlacedData& data) {
+void SearchEngine::run_data(const Place& place, const PipelinePrice& pipeline, const SpannedData& data) {
   ++findings_.evaluated;
   DataPrice price;
   data_.add_memory(price, pipeline, data.choice, place.microbatches, place.microbatches * place.micro_batch);
@@ -181,7 +181,7 @@ PricedPoint SearchEngine::point_of(const Place& place, const DataChoice& data) c
           .accumulate_sharded = data.accumulate_sharded};
 }
 
-void SearchEngine::note(const Place& place, const PlacedData& data, Candidate& candidate) {
+void SearchEngine::note(const Place& place, const SpannedData& data, Candidate& candidate) {
   const auto speed = static_cast<float>(tokens_ / candidate.step_seconds);
   const auto memory = static_cast<float>(candidate.memory_bytes);
   const bool fits = candidate.memory_bytes <= card_bytes_;

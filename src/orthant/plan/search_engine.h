@@ -1,11 +1,12 @@
-// The enumeration: every choice that `train` accepts, priced by closed forms. Nothing here is simulated; what the best
-// ones come to is for search() to say.
+// The enumeration: every choice that `train` accepts, priced by closed forms. Nothing here is simulated:
+// search() prices the best candidates exactly.
 //
 // Note [What the search counts]: a configuration is one choice of all that search_space.h lists and of a recompute
-// mode. Evaluated are those whose memory and time were both priced, whether they fit or not. Rejected are those that do
-// not fit: priced ones, and ones that a bound from below rules out unpriced (the state alone, shared as far as can be;
-// or the activations of a schedule and recompute mode beside that state; larger micro batches with them). A mesh that
-// breaks a rule (heads, layers, batch) counts as one, whatever could be set on it.
+// mode. `evaluated` counts the configurations whose memory and time were both priced, whether they fit or not.
+// `rejected` counts the configurations that do not fit: priced ones, and ones that a lower bound rules out before
+// pricing. The bound is the state alone, sharded as far as possible, or that state and the activations of a schedule
+// and recompute mode; it rules out larger micro batches, too. A mesh that breaks a rule (heads, layers, batch) counts
+// as one configuration, whatever could be set on it.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ class SearchEngine {
   PriceBook& prices() { return prices_; }
 
  private:
-  struct PlacedSchedule {
+  struct AssignedSchedule {
     ScheduleChoice choice;
     std::vector<int> pp_coordinates;  // per stage: its pp coordinate
   };
@@ -62,9 +63,9 @@ class SearchEngine {
     int tp = 1;
     int pp = 1;
     int replicas = 1;
-    std::vector<PlacedSchedule> schedules = {};
-    std::vector<PlacedData> data = {};  // for several microbatches
-    std::int64_t one_microbatch = 0;    // how many of `data` are for one
+    std::vector<AssignedSchedule> schedules = {};
+    std::vector<SpannedData> data = {};  // for several microbatches
+    std::int64_t one_microbatch = 0;     // how many of `data` are for one
     Span tp_span = {};
     Span pp_span = {};
 
@@ -86,9 +87,9 @@ class SearchEngine {
   void run_frame(const Frame& frame);
   // Both: whether something was within the card by the bound from below. If not, larger micro batches are not either.
   bool run_micro_batch(const Frame& frame, const TensorChoice& tensor, std::int64_t micro_batch);
-  bool run_schedule(Place& place, const PriceBook::Sized& units, const PlacedSchedule& schedule);
-  void run_data(const Place& place, const PipelinePrice& pipeline, const PlacedData& data);
-  void note(const Place& place, const PlacedData& data, Candidate& candidate);
+  bool run_schedule(Place& place, const PriceBook::Sized& units, const AssignedSchedule& schedule);
+  void run_data(const Place& place, const PipelinePrice& pipeline, const SpannedData& data);
+  void note(const Place& place, const SpannedData& data, Candidate& candidate);
 
   Frame frame_of(int tp, int pp);
   // Of the groups over one axis: the same for all meshes of so many cards that have it of this degree and stride.

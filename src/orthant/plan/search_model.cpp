@@ -11,7 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/plan/rank_plan.h"
+#include "orthant/plan/rank_step.h"
 #include "orthant/schedule/stage_split.h"
 
 namespace orthant {
@@ -154,20 +154,20 @@ double SearchModel::row_bytes() const {
 
 bool SearchModel::fits_tensor(int tp) const {
   try {
-    placed_graph(build_spec(short_config_, {.rows = 1, .sequence = 1}), {}, tp);
+    resolved_graph(build_spec(short_config_, {.rows = 1, .sequence = 1}), {}, tp);
   } catch (const ConfigError&) {
     return false;
   }
   return true;
 }
 
-GraphSpec SearchModel::placed(const PlanSettings& settings) const {
+GraphSpec SearchModel::resolved(const PlanSettings& settings) const {
   const int tp = settings.mesh.degree(Axis::tp);
   const WorkSize size{.rows = settings.micro_batch,
                       .sequence = settings.sequence,
                       .compute = settings.compute,
                       .tensor = sharing_of(settings.tensor, tp)};
-  GraphSpec graph = placed_graph(build_spec(short_config_, size), settings.tensor, tp);
+  GraphSpec graph = resolved_graph(build_spec(short_config_, size), settings.tensor, tp);
   mark_gradients(graph);
   return graph;
 }
@@ -182,8 +182,8 @@ StageMap stage_map(const std::vector<int>& begins, std::vector<int> pp_coordinat
   return map;
 }
 
-std::vector<PartialSums> partial_sums(const GraphSpec& placed, const PlanSettings& settings) {
-  std::vector<PartialSums> sums(placed.units.size());
+std::vector<PartialSums> partial_sums(const GraphSpec& resolved, const PlanSettings& settings) {
+  std::vector<PartialSums> sums(resolved.units.size());
   if (settings.mesh.degree(Axis::tp) == 1) return sums;
   // Each unit as if it were a stage.
   DataSettings data;
@@ -192,7 +192,7 @@ std::vector<PartialSums> partial_sums(const GraphSpec& placed, const PlanSetting
   std::iota(data.unit_pp_coordinates.begin(), data.unit_pp_coordinates.end(), 0);
   for (std::size_t u = 0; u < sums.size(); ++u) {
     data.coordinate[Axis::pp] = static_cast<int>(u);
-    const TensorTraffic traffic = tensor_traffic(placed, tensor_settings(data, settings));
+    const TensorTraffic traffic = tensor_traffic(resolved, tensor_settings(data, settings));
     sums[u] = {.bytes = static_cast<double>(traffic.partials.bytes + traffic.copies.bytes),
                .calls = static_cast<double>(traffic.partials.calls + traffic.copies.calls)};
   }

@@ -33,7 +33,7 @@ class SearchModel {
 
   // The few units that stand for all, as they lie over tp, with the sizes of one microbatch; which of them stands for
   // each unit of the whole.
-  GraphSpec placed(const PlanSettings& settings) const;
+  GraphSpec resolved(const PlanSettings& settings) const;
   int standing_for(int unit) const { return stands_for_[static_cast<std::size_t>(unit)]; }
 
   // Units that borrow, each with the one that owns what it borrows.
@@ -59,7 +59,7 @@ struct PartialSums {
   double calls = 0;
 };
 
-// Per unit of a placed graph, once a step.
-std::vector<PartialSums> partial_sums(const GraphSpec& placed, const PlanSettings& settings);
+// Per unit of a resolved graph, once a step.
+std::vector<PartialSums> partial_sums(const GraphSpec& resolved, const PlanSettings& settings);
 
 }  // namespace orthant

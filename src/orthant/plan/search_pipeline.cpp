@@ -33,7 +33,7 @@ std::vector<TimedStage> timed_stages(const PipelineShape& shape, const UnitPrice
 struct StageSums {
   double all = 0;        // sum of F + B + W + 2c
   double without_w = 0;  // sum of F + B + 2c
-  double own = 0;        // from here on maxima: of F + B + W
+  double work = 0;       // from here on maxima: of F + B + W
   double forward = 0;
   double inputs = 0;
   double weights = 0;
@@ -47,7 +47,7 @@ StageSums sums_of(const std::vector<TimedStage>& stages, const std::vector<PpTot
     const UnitTotals& sum = totals.sum;
     sums.all += sum.seconds() + 2 * send;
     sums.without_w += sum.forward + sum.inputs + 2 * send;
-    sums.own = std::max(sums.own, sum.seconds());
+    sums.work = std::max(sums.work, sum.seconds());
     sums.forward = std::max(sums.forward, sum.forward);
     sums.inputs = std::max(sums.inputs, sum.inputs);
     sums.weights = std::max(sums.weights, sum.weights);
@@ -62,10 +62,10 @@ double period(const std::vector<TimedStage>& stages, double microbatches) {
   double behind = 0;  // of a microbatch, from a stage's forward to the end of its backward
   double longest = 0;
   for (std::size_t i = stages.size(); i-- > 0;) {
-    const double own = stages[i].totals.sum.seconds();
-    behind += own + 2 * stages[i].send;
+    const double work = stages[i].totals.sum.seconds();
+    behind += work + 2 * stages[i].send;
     const auto in_flight = static_cast<double>(stages.size() - i);
-    longest = std::max({longest, own, microbatches > in_flight ? behind / in_flight : 0});
+    longest = std::max({longest, work, microbatches > in_flight ? behind / in_flight : 0});
   }
   return longest;
 }
@@ -78,7 +78,7 @@ double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& s
   const auto m = static_cast<double>(shape.microbatches);
   const auto p = static_cast<double>(pp_totals.size());
   if (name == "1f1b") return sums.all + (m - 1) * period(stages, m);
-  if (name == "gpipe" || (name == "interleaved" && m <= p)) return sums.all + (m - 1) * sums.own;
+  if (name == "gpipe" || (name == "interleaved" && m <= p)) return sums.all + (m - 1) * sums.work;
   if (name == "interleaved") {
     const double v = shape.schedule.virtual_stages;
     const double lacking = std::ceil(m / p) * p - m;
@@ -136,7 +136,7 @@ void join_tied(std::vector<PpTotals>& pp_totals, const PipelineShape& shape, con
     PpTotals& other = pp_totals[to_index(pp_coordinate_of(lender))];
     if (&here == &other) {
       here.parameters -= elements;
-      here.twice += elements;
+      here.tied_twice += elements;
     } else {
       here.shared += elements;
       other.shared += elements;
@@ -149,7 +149,7 @@ void add_stage(PpTotals& here, const StageTotals& totals) {
   here.last = totals.last;
   here.parameters += totals.sum.parameters;
   here.largest_stage = std::max(here.largest_stage, totals.sum.parameters);
-  here.unread += totals.unread;
+  here.unused_in_backward += totals.unused_in_backward;
   here.units += totals.units;
   here.seconds += totals.sum.seconds();
   here.exchanged += totals.sum.exchanged;

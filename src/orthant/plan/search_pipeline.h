@@ -22,30 +22,30 @@
 
 namespace orthant {
 
-// What a pp coordinate has of a pipeline.
+// What one rank of a pp coordinate has of a pipeline. Numbers of parameters, where nothing else is said.
 struct PpTotals {
   double parameters = 0;
-  double twice = 0;   // of them, tied ones that two units here use: each use has a gradient of its own
-  double shared = 0;  // of them, tied ones that another pp coordinate has too
-  double unread = 0;  // of them, those that no backward reads
-  double first = 0;   // of them, those of the first two units and of the last two: they may stay gathered
-  double last = 0;
-  double largest_stage = 0;    // parameters of one of its stages
-  double window = 0;           // parameters that are full at one time where units are gathered one after another
-  int units = 0;               // that have parameters
-  double seconds = 0;          // of one microbatch: F + B + W
-  double exchanged = 0;        // of them, waiting for tp
-  double backward = 0;         // of them, B + W
-  double partial_seconds = 0;  // of summing partial gradients over tp, once a step
-  double held = 0;             // bytes of activations, of what runs and of messages, at the worst moment of a step
+  double tied_twice = 0;          // tied, used by two units here: each use has a gradient of its own
+  double shared = 0;              // tied, also held at another pp coordinate
+  double unused_in_backward = 0;  // whose values no backward pass reads
+  double first = 0;               // of the first two units: they may stay gathered
+  double last = 0;                // of the last two units, likewise
+  double largest_stage = 0;       // of the stage with the most
+  double window = 0;              // that are full at one time where units are gathered one after another
+  int units = 0;                  // that have parameters
+  double seconds = 0;             // of one microbatch: F + B + W
+  double exchanged = 0;           // the part of `seconds` spent waiting for tp
+  double backward = 0;            // the part of `seconds` in B and W
+  double partial_seconds = 0;     // of summing partial gradients over tp, once a step
+  double held = 0;                // bytes of activations, of what runs and of messages, at the worst moment of a step
 };
 
 struct PipelinePrice {
   std::vector<PpTotals> pp_totals;
-  bool stage_by_stage =
-      false;                // a pp coordinate is done with all microbatches of a stage before it begins with another
-  std::size_t largest = 0;  // the pp coordinate with most parameters
-  double step_seconds = 0;  // without data parallelism and the update
+  // A pp coordinate is done with all microbatches of a stage before it begins with another.
+  bool stage_by_stage = false;
+  std::size_t largest = 0;        // the pp coordinate with most parameters
+  double step_seconds = 0;        // without data parallelism and the update
   double microbatch_seconds = 0;  // of one microbatch through all stages, forward and back
   double bytes = 0;               // sent over tp and pp by the pp coordinate that sends most
 };

@@ -24,11 +24,11 @@ const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_
                                        .sequence_parallel = tensor.sequence_parallel,
                                        .regather = tensor.regather},
                                       request_);
-  sized.placed = model().placed(settings);
-  const auto partials = partial_sums(sized.placed, settings);
+  sized.resolved = model().resolved(settings);
+  const auto partials = partial_sums(sized.resolved, settings);
   for (const PlanRecompute recompute : kSearchedRecomputes) {
     settings.recompute = recompute;
-    sized.prices.emplace_back(model(), spec_work(sized.placed, settings), partials, settings, request_.hardware);
+    sized.prices.emplace_back(model(), spec_work(sized.resolved, settings), partials, settings, request_.hardware);
   }
   return sized;
 }
@@ -42,7 +42,7 @@ double PriceBook::num_parameters(int tp) {
 
 PipelineShape PriceBook::shape(const Sized& units, const ScheduleChoice& schedule,
                                const std::vector<int>& pp_coordinates, int pp, std::int64_t microbatches) {
-  const auto& begins = shared_->cuts.cut(units.placed, static_cast<int>(pp_coordinates.size()));
+  const auto& begins = shared_->cuts.cut(units.resolved, static_cast<int>(pp_coordinates.size()));
   return {.schedule = schedule,
           .microbatches = microbatches,
           .begins = begins,
@@ -70,7 +70,7 @@ double PriceBook::simulated_seconds(const PricedPoint& point) {
   if (!made) return found->second;
   const Sized& units = sized({point.tp, point.sequence_parallel, point.regather}, point.micro_batch);
   const auto mode = std::ranges::find(kSearchedRecomputes, point.recompute) - kSearchedRecomputes.begin();
-  const auto& begins = shared_->cuts.cut(units.placed, point.pp * point.virtual_stages);
+  const auto& begins = shared_->cuts.cut(units.resolved, point.pp * point.virtual_stages);
   const Span pp = span_of(settings_of(point, request_).mesh, Axis::pp, request_.hardware.cards_per_node);
   StageCosts costs;
   for (std::size_t s = 0; s + 1 < begins.size(); ++s) {

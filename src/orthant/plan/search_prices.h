@@ -38,7 +38,7 @@ class PriceBook {
 
   // Units of one tensor choice and micro batch.
   struct Sized {
-    GraphSpec placed;
+    GraphSpec resolved;
     std::vector<UnitPrices> prices;  // by kSearchedRecomputes
   };
   const Sized& sized(const TensorChoice& tensor, std::int64_t micro_batch);

@@ -42,7 +42,7 @@ std::vector<TensorChoice> tensor_choices(int tp);
 // all.
 std::vector<ScheduleChoice> schedule_choices(int pp, int most_stages);
 
-// For several microbatches; with one, those that accumulate in shards are none of their own.
+// For several microbatches; with one microbatch, choices that differ in accumulation alone are the same.
 std::vector<DataChoice> data_choices(int replicas);
 
 // Tables beyond this are refused by make_schedule(), and microbatches by a run's configuration.

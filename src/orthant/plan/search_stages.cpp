@@ -8,9 +8,9 @@
 namespace orthant {
 namespace {
 
-double sum_of(const std::vector<Exchange>& exchanges) {
+double sum_of(const std::vector<PricedExchange>& exchanges) {
   double bytes = 0;
-  for (const Exchange& exchange : exchanges) bytes += exchange.bytes;
+  for (const PricedExchange& exchange : exchanges) bytes += exchange.bytes;
   return bytes;
 }
 
@@ -129,16 +129,16 @@ StageTotals UnitPrices::stage(int begin, int end) const {
     if (unit.parameters == 0) continue;
     ++stage.sizes[unit.size];
     if (stage.units++ < 2 && unit.read) stage.first += unit.parameters;
-    if (!unit.read) stage.unread += unit.parameters;
+    if (!unit.read) stage.unused_in_backward += unit.parameters;
     stage.last = previous + unit.parameters;
     previous = unit.parameters;
   }
   return stage;
 }
 
-const std::vector<int>& CutCache::cut(const GraphSpec& placed, int stages) {
+const std::vector<int>& CutCache::cut(const GraphSpec& resolved, int stages) {
   std::vector<double> flops;
-  for (const UnitSpec& unit : placed.units) {
+  for (const UnitSpec& unit : resolved.units) {
     flops.push_back(unit.cost.forward_flops + unit.cost.input_flops + unit.cost.weight_flops);
   }
   const double most = std::max(std::ranges::max(flops), 1.0);

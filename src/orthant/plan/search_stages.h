@@ -42,11 +42,11 @@ struct StageTotals {
   // moment: of a unit that runs, less what other units have let go of by then, or do not keep yet. By kind of action.
   std::array<double, 4> running = {};
   SizeCounts sizes = {};
-  double output = 0;  // bytes that travel to the next stage
-  double unread = 0;  // parameters that no backward reads
-  double first = 0;   // parameters of its first two units whose backward reads them
-  double last = 0;    // of its last two
-  int units = 0;      // that have parameters
+  double output = 0;              // bytes that travel to the next stage
+  double unused_in_backward = 0;  // parameters whose values no backward pass reads
+  double first = 0;               // parameters of its first two units whose backward reads them
+  double last = 0;                // parameters of its last two units
+  int units = 0;                  // that have parameters
 };
 
 // A model's units priced for one tensor choice, micro batch and recompute mode.
@@ -88,8 +88,8 @@ class CutCache {
  public:
   explicit CutCache(const SearchModel& model) : model_(model) {}
 
-  // `placed` as SearchModel has it.
-  const std::vector<int>& cut(const GraphSpec& placed, int stages);
+  // `resolved` as SearchModel has it.
+  const std::vector<int>& cut(const GraphSpec& resolved, int stages);
 
  private:
   const SearchModel& model_;

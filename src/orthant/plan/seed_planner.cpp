@@ -21,15 +21,15 @@ PlanSettings settings_of(const Degrees& degrees, const Rows& rows, int zero = 0)
 }
 
 // What a rank sends for its part in a ring.
-double sent_bytes(const Exchange& exchange, int ranks) {
+double sent_bytes(const PricedExchange& exchange, int ranks) {
   const double once = exchange.bytes * (ranks - 1) / ranks;
   return exchange.kind == ExchangeKind::all_reduce ? 2 * once : once;
 }
 
 }  // namespace
 
-std::vector<Exchange> exchanges_of(const UnitWork& work) {
-  std::vector<Exchange> exchanges = work.forward_exchanges;
+std::vector<PricedExchange> exchanges_of(const UnitWork& work) {
+  std::vector<PricedExchange> exchanges = work.forward_exchanges;
   exchanges.insert(exchanges.end(), work.backward_exchanges.begin(), work.backward_exchanges.end());
   return exchanges;
 }
@@ -89,7 +89,7 @@ Volume Planner::sent_gb(const Degrees& degrees, const Rows& rows, DType gradient
   const UnitWork work = layer(degrees, rows, sequence_parallel);
   const auto microbatches = static_cast<double>(rows.microbatches);
   Volume sent;
-  for (const Exchange& exchange : exchanges_of(work)) sent.tp += sent_bytes(exchange, degrees.tp);
+  for (const PricedExchange& exchange : exchanges_of(work)) sent.tp += sent_bytes(exchange, degrees.tp);
   sent.tp *= microbatches * static_cast<double>(llama_.shape->layers) / degrees.pp / kGigabyte;
   sent.pp = 2 * microbatches * work.output_bytes / kGigabyte;
   const double bytes = local_parameters(degrees) * static_cast<double>(bytes_of(gradients));
@@ -103,7 +103,7 @@ Volume Planner::exchange_seconds(const Degrees& degrees, const Rows& rows) const
   const auto span = [&](Axis axis) { return span_of(mesh, axis, card_.cards_per_node); };
   const auto microbatches = static_cast<double>(rows.microbatches);
   Volume seconds;
-  for (const Exchange& exchange : exchanges_of(work)) {
+  for (const PricedExchange& exchange : exchanges_of(work)) {
     seconds.tp += orthant::exchange_seconds(exchange.kind, exchange.bytes, span(Axis::tp), card_);
   }
   seconds.tp *= microbatches * static_cast<double>(llama_.shape->layers) / degrees.pp;

@@ -68,6 +68,6 @@ class Planner {
 };
 
 // All exchanges of a unit's forward and backward.
-std::vector<Exchange> exchanges_of(const UnitWork& work);
+std::vector<PricedExchange> exchanges_of(const UnitWork& work);
 
 }  // namespace orthant::seed001

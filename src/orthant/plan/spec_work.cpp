@@ -1,4 +1,4 @@
-// What our runtime asks of a rank for each unit, from a placed spec. Products follow from the matrices of a unit and
+// What our runtime asks of a rank for each unit, from a resolved spec. Products follow from the matrices of a unit and
 // the tokens it sees; what its FLOPs count beside them is attention.
 #include <algorithm>
 #include <cmath>
@@ -208,7 +208,7 @@ class SpecWork {
     if (degree_ == 1) return;
     const auto& sharing = *graph_.tensor;
     const double element = bytes_of(settings_.compute);
-    const auto add = [](std::vector<Exchange>& list, ExchangeKind kind, double bytes) {
+    const auto add = [](std::vector<PricedExchange>& list, ExchangeKind kind, double bytes) {
       list.push_back({kind, Axis::tp, bytes});
     };
     for (const auto& product : unit_products(graph_, unit, inputs_need_gradient)) {
@@ -263,10 +263,10 @@ class SpecWork {
 
 }  // namespace
 
-ModelWork spec_work(const GraphSpec& placed, const PlanSettings& settings) {
-  SpecWork make(placed, settings);
+ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings) {
+  SpecWork make(resolved, settings);
   ModelWork work;
-  for (std::size_t unit = 0; unit < placed.units.size(); ++unit) work.push_back(make.unit(unit));
+  for (std::size_t unit = 0; unit < resolved.units.size(); ++unit) work.push_back(make.unit(unit));
   return work;
 }
 

@@ -19,18 +19,18 @@ constexpr double kBatchesOnHost = 3;
 
 class StepWalk {
  public:
-  StepWalk(const GraphSpec& graph, const ModelWork& work, const RankPlan& plan, const PlanSettings& settings)
+  StepWalk(const GraphSpec& graph, const ModelWork& work, const RankStep& step, const PlanSettings& settings)
       : work_(work),
-        plan_(plan),
+        step_(step),
         recompute_(static_cast<std::size_t>(settings.recompute)),
         edges_(graph),
         backward_(backward_facts(graph)) {
     for (const auto& value : graph.values) {
       value_bytes_.push_back(work[to_index(graph.producer(value.name))].output_bytes);
     }
-    for (const auto& action : plan.actions) {
+    for (const auto& action : step.actions) {
       if (action.kind == ActionKind::send) ++sends_[{action.value, -1, action.microbatch}];
-      if (is_receive(action)) receives_[channel_of(action, plan_.pp)].push_back(value_bytes_[to_index(action.value)]);
+      if (is_receive(action)) receives_[channel_of(action, step_.pp)].push_back(value_bytes_[to_index(action.value)]);
     }
     for (const auto& [channel, sizes] : receives_) {
       for (std::size_t i = 0; i < std::min(kPostedAhead, sizes.size()); ++i) between_ += sizes[i];
@@ -38,7 +38,7 @@ class StepWalk {
   }
 
   StepMoment worst() {
-    for (const auto& action : plan_.actions) run(action);
+    for (const auto& action : step_.actions) run(action);
     return worst_;
   }
 
@@ -46,7 +46,7 @@ class StepWalk {
   static bool is_receive(const Action& action) {
     return action.kind == ActionKind::receive || action.kind == ActionKind::receive_gradient;
   }
-  bool runs_here(int unit) const { return runs_at(unit, plan_.data.unit_pp_coordinates, plan_.pp); }
+  bool runs_here(int unit) const { return runs_at(unit, step_.data.unit_pp_coordinates, step_.pp); }
 
   void run(const Action& action) {
     switch (action.kind) {
@@ -116,7 +116,7 @@ class StepWalk {
 
   // The posted buffer becomes the value; another one is posted.
   void receive(const Action& action) {
-    const auto channel = channel_of(action, plan_.pp);
+    const auto channel = channel_of(action, step_.pp);
     const auto& sizes = receives_[channel];
     const auto next = received_[channel]++;
     between_ -= sizes[next];
@@ -154,7 +154,7 @@ class StepWalk {
   }
 
   const ModelWork& work_;
-  const RankPlan& plan_;
+  const RankStep& step_;
   std::size_t recompute_;
   GraphEdges edges_;
   BackwardFacts backward_;
@@ -204,12 +204,13 @@ double batch_bytes(const GraphSpec& graph, const PlanSettings& settings) {
 
 }  // namespace
 
-StepMoment worst_moment(const GraphSpec& placed, const ModelWork& work, const RankPlan& plan,
+StepMoment worst_moment(const GraphSpec& resolved, const ModelWork& work, const RankStep& step,
                         const PlanSettings& settings) {
-  StepMoment worst = StepWalk(placed, work, plan, settings).worst();
-  if (const double other = other_moments(placed, plan.data, settings.on_host); other > worst.total())
+  StepMoment worst = StepWalk(resolved, work, step, settings).worst();
+  if (const double other = other_moments(resolved, step.data, settings.on_host); other > worst.total())
     worst = {0, 0, other};
-  worst.temporary += static_cast<double>(data_pool(placed, plan.data, plan.actions)) + batch_bytes(placed, settings);
+  worst.temporary +=
+      static_cast<double>(data_pool(resolved, step.data, step.actions)) + batch_bytes(resolved, settings);
   return worst;
 }
 

@@ -4,7 +4,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/plan/plan_settings.h"
-#include "orthant/plan/rank_plan.h"
+#include "orthant/plan/rank_step.h"
 #include "orthant/plan/unit_work.h"
 
 namespace orthant {
@@ -18,7 +18,7 @@ struct StepMoment {
 };
 
 // The one with most: of the list, of the update behind it and of the first values' drawing.
-StepMoment worst_moment(const GraphSpec& placed, const ModelWork& work, const RankPlan& plan,
+StepMoment worst_moment(const GraphSpec& resolved, const ModelWork& work, const RankStep& step,
                         const PlanSettings& settings);
 
 }  // namespace orthant

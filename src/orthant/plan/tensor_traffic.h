@@ -53,8 +53,8 @@ struct TensorTraffic {
   friend bool operator==(const TensorTraffic&, const TensorTraffic&) = default;
 };
 
-// Of a placed graph (layout/tensor_policy.h) with the sizes of one microbatch, at settings.pp; of its forward
-// alone when it has no loss. InternalError when the graph was not placed by these settings.
+// Of a resolved graph (layout/tensor_policy.h) with the sizes of one microbatch, at settings.pp; of its forward
+// alone when it has no loss. InternalError when the graph was not resolved by these settings.
 TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings);
 
 }  // namespace orthant

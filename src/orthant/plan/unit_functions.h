@@ -1,7 +1,7 @@
 // The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
 // does, in the same order, and counts the factors of dropout that it draws. On the host narrow types are widened for
-// kernels, and for products where it has none of them; on a device attention makes whole scores. Internal to this
-// layer.
+// kernels, and for products where the host has no product of that type; on a device attention makes whole scores.
+// Internal to this layer.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace orthant {
 
-// Memory that counts for as long as somebody holds it.
+// Bytes that count as allocated while some Held refers to them.
 using Held = std::shared_ptr<void>;
 
 class CountedMemory {
@@ -32,7 +32,7 @@ class CountedMemory {
   double peak_ = 0;
 };
 
-// Of a unit on one tp rank.
+// Sizes of a unit on one tp rank.
 struct FunctionSizes {
   double element = 4;   // bytes of the compute dtype
   double wide = 4;      // in which narrower ones are computed

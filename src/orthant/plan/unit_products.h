@@ -1,5 +1,5 @@
 // The products and lookups of a unit that exchange something over tp, and whether a gradient flows back through each.
-// Follows from a placed spec; the order of a unit's parts follows from the names of its parameters. Local.
+// Follows from a resolved spec; the order of a unit's parts follows from the names of its parameters. Local.
 #pragma once
 
 #include <vector>

@@ -69,7 +69,7 @@ double as_double(std::int64_t size) {
   return static_cast<double>(size);
 }
 
-// The sizes of a placed unit, and the run of its kind.
+// The sizes of a resolved unit, and the run of its kind.
 class RunMaker {
  public:
   RunMaker(const GraphSpec& graph, const UnitSpec& unit, const PlanSettings& settings)
@@ -211,8 +211,8 @@ class RunMaker {
 
 }  // namespace
 
-SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings) {
-  const RunMaker maker(placed, unit, settings);
+SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings) {
+  const RunMaker maker(resolved, unit, settings);
   const std::function<std::unique_ptr<SizedUnit>()> make = [&] { return maker.make(); };
   if (make() == nullptr) return {};
   return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).sized();

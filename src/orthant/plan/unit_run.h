@@ -24,10 +24,10 @@ struct SizedRun {
   double weights_drawn = 0;
 };
 
-// `unit` is one of the placed graph's. Nothing for units of a user's own.
-SizedRun run_sized(const GraphSpec& placed, const UnitSpec& unit, const PlanSettings& settings);
+// `unit` belongs to the resolved graph. Zeros for a user's own modules.
+SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings);
 
-// Of models with several towers: what any of them drops.
+// Of models with several towers: a dropout counts when any tower has it.
 Dropouts dropouts_of(const ModelConfig& config);
 
 }  // namespace orthant

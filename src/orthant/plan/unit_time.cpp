@@ -110,7 +110,7 @@ class UnitClock {
   }
 
   // Of the exchanges that travel beside the products of weights' gradients, or of the others.
-  Waits waits(const std::vector<Exchange>& exchanges, bool beside_weights) const {
+  Waits waits(const std::vector<PricedExchange>& exchanges, bool beside_weights) const {
     Waits all;
     for (const auto& exchange : exchanges) {
       if (exchange.beside_weights != beside_weights) continue;

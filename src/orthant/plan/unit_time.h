@@ -26,10 +26,10 @@ struct Waits {
 };
 
 struct UnitSeconds {
-  double forward = 0;  // with what it exchanges
-  double inputs = 0;   // likewise, with what is made again
-  double weights = 0;  // with what it waits for of what travels beside it
-  Waits exchanged;     // of all these
+  double forward = 0;  // includes its exchanges
+  double inputs = 0;   // includes its exchanges and what is recomputed
+  double weights = 0;  // includes the part of communication that compute does not hide
+  Waits exchanged;     // waiting in all three
   double total() const { return forward + inputs + weights; }
 };
 

@@ -1,5 +1,5 @@
 // What one unit of a model asks of one rank for one microbatch: products, bytes moved and kept, what it exchanges over
-// tp and cp. From a placed spec (what our runtime does), or from the closed forms of a stack. Time and memory are
+// tp and cp. From a resolved spec (what our runtime does), or from the closed forms of a stack. Time and memory are
 // computed from this and nothing else, so that both kinds are priced alike.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Product {
 };
 
 enum class ExchangeKind { all_reduce, all_gather, reduce_scatter, all_to_all, ring };
-struct Exchange {
+struct PricedExchange {
   ExchangeKind kind = ExchangeKind::all_reduce;
   Axis axis = Axis::tp;
   double bytes = 0;  // the tensor, the gathered output, the whole input; of a ring what passes through a rank
@@ -50,7 +50,7 @@ struct UnitWork {
   int kernels = 0;                 // of a forward, products included
 
   std::array<double, 4> kept_bytes = {};  // from forward to backward, by PlanRecompute; logits are not in it
-  double logits_bytes = 0;                // likewise, of what is no layer: logits, the head's and the embedding's own
+  double logits_bytes = 0;                // the same for units other than transformer layers: logits, head, embedding
   double deferred_bytes = 0;              // from B to W where they are apart
   double forward_bytes = 0;               // alive besides at the worst moment of a forward
   double backward_bytes = 0;              // likewise of a backward, before anything is made again
@@ -58,16 +58,16 @@ struct UnitWork {
   double inputs_bytes = 0;                // as backward_bytes, of a backward without the gradients of weights
   double weights_bytes = 0;               // besides deferred_bytes, while those are made
 
-  std::vector<Exchange> forward_exchanges;
-  std::vector<Exchange> backward_exchanges;
-  std::vector<Exchange> remade_exchanges;  // where `full` makes the forward again
-  double output_bytes = 0;                 // that travel to the next stage and, as gradients, back
+  std::vector<PricedExchange> forward_exchanges;
+  std::vector<PricedExchange> backward_exchanges;
+  std::vector<PricedExchange> remade_exchanges;  // where `full` makes the forward again
+  double output_bytes = 0;                       // that travel to the next stage and, as gradients, back
 };
 
 using ModelWork = std::vector<UnitWork>;  // in order
 
-// Of our runtime: `placed` has the sizes of one microbatch.
-ModelWork spec_work(const GraphSpec& placed, const PlanSettings& settings);
+// Of our runtime: `resolved` has the sizes of one microbatch.
+ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings);
 
 // Of a stack's closed forms: embedding, layers, head. ConfigError for what they do not cover.
 ModelWork formula_work(const TransformerShape& shape, const Stack& stack, const PlanSettings& settings);

@@ -91,7 +91,7 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
   const bool forward = action.kind == ActionKind::forward;
   const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
   const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
-  if (!forward && (!(input || weight) || !plans_[to_index(action.unit)].has_backward)) return;
+  if (!forward && (!(input || weight) || !wirings_[to_index(action.unit)].has_backward)) return;
   const bool reads = forward || (input && graph_.units[to_index(action.unit)].backward_reads_parameters);
   if (reads) keeper.need_values(action.unit);
   // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
@@ -105,7 +105,7 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   pass.first_row = microbatch.first_row;
   pass.repeatable = step.facts.repeatable;
   pass.tensor = tensor_;
-  const auto ids = microbatch.fields.find(plans_[to_index(unit)].tokens_of);
+  const auto ids = microbatch.fields.find(wirings_[to_index(unit)].tokens_of);
   if (ids == microbatch.fields.end()) return;
   pass.rows = ids->second.size(0);
   pass.sequence = ids->second.size(1);
@@ -119,7 +119,7 @@ at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held,
 
 Tensors Executor::take_inputs(Step& step, int unit, int m) {
   Tensors inputs;
-  for (const auto& input : plans_[to_index(unit)].inputs) {
+  for (const auto& input : wirings_[to_index(unit)].inputs) {
     if (input.value < 0) {
       const auto& fields = step.microbatches[to_index(m)].fields;
       const auto found = fields.find(input.name);
@@ -139,11 +139,11 @@ Tensors Executor::take_inputs(Step& step, int unit, int m) {
   return inputs;
 }
 
-Tensors Executor::with_catches(const Plan& plan, Run& run, const Tensors& inputs) {
+Tensors Executor::with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs) {
   Tensors attached;
   run.catches.resize(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!plan.inputs[i].needs_gradient || !torch::autograd::isDifferentiableType(inputs[i].scalar_type())) {
+    if (!wiring.inputs[i].needs_gradient || !torch::autograd::isDifferentiableType(inputs[i].scalar_type())) {
       attached.push_back(inputs[i]);
       continue;
     }
@@ -154,21 +154,21 @@ Tensors Executor::with_catches(const Plan& plan, Run& run, const Tensors& inputs
   return attached;
 }
 
-Tensors Executor::call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts) {
+Tensors Executor::call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts) {
   if (units_[to_index(unit)]->draws_random_numbers()) {
     const auto key = stream_hash(graph_.units[to_index(unit)].name, {facts.seed, static_cast<std::uint64_t>(facts.step),
                                                                      static_cast<std::uint64_t>(run.pass.first_row)});
     at::manual_seed(key);
   }
   auto outputs = units_[to_index(unit)]->forward(inputs, run.pass);
-  if (outputs.size() != plans_[to_index(unit)].outputs.size()) {
+  if (outputs.size() != wirings_[to_index(unit)].outputs.size()) {
     throw ConfigError(fmt::format("unit {} returned {} values; its spec names {}", graph_.units[to_index(unit)].name,
-                                  outputs.size(), plans_[to_index(unit)].outputs.size()));
+                                  outputs.size(), wirings_[to_index(unit)].outputs.size()));
   }
   return outputs;
 }
 
-void Executor::keep_edges(Run& run, const Tensors& outputs) {
+void Executor::keep_edges(UnitRun& run, const Tensors& outputs) {
   for (const auto& output : outputs) {
     run.edges.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output)
                                                : torch::autograd::Edge());
@@ -176,26 +176,26 @@ void Executor::keep_edges(Run& run, const Tensors& outputs) {
 }
 
 void Executor::forward(Step& step, int unit, int m) {
-  const auto& plan = plans_[to_index(unit)];
+  const auto& wiring = wirings_[to_index(unit)];
   auto& row = step.rows[to_index(m)];
-  auto run = std::make_unique<Run>();
+  auto run = std::make_unique<UnitRun>();
   begin_pass(run->pass, step, unit, m);
   run->pass.recompute = recompute_;
-  run->pass.owns_inputs = plan.owns_inputs;
+  run->pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
   Tensors outputs;
   {
-    const bool record = plan.has_backward && !plan.recomputed;
+    const bool record = wiring.has_backward && !wiring.recomputed;
     at::AutoGradMode mode(record);
-    if (record) inputs = with_catches(plan, *run, inputs);
+    if (record) inputs = with_catches(wiring, *run, inputs);
     outputs = call(unit, *run, inputs, step.facts);
     if (record) keep_edges(*run, outputs);
   }
   for (const auto& output : outputs) run->output_options.push_back(output.options());
-  if (plan.recomputed) run->inputs = std::move(inputs);
+  if (wiring.recomputed) run->inputs = std::move(inputs);
   if (observer_ != nullptr) observer_->wrote(unit, m, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const int value = plan.outputs[i];
+    const int value = wiring.outputs[i];
     if (is_loss_[to_index(value)]) {
       if (outputs[i].scalar_type() == at::kHalf) {
         throw ConfigError(
@@ -206,7 +206,7 @@ void Executor::forward(Step& step, int unit, int m) {
     }
     put_value(step, value, m, outputs[i].detach());
   }
-  if (plan.has_backward) row.runs[to_index(unit)] = std::move(run);
+  if (wiring.has_backward) row.runs[to_index(unit)] = std::move(run);
 }
 
 at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options) {
@@ -229,8 +229,8 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
 }
 
 void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
-  const auto& plan = plans_[to_index(unit)];
-  if (!plan.has_backward) return;
+  const auto& wiring = wirings_[to_index(unit)];
+  if (!wiring.has_backward) return;
   auto& row = step.rows[to_index(m)];
   auto& run = row.runs[to_index(unit)];
   if (!run) {
@@ -238,17 +238,17 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
         fmt::format("backward of unit {} microbatch {} without its forward", graph_.units[to_index(unit)].name, m));
   }
   std::vector<at::Tensor> gradients;
-  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
-    gradients.push_back(gradient_of(step, plan.outputs[i], m, run->output_options[i]));
+  for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
+    gradients.push_back(gradient_of(step, wiring.outputs[i], m, run->output_options[i]));
   }
-  if (plan.recomputed) {
+  if (wiring.recomputed) {
     at::AutoGradMode on(true);
-    const auto inputs = with_catches(plan, *run, std::exchange(run->inputs, {}));
+    const auto inputs = with_catches(wiring, *run, std::exchange(run->inputs, {}));
     keep_edges(*run, call(unit, *run, inputs, step.facts));
   }
   torch::autograd::edge_list roots;
   torch::autograd::variable_list seeds;
-  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+  for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
     if (!gradients[i].defined() || !run->edges[i].is_valid()) continue;
     roots.push_back(std::move(run->edges[i]));
     seeds.push_back(std::move(gradients[i]));
@@ -260,8 +260,8 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
     torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
                                                           /*accumulate_grad=*/true, /*outputs=*/{});
   }
-  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
-    const auto& input = plan.inputs[i];
+  for (std::size_t i = 0; i < wiring.inputs.size(); ++i) {
+    const auto& input = wiring.inputs[i];
     if (!input.needs_gradient) continue;
     const auto gradient = run->catches.empty() || !run->catches[i] ? at::Tensor() : run->catches[i]->take();
     if (observer_ != nullptr) observer_->handed_back(unit, m, i, gradient);
@@ -272,7 +272,7 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
 }
 
 void Executor::run_deferred(Step& step, int unit, int m) {
-  if (!plans_[to_index(unit)].has_backward) return;
+  if (!wirings_[to_index(unit)].has_backward) return;
   auto run = std::move(step.rows[to_index(m)].runs[to_index(unit)]);
   if (!run) {
     throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
@@ -300,12 +300,12 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
       continue;
     }
     if (keeper != nullptr) prepare(action, *keeper);
-    Run run;
+    UnitRun run;
     begin_pass(run.pass, step, action.unit, 0);
     run.pass.training = false;
     const auto outputs = call(action.unit, run, take_inputs(step, action.unit, 0), facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const int value = plans_[to_index(action.unit)].outputs[i];
+      const int value = wirings_[to_index(action.unit)].outputs[i];
       const auto& name = graph_.values[to_index(value)].name;
       if (std::ranges::find(wanted, name) != wanted.end()) {
         found[name] = whole_value(graph_.values[to_index(value)], outputs[i], run.pass);

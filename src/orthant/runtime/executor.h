@@ -62,9 +62,10 @@ class ParameterKeeper {
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
-  // By a forward of train(), not by one that is made again. An output may be replaced by one of its kind.
+  // After a forward of train(), not after a recomputed one. An output may be replaced by a tensor of the same shape
+  // and dtype.
   virtual void wrote(int /*unit*/, int /*microbatch*/, Tensors& /*outputs*/) {}
-  // By a backward, for that input of the unit; undefined when no gradient reached it.
+  // After a backward, for that input of the unit; undefined when no gradient reached it.
   virtual void handed_back(int /*unit*/, int /*microbatch*/, std::size_t /*input*/, const at::Tensor& /*gradient*/) {}
 };
 
@@ -88,14 +89,14 @@ class Executor {
                                              const StepFacts& facts, const std::vector<std::string>& wanted,
                                              ParameterKeeper* keeper = nullptr);
 
-  // From now on the times of all actions of train() are added to `times`; null: of none.
+  // From now on the times of all actions of train() are added to `times`; null ends that.
   void record_times(std::vector<ActionTime>* times) { times_ = times; }
 
-  // From now on told of all that train() makes; null: nobody is.
+  // From now on `observer` is told of all outputs and gradients that train() makes; null ends that.
   void observe(UnitObserver* observer) { observer_ = observer; }
 
   // Whether the unit takes part in backward: it has trainable parameters or an input that needs a gradient.
-  bool has_backward(int unit) const { return plans_[static_cast<std::size_t>(unit)].has_backward; }
+  bool has_backward(int unit) const { return wirings_[static_cast<std::size_t>(unit)].has_backward; }
 
  private:
   struct Input {
@@ -103,7 +104,7 @@ class Executor {
     int value = -1;  // index into GraphSpec::values; -1 for a batch field
     bool needs_gradient = false;
   };
-  struct Plan {
+  struct UnitWiring {
     std::vector<Input> inputs;
     std::vector<int> outputs;
     bool has_backward = false;
@@ -111,10 +112,10 @@ class Executor {
     bool recomputed = false;   // forward keeps only the inputs
     std::string tokens_of;     // the batch field whose tokens it works on; empty: none
   };
-  struct Run;   // one unit, one microbatch, between its forward and the end of its backward
-  struct Step;  // everything that lives for one call of train() or evaluate()
+  struct UnitRun;  // one unit, one microbatch, between its forward and the end of its backward
+  struct Step;     // everything that lives for one call of train() or evaluate()
 
-  void make_plans(Recompute recompute);
+  void make_wirings(Recompute recompute);
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);
   void exchange(Step& step, const Action& action);
@@ -127,10 +128,10 @@ class Executor {
   void prepare(const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
   at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const;
-  Tensors call(int unit, Run& run, const Tensors& inputs, const StepFacts& facts);
+  Tensors call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts);
   Tensors take_inputs(Step& step, int unit, int m);
-  Tensors with_catches(const Plan& plan, Run& run, const Tensors& inputs);
-  static void keep_edges(Run& run, const Tensors& outputs);
+  Tensors with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs);
+  static void keep_edges(UnitRun& run, const Tensors& outputs);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
 
   const GraphSpec& graph_;
@@ -140,7 +141,7 @@ class Executor {
   StageLinks* links_;
   std::vector<ActionTime>* times_ = nullptr;
   UnitObserver* observer_ = nullptr;
-  std::vector<Plan> plans_;
+  std::vector<UnitWiring> wirings_;
   std::vector<std::vector<int>> readers_;  // per value: consuming units of all ranks, ascending
   std::vector<int> local_readers_;         // per value: how many of them are here
   std::map<std::string, int> value_index_;

@@ -15,7 +15,7 @@
 
 namespace orthant {
 
-struct Executor::Run {
+struct Executor::UnitRun {
   nn::Pass pass;
   Tensors inputs;  // kept for a second forward; empty otherwise
   // One per input; none where there is no gradient to catch: of batch fields, and of what a module counts in integers.
@@ -32,7 +32,7 @@ struct Executor::Step {
   struct Row {  // one microbatch
     std::vector<Slot> values;
     std::vector<int> sends;  // per value: to how many ranks it goes
-    std::vector<std::unique_ptr<Run>> runs;
+    std::vector<std::unique_ptr<UnitRun>> runs;
     std::map<std::pair<int, int>, at::Tensor> gradients;  // (value, consumer)
     std::map<int, at::Tensor> losses;                     // by value, float64
   };

@@ -1,6 +1,8 @@
-// What the executor runs: actions of units and of the values between them. A rank's list is read in order by the
-// validator, the simulator and the executor alike. Sends are buffered, receives block; a channel is a directed pair of
-// pp coordinates and a purpose (activations or gradients), first in first out within itself.
+// What the executor runs: actions of units and of the values between them, one list per rank. The executor runs a list
+// in order, the validator (list_run.h) runs the lists of all pp coordinates without computing, and the planner walks a
+// list to count bytes and calls; the simulator knows stage tables only. A send does not block, a receive blocks until
+// its value is there. Messages of a channel (a directed pair of pp coordinates and a purpose: activations or gradients)
+// arrive in the order in which they were sent.
 #pragma once
 
 #include <string>
@@ -11,16 +13,16 @@
 namespace orthant {
 
 enum class ActionKind {
-  forward,          // unit, microbatch
-  backward,         // unit, microbatch: gradients of the inputs and the weights
-  backward_input,   // unit, microbatch: gradients of the inputs only
-  backward_weight,  // unit, microbatch: gradients of the weights, after its backward_input
-  gather,           // unit: its parameters become full
-  free,             // unit: only its shard stays
-  reduce,           // unit, microbatch: its gradients are complete on this rank; see Action::microbatch
-  send,             // value, microbatch, peer: the value goes to a rank that reads it
-  receive,          // value, microbatch, peer: its counterpart
-  send_gradient,    // value, consumer, microbatch, peer: that consumer's gradient goes to the rank that wrote the value
+  forward,           // unit, microbatch
+  backward,          // unit, microbatch: gradients of the inputs and the weights
+  backward_input,    // unit, microbatch: gradients of the inputs only
+  backward_weight,   // unit, microbatch: gradients of the weights, after its backward_input
+  gather,            // unit: its parameters become full
+  free,              // unit: only its shard stays
+  reduce,            // unit, microbatch: its gradients are complete here; see Action::microbatch
+  send,              // value, microbatch, peer: the value goes to a pp coordinate that reads it
+  receive,           // value, microbatch, peer: its counterpart
+  send_gradient,     // value, consumer, microbatch, peer: that consumer's gradient goes to where the value was made
   receive_gradient,  // value, consumer, microbatch, peer: its counterpart
 };
 

@@ -99,12 +99,12 @@ void check_schedule_name(std::string_view name) {
 
 int virtual_stages(std::string_view name, int asked) {
   check_schedule_name(name);
-  const int own = is_looped(name) ? 2 : 1;
-  if (asked == 0 || asked == own || (name == "interleaved" && asked > own)) return asked == 0 ? own : asked;
+  const int usual = is_looped(name) ? 2 : 1;
+  if (asked == 0 || asked == usual || (name == "interleaved" && asked > usual)) return asked == 0 ? usual : asked;
   throw ConfigError(
       fmt::format("schedule {} with {} stage{} per pp coordinate", name, asked, asked == 1 ? "" : "s"),
       {.remedy = fmt::format("set {}{} virtual stage{}, or the schedule {}", name == "interleaved" ? "at least " : "",
-                             own, own == 1 ? "" : "s", asked > 1 ? "interleaved" : "1f1b")});
+                             usual, usual == 1 ? "" : "s", asked > 1 ? "interleaved" : "1f1b")});
 }
 
 std::vector<int> schedule_placement(std::string_view name, int pp_degree, int asked_virtual_stages) {

@@ -90,9 +90,9 @@ std::string schedule_text(const std::string& name, int pp_degree, int stages_per
 
 [[noreturn]] void refuse_count(const PipelineSettings& settings, const AskedStages& asked, int pp_degree,
                                int stages_per_pp) {
-  const std::int64_t own = std::int64_t{pp_degree} * stages_per_pp;
+  const std::int64_t expected = std::int64_t{pp_degree} * stages_per_pp;
   const bool multiple = asked.count % pp_degree == 0 && asked.count >= 2 * pp_degree;
-  std::string remedy = fmt::format("set {} stages", own);
+  std::string remedy = fmt::format("set {} stages", expected);
   if (settings.schedule == "interleaved" && settings.virtual_stages == 0) {
     remedy =
         fmt::format("set {}, {} or another multiple of mesh.pp={} stages", 2 * pp_degree, 3 * pp_degree, pp_degree);
@@ -106,7 +106,7 @@ std::string schedule_text(const std::string& name, int pp_degree, int stages_per
     remedy += fmt::format(", or set mesh.pp={}", asked.count);
   }
   throw ConfigError(fmt::format("{} has {} stage{}; {} has {}", asked.key, asked.count, asked.count == 1 ? "" : "s",
-                                schedule_text(settings.schedule, pp_degree, stages_per_pp), own),
+                                schedule_text(settings.schedule, pp_degree, stages_per_pp), expected),
                     {.remedy = remedy});
 }
 
@@ -118,12 +118,13 @@ Places named_places(const GraphSpec& graph, int pp_degree, int microbatches, con
     stages_per_pp = asked.count / pp_degree;
   }
   stages_per_pp = said_of("parallel.virtual_stages", [&] { return virtual_stages(name, stages_per_pp); });
-  const std::int64_t own = std::int64_t{pp_degree} * stages_per_pp;
+  const std::int64_t expected = std::int64_t{pp_degree} * stages_per_pp;
   const bool free_count = stages_per_pp == 1 && !settings.placement.empty();
-  check_units(graph, asked.count > 0 ? asked.count : own,
+  check_units(graph, asked.count > 0 ? asked.count : expected,
               asked.count > 0 ? asked.key : schedule_text(name, pp_degree, stages_per_pp), settings);
-  if (asked.count > 0 && asked.count != own && !free_count) refuse_count(settings, asked, pp_degree, stages_per_pp);
-  const int stages = asked.count > 0 ? asked.count : static_cast<int>(own);
+  if (asked.count > 0 && asked.count != expected && !free_count)
+    refuse_count(settings, asked, pp_degree, stages_per_pp);
+  const int stages = asked.count > 0 ? asked.count : static_cast<int>(expected);
   Places places{settings.placement.empty() ? schedule_placement(name, pp_degree, stages_per_pp) : settings.placement};
   if (static_cast<int>(places.pp_coordinates.size()) != stages) {
     throw ConfigError(

@@ -54,7 +54,7 @@ class TwoWay : public Collective {
     size_t bytes;
   };
 
-  void plan(bool small, Shared shared, uint64_t num_chunks) {
+  void choose_way(bool small, Shared shared, uint64_t num_chunks) {
     way_ = small ? Way::eager : Way::undecided;
     single_step = small;
     shared_ = shared;
@@ -119,7 +119,7 @@ class AllReduce : public TwoWay {
     bytes_ = static_cast<size_t>(request_.count) * element();
     chunks_ = steps_for(bytes_, kSlotBytes);
     two_phases_ = bytes_ > kSlotBytes && size() > kDirectReduceMembers;
-    plan(bytes_ <= kSlotBytes, {request_.output, bytes_}, two_phases_ ? 2 * chunks_ + 1 : chunks_);
+    choose_way(bytes_ <= kSlotBytes, {request_.output, bytes_}, two_phases_ ? 2 * chunks_ + 1 : chunks_);
   }
 
  protected:
@@ -207,7 +207,7 @@ class AllGather : public TwoWay {
   AllGather(CollectiveRequest request, Lanes& lanes)
       : TwoWay(std::move(request), lanes), offsets_(offsets_of(request_.output_counts, element())) {
     const size_t largest = largest_part(offsets_);
-    plan(largest <= kSlotBytes, {request_.input, bytes_of(index())}, steps_for(largest, kSlotBytes));
+    choose_way(largest <= kSlotBytes, {request_.input, bytes_of(index())}, steps_for(largest, kSlotBytes));
   }
 
  protected:
@@ -257,7 +257,7 @@ class ReduceScatter : public TwoWay {
     // A slot holds a piece for every other member, each at a place of its own.
     place_bytes_ = kSlotBytes / static_cast<size_t>(size()) / kAlignment * kAlignment;
     const size_t largest = largest_part(offsets_);
-    plan(largest <= place_bytes_, {request_.input, offsets_.back()}, steps_for(largest, place_bytes_));
+    choose_way(largest <= place_bytes_, {request_.input, offsets_.back()}, steps_for(largest, place_bytes_));
   }
 
  protected:
@@ -311,7 +311,7 @@ class Broadcast : public TwoWay {
  public:
   Broadcast(CollectiveRequest request, Lanes& lanes) : TwoWay(std::move(request), lanes) {
     bytes_ = static_cast<size_t>(request_.count) * element();
-    plan(bytes_ <= kSlotBytes, {request_.output, bytes_}, steps_for(bytes_, kSlotBytes));
+    choose_way(bytes_ <= kSlotBytes, {request_.output, bytes_}, steps_for(bytes_, kSlotBytes));
   }
 
  protected:

@@ -10,18 +10,18 @@
 namespace orthant {
 namespace {
 
-constexpr std::array<Activation, 4> kActivations = {Activation::gelu, Activation::gelu_new, Activation::relu,
-                                                    Activation::silu};
+constexpr std::array<ActivationFunction, 4> kActivations = {ActivationFunction::gelu, ActivationFunction::gelu_new,
+                                                            ActivationFunction::relu, ActivationFunction::silu};
 
-constexpr std::array<std::pair<std::string_view, Activation>, 4> kOtherNames = {
-    {{"gelu_python", Activation::gelu},
-     {"gelu_pytorch_tanh", Activation::gelu_new},
-     {"gelu_fast", Activation::gelu_new},
-     {"swish", Activation::silu}}};
+constexpr std::array<std::pair<std::string_view, ActivationFunction>, 4> kOtherNames = {
+    {{"gelu_python", ActivationFunction::gelu},
+     {"gelu_pytorch_tanh", ActivationFunction::gelu_new},
+     {"gelu_fast", ActivationFunction::gelu_new},
+     {"swish", ActivationFunction::silu}}};
 
 }  // namespace
 
-std::optional<Activation> activation_named(std::string_view name) {
+std::optional<ActivationFunction> activation_named(std::string_view name) {
   for (const auto activation : kActivations) {
     if (activation_name(activation) == name) return activation;
   }
@@ -31,7 +31,7 @@ std::optional<Activation> activation_named(std::string_view name) {
   return std::nullopt;
 }
 
-Activation read_activation(JsonReader& reader, std::string_view key, Activation default_activation) {
+ActivationFunction read_activation(JsonReader& reader, std::string_view key, ActivationFunction default_activation) {
   const auto name = reader.get<std::string>(key, std::string(activation_name(default_activation)));
   if (const auto found = activation_named(name)) return *found;
   std::vector<std::string> names;

@@ -8,26 +8,26 @@
 
 namespace orthant {
 
-enum class Activation { gelu, gelu_new, relu, silu };  // gelu: exact, by erf; gelu_new: its tanh approximation
+enum class ActivationFunction { gelu, gelu_new, relu, silu };  // gelu: exact, by erf; gelu_new: its tanh approximation
 
-constexpr std::string_view activation_name(Activation activation) {
+constexpr std::string_view activation_name(ActivationFunction activation) {
   switch (activation) {
-    case Activation::gelu:
+    case ActivationFunction::gelu:
       return "gelu";
-    case Activation::gelu_new:
+    case ActivationFunction::gelu_new:
       return "gelu_new";
-    case Activation::relu:
+    case ActivationFunction::relu:
       return "relu";
-    case Activation::silu:
+    case ActivationFunction::silu:
       return "silu";
   }
   return "";
 }
 
 // Also by the other names of the same function: gelu_python, gelu_pytorch_tanh, gelu_fast, swish. Nothing when unknown.
-std::optional<Activation> activation_named(std::string_view name);
+std::optional<ActivationFunction> activation_named(std::string_view name);
 
 // The document's kind of error, with the nearest name, when the value is none of them.
-Activation read_activation(JsonReader& reader, std::string_view key, Activation default_activation);
+ActivationFunction read_activation(JsonReader& reader, std::string_view key, ActivationFunction default_activation);
 
 }  // namespace orthant

@@ -23,7 +23,7 @@ struct BertConfig {
   std::int64_t max_position_embeddings = 512;
   std::int64_t type_vocab_size = 2;
   double layer_norm_eps = 1e-12;
-  Activation hidden_act = Activation::gelu;
+  ActivationFunction hidden_act = ActivationFunction::gelu;
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   std::int64_t pad_token_id = 0;

@@ -22,7 +22,7 @@ void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower
   unit.cost = product_cost(product_flops(rank.num_own_tokens(), width, width) +
                            product_flops(rank.num_tokens(), width, static_cast<double>(rank.part(vocab))));
   // Input, what the dense layer made of it (relu needs only its own result), what the activation did, and the norm.
-  const std::int64_t states = config.head_activation() == Activation::relu ? 2 : 3;
+  const std::int64_t states = config.head_activation() == ActivationFunction::relu ? 2 : 3;
   keep_always(unit.cost, states * kept.activation(rank.own(h)) + kept.activation(rank.column_input(h)) +
                              kept.statistics(rank.own(2)));
   // The dense layer, the norm, and the product with the words.

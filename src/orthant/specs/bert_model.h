@@ -15,7 +15,9 @@ struct BertModelConfig {
   std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
 
   // RoBERTa's head has the exact GELU whatever its layers have.
-  Activation head_activation() const { return encoder.counts_tokens() ? Activation::gelu : encoder.hidden_act; }
+  ActivationFunction head_activation() const {
+    return encoder.counts_tokens() ? ActivationFunction::gelu : encoder.hidden_act;
+  }
 
   friend bool operator==(const BertModelConfig&, const BertModelConfig&) = default;
 };

@@ -26,7 +26,7 @@ struct Gpt2Config {
   std::int64_t vocab_size = 50257;
   std::int64_t max_position_embeddings = 1024;
   double layer_norm_epsilon = 1e-5;
-  Activation activation_function = Activation::gelu_new;
+  ActivationFunction activation_function = ActivationFunction::gelu_new;
   double resid_pdrop = 0.1;
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;

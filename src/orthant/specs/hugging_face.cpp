@@ -51,7 +51,7 @@ void refuse_other_mathematics(JsonReader& reader) {
   }
 }
 
-Activation read_activation_name(JsonReader& reader, std::string_view key, Activation standard) {
+ActivationFunction read_activation_name(JsonReader& reader, std::string_view key, ActivationFunction standard) {
   const auto name = reader.find<std::string>(key);
   if (!name) return standard;
   if (const auto found = activation_named(*name)) return *found;
@@ -104,7 +104,7 @@ ModelConfig read_llama_config(JsonReader& reader) {
   config.tie_word_embeddings = reader.find<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = reader.find<double>("initializer_range").value_or(0.02);
   const auto activation = reader.find<std::string>("hidden_act").value_or("silu");
-  if (activation_named(activation) != Activation::silu) {
+  if (activation_named(activation) != ActivationFunction::silu) {
     reader.fail("hidden_act", fmt::format("the activation \"{}\" is not supported in a Llama", activation),
                 "Llama models with silu can be read");
   }
@@ -127,7 +127,7 @@ ModelConfig read_gpt2_config(JsonReader& reader) {
   size({"vocab_size"}, config.vocab_size);
   size({"n_positions", "max_position_embeddings"}, config.max_position_embeddings);
   config.layer_norm_epsilon = reader.find<double>("layer_norm_epsilon").value_or(1e-5);
-  config.activation_function = read_activation_name(reader, "activation_function", Activation::gelu_new);
+  config.activation_function = read_activation_name(reader, "activation_function", ActivationFunction::gelu_new);
   config.resid_pdrop = reader.find<double>("resid_pdrop").value_or(0.1);
   config.embd_pdrop = reader.find<double>("embd_pdrop").value_or(0.1);
   config.attn_pdrop = reader.find<double>("attn_pdrop").value_or(0.1);
@@ -161,7 +161,7 @@ ModelConfig read_bert_config(JsonReader& reader, std::int64_t vocabulary, bool p
   size("pad_token_id", config.pad_token_id);
   config.position_offset = positions_after_padding ? config.pad_token_id + 1 : 0;
   config.layer_norm_eps = reader.find<double>("layer_norm_eps").value_or(1e-12);
-  config.hidden_act = read_activation_name(reader, "hidden_act", Activation::gelu);
+  config.hidden_act = read_activation_name(reader, "hidden_act", ActivationFunction::gelu);
   config.hidden_dropout_prob = reader.find<double>("hidden_dropout_prob").value_or(0.1);
   config.attention_probs_dropout_prob = reader.find<double>("attention_probs_dropout_prob").value_or(0.1);
   config.initializer_range = reader.find<double>("initializer_range").value_or(0.02);

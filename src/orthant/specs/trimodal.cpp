@@ -14,7 +14,7 @@ namespace orthant {
 namespace {
 
 constexpr std::array<Pooling, 2> kPoolings = {Pooling::pooler, Pooling::cls};
-constexpr std::array<Activation, 1> kFusionActivations = {Activation::relu};
+constexpr std::array<ActivationFunction, 1> kFusionActivations = {ActivationFunction::relu};
 
 std::optional<TabularConfig> read_tabular(JsonReader& reader, const std::optional<TabularConfig>& defaults) {
   const bool given = reader.has("tabular");
@@ -39,7 +39,7 @@ FusionConfig read_fusion(JsonReader& reader, FusionConfig fusion) {
   fusion.hidden_size = section.get<std::int64_t>("hidden_size", fusion.hidden_size);
   fusion.dropout = section.get<double>("dropout", fusion.dropout);
   fusion.activation =
-      read_choice<Activation>(section, "activation", kFusionActivations, activation_name, fusion.activation);
+      read_choice<ActivationFunction>(section, "activation", kFusionActivations, activation_name, fusion.activation);
   refuse(check_width("hidden_size", fusion.hidden_size), section);
   refuse(check_probability("dropout", fusion.dropout), section);
   return fusion;
@@ -120,7 +120,7 @@ Problem find_problem(const TrimodalConfig& config) {
   }
   if (auto problem = check_width("fusion.hidden_size", config.fusion.hidden_size)) return problem;
   if (auto problem = check_probability("fusion.dropout", config.fusion.dropout)) return problem;
-  if (config.fusion.activation != Activation::relu) {
+  if (config.fusion.activation != ActivationFunction::relu) {
     return ConfigProblem{"fusion.activation",
                          fmt::format("{} is not supported", activation_name(config.fusion.activation)), "use relu"};
   }

@@ -27,7 +27,7 @@ struct TabularConfig {
 struct FusionConfig {
   std::int64_t hidden_size = 256;
   double dropout = 0.1;
-  Activation activation = Activation::relu;  // the only one
+  ActivationFunction activation = ActivationFunction::relu;  // the only one
   friend bool operator==(const FusionConfig&, const FusionConfig&) = default;
 };
 

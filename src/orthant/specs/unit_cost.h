@@ -9,7 +9,7 @@
 // (with the norm's statistics), the output gradient of a lookup. Of a unit that is frozen in part both are bounds.
 //
 // Note [What a rank keeps]: with tensor parallelism a cost is that of one tp rank, the one with the largest parts, as
-// the model declares its splits (a plan that replicates something is not priced). Heads, inner channels and words are
+// the model declares its splits (`parallel.plan` with `replicate` is not priced). Heads, inner channels and words are
 // cut; between products (inputs of norms, residual sums, their statistics) a rank has all tokens, or its own under
 // sequence parallelism. A column product keeps its input: all tokens, which under sequence parallelism are a gathered
 // copy, or its own tokens when they are gathered again in backward. Where tokens are cut, a row product waits for its

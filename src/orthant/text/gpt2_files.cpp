@@ -51,9 +51,10 @@ bool is_roberta(const TokenizerRoles& roles, const Vocabulary& vocabulary, const
 void fill_roles(TokenizerRoles& roles, bool roberta) {
   using Names = std::initializer_list<std::pair<const char*, const char*>>;
   const Names gpt2 = {{"bos_token", "<|endoftext|>"}, {"eos_token", "<|endoftext|>"}, {"unk_token", "<|endoftext|>"}};
-  const Names own = {{"cls_token", "<s>"},   {"sep_token", "</s>"},  {"bos_token", "<s>"},    {"eos_token", "</s>"},
-                     {"unk_token", "<unk>"}, {"pad_token", "<pad>"}, {"mask_token", "<mask>"}};
-  for (const auto& [key, token] : roberta ? own : gpt2) roles.tokens.try_emplace(key, token);
+  const Names roberta_roles = {{"cls_token", "<s>"},    {"sep_token", "</s>"},  {"bos_token", "<s>"},
+                               {"eos_token", "</s>"},   {"unk_token", "<unk>"}, {"pad_token", "<pad>"},
+                               {"mask_token", "<mask>"}};
+  for (const auto& [key, token] : roberta ? roberta_roles : gpt2) roles.tokens.try_emplace(key, token);
 }
 
 class AddedTokenList {

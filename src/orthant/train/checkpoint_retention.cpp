@@ -94,8 +94,8 @@ void restore_checkpoints(const std::string& parent) {
   for (const auto& name : names_in_folder(parent)) {
     for (const auto suffix : {kReplacingSuffix, kReplacedSuffix}) {
       if (!name.ends_with(suffix)) continue;
-      const auto own = name.substr(0, name.size() - suffix.size());
-      if (step_in_name(own)) restore_replaced(fs::path(parent) / own);
+      const auto step_name = name.substr(0, name.size() - suffix.size());
+      if (step_in_name(step_name)) restore_replaced(fs::path(parent) / step_name);
     }
   }
 }

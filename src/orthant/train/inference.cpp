@@ -90,8 +90,8 @@ ControlGroup inference_ranks(const InferenceOptions& options) {
 GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler) {
   check_inference_mesh(options.mesh);
   const WorkSize one{.rows = 1, .sequence = 1, .compute = options.dtype};
-  return placed_graph(forward_spec(config, one, {.mask = options.attention_mask, .pooler = pooler}), TensorPolicy(),
-                      options.mesh.degree(Axis::tp));
+  return resolved_graph(forward_spec(config, one, {.mask = options.attention_mask, .pooler = pooler}), TensorPolicy(),
+                        options.mesh.degree(Axis::tp));
 }
 
 std::vector<InferenceShare> inference_shares(const StoredModel& model, const InferenceOptions& options) {

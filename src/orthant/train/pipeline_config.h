@@ -15,7 +15,7 @@ PipelineSettings read_pipeline(JsonReader& section);
 
 // What each unit needs of the bytes that split_memory_gb allows a rank: its state, tied parameters counted with every
 // unit that uses them and nothing divided over fsdp, and its activations. Nothing when there is no bound. `graph` is
-// placed over tp; `optimizer_copies` are moments of the size of the parameters.
+// resolved over tp; `optimizer_copies` are moments of the size of the parameters.
 void set_memory_bound(PipelineSettings& settings, const GraphSpec& graph, const Precision& precision,
                       int optimizer_copies, Recompute recompute);
 

@@ -101,12 +101,12 @@ void check_output(const Poison& poison, const GraphSpec& graph, const UnitSpec& 
 }
 
 // The first element of the parameter that the rank can damage.
-void place_in_buffer(PlacedPoison& placed, const GraphSpec& graph, const UnitBuffers& buffers, const DataPolicy& policy,
-                     int fsdp) {
-  const auto& poison = placed.what;
+void place_in_buffer(LocatedPoison& located, const GraphSpec& graph, const UnitBuffers& buffers,
+                     const DataPolicy& policy, int fsdp) {
+  const auto& poison = located.what;
   const bool gradient = poison.kind == Poison::Kind::gradient;
   std::vector<std::string> names;
-  for (const int b : buffers.used[static_cast<std::size_t>(placed.unit)]) {
+  for (const int b : buffers.used[static_cast<std::size_t>(located.unit)]) {
     if (gradient && !buffers[b].trainable) continue;
     const bool part = !gradient && policy.shards_state();
     const Range reach = part ? buffers[b].shard(fsdp) : Range{0, buffers[b].size};
@@ -115,12 +115,12 @@ void place_in_buffer(PlacedPoison& placed, const GraphSpec& graph, const UnitBuf
       if (met.empty()) continue;
       names.push_back(entry.parameter);
       if (!poison.parameter.empty() && poison.parameter != entry.parameter) continue;
-      placed.buffer = b;
-      placed.offset = met.begin;
+      located.buffer = b;
+      located.offset = met.begin;
       return;
     }
   }
-  const auto& unit = graph.units[static_cast<std::size_t>(placed.unit)].name;
+  const auto& unit = graph.units[static_cast<std::size_t>(located.unit)].name;
   const auto what = gradient ? "trainable parameters" : "parameters";
   if (names.empty())
     refuse(described(poison), fmt::format("the rank owns no {} of unit {}", what, unit), "name another");
@@ -162,37 +162,37 @@ Poison parse_poison(std::string_view text) {
   return poison;
 }
 
-std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
-                                       const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
-                                       int microbatches) {
-  std::vector<PlacedPoison> all;
+std::vector<LocatedPoison> locate_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
+                                         const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
+                                         int microbatches) {
+  std::vector<LocatedPoison> all;
   for (const auto& one : poison) {
     if (one.rank >= mesh.world_size()) {
       refuse(described(one), fmt::format("the mesh {} has {} ranks", mesh.to_string(), mesh.world_size()),
              fmt::format("use 0 to {}", mesh.world_size() - 1));
     }
     const auto coordinate = mesh.coordinate(one.rank);
-    PlacedPoison placed{.what = one, .unit = unit_of(one, graph, unit_pp_coordinates, coordinate[Axis::pp])};
-    const auto& unit = graph.units[static_cast<std::size_t>(placed.unit)];
-    if (!runs_at(placed.unit, unit_pp_coordinates, coordinate[Axis::pp])) {
-      const auto pp = unit_pp_coordinates[static_cast<std::size_t>(placed.unit)];
+    LocatedPoison located{.what = one, .unit = unit_of(one, graph, unit_pp_coordinates, coordinate[Axis::pp])};
+    const auto& unit = graph.units[static_cast<std::size_t>(located.unit)];
+    if (!runs_at(located.unit, unit_pp_coordinates, coordinate[Axis::pp])) {
+      const auto pp = unit_pp_coordinates[static_cast<std::size_t>(located.unit)];
       refuse(described(one), fmt::format("the rank does not run unit {}", unit.name),
              fmt::format("name a rank at pp {}", pp));
     }
     if (one.kind == Poison::Kind::loss || one.kind == Poison::Kind::activation) {
       check_output(one, graph, unit, microbatches);
     } else {
-      place_in_buffer(placed, graph, unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates), policy,
+      place_in_buffer(located, graph, unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates), policy,
                       coordinate[Axis::fsdp]);
     }
-    all.push_back(std::move(placed));
+    all.push_back(std::move(located));
   }
   return all;
 }
 
 bool Poisoner::damages_parameters(std::int64_t step) const {
-  return std::ranges::any_of(placed_, [&](const PlacedPoison& placed) {
-    return placed.what.step == step && placed.what.kind == Poison::Kind::parameter;
+  return std::ranges::any_of(located_, [&](const LocatedPoison& located) {
+    return located.what.step == step && located.what.kind == Poison::Kind::parameter;
   });
 }
 
@@ -200,17 +200,17 @@ void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
   due_.clear();
   const bool parameters = damages_parameters(step);
   if (parameters) store.settle_values();
-  std::erase_if(placed_, [&](const PlacedPoison& placed) {
-    if (placed.what.step != step) return false;
-    if (placed.what.kind == Poison::Kind::parameter) {
-      const auto place = static_cast<std::size_t>(placed.buffer);
-      if (placed.what.rank == rank_) {
+  std::erase_if(located_, [&](const LocatedPoison& located) {
+    if (located.what.step != step) return false;
+    if (located.what.kind == Poison::Kind::parameter) {
+      const auto place = static_cast<std::size_t>(located.buffer);
+      if (located.what.rank == rank_) {
         const auto& buffer = *store.buffers()[place];
-        const auto element = buffer.master().narrow(placed.offset - buffer.owned().begin, 1);
-        element.change([&](const at::Tensor& value) { damage(value, placed.what.value); });
+        const auto element = buffer.master().narrow(located.offset - buffer.owned().begin, 1);
+        element.change([&](const at::Tensor& value) { damage(value, located.what.value); });
       }
-    } else if (placed.what.rank == rank_) {
-      due_.push_back(placed);
+    } else if (located.what.rank == rank_) {
+      due_.push_back(located);
     }
     return true;
   });
@@ -219,9 +219,9 @@ void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
 
 // A copy is damaged: what the unit keeps for its backward may be the same memory.
 void Poisoner::outputs(int unit, int microbatch, Tensors& outputs) {
-  std::erase_if(due_, [&](const PlacedPoison& placed) {
-    const auto& what = placed.what;
-    if (what.kind == Poison::Kind::gradient || placed.unit != unit || what.microbatch != microbatch) return false;
+  std::erase_if(due_, [&](const LocatedPoison& located) {
+    const auto& what = located.what;
+    if (what.kind == Poison::Kind::gradient || located.unit != unit || what.microbatch != microbatch) return false;
     const auto is_number = [](const at::Tensor& output) { return at::isFloatingType(output.scalar_type()); };
     const auto found = std::ranges::find_if(outputs, is_number);
     if (found == outputs.end()) refuse(described(what), "the unit wrote integers only", "name another unit");
@@ -234,10 +234,10 @@ void Poisoner::outputs(int unit, int microbatch, Tensors& outputs) {
 }
 
 void Poisoner::gradient(std::size_t buffer, int unit, const at::Tensor& gradient) {
-  std::erase_if(due_, [&](const PlacedPoison& placed) {
-    if (placed.what.kind != Poison::Kind::gradient) return false;
-    if (placed.unit != unit || placed.buffer != static_cast<int>(buffer)) return false;
-    damage(gradient.select(0, placed.offset), placed.what.value);
+  std::erase_if(due_, [&](const LocatedPoison& located) {
+    if (located.what.kind != Poison::Kind::gradient) return false;
+    if (located.unit != unit || located.buffer != static_cast<int>(buffer)) return false;
+    damage(gradient.select(0, located.offset), located.what.value);
     return true;
   });
 }

@@ -38,7 +38,7 @@ struct Poison {
 Poison parse_poison(std::string_view text);
 
 // Where it goes.
-struct PlacedPoison {
+struct LocatedPoison {
   Poison what;
   int unit = 0;
   int buffer = -1;          // of the rank's buffers, for gradients and parameters
@@ -47,14 +47,14 @@ struct PlacedPoison {
 
 // Alike on every rank. ConfigError for a rank, unit or parameter that is not there, and for a rank that does not run
 // the unit or has none of the parameter. `unit_pp_coordinates`: the pp coordinate of each unit; `policy` is effective.
-std::vector<PlacedPoison> place_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
-                                       const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
-                                       int microbatches);
+std::vector<LocatedPoison> locate_poison(const std::vector<Poison>& poison, const GraphSpec& graph, const Mesh& mesh,
+                                         const std::vector<int>& unit_pp_coordinates, const DataPolicy& policy,
+                                         int microbatches);
 
 // Does it, each once.
 class Poisoner {
  public:
-  Poisoner(std::vector<PlacedPoison> placed, int rank) : placed_(std::move(placed)), rank_(rank) {}
+  Poisoner(std::vector<LocatedPoison> located, int rank) : located_(std::move(located)), rank_(rank) {}
 
   // Whether some rank's parameters are damaged in that step.
   bool damages_parameters(std::int64_t step) const;
@@ -64,9 +64,9 @@ class Poisoner {
   void gradient(std::size_t buffer, int unit, const at::Tensor& gradient);
 
  private:
-  std::vector<PlacedPoison> placed_;
+  std::vector<LocatedPoison> located_;
   int rank_;
-  std::vector<PlacedPoison> due_;  // in this step on this rank
+  std::vector<LocatedPoison> due_;  // in this step on this rank
 };
 
 }  // namespace orthant

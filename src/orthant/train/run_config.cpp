@@ -337,7 +337,8 @@ GraphSpec declared_spec(const RunConfig& config) {
 }
 
 GraphSpec run_spec(const RunConfig& config) {
-  return placed_graph(build_spec(config.model, work_size(config)), config.trainer.tensor, config.mesh.degree(Axis::tp));
+  return resolved_graph(build_spec(config.model, work_size(config)), config.trainer.tensor,
+                        config.mesh.degree(Axis::tp));
 }
 
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include "orthant/graph/backward.h"
 #include "orthant/plan/estimate_parts.h"
 #include "orthant/plan/unit_run.h"
-#include "orthant/train/trainer_plan.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant {
 namespace {

@@ -21,8 +21,8 @@ void check_own_tokenizer(const Tokenizer& tokenizer, const std::string& name, co
   const auto folder = std::filesystem::path(*model.path);
   if (!is_there(folder / "tokenizer.json") && !is_there(folder / "vocab.txt")) return;
   if (real_path(name).parent_path() == real_path(folder)) return;
-  const auto own = Tokenizer::load(folder);
-  if (own.fingerprint() == tokenizer.fingerprint()) return;
+  const auto saved = Tokenizer::load(folder);
+  if (saved.fingerprint() == tokenizer.fingerprint()) return;
   throw ConfigError(fmt::format("data.{}_tokenizer {} is not the tokenizer that model.{}.path {} was trained with",
                                 tower, name, tower, *model.path),
                     {.remedy = fmt::format("set data.{}_tokenizer={}", tower, *model.path)});

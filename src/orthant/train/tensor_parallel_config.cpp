@@ -20,7 +20,7 @@ TensorPolicy read_tensor_parallel(JsonReader& section) {
   JsonReader plan = section.object("plan");
   for (const auto& pattern : plan.keys()) {
     try {
-      policy.plan.emplace_back(pattern, parse_tensor_style(plan.require<std::string>(pattern)));
+      policy.styles.emplace_back(pattern, parse_tensor_style(plan.require<std::string>(pattern)));
     } catch (const ConfigError& error) {
       section.fail("plan", fmt::format("\"{}\": {}", pattern, error.message()), error.remedy());
     }

@@ -45,7 +45,7 @@ class StoreKeeper : public ParameterKeeper {
 Trainer::~Trainer() = default;
 
 Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options)
-    : graph_(placed_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp))),
+    : graph_(resolved_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp))),
       mesh_(mesh),
       options_(std::move(options)) {
   check_mesh(mesh_);
@@ -76,8 +76,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
-  auto poison = place_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
-                             options_.microbatches);
+  auto poison = locate_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
+                              options_.microbatches);
   std::vector<bool> runs_here;
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));

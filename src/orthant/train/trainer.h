@@ -16,7 +16,7 @@
 #include "orthant/runtime/tables.h"
 #include "orthant/train/bad_step.h"
 #include "orthant/train/pending_step.h"
-#include "orthant/train/trainer_plan.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant {
 
@@ -35,7 +35,7 @@ using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStor
 
 class Trainer {
  public:
-  // Places the graph over tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
+  // Resolves the graph for tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
   // axes that training does not use, fewer units than stages. Collective, as are step(), evaluate(), weights_hash(),
   // save() and load().
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
@@ -54,8 +54,8 @@ class Trainer {
   void await_readers();                                  // blocks until nobody reads
   double seconds_held() const { return seconds_held_; }  // by all such waits
 
-  // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Until the
-  // next but one step() begins. Alike on every rank, all of which must ask.
+  // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Valid until
+  // step() is called for the second time after it. Every rank must ask, and every rank gets the same answer.
   BadStep explain_bad_step();
 
   // This rank's share of a global batch that every rank has: for programs without a Loader. ConfigError when the rows
@@ -65,12 +65,12 @@ class Trainer {
   // Gradients alone: no update, and the step is not counted. They lie in parameters() until the next call.
   PendingStep gradients(const Batch& batch);
 
-  // The named values of some rows, without gradients and dropout; with pad_to_longest they have that length. A rank has
-  // those that its stages write.
+  // The named values of some rows, without gradients and dropout; with pad_to_longest they have that length. A rank
+  // gets the values that its stages write.
   std::map<std::string, at::Tensor> evaluate(const Fields& fields, const std::vector<std::string>& wanted);
 
   std::int64_t steps_done() const { return steps_done_; }
-  double lr() const { return options_.lr.at(steps_done_ + 1); }  // of the step about to be made
+  double lr() const { return options_.lr.at(steps_done_ + 1); }  // of the next step
   std::uint64_t weights_hash() const;                            // of all ranks, see weights_hash.h
 
   // A checkpoint folder: parameters, optimizer state, step. Atomic. load() takes it back and refuses one of another
@@ -78,7 +78,7 @@ class Trainer {
   void save(const std::string& folder) const;
   void load(const std::string& folder);
 
-  const GraphSpec& graph() const { return graph_; }  // placed
+  const GraphSpec& graph() const { return graph_; }  // resolved
   const Pipeline& pipeline() const { return pipeline_; }
   ParameterStore& parameters() { return *store_; }
   const ParameterStore& parameters() const { return *store_; }

@@ -105,7 +105,7 @@ class Head : public Unit {
   }
 
  private:
-  nn::Activation activation_;
+  nn::ActivationKind activation_;
   double eps_;
   nn::Parameter& dense_;
   nn::Parameter& dense_bias_;

@@ -75,7 +75,7 @@ PostNormLayer layer_of(const EncoderLmConfig& config) {
   layer.head_size = config.head_size();
   layer.causal = true;
   layer.eps = config.layer_norm_eps;
-  layer.activation = nn::Activation::relu;
+  layer.activation = nn::ActivationKind::relu;
   layer.attention_dropout = config.dropout;
   layer.activation_dropout = config.dropout;
   layer.dropout = config.dropout;

@@ -56,7 +56,7 @@ class Layer : public Unit {
     const auto attended = nn::attention(qkv, out_, out_bias_, options_, pass, first.residual);
     const auto second = nn::rms_norm_and_residual(attended, norm2_, eps, pass);
     const auto gate_up = nn::linear(second.norm, gate_up_, gate_up_bias_, pass);
-    return {nn::activation_linear(gate_up, {nn::Activation::swiglu}, down_, down_bias_, pass, second.residual)};
+    return {nn::activation_linear(gate_up, {nn::ActivationKind::swiglu}, down_, down_bias_, pass, second.residual)};
   }
 
  private:

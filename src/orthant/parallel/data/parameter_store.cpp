@@ -14,8 +14,8 @@ namespace orthant {
 
 nn::Parameter* UnitParameters::find(std::string_view relative) const {
   auto name = fmt::format("{}.{}", spec_->name, relative);
-  const auto own = std::ranges::any_of(spec_->parameters, [&](const auto& p) { return p.name == name; });
-  if (!own) {
+  const auto is_parameter = std::ranges::any_of(spec_->parameters, [&](const auto& p) { return p.name == name; });
+  if (!is_parameter) {
     const auto suffix = fmt::format(".{}", relative);
     const auto found = std::ranges::find_if(spec_->borrowed, [&](const auto& n) { return n.ends_with(suffix); });
     if (found == spec_->borrowed.end()) return nullptr;

@@ -113,9 +113,9 @@ class ParameterStore {
   int owner(std::size_t buffer) const { return buffers_[buffer]->layout().owner; }
   const GraphSpec& graph() const { return graph_; }
   const DataPolicy& policy() const { return policy_; }
-  // Ranges of the buffer that this rank answers for, inside of what it owns: over all ranks of the mesh each element of
-  // the model is in one of them. Padding, which is zero, may be in any. None when another stage
-  // owns the buffer.
+  // Ranges of the buffer that this rank answers for, a part of what it owns: over all ranks of the mesh each element of
+  // the model is in exactly one such range. Padding, which is zero, may be in any range. Empty when another stage owns
+  // the buffer.
   std::vector<Range> answered(std::size_t buffer) const;
   // Memory that was made for all buffers: for good, and for those that come and go.
   std::int64_t bytes() const { return bytes_ + pool_.bytes(); }

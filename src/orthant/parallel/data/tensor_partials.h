@@ -14,7 +14,7 @@
 namespace orthant {
 
 // What the copies of the graph's parameters are summed over: disjoint groups of tp ranks that hold one copy, one
-// request for each number of holders. The graph is placed. Pure.
+// request for each number of holders. The graph is resolved. Pure.
 std::vector<comm::SubgroupRequest> copy_groups(const GraphSpec& graph, const Mesh& mesh);
 
 class TensorPartials {

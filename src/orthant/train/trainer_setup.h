@@ -8,7 +8,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/mesh/mesh.h"
-#include "orthant/plan/rank_plan.h"
+#include "orthant/plan/rank_step.h"
 #include "orthant/schedule/actions.h"
 #include "orthant/train/trainer_options.h"
 
@@ -41,7 +41,7 @@ std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const 
 std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,
                                                   const TrainerOptions& options, double timeout_seconds = 300);
 
-// Which units run on which pp coordinate, and in which order. The graph is placed.
+// Which units run on which pp coordinate, and in which order. The graph is resolved.
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 // The settings of a trainer in the planner's words.
@@ -64,7 +64,7 @@ std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec
                                        const TrainerOptions& options);
 
 // Of every pp coordinate, so that whatever cannot run is refused.
-std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+std::vector<RankStep> rank_steps(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options);
 
 }  // namespace orthant

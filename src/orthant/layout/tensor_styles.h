@@ -1,5 +1,5 @@
-// A plan's styles applied to what a model declares: which parameters stay cut over tp and which become whole, or why
-// that would give wrong sums. A part of placed_graph(). Local.
+// The styles of `parallel.plan` applied to what a model declares: which parameters stay cut over tp and which become
+// whole, or why that would give wrong sums. A part of resolved_graph(). Local.
 //
 // Note [Product chains]: column products leave their output cut over channels, and the row product after them sums
 // over tp what it makes of those parts. So the cut parameters of such a chain are whole together or not at all. They
@@ -13,6 +13,6 @@
 namespace orthant {
 
 // For more than one tp rank. ConfigError that names the pattern, the parameter, the reason and what to set.
-void apply_tensor_plan(GraphSpec& graph, const TensorPolicy& policy);
+void apply_tensor_styles(GraphSpec& graph, const TensorPolicy& policy);
 
 }  // namespace orthant

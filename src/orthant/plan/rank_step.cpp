@@ -1,4 +1,4 @@
-#include "orthant/plan/rank_plan.h"
+#include "orthant/plan/rank_step.h"
 
 #include "orthant/plan/data_actions.h"
 #include "orthant/schedule/lowering.h"
@@ -44,13 +44,13 @@ std::vector<Action> rank_actions(const StageTable& table, const Pipeline& pipeli
   return data_actions(lower(table, pipeline.map, graph, data.coordinate[Axis::pp]), graph, data);
 }
 
-RankPlan rank_plan(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {
-  RankPlan plan;
-  plan.pp = pp;
-  plan.data = data_settings(pipeline, graph, settings, pp);
-  plan.tensor = tensor_settings(plan.data, settings);
-  plan.actions = rank_actions(pipeline.table, pipeline, graph, plan.data);
-  return plan;
+RankStep rank_step(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {
+  RankStep step;
+  step.pp = pp;
+  step.data = data_settings(pipeline, graph, settings, pp);
+  step.tensor = tensor_settings(step.data, settings);
+  step.actions = rank_actions(pipeline.table, pipeline, graph, step.data);
+  return step;
 }
 
 }  // namespace orthant

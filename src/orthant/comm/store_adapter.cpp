@@ -30,13 +30,13 @@ double seconds_of(const Milliseconds& time) {
 #pragma clang diagnostic ignored "-Wsuggest-override"
 #endif
 
-class OwnStore : public c10d::Store {
+class StoreAdapter : public c10d::Store {
  public:
-  OwnStore(std::shared_ptr<launch::JoinedStore> joined, const Milliseconds& timeout)
+  StoreAdapter(std::shared_ptr<launch::JoinedStore> joined, const Milliseconds& timeout)
       : c10d::Store(timeout), joined_(std::move(joined)) {}
 
   // One connection serves any number of threads.
-  c10::intrusive_ptr<c10d::Store> clone() { return c10::make_intrusive<OwnStore>(joined_, timeout_); }
+  c10::intrusive_ptr<c10d::Store> clone() { return c10::make_intrusive<StoreAdapter>(joined_, timeout_); }
 
   using c10d::Store::compareSet;
   using c10d::Store::set;
@@ -94,7 +94,7 @@ class OwnStore : public c10d::Store {
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> make_c10d_store(std::shared_ptr<launch::JoinedStore> joined, double timeout_seconds) {
-  return c10::make_intrusive<OwnStore>(std::move(joined), to_milliseconds(timeout_seconds));
+  return c10::make_intrusive<StoreAdapter>(std::move(joined), to_milliseconds(timeout_seconds));
 }
 
 }  // namespace orthant::comm

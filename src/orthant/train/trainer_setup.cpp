@@ -1,4 +1,4 @@
-#include "orthant/train/trainer_plan.h"
+#include "orthant/train/trainer_setup.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -70,16 +70,16 @@ void check_trains(const GraphSpec& graph) {
 
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   RankGroups groups{store_groups(mesh, options.policy), {}};
-  const auto placed = placed_graph(graph, options.tensor, mesh.degree(Axis::tp));
+  const auto resolved = resolved_graph(graph, options.tensor, mesh.degree(Axis::tp));
   if (mesh.degree(Axis::tp) > 1) {
     groups.axes.push_back({Axis::tp, comm::Purpose::activations});
-    groups.subsets = copy_groups(placed, mesh);
+    groups.subsets = copy_groups(resolved, mesh);
   }
   if (mesh.degree(Axis::pp) == 1) return groups;
   groups.axes.push_back({Axis::pp, comm::Purpose::activations});
   groups.axes.push_back({Axis::pp, comm::Purpose::gradients});
   if (graph.units.empty()) return groups;  // a program's own modules, which share nothing
-  const auto tied = tied_groups(placed, mesh, trainer_pipeline(placed, mesh, options).unit_pp_coordinates());
+  const auto tied = tied_groups(resolved, mesh, trainer_pipeline(resolved, mesh, options).unit_pp_coordinates());
   groups.subsets.insert(groups.subsets.end(), tied.begin(), tied.end());
   return groups;
 }
@@ -166,12 +166,12 @@ std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& grap
   return rank_actions(pipeline.table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
-std::vector<RankPlan> rank_plans(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
+std::vector<RankStep> rank_steps(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                  const TrainerOptions& options) {
   const auto settings = plan_settings(mesh, options);
-  std::vector<RankPlan> plans;
-  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) plans.push_back(rank_plan(pipeline, graph, settings, pp));
-  return plans;
+  std::vector<RankStep> steps;
+  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) steps.push_back(rank_step(pipeline, graph, settings, pp));
+  return steps;
 }
 
 }  // namespace orthant

@@ -19,10 +19,10 @@ Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Uni
     throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
                                     tensor == nullptr ? 1 : tensor->degree()));
   }
-  make_plans(recompute);
+  make_wirings(recompute);
 }
 
-void Executor::make_plans(Recompute recompute) {
+void Executor::make_wirings(Recompute recompute) {
   const auto num_values = graph_.values.size();
   const auto backward = backward_facts(graph_);
   readers_.resize(num_values);
@@ -31,8 +31,8 @@ void Executor::make_plans(Recompute recompute) {
   for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
     const auto& spec = graph_.units[to_index(u)];
-    Plan plan;
-    plan.has_backward = backward.units[to_index(u)];
+    UnitWiring wiring;
+    wiring.has_backward = backward.units[to_index(u)];
     for (const auto& name : spec.inputs) {
       Input input{name};
       if (const auto found = value_index_.find(name); found != value_index_.end()) {
@@ -41,18 +41,18 @@ void Executor::make_plans(Recompute recompute) {
         readers_[to_index(input.value)].push_back(u);
         if (units_[to_index(u)]) ++local_readers_[to_index(input.value)];
       }
-      plan.inputs.push_back(std::move(input));
+      wiring.inputs.push_back(std::move(input));
     }
     for (const auto& name : spec.outputs) {
-      plan.outputs.push_back(value_index_.at(name));
+      wiring.outputs.push_back(value_index_.at(name));
     }
-    if (spec.is_loss) is_loss_[to_index(plan.outputs.front())] = true;
-    plan.tokens_of = graph_.tokens_of(spec);
-    plan.recomputed = recompute == Recompute::full && spec.recomputable && plan.has_backward;
-    plans_.push_back(std::move(plan));
+    if (spec.is_loss) is_loss_[to_index(wiring.outputs.front())] = true;
+    wiring.tokens_of = graph_.tokens_of(spec);
+    wiring.recomputed = recompute == Recompute::full && spec.recomputable && wiring.has_backward;
+    wirings_.push_back(std::move(wiring));
   }
-  for (auto& plan : plans_) {
-    plan.owns_inputs = !plan.recomputed && std::ranges::all_of(plan.inputs, [&](const Input& input) {
+  for (auto& wiring : wirings_) {
+    wiring.owns_inputs = !wiring.recomputed && std::ranges::all_of(wiring.inputs, [&](const Input& input) {
       return input.value < 0 || readers_[to_index(input.value)].size() == 1;
     });
   }

@@ -1,4 +1,4 @@
-#include "orthant/layout/tensor_plan.h"
+#include "orthant/layout/tensor_styles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -48,8 +48,8 @@ Part part_of(const UnitSpec& unit, const ParameterSpec& parameter) {
   return parameter.partial_under_sequence_parallel ? Part::tokens : Part::whole;
 }
 
-// A parameter, and the place in the plan of the pattern that holds for it; -1: none.
-struct Planned {
+// A parameter, and the place in `parallel.plan` of the pattern that holds for it; -1: none.
+struct StyledParameter {
   UnitSpec* unit = nullptr;
   ParameterSpec* parameter = nullptr;
   Part part = Part::whole;
@@ -59,7 +59,7 @@ struct Planned {
 // See Note [Product chains].
 struct Chain {
   std::string_view first;  // of its parameters' names after the unit's; empty: the unit has one product
-  std::vector<const Planned*> cut;
+  std::vector<const StyledParameter*> cut;
 };
 
 struct Refusal {
@@ -67,27 +67,27 @@ struct Refusal {
   std::string remedy;
 };
 
-class Planner {
+class StyledParameters {
  public:
-  Planner(GraphSpec& graph, const TensorPolicy& policy) : graph_(graph), policy_(policy) {
+  StyledParameters(GraphSpec& graph, const TensorPolicy& policy) : graph_(graph), policy_(policy) {
     for (UnitSpec& unit : graph.units) {
       for (ParameterSpec& parameter : unit.parameters) {
-        planned_.push_back({&unit, &parameter, part_of(unit, parameter), entry_of(parameter.name)});
+        parameters_.push_back({&unit, &parameter, part_of(unit, parameter), entry_of(parameter.name)});
       }
     }
-    for (const Planned& planned : planned_) {
-      const Key key = chain_key(*planned.unit, *planned.parameter);
+    for (const StyledParameter& styled : parameters_) {
+      const Key key = chain_key(*styled.unit, *styled.parameter);
       Chain& chain = chains_[key];
       chain.first = key.second;
-      if (planned.parameter->tp) chain.cut.push_back(&planned);
+      if (styled.parameter->tp) chain.cut.push_back(&styled);
     }
   }
 
   void run() {
-    for (std::size_t i = 0; i < policy_.plan.size(); ++i) check_matches(policy_.plan[i].first);
-    for (const Planned& planned : planned_) {
-      if (planned.entry < 0) continue;
-      if (const auto refusal = refusal_of(planned); !refusal.reason.empty()) refuse(planned, refusal);
+    for (std::size_t i = 0; i < policy_.styles.size(); ++i) check_matches(policy_.styles[i].first);
+    for (const StyledParameter& styled : parameters_) {
+      if (styled.entry < 0) continue;
+      if (const auto refusal = refusal_of(styled); !refusal.reason.empty()) refuse(styled, refusal);
     }
     for (const auto& [key, chain] : chains_) replicate(chain);
   }
@@ -97,9 +97,9 @@ class Planner {
 
   int entry_of(std::string_view name) const {
     int entry = -1;
-    for (std::size_t i = 0; i < policy_.plan.size(); ++i) {
-      if (!matches_plan(policy_.plan[i].first, name)) continue;
-      if (entry >= 0) refuse_difference(policy_.plan[static_cast<std::size_t>(entry)], policy_.plan[i], name);
+    for (std::size_t i = 0; i < policy_.styles.size(); ++i) {
+      if (!matches_style_pattern(policy_.styles[i].first, name)) continue;
+      if (entry >= 0) refuse_difference(policy_.styles[static_cast<std::size_t>(entry)], policy_.styles[i], name);
       entry = static_cast<int>(i);
     }
     return entry;
@@ -113,42 +113,42 @@ class Planner {
                       {.remedy = "let the patterns of a parameter agree"});
   }
 
-  TensorStyle style(const Planned& planned) const {
-    return policy_.plan[static_cast<std::size_t>(planned.entry)].second;
+  TensorStyle style(const StyledParameter& styled) const {
+    return policy_.styles[static_cast<std::size_t>(styled.entry)].second;
   }
-  bool is_replicated(const Planned* planned) const {
-    return planned->entry >= 0 && style(*planned) == TensorStyle::replicate;
+  bool is_replicated(const StyledParameter* styled) const {
+    return styled->entry >= 0 && style(*styled) == TensorStyle::replicate;
   }
 
   Key chain_key(const UnitSpec& unit, const ParameterSpec& parameter) const;
-  const Chain& chain_of(const Planned& planned) const {
-    return chains_.at(chain_key(*planned.unit, *planned.parameter));
+  const Chain& chain_of(const StyledParameter& styled) const {
+    return chains_.at(chain_key(*styled.unit, *styled.parameter));
   }
   bool is_whole(const Chain& chain) const {
     return !chain.cut.empty() &&
-           std::ranges::all_of(chain.cut, [this](const Planned* planned) { return is_replicated(planned); });
+           std::ranges::all_of(chain.cut, [this](const StyledParameter* styled) { return is_replicated(styled); });
   }
 
   void check_matches(const std::string& pattern) const;
-  [[noreturn]] void refuse(const Planned& planned, const Refusal& refusal) const;
-  Refusal refusal_of(const Planned& planned) const;
-  Refusal column_refusal(const Planned& planned) const;
-  Refusal row_refusal(const Planned& planned) const;
-  Refusal sequence_refusal(const Planned& planned) const;
-  Refusal replicate_refusal(const Planned& planned) const;
+  [[noreturn]] void refuse(const StyledParameter& styled, const Refusal& refusal) const;
+  Refusal refusal_of(const StyledParameter& styled) const;
+  Refusal column_refusal(const StyledParameter& styled) const;
+  Refusal row_refusal(const StyledParameter& styled) const;
+  Refusal sequence_refusal(const StyledParameter& styled) const;
+  Refusal replicate_refusal(const StyledParameter& styled) const;
 
   void replicate(const Chain& chain);
-  Refusal half_refusal(const Planned& whole, const Chain& chain) const;
+  Refusal half_refusal(const StyledParameter& whole, const Chain& chain) const;
   Refusal token_refusal(const Chain& chain) const;
   std::vector<ValueSpec*> logits_of(const Chain& chain) const;
 
   GraphSpec& graph_;
   const TensorPolicy& policy_;
-  std::vector<Planned> planned_;
+  std::vector<StyledParameter> parameters_;
   std::map<Key, Chain> chains_;
 };
 
-Planner::Key Planner::chain_key(const UnitSpec& unit, const ParameterSpec& parameter) const {
+StyledParameters::Key StyledParameters::chain_key(const UnitSpec& unit, const ParameterSpec& parameter) const {
   if (parameter.tp && parameter.shape.size() == 1 && weight_of(unit, parameter) == nullptr) {
     for (const std::string& name : unit.borrowed) {
       const ParameterSpec& lent = graph_.parameter(name);
@@ -161,68 +161,68 @@ Planner::Key Planner::chain_key(const UnitSpec& unit, const ParameterSpec& param
 }
 
 // Names that patterns may have: what follows the unit's name, without "weight" and "bias".
-void Planner::check_matches(const std::string& pattern) const {
+void StyledParameters::check_matches(const std::string& pattern) const {
   std::vector<std::string> names;
-  for (const Planned& planned : planned_) {
-    if (matches_plan(pattern, planned.parameter->name)) return;
-    const std::string_view rest = after_unit(*planned.unit, planned.parameter->name);
+  for (const StyledParameter& styled : parameters_) {
+    if (matches_style_pattern(pattern, styled.parameter->name)) return;
+    const std::string_view rest = after_unit(*styled.unit, styled.parameter->name);
     const std::size_t dot = rest.rfind('.');
-    const std::string name(dot == std::string_view::npos ? std::string_view(planned.unit->name) : rest.substr(0, dot));
+    const std::string name(dot == std::string_view::npos ? std::string_view(styled.unit->name) : rest.substr(0, dot));
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   throw ConfigError(fmt::format("parallel.plan: \"{}\" matches no parameter of {}", pattern, graph_.name),
                     {.remedy = did_you_mean(pattern, names)});
 }
 
-void Planner::refuse(const Planned& planned, const Refusal& refusal) const {
-  const auto& [pattern, style] = policy_.plan[static_cast<std::size_t>(planned.entry)];
+void StyledParameters::refuse(const StyledParameter& styled, const Refusal& refusal) const {
+  const auto& [pattern, style] = policy_.styles[static_cast<std::size_t>(styled.entry)];
   throw ConfigError(
       fmt::format("parallel.plan: \"{}\" cannot be {}: {}", pattern, tensor_style_name(style), refusal.reason),
       {.remedy = refusal.remedy});
 }
 
-Refusal Planner::refusal_of(const Planned& planned) const {
-  switch (style(planned)) {
+Refusal StyledParameters::refusal_of(const StyledParameter& styled) const {
+  switch (style(styled)) {
     case TensorStyle::column:
-      return column_refusal(planned);
+      return column_refusal(styled);
     case TensorStyle::row:
-      return row_refusal(planned);
+      return row_refusal(styled);
     case TensorStyle::sequence:
-      return sequence_refusal(planned);
+      return sequence_refusal(styled);
     case TensorStyle::replicate:
-      return replicate_refusal(planned);
+      return replicate_refusal(styled);
   }
   return {};
 }
 
 Refusal whole_refusal(const std::string& name) {
   return {name + " is used with all channels on every rank, and nothing around it is cut to match",
-          "name the weight that is meant, or leave it out of the plan"};
+          "name the weight that is meant, or leave it out of parallel.plan"};
 }
 
-Refusal Planner::column_refusal(const Planned& planned) const {
-  const std::string& name = planned.parameter->name;
-  if (planned.part == Part::column) return {};
-  if (planned.part == Part::table) {
+Refusal StyledParameters::column_refusal(const StyledParameter& styled) const {
+  const std::string& name = styled.parameter->name;
+  if (styled.part == Part::column) return {};
+  if (styled.part == Part::table) {
     return {name +
                 " is a table, which column cuts over channels: each rank would look up a part of every vector, and "
                 "what follows needs all of it",
             "use row, which cuts it over its entries (the default), or replicate"};
   }
-  if (planned.part == Part::tokens || planned.part == Part::whole) return whole_refusal(name);
-  const Chain& chain = chain_of(planned);
-  const auto before = std::ranges::find(chain.cut, Part::column, &Planned::part);
+  if (styled.part == Part::tokens || styled.part == Part::whole) return whole_refusal(name);
+  const Chain& chain = chain_of(styled);
+  const auto before = std::ranges::find(chain.cut, Part::column, &StyledParameter::part);
   return {fmt::format("{} would need all channels of its input, and {} gives each rank its own part of them", name,
                       before == chain.cut.end() ? "what precedes it" : (*before)->parameter->name),
           "use row (the default)"};
 }
 
-Refusal Planner::row_refusal(const Planned& planned) const {
-  const std::string& name = planned.parameter->name;
-  if (planned.part == Part::row || planned.part == Part::row_bias || planned.part == Part::table) return {};
-  if (planned.part == Part::tokens || planned.part == Part::whole) return whole_refusal(name);
-  const Chain& chain = chain_of(planned);
-  const auto after = std::ranges::find(chain.cut, Part::row, &Planned::part);
+Refusal StyledParameters::row_refusal(const StyledParameter& styled) const {
+  const std::string& name = styled.parameter->name;
+  if (styled.part == Part::row || styled.part == Part::row_bias || styled.part == Part::table) return {};
+  if (styled.part == Part::tokens || styled.part == Part::whole) return whole_refusal(name);
+  const Chain& chain = chain_of(styled);
+  const auto after = std::ranges::find(chain.cut, Part::row, &StyledParameter::part);
   const std::string also = after == chain.cut.end()
                                ? ""
                                : fmt::format(", and {} reads its output cut over channels", (*after)->parameter->name);
@@ -230,58 +230,58 @@ Refusal Planner::row_refusal(const Planned& planned) const {
           "use column (the default)"};
 }
 
-Refusal Planner::sequence_refusal(const Planned& planned) const {
-  const std::string& name = planned.parameter->name;
-  switch (planned.part) {
+Refusal StyledParameters::sequence_refusal(const StyledParameter& styled) const {
+  const std::string& name = styled.parameter->name;
+  switch (styled.part) {
     case Part::row_bias:
     case Part::tokens:
       if (policy_.sequence_parallel) return {};
       return {fmt::format("{} works on all tokens while sequence parallelism is off", name),
-              "set parallel.sequence_parallel to true, or leave it out of the plan"};
+              "set parallel.sequence_parallel to true, or leave it out of parallel.plan"};
     case Part::table:
       return {name + " is a table that is cut over its entries, so every rank looks up all tokens",
               "use row (the default)"};
     case Part::column:
     case Part::row:
       return {name + " is cut over channels and multiplies all tokens",
-              planned.part == Part::column ? "use column (the default)" : "use row (the default)"};
+              styled.part == Part::column ? "use column (the default)" : "use row (the default)"};
     case Part::whole:
       break;
   }
-  return {name + " works on values without a sequence", "leave it out of the plan"};
+  return {name + " works on values without a sequence", "leave it out of parallel.plan"};
 }
 
-Refusal Planner::replicate_refusal(const Planned& planned) const {
-  const bool tokens = planned.part == Part::tokens || planned.part == Part::row_bias;
-  if (!tokens || !policy_.sequence_parallel || is_whole(chain_of(planned))) return {};
-  return {planned.parameter->name +
+Refusal StyledParameters::replicate_refusal(const StyledParameter& styled) const {
+  const bool tokens = styled.part == Part::tokens || styled.part == Part::row_bias;
+  if (!tokens || !policy_.sequence_parallel || is_whole(chain_of(styled))) return {};
+  return {styled.parameter->name +
               " sees only a rank's own tokens under sequence parallelism, so its gradient is a partial sum",
           "use sequence (the default), or set parallel.sequence_parallel to false"};
 }
 
-void Planner::replicate(const Chain& chain) {
-  const auto whole = std::ranges::find_if(chain.cut, [this](const Planned* p) { return is_replicated(p); });
+void StyledParameters::replicate(const Chain& chain) {
+  const auto whole = std::ranges::find_if(chain.cut, [this](const StyledParameter* p) { return is_replicated(p); });
   if (whole == chain.cut.end()) return;
   if (!is_whole(chain)) refuse(**whole, half_refusal(**whole, chain));
   const std::vector<ValueSpec*> logits = logits_of(chain);
   if (policy_.sequence_parallel) {
     if (const auto refusal = token_refusal(chain); !refusal.reason.empty()) refuse(**whole, refusal);
   }
-  for (const Planned* planned : chain.cut) {
-    planned->parameter->tp.reset();
-    planned->parameter->partial_under_sequence_parallel = policy_.sequence_parallel;
+  for (const StyledParameter* styled : chain.cut) {
+    styled->parameter->tp.reset();
+    styled->parameter->partial_under_sequence_parallel = policy_.sequence_parallel;
   }
   for (ValueSpec* value : logits) value->tp.reset();
 }
 
 // Why one of a chain cannot be whole alone.
-Refusal Planner::half_refusal(const Planned& whole, const Chain& chain) const {
+Refusal StyledParameters::half_refusal(const StyledParameter& whole, const Chain& chain) const {
   std::vector<std::string> names;
-  for (const Planned* planned : chain.cut) names.push_back(planned->parameter->name);
+  for (const StyledParameter* styled : chain.cut) names.push_back(styled->parameter->name);
   const std::string remedy = fmt::format("replicate all of {}, or none", fmt::join(names, ", "));
   const auto cut = [&](Part part) {
     const auto found = std::ranges::find_if(
-        chain.cut, [&](const Planned* planned) { return planned->part == part && !is_replicated(planned); });
+        chain.cut, [&](const StyledParameter* styled) { return styled->part == part && !is_replicated(styled); });
     return found == chain.cut.end() ? nullptr : (*found)->parameter;
   };
   const std::string& name = whole.parameter->name;
@@ -295,16 +295,16 @@ Refusal Planner::half_refusal(const Planned& whole, const Chain& chain) const {
     return {fmt::format("{} would take all channels while {} gives each rank its own part of them", name, column->name),
             remedy};
   }
-  const auto other = std::ranges::find_if(chain.cut, [this](const Planned* p) { return !is_replicated(p); });
+  const auto other = std::ranges::find_if(chain.cut, [this](const StyledParameter* p) { return !is_replicated(p); });
   return {fmt::format("{} would be whole while {}, used with it, is cut", name, (*other)->parameter->name), remedy};
 }
 
 // Why a whole chain cannot work on each rank's own tokens.
-Refusal Planner::token_refusal(const Chain& chain) const {
-  const std::string remedy = "leave it out of the plan, or set parallel.sequence_parallel to false";
+Refusal StyledParameters::token_refusal(const Chain& chain) const {
+  const std::string remedy = "leave it out of parallel.plan, or set parallel.sequence_parallel to false";
   const std::string& name = chain.cut.front()->parameter->name;
   const bool has_heads =
-      std::ranges::any_of(chain.cut, [](const Planned* planned) { return planned->parameter->tp->granule > 1; });
+      std::ranges::any_of(chain.cut, [](const StyledParameter* styled) { return styled->parameter->tp->granule > 1; });
   if (has_heads || chain.first.starts_with("att")) {
     return {fmt::format("{} is a part of attention, which needs all tokens, and a whole one would see only a rank's "
                         "own under sequence parallelism",
@@ -319,10 +319,10 @@ Refusal Planner::token_refusal(const Chain& chain) const {
 }
 
 // The cut values that units write with the chain's parameters.
-std::vector<ValueSpec*> Planner::logits_of(const Chain& chain) const {
+std::vector<ValueSpec*> StyledParameters::logits_of(const Chain& chain) const {
   std::vector<ValueSpec*> logits;
-  for (const Planned* planned : chain.cut) {
-    for (const int user : graph_.users(planned->parameter->name)) {
+  for (const StyledParameter* styled : chain.cut) {
+    for (const int user : graph_.users(styled->parameter->name)) {
       for (const std::string& output : graph_.units[static_cast<std::size_t>(user)].outputs) {
         ValueSpec& value = *std::ranges::find(graph_.values, output, &ValueSpec::name);
         if (value.tp && std::ranges::find(logits, &value) == logits.end()) logits.push_back(&value);
@@ -334,8 +334,8 @@ std::vector<ValueSpec*> Planner::logits_of(const Chain& chain) const {
 
 }  // namespace
 
-void apply_tensor_plan(GraphSpec& graph, const TensorPolicy& policy) {
-  if (!policy.plan.empty()) Planner(graph, policy).run();
+void apply_tensor_styles(GraphSpec& graph, const TensorPolicy& policy) {
+  if (!policy.styles.empty()) StyledParameters(graph, policy).run();
 }
 
 }  // namespace orthant

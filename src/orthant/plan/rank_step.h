@@ -21,13 +21,13 @@ TensorSettings tensor_settings(const DataSettings& data, const PlanSettings& set
 std::vector<Action> rank_actions(const StageTable& table, const Pipeline& pipeline, const GraphSpec& graph,
                                  const DataSettings& data);
 
-struct RankPlan {
+struct RankStep {
   int pp = 0;
   DataSettings data;
   TensorSettings tensor;
   std::vector<Action> actions;
 };
 
-RankPlan rank_plan(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp);
+RankStep rank_step(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp);
 
 }  // namespace orthant
