@@ -6,20 +6,25 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <random>
 
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"
+#include "orthant/nn/columns.h"
 #include "orthant/nn/cross_entropy.h"
 #include "orthant/nn/device_variants.h"
 #include "orthant/nn/embedding_table.h"
+#include "orthant/nn/finite_device.h"
 #include "orthant/nn/norm_formulas.h"
 #include "orthant/nn/projection.h"
 
 namespace orthant::nn::device_kernels_test {
 
-constexpr int kShapes = 200;
+// ORTHANT_SHAPES: fewer for a sanitizer, which takes its time.
+const int kShapes = std::getenv("ORTHANT_SHAPES") == nullptr ? 200 : std::atoi(std::getenv("ORTHANT_SHAPES"));
 
 struct Random {
   std::mt19937_64 engine;
@@ -149,6 +154,35 @@ TEST(DeviceKernels, RmsNorm) {
   }
 }
 
+TEST(DeviceKernels, SumOfColumns) {
+  Random random(7);
+  for (int shape = 0; shape < kShapes; ++shape) {
+    const auto dtype = random.dtype();
+    const auto rows = random.between(0, 1000), width = random.width(3000);
+    const auto what = fmt::format("sum of {} rows of {}, {}", rows, width, c10::toString(dtype));
+    const auto x = values({rows, width}, dtype);
+    const auto out = twice([&] { return std::vector<at::Tensor>{device::sum_columns(x)}; }, what);
+    expect_near(out[0], wide(x).sum(0), 1e-5, what);
+  }
+}
+
+TEST(DeviceKernels, FindsWhatIsNotFinite) {
+  Random random(8);
+  for (int shape = 0; shape < kShapes; ++shape) {
+    const auto dtype = random.dtype();
+    const auto size = random.between(1, shape % 20 == 0 ? 5000000 : 3000), begin = random.between(0, 8);
+    const auto x = values({size + begin}, dtype).narrow(0, begin, size);
+    const auto found = [&] {
+      const auto flag = at::zeros({}, on_card(at::kFloat));
+      device::find_not_finite(flag, x);
+      return !std::isfinite(flag.item<float>());
+    };
+    EXPECT_FALSE(found()) << size << " from " << begin;
+    x[random.between(0, size - 1)] = random.between(0, 1) == 0 ? NAN : -INFINITY;
+    EXPECT_TRUE(found()) << size << " from " << begin;
+  }
+}
+
 TEST(DeviceKernels, SwiGlu) {
   Random random(2);
   for (int shape = 0; shape < kShapes; ++shape) {
@@ -262,7 +296,7 @@ TEST(DeviceKernels, CrossEntropy) {
 
 TEST(DeviceKernels, AttentionHeads) {
   Random random(6);
-  for (int shape = 0; shape < 60; ++shape) {
+  for (int shape = 0; shape < std::min(kShapes, 60); ++shape) {
     const auto dtype = random.between(0, 1) == 0 ? at::kBFloat16 : at::kHalf;
     HeadsSetup setup;
     auto& options = setup.options;

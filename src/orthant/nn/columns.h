@@ -15,4 +15,10 @@ inline std::int64_t num_row_blocks(std::int64_t rows) {
 // x [rows, width], contiguous -> [width], in float64 for float64, in float32 otherwise.
 at::Tensor sum_columns(const at::Tensor& x);
 
+// On a CUDA device, where serves_columns(): few rows, such as blocks' sums.
+namespace device {
+bool serves_columns(const at::Tensor& x);
+at::Tensor sum_columns(const at::Tensor& x);
+}  // namespace device
+
 }  // namespace orthant::nn

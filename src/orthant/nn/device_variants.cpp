@@ -12,6 +12,7 @@ Variants step_variants(at::ScalarType dtype, const std::set<std::int64_t>& width
   add(embedding_variants(dtype));
   add(cross_entropy_variants(dtype));
   add(finite_variants(dtype));
+  add(columns_variants());
   return all;
 }
 

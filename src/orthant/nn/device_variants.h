@@ -18,6 +18,7 @@ Variants rotary_variants(at::ScalarType dtype);
 Variants embedding_variants(at::ScalarType dtype);
 Variants cross_entropy_variants(at::ScalarType dtype);
 Variants finite_variants(at::ScalarType dtype);
+Variants columns_variants();
 
 // Of all functions on aligned rows; `widths` are those of a model's values. None for a dtype without kernels.
 Variants step_variants(at::ScalarType dtype, const std::set<std::int64_t>& widths);

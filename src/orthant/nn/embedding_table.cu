@@ -5,30 +5,46 @@
 
 // out[token] = table[ids[token % num_ids] - first], or 0 where the table is cut and another rank holds the entry;
 // added to what lies there, rounded in between, when `adds` is set. `all_entries` counts those of every rank. A block
-// takes a token.
+// takes TOKENS neighbours.
+#define TOKENS 4  // of a block: their rows are under way together
 extern "C" __global__ void __launch_bounds__(256)
     look_up(Element* out, const Element* table, const i64* ids, int num_ids, i64 first, i64 entries, i64 all_entries,
-            int width, int adds) {
-  const i64 id = ids[blockIdx.x % num_ids];
-  const bool known = id >= 0 && id < all_entries;
-  const i64 place = id - first;
-  const bool held = known && place >= 0 && place < entries;
-  const Element* from = table + (held ? place : 0) * width;
-  Element* to = out + (i64)blockIdx.x * width;
+            int tokens, int width, int adds) {
+  i64 place[TOKENS];
+  bool known[TOKENS], held[TOKENS];
+#pragma unroll
+  for (int t = 0; t < TOKENS; ++t) {
+    const int token = min(blockIdx.x * TOKENS + t, tokens - 1);
+    const i64 id = ids[token % num_ids];
+    known[t] = id >= 0 && id < all_entries;
+    place[t] = id - first;
+    held[t] = known[t] && place[t] >= 0 && place[t] < entries;
+  }
   for (int at = threadIdx.x * LANE; at < width; at += blockDim.x * LANE) {
-    float x[LANE];
-    widen(load_vector(from, at, held ? width : 0), x);
-    if (!known) {
+    uint4 rows[TOKENS];
 #pragma unroll
-      for (int j = 0; j < LANE; ++j) x[j] = __int_as_float(0x7fffffff);
+    for (int t = 0; t < TOKENS; ++t) {
+      rows[t] = load_vector(table + (held[t] ? place[t] : 0) * width, at, held[t] ? width : 0);
     }
-    if (adds) {
-      float sum[LANE];
-      widen(load_vector(to, at, width), sum);
 #pragma unroll
-      for (int j = 0; j < LANE; ++j) x[j] += sum[j];
+    for (int t = 0; t < TOKENS; ++t) {
+      const int token = blockIdx.x * TOKENS + t;
+      if (token >= tokens) break;
+      Element* to = out + (i64)token * width;
+      float x[LANE];
+      widen(rows[t], x);
+      if (!known[t]) {
+#pragma unroll
+        for (int j = 0; j < LANE; ++j) x[j] = __int_as_float(0x7fffffff);
+      }
+      if (adds) {
+        float sum[LANE];
+        widen(load_vector(to, at, width), sum);
+#pragma unroll
+        for (int j = 0; j < LANE; ++j) x[j] += sum[j];
+      }
+      store_vector(to, at, width, narrow(x));
     }
-    store_vector(to, at, width, narrow(x));
   }
 }
 

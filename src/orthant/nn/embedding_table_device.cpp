@@ -18,6 +18,7 @@ const cuda::Source kTable{"nn/embedding_table.cu", cuda::sources::embedding_tabl
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 constexpr std::uint32_t kTokenThreads = 256;
+constexpr std::int64_t kTokensOfBlock = 4;  // TOKENS of look_up
 
 std::int64_t first_entry(const TableRows& rows) {
   return rows.cut.dim == 0 ? rows.cut.first : 0;
@@ -40,8 +41,9 @@ at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t to
   const std::int64_t width = first.size(1);
   at::Tensor out = at::empty({tokens, width}, first.options());
   if (out.numel() == 0) return out;
-  const cuda::LaunchShape shape{
-      .blocks = static_cast<std::uint32_t>(tokens), .threads = kTokenThreads, .stream = stream(out)};
+  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((tokens + kTokensOfBlock - 1) / kTokensOfBlock),
+                                .threads = kTokenThreads,
+                                .stream = stream(out)};
   int adds = 0;
   for (const TableRows& lookup : lookups) {
     const std::int64_t entries = lookup.table.size(0);
@@ -49,7 +51,7 @@ at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t to
     const int is_aligned = aligned(width, {out, lookup.table}) ? 1 : 0;
     cuda::kernel(kTable, "look_up", {element(out), is_aligned})(
         shape, data(out), data(lookup.table), data(lookup.ids), static_cast<int>(lookup.ids.numel()),
-        first_entry(lookup), entries, all, static_cast<int>(width), adds);
+        first_entry(lookup), entries, all, static_cast<int>(tokens), static_cast<int>(width), adds);
     adds = 1;
   }
   return out;

@@ -84,7 +84,7 @@ NormGradients rms_norm_backward(const at::Tensor& gy, const NormInput& input, No
         shape, data(out.x), data(sums), data(gy), data(input.x), data(input.statistics), data(input.weight),
         data(residual), static_cast<int>(rows), static_cast<int>(width), static_cast<int>(rows_per_block));
   }
-  if (parts.weights) out.weight = sum_columns(sums);
+  if (parts.weights) out.weight = nn::sum_columns(sums);
   return out;
 }
 
