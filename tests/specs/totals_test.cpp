@@ -40,6 +40,9 @@ TEST(StateBytes, FollowPrecisionAndOptimizer) {
   const auto mixed = types_of(DType::float32, DType::bfloat16, DType::float32, 2);
   EXPECT_EQ(state_bytes(layer, mixed), (StateBytes{4 * n, 2 * n, 4 * n, 8 * n}));
   EXPECT_EQ(state_bytes(layer, mixed).total(), 18 * n);
+  auto split = mixed;
+  split.splits_parameters = true;
+  EXPECT_EQ(state_bytes(layer, split), (StateBytes{2 * n, 2 * n, 4 * n, 8 * n}));
   const auto narrow = types_of(DType::bfloat16, DType::bfloat16, DType::bfloat16, 0);
   EXPECT_EQ(state_bytes(layer, narrow), (StateBytes{2 * n, 0, 2 * n, 0}));
 }

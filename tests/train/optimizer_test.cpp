@@ -55,12 +55,14 @@ struct Problem {
 void step(Optimizer& optimizer, Problem& problem, int number) {
   problem.set_gradients(number);
   const auto norm = optimizer.squared_norms().sum().sqrt();
-  optimizer.update(kRate, norm, norm.isfinite());
+  optimizer.set_lr(kRate);
+  optimizer.update(norm, norm.isfinite());
 }
 
 // The trainer also skips a step whose loss is not finite, whatever the norm.
 void skipped_step(Optimizer& optimizer, double norm) {
-  optimizer.update(kRate, at::scalar_tensor(norm, at::kDouble), at::scalar_tensor(false, at::kBool));
+  optimizer.set_lr(kRate);
+  optimizer.update(at::scalar_tensor(norm, at::kDouble), at::scalar_tensor(false, at::kBool));
 }
 
 using Numbers = std::map<std::string, std::vector<double>>;  // by parameter
@@ -202,7 +204,8 @@ TEST(Optimizer, DecaysMatricesAndLeavesBiasesAlone) {
   Problem problem(DType::float64);
   Optimizer optimizer(problem.store, {.kind = "sgd", .weight_decay = 0.5}, make_zeros);
   const auto before = parameters_of(problem.store);
-  optimizer.update(0.1, at::zeros({}, at::kDouble), at::scalar_tensor(true, at::kBool));  // all gradients are zero
+  optimizer.set_lr(0.1);
+  optimizer.update(at::zeros({}, at::kDouble), at::scalar_tensor(true, at::kBool));  // all gradients are zero
   const auto after = parameters_of(problem.store);
   for (std::size_t i = 0; i < before.at("a.weight").size(); ++i) {
     EXPECT_NEAR(after.at("a.weight")[i], 0.95 * before.at("a.weight")[i], 1e-15) << i;
@@ -215,7 +218,8 @@ TEST(Optimizer, ClippingGradientsOfZeroChangesNoBit) {
     Problem problem(dtype);
     Optimizer optimizer(problem.store, {.weight_decay = 0, .clip = 0.7}, make_zeros);
     const auto before = parameters_of(problem.store);
-    optimizer.update(0.1, at::zeros({}, at::kDouble), at::scalar_tensor(true, at::kBool));
+    optimizer.set_lr(0.1);
+    optimizer.update(at::zeros({}, at::kDouble), at::scalar_tensor(true, at::kBool));
     EXPECT_EQ(parameters_of(problem.store), before);
   }
 }

@@ -52,6 +52,29 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, con
   }
   if (!fetched_.empty()) store.set_sum_listener([this](int buffer) { fetch(buffer); });
   if (!owners.empty()) slots_ = at::tensor(owners, at::kLong).to(counted_.front().device());
+  make_kernels(owners);
+}
+
+// Where they serve all segments.
+void Optimizer::make_kernels(const std::vector<std::int64_t>& units) {
+  std::vector<UpdatedSegment> segments;
+  for (const auto& group : classes_) {
+    for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+      UpdatedSegment segment{.parameters = group.parameters[i],
+                             .gradient = group.gradients[i],
+                             .states = {},
+                             .copy = group.copies[i],
+                             .weight_decay = group.weight_decay};
+      for (const auto& state : group.states) segment.states.push_back(state[i]);
+      if (!OptimizerKernels::serves(segment)) return;
+      segments.push_back(std::move(segment));
+    }
+  }
+  if (segments.empty()) return;
+  std::vector<CountedSegment> counted;
+  for (std::size_t i = 0; i < counted_.size(); ++i) counted.push_back({counted_[i], units[i]});
+  const auto num_units = static_cast<std::int64_t>(store_.graph().units.size());
+  kernels_ = std::make_unique<OptimizerKernels>(options_, segments, std::move(counted), num_units, count_);
 }
 
 void Optimizer::add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range) {
@@ -62,6 +85,8 @@ void Optimizer::add_segment(DecayClass& target, std::size_t buffer, const at::Te
   };
   target.parameters.push_back(flat.master().narrow(range.begin - flat.owned().begin, range.size()));
   target.gradients.push_back(part(gradient));
+  const auto copy = flat.published();
+  target.copies.push_back(copy.defined() ? part(copy) : at::Tensor());
   for (std::size_t i = 0; i < states_.size(); ++i) target.states[i].push_back(part(states_[i][buffer]));
 }
 
@@ -81,8 +106,18 @@ void Optimizer::wait_for_fetched() {
   if (copies_) copies_->synchronize();
 }
 
-void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale) {
+void Optimizer::set_lr(double lr) {
+  lr_ = lr;
+  if (kernels_) kernels_->set_lr(lr);
+}
+
+void Optimizer::update(const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale) {
   at::NoGradGuard no_gradients;
+  if (kernels_) {
+    kernels_->update(norm, finite, loss_scale);
+    store_.publish_update(/*copied=*/true);
+    return;
+  }
   wait_for_fetched();
   // With the update on the host this waits for the norm.
   const auto here = [&](const at::Tensor& scalar) { return scalar.to(count_.device()); };
@@ -99,12 +134,12 @@ void Optimizer::update(double lr, const at::Tensor& norm, const at::Tensor& fini
   }
   if (scale.defined()) scale = scale.to(at::kFloat);
   count_.add_(go_on);
-  for (auto& group : classes_) update_class(group, lr, scale, skip);
+  for (auto& group : classes_) update_class(group, scale, skip);
   store_.publish_update();
 }
 
 // Masters in halves are joined, updated and split again a piece at a time; the others in one call.
-void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) const {
+void Optimizer::update_class(DecayClass& group, const at::Tensor& scale, const at::Tensor& skip) const {
   FusedTensors together;
   together.states.resize(group.states.size());
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
@@ -118,14 +153,14 @@ void Optimizer::update_class(DecayClass& group, double lr, const at::Tensor& sca
       tensors.gradients.push_back(piece(group.gradients[i]));
       for (std::size_t s = 0; s < group.states.size(); ++s) tensors.states[s].push_back(piece(group.states[s][i]));
       if (!split) return;
-      update_tensors(alone, group.weight_decay, lr, scale, skip);
+      update_tensors(alone, group.weight_decay, scale, skip);
       part.set_values(alone.parameters.front());
     });
   }
-  if (!together.parameters.empty()) update_tensors(together, group.weight_decay, lr, scale, skip);
+  if (!together.parameters.empty()) update_tensors(together, group.weight_decay, scale, skip);
 }
 
-void Optimizer::update_tensors(const FusedTensors& tensors, double weight_decay, double lr, const at::Tensor& scale,
+void Optimizer::update_tensors(const FusedTensors& tensors, double weight_decay, const at::Tensor& scale,
                                const at::Tensor& skip) const {
   const auto optional = [](const at::Tensor& t) { return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt; };
   const auto type = tensors.parameters.front().scalar_type();
@@ -133,12 +168,12 @@ void Optimizer::update_tensors(const FusedTensors& tensors, double weight_decay,
   for (const auto& gradient : tensors.gradients) gradients.push_back(gradient.to(type));
   if (options_.kind == "adamw") {
     const std::vector<at::Tensor> counts(tensors.parameters.size(), count_);
-    at::_fused_adamw_(tensors.parameters, gradients, tensors.states[0], tensors.states[1], {}, counts, lr,
+    at::_fused_adamw_(tensors.parameters, gradients, tensors.states[0], tensors.states[1], {}, counts, lr_,
                       options_.beta1, options_.beta2, weight_decay, options_.eps, /*amsgrad=*/false,
                       /*maximize=*/false, optional(scale), optional(skip));
   } else {
     at::_fused_sgd_(tensors.parameters, gradients, tensors.states.empty() ? at::TensorList() : tensors.states[0],
-                    weight_decay, options_.momentum, lr, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
+                    weight_decay, options_.momentum, lr_, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
                     /*is_first_step=*/false, optional(scale), optional(skip));
   }
 }
@@ -152,6 +187,7 @@ void Optimizer::set_num_updates(std::int64_t updates) {
 }
 
 at::Tensor Optimizer::squared_norms() const {
+  if (kernels_) return kernels_->squared_norms();
   const auto units = static_cast<std::int64_t>(store_.graph().units.size());
   if (counted_.empty()) return at::zeros({units}, at::kDouble);
   const auto norms = at::stack(at::_foreach_norm(counted_, 2, at::kDouble));

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "orthant/parallel/data/parameter_store.h"
+#include "orthant/train/optimizer_kernels.h"
 
 namespace orthant {
 
@@ -37,11 +39,20 @@ class Optimizer {
   // copies. Keeps a reference to the store.
   Optimizer(ParameterStore& store, const OptimizerOptions& options, const MakeBuffer& make);
 
+  // The learning rate of the updates that follow. On a device it is a number there, apart from update(), so that the
+  // work of an update may be recorded once and played back.
+  void set_lr(double lr);
+
   // One update. `norm` is the global gradient norm, a float64 scalar on the device: gradients are scaled down to the
-  // clip (where they lie, or in a copy of another dtype). `loss_scale`, when defined, is a float64 scalar that
-  // gradients, but not the norm, are too large by. Nothing changes when `finite`, a bool scalar on the device, is
-  // false. Reads the device only when the update runs on the host. Collective over fsdp where full values follow.
-  void update(double lr, const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale = {});
+  // clip (where they lie, or in a copy of another dtype; kernels of a CUDA device leave them as they are).
+  // `loss_scale`, when defined, is a float64 scalar that gradients, but not the norm, are too large by. Nothing changes
+  // when `finite`, a bool scalar on the device, is false. Reads the device only when the update runs on the host.
+  // Collective over fsdp where full values follow.
+  void update(const at::Tensor& norm, const at::Tensor& finite, const at::Tensor& loss_scale = {});
+
+  // Where updates are kernels that look at what they write: float64 [1] on the device, 0, or NaN since a parameter that
+  // is not finite was written. Undefined otherwise. May be written to after a look at all parameters.
+  at::Tensor parameters_verdict() const { return kernels_ ? kernels_->verdict() : at::Tensor(); }
 
   // Per-unit float64 slots: the sum of squares of the gradient elements this rank answers for, [units], on the device.
   // Summed over all ranks every element counts once: those that hold the same elements share them. Local.
@@ -61,6 +72,7 @@ class Optimizer {
     std::vector<MasterValues> parameters;
     std::vector<at::Tensor> gradients;
     std::vector<std::vector<at::Tensor>> states;
+    std::vector<at::Tensor> copies;  // FlatParameters::published()
   };
 
   struct FusedTensors {
@@ -69,11 +81,12 @@ class Optimizer {
     std::vector<std::vector<at::Tensor>> states;
   };
 
+  void make_kernels(const std::vector<std::int64_t>& units);
   void fetch(int buffer);
   void wait_for_fetched();
   void add_segment(DecayClass& target, std::size_t buffer, const at::Tensor& gradient, Range range);
-  void update_class(DecayClass& group, double lr, const at::Tensor& scale, const at::Tensor& skip) const;
-  void update_tensors(const FusedTensors& tensors, double weight_decay, double lr, const at::Tensor& scale,
+  void update_class(DecayClass& group, const at::Tensor& scale, const at::Tensor& skip) const;
+  void update_tensors(const FusedTensors& tensors, double weight_decay, const at::Tensor& scale,
                       const at::Tensor& skip) const;
 
   ParameterStore& store_;
@@ -87,6 +100,8 @@ class Optimizer {
   std::vector<std::vector<at::Tensor>> states_;  // [state][buffer]; undefined for frozen buffers
   at::Tensor count_;                             // float32 scalar: updates made
   std::vector<DecayClass> classes_;
+  double lr_ = 0;
+  std::unique_ptr<OptimizerKernels> kernels_;  // null: fused operations of ATen
 };
 
 }  // namespace orthant

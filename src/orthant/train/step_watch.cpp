@@ -132,7 +132,15 @@ at::Tensor StepWatch::gradients_verdict() const {
   return watch_->verdict(use_slots_);
 }
 
-at::Tensor StepWatch::parameters_verdict() const {
+at::Tensor StepWatch::parameters_verdict() {
+  if (!updates_verdict_.defined()) return look_at_parameters();
+  if (std::exchange(fills_seen_, store_.num_fills()) != store_.num_fills()) {
+    updates_verdict_.copy_(look_at_parameters());
+  }
+  return updates_verdict_;
+}
+
+at::Tensor StepWatch::look_at_parameters() const {
   bool finite = true;
   std::vector<at::Tensor> on_device;
   for (const auto& buffer : store_.buffers()) {

@@ -15,7 +15,8 @@
 // Note [What is watched]: every output and every gradient that units hand on; every use's gradient of a parameter where
 // it is added to others; the optimizer's copy of every parameter. The last two count in the verdict of a step: a rank's
 // copy of what another rank answers for (norm weights over tp) is in no norm, and a table's row that no token needs is
-// in no loss.
+// in no loss. Updates that are kernels say of what they write whether it is finite (Optimizer::parameters_verdict()):
+// all parameters are looked at only after something else wrote them.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,9 @@ class StepWatch : public UnitObserver {
   StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options,
             const std::vector<bool>& runs_here, Poisoner poisoner);
 
+  // `verdict`, when defined, is what updates themselves say of the parameters they wrote, see Note [What is watched].
+  void trust_updates(at::Tensor verdict) { updates_verdict_ = std::move(verdict); }
+
   // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged.
   void begin(std::int64_t step);
   void before_gradients() { look_back(before_, /*steps_ago=*/1); }
@@ -47,7 +51,7 @@ class StepWatch : public UnitObserver {
   void handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) override;
   // 0, or NaN when something here is not finite: float64 [1] on the device. All gradients are complete.
   at::Tensor gradients_verdict() const;
-  at::Tensor parameters_verdict() const;
+  at::Tensor parameters_verdict();
   void end(const PendingStep& step) { newest_.step = step; }
 
   // Of the newest step whose numbers its caller has read. Alike on every rank. Collective over the world.
@@ -69,6 +73,7 @@ class StepWatch : public UnitObserver {
   void make_slots();
   // The loss that a unit's outputs wait for, see Note [Late logits]; -1: none.
   int awaited_loss(const UnitSpec& unit, const std::vector<bool>& runs_here) const;
+  at::Tensor look_at_parameters() const;
   std::int64_t output_slot(int unit, int microbatch) const;
   void saw_gradient(std::size_t buffer, int unit, const at::Tensor& gradient);
   void look_back(Record& record, int steps_ago) const;
@@ -93,6 +98,8 @@ class StepWatch : public UnitObserver {
   };
   std::vector<int> awaited_losses_;                              // per unit
   std::map<std::pair<int, int>, std::vector<Waiting>> waiting_;  // by loss and microbatch
+  at::Tensor updates_verdict_;
+  std::int64_t fills_seen_ = -1;  // of the store, when all parameters were last looked at
   Record newest_;
   Record before_;
 };

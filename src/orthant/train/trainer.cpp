@@ -81,6 +81,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   std::vector<bool> runs_here;
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
+  watch_->trust_updates(optimizer_->parameters_verdict());
   keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_);
   executor_->observe(watch_.get());
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
@@ -223,7 +224,8 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
     loss[static_cast<std::int64_t>(i)] = found->second * (tells ? facts.loss_factors.at(names[i]) : 0.0);
   }
   loss.narrow(0, 0, 1).add_(watch_->parameters_verdict());
-  auto told = at::zeros({2 + mesh_.world_size()}, at::kDouble);
+  auto told =
+      at::zeros({2 + mesh_.world_size()}, at::TensorOptions(at::kDouble).pinned_memory(!options_.device.is_cpu()));
   told[0] = report.stop ? 1.0 : 0.0;
   told[1] = report.saving ? 1.0 : 0.0;
   told[2 + rank()] = static_cast<double>(report.peak_memory_bytes);
@@ -252,7 +254,8 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   const auto numbers = run(batch, report);
   await_readers();
   const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
-  optimizer_->update(lr(), numbers[1], finite, loss_scale_->value());
+  optimizer_->set_lr(lr());
+  optimizer_->update(numbers[1], finite, loss_scale_->value());
   loss_scale_->update(finite);
   ++steps_done_;
   const PendingStep pending(numbers);

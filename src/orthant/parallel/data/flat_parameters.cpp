@@ -85,8 +85,9 @@ void FlatParameters::make_values(const Precision& precision, const BufferMemory&
   }
   shares_ = !transient_values() && params == compute && !on_host;
   if (precision.master == MasterKind::bf16_remainder) {
+    const auto upper = shard_.defined() ? shard_ : part(values_, owned_);
+    master_ = MasterValues(upper, memory.make(owned_.size(), at::kShort));
     shares_ = true;
-    master_ = MasterValues(published(), memory.make(owned_.size(), at::kShort));
   } else if (shares_) {
     master_ = MasterValues(part(values_, owned_));
   } else {
@@ -197,12 +198,12 @@ at::Tensor FlatParameters::gather_input() const {
 }
 
 at::Tensor FlatParameters::published() const {
+  if (shares_) return {};
   if (shard_.defined()) return shard_;
   return transient_values() ? at::Tensor() : part(values_, owned_);
 }
 
 void FlatParameters::publish_owned() {
-  if (shares_) return;
   if (const auto target = published(); target.defined()) round_into(target, master_.whole());
 }
 

@@ -84,8 +84,8 @@ class FlatParameters {
   // What an all-gather over fsdp fills, and this rank's part of it, in the compute dtype and up to date.
   at::Tensor gather_output() const { return transient_values() ? transient_.block() : values_; }
   at::Tensor gather_input() const;
-  // The owned part of the values where it has memory for good: what follows the optimizer's copy. Undefined where that
-  // copy is itself what is gathered.
+  // The owned part of the values where it has memory for good and must follow the optimizer's copy. Undefined where
+  // both share memory, and where values are made of the optimizer's copy whenever they are gathered.
   at::Tensor published() const;
   // After a change of master(): the owned part of the values follows.
   void publish_owned();

@@ -6,11 +6,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/nn/device_kernels.h"
 
 namespace orthant {
+namespace cuda::sources {
+extern const std::string_view master_values;
+}
+
 namespace {
 
 constexpr std::int64_t kHostPiece = std::int64_t{1} << 18;    // stays in a core's cache
@@ -35,6 +41,17 @@ at::Tensor plain_bits(const at::Tensor& values) {
 
 at::Tensor rounded(const at::Tensor& bits) {
   return bits.add(0x8000).bitwise_right_shift_(16).to(at::kShort).view(at::kBFloat16);
+}
+
+const cuda::Source kRoundingSource{"parallel/data/master_values.cu", cuda::sources::master_values, {"ELEMENT"}};
+
+void round_on_device(const at::Tensor& target, const at::Tensor& source) {
+  namespace device = nn::device;
+  constexpr std::int64_t kThreadElements = 4;
+  const auto shape = device::threads_for((source.numel() + kThreadElements - 1) / kThreadElements, source);
+  cuda::kernel(kRoundingSource, "round_to_bfloat16", {device::element(source)})(
+      shape, device::data<float>(source), device::data(target), source.numel(),
+      device::aligned(0, {source, target}) ? 1 : 0);
 }
 
 void round_on_host(const at::Tensor& target, const at::Tensor& source) {
@@ -168,6 +185,8 @@ void round_into(const at::Tensor& target, const at::Tensor& source) {
   at::NoGradGuard no_gradients;
   if (target.scalar_type() != at::kBFloat16 || source.scalar_type() != at::kFloat) {
     target.copy_(source, /*non_blocking=*/true);
+  } else if (source.numel() > 0 && nn::device::serves(source) && nn::device::serves(target)) {
+    round_on_device(target, source);
   } else if (!source.is_cpu()) {
     target.copy_(rounded(plain_bits(source)), /*non_blocking=*/true);
   } else if (target.is_cpu()) {

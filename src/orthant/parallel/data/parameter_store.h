@@ -80,9 +80,16 @@ class ParameterStore {
   // Before the optimizer's copies are written: blocks until no gather reads or writes them any more.
   void settle_values() { gathers_->finish(); }
   // After the optimizer's copies were filled from outside: full values follow. publish_update() after an update: only
-  // trainable ones do. Collective over fsdp.
-  void publish() { gathers_->publish(/*all=*/true); }
-  void publish_update() { gathers_->publish(/*all=*/false); }
+  // trainable ones do; `copied`: the update has written what is to be gathered. Collective over fsdp.
+  void publish() {
+    ++fills_;
+    gathers_->publish(ValueGathers::Changed::all);
+  }
+  void publish_update(bool copied = false) {
+    gathers_->publish(copied ? ValueGathers::Changed::trainable_copied : ValueGathers::Changed::trainable);
+  }
+  // Calls of publish() so far.
+  std::int64_t num_fills() const { return fills_; }
 
   // Called in the order of an action list. See ValueGathers and GradientSums.
   void gather(int unit) { gathers_->gather(unit); }
@@ -131,6 +138,7 @@ class ParameterStore {
   const GraphSpec& graph_;
   DataPolicy policy_;
   std::int64_t bytes_ = 0;
+  std::int64_t fills_ = 0;
   BufferPool pool_;
   LiveBytes gathered_;
   LiveBytes gradients_;

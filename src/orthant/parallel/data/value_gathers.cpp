@@ -77,10 +77,11 @@ void ValueGathers::need(int unit) {
   }
 }
 
-void ValueGathers::publish(bool all) {
+void ValueGathers::publish(Changed changed) {
+  const bool all = changed == Changed::all;
   finish();
   for (const auto& buffer : buffers_) {
-    if (all || buffer->trainable()) buffer->publish_owned();
+    if (changed != Changed::trainable_copied && (all || buffer->trainable())) buffer->publish_owned();
   }
   if (!policy_.shards_state() || policy_.shards_parameters()) return;
   std::vector<std::vector<int>> calls(last_member_.size());

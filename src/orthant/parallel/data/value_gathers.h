@@ -24,9 +24,14 @@ class ValueGathers {
   // Blocks until the unit's values are readable. InternalError when they were not gathered.
   void need(int unit);
 
-  // After a change of the optimizer's copies, of trainable buffers alone or of all: full values that stay in memory are
-  // gathered anew; need() waits for them. Collective over fsdp.
-  void publish(bool all);
+  // After a change of the optimizer's copies: full values that stay in memory are gathered anew; need() waits for them.
+  // Collective over fsdp.
+  enum class Changed {
+    all,
+    trainable,         // of trainable buffers alone
+    trainable_copied,  // and FlatParameters::published() follows them already
+  };
+  void publish(Changed changed);
 
   // Waits for what is still under way.
   void finish();
