@@ -41,7 +41,7 @@ TensorTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
   const TensorPolicy policy{.sequence_parallel = settings.sequence_parallel,
                             .loss_parallel = settings.loss_parallel,
                             .regather = settings.regather,
-                            .plan = std::move(plan)};
+                            .styles = std::move(plan)};
   return tensor_traffic(resolved_graph(graph, policy, settings.degree), settings);
 }
 
