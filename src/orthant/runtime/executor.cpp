@@ -100,6 +100,7 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
 
 void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
   const auto& microbatch = step.microbatches[to_index(m)];
+  pass.unit = graph_.units[to_index(unit)].name;
   pass.seed = step.facts.seed;
   pass.step = step.facts.step;
   pass.first_row = microbatch.first_row;

@@ -101,7 +101,6 @@ void Trainer::make_store() {
                      .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
                      .unit_ranks = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_ranks() : std::vector<int>(),
                      .hook = options_.hook,
-                     .skipped = options_.skipped,
                      .communicator = options_.communicator.get(),
                      .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
