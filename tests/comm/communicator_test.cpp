@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -138,13 +139,14 @@ TEST_P(CommunicatorOn, APeerThatLeavesIsNamedWithGroupCallAndTimeout) {
     auto tensor = at::ones({1 << 18});
     communicator.world().all_reduce(tensor).wait();
     if (communicator.rank() == 1) return;
-    communicator.world().all_reduce(tensor).wait();
+    constexpr std::array<std::string_view, 2> kSubject = {"layers.3", "layers.3.mlp.w2.weight"};
+    communicator.world().all_reduce(tensor, Reduction::sum, kSubject).wait();
   });
   EXPECT_EQ(texts[1], "");
   for (const int rank : {0, 2}) {
     const auto& text = texts[static_cast<size_t>(rank)];
-    for (const auto& part :
-         {"all_reduce #1", "group world [0, 1, 2]", "peer: rank 1", "timeout 20 s", "communicator_test.cpp"}) {
+    for (const auto& part : {"all_reduce #1", "group world [0, 1, 2] for control of layers.3 failed", "peer: rank 1",
+                             "timeout 20 s", "communicator_test.cpp"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
     }
   }

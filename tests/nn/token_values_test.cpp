@@ -9,6 +9,7 @@ namespace token_values_test {
 
 Pass make_pass(TensorAxis* axis, std::int64_t rows, std::int64_t sequence) {
   Pass pass;
+  pass.unit = "pooler";
   pass.tensor = axis;
   pass.rows = rows;
   pass.sequence = sequence;
@@ -41,6 +42,7 @@ TEST(FirstPositions, EqualsOneRank) {
           expect_same_bits(y, expected, "y");
           const std::size_t calls = axis.calls().size();
           EXPECT_EQ(calls, cut_tokens ? 1 : 0);
+          if (cut_tokens) EXPECT_EQ(axis.calls()[0].subject, std::vector<std::string>{"pooler"});
           run_backward(y, gy);
           EXPECT_EQ(axis.calls().size(), calls) << "backward is Local";
           expect_same_bits(own.grad(), own_part(x.grad(), pass), "gradient");
@@ -124,7 +126,7 @@ std::string failure_of(const std::function<void(ThreadAxis&)>& body) {
 TEST(ThreadAxis, ShowsResultsInWaitAlone) {
   run_axis(3, {}, [](ThreadAxis& axis) {
     const at::Tensor x = at::full({2}, axis.coordinate() + 1.0);
-    const auto exchange = axis.sum(x);
+    const auto exchange = axis.sum(x, {});
     EXPECT_EQ(x[0].item<double>(), axis.coordinate() + 1);
     exchange->wait();
     EXPECT_EQ(x[0].item<double>(), 6);
@@ -137,15 +139,16 @@ TEST(ThreadAxis, MistakesEndAllRanks) {
   const at::Tensor x = at::zeros({2});
   EXPECT_EQ(failure_of([&](ThreadAxis& axis) {
               if (axis.coordinate() == 0) throw std::runtime_error("rank 0 fails");
-              axis.sum(x)->wait();
+              axis.sum(x, {})->wait();
             }),
             "rank 0 fails");
   EXPECT_EQ(failure_of([&](ThreadAxis& axis) {
-              if (axis.coordinate() == 1) axis.sum(x)->wait();
+              if (axis.coordinate() == 1) axis.sum(x, {})->wait();
             }),
             "another rank left while this one waits in sum");
-  EXPECT_NE(failure_of([&](ThreadAxis& axis) { axis.coordinate() == 0 ? axis.sum(x) : axis.maximum(x); }).find("calls"),
-            std::string::npos);
+  EXPECT_NE(
+      failure_of([&](ThreadAxis& axis) { axis.coordinate() == 0 ? axis.sum(x, {}) : axis.maximum(x); }).find("calls"),
+      std::string::npos);
   EXPECT_NE(failure_of([&](ThreadAxis& axis) { axis.gather(x, x); }).find("gather of shapes [2] and [2]"),
             std::string::npos);
 }

@@ -12,6 +12,7 @@
 #include "orthant/schedule/pipeline.h"
 #include "orthant/specs/presets.h"
 #include "plan/data_graphs.h"
+#include "plan/one_stage_traffic.h"
 #include "schedule/random_tables.h"
 
 namespace orthant {
@@ -77,7 +78,7 @@ TEST(DataProperty, TheWalkAgreesWithTheFormulasOnEveryModel) {
       SCOPED_TRACE(describe(graph, settings));
       const auto actions = test::one_stage_actions(graph, settings);
       const auto walked = data_traffic(graph, settings, actions);
-      const auto formula = one_stage_traffic(graph, settings);
+      const auto formula = test::one_stage_traffic(graph, settings);
       EXPECT_EQ(walked.gather.calls, formula.gather.calls);
       EXPECT_EQ(walked.gather.bytes, formula.gather.bytes);
       EXPECT_EQ(walked.scatter.calls, formula.scatter.calls);

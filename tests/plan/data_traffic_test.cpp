@@ -7,6 +7,7 @@
 
 #include "base/error_text.h"
 #include "plan/data_graphs.h"
+#include "plan/one_stage_traffic.h"
 
 namespace orthant {
 
@@ -28,7 +29,7 @@ DataTraffic traffic_of(const GraphSpec& graph, const DataSettings& settings) {
 
 DataTraffic both(const GraphSpec& graph, const DataSettings& settings) {
   const auto traffic = traffic_of(graph, settings);
-  EXPECT_EQ(traffic, one_stage_traffic(graph, settings));
+  EXPECT_EQ(traffic, test::one_stage_traffic(graph, settings));
   return traffic;
 }
 
@@ -178,7 +179,7 @@ TEST(DataTraffic, FrozenBuffersAreGatheredForTheirUsesAndNeverSummed) {
 
 TEST(DataTraffic, TheFormulaRefusesWhatItDoesNotCover) {
   const auto refusal = [](const GraphSpec& graph, const DataSettings& settings) {
-    return error_text<InternalError>([&] { one_stage_traffic(graph, settings); });
+    return error_text<InternalError>([&] { test::one_stage_traffic(graph, settings); });
   };
   EXPECT_NE(refusal(sized_chain(true), settings_of("fsdp=2", 3)).find("does not cover buffer embed.tied"),
             std::string::npos);

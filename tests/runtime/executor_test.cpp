@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/schedule/validate.h"
@@ -53,6 +54,44 @@ void expect_same_bits(const Numbers& found, const Numbers& expected) {
   for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
     EXPECT_TRUE(at::equal(found.gradients[i], expected.gradients[i])) << "buffer " << i;
   }
+}
+
+// What the rank said it does whenever a unit has written its outputs.
+struct Said : UnitObserver {
+  explicit Said(const launch::Activity& told) : activity(told) {}
+  void wrote(int /*unit*/, int /*microbatch*/, Tensors& /*outputs*/) override { texts.push_back(activity.last()); }
+  const launch::Activity& activity;
+  std::vector<std::string> texts;
+};
+
+TEST(Executor, SaysWhichActionOfWhichStepItRuns) {
+  Toy toy(test::toy_spec());
+  const auto actions = one_stage_actions(toy.graph);
+  std::vector<std::string> forwards;
+  for (const auto& action : actions) {
+    if (action.kind == ActionKind::forward) forwards.push_back(to_string(action, toy.graph));
+  }
+  Executor executor(toy.graph, toy.units, Recompute::none);
+  launch::Activity activity;
+  Said said(activity);
+  executor.observe(&said);
+  for (const int step : {5, 6}) {
+    said.texts.clear();
+    toy.store.begin_step(std::vector<bool>(toy.graph.units.size(), false));
+    executor.train(actions, test::toy_rows(kMicrobatches), {.seed = 3, .step = step, .activity = &activity});
+    std::vector<std::string> expected;
+    for (const auto& text : forwards) expected.push_back("step " + std::to_string(step) + ", " + text);
+    EXPECT_EQ(said.texts, expected);
+    EXPECT_EQ(activity.last(), "step " + std::to_string(step) + ", " + to_string(actions.back(), toy.graph));
+    const auto list = forward_actions(toy.graph);
+    executor.evaluate(list, test::toy_rows(1).front(), {.step = step, .activity = &activity}, {});
+    EXPECT_EQ(activity.last(),
+              "evaluation after step " + std::to_string(step) + ", " + to_string(list.back(), toy.graph));
+  }
+  // Another list has texts of its own.
+  const auto fewer = actions_of(toy.graph, one_stage(1), on_one_rank(even_stages(toy.graph, 1)));
+  executor.train(fewer, test::toy_rows(1), {.seed = 3, .step = 7, .activity = &activity});
+  EXPECT_EQ(activity.last(), "step 7, " + to_string(fewer.back(), toy.graph));
 }
 
 // One graph over all units and microbatches, gradients by autograd alone.

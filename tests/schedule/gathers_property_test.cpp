@@ -10,6 +10,7 @@
 #include "orthant/schedule/gathers.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/lowering.h"
+#include "schedule/peak_gathered.h"
 #include "schedule/random_tables.h"
 
 namespace orthant {
@@ -150,7 +151,7 @@ TEST(GathersProperty, EveryListIsCoveredBoundedAndOrdered) {
     EXPECT_EQ(rest, one.actions);
     EXPECT_EQ(runs(one, list, ActionKind::gather), expected_order(one));
     EXPECT_EQ(runs(one, list, ActionKind::free).size(), expected_order(one).size());
-    EXPECT_TRUE(one.policy.keep_gathered || peak_gathered(list, one.policy) <= one.policy.limit);
+    EXPECT_TRUE(one.policy.keep_gathered || test::peak_gathered(list, one.policy) <= one.policy.limit);
   }
 }
 
@@ -232,7 +233,8 @@ TEST(GathersProperty, OneLimitPerUseNeverNeedsMoreThanTheGroupInUse) {
     Case one = random_case(random);
     one.policy.keep_gathered = false;
     one.policy.limit = 1;
-    EXPECT_EQ(peak_gathered(with_gathers(one.actions, one.policy), one.policy), expected_order(one).empty() ? 0 : 1);
+    EXPECT_EQ(test::peak_gathered(with_gathers(one.actions, one.policy), one.policy),
+              expected_order(one).empty() ? 0 : 1);
   }
 }
 

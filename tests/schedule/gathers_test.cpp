@@ -8,6 +8,7 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "schedule/peak_gathered.h"
 
 namespace orthant {
 namespace gathers_test {
@@ -86,8 +87,8 @@ TEST(Gathers, GroupsBecomeFullTogetherAndCountOnce) {
   policy.groups = {0, 0, 1, 2};
   const auto list = with_gathers(chain(4, 1), policy);
   EXPECT_EQ(text(list), "g0 g1 g2 F0 F1 -0 -1 g3 F2 F3 BW3 -3 g0 g1 BW2 -2 BW1 BW0 -0 -1");
-  EXPECT_EQ(peak_gathered(list, policy), 2);
-  EXPECT_EQ(peak_gathered(list, all_sharded(4)), 3);
+  EXPECT_EQ(test::peak_gathered(list, policy), 2);
+  EXPECT_EQ(test::peak_gathered(list, all_sharded(4)), 3);
 }
 
 TEST(Gathers, ABackwardThatReadsNoParametersIsNoUse) {
@@ -124,7 +125,7 @@ TEST(Gathers, EveryChainKeepsTheBoundAndTheNumberOfGathers) {
         const auto policy = all_sharded(units, limit);
         const auto list = with_gathers(chain(units, microbatches), policy);
         check_gathers(list, policy);
-        EXPECT_LE(peak_gathered(list, policy), limit);
+        EXPECT_LE(test::peak_gathered(list, policy), limit);
         // Two per unit and microbatch, less the turning points: the last of each, the first between two of them.
         const int expected = 2 * units * microbatches - limit * (2 * microbatches - 1);
         EXPECT_EQ(std::ranges::count(list, ActionKind::gather, &Action::kind), units <= limit ? units : expected);

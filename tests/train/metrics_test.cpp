@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "base/error_text.h"
-
 namespace orthant {
 namespace metrics_test {
 
@@ -40,9 +38,7 @@ TEST(Metrics, WhatJsonCannotWriteIsNull) {
   metrics.lr = -std::numeric_limits<double>::infinity();
   const std::string line = metrics_line(metrics);
   EXPECT_NE(line.find(R"("loss":null,"grad_norm":null,"lr":null,)"), std::string::npos) << line;
-  const StepMetrics back = parse_metrics_line(line);
-  EXPECT_TRUE(std::isnan(back.loss));
-  EXPECT_TRUE(std::isnan(back.grad_norm));
+  EXPECT_TRUE(nlohmann::json::parse(line)["lr"].is_null());
 }
 
 TEST(Metrics, NumbersReadBackToTheSameBits) {
@@ -55,27 +51,13 @@ TEST(Metrics, NumbersReadBackToTheSameBits) {
     metrics.step_seconds = std::ldexp(static_cast<double>(random()), -64);
     metrics.peak_memory_bytes = static_cast<std::int64_t>(random() >> 1);
     const std::string line = metrics_line(metrics);
-    const StepMetrics back = parse_metrics_line(line);
-    ASSERT_EQ(std::bit_cast<std::uint64_t>(back.loss), std::bit_cast<std::uint64_t>(metrics.loss)) << line;
-    ASSERT_EQ(back.step_seconds, metrics.step_seconds) << line;
-    ASSERT_EQ(back.peak_memory_bytes, metrics.peak_memory_bytes) << line;
-    ASSERT_EQ(metrics_line(back), line);
-    ASSERT_TRUE(nlohmann::json::parse(line)["loss"].is_number_float()) << line;
+    const auto back = nlohmann::json::parse(line);
+    ASSERT_TRUE(back["loss"].is_number_float()) << line;
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(back["loss"].get<double>()), std::bit_cast<std::uint64_t>(metrics.loss))
+        << line;
+    ASSERT_EQ(back["step_seconds"].get<double>(), metrics.step_seconds) << line;
+    ASSERT_EQ(back["peak_memory_bytes"].get<std::int64_t>(), metrics.peak_memory_bytes) << line;
   }
-}
-
-TEST(Metrics, KeysOfLaterReleasesAreAccepted) {
-  std::string line = metrics_line(sample());
-  line.insert(line.size() - 1, R"(,"router_loss":0.5)");
-  EXPECT_EQ(parse_metrics_line(line).tokens, 2048);
-}
-
-TEST(Metrics, ADamagedLineIsNamed) {
-  const std::string line = metrics_line(sample());
-  const std::string cut = error_text<DataError>([&] { parse_metrics_line(line.substr(0, 40), "metrics.jsonl:12"); });
-  EXPECT_NE(cut.find("metrics.jsonl:12"), std::string::npos) << cut;
-  const std::string missing = error_text<DataError>([] { parse_metrics_line(R"({"step":1,"epoch":0})"); });
-  EXPECT_NE(missing.find("loss"), std::string::npos) << missing;
 }
 
 TEST(Metrics, EvaluationLineStartsWithItsStep) {

@@ -8,6 +8,7 @@
 
 #include "orthant/files/whole_file.h"
 #include "orthant/schedule/named_schedules.h"
+#include "schedule/csv_table.h"
 #include "train/branching_model.h"
 #include "train/trainers_on_ranks.h"
 #include "train/training_ranks.h"
@@ -89,7 +90,7 @@ TEST_P(PipelineBits, AreThoseOfOneRank) {
       stages *= virtual_stages(schedule);
     } else {
       options.stages.schedule = (folder.path / "table.csv").string();
-      write_file_atomically(options.stages.schedule, to_csv(hand_made_table(pp, microbatches)));
+      write_file_atomically(options.stages.schedule, test::csv_table(hand_made_table(pp, microbatches)));
     }
     options.stages.split = test::branching_split(stages);
     const auto found = outcome_of(Mesh(Degrees{{Axis::pp, pp}}), options, users_of(schedule));

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "orthant/comm/faulty.h"
 #include "orthant/layout/rows.h"
 #include "orthant/train/checkpoint.h"
 #include "train/branching_model.h"
@@ -73,15 +74,16 @@ TEST(SharedParameters, HaveTheSameBitsOnEveryStageAfterSteps) {
 // The stages' shares are needed: without the sum over them copies drift apart.
 TEST(SharedParameters, DifferWithoutTheSumOverStages) {
   const auto mesh = Mesh::parse("pp=2");
-  auto options = stage_options(mesh);
-  options.skipped = {.axes = Axis::pp, .name = ""};
-  test::on_trainers(test::branching_spec(kUsers), test::branching_units, mesh, options, [](Trainer& trainer) {
+  auto comm = test::quick_comm();
+  comm.wrap = comm::leave_out_sums(mesh, {.axis = Axis::pp});
+  const auto train = [](Trainer& trainer) {
     test::train_steps(trainer, test::branching_batch(), 2);
     const auto found = whole_weights(trainer);
     if (trainer.rank() == 1) {
       EXPECT_FALSE(found.copies_equal);
     }
-  });
+  };
+  test::on_trainers(test::branching_spec(kUsers), test::branching_units, mesh, stage_options(mesh), train, comm);
 }
 
 std::set<std::string> saved_names(const Manifest& manifest) {

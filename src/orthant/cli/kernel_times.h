@@ -1,5 +1,5 @@
-// What a CUDA device ran while somebody watched: kernels and copies by name, and what the host asked that makes it wait.
-// Uses libtorch's profiler. One at a time in a process. Local.
+// What a CUDA device ran while somebody watched: kernels and copies by name, and what the host asked that makes it
+// wait. Uses libtorch's profiler. One at a time in a process. Local.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/comm/faulty.h"
 #include "orthant/cuda/kernel.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/train/parity.h"
@@ -144,9 +145,8 @@ void check_sum_of(const std::string& text, Axis axis, const GraphSpec& spec, con
 }
 
 // "skip-reduce=fsdp" or "skip-reduce=fsdp:layers.1.attention.wq.weight".
-SkippedSums read_fault(const std::string& text, const RunConfig& config) {
-  SkippedSums skipped;
-  if (text.empty()) return skipped;
+comm::WrapTransport read_fault(const std::string& text, const RunConfig& config) {
+  if (text.empty()) return {};
   constexpr std::string_view kKind = "skip-reduce=";
   if (!text.starts_with(kKind)) {
     throw ConfigError(fmt::format("--inject {}: unknown fault", text), {.remedy = "use skip-reduce=AXIS[:NAME]"});
@@ -154,17 +154,16 @@ SkippedSums read_fault(const std::string& text, const RunConfig& config) {
   const auto rest = text.substr(kKind.size());
   const auto colon = std::min(rest.find(':'), rest.size());
   const auto axis = parse_axis(rest.substr(0, colon));
-  skipped.axes = axis;
-  skipped.name = rest.substr(std::min(colon + 1, rest.size()));
+  const auto name = rest.substr(std::min(colon + 1, rest.size()));
   if (config.mesh.degree(axis) == 1) {
     throw ConfigError(fmt::format("--inject {}: the mesh {} sums over no {} axis, so there is nothing to leave out",
                                   text, config.mesh.to_string(), axis_name(axis)),
                       {.remedy = "use a mesh with that axis"});
   }
   const auto spec = run_spec(config);
-  if (!skipped.name.empty()) check_sum_of(text, axis, spec, skipped.name);
-  if (axis == Axis::pp) check_stage_sum(text, spec, config, skipped.name);
-  return skipped;
+  if (!name.empty()) check_sum_of(text, axis, spec, name);
+  if (axis == Axis::pp) check_stage_sum(text, spec, config, name);
+  return comm::leave_out_sums(config.mesh, {.axis = axis, .name = name});
 }
 
 // The products run in `dtype`; bfloat16 and float16 keep float32 weights and gradients. What the user sets counts more.
@@ -262,7 +261,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   const auto reference = load_reference(options, context.environment);
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
   auto tested = load_config(options.config, options.ranks, context.environment);
-  tested.config.trainer.skipped = read_fault(options.inject, tested.config);
+  const auto fault = read_fault(options.inject, tested.config);
   options.ranks.compares = true;
   const std::array<const LoadedConfig*, 2> sides = {&tested, &reference};
   for (const auto* side : sides) options.ranks.has_stages |= side->config.mesh.degree(Axis::pp) > 1;
@@ -281,7 +280,7 @@ int run_parity(const Arguments& arguments, Context& context) {
       auto config = loaded.config;
       if (!training.takes_part(config.mesh)) return ParitySide();
       if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
-      training.prepare(config, resolved_config(loaded.document), name);
+      training.prepare(config, resolved_config(loaded.document), name, &loaded == &tested ? fault : nullptr);
       if (name == "reference" && !options.against_device.empty()) config.trainer.device = at::kCPU;
       return run_parity_side(config, how);
     };

@@ -101,7 +101,8 @@ void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {
 
 RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
 
-void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name) {
+void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name,
+                           const comm::WrapTransport& wrap) {
   launch::Activity::of_process().enter(JobPhase::start);  // of this training, which may be the second
   config.trainer.device = rank_.comm.device;
   if (rank_.is_first()) config.trainer.say = [log = rank_.log](const std::string& text) { log.info(text); };
@@ -114,8 +115,10 @@ void RankTraining::prepare(RunConfig& config, const std::string& resolved, const
     check_same_config(store->below("config"), rank_, world_size, with_options(resolved, rank_.comm, pipeline));
   }
   const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
+  auto options = rank_.comm;
+  options.wrap = wrap;
   config.trainer.communicator =
-      std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, rank_.comm, groups.axes, groups.subsets);
+      std::make_shared<comm::Communicator>(config.mesh, rank_.job.rank, store, options, groups.axes, groups.subsets);
 }
 
 }  // namespace orthant::cli

@@ -21,8 +21,9 @@ class RankTraining {
 
   // Puts device and communicator into the configuration. `resolved` is its text: when ranks have different ones, all of
   // them throw a ConfigError that names the first key that differs. `name` tells trainings of one command apart.
-  // Collective over the ranks that take part.
-  void prepare(RunConfig& config, const std::string& resolved, const std::string& name);
+  // `wrap` goes around its transports. Collective over the ranks that take part.
+  void prepare(RunConfig& config, const std::string& resolved, const std::string& name,
+               const comm::WrapTransport& wrap = {});
 
  private:
   const RankContext& rank_;

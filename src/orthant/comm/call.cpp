@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "orthant/base/error.h"
 
@@ -138,6 +139,18 @@ std::string Call::line(int index) const {
   return fmt::format("{}-{}/{}", from, to, tag);
 }
 
+std::string describe_subjects(const Call& call) {
+  std::set<std::string_view> units;
+  std::string_view first;
+  for (const Subject subject : call.subjects) {
+    if (subject.empty()) continue;
+    if (units.empty()) first = subject.front();
+    units.insert(subject.front());
+  }
+  if (units.empty()) return {};
+  return units.size() == 1 ? fmt::format(" of {}", first) : fmt::format(" of {} and {} more", first, units.size() - 1);
+}
+
 std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
@@ -171,6 +184,10 @@ void validate(const Call& call, int group_size, int index) {
     if (!any.front().defined()) refuse(call, "a tensor is undefined", "pass an allocated tensor");
     validate_tensors(call, call.inputs, any.front().device());
     validate_tensors(call, call.outputs, any.front().device());
+  }
+  if (!call.subjects.empty() && call.subjects.size() != any.size()) {
+    refuse(call, fmt::format("{} subjects for {} tensors", call.subjects.size(), any.size()),
+           "name one for each tensor, or none");
   }
   if (call.is_point_to_point() || call.op == Op::broadcast) {
     if (call.peer < 0 || call.peer >= group_size) {

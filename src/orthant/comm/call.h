@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/subject.h"
+
 namespace orthant::comm {
 
 enum class Op { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, barrier };
@@ -33,8 +35,9 @@ struct Call {
   // Elements per member of the group; empty means equal parts. all_gather: of the output; reduce_scatter: of the input.
   std::vector<int64_t> input_counts = {};
   std::vector<int64_t> output_counts = {};
-  int peer = -1;  // root of a broadcast, other end of send and receive: an index in the group
-  int tag = 0;    // matches a receive to a send
+  std::vector<Subject> subjects = {};  // per tensor what it belongs to; empty: not said
+  int peer = -1;                       // root of a broadcast, other end of send and receive: an index in the group
+  int tag = 0;                         // matches a receive to a send
   // Position among the collectives of the channel, or among the messages of one directed pair and tag.
   uint64_t sequence = 0;
   std::source_location site = {};  // where the program asked for it
@@ -52,6 +55,9 @@ int64_t payload_bytes(const Call& call);
 
 // "all_reduce #12 (sum, float32 [1024])"
 std::string describe(const Call& call);
+
+// " of layers.3 and 2 more": the units whose tensors travel; empty when the call does not say.
+std::string describe_subjects(const Call& call);
 
 // "float32", "bfloat16", ...
 std::string dtype_name(at::ScalarType dtype);

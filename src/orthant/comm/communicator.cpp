@@ -200,9 +200,11 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
                     fmt::join(ranks, ", "), options_.timeout_seconds, text.substr(0, text.find('\n'))),
         {.remedy = "see whether one of these ranks died; raise --timeout when they are only slow", .rank = rank_});
   }
-  if (!options_.check) return transport;
-  return make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds},
-                                store_->below(channel), board_);
+  if (options_.check) {
+    transport = make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds},
+                                       store_->below(channel), board_);
+  }
+  return options_.wrap ? options_.wrap(std::move(transport), ranks, index) : std::move(transport);
 }
 
 Group Communicator::group(AxisSet axes, Purpose purpose) const {

@@ -14,6 +14,7 @@
 #include "orthant/comm/board.h"
 #include "orthant/comm/group.h"
 #include "orthant/comm/store.h"
+#include "orthant/comm/transport.h"
 #include "orthant/launch/job.h"
 #include "orthant/mesh/mesh.h"
 
@@ -22,7 +23,6 @@ namespace orthant::comm {
 class GlooDevice;
 class ShmDevice;
 class GroupState;
-class Transport;
 
 enum class BackendKind { automatic, gloo, shm, nccl, fake };
 BackendKind parse_backend(const std::string& name);  // ConfigError that names the nearest
@@ -37,6 +37,7 @@ struct CommOptions {
   std::optional<Timeouts> phases = {};     // the same by what the job does, see enter(); timeout_seconds is its start's
   bool check = false;                      // compare calls before they run; see Note [Checked calls]
   std::string bind_address = "127.0.0.1";  // address of this host that peers connect to
+  WrapTransport wrap = {};                 // around the transport of every group of several ranks; none when empty
 };
 
 // A group over axes, asked for before start. Which ranks it has follows from the mesh.

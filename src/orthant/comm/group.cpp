@@ -83,12 +83,18 @@ Work Group::start(Call call) {
   return Work(state_, std::move(call), std::move(pending));
 }
 
-Work Group::all_reduce(const at::Tensor& tensor, Reduction reduction, Site site) {
-  return start({.op = Op::all_reduce, .reduction = reduction, .outputs = {tensor}, .site = site});
+Work Group::all_reduce(const at::Tensor& tensor, Reduction reduction, Subject subject, Site site) {
+  return start(
+      {.op = Op::all_reduce, .reduction = reduction, .outputs = {tensor}, .subjects = {subject}, .site = site});
 }
 
-Work Group::all_reduce(const std::vector<at::Tensor>& tensors, Reduction reduction, Site site) {
-  return start({.op = Op::all_reduce, .reduction = reduction, .outputs = tensors, .site = site});
+Work Group::all_reduce(const std::vector<at::Tensor>& tensors, Reduction reduction, std::vector<Subject> subjects,
+                       Site site) {
+  return start({.op = Op::all_reduce,
+                .reduction = reduction,
+                .outputs = tensors,
+                .subjects = std::move(subjects),
+                .site = site});
 }
 
 Work Group::all_gather(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& counts,
@@ -101,18 +107,24 @@ Work Group::all_gather(const std::vector<at::Tensor>& outputs, const std::vector
 }
 
 Work Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& counts,
-                           Reduction reduction, Site site) {
+                           Reduction reduction, Subject subject, Site site) {
   return start({.op = Op::reduce_scatter,
                 .reduction = reduction,
                 .inputs = {input},
                 .outputs = {output},
                 .input_counts = counts,
+                .subjects = {subject},
                 .site = site});
 }
 
 Work Group::reduce_scatter(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
-                           Reduction reduction, Site site) {
-  return start({.op = Op::reduce_scatter, .reduction = reduction, .inputs = inputs, .outputs = outputs, .site = site});
+                           Reduction reduction, std::vector<Subject> subjects, Site site) {
+  return start({.op = Op::reduce_scatter,
+                .reduction = reduction,
+                .inputs = inputs,
+                .outputs = outputs,
+                .subjects = std::move(subjects),
+                .site = site});
 }
 
 Work Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& output_counts,

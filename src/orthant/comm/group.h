@@ -51,10 +51,11 @@ class Group {
   Purpose purpose() const;
   const Counters& counters() const;
 
-  // In place. Collective over the group.
-  Work all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum, Site site = Site::current());
-  Work all_reduce(const std::vector<at::Tensor>& tensors, Reduction reduction = Reduction::sum,
+  // In place. `subjects`: what each tensor belongs to, or empty. Collective over the group.
+  Work all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum, Subject subject = {},
                   Site site = Site::current());
+  Work all_reduce(const std::vector<at::Tensor>& tensors, Reduction reduction = Reduction::sum,
+                  std::vector<Subject> subjects = {}, Site site = Site::current());
 
   // output = the members' inputs one after the other; `counts` holds elements per member when they differ (0 allowed).
   // Collective over the group.
@@ -66,9 +67,10 @@ class Group {
   // output = this member's part of the reduced inputs. It may be that part of the input itself. Collective over the
   // group.
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& counts = {},
-                      Reduction reduction = Reduction::sum, Site site = Site::current());
+                      Reduction reduction = Reduction::sum, Subject subject = {}, Site site = Site::current());
   Work reduce_scatter(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
-                      Reduction reduction = Reduction::sum, Site site = Site::current());
+                      Reduction reduction = Reduction::sum, std::vector<Subject> subjects = {},
+                      Site site = Site::current());
 
   // Part i of the input goes to member i; part i of the output comes from member i. Collective over the group.
   Work all_to_all(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& output_counts = {},

@@ -72,9 +72,10 @@ void GroupState::fail(const Call& call, const std::exception& error, double wait
   const auto missing = known != nullptr ? known->peers() : missing_members(call);
   const std::string peers = missing.empty() ? "unknown" : fmt::format("rank {}", fmt::join(missing, ", rank "));
   throw CommError(
-      fmt::format("{} on group {} [{}] for {} failed after {:.1f} s (timeout {:.6g} s), peer: {}, called at {}: {}",
+      fmt::format("{} on group {} [{}] for {}{} failed after {:.1f} s (timeout {:.6g} s), peer: {}, called at {}: {}",
                   describe(call), members_.name, fmt::join(members_.ranks, ", "), name_of(members_.purpose),
-                  waited_seconds, timeout_seconds_, peers, short_location(call.site), text.substr(0, text.find('\n'))),
+                  describe_subjects(call), waited_seconds, timeout_seconds_, peers, short_location(call.site),
+                  text.substr(0, text.find('\n'))),
       {.remedy = "see the log of that rank; raise --timeout when it is only slow", .rank = own_rank()}, call.site);
 }
 

@@ -1,7 +1,9 @@
 // What a backend must do: start calls of one channel. Implementations are Gloo, shared memory, NCCL, the identity (fake
-// runs, groups of one), and the decorators that check calls first or stage CUDA tensors through host memory.
+// runs, groups of one), and the decorators that check calls first, stage CUDA tensors through host memory or have a
+// fault.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -41,5 +43,10 @@ class Transport {
   // How long calls that are started from now on wait for peers. Local.
   virtual void set_timeout(double timeout_seconds) = 0;
 };
+
+// Puts a transport of its own around that of a channel, or returns it as it is. `ranks` are the members' global ranks,
+// `index` is this rank's place among them.
+using WrapTransport = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> inner,
+                                                               const std::vector<int>& ranks, int index)>;
 
 }  // namespace orthant::comm

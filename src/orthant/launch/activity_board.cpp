@@ -29,6 +29,8 @@ struct ActivitySlot {
   struct alignas(64) Version {
     std::atomic<uint64_t> words[kMostActivityBytes / sizeof(uint64_t)];
     std::atomic<int64_t> said_at;  // of the monotonic clock, which all processes of a host share
+    std::atomic<int64_t> step;     // of the moment
+    std::atomic<uint32_t> moment;  // its kind
     std::atomic<uint32_t> num_bytes;
   };
   static constexpr uint64_t kNumVersions = 4;
@@ -44,7 +46,7 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "processes share these, so they cannot have locks of their own");
 
-constexpr uint64_t kMark = 0x4f72746841637432;  // "OrthAct2"; another layout takes another number
+constexpr uint64_t kMark = 0x4f72746841637433;  // "OrthAct3"; another layout takes another number
 constexpr int kMostTries = 100'000;             // a reader gives up on a writer that does nothing but speak
 
 thread_local Activity* thread_activity = nullptr;
@@ -95,7 +97,16 @@ std::string_view fitting(std::string_view text) {
   return text.substr(0, end);
 }
 
-void store_text(ActivitySlot& slot, std::string_view text) {
+// What a reader puts before the text. Nothing for a kind that is none.
+std::string text_of(uint32_t kind, int64_t step) {
+  if (kind == static_cast<uint32_t>(ActivityMoment::Kind::step)) return fmt::format("step {}, ", step);
+  if (kind == static_cast<uint32_t>(ActivityMoment::Kind::evaluation)) {
+    return fmt::format("evaluation after step {}, ", step);
+  }
+  return {};
+}
+
+void store_text(ActivitySlot& slot, ActivityMoment moment, std::string_view text) {
   const auto count = slot.count.load(std::memory_order_relaxed) + 1;
   auto& version = slot.versions[count % ActivitySlot::kNumVersions];
   for (size_t at = 0; at < text.size(); at += sizeof(uint64_t)) {
@@ -103,6 +114,8 @@ void store_text(ActivitySlot& slot, std::string_view text) {
     std::memcpy(&word, text.data() + at, std::min(sizeof word, text.size() - at));
     version.words[at / sizeof word].store(word, std::memory_order_release);
   }
+  version.step.store(moment.step, std::memory_order_release);
+  version.moment.store(static_cast<uint32_t>(moment.kind), std::memory_order_release);
   version.num_bytes.store(static_cast<uint32_t>(text.size()), std::memory_order_release);
   version.said_at.store(now_ns(), std::memory_order_release);
   slot.count.store(count, std::memory_order_release);
@@ -119,12 +132,15 @@ std::optional<Said> try_load_text(const ActivitySlot& slot) {
   if (count == 0) return Said{};
   const auto& version = slot.versions[count % ActivitySlot::kNumVersions];
   const size_t num_bytes = std::min<size_t>(version.num_bytes.load(std::memory_order_acquire), kMostActivityBytes);
+  const auto step = version.step.load(std::memory_order_acquire);
+  const auto moment = version.moment.load(std::memory_order_acquire);
   Said said{std::string(num_bytes, ' '), version.said_at.load(std::memory_order_acquire)};
   for (size_t at = 0; at < num_bytes; at += sizeof(uint64_t)) {
     const uint64_t word = version.words[at / sizeof word].load(std::memory_order_acquire);
     std::memcpy(said.text.data() + at, &word, std::min(sizeof word, num_bytes - at));
   }
   if (slot.count.load(std::memory_order_relaxed) - count >= ActivitySlot::kNumVersions - 1) return std::nullopt;
+  said.text = fitting(text_of(moment, step) + said.text);
   for (char& c : said.text) {
     if ((c >= 0 && c < ' ') || c == 0x7f) c = ' ';
   }
@@ -199,9 +215,9 @@ Activity& Activity::of_process() {
   return activity;
 }
 
-void Activity::say(std::string_view text) noexcept {
+void Activity::say(ActivityMoment moment, std::string_view text) noexcept {
   if (speaking_.exchange(true, std::memory_order_acquire)) return;
-  store_text(*slot_, fitting(text));
+  store_text(*slot_, moment, fitting(text));
   speaking_.store(false, std::memory_order_release);
 }
 

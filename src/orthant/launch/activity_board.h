@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,13 @@ struct ActivitySlot;
 
 inline constexpr const char* kActivityVariable = "ORTHANT_ACTIVITY";
 inline constexpr size_t kMostActivityBytes = 256;
+
+// When something is done, beside the text of what: a number that becomes text only when somebody reads it.
+struct ActivityMoment {
+  enum class Kind : uint32_t { any, step, evaluation };
+  Kind kind = Kind::any;
+  int64_t step = 0;  // this one ("step 5, "), or the last before the evaluation ("evaluation after step 5, ")
+};
 
 class ActivityBoard {
  public:
@@ -67,16 +75,17 @@ class Activity {
   // The one of the calling thread inside an ActivityScope, else the one of this process.
   static Activity& of_process();
 
-  // Replaces the last action; the first 256 bytes are kept. A tenth of a microsecond, no lock and no allocation. When
-  // two threads speak at once, one of them is not heard. The launcher judges silent ranks by these words, see
-  // silence.h.
-  void say(std::string_view text) noexcept;
+  // Replaces the last action; the first 256 bytes are kept, the moment's text included. A tenth of a microsecond, no
+  // lock and no allocation: texts of actions that come again every step are made once. When two threads speak at once,
+  // one of them is not heard. The launcher judges silent ranks by these words, see silence.h.
+  void say(std::string_view text) noexcept { say({}, text); }
+  void say(ActivityMoment moment, std::string_view text) noexcept;
 
   // What the job does from now on, as far as this rank goes: the launcher's patience depends on it. Local.
   void enter(JobPhase phase) noexcept;
   JobPhase phase() const noexcept;
 
-  // What was said last, control characters as blanks.
+  // What was said last, with its moment, control characters as blanks.
   std::string last() const;
 
  private:

@@ -37,12 +37,4 @@ bool crosses_hosts(const Mesh& mesh, AxisSet axes, int ranks_per_host) {
                              [&](const RankList& group) { return spans_hosts(group, ranks_per_host); });
 }
 
-AxisSet axes_crossing_hosts(const Mesh& mesh, int ranks_per_host) {
-  AxisSet crossing;
-  for (Axis axis : mesh.active_axes()) {
-    if (crosses_hosts(mesh, axis, ranks_per_host)) crossing = crossing | axis;
-  }
-  return crossing;
-}
-
 }  // namespace orthant

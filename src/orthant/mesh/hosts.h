@@ -16,7 +16,4 @@ bool spans_hosts(std::span<const int> group, int ranks_per_host);
 // Whether any group over `axes` has ranks on several hosts.
 bool crosses_hosts(const Mesh& mesh, AxisSet axes, int ranks_per_host);
 
-// The axes, ep included, of which some group has ranks on several hosts.
-AxisSet axes_crossing_hosts(const Mesh& mesh, int ranks_per_host);
-
 }  // namespace orthant

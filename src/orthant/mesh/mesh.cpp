@@ -181,16 +181,6 @@ std::optional<int> Mesh::neighbour(int rank, Axis axis, int offset) const {
   return group_of(rank, axis)[static_cast<std::size_t>(index)];
 }
 
-SubMesh Mesh::sub_mesh(int rank, AxisSet axes) const {
-  if (axes.contains(Axis::ep)) {
-    throw ConfigError(fmt::format("no sub-mesh over {}: ep is a second view of the same ranks", axes.name()),
-                      {.remedy = "use groups over ep, or a sub-mesh of the other axes"});
-  }
-  Degrees kept;
-  for (Axis axis : axes) kept[axis] = degree(axis);
-  return {Mesh(kept, order_text(order_)), group_of(rank, axes)};
-}
-
 }  // namespace orthant
 
 std::size_t std::hash<orthant::Mesh>::operator()(const orthant::Mesh& mesh) const noexcept {

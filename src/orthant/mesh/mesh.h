@@ -43,8 +43,6 @@ struct ExpertCoordinate {
   friend bool operator==(const ExpertCoordinate&, const ExpertCoordinate&) = default;
 };
 
-struct SubMesh;
-
 // Global ranks in ascending order.
 using RankList = std::vector<int>;
 
@@ -93,9 +91,6 @@ class Mesh {
   // The rank `offset` steps further on `axis`; nothing beyond either end (axes are lines here, not rings).
   std::optional<int> neighbour(int rank, Axis axis, int offset) const;
 
-  // The group of `rank` over `axes` as a mesh of its own with the same order. ep is not carried over.
-  SubMesh sub_mesh(int rank, AxisSet axes) const;
-
   // See Note [Expert view]. Groups over ep itself are groups(Axis::ep).
   int stage_size() const { return world_size_ / degree(Axis::pp); }
   int num_expert_replicas() const { return stage_size() / degree(Axis::ep); }
@@ -123,12 +118,6 @@ class Mesh {
   std::array<int, 5> strides_ = {};
   AxisOrder order_ = kDefaultOrder;
   int world_size_ = 1;
-};
-
-// Some ranks of a mesh as a smaller one: rank i of `mesh` is `ranks[i]` of the whole.
-struct SubMesh {
-  Mesh mesh;
-  RankList ranks;
 };
 
 }  // namespace orthant

@@ -17,8 +17,7 @@ namespace {
 // logits, labels -> weighted sum of the cross entropy.
 class CrossEntropy : public Unit {
  public:
-  CrossEntropy(std::vector<double> class_weights, const UnitParameters& p)
-      : class_weights_(std::move(class_weights)), sums_(p.sums_over_tp()) {
+  CrossEntropy(std::vector<double> class_weights, const UnitParameters& p) : class_weights_(std::move(class_weights)) {
     const auto& logits = p.graph().value(p.spec().inputs.front());
     if (logits.tp) classes_ = logits.shape.back();
   }
@@ -27,7 +26,6 @@ class CrossEntropy : public Unit {
     nn::CrossEntropyOptions options;
     options.consume_logits = pass.owns_inputs;
     if (pass.tensor != nullptr) options.classes = classes_;
-    options.sums = sums_;
     if (!class_weights_.empty()) {
       if (!weights_.defined()) weights_ = at::tensor(class_weights_, at::kDouble).to(inputs[0].device());
       options.class_weights = weights_;
@@ -37,7 +35,6 @@ class CrossEntropy : public Unit {
 
  private:
   std::vector<double> class_weights_;
-  bool sums_;
   std::int64_t classes_ = 0;  // of the vocabulary, when tp cuts the logits
   at::Tensor weights_;        // on the device, made once
 };

@@ -34,15 +34,16 @@ struct Classes {
 
 // From the numbers of each rank's classes, [tokens], to those of all: lse, and the targets' logits, which are 0 where
 // another rank holds them. Collective over the axis.
-void join_classes(at::Tensor& lse, const at::Tensor& chosen, const CrossEntropyOptions& options, TensorAxis* axis) {
-  if (axis == nullptr || options.classes == 0 || !options.sums) return;
+void join_classes(at::Tensor& lse, const at::Tensor& chosen, const CrossEntropyOptions& options, TensorAxis* axis,
+                  Subject subject) {
+  if (axis == nullptr || options.classes == 0) return;
   const at::Tensor high = lse.clone();
   const auto highest = axis->maximum(high);
-  const auto sum_of_chosen = axis->sum(chosen);
+  const auto sum_of_chosen = axis->sum(chosen, subject);
   highest->wait();
   high.masked_fill_(high.eq(-kInfinity), 0);  // of ranks without a class, or with hidden ones alone
   const at::Tensor total = lse.sub_(high).exp_();
-  axis->sum(total)->wait();
+  axis->sum(total, subject)->wait();
   sum_of_chosen->wait();
   lse = total.log_().add_(high);
 }
@@ -152,17 +153,17 @@ struct PlainTargets {
 };
 
 CrossEntropyForward weighted_loss(at::Tensor lse, const at::Tensor& chosen, const PlainTargets& values,
-                                  const CrossEntropyOptions& options, TensorAxis* axis) {
-  join_classes(lse, chosen, options, axis);
+                                  const CrossEntropyOptions& options, TensorAxis* axis, Subject subject) {
+  join_classes(lse, chosen, options, axis, subject);
   const at::Tensor losses = lse.sub(chosen).mul_(values.weights);
   return {losses.where(values.counts, 0).sum(at::kDouble).to(lse.scalar_type()), lse};
 }
 
 CrossEntropyForward device_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                   const CrossEntropyOptions& options, TensorAxis* axis) {
+                                   const CrossEntropyOptions& options, TensorAxis* axis, Subject subject) {
   const PlainTargets values(logits, targets, options, axis);
   const auto numbers = device::class_numbers(logits, targets, values.first_class);
-  return weighted_loss(numbers.lse, numbers.chosen, values, options, axis);
+  return weighted_loss(numbers.lse, numbers.chosen, values, options, axis, subject);
 }
 
 at::Tensor device_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
@@ -176,9 +177,9 @@ at::Tensor device_backward(const at::Tensor& logits, const at::Tensor& targets, 
 }  // namespace
 
 CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                          const CrossEntropyOptions& options, TensorAxis* axis) {
-  if (device::serves_logits(logits)) return device_forward(logits, targets, options, axis);
-  if (!logits.is_cpu()) return plain_cross_entropy_forward(logits, targets, options, axis);
+                                          const CrossEntropyOptions& options, TensorAxis* axis, Subject subject) {
+  if (device::serves_logits(logits)) return device_forward(logits, targets, options, axis, subject);
+  if (!logits.is_cpu()) return plain_cross_entropy_forward(logits, targets, options, axis, subject);
   const at::Tensor wide = logits.to(kernels::compute_dtype(logits));
   at::Tensor lse = at::empty({wide.size(0)}, at::dtype(at::kDouble));
   const at::Tensor chosen = at::empty_like(lse);
@@ -186,7 +187,7 @@ CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Te
   kernels::with_element(wide, [&](auto element) {
     fused_numbers<decltype(element)>(wide, values, lse.mutable_data_ptr<double>(), chosen.mutable_data_ptr<double>());
   });
-  join_classes(lse, chosen, options, axis);
+  join_classes(lse, chosen, options, axis, subject);
   const double loss = weighted_sum(values, wide.size(0), lse.const_data_ptr<double>(), chosen.const_data_ptr<double>());
   return {at::scalar_tensor(loss, wide.options()), lse};
 }
@@ -206,13 +207,13 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& ta
 }
 
 CrossEntropyForward plain_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                                const CrossEntropyOptions& options, TensorAxis* axis) {
+                                                const CrossEntropyOptions& options, TensorAxis* axis, Subject subject) {
   const PlainTargets values(logits, targets, options, axis);
   const at::Tensor wide = logits.to(kernels::compute_dtype(logits));
   const at::Tensor lse = at::logsumexp(wide, {1});
   const at::Tensor chosen =
       wide.size(1) > 0 ? wide.gather(1, values.columns).squeeze(1).where(values.held, 0) : at::zeros_like(lse);
-  return weighted_loss(lse, chosen, values, options, axis);
+  return weighted_loss(lse, chosen, values, options, axis, subject);
 }
 
 at::Tensor plain_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,

@@ -18,9 +18,11 @@ struct CrossEntropyForward {
                     // targets anything
 };
 
-// Collective over the axis when options.classes says that the logits are cut. Local otherwise, and without an axis.
+// Collective over the axis when options.classes says that the logits are cut; `subject` names the unit that asks. Local
+// otherwise, and without an axis.
 CrossEntropyForward cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                          const CrossEntropyOptions& options, TensorAxis* axis = nullptr);
+                                          const CrossEntropyOptions& options, TensorAxis* axis = nullptr,
+                                          Subject subject = {});
 
 // d_loss * weight * (softmax - onehot), rows of zeros where the target is ignored. Into the logits' memory when they
 // are consumed and of a dtype the kernels serve, else a new tensor. Local.
@@ -30,7 +32,8 @@ at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& ta
 
 // The same by ATen's formulas; lse has the loss's dtype.
 CrossEntropyForward plain_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets,
-                                                const CrossEntropyOptions& options, TensorAxis* axis = nullptr);
+                                                const CrossEntropyOptions& options, TensorAxis* axis = nullptr,
+                                                Subject subject = {});
 at::Tensor plain_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& lse,
                                         const at::Tensor& d_loss, const CrossEntropyOptions& options,
                                         TensorAxis* axis = nullptr);

@@ -44,15 +44,14 @@ struct Tokens {
   at::DimVector shape;
   std::int64_t count = 0;  // of all ranks
   bool any_cut = false;    // a table is cut: this rank looks up all tokens, and the ranks' sums are added
-  TensorCut sum = {};      // how
+  std::vector<std::string_view> cut_names;  // of these tables
 
   Tokens(const std::vector<Lookup>& lookups, const Pass& pass) {
     for (const Lookup& lookup : lookups) {
       if (lookup.ids.dim() == 2) shape = at::DimVector(lookup.ids.sizes());
       if (!is_cut(*lookup.table)) continue;
       any_cut = true;
-      sum.dim = 0;
-      sum.sums = sum.sums && lookup.table->cut.sums;
+      cut_names.insert(cut_names.end(), lookup.table->subject.begin(), lookup.table->subject.end());
     }
     if (shape.size() != 2) throw InternalError("embedding: no lookup has ids of shape [rows, sequence]");
     count = shape[0] * shape[1];
@@ -84,7 +83,7 @@ at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
   const at::Tensor here = served                         ? fused::sum_table_rows(rows, count)
                           : device::serves_lookups(rows) ? device::sum_table_rows(rows, count)
                                                          : plain::sum_table_rows(rows, count);
-  const at::Tensor sum = sum_tokens(here, tokens.sum, pass).get();
+  const at::Tensor sum = tokens.any_cut ? sum_tokens(here, tokens.cut_names, pass).get() : here;
   if (pass.cuts_tokens()) return sum;
   at::DimVector shape = tokens.shape;
   shape.push_back(sum.size(1));

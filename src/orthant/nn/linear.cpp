@@ -47,12 +47,12 @@ at::Tensor column_backward(const LinearState& state, const OutGradient& gy, cons
       Pass now;
       add_projection_gradient(now, weight, bias, gy, gather_tokens(kept, pass).get());
     });
-    return needs_x ? sum_tokens(project_back(gy.all, weight.value), weight.cut, pass).get() : at::Tensor();
+    return needs_x ? sum_tokens(project_back(gy.all, weight.value), weight, pass).get() : at::Tensor();
   }
   Arriving x = again ? gather_tokens(kept, pass) : Arriving(kept);
   at::Tensor partial = needs_x ? project_back(gy.all, weight.value) : at::Tensor();
   const at::Tensor all = x.get();
-  Arriving gx = needs_x ? sum_tokens(partial, weight.cut, pass) : Arriving({});
+  Arriving gx = needs_x ? sum_tokens(partial, weight, pass) : Arriving({});
   add_projection_gradient(pass, weight, state.bias, gy, all);
   return gx.get();
 }

@@ -28,12 +28,12 @@ struct LossState {
 // Forward reduces three times over tp when the logits are cut, backward is Local. Keeps the logits and one number per
 // token: see Note [Logits] in cross_entropy.h.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
-                            LossState state) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets, LossState state,
+                            Subject subject) {
     BelowAutograd below;
     const at::Tensor matrix = rows_of(logits, targets);
     const at::Tensor flat = targets.contiguous().view({-1});
-    CrossEntropyForward result = cross_entropy_forward(matrix, flat, state.options, state.axis);
+    CrossEntropyForward result = cross_entropy_forward(matrix, flat, state.options, state.axis, subject);
     ctx->save_for_backward({matrix, flat, result.lse});
     keep(ctx, std::move(state));
     return result.loss;
@@ -47,7 +47,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     state.consumed = state.options.consume_logits;
     const at::Tensor d_logits =
         cross_entropy_backward(saved[0], saved[1], saved[2], gradients[0], state.options, state.axis);
-    return {at::_unsafe_view(d_logits, state.shape), {}, {}};
+    return {at::_unsafe_view(d_logits, state.shape), {}, {}, {}};
   }
 };
 
@@ -56,10 +56,13 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const CrossEntropyOptions& options,
                          Pass& pass) {
   if (at::GradMode::is_enabled()) {
-    return CrossEntropy::apply(logits, targets, LossState{options, pass.tensor, at::DimVector(logits.sizes())});
+    return CrossEntropy::apply(logits, targets, LossState{options, pass.tensor, at::DimVector(logits.sizes())},
+                               pass.subject());
   }
   BelowAutograd below;
-  return cross_entropy_forward(rows_of(logits, targets), targets.contiguous().view({-1}), options, pass.tensor).loss;
+  return cross_entropy_forward(rows_of(logits, targets), targets.contiguous().view({-1}), options, pass.tensor,
+                               pass.subject())
+      .loss;
 }
 
 }  // namespace orthant::nn

@@ -10,7 +10,6 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   at::Tensor class_weights = {};  // [classes]; undefined: all 1
   std::int64_t classes = 0;       // of all ranks, when the logits are cut over tp; 0: the logits are whole
-  bool sums = true;               // false: what the tp ranks add up is left out on purpose, to show that it is noticed
   // Backward may overwrite the logits with their gradient: nobody reads them any more. Saves a copy of them.
   bool consume_logits = false;
 };

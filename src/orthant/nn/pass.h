@@ -27,7 +27,6 @@ struct TensorCut {
   // output is cut, and dim 1 a row product, whose output is a sum over the axis. A table is cut along its entries.
   int dim = -1;
   std::int64_t first = 0;  // global index of the first held one along that dim; of the first block
-  bool sums = true;        // false: its sums over the axis are left out on purpose, to show that a comparison notices
 
   bool column() const { return dim == 0; }
   bool row() const { return dim == 1; }
@@ -40,11 +39,13 @@ struct Parameter {
   at::Tensor gradient;  // same shape, the dtype gradients are accumulated in; undefined when frozen
   bool fresh = true;    // nothing was added in this step yet: the next addition overwrites
   TensorCut cut = {};
+  Subject subject = {};  // names of the unit that owns it and of what it covers
 
   bool trainable() const { return gradient.defined(); }
 };
 
 struct Pass {
+  std::string_view unit = {};  // its name
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t first_row = 0;  // of this microbatch's rows, counted in the global batch
@@ -62,6 +63,9 @@ struct Pass {
   bool cuts_tokens() const { return tensor != nullptr && tensor->sequence_parallel() && sequence > 0; }
   std::int64_t num_tokens() const { return rows * sequence; }
   Range own_tokens() const { return cuts_tokens() ? tensor->part(num_tokens()) : Range{0, num_tokens()}; }
+
+  // Of what belongs to the unit and to none of its parameters.
+  Subject subject() const { return {&unit, unit.empty() ? 0U : 1U}; }
 
   bool defer_weights = false;
   std::vector<std::function<void()>> deferred;

@@ -92,9 +92,9 @@ at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Param
   if (!pass.cuts_tokens()) {
     const bool first = pass.tensor->coordinate() == 0;
     const at::Tensor partial = first ? project(x, weight.value, bias_value, added) : project(x, weight.value, {}, {});
-    return sum_tokens(partial, weight.cut, pass).get();
+    return sum_tokens(partial, weight, pass).get();
   }
-  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}), weight.cut, pass).get();
+  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}), weight, pass).get();
   if (bias_value.defined()) y.add_(bias_value);
   if (added.defined()) y.add_(added);
   return y;

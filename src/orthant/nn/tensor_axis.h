@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "orthant/base/ranges.h"
+#include "orthant/base/subject.h"
 #include "orthant/graph/spec.h"
 
 namespace orthant::nn {
@@ -30,13 +31,14 @@ class TensorAxis {
   bool regather() const { return sharing_.regather; }
   Range part(std::int64_t size) const { return balanced_range(size, sharing_.degree, coordinate_); }
 
-  // All four are Collective over the axis, and take contiguous tensors. These two work in place.
-  virtual std::unique_ptr<Exchange> sum(const at::Tensor& tensor) = 0;
+  // All four are Collective over the axis, and take contiguous tensors. `subject`: whose tensors are summed. These two
+  // work in place.
+  virtual std::unique_ptr<Exchange> sum(const at::Tensor& tensor, Subject subject) = 0;
   virtual std::unique_ptr<Exchange> maximum(const at::Tensor& tensor) = 0;
   // output = the ranks' inputs one after the other along dim 0, which the balanced rule cuts.
   virtual std::unique_ptr<Exchange> gather(const at::Tensor& output, const at::Tensor& input) = 0;
   // output = this rank's part along dim 0 of the sum of inputs. It may lie in the input.
-  virtual std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input) = 0;
+  virtual std::unique_ptr<Exchange> scatter(const at::Tensor& output, const at::Tensor& input, Subject subject) = 0;
 
  private:
   TensorSharing sharing_;

@@ -11,14 +11,16 @@ Arriving gather_tokens(const at::Tensor& own, const Pass& pass) {
   return Arriving(std::move(all), std::move(exchange), own);
 }
 
-Arriving sum_tokens(const at::Tensor& partial, const TensorCut& cut, const Pass& pass) {
-  if (pass.tensor == nullptr || cut.dim < 0) return Arriving(partial);
-  if (!pass.cuts_tokens()) return Arriving(partial, cut.sums ? pass.tensor->sum(partial) : nullptr);
-  const Range own = pass.own_tokens();
-  if (!cut.sums) return Arriving(partial.narrow(0, own.begin, own.size()).clone());
-  at::Tensor sum = at::empty({own.size(), partial.size(1)}, partial.options());
-  auto exchange = pass.tensor->scatter(sum, partial);
+Arriving sum_tokens(const at::Tensor& partial, Subject subject, const Pass& pass) {
+  if (pass.tensor == nullptr) return Arriving(partial);
+  if (!pass.cuts_tokens()) return Arriving(partial, pass.tensor->sum(partial, subject));
+  at::Tensor sum = at::empty({pass.own_tokens().size(), partial.size(1)}, partial.options());
+  auto exchange = pass.tensor->scatter(sum, partial, subject);
   return Arriving(std::move(sum), std::move(exchange), partial);
+}
+
+Arriving sum_tokens(const at::Tensor& partial, const Parameter& parameter, const Pass& pass) {
+  return parameter.cut.dim < 0 ? Arriving(partial) : sum_tokens(partial, parameter.subject, pass);
 }
 
 }  // namespace orthant::nn

@@ -29,9 +29,10 @@ class Arriving {
 // All tokens from each rank's own, where the pass cuts them. Collective over tp then.
 Arriving gather_tokens(const at::Tensor& own, const Pass& pass);
 
-// The sum over tp of partial results for all tokens, which it may overwrite; where the pass cuts tokens, this rank's
-// part of that sum. `cut` is the cut of the parameter that produced these tokens: where that parameter is whole, the
-// result is already complete and returned as it is. Collective over tp otherwise.
-Arriving sum_tokens(const at::Tensor& partial, const TensorCut& cut, const Pass& pass);
+// The sum over tp of partial results for all tokens, which it may overwrite; where the pass cuts tokens this rank's
+// part of it. `subject` names the parameters that made them. Collective over tp; without an axis the input.
+Arriving sum_tokens(const at::Tensor& partial, Subject subject, const Pass& pass);
+// The same of what one parameter made: a whole one gives its result as it is.
+Arriving sum_tokens(const at::Tensor& partial, const Parameter& parameter, const Pass& pass);
 
 }  // namespace orthant::nn

@@ -33,12 +33,12 @@ struct FirstTokens {
 
 // Forward sums over tp, backward is Local.
 struct FirstPositions : torch::autograd::Function<FirstPositions> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Pass* pass, bool sums) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Pass* pass) {
     BelowAutograd below;
     const FirstTokens first(*pass);
     at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
     if (!first.held.empty()) first.of_rows(y).copy_(first.of_tokens(x));
-    if (sums) pass->tensor->sum(y)->wait();
+    pass->tensor->sum(y, pass->subject())->wait();
     keep(ctx, first);
     return y;
   }
@@ -48,7 +48,7 @@ struct FirstPositions : torch::autograd::Function<FirstPositions> {
     const auto& first = kept<FirstTokens>(ctx);
     const at::Tensor gx = at::zeros({first.own.size(), gradients[0].size(1)}, gradients[0].options());
     if (!first.held.empty()) first.of_tokens(gx).copy_(first.of_rows(gradients[0]));
-    return {gx, {}, {}};
+    return {gx, {}};
   }
 };
 
@@ -88,9 +88,9 @@ struct WholeChannels : torch::autograd::Function<WholeChannels> {
 
 }  // namespace
 
-at::Tensor first_positions(const at::Tensor& x, Pass& pass, bool sums) {
+at::Tensor first_positions(const at::Tensor& x, Pass& pass) {
   if (!pass.cuts_tokens()) return x.select(1, 0).contiguous();
-  return FirstPositions::apply(x, &pass, sums);
+  return FirstPositions::apply(x, &pass);
 }
 
 at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass) {

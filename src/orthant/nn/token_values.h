@@ -8,8 +8,8 @@ namespace orthant::nn {
 
 // x [rows, sequence, hidden], or [own tokens, hidden] where the pass cuts tokens -> [rows, hidden], position 0 of every
 // row, on every rank. The result's gradient is alike on all ranks. Where tokens are cut forward is a sum over tp;
-// backward is Local. `sums` false: that is left out on purpose, to show that a comparison notices.
-at::Tensor first_positions(const at::Tensor& x, Pass& pass, bool sums = true);
+// backward is Local.
+at::Tensor first_positions(const at::Tensor& x, Pass& pass);
 
 // x [..., own channels], the tp axis's part of `channels` -> [..., channels] on every rank. The result's gradient is
 // alike on all ranks. Forward gathers over tp, backward is Local. Without an axis x itself.

@@ -39,8 +39,4 @@ struct DataTraffic {
 // Of the list that runs: that of data_actions().
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions);
 
-// The same without a list, by the formulas of Note [Data traffic]. InternalError when a buffer is frozen or tied, or a
-// group is not made of neighbours.
-DataTraffic one_stage_traffic(const GraphSpec& graph, const DataSettings& settings);
-
 }  // namespace orthant

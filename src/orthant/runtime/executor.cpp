@@ -34,8 +34,11 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
                                                   ParameterKeeper* keeper) {
   Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
   begin_list(step, actions);
-  for (const auto& action : actions) {
-    launch::Activity::of_process().say(fmt::format("step {}, {}", facts.step, to_string(action, graph_)));
+  make_texts(actions, trained_);
+  const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, facts.step};
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto& action = actions[i];
+    if (facts.activity != nullptr) facts.activity->say(moment, trained_.texts[i]);
     const double began = times_ != nullptr ? now(microbatches) : 0;
     run(step, action, keeper);
     if (times_ != nullptr) times_->push_back({action, began, now(microbatches)});
@@ -52,6 +55,13 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     }
   }
   return losses;
+}
+
+void Executor::make_texts(const std::vector<Action>& actions, Texts& texts) const {
+  if (texts.actions == actions) return;
+  texts.actions = actions;
+  texts.texts.clear();
+  for (const auto& action : actions) texts.texts.push_back(to_string(action, graph_));
 }
 
 void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
@@ -100,6 +110,7 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
 
 void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
   const auto& microbatch = step.microbatches[to_index(m)];
+  pass.unit = graph_.units[to_index(unit)].name;
   pass.seed = step.facts.seed;
   pass.step = step.facts.step;
   pass.first_row = microbatch.first_row;
@@ -291,10 +302,12 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
   const std::vector<Microbatch> microbatches = {microbatch};
   Step step{microbatches, facts, std::vector<Step::Row>(1)};
   begin_list(step, actions);
+  make_texts(actions, evaluated_);
+  const launch::ActivityMoment moment{launch::ActivityMoment::Kind::evaluation, facts.step};
   std::map<std::string, at::Tensor> found;
-  for (const auto& action : actions) {
-    launch::Activity::of_process().say(
-        fmt::format("evaluation after step {}, {}", facts.step, to_string(action, graph_)));
+  for (std::size_t a = 0; a < actions.size(); ++a) {
+    const auto& action = actions[a];
+    if (facts.activity != nullptr) facts.activity->say(moment, evaluated_.texts[a]);
     if (action.kind != ActionKind::forward) {
       run(step, action, keeper);
       continue;

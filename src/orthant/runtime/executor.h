@@ -21,6 +21,10 @@
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/actions.h"
 
+namespace orthant::launch {
+class Activity;
+}
+
 namespace orthant {
 
 // The rows of one microbatch: batch fields by name, dim 0 = rows.
@@ -35,8 +39,9 @@ struct StepFacts {
   std::int64_t step = 0;
   // Gradient of each loss value (by name): coefficient / global sum of target weights. 1 when absent.
   std::map<std::string, double> loss_factors = {};
-  at::Tensor loss_scale = {};  // and times this: a float64 scalar on the device; 1 when undefined
-  bool repeatable = true;      // every sum has one order: equal bits in every run
+  at::Tensor loss_scale = {};            // and times this: a float64 scalar on the device; 1 when undefined
+  bool repeatable = true;                // every sum has one order: equal bits in every run
+  launch::Activity* activity = nullptr;  // told what the rank is about to do; null: nobody is
 };
 
 // When an action ran, in seconds of the steady clock.
@@ -115,7 +120,14 @@ class Executor {
   struct UnitRun;  // one unit, one microbatch, between its forward and the end of its backward
   struct Step;     // everything that lives for one call of train() or evaluate()
 
+  // The text of each action of a list, made when the list is another one than before.
+  struct Texts {
+    std::vector<Action> actions;
+    std::vector<std::string> texts;
+  };
+
   void make_wirings(Recompute recompute);
+  void make_texts(const std::vector<Action>& actions, Texts& texts) const;
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);
   void exchange(Step& step, const Action& action);
@@ -146,6 +158,8 @@ class Executor {
   std::vector<int> local_readers_;         // per value: how many of them are here
   std::map<std::string, int> value_index_;
   std::vector<bool> is_loss_;  // per value
+  Texts trained_;
+  Texts evaluated_;
 };
 
 }  // namespace orthant

@@ -159,16 +159,6 @@ std::vector<Action> with_gathers(const std::vector<Action>& actions, const Gathe
   return list;
 }
 
-int peak_gathered(const std::vector<Action>& actions, const GatherPolicy& policy) {
-  FullUnits full(policy);
-  int peak = 0;
-  for (const Action& action : actions) {
-    full.take(action);
-    peak = std::max(peak, full.num_groups());
-  }
-  return peak;
-}
-
 void check_gathers(const std::vector<Action>& actions, const GatherPolicy& policy) {
   const auto members = used_members(actions, policy);
   FullUnits full(policy);

@@ -32,9 +32,6 @@ struct GatherPolicy {
 // The list with gathers and frees. Every gathered unit is freed by the end.
 std::vector<Action> with_gathers(const std::vector<Action>& actions, const GatherPolicy& policy);
 
-// The most groups that are full at one time in a list.
-int peak_gathered(const std::vector<Action>& actions, const GatherPolicy& policy);
-
 // InternalError unless every use of a sharded unit lies between its gather and its free, no unit is gathered twice or
 // freed while it is not full, the members of a group are gathered and freed one after another, all are free at the end,
 // and at most `limit` groups are full unless all are kept.

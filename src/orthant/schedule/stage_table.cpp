@@ -62,19 +62,6 @@ std::vector<StageAction> parse_actions(const std::vector<Word>& words, std::stri
   return actions;
 }
 
-std::string joined(const StageTable& table, char separator) {
-  std::string text;
-  for (const auto& actions : table.actions) {
-    if (actions.empty()) text += '-';
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      if (i > 0) text += separator;
-      text += to_string(actions[i]);
-    }
-    text += '\n';
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string_view stage_kind_name(StageKind kind) {
@@ -130,11 +117,16 @@ std::vector<int> stage_pp_coordinates(const StageTable& table) {
 }
 
 std::string to_text(const StageTable& table) {
-  return joined(table, ' ');
-}
-
-std::string to_csv(const StageTable& table) {
-  return joined(table, ',');
+  std::string text;
+  for (const auto& actions : table.ranks) {
+    if (actions.empty()) text += '-';
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (i > 0) text += ' ';
+      text += to_string(actions[i]);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 StageTable parse_table(std::string_view text, std::string_view source) {

@@ -43,11 +43,9 @@ std::vector<int> stage_pp_coordinates(const StageTable& table);
 // One line per pp coordinate, actions separated by blanks; "-" stands for a pp coordinate without actions.
 std::string to_text(const StageTable& table);
 
-// The same separated by commas, for spreadsheets.
-std::string to_csv(const StageTable& table);
-
-// Reads what to_text and to_csv write. Commas separate as well as blanks, empty lines and what follows a '#' are
-// skipped. Stages and microbatches are counted from the largest ones named. ConfigError with `source`, line and word.
+// Reads what to_text writes, and tables from spreadsheets. Commas separate as well as blanks, empty lines and what
+// follows a '#' are skipped. Stages and microbatches are counted from the largest ones named. ConfigError with
+// `source`, line and word.
 StageTable parse_table(std::string_view text, std::string_view source);
 
 // parse_table() of a file; ConfigError when it cannot be read.

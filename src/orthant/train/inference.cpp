@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/models/build.h"
@@ -217,7 +218,8 @@ Fields Inference::forward(const Fields& inputs) {
     rows.fields["token_type_ids"] =
         types != inputs.end() ? types->second.to(options_.device, at::kLong) : at::zeros_like(ids);
   }
-  return executor_->evaluate(forward_actions(graph_), rows, {}, outputs());
+  const StepFacts facts{.activity = &launch::Activity::of_process()};
+  return executor_->evaluate(forward_actions(graph_), rows, facts, outputs());
 }
 
 }  // namespace orthant

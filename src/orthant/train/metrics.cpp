@@ -5,12 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
-
-#include "orthant/base/error.h"
-#include "orthant/base/json_reader.h"
 
 namespace orthant {
 namespace {
@@ -25,7 +20,7 @@ struct Quantity {
   double StepMetrics::* member;
 };
 
-// The line is written and read by these tables, in the file's order: counts, quantities, counts, quantities, memory.
+// The line is written by these tables, in the file's order: counts, quantities, counts, quantities, memory.
 constexpr std::array<Counter, 2> kPlace = {{{"step", &StepMetrics::step}, {"epoch", &StepMetrics::epoch}}};
 constexpr std::array<Quantity, 3> kValues = {
     {{"loss", &StepMetrics::loss}, {"grad_norm", &StepMetrics::grad_norm}, {"lr", &StepMetrics::lr}}};
@@ -59,15 +54,6 @@ std::string number(double value) {
   return text;
 }
 
-void read(JsonReader& reader, const char* name, std::int64_t& value) {
-  value = reader.require<std::int64_t>(name);
-}
-
-void read(JsonReader& reader, const char* name, double& value) {
-  if (!reader.has(name)) value = reader.require<double>(name);  // throws
-  value = reader.find<double>(name).value_or(std::numeric_limits<double>::quiet_NaN());
-}
-
 }  // namespace
 
 std::string metrics_line(const StepMetrics& metrics) {
@@ -86,17 +72,6 @@ std::string eval_line(std::int64_t step, const EvalMetrics& metrics) {
     line += fmt::format(",{}:{}", nlohmann::json(name).dump(), number(value));
   }
   return line + "}";
-}
-
-StepMetrics parse_metrics_line(std::string_view line, std::string_view source) {
-  const auto document =
-      JsonDocument::parse(line, {.source = std::string(source), .errors = JsonErrorKind::kData, .max_bytes = 1 << 16});
-  JsonReader reader(document);
-  StepMetrics metrics;
-  for_each_table([&](const auto& table) {
-    for (const auto& field : table) read(reader, field.name, metrics.*field.member);
-  });
-  return metrics;
 }
 
 }  // namespace orthant

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 
 namespace orthant {
 
@@ -30,8 +29,5 @@ using EvalMetrics = std::map<std::string, double>;
 // infinities, which JSON cannot write, are null.
 std::string metrics_line(const StepMetrics& metrics);
 std::string eval_line(std::int64_t step, const EvalMetrics& metrics);  // {"step":5,"accuracy":...,...}
-
-// Reads metrics_line() back, null as NaN. `source` names the line in errors: "metrics.jsonl:12". DataError.
-StepMetrics parse_metrics_line(std::string_view line, std::string_view source = "metrics.jsonl");
 
 }  // namespace orthant

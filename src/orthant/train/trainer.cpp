@@ -105,7 +105,6 @@ void Trainer::make_store() {
       .unit_groups = unit_groups(graph_, options_.units, pipeline_.unit_stages()),
       .unit_pp_coordinates = mesh_.degree(Axis::pp) > 1 ? pipeline_.unit_pp_coordinates() : std::vector<int>(),
       .hook = options_.hook,
-      .skipped = options_.skipped,
       .communicator = options_.communicator.get(),
       .make_host = on_host};
   store_ = std::make_unique<ParameterStore>(graph_, mesh_, rank(), options_.precision, exchanged, std::move(store));
@@ -185,7 +184,10 @@ void Trainer::begin_list() {
 
 at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   const auto parts = microbatches(batch);
-  StepFacts facts{options_.seed, steps_done_ + 1, {}, loss_scale_->value(), repeats_to_the_bit(options_)};
+  StepFacts facts{.seed = options_.seed,
+                  .step = steps_done_ + 1,
+                  .loss_scale = loss_scale_->value(),
+                  .activity = &launch::Activity::of_process()};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
     const auto found = options_.loss_coefficients.find(loss);
@@ -232,7 +234,7 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   auto norms = optimizer_->squared_norms().to(options_.device);
   norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
   auto all = at::cat({loss, to_device(told, options_.device), norms});
-  launch::Activity::of_process().say(fmt::format("step {}, sum of loss and norm over all ranks", facts.step));
+  facts.activity->say({launch::ActivityMoment::Kind::step, facts.step}, "sum of loss and norm over all ranks");
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
   const auto told_size = told.numel();
   auto norm = all.narrow(0, loss.numel() + told_size, norms.numel()).sum().sqrt().reshape({1});
@@ -244,7 +246,7 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
 void Trainer::await_readers() {
   if (!readers_.valid()) return;
   const auto began = std::chrono::steady_clock::now();
-  launch::Activity::of_process().say(fmt::format("step {}, copy for a checkpoint", steps_done_ + 1));
+  launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "copy for a checkpoint");
   readers_.wait();
   readers_ = {};
   seconds_held_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -287,7 +289,8 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
     rows.fields[name] = to_device(field.contiguous(), options_.device);
   }
   begin_list();
-  auto values = executor_->evaluate(evaluation_actions_, rows, {options_.seed, steps_done_, {}}, wanted, keeper_.get());
+  const StepFacts facts{.seed = options_.seed, .step = steps_done_, .activity = &launch::Activity::of_process()};
+  auto values = executor_->evaluate(evaluation_actions_, rows, facts, wanted, keeper_.get());
   unfinished_ = false;
   return values;
 }

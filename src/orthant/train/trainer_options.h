@@ -30,11 +30,10 @@ struct TrainerOptions {
   Recompute recompute = Recompute::none;
   int microbatches = 1;
   PipelineSettings stages;
-  DataPolicy policy;    // what the fsdp axis shards, which calls are joined
-  UnitGrouping units;   // which units share calls
-  GradientHook hook;    // how gradients travel
-  TensorPolicy tensor;  // how units lie over tp
-  SkippedSums skipped;
+  DataPolicy policy;           // what the fsdp axis shards, which calls are joined
+  UnitGrouping units;          // which units share calls
+  GradientHook hook;           // how gradients travel
+  TensorPolicy tensor;         // how units lie over tp
   std::vector<Poison> poison;  // faults put in on purpose
   // Of the mesh, with trainer_groups(); null on a mesh of one rank.
   std::shared_ptr<const comm::Communicator> communicator;

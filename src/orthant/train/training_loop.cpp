@@ -61,7 +61,8 @@ void TrainingLoop::tell(const char* destination, const std::function<void()>& re
 
 void TrainingLoop::make_step(Loader& loader) {
   const auto began = Clock::now();
-  launch::Activity::of_process().say(fmt::format("step {}, reading its batch", trainer_.steps_done() + 1));
+  const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, trainer_.steps_done() + 1};
+  launch::Activity::of_process().say(moment, "reading its batch");
   const auto batch = loader.next();
   StepMetrics metrics;
   metrics.lr = trainer_.lr();

@@ -4,7 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "comm/ranks.h"
+#include "orthant/comm/faulty.h"
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
@@ -54,64 +57,71 @@ TEST(TiedGroups, AreNoneWhereOneStageHasAllUsers) {
   EXPECT_TRUE(tied_groups(tied_graph(), Mesh::parse("pp=2"), {0, 0, 0}).empty());
 }
 
-// Every rank's gradient of each parameter is its pp coordinate + 1, ten times that in the second replica.
-TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
+// Every rank's gradient of each parameter is its pp coordinate + 1, ten times that in the second replica. `summed`: are
+// those of the parameter.
+void expect_sums(const Mesh& mesh, const comm::CommOptions& options,
+                 const std::function<bool(const std::string&)>& summed) {
   const auto graph = tied_graph();
+  const std::vector<int> unit_pp_coordinates = {0, 1, 2};
+  comm::run_thread_ranks(mesh.world_size(), [&](int rank, comm::Store store) {
+    comm::Communicator communicator(mesh, rank, store, options, store_groups(mesh, {}),
+                                    tied_groups(graph, mesh, unit_pp_coordinates));
+    const auto zeros = [](std::int64_t n, at::ScalarType type) {
+      return at::zeros({n}, at::TensorOptions().dtype(type));
+    };
+    const auto coordinate = mesh.coordinate(rank);
+    const int pp = coordinate[Axis::pp];
+    ParameterStore parameters(graph, mesh, rank, {}, zeros,
+                              {.policy = {},
+                               .unit_groups = {},
+                               .unit_pp_coordinates = unit_pp_coordinates,
+                               .hook = {},
+                               .communicator = &communicator,
+                               .make_host = {}});
+    const auto units = unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates);
+    TiedSums sums(parameters.buffers(), units, &communicator);
+    const double replica = coordinate[Axis::dp] == 0 ? 1 : 10;
+    for (const auto& buffer : parameters.buffers()) buffer->owned_gradient().fill_((pp + 1) * replica);
+    sums.run();
+    for (std::size_t b = 0; b < units.all.size(); ++b) {
+      const auto& layout = units.all[b];
+      double expected = pp + 1;
+      const bool table = layout.find("a.table") != nullptr;
+      const bool scale = layout.find("a.scale") != nullptr;
+      if (table && summed("a.table")) expected = 1 + 3;
+      if (scale && summed("a.scale")) expected = 1 + 2 + 3;
+      EXPECT_EQ(sums.sums(static_cast<int>(b)), table || scale) << layout.name;
+      const auto gradient = parameters.buffers()[b]->owned_gradient();
+      EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, expected * replica))) << layout.name;
+    }
+    communicator.close();
+  });
+}
+
+TEST(TiedSums, AllOwnersGetTheSumOverTheirStages) {
   for (const char* order : {"pp,dp,fsdp,cp,tp", "dp,pp,fsdp,cp,tp"}) {
-    const auto mesh = Mesh::parse("pp=3,dp=2", order);
-    const std::vector<int> unit_pp_coordinates = {0, 1, 2};
-    comm::run_thread_ranks(mesh.world_size(), [&](int rank, comm::Store store) {
-      comm::Communicator communicator(mesh, rank, store, comm::test::quick(false, comm::BackendKind::shm),
-                                      store_groups(mesh, {}), tied_groups(graph, mesh, unit_pp_coordinates));
-      const auto zeros = [](std::int64_t n, at::ScalarType type) {
-        return at::zeros({n}, at::TensorOptions().dtype(type));
-      };
-      const auto coordinate = mesh.coordinate(rank);
-      const int pp = coordinate[Axis::pp];
-      ParameterStore parameters(graph, mesh, rank, {}, zeros,
-                                {.policy = {},
-                                 .unit_groups = {},
-                                 .unit_pp_coordinates = unit_pp_coordinates,
-                                 .hook = {},
-                                 .skipped = {},
-                                 .communicator = &communicator,
-                                 .make_host = {}});
-      const auto units = unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates);
-      TiedSums sums(parameters.buffers(), units, &communicator, std::vector<bool>(units.all.size()));
-      for (const auto& buffer : parameters.buffers()) {
-        buffer->owned_gradient().fill_((pp + 1) * (coordinate[Axis::dp] == 0 ? 1 : 10));
-      }
-      sums.run();
-      const double replica = coordinate[Axis::dp] == 0 ? 1 : 10;
-      for (std::size_t b = 0; b < units.all.size(); ++b) {
-        const auto& layout = units.all[b];
-        double expected = pp + 1;
-        if (layout.find("a.table") != nullptr) expected = 1 + 3;
-        if (layout.find("a.scale") != nullptr) expected = 1 + 2 + 3;
-        const bool tied = layout.find("a.table") != nullptr || layout.find("a.scale") != nullptr;
-        EXPECT_EQ(sums.sums(static_cast<int>(b)), tied) << layout.name;
-        const auto gradient = parameters.buffers()[b]->owned_gradient();
-        EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, expected * replica))) << layout.name;
-      }
-      communicator.close();
-    });
+    expect_sums(Mesh::parse("pp=3,dp=2", order), comm::test::quick(false, comm::BackendKind::shm),
+                [](const std::string&) { return true; });
   }
 }
 
-TEST(TiedSums, ThoseLeftOutOnPurposeStayAsTheyAre) {
-  const auto graph = tied_graph();
+// A transport with a fault finds them by parameter, by the unit that owns them and by axis.
+TEST(TiedSums, SayForWhichParametersTheyAre) {
+  const auto mesh = Mesh::parse("pp=3,dp=2");
+  auto options = comm::test::quick(false, comm::BackendKind::shm);
+  options.wrap = comm::leave_out_sums(mesh, {.axis = Axis::pp, .name = "a.table"});
+  expect_sums(mesh, options, [](const std::string& parameter) { return parameter == "a.scale"; });
+  options.wrap = comm::leave_out_sums(mesh, {.axis = Axis::pp, .name = "a"});
+  expect_sums(mesh, options, [](const std::string&) { return false; });
+  options.wrap = comm::leave_out_sums(mesh, {.axis = Axis::dp});
+  expect_sums(mesh, options, [](const std::string&) { return true; });
+}
+
+TEST(TiedSums, AreNoneWithoutACommunicator) {
   const auto mesh = Mesh::parse("pp=3");
-  const std::vector<int> unit_pp_coordinates = {0, 1, 2};
-  comm::run_thread_ranks(3, [&](int rank, comm::Store store) {
-    comm::Communicator communicator(mesh, rank, store, comm::test::quick(false, comm::BackendKind::shm), {},
-                                    tied_groups(graph, mesh, unit_pp_coordinates));
-    const auto units = unit_buffers(graph, mesh, mesh.coordinate(rank), {}, unit_pp_coordinates);
-    std::vector<std::unique_ptr<FlatParameters>> none;
-    const TiedSums sums(none, units, &communicator, std::vector<bool>(units.all.size(), true));
-    EXPECT_TRUE(sums.buffers().empty());
-    EXPECT_TRUE(TiedSums(none, units, nullptr, std::vector<bool>(units.all.size())).buffers().empty());
-    communicator.close();
-  });
+  const auto units = unit_buffers(tied_graph(), mesh, mesh.coordinate(0), {}, {0, 1, 2});
+  const std::vector<std::unique_ptr<FlatParameters>> none;
+  EXPECT_TRUE(TiedSums(none, units, nullptr).buffers().empty());
 }
 
 }  // namespace tied_sums_test

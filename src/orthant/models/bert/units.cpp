@@ -65,21 +65,19 @@ class Embed : public Unit {
 class Pooler : public Unit {
  public:
   explicit Pooler(const UnitParameters& p)
-      : sums_(p.sums_over_tp()),
-        dense_(p.find("dense.weight")),
+      : dense_(p.find("dense.weight")),
         dense_bias_(p.find("dense.bias")),
         projection_(p.find("projection.weight")),
         projection_bias_(p.find("projection.bias")) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    auto first = nn::first_positions(inputs[0], pass, sums_);
+    auto first = nn::first_positions(inputs[0], pass);
     if (dense_ != nullptr) first = nn::linear(first, *dense_, dense_bias_, pass).tanh();
     if (projection_ != nullptr) first = nn::linear(first, *projection_, projection_bias_, pass);
     return {first};
   }
 
  private:
-  bool sums_;
   nn::Parameter* dense_;
   nn::Parameter* dense_bias_;
   nn::Parameter* projection_;

@@ -67,6 +67,8 @@ FlatParameters::FlatParameters(const GraphSpec& graph, FlatBuffer layout, const 
       owned_(policy.shards_state() ? layout_.shard(shard) : Range{0, layout_.size}),
       gaps_(gaps_of(layout_)),
       users_(layout_.users.size()) {
+  names_.push_back(graph.units[static_cast<std::size_t>(layout_.owner)].name);
+  for (const auto& entry : layout_.entries) names_.push_back(entry.parameter);
   make_values(precision, memory);
   make_gradients(precision, memory);
 }
@@ -143,11 +145,9 @@ std::size_t FlatParameters::user_place(int user) const {
   return static_cast<std::size_t>(found - layout_.users.begin());
 }
 
-nn::TensorCut FlatParameters::cut_of(std::size_t first, std::size_t count) const {
-  const auto& entry = layout_.entries[first];
+nn::TensorCut FlatParameters::cut_of(const FlatEntry& entry) const {
   const auto& split = graph_.parameter(entry.parameter).tp;
   nn::TensorCut cut;
-  for (std::size_t i = first; i < first + count; ++i) cut.sums &= !skips_tensor_sums(i);
   if (!split) return cut;
   cut.dim = split->dim;
   cut.first = entry.boxes.front().offsets[static_cast<std::size_t>(split->dim)];
@@ -160,8 +160,10 @@ nn::Parameter* FlatParameters::use(std::size_t first, std::size_t count, const S
   if (!slot) {
     slot = std::make_unique<Use>();
     const auto offset = layout_.entries[first].offset;
+    slot->names = {names_.front()};
     for (std::size_t i = first; i < first + count; ++i) slot->names.push_back(layout_.entries[i].parameter);
-    slot->parameter.cut = cut_of(first, count);
+    slot->parameter.subject = slot->names;
+    slot->parameter.cut = cut_of(layout_.entries[first]);
     slot->parameter.value = view(values_, offset, shape).variable_data();
     if (trainable()) {
       slot->parameter.value.requires_grad_();

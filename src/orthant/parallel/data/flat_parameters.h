@@ -61,9 +61,8 @@ class FlatParameters {
   Range owned() const { return owned_; }
   bool owns_all() const { return owned_.size() == layout_.size; }
 
-  // Entries whose sums over tp are left out on purpose; before the first find(). See SkippedSums.
-  void skip_tensor_sums(std::vector<bool> entries) { skipped_ = std::move(entries); }
-  bool skips_tensor_sums(std::size_t entry) const { return !skipped_.empty() && skipped_[entry]; }
+  // What the whole buffer belongs to, in calls between ranks. Lives as long as the buffer.
+  Subject subject() const { return names_; }
 
   // Draws the first values of the owned range from (seed, parameter name, global element). Where `drawn` is given and
   // false, a parameter stays as it is: the caller fills it. publish_owned() must follow.
@@ -114,7 +113,7 @@ class FlatParameters {
 
  private:
   struct Use {
-    std::vector<std::string> names;  // of the parameters it covers
+    std::vector<std::string_view> names;  // of the unit that owns the buffer, and of the parameters it covers
     nn::Parameter parameter;
     bool written = false;  // since begin_step()
   };
@@ -130,17 +129,17 @@ class FlatParameters {
   void make_gradients(const Precision& precision, const BufferMemory& memory);
   void clear_rest(UserGradients& gradients) const;
   std::size_t user_place(int user) const;
-  nn::TensorCut cut_of(std::size_t first, std::size_t count) const;
+  nn::TensorCut cut_of(const FlatEntry& entry) const;
   nn::Parameter* use(std::size_t first, std::size_t count, const Shape& shape, int user);
 
   const GraphSpec& graph_;
   FlatBuffer layout_;
+  std::vector<std::string_view> names_;  // of the unit that owns the buffer, then of each entry
   DataPolicy policy_;
   Range owned_;
   std::vector<Range> gaps_;
-  std::vector<bool> skipped_;  // per entry; empty: none
-  MasterValues master_;        // owned range
-  at::Tensor values_;          // full; master_ is a part of it when `shares_` is set, or its upper half
+  MasterValues master_;  // owned range
+  at::Tensor values_;    // full; master_ is a part of it when `shares_` is set, or its upper half
   TransientBuffer transient_;
   at::Tensor shard_;  // owned range on the device, in the compute dtype; where the master lies on the host, or is split
   bool shares_ = false;

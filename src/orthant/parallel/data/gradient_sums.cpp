@@ -1,7 +1,6 @@
 #include "orthant/parallel/data/gradient_sums.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -9,39 +8,10 @@
 #include "orthant/base/index.h"
 
 namespace orthant {
-std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units) {
-  std::vector<bool> found;
-  for (const auto& buffer : units.all) {
-    const auto& owner = graph.units[to_index(buffer.owner)].name;
-    found.push_back(skipped.name.empty() || owner == skipped.name || buffer.find(skipped.name) != nullptr);
-  }
-  const auto named = [&](const UnitSpec& unit) {
-    return std::ranges::any_of(unit.parameters, [&](const ParameterSpec& parameter) {
-      return parameter.trainable && (unit.name == skipped.name || parameter.name == skipped.name);
-    });
-  };
-  const bool any = skipped.name.empty() || std::ranges::any_of(graph.units, named);
-  // Sums over tp belong to units without parameters, too: a loss over cut logits.
-  if (!any && !skipped.axes.contains(Axis::tp)) {
-    throw ConfigError(fmt::format("{} has no trainable parameters: no sum of gradients can be left out", skipped.name),
-                      {.remedy = "name another unit or parameter"});
-  }
-  return found;
-}
-
-std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer) {
-  std::vector<bool> found;
-  for (const auto& entry : buffer.entries) {
-    const auto& owner = graph.units[to_index(buffer.owner)].name;
-    const bool named = skipped.name.empty() || owner == skipped.name || entry.parameter == skipped.name;
-    found.push_back(skipped.axes.contains(Axis::tp) && named);
-  }
-  return found;
-}
 
 GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                            const DataPolicy& policy, TensorPartials& partials, TiedSums& tied, GradientGroups groups,
-                           GradientHook hook, AxisSet skipped_axes, std::vector<bool> skipped_buffers)
+                           GradientHook hook)
     : buffers_(buffers),
       units_(units),
       policy_(policy),
@@ -49,8 +19,6 @@ GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& b
       tied_(tied),
       groups_(std::move(groups)),
       hook_(std::move(hook)),
-      skipped_axes_(skipped_axes),
-      skipped_buffers_(std::move(skipped_buffers)),
       added_(buffers.size()) {
   for (std::size_t u = 0; u < units.unit_groups.size(); ++u) {
     group_holders_.resize(std::max(group_holders_.size(), to_index(units.unit_groups[u]) + 1));
@@ -58,16 +26,10 @@ GradientSums::GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& b
   }
 }
 
-bool GradientSums::skips(int buffer, Axis axis) const {
-  return skipped_axes_.contains(axis) && skipped_buffers_[to_index(buffer)];
-}
-
-std::vector<int> GradientSums::not_skipped(const std::vector<int>& buffers, Axis axis) const {
-  std::vector<int> kept;
-  for (const int b : buffers) {
-    if (!skips(b, axis)) kept.push_back(b);
-  }
-  return kept;
+std::vector<Subject> GradientSums::subjects_of(const std::vector<int>& buffers) const {
+  std::vector<Subject> subjects;
+  for (const int b : buffers) subjects.push_back(buffers_[to_index(b)]->subject());
+  return subjects;
 }
 
 void GradientSums::reduce(int unit, int microbatch) {
@@ -130,15 +92,13 @@ void GradientSums::start_scatter(const std::vector<int>& buffers, bool last) {
     const auto own = [&](const at::Tensor& flat) {
       return flat.narrow(0, buffer.owned().begin, buffer.owned().size());
     };
-    const bool skip = skips(b, Axis::fsdp);
     const auto input = hook_ ? encoded(hook_, full) : full;
-    const bool direct = !hook_ && !added_[to_index(b)] && !skip;
+    const bool direct = !hook_ && !added_[to_index(b)];
     scatter.received.push_back(direct ? at::Tensor() : own(input));
-    if (skip) continue;
     inputs.push_back(input);
     outputs.push_back(direct ? buffer.owned_gradient() : scatter.received.back());
   }
-  if (!inputs.empty()) scatter.work = groups_.shards.reduce_scatter(outputs, inputs);
+  scatter.work = groups_.shards.reduce_scatter(outputs, inputs, comm::Reduction::sum, subjects_of(buffers));
   scatters_.push_back(std::move(scatter));
 }
 
@@ -186,19 +146,19 @@ void GradientSums::settle(int buffer) {
 }
 
 void GradientSums::start_sum(const std::vector<int>& buffers) {
+  if (groups_.num_copies == 1) {
+    tell(buffers);
+    return;
+  }
   Sum sum;
-  sum.buffers = not_skipped(buffers, Axis::dp);
-  if (!policy_.shards_state()) sum.buffers = not_skipped(sum.buffers, Axis::fsdp);
-  if (sum.buffers.size() < buffers.size()) tell(buffers);  // some were left out on purpose
-  if (groups_.num_copies == 1) tell(buffers);
-  if (sum.buffers.empty() || groups_.num_copies == 1) return;
+  sum.buffers = buffers;
   std::vector<at::Tensor> tensors;
   for (const int b : sum.buffers) {
     const auto& owned = buffers_[to_index(b)]->owned_gradient();
     tensors.push_back(hook_ ? encoded(hook_, owned) : owned);
   }
   if (hook_) sum.travelling = tensors;
-  sum.work = groups_.copies.all_reduce(tensors);
+  sum.work = groups_.copies.all_reduce(tensors, comm::Reduction::sum, subjects_of(buffers));
   sums_.push_back(std::move(sum));
 }
 

@@ -13,12 +13,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "orthant/comm/group.h"
-#include "orthant/mesh/axis.h"
 #include "orthant/parallel/data/flat_parameters.h"
 #include "orthant/parallel/data/gradient_hook.h"
 #include "orthant/parallel/data/tensor_partials.h"
@@ -26,19 +24,6 @@
 #include "orthant/parallel/data/value_gathers.h"
 
 namespace orthant {
-
-// Sums that are left out on purpose, to show that a comparison notices. See `orthant parity --inject`.
-struct SkippedSums {
-  AxisSet axes;
-  std::string name;  // of a parameter or of the unit that owns it; empty: all
-};
-
-// Per buffer, what a name means for sums over the data axes. ConfigError when a name is given that no trainable buffer
-// goes by.
-std::vector<bool> skipped_buffers(const SkippedSums& skipped, const GraphSpec& graph, const UnitBuffers& units);
-
-// Per entry of a buffer, what it means for sums over tp.
-std::vector<bool> skipped_entries(const SkippedSums& skipped, const GraphSpec& graph, const FlatBuffer& buffer);
 
 struct GradientGroups {
   comm::Group shards;  // fsdp; used when zero is above 0
@@ -51,14 +36,13 @@ class GradientSums {
   // Keeps references to `buffers`, `units`, `policy`, `partials` and `tied`.
   GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                const DataPolicy& policy, TensorPartials& partials, TiedSums& tied, GradientGroups groups,
-               GradientHook hook, AxisSet skipped_axes, std::vector<bool> skipped_buffers);
+               GradientHook hook);
 
   // The gradients of buffers that the unit holds are complete on this rank: those of one microbatch, or of the step
   // when `microbatch` is negative. Collective over tp and the data axes.
   void reduce(int unit, int microbatch);
 
   // Called, in one order, when owned_gradient() of a buffer is the sum over all ranks: within reduce() or finish().
-  // Where sums are left out on purpose, a buffer may be told twice.
   void set_listener(std::function<void(int buffer)> listener) { listener_ = std::move(listener); }
 
   // Before new gradients of the buffer are written: blocks until none of it is under way.
@@ -90,8 +74,7 @@ class GradientSums {
   void finish_scatter();
   void tell(const std::vector<int>& buffers) const;
   void start_sum(const std::vector<int>& buffers);
-  std::vector<int> not_skipped(const std::vector<int>& buffers, Axis axis) const;
-  bool skips(int buffer, Axis axis) const;
+  std::vector<Subject> subjects_of(const std::vector<int>& buffers) const;
 
   const std::vector<std::unique_ptr<FlatParameters>>& buffers_;
   const UnitBuffers& units_;
@@ -100,8 +83,6 @@ class GradientSums {
   TiedSums& tied_;
   GradientGroups groups_;
   GradientHook hook_;
-  AxisSet skipped_axes_;
-  std::vector<bool> skipped_buffers_;
   std::vector<std::size_t> group_holders_;  // per unit group: members that hold trainable buffers
   std::vector<int> bucket_;                 // zero 0 and 1
   std::int64_t bucket_bytes_ = 0;

@@ -71,8 +71,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       pool_(make),
       mesh_(mesh),
       rank_(rank),
-      unit_pp_coordinates_(std::move(options.unit_pp_coordinates)),
-      skipped_(options.skipped) {
+      unit_pp_coordinates_(std::move(options.unit_pp_coordinates)) {
   check_master(precision, options.policy);
   const auto coordinate = mesh.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
@@ -92,7 +91,6 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   for (const auto& layout : units_.all) {
     buffers_.push_back(
         std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
-    buffers_.back()->skip_tensor_sums(skipped_entries(options.skipped, graph, layout));
   }
   GradientGroups groups;
   comm::Group parameters;
@@ -111,12 +109,9 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   shards_ = parameters;
   gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
   partials_ = std::make_unique<TensorPartials>(buffers_, units_, graph, mesh, options.communicator);
-  const auto skipped = skipped_buffers(options.skipped, graph, units_);
-  const bool skips_pp = options.skipped.axes.contains(Axis::pp);
-  tied_ = std::make_unique<TiedSums>(buffers_, units_, options.communicator,
-                                     skips_pp ? skipped : std::vector<bool>(buffers_.size()));
+  tied_ = std::make_unique<TiedSums>(buffers_, units_, options.communicator);
   sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, *partials_, *tied_, std::move(groups),
-                                         std::move(options.hook), options.skipped.axes, skipped);
+                                         std::move(options.hook));
 }
 
 // Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
@@ -139,9 +134,7 @@ UnitParameters ParameterStore::unit(int unit) {
   for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
     used.push_back(buffers_[static_cast<std::size_t>(b)].get());
   }
-  const auto& name = graph_.units[static_cast<std::size_t>(unit)].name;
-  const bool skips = skipped_.axes.contains(Axis::tp) && (skipped_.name.empty() || skipped_.name == name);
-  return {graph_, unit, std::move(used), !skips};
+  return {graph_, unit, std::move(used)};
 }
 
 void ParameterStore::need_gradients(int unit) {

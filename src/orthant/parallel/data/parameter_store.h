@@ -16,12 +16,11 @@ namespace orthant {
 // What a unit sees: its own and borrowed parameters, by the part of their name after the owner's.
 class UnitParameters {
  public:
-  UnitParameters(const GraphSpec& graph, int unit, std::vector<FlatParameters*> buffers, bool sums_over_tp = true)
+  UnitParameters(const GraphSpec& graph, int unit, std::vector<FlatParameters*> buffers)
       : graph_(&graph),
         spec_(&graph.units[static_cast<std::size_t>(unit)]),
         unit_(unit),
-        buffers_(std::move(buffers)),
-        sums_over_tp_(sums_over_tp) {}
+        buffers_(std::move(buffers)) {}
 
   // "norm1.weight" in unit layers.3 is layers.3.norm1.weight, or the borrowed parameter whose name ends so.
   // InternalError when there is none; find() gives nullptr.
@@ -36,15 +35,12 @@ class UnitParameters {
 
   const UnitSpec& spec() const { return *spec_; }
   const GraphSpec& graph() const { return *graph_; }
-  // False: the unit leaves out sums over tp that belong to no parameter. See SkippedSums.
-  bool sums_over_tp() const { return sums_over_tp_; }
 
  private:
   const GraphSpec* graph_;
   const UnitSpec* spec_;
   int unit_;
   std::vector<FlatParameters*> buffers_;
-  bool sums_over_tp_;
 };
 
 // How a rank's buffers are kept and with whom they are exchanged. The default is one rank.
@@ -53,7 +49,6 @@ struct StoreOptions {
   std::vector<int> unit_groups;          // per unit, see layout/unit_groups.h; empty: every unit alone
   std::vector<int> unit_pp_coordinates;  // per unit: its pp coordinate; empty: one stage
   GradientHook hook;
-  SkippedSums skipped;
   const comm::Communicator* communicator = nullptr;  // null: one rank. Has store_groups(); outlives the store
   MakeBuffer make_host;                              // for what is offloaded; the store's `make` when empty
 };
@@ -147,7 +142,6 @@ class ParameterStore {
   Mesh mesh_;
   int rank_ = 0;
   std::vector<int> unit_pp_coordinates_;
-  SkippedSums skipped_;
   comm::Group shards_;
   std::unique_ptr<ValueGathers> gathers_;
   std::unique_ptr<TensorPartials> partials_;

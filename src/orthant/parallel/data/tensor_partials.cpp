@@ -46,9 +46,7 @@ TensorPartials::TensorPartials(const std::vector<std::unique_ptr<FlatParameters>
   if (communicator == nullptr || mesh.degree(Axis::tp) == 1) return;
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     for (const int b : units.held[u]) {
-      for (std::size_t i = 0; i < units[b].entries.size(); ++i) {
-        if (buffers_[static_cast<std::size_t>(b)]->skips_tensor_sums(i)) continue;
-        const auto& entry = units[b].entries[i];
+      for (const auto& entry : buffers_[static_cast<std::size_t>(b)]->layout().entries) {
         add_entry(static_cast<int>(u), b, entry, graph.parameter(entry.parameter), mesh, *communicator);
       }
     }
@@ -64,7 +62,8 @@ void TensorPartials::add_entry(int unit, int buffer, const FlatEntry& entry, con
       sums.group = holders == degree ? communicator.group(Axis::tp, comm::Purpose::gradients)
                                      : communicator.subgroup(group_name(holders));
     }
-    sums.parts.push_back({buffer, range});
+    const auto unit_name = buffers_[static_cast<std::size_t>(buffer)]->subject().front();
+    sums.parts.push_back({buffer, range, {unit_name, entry.parameter}});
   };
   if (spec.partial_under_sequence_parallel) add(degree, entry.range());
   if (!spec.tp) return;
@@ -83,11 +82,13 @@ void TensorPartials::add_entry(int unit, int buffer, const FlatEntry& entry, con
 void TensorPartials::start(int unit) {
   for (auto& [holders, sums] : unit_sums_[static_cast<std::size_t>(unit)]) {
     std::vector<at::Tensor> parts;
+    std::vector<Subject> subjects;
     for (const auto& part : sums.parts) {
       const auto gradient = buffers_[static_cast<std::size_t>(part.buffer)]->gradient();
       parts.push_back(gradient.narrow(0, part.range.begin, part.range.size()));
+      subjects.emplace_back(part.names);
     }
-    under_way_.push_back(sums.group.all_reduce(parts));
+    under_way_.push_back(sums.group.all_reduce(parts, comm::Reduction::sum, std::move(subjects)));
   }
 }
 

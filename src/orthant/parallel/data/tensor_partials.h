@@ -3,8 +3,10 @@
 // the same bits of a sum, and update whole parameters and copies alike: so these stay equal to the bit.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "orthant/comm/communicator.h"
@@ -33,6 +35,7 @@ class TensorPartials {
   struct Part {
     int buffer;
     Range range;
+    std::array<std::string_view, 2> names;  // of the unit that owns it and of the parameter
   };
   struct Sums {
     comm::Group group;

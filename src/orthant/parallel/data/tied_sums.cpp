@@ -30,13 +30,13 @@ std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mes
 }
 
 TiedSums::TiedSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-                   const comm::Communicator* communicator, const std::vector<bool>& skipped)
+                   const comm::Communicator* communicator)
     : buffers_(buffers) {
   if (communicator == nullptr) return;
   std::map<std::vector<int>, std::vector<int>> by_users;
   for (int b = 0; b < static_cast<int>(units.all.size()); ++b) {
     const auto place = static_cast<std::size_t>(b);
-    if (!units[b].trainable || units.pp_users[place].size() == 1 || skipped[place]) continue;
+    if (!units[b].trainable || units.pp_users[place].size() == 1) continue;
     by_users[units.pp_users[place]].push_back(b);
     summed_.push_back(b);
   }
@@ -53,8 +53,13 @@ void TiedSums::run() {
   std::vector<comm::Work> under_way;
   for (auto& stages : users_) {
     std::vector<at::Tensor> gradients;
-    for (const int b : stages.buffers) gradients.push_back(buffers_[static_cast<std::size_t>(b)]->owned_gradient());
-    under_way.push_back(stages.group.all_reduce(gradients));
+    std::vector<Subject> subjects;
+    for (const int b : stages.buffers) {
+      const auto& buffer = *buffers_[static_cast<std::size_t>(b)];
+      gradients.push_back(buffer.owned_gradient());
+      subjects.push_back(buffer.subject());
+    }
+    under_way.push_back(stages.group.all_reduce(gradients, comm::Reduction::sum, std::move(subjects)));
   }
   for (auto& work : under_way) work.wait();
 }

@@ -20,9 +20,9 @@ std::vector<comm::SubgroupRequest> tied_groups(const GraphSpec& graph, const Mes
 
 class TiedSums {
  public:
-  // Keeps a reference to `buffers`. Without a communicator there are none; `skipped` ones (per buffer) are left out.
+  // Keeps a reference to `buffers`. Without a communicator there are none.
   TiedSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
-           const comm::Communicator* communicator, const std::vector<bool>& skipped);
+           const comm::Communicator* communicator);
 
   // Buffers that are shared with other stages, ascending.
   const std::vector<int>& buffers() const { return summed_; }

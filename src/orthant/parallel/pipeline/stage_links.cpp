@@ -174,7 +174,7 @@ at::Tensor StageLinks::receive(const Action& action) {
   // What follows an opaque value comes after its content.
   if (!is_opaque(action)) post_ahead(channel, incoming);
   if (!posted.work.done()) {
-    launch::Activity::of_process().say(fmt::format("step {}, {}", step_, waiting_text(action)));
+    launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, step_}, waiting_text(action));
   }
   said_of([&] { return fmt::format("rank {} {}", rank_at(own()), waiting_text(action)); },
           [&] {

@@ -31,8 +31,8 @@ GroupAxis::GroupAxis(comm::Group group, const TensorSharing& sharing)
       fmt::format("a tensor axis of {} over group {} of {} ranks", sharing.degree, group_.name(), group_.size()));
 }
 
-std::unique_ptr<nn::Exchange> GroupAxis::sum(const at::Tensor& tensor) {
-  return started(group_.all_reduce(tensor));
+std::unique_ptr<nn::Exchange> GroupAxis::sum(const at::Tensor& tensor, Subject subject) {
+  return started(group_.all_reduce(tensor, comm::Reduction::sum, subject));
 }
 
 std::unique_ptr<nn::Exchange> GroupAxis::maximum(const at::Tensor& tensor) {
@@ -43,8 +43,8 @@ std::unique_ptr<nn::Exchange> GroupAxis::gather(const at::Tensor& output, const 
   return started(group_.all_gather(output, input, counts(output)));
 }
 
-std::unique_ptr<nn::Exchange> GroupAxis::scatter(const at::Tensor& output, const at::Tensor& input) {
-  return started(group_.reduce_scatter(output, input, counts(input)));
+std::unique_ptr<nn::Exchange> GroupAxis::scatter(const at::Tensor& output, const at::Tensor& input, Subject subject) {
+  return started(group_.reduce_scatter(output, input, counts(input), comm::Reduction::sum, subject));
 }
 
 std::vector<std::int64_t> GroupAxis::counts(const at::Tensor& whole) const {

@@ -11,10 +11,10 @@ class GroupAxis : public nn::TensorAxis {
   // `group`: the tp axis, for activations; as many ranks as share the graph.
   GroupAxis(comm::Group group, const TensorSharing& sharing);
 
-  std::unique_ptr<nn::Exchange> sum(const at::Tensor& tensor) override;
+  std::unique_ptr<nn::Exchange> sum(const at::Tensor& tensor, Subject subject) override;
   std::unique_ptr<nn::Exchange> maximum(const at::Tensor& tensor) override;
   std::unique_ptr<nn::Exchange> gather(const at::Tensor& output, const at::Tensor& input) override;
-  std::unique_ptr<nn::Exchange> scatter(const at::Tensor& output, const at::Tensor& input) override;
+  std::unique_ptr<nn::Exchange> scatter(const at::Tensor& output, const at::Tensor& input, Subject subject) override;
 
  private:
   // Elements of each rank's part of `whole`, cut along dim 0; empty when all parts are equal.
