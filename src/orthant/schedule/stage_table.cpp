@@ -118,7 +118,7 @@ std::vector<int> stage_pp_coordinates(const StageTable& table) {
 
 std::string to_text(const StageTable& table) {
   std::string text;
-  for (const auto& actions : table.ranks) {
+  for (const auto& actions : table.actions) {
     if (actions.empty()) text += '-';
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (i > 0) text += ' ';
