@@ -138,8 +138,10 @@ UnitParameters ParameterStore::unit(int unit) {
   for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
     used.push_back(buffers_[static_cast<std::size_t>(b)].get());
   }
-  const auto& name = graph_.units[static_cast<std::size_t>(unit)].name;
-  const bool skips = skipped_.axes.contains(Axis::tp) && (skipped_.name.empty() || skipped_.name == name);
+  const auto& spec = graph_.units[static_cast<std::size_t>(unit)];
+  const bool named =
+      skipped_.name.empty() || skipped_.name == spec.name || (spec.logits && skipped_.name == spec.logits->loss);
+  const bool skips = skipped_.axes.contains(Axis::tp) && named;
   return {graph_, unit, std::move(used), !skips};
 }
 
