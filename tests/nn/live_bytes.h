@@ -21,10 +21,15 @@ class LiveBytes : public c10::Allocator {
   }
 
   std::int64_t now() const { return bytes_; }
+  std::int64_t peak() const { return peak_; }  // since reset_peak()
+  void reset_peak() { peak_ = bytes_.load(); }
 
   c10::DataPtr allocate(std::size_t count) override {
     auto* block = new Block{next_->allocate(count), static_cast<std::int64_t>(count)};
-    bytes_ += block->count;
+    const std::int64_t bytes = bytes_ += block->count;
+    std::int64_t before = peak_;
+    while (bytes > before && !peak_.compare_exchange_weak(before, bytes)) {
+    }
     return {block->data.get(), block, &release, block->data.device()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -46,6 +51,7 @@ class LiveBytes : public c10::Allocator {
 
   c10::Allocator* next_;
   std::atomic<std::int64_t> bytes_ = 0;
+  std::atomic<std::int64_t> peak_ = 0;
 };
 
 }  // namespace orthant::nn

@@ -29,6 +29,8 @@ class Row:
 
     def holds_for_both(self, setting):
         """Model, data and optimizer are those of both sides; so is a hook against another mesh."""
+        if setting.startswith(("train.join_head_and_loss", "train.loss_chunk_rows")):
+            return self.bitwise
         if not setting.startswith(("parallel.", "precision.")):
             return True
         return setting.startswith(("parallel.comm_hook",) * bool(self.against) + ("parallel.microbatches",) * self.bitwise)

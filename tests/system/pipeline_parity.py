@@ -52,6 +52,10 @@ def bitwise_rows():
             yield Row(model, "pp=4", *schedule(name, 1), steps=3, bitwise=True, dtype="float32", quick=model == "trimodal")
             yield Row(model, "pp=4", *schedule(name, 3), steps=3, bitwise=True, quick=model == "gpt2")
             yield Row(model, "pp=3", *schedule(name, 8, "selective"), steps=3, bitwise=True)
+        if not model.startswith("trimodal"):  # head and loss as one unit, of chunks that do not divide its tokens
+            for name in SCHEDULES:
+                yield Row(model, "pp=2", *schedule(name, 4), "train.join_head_and_loss=on", "train.loss_chunk_rows=7", steps=3, bitwise=True,
+                          dtype="float32", quick=model == "llama tied" and name in ("gpipe", "zbh1") or model == "bert" and name == "zbv")
         yield Row(model, "pp=2", *schedule("interleaved", 4), "parallel.virtual_stages=4", steps=3, bitwise=True)
         yield Row(model, "pp=3", *schedule("1f1b", 4), steps=4, resume_at=2, bitwise=True, quick=model == "llama tied")
     for name in ("gpipe", "1f1b", "zbh1"):

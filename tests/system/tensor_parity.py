@@ -28,6 +28,7 @@ CONFIGS = {
     "encoder_lm": {"model": {"kind": "encoder_lm", "preset": "encoder-lm-tiny", **SIZES, "dropout": 0.1}, "data": TEXT},
 }
 SEQUENCE, LOSS, REGATHER = "parallel.sequence_parallel=true", "parallel.loss_parallel=true", "parallel.regather=true"
+JOINED = "train.join_head_and_loss=on", "train.loss_chunk_rows=7"  # the other side has head and loss apart
 SETTINGS = ((), (SEQUENCE,), (LOSS,), (SEQUENCE, LOSS), (SEQUENCE, LOSS, REGATHER))
 # Every kind of layer: a column product, a row product, a table, a head, a loss; under SEQUENCE a norm and a row bias.
 CANARIES = {
@@ -76,6 +77,13 @@ def rows():
             yield Row(model, f"tp={first},fsdp=2", "parallel.microbatches=3", "parallel.accumulate=sharded", *settings,
                       quick=model == "encoder_lm" and bool(settings))
             yield Row(model, f"tp={first}", *settings, "parallel.split=3", "parallel.microbatches=4", steps=2)
+        if not model.startswith("trimodal"):
+            for settings in SETTINGS:
+                yield Row(model, f"tp={first}", *JOINED, *settings, quick=model in ("llama", "bert") and settings in ((LOSS,), (SEQUENCE, LOSS, REGATHER)))
+            yield Row(model, f"tp={first},fsdp=2", *JOINED, "parallel.zero=3", "parallel.microbatches=3", "parallel.accumulate=sharded",
+                      quick=model == "llama tied")
+            for name in ("loss", "head"):
+                yield Row(model, f"tp={first}", *JOINED, canary=f"tp:{name}", spreads=True, quick=model == "llama")
         yield Row(model, f"tp={first},dp=2", SEQUENCE, steps=20, quick=model == "trimodal shared")
         # Sums of rounded parts are not one rank's sums, and AdamW makes much of a small gradient's sign.
         for dtype, bound in (("float32", 1e-4), ("bfloat16", 1e-1)):

@@ -78,6 +78,10 @@ class Draw {
           fmt::format(R"({{"kind":"{}","preset":"{}-tiny",{},"num_hidden_layers":{}}})", kind, preset, sizes, layers));
     }
     set("data.samples", "96");
+    if (kind != "trimodal" && chance(0.5)) {
+      set("train.join_head_and_loss", "on");
+      set("train.loss_chunk_rows", one_of<std::string>({"0", "3", "7"}));
+    }
     if (chance(0.2)) set("model.freeze", kind == "trimodal" ? R"(["primary.*"])" : R"(["layers.0.*","layers.1.*"])");
   }
 

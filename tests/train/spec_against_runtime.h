@@ -15,6 +15,7 @@
 #include "orthant/models/build.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/specs/head_loss.h"
 #include "orthant/specs/presets.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
@@ -38,7 +39,8 @@ struct Model {
   std::string name;
   ModelConfig config;
   WorkSize work;
-  int tp_degree = 1;  // that its heads allow
+  int tp_degree = 1;            // that its heads allow
+  std::int64_t chunk_rows = 0;  // head and loss are one unit, of chunks of so many tokens; 0: they are two
 };
 
 template <typename Config>
@@ -140,10 +142,24 @@ inline std::vector<Model> models(std::int64_t rows) {
           {"TrimodalWithoutProjection", trimodal_without_dropout(Pooling::pooler, false), wide}};
 }
 
+// Those with a head over a vocabulary, as one unit with the loss. 8 or 4 rows of 64 tokens are no multiple of chunks.
+inline std::vector<Model> joined_models(std::int64_t rows) {
+  std::vector<Model> joined;
+  for (auto& model : models(rows)) {
+    if (std::holds_alternative<TrimodalConfig>(model.config)) continue;
+    model.name += "Joined";
+    model.chunk_rows = 100;
+    joined.push_back(model);
+  }
+  return joined;
+}
+
 // Each model alone, and in all ways over tp that it allows.
 inline std::vector<Model> models_over_tp(std::int64_t rows) {
   std::vector<Model> all;
-  for (const auto& model : models(rows)) {
+  auto each = models(rows);
+  for (auto& model : joined_models(rows)) each.push_back(std::move(model));
+  for (const auto& model : each) {
     all.push_back(model);
     if (model.tp_degree == 1) continue;
     const auto add = [&](const char* name, bool sequence_parallel, bool regather, bool loss_parallel) {
@@ -158,6 +174,11 @@ inline std::vector<Model> models_over_tp(std::int64_t rows) {
     add("OverTpSequenceRegather", true, true, true);
   }
   return all;
+}
+
+inline GraphSpec joined_graph(const Model& model, GraphSpec graph) {
+  if (model.chunk_rows == 0) return graph;
+  return join_head_and_loss(std::move(graph), {.join = JoinHeadAndLoss::on, .chunk_rows = model.chunk_rows});
 }
 
 inline TensorPolicy policy_of(const WorkSize& work) {
@@ -219,8 +240,8 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
   static void TearDownTestSuite() { at::globalContext().setUserEnabledMkldnn(true); }
 
   SpecAgainstRuntime()
-      : graph(resolved_graph(build_spec(GetParam().config, GetParam().work), policy_of(GetParam().work),
-                             GetParam().work.tensor.degree)),
+      : graph(joined_graph(GetParam(), placed_graph(build_spec(GetParam().config, GetParam().work),
+                                                    policy_of(GetParam().work), GetParam().work.tensor.degree))),
         lone(graph, GetParam().work),
         store(
             graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},
@@ -269,6 +290,8 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
   std::int64_t uncounted(const UnitSpec& unit) const {
     constexpr std::int64_t kTables = 3;
     const WorkSize& work = GetParam().work;
+    // A host has its number per token in float64; and there is the loss's own gradient.
+    if (unit.logits) return work.rows * work.sequence * bytes_of(DType::float64);
     if (!work.tensor.sequence_parallel) return 0;
     if (unit.kind.ends_with(".embed")) return kTables * work.rows * work.sequence * bytes_of(DType::int64);
     if (unit.kind != "llama.layer" || work.compute != DType::bfloat16) return 0;

@@ -3,6 +3,7 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/plan/unit_work.h"
+#include "orthant/schedule/forward_gradients.h"
 #include "spec_against_runtime.h"
 
 namespace orthant {
@@ -12,8 +13,10 @@ using UnitMoments = test::SpecAgainstRuntime;
 
 // What the planner says an action takes beside what there is before it: the inputs of a forward, or what it kept and
 // the gradient of its output.
-double planned_bytes(const GraphSpec& graph, const ModelWork& work, const Action& action, PlanRecompute mode) {
+double planned_bytes(const GraphSpec& graph, const ModelWork& work, const Action& action, PlanRecompute mode,
+                     bool gradients_in_forward) {
   const auto& unit = work[static_cast<std::size_t>(action.unit)];
+  if (gradients_in_forward && action.kind == ActionKind::backward) return unit.in_forward->backward;
   if (action.kind == ActionKind::backward) return unit.backward_bytes + unit.remade_bytes - unit.output_bytes;
   if (action.kind == ActionKind::backward_input) return unit.inputs_bytes - unit.output_bytes;
   if (action.kind == ActionKind::backward_weight) return unit.weights_bytes;
@@ -22,6 +25,7 @@ double planned_bytes(const GraphSpec& graph, const ModelWork& work, const Action
     const int writer = graph.producer(name);
     if (writer >= 0) given += work[static_cast<std::size_t>(writer)].output_bytes;
   }
+  if (gradients_in_forward) return unit.in_forward->kept + unit.in_forward->forward - given;
   return unit.kept_bytes[static_cast<std::size_t>(mode)] + unit.logits_bytes + unit.forward_bytes - given;
 }
 
@@ -41,6 +45,7 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
     for (const auto kind : kinds) {
       for (int u = num_units() - 1; u >= 0; --u) list.push_back({.kind = kind, .unit = u, .microbatch = 0});
     }
+    const auto in_forward = gradients_in_forward(list, graph);
     for (const auto mode : kRecomputeModes) {
       settings.recompute = static_cast<PlanRecompute>(mode);
       const auto work = spec_work(graph, settings);
@@ -49,7 +54,8 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
       const auto found = taken(mode, list);
       for (std::size_t i = 0; i < list.size(); ++i) {
         const auto measured = static_cast<double>(found[i]);
-        const double planned = planned_bytes(graph, work, list[i], settings.recompute);
+        const double planned = planned_bytes(graph, work, list[i], settings.recompute,
+                                             in_forward.contains({list[i].unit, list[i].microbatch}));
         const auto text = to_string(list[i], graph) + ", recompute " + std::string(recompute_name(mode));
         EXPECT_GE(planned, measured - kMissing * kept) << text;
         EXPECT_LE(planned, measured + kTooMuch * kept) << text;

@@ -86,6 +86,7 @@ bool has_tensor_sum(const GraphSpec& graph, const std::string& name) {
       if (unit.name != name && parameter.name != name) continue;
       if (parameter.tp || parameter.partial_under_sequence_parallel) return true;
     }
+    if (unit.logits && (unit.name == name || unit.logits->loss == name)) return true;
     if (unit.name != name) continue;
     for (const auto& input : unit.inputs) {
       const auto& value = graph.value(input);
@@ -123,6 +124,7 @@ void check_sum_of(const std::string& text, Axis axis, const GraphSpec& spec, con
   std::vector<std::string> names;
   for (const auto& unit : spec.units) {
     names.push_back(unit.name);
+    if (unit.logits) names.push_back(unit.logits->loss);
     for (const auto& parameter : unit.parameters) names.push_back(parameter.name);
   }
   if (std::ranges::find(names, name) == names.end()) {

@@ -94,6 +94,14 @@ struct UnitCost {
   friend bool operator==(const UnitCost&, const UnitCost&) = default;
 };
 
+// Of a head and a loss that are one unit: see specs/head_loss.h.
+struct ChunkedLogits {
+  std::int64_t classes = 0;  // of all tp ranks; each makes its own part of them
+  std::int64_t rows = 0;     // tokens whose logits exist at once
+  std::string loss = {};     // name of the unit that the loss would be
+  friend bool operator==(const ChunkedLogits&, const ChunkedLogits&) = default;
+};
+
 struct UnitSpec {
   std::string name;  // "layers.3"
   std::string kind;  // names the code that runs it: "llama.layer"
@@ -104,6 +112,7 @@ struct UnitSpec {
   bool recomputable = false;              // transformer layers; embeddings, heads and losses always keep what they need
   bool is_loss = false;                   // its first output is a weighted sum over rows
   bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
+  std::optional<ChunkedLogits> logits = {};  // of a head that is the loss, too: it makes and forgets them
   UnitCost cost = {};
 
   std::int64_t num_parameters() const;  // without borrowed ones

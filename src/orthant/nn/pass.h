@@ -53,6 +53,9 @@ struct Pass {
   bool repeatable = true;      // every sum has one order, whatever it costs on a device
   Recompute recompute = Recompute::none;
   bool owns_inputs = false;  // nobody reads the unit's input values after it: it may overwrite them
+  // Of a loss whose whole backward follows before anything else of its unit: the gradient it will get, a scalar. Its
+  // forward may then make gradients, and add those of weights. Undefined otherwise.
+  at::Tensor loss_gradient = {};
 
   TensorAxis* tensor = nullptr;  // null: this rank holds whole layers
   // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none.

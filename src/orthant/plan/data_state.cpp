@@ -8,6 +8,7 @@
 
 #include "orthant/base/index.h"
 #include "orthant/plan/data_calls.h"
+#include "orthant/schedule/forward_gradients.h"
 
 namespace orthant {
 namespace {
@@ -68,12 +69,18 @@ class GatheredParameters {
 // Full gradients that come and go along a list; in elements.
 class FullGradients {
  public:
-  FullGradients(const UnitBuffers& buffers, const DataSettings& settings, const std::vector<Action>& actions,
-                BlockPool& pool)
-      : buffers_(buffers), settings_(settings), pool_(pool), calls_(gradient_calls(buffers, settings, actions)) {}
+  FullGradients(const UnitBuffers& buffers, const DataSettings& settings, const GraphSpec& graph,
+                const std::vector<Action>& actions, BlockPool& pool)
+      : buffers_(buffers),
+        settings_(settings),
+        pool_(pool),
+        calls_(gradient_calls(buffers, settings, actions)),
+        in_forward_(gradients_in_forward(actions, graph)) {}
 
   void begin(const Action& action) {
-    if (action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight) make(action.unit);
+    const bool forward = action.kind == ActionKind::forward && in_forward_.contains({action.unit, action.microbatch});
+    const bool backward = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
+    if (forward || backward) make(action.unit);
   }
 
   // With the calls that follow the action.
@@ -120,6 +127,7 @@ class FullGradients {
   const DataSettings& settings_;
   BlockPool& pool_;
   std::vector<DataCall> calls_;
+  ForwardGradients in_forward_;
   std::size_t next_ = 0;
   std::set<std::pair<int, int>> alive_;  // buffer, user
   std::int64_t alive_elements_ = 0;
@@ -138,7 +146,7 @@ Walked walked(const GraphSpec& graph, const DataSettings& settings, const std::v
       unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
   BlockPool pool;
   GatheredParameters gathered(buffers, settings.compute, pool);
-  FullGradients gradients(buffers, settings, actions, pool);
+  FullGradients gradients(buffers, settings, graph, actions, pool);
   DataPeaks peaks;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (parameters) gathered.run(actions[i]);

@@ -125,15 +125,13 @@ class SizedEmbed : public SizedUnit {
   UnitFunctions::Norm norm_;
 };
 
-// Hidden states to logits.
+// Hidden states to what the last product reads.
 class SizedHead : public SizedUnit {
  public:
-  SizedHead(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight, double words)
-      : SizedUnit(sizes), style_(style), sizes_(sizes), weight_(weight), words_(words) {
+  SizedHead(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight)
+      : SizedUnit(sizes), sizes_(sizes), weight_(weight), style_(style) {
     dense_weight_ = {.out = sizes.hidden, .in = sizes.hidden, .cut = -1, .trainable = true};
   }
-
-  Held output() override { return f.values(sizes_.tokens(), words_); }
 
   Held forward(const Held& x) override {
     Held active = x;
@@ -142,14 +140,11 @@ class SizedHead : public SizedUnit {
       active = f.own_values();
       if (f.records) made_ = made;
     }
-    const Held normed = style_.norm ? f.norm(active, norm_) : active;
-    const Held own = f.linear(normed, weight_, logits_);
-    return hands_own_on() ? own : f.whole_channels(weight_.out, words_);
+    return last(style_.norm ? f.norm(active, norm_) : active);
   }
 
   Held backward(const Held& gy) override {
-    Held g = hands_own_on() ? gy : f.values(sizes_.tokens(), weight_.out);
-    g = f.linear_back(std::exchange(g, {}), std::move(logits_), weight_);
+    Held g = last_back(gy);
     if (style_.norm) g = f.norm_back(std::exchange(g, {}), std::move(norm_));
     if (!style_.dense) return g;
     g = f.own_values();  // through the activation, in place of what came
@@ -157,17 +152,67 @@ class SizedHead : public SizedUnit {
     return f.linear_back(g, std::move(dense_), dense_weight_);
   }
 
+ protected:
+  virtual Held last(const Held& normed) = 0;
+  virtual Held last_back(const Held& gy) = 0;
+
+  FunctionSizes sizes_;
+  SizedWeight weight_;
+
+ private:
+  HeadStyle style_;
+  SizedWeight dense_weight_;
+  UnitFunctions::Norm norm_;
+  UnitFunctions::Linear dense_;
+  Held made_;
+};
+
+// To logits.
+class SizedLogits : public SizedHead {
+ public:
+  SizedLogits(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight, double words)
+      : SizedHead(sizes, style, weight), words_(words) {}
+
+  Held output() override { return f.values(sizes_.tokens(), words_); }
+
+ protected:
+  Held last(const Held& normed) override {
+    const Held own = f.linear(normed, weight_, logits_);
+    return hands_own_on() ? own : f.whole_channels(weight_.out, words_);
+  }
+
+  Held last_back(const Held& gy) override {
+    Held g = hands_own_on() ? gy : f.values(sizes_.tokens(), weight_.out);
+    return f.linear_back(std::exchange(g, {}), std::move(logits_), weight_);
+  }
+
  private:
   bool hands_own_on() const { return words_ == weight_.out; }
 
-  HeadStyle style_;
-  FunctionSizes sizes_;
-  SizedWeight weight_;
-  SizedWeight dense_weight_;
   double words_;
-  UnitFunctions::Norm norm_;
-  UnitFunctions::Linear dense_, logits_;
-  Held made_;
+  UnitFunctions::Linear logits_;
+};
+
+// To the loss.
+class SizedHeadLoss : public SizedHead {
+ public:
+  SizedHeadLoss(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight, double rows, bool joins)
+      : SizedHead(sizes, style, weight), rows_(rows), joins_(joins) {}
+
+  Held output() override { return {}; }
+
+ protected:
+  Held last(const Held& normed) override {
+    f.linear_loss(normed, weight_, rows_, joins_, loss_);
+    return {};
+  }
+
+  Held last_back(const Held& /*gy*/) override { return f.linear_loss_back(std::move(loss_), weight_, rows_); }
+
+ private:
+  double rows_;
+  bool joins_;
+  UnitFunctions::Loss loss_;
 };
 
 // Logits of `elements`, which their gradient overwrites.
@@ -222,7 +267,12 @@ std::unique_ptr<SizedUnit> sized_embed(const FunctionSizes& sizes, const EmbedSt
 
 std::unique_ptr<SizedUnit> sized_head(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight,
                                       double words) {
-  return std::make_unique<SizedHead>(sizes, style, weight, words);
+  return std::make_unique<SizedLogits>(sizes, style, weight, words);
+}
+
+std::unique_ptr<SizedUnit> sized_head_loss(const FunctionSizes& sizes, const HeadStyle& style,
+                                           const SizedWeight& weight, double rows, bool joins) {
+  return std::make_unique<SizedHeadLoss>(sizes, style, weight, rows, joins);
 }
 
 std::unique_ptr<SizedUnit> sized_loss(const FunctionSizes& sizes, double elements, double classes, bool joins) {

@@ -50,6 +50,10 @@ struct HeadStyle {
 std::unique_ptr<SizedUnit> sized_head(const FunctionSizes& sizes, const HeadStyle& style, const SizedWeight& weight,
                                       double words);
 
+// The same with the loss, whose logits exist for `rows` tokens at a time. `joins`: each tp rank has classes of its own.
+std::unique_ptr<SizedUnit> sized_head_loss(const FunctionSizes& sizes, const HeadStyle& style,
+                                           const SizedWeight& weight, double rows, bool joins);
+
 // Of logits of so many elements. `joins`: each tp rank has classes of its own.
 std::unique_ptr<SizedUnit> sized_loss(const FunctionSizes& sizes, double elements, double classes, bool joins);
 

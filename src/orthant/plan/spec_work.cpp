@@ -50,6 +50,7 @@ class SpecWork {
     work.role = role_of(unit);
     add_parameters(work, unit);
     add_products(work, unit);
+    if (unit.logits) set_remade(work);
     add_memory(work, unit);
     if (!settings_.on_host) add_whole_scores(work, unit);
     add_exchanges(work, unit, needs_gradient_[index]);
@@ -133,6 +134,14 @@ class SpecWork {
     work.kernels = 2 * static_cast<int>(work.products.size()) + (work.attention_flops > 0 ? 6 : 2);
   }
 
+  // Where something else of the unit runs between a forward and its backward, or the backward is split.
+  void set_remade(UnitWork& work) const {
+    const auto& schedule = settings_.stages.schedule;
+    if (settings_.mesh.degree(Axis::pp) == 1 || schedule == "1f1b" || schedule == "interleaved") return;
+    work.remakes_in_inputs = schedule != "gpipe" || settings_.microbatches() > 1;
+    work.remakes_in_weights = schedule != "gpipe";
+  }
+
   // On a device attention runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing is left out
   // under a causal mask. Selective recompute makes the heads' output and their statistic again, which tells the heads.
   void add_whole_scores(UnitWork& work, const UnitSpec& unit) const {
@@ -177,6 +186,11 @@ class SpecWork {
       work.backward_bytes = run.backward - kept;
       work.inputs_bytes = run.inputs - kept;
       work.weights_bytes = run.weights - work.deferred_bytes;
+      work.in_forward = run.in_forward;
+      if (work.in_forward) {
+        work.in_forward->forward -= work.in_forward->kept;
+        work.in_forward->backward -= work.in_forward->kept;
+      }
       return;
     }
     double given = 0;
@@ -191,7 +205,7 @@ class SpecWork {
     const auto& cost = unit.cost;
     for (std::size_t mode = 0; mode < cost.kept_bytes.size(); ++mode) {
       const auto kept = as_double(cost.kept_bytes[mode]);
-      (unit.is_loss ? work.logits_bytes : work.kept_bytes[mode]) = kept;
+      (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes[mode]) = kept;
     }
     work.kept_bytes.back() = work.kept_bytes.front();
     work.deferred_bytes = as_double(cost.deferred_bytes);
@@ -218,7 +232,7 @@ class SpecWork {
       const double bytes = tokens_of(unit) * hidden * element;
       if (column) {
         if (sharing.sequence_parallel) add(work.forward_exchanges, ExchangeKind::all_gather, bytes);
-        if (sharing.sequence_parallel && sharing.regather) {
+        if (sharing.sequence_parallel && sharing.regather && !unit.logits) {
           add(work.backward_exchanges, ExchangeKind::all_gather, bytes);
         }
         if (!product.input_gradient) continue;
@@ -234,9 +248,11 @@ class SpecWork {
       work.remade_exchanges = work.forward_exchanges;
     }
     if (!unit.is_loss) return;
-    const double statistic = tokens_of(unit) * bytes_of(settings_.statistics);
-    for (int sum = 0; sum < 3 && sharing.loss_parallel; ++sum) {
-      add(work.forward_exchanges, ExchangeKind::all_reduce, statistic);
+    const double tokens = tokens_of(unit);
+    const double chunk = unit.logits ? std::min(as_double(unit.logits->rows), tokens) : tokens;
+    const int sums = unit.logits || sharing.loss_parallel ? 3 * static_cast<int>(std::ceil(tokens / chunk)) : 0;
+    for (int sum = 0; sum < sums; ++sum) {
+      add(work.forward_exchanges, ExchangeKind::all_reduce, chunk * bytes_of(settings_.statistics));
     }
   }
 

@@ -9,6 +9,7 @@
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/schedule/channel.h"
+#include "orthant/schedule/forward_gradients.h"
 #include "orthant/schedule/graph_edges.h"
 
 namespace orthant {
@@ -24,7 +25,8 @@ class StepWalk {
         step_(step),
         recompute_(static_cast<std::size_t>(settings.recompute)),
         edges_(graph),
-        backward_(backward_facts(graph)) {
+        backward_(backward_facts(graph)),
+        in_forward_(gradients_in_forward(plan.actions, graph)) {
     for (const auto& value : graph.values) {
       value_bytes_.push_back(work[to_index(graph.producer(value.name))].output_bytes);
     }
@@ -76,11 +78,12 @@ class StepWalk {
     const auto& unit = work_[to_index(action.unit)];
     for (const int value : edges_.inputs[to_index(action.unit)]) between_ -= take({value, -1, action.microbatch});
     const bool keeps = backward_.units[to_index(action.unit)];
-    const double kept = keeps ? unit.kept_bytes[recompute_] : 0;
+    const bool makes_gradients = keeps && in_forward_.contains({action.unit, action.microbatch});
+    const double kept = makes_gradients ? unit.in_forward->kept : keeps ? unit.kept_bytes[recompute_] : 0;
     const double logits = keeps ? unit.logits_bytes : 0;
     activations_ += kept;
     logits_ += logits;
-    note(unit.forward_bytes + (keeps ? 0 : unit.kept_bytes[recompute_]));
+    note(makes_gradients ? unit.in_forward->forward : unit.forward_bytes + (keeps ? 0 : unit.kept_bytes[recompute_]));
     for (const int value : edges_.outputs[to_index(action.unit)]) {
       const Message place{value, -1, action.microbatch};
       const auto readers =
@@ -97,8 +100,9 @@ class StepWalk {
       for (const int reader : edges_.consumers[to_index(value)]) between_ -= take({value, reader, action.microbatch});
     }
     const bool whole = action.kind == ActionKind::backward;
-    note(whole ? unit.backward_bytes + unit.remade_bytes : unit.inputs_bytes);
-    activations_ -= unit.kept_bytes[recompute_];
+    const bool made = in_forward_.contains({action.unit, action.microbatch});
+    note(made ? unit.in_forward->backward : whole ? unit.backward_bytes + unit.remade_bytes : unit.inputs_bytes);
+    activations_ -= made ? unit.in_forward->kept : unit.kept_bytes[recompute_];
     logits_ -= unit.logits_bytes;
     if (!whole) activations_ += unit.deferred_bytes;
     for (const int value : edges_.inputs[to_index(action.unit)]) {
@@ -158,6 +162,7 @@ class StepWalk {
   std::size_t recompute_;
   GraphEdges edges_;
   BackwardFacts backward_;
+  ForwardGradients in_forward_;
   std::vector<double> value_bytes_;
   std::map<Message, int> sends_;
   std::map<Channel, std::vector<double>> receives_;

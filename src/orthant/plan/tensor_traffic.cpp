@@ -36,6 +36,10 @@ std::int64_t num_tokens(const GraphSpec& graph, const UnitSpec& unit) {
   throw InternalError(fmt::format("graph \"{}\": unit {} has cut parameters and no tokens", graph.name, unit.name));
 }
 
+std::int64_t num_chunks(const UnitSpec& unit, std::int64_t tokens) {
+  return std::max<std::int64_t>(1, tokens / unit.logits->rows + (tokens % unit.logits->rows > 0 ? 1 : 0));
+}
+
 class TrafficCounter {
  public:
   TrafficCounter(const GraphSpec& graph, const TensorSettings& settings)
@@ -116,7 +120,11 @@ TensorTraffic TrafficCounter::forward(const UnitSpec& unit, const std::vector<Un
   // A column product that no row product follows is a head.
   const bool is_head =
       !products.empty() && std::ranges::all_of(products, [](const auto& p) { return p.kind == Kind::column; });
-  if (is_head && !graph_.value(unit.outputs.front()).tp) {
+  if (unit.logits) {
+    const std::int64_t tokens = num_tokens(graph_, unit);
+    traffic.sum.calls += kLossSums * num_chunks(unit, tokens);
+    traffic.sum.bytes += kLossSums * tokens * bytes_of(settings_.statistics);
+  } else if (is_head && !graph_.value(unit.outputs.front()).tp) {
     add(traffic.gather, num_elements(graph_.value(unit.outputs.front()).shape) * element_bytes_);
   }
   for (const std::string& name : unit.inputs) {
@@ -140,7 +148,8 @@ TensorTraffic TrafficCounter::backward(const UnitSpec& unit, const std::vector<U
     const bool trained = product.weight->trainable;
     if (product.kind == Kind::column) {
       if (product.input_gradient) add(sum_of(traffic), token_bytes * shape[1]);
-      if (trained && settings_.sequence_parallel && settings_.regather) add(traffic.gather, token_bytes * shape[1]);
+      const bool again = trained && settings_.regather && !unit.logits;  // a head that is the loss keeps all tokens
+      if (again && settings_.sequence_parallel) add(traffic.gather, token_bytes * shape[1]);
     } else if (settings_.sequence_parallel) {
       const bool row = product.kind == Kind::row;
       if (trained || (row && product.input_gradient)) add(traffic.gather, token_bytes * shape[row ? 0 : 1]);

@@ -284,6 +284,58 @@ Held UnitFunctions::whole_channels(double own_words, double words) {
   return values(tokens, words);
 }
 
+// Of one chunk: the logits become their gradient, and what is wanted is made of it. To the chunk's gradient of x.
+Held UnitFunctions::loss_chunk_back(Held logits, double rows, double all, const SizedWeight& weight, bool inputs,
+                                    bool weights) {
+  if (sizes_.narrow()) {
+    const Held wide = memory.take(rows * weight.out * sizes_.wide);
+    logits = values(rows, weight.out);
+  }
+  Held gx = inputs && rows < all ? values(all, weight.in) : Held();  // the chunks' together
+  if (inputs) {
+    const Held chunk = product_back(rows, weight.out, weight.in);
+    if (rows == all) gx = chunk;
+  }
+  if (weights && weight.trainable) for_a_while(weight_bytes(rows, weight));
+  return gx;
+}
+
+// Chunks are alike but for the last: the first shows the worst of them, beside what all of them leave.
+Held UnitFunctions::loss_chunks_back(double rows, const SizedWeight& weight, bool inputs, bool weights) {
+  return loss_chunk_back(product(rows, weight.in, weight.out), rows, sizes_.tokens(), weight, inputs, weights);
+}
+
+void UnitFunctions::linear_loss(const Held& x, const SizedWeight& weight, double rows, bool joins, Loss& kept) {
+  const double tokens = sizes_.tokens();
+  const double chunk = std::min(rows, tokens);
+  const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
+  const Held all = gathers ? values(tokens, weight.in) : x;
+  Held logits = product(chunk, weight.in, weight.out);
+  {
+    const Held numbers = memory.take((joins ? 3 : 2) * chunk * loss_number());
+    if (sizes_.narrow() || !sizes_.on_host) for_a_while(chunk * weight.out * sizes_.wide);
+  }
+  if (in_forward) {
+    const Held numbers = memory.take(chunk * loss_number());
+    const Held partial = loss_chunk_back(std::move(logits), chunk, tokens, weight, true, true);
+    kept.gradient = gathers ? own_values() : partial;
+    return;
+  }
+  logits.reset();
+  kept = {all, memory.take(tokens * loss_number()), {}};
+}
+
+Held UnitFunctions::linear_loss_back(Loss kept, const SizedWeight& weight, double rows) {
+  if (kept.gradient) return std::move(kept.gradient);
+  const double chunk = std::min(rows, sizes_.tokens());
+  const Held partial = loss_chunks_back(chunk, weight, true, !defers);
+  const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
+  if (defers && weight.trainable) {
+    defer({kept.x, kept.numbers}, [this, chunk, weight] { loss_chunks_back(chunk, weight, false, true); });
+  }
+  return gathers ? own_values() : partial;
+}
+
 void UnitFunctions::run_deferred() {
   for (auto& one : deferred_) {
     if (one.make) one.make();

@@ -79,9 +79,13 @@ class UnitFunctions {
   struct Attention {
     Held qkv, out, statistics;
   };
+  struct Loss {  // of a head that is the loss, too: x of all tokens and a number per token, or the gradient of x
+    Held x, numbers, gradient;
+  };
 
-  bool records = true;  // forward keeps for backward
-  bool defers = false;  // backward leaves the gradients of weights to run_deferred()
+  bool records = true;      // forward keeps for backward
+  bool defers = false;      // backward leaves the gradients of weights to run_deferred()
+  bool in_forward = false;  // a loss makes gradients in its forward
 
   Held values(double tokens, double channels) { return memory.take(tokens * channels * sizes_.element); }
   Held own_values() { return values(sizes_.own, sizes_.hidden); }
@@ -99,6 +103,9 @@ class UnitFunctions {
   Held activation_linear(const Held& x, double inner, const SizedWeight& weight, bool drops, Linear& kept);
   Held activation_linear_back(const Held& gy, Linear kept, double inner, const SizedWeight& weight, bool drops);
   Held whole_channels(double own_words, double words);
+  // `rows`: tokens of a chunk. `joins`: each tp rank has classes of its own.
+  void linear_loss(const Held& x, const SizedWeight& weight, double rows, bool joins, Loss& kept);
+  Held linear_loss_back(Loss kept, const SizedWeight& weight, double rows);
 
   // The gradient of a weight holds these until it is made by `make`.
   void defer(std::vector<Held> held, std::function<void()> make = {}) {
@@ -129,6 +136,9 @@ class UnitFunctions {
   Held all_tokens(const Held& own, const SizedWeight& row_weight);
   void add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight);
   double weight_bytes(double tokens, const SizedWeight& weight) const;
+  double loss_number() const { return sizes_.on_host ? bytes_of(DType::float64) : sizes_.wide; }
+  Held loss_chunk_back(Held logits, double rows, double all, const SizedWeight& weight, bool inputs, bool weights);
+  Held loss_chunks_back(double rows, const SizedWeight& weight, bool inputs, bool weights);
   double norm_sums() const;
   double scores() const { return sizes_.tokens() * sizes_.sequence * sizes_.heads; }
   double head_scratch(double channels) const;

@@ -25,6 +25,23 @@ class Executed {
     return found;
   }
 
+  SizedRun::InForward in_forward() const {
+    const auto unit = make_();
+    auto& f = unit->f;
+    f.in_forward = true;
+    Held x = unit->input();
+    f.memory.reset_peak();
+    unit->forward(x);
+    SizedRun::InForward found;
+    found.forward = f.memory.peak();
+    x.reset();
+    found.kept = f.memory.now();
+    f.memory.reset_peak();
+    unit->backward({});
+    found.backward = f.memory.peak();
+    return found;
+  }
+
  private:
   void run(SizedRun& found, bool defers) const {
     const auto unit = make_();
@@ -84,7 +101,7 @@ class RunMaker {
   std::unique_ptr<SizedUnit> make() const {
     if (part_ == "layer") return layer();
     if (part_ == "embed") return sized_embed(sizes_, embed_style(), degree_ > 1);
-    if (part_ == "head") return head();
+    if (part_ == "head" || part_ == "head_loss") return head();
     if (unit_.is_loss) {
       const auto& logits = graph_.value(unit_.inputs.front());
       return sized_loss(sizes_, as_double(num_elements(local(logits))), as_double(local(logits).back()),
@@ -197,6 +214,9 @@ class RunMaker {
     auto sizes = sizes_;
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
     sizes.hidden = found.back().in;
+    if (unit_.logits) {
+      return sized_head_loss(sizes, style, found.back(), as_double(unit_.logits->rows), degree_ > 1);
+    }
     return sized_head(sizes, style, found.back(), as_double(local(graph_.value("logits")).back()));
   }
 
@@ -215,7 +235,10 @@ SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSe
   const RunMaker maker(resolved, unit, settings);
   const std::function<std::unique_ptr<SizedUnit>()> make = [&] { return maker.make(); };
   if (make() == nullptr) return {};
-  return Executed(make, settings.recompute == PlanRecompute::full && unit.recomputable).sized();
+  const Executed executed(make, settings.recompute == PlanRecompute::full && unit.recomputable);
+  SizedRun run = executed.sized();
+  if (unit.logits) run.in_forward = executed.in_forward();
+  return run;
 }
 
 Dropouts dropouts_of(const ModelConfig& config) {

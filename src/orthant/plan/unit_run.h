@@ -3,6 +3,8 @@
 // moments where this has them.
 #pragma once
 
+#include <optional>
+
 #include "orthant/graph/spec.h"
 #include "orthant/plan/plan_settings.h"
 #include "orthant/specs/model_config.h"
@@ -22,6 +24,14 @@ struct SizedRun {
   double forward_drawn = 0;  // factors of dropout
   double inputs_drawn = 0;   // drawn again, what is made again included
   double weights_drawn = 0;
+
+  // The first three where forward makes gradients (gradients_in_forward()): of a head that is the loss, too.
+  struct InForward {
+    double kept = 0;
+    double forward = 0;
+    double backward = 0;
+  };
+  std::optional<InForward> in_forward = {};
 };
 
 // `unit` belongs to the resolved graph. Zeros for a user's own modules.

@@ -32,6 +32,10 @@ class UnitClock {
       input_products_ += product_seconds({m, k, n}, hardware, element_);
       weight_products_ += product_seconds({k, n, m}, hardware, element_);
     }
+    if (work.products.empty()) return;
+    const double last = product_seconds(work.products.back(), hardware, element_);
+    if (work.remakes_in_inputs) input_products_ += last;
+    if (work.remakes_in_weights) weight_products_ += last;
   }
 
   UnitSeconds seconds() const {

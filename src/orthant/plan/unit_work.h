@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "orthant/plan/plan_model.h"
 #include "orthant/plan/plan_settings.h"
 #include "orthant/plan/stack.h"
+#include "orthant/plan/unit_run.h"
 
 namespace orthant {
 
@@ -57,6 +59,10 @@ struct UnitWork {
   double remade_bytes = 0;                // made again at the begin of a backward; by settings.recompute
   double inputs_bytes = 0;                // as backward_bytes, of a backward without the gradients of weights
   double weights_bytes = 0;               // besides deferred_bytes, while those are made
+  // Of a head that is the loss, too: kept, and besides it in forward and backward, where forward makes gradients.
+  std::optional<SizedRun::InForward> in_forward = {};
+  bool remakes_in_inputs = false;   // the last product runs again in a backward of inputs, or a whole one
+  bool remakes_in_weights = false;  // and once more for the gradients of weights
 
   std::vector<PricedExchange> forward_exchanges;
   std::vector<PricedExchange> backward_exchanges;

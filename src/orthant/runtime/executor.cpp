@@ -14,6 +14,7 @@
 #include "orthant/base/index.h"
 #include "orthant/base/philox.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/nn/scalar_type.h"
 #include "orthant/nn/token_values.h"
 #include "orthant/runtime/executor_step.h"
 
@@ -34,6 +35,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
                                                   ParameterKeeper* keeper) {
   Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
   begin_list(step, actions);
+  step.gradients_in_forward = gradients_in_forward(actions, graph_);
   make_texts(actions, trained_);
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, facts.step};
   for (std::size_t i = 0; i < actions.size(); ++i) {
@@ -65,7 +67,7 @@ void Executor::make_texts(const std::vector<Action>& actions, Texts& texts) cons
 }
 
 void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
-  if (keeper != nullptr) prepare(action, *keeper);
+  if (keeper != nullptr) prepare(step, action, *keeper);
   switch (action.kind) {
     case ActionKind::forward:
       forward(step, action.unit, action.microbatch);
@@ -97,7 +99,7 @@ void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
   }
 }
 
-void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
+void Executor::prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const {
   const bool forward = action.kind == ActionKind::forward;
   const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
   const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
@@ -105,7 +107,9 @@ void Executor::prepare(const Action& action, ParameterKeeper& keeper) const {
   const bool reads = forward || (input && graph_.units[to_index(action.unit)].backward_reads_parameters);
   if (reads) keeper.need_values(action.unit);
   // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
-  if (weight || (input && units_[to_index(action.unit)]->accumulates_by_autograd())) keeper.need_gradients(action.unit);
+  const bool with_inputs = input && units_[to_index(action.unit)]->accumulates_by_autograd();
+  const bool in_forward = forward && step.gradients_in_forward.contains({action.unit, action.microbatch});
+  if (weight || with_inputs || in_forward) keeper.need_gradients(action.unit);
 }
 
 void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
@@ -194,6 +198,10 @@ void Executor::forward(Step& step, int unit, int m) {
   run->pass.recompute = recompute_;
   run->pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
+  if (wiring.has_backward && step.gradients_in_forward.contains({unit, m})) {
+    const auto type = scalar_type(graph_.values[to_index(wiring.outputs.front())].dtype);
+    run->pass.loss_gradient = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
+  }
   Tensors outputs;
   {
     const bool record = wiring.has_backward && !wiring.recomputed;
@@ -230,13 +238,18 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
     sum = sum.defined() ? sum + node.mapped() : std::move(node.mapped());
   }
   if (is_loss_[to_index(value)]) {
-    const auto found = step.facts.loss_factors.find(graph_.values[to_index(value)].name);
-    const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
-    const auto& scale = step.facts.loss_scale;
-    const auto seed = scale.defined() ? (scale * factor).to(loss_options) : at::full({}, factor, loss_options);
+    const auto seed = loss_gradient(step, value, loss_options);
     sum = sum.defined() ? sum + seed : seed;
   }
   return sum;
+}
+
+// Of a loss value, besides what its readers hand back.
+at::Tensor Executor::loss_gradient(const Step& step, int value, const at::TensorOptions& options) const {
+  const auto found = step.facts.loss_factors.find(graph_.values[to_index(value)].name);
+  const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
+  const auto& scale = step.facts.loss_scale;
+  return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
 }
 
 void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
@@ -312,7 +325,7 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
       run(step, action, keeper);
       continue;
     }
-    if (keeper != nullptr) prepare(action, *keeper);
+    if (keeper != nullptr) prepare(step, action, *keeper);
     UnitRun run;
     begin_pass(run.pass, step, action.unit, 0);
     run.pass.training = false;

@@ -57,8 +57,9 @@ class ParameterKeeper {
   virtual ~ParameterKeeper() = default;
   virtual void gather(int /*unit*/) {}
   virtual void free(int /*unit*/) {}
-  virtual void need_values(int /*unit*/) {}     // forward or backward is about to read the unit's parameters
-  virtual void need_gradients(int /*unit*/) {}  // backward is about to add to its gradients
+  virtual void need_values(int /*unit*/) {}  // forward or backward is about to read the unit's parameters
+  // Backward, or a forward that makes gradients, is about to add to the unit's gradients.
+  virtual void need_gradients(int /*unit*/) {}
   // The unit's weight gradients are complete on this rank: those of one microbatch, or of the step when negative.
   virtual void reduce(int /*unit*/, int /*microbatch*/) {}
 };
@@ -137,7 +138,7 @@ class Executor {
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
-  void prepare(const Action& action, ParameterKeeper& keeper) const;
+  void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
   at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const;
   Tensors call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts);
@@ -145,6 +146,7 @@ class Executor {
   Tensors with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs);
   static void keep_edges(UnitRun& run, const Tensors& outputs);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
+  at::Tensor loss_gradient(const Step& step, int value, const at::TensorOptions& options) const;
 
   const GraphSpec& graph_;
   const std::vector<std::unique_ptr<Unit>>& units_;

@@ -12,6 +12,7 @@
 
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/gradient_catch.h"
+#include "orthant/schedule/forward_gradients.h"
 
 namespace orthant {
 
@@ -40,6 +41,7 @@ struct Executor::Step {
   const std::vector<Microbatch>& microbatches;
   const StepFacts& facts;
   std::vector<Row> rows;
+  ForwardGradients gradients_in_forward = {};  // of train()
 };
 
 // As it lies on an edge, see Note [Order of sums]. Declared values are contiguous; others may keep their strides.

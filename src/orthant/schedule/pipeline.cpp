@@ -218,6 +218,27 @@ std::vector<double> unit_costs(const GraphSpec& graph, const std::map<std::strin
   return costs;
 }
 
+// What a user says of a loss that is one unit with its head is said of the head.
+PipelineSettings of_joined_units(PipelineSettings settings, const GraphSpec& graph) {
+  for (const UnitSpec& unit : graph.units) {
+    if (!unit.logits) continue;
+    const std::string& loss = unit.logits->loss;
+    for (auto& stage : settings.split) {
+      if (std::ranges::find(stage, loss) == stage.end()) continue;
+      if (std::ranges::find(stage, unit.name) == stage.end()) {
+        throw ConfigError(
+            fmt::format("parallel.split puts {} and {} in two stages; they are one unit", unit.name, loss),
+            {.remedy = "name both in one stage, or set train.join_head_and_loss=off"});
+      }
+      std::erase(stage, loss);
+    }
+    if (const auto cost = settings.unit_costs.extract(loss); !cost.empty()) {
+      settings.unit_costs[unit.name] += cost.mapped();
+    }
+  }
+  return settings;
+}
+
 double imbalance_of(const StageMap& map, const std::vector<double>& costs) {
   std::vector<double> loads(static_cast<std::size_t>(map.pp_degree()), 0);
   for (std::size_t s = 0; s < map.units.size(); ++s) {
@@ -291,8 +312,9 @@ bool is_schedule_file(std::string_view schedule) {
   return std::ranges::find(names, schedule) == names.end() && schedule.find_first_of("/.") != std::string_view::npos;
 }
 
-Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& settings) {
+Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& asked) {
   if (pp_degree < 1) throw InternalError(fmt::format("a pipeline on {} pp coordinates", pp_degree));
+  const PipelineSettings settings = of_joined_units(asked, graph);
   if (!is_schedule_file(settings.schedule)) check_schedule_name(settings.schedule);
   const std::vector<double> costs = unit_costs(graph, settings.unit_costs);
   Pipeline pipeline = pp_degree == 1 ? on_single_pp_coordinate(graph, microbatches, settings, costs)

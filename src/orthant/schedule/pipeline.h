@@ -43,6 +43,6 @@ bool is_schedule_file(std::string_view schedule);
 // that cannot run. On one pp coordinate schedule, placement and memory have no place to matter: the stages that are
 // asked for run there one after the other, and a schedule file is not read. The evaluation table of the same stages is
 // make_forward_schedule(map, graph, 1).
-Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& settings);
+Pipeline make_pipeline(const GraphSpec& graph, int pp_degree, int microbatches, const PipelineSettings& asked);
 
 }  // namespace orthant

@@ -17,12 +17,12 @@ namespace orthant {
 namespace {
 
 // Unit indices at which a stage may begin, and the number of units at the end. A loss and the last unit that feeds it
-// stay together, with all between them.
+// stay together, with all between them; a head that is the loss, too, is on its own.
 std::vector<std::size_t> cut_points(const GraphSpec& graph) {
   const GraphEdges edges(graph);
   std::vector<bool> may_begin(graph.units.size() + 1, true);
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
-    if (!graph.units[u].is_loss) continue;
+    if (!graph.units[u].is_loss || graph.units[u].logits) continue;
     int head = -1;
     for (const int v : edges.inputs[u]) head = std::max(head, edges.producer[static_cast<std::size_t>(v)]);
     if (head < 0) continue;

@@ -9,6 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/layout/pieces.h"
+#include "orthant/models/logits.h"
 #include "orthant/train/checkpoint.h"
 
 namespace orthant {
@@ -26,8 +27,8 @@ std::string listed(const std::vector<std::string>& names) {
 // Whether weights without this parameter are whole: it is of a pooler or of a task's head. A decoder's last norm lies
 // in the unit of its head, but belongs to the body.
 bool may_be_absent(const UnitSpec& unit, std::string_view name) {
-  if (unit.kind == "llama.head" && name.starts_with("head.norm.")) return false;
-  if (unit.kind == "gpt2.head" && name.starts_with("head.ln_f.")) return false;
+  if (is_head(unit.kind, "llama") && name.starts_with("head.norm.")) return false;
+  if (is_head(unit.kind, "gpt2") && name.starts_with("head.ln_f.")) return false;
   return name.starts_with("head.") || name.starts_with("pooler.");
 }
 

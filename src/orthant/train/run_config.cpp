@@ -113,6 +113,15 @@ void read_length(JsonReader& train, RunConfig& config) {
   }
 }
 
+JoinHeadAndLoss read_join(JsonReader& train) {
+  const char* key = "join_head_and_loss";
+  try {
+    return parse_join(train.get<std::string>(key, std::string(join_name(JoinHeadAndLoss::automatic))));
+  } catch (const ConfigError& error) {
+    train.fail(key, error.message(), error.remedy());
+  }
+}
+
 constexpr double kMostRetrySeconds = 3600;
 
 CheckpointConfig read_checkpoint(JsonReader section) {
@@ -269,6 +278,8 @@ RunConfig read_run_config(const JsonDocument& document) {
   }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.deterministic = train.find<bool>("deterministic");
+  config.trainer.join_head_and_loss = read_join(train);
+  config.trainer.loss_chunk_rows = read_count(train, "loss_chunk_rows", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);
   config.checkpoint = read_checkpoint(root.object("checkpoint"));
   if (config.checkpoint.save_every_epochs == 0) check_keep_rules(config);
@@ -337,8 +348,7 @@ GraphSpec declared_spec(const RunConfig& config) {
 }
 
 GraphSpec run_spec(const RunConfig& config) {
-  return resolved_graph(build_spec(config.model, work_size(config)), config.trainer.tensor,
-                        config.mesh.degree(Axis::tp));
+  return trainer_graph(build_spec(config.model, work_size(config)), config.mesh, config.trainer);
 }
 
 }  // namespace orthant

@@ -67,7 +67,7 @@ WorkSize work_size(const RunConfig& config);
 // The spec of the run's model, with what is frozen, and with the costs of a rank that holds whole layers.
 GraphSpec declared_spec(const RunConfig& config);
 
-// The same as it lies over tp, with the costs of one of its ranks. ConfigError where it cannot.
+// The same as it is trained (trainer_graph), with the costs of one of its tp ranks. ConfigError where it cannot.
 GraphSpec run_spec(const RunConfig& config);
 
 }  // namespace orthant

@@ -45,9 +45,7 @@ class StoreKeeper : public ParameterKeeper {
 Trainer::~Trainer() = default;
 
 Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options)
-    : graph_(resolved_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp))),
-      mesh_(mesh),
-      options_(std::move(options)) {
+    : graph_(trainer_graph(std::move(graph), mesh, options)), mesh_(mesh), options_(std::move(options)) {
   check_mesh(mesh_);
   graph_.check();
   mark_gradients(graph_);
@@ -282,6 +280,11 @@ PendingStep Trainer::gradients(const Batch& batch) {
 }
 
 std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const std::vector<std::string>& wanted) {
+  for (const auto& name : wanted) {
+    if (std::ranges::find(graph_.values, name, &ValueSpec::name) != graph_.values.end()) continue;
+    throw ConfigError(fmt::format("an evaluation asks for {}, which no unit of graph \"{}\" writes", name, graph_.name),
+                      {.remedy = "ask for a value of the graph; logits exist with train.join_head_and_loss=off"});
+  }
   Fields trimmed = fields;
   if (options_.pad_to_longest) trim_padding(trimmed);
   Microbatch rows;

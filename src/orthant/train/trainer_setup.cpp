@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/schedule/named_schedules.h"
@@ -43,7 +44,35 @@ void check_passes(std::size_t units, int stages, int microbatches) {
       {.remedy = fmt::format("set parallel.microbatches={} or less", most)});
 }
 
+// Whether a user's stages have the loss of a head somewhere else.
+bool cuts_loss_off(const std::vector<std::vector<std::string>>& split, const GraphSpec& graph) {
+  const auto has = [](const std::vector<std::string>& stage, const std::string& unit) {
+    return std::ranges::find(stage, unit) != stage.end();
+  };
+  for (const UnitSpec& loss : graph.units) {
+    if (!loss.is_loss) continue;
+    for (const auto& input : loss.inputs) {
+      const int writer = graph.producer(input);
+      if (writer < 0) continue;
+      const auto& head = graph.units[to_index(writer)].name;
+      if (std::ranges::any_of(split, [&](const auto& stage) { return has(stage, loss.name) != has(stage, head); })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options) {
+  HeadLossOptions how{
+      .join = options.join_head_and_loss, .on_host = options.device.is_cpu(), .chunk_rows = options.loss_chunk_rows};
+  graph = resolved_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp));
+  // A cut between head and loss is the user's choice, where nothing else says that they are one.
+  if (how.join == JoinHeadAndLoss::automatic && cuts_loss_off(options.stages.split, graph)) return graph;
+  return join_head_and_loss(std::move(graph), how);
+}
 
 void check_mesh(const Mesh& mesh) {
   for (const auto axis : mesh.active_axes()) {
@@ -70,7 +99,7 @@ void check_trains(const GraphSpec& graph) {
 
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
   RankGroups groups{store_groups(mesh, options.policy), {}};
-  const auto resolved = resolved_graph(graph, options.tensor, mesh.degree(Axis::tp));
+  const auto resolved = trainer_graph(graph, mesh, options);
   if (mesh.degree(Axis::tp) > 1) {
     groups.axes.push_back({Axis::tp, comm::Purpose::activations});
     groups.subsets = copy_groups(resolved, mesh);

@@ -14,6 +14,10 @@
 
 namespace orthant {
 
+// The graph as it is trained: placed over tp, head and loss joined where the options say so. A graph that is so already
+// stays. ConfigError where it cannot. Local.
+GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options);
+
 // ConfigError for a mesh with axes that training does not use.
 void check_mesh(const Mesh& mesh);
 

@@ -84,8 +84,8 @@ class Pooler : public Unit {
   nn::Parameter* projection_bias_;
 };
 
-// hidden [rows, sequence, hidden] -> logits [rows, sequence, vocabulary] of masked words; the last matrix is the word
-// embedding's.
+// hidden [rows, sequence, hidden] -> logits [rows, sequence, vocabulary] of masked words, or the loss; the last matrix
+// is the word embedding's.
 class Head : public Unit {
  public:
   Head(const BertModelConfig& config, const UnitParameters& p)
@@ -99,7 +99,7 @@ class Head : public Unit {
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto active = nn::plain_activate(activation_, nn::linear(inputs[0], dense_, &dense_bias_, pass));
-    return {logits_.forward(nn::layer_norm(active, norm_, norm_bias_, eps_, pass), pass)};
+    return logits_.forward(nn::layer_norm(active, norm_, norm_bias_, eps_, pass), inputs, pass);
   }
 
  private:
@@ -133,7 +133,7 @@ std::unique_ptr<Unit> make_unit(const BertConfig& config, const UnitParameters& 
 }
 
 std::unique_ptr<Unit> make_unit(const BertModelConfig& config, const UnitParameters& parameters, Tables& tables) {
-  if (parameters.spec().kind == "bert.head") return std::make_unique<Head>(config, parameters);
+  if (is_head(parameters.spec().kind, "bert")) return std::make_unique<Head>(config, parameters);
   return make_unit(config.encoder, parameters, tables);
 }
 

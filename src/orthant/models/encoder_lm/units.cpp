@@ -59,12 +59,12 @@ class Embed : public Unit {
   nn::Parameter& table_;
 };
 
-// hidden -> logits [rows, sequence, vocabulary].
+// hidden -> logits [rows, sequence, vocabulary], or the loss.
 class Head : public Unit {
  public:
   explicit Head(const UnitParameters& p) : logits_(p, p["weight"], &p["bias"]) {}
 
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override { return {logits_.forward(inputs[0], pass)}; }
+  Tensors forward(const Tensors& inputs, nn::Pass& pass) override { return logits_.forward(inputs[0], inputs, pass); }
 
  private:
   Logits logits_;
@@ -88,7 +88,7 @@ std::unique_ptr<Unit> make_unit(const EncoderLmConfig& config, const UnitParamet
   const auto& kind = parameters.spec().kind;
   if (kind == "encoder_lm.embed") return std::make_unique<Embed>(config, parameters, tables);
   if (kind == "encoder_lm.layer") return make_post_norm_layer(layer_of(config), parameters);
-  if (kind == "encoder_lm.head") return std::make_unique<Head>(parameters);
+  if (is_head(kind, "encoder_lm")) return std::make_unique<Head>(parameters);
   return nullptr;
 }
 

@@ -102,7 +102,7 @@ class Layer : public Unit {
   nn::Parameter& down_bias_;
 };
 
-// hidden -> logits [rows, sequence, vocabulary]; the matrix may be the embedding's.
+// hidden -> logits [rows, sequence, vocabulary], or the loss; the matrix may be the embedding's.
 class Head : public Unit {
  public:
   Head(const Gpt2Config& config, const UnitParameters& p)
@@ -112,7 +112,7 @@ class Head : public Unit {
         logits_(p, config.tie_word_embeddings ? p["wte.weight"] : p["lm_head.weight"], nullptr) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {logits_.forward(nn::layer_norm(inputs[0], norm_, norm_bias_, eps_, pass), pass)};
+    return logits_.forward(nn::layer_norm(inputs[0], norm_, norm_bias_, eps_, pass), inputs, pass);
   }
 
  private:
@@ -128,7 +128,7 @@ std::unique_ptr<Unit> make_unit(const Gpt2Config& config, const UnitParameters& 
   const auto& kind = parameters.spec().kind;
   if (kind == "gpt2.embed") return std::make_unique<Embed>(config, parameters, tables);
   if (kind == "gpt2.layer") return std::make_unique<Layer>(config, parameters);
-  if (kind == "gpt2.head") return std::make_unique<Head>(config, parameters);
+  if (is_head(kind, "gpt2")) return std::make_unique<Head>(config, parameters);
   return nullptr;
 }
 

@@ -115,14 +115,14 @@ class Layer : public Unit {
   nn::Parameter* down_bias_;
 };
 
-// hidden -> logits [rows, sequence, vocabulary], or this rank's words; the matrix may be the embedding's.
+// hidden -> logits [rows, sequence, vocabulary], or this rank's words, or the loss; the matrix may be the embedding's.
 class Head : public Unit {
  public:
   Head(const LlamaConfig& config, const UnitParameters& p)
       : eps_(config.rms_norm_eps), norm_(p["norm.weight"]), logits_(p, p["weight"], nullptr) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {logits_.forward(nn::rms_norm(inputs[0], norm_, eps_, pass), pass)};
+    return logits_.forward(nn::rms_norm(inputs[0], norm_, eps_, pass), inputs, pass);
   }
 
  private:
@@ -137,7 +137,7 @@ std::unique_ptr<Unit> make_unit(const LlamaConfig& config, const UnitParameters&
   const auto& kind = parameters.spec().kind;
   if (kind == "llama.embed") return std::make_unique<Embed>(config, parameters);
   if (kind == "llama.layer") return std::make_unique<Layer>(config, parameters, tables);
-  if (kind == "llama.head") return std::make_unique<Head>(config, parameters);
+  if (is_head(kind, "llama")) return std::make_unique<Head>(config, parameters);
   return nullptr;
 }
 
