@@ -89,7 +89,7 @@ TEST(Executor, SaysWhichActionOfWhichStepItRuns) {
               "evaluation after step " + std::to_string(step) + ", " + to_string(list.back(), toy.graph));
   }
   // Another list has texts of its own.
-  const auto fewer = actions_of(toy.graph, one_stage(1), on_one_rank(even_stages(toy.graph, 1)));
+  const auto fewer = actions_of(toy.graph, one_stage(1), on_one_pp_coordinate(even_stages(toy.graph, 1)));
   executor.train(fewer, test::toy_rows(1), {.seed = 3, .step = 7, .activity = &activity});
   EXPECT_EQ(activity.last(), "step 7, " + to_string(fewer.back(), toy.graph));
 }

@@ -240,8 +240,8 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
   static void TearDownTestSuite() { at::globalContext().setUserEnabledMkldnn(true); }
 
   SpecAgainstRuntime()
-      : graph(joined_graph(GetParam(), placed_graph(build_spec(GetParam().config, GetParam().work),
-                                                    policy_of(GetParam().work), GetParam().work.tensor.degree))),
+      : graph(joined_graph(GetParam(), resolved_graph(build_spec(GetParam().config, GetParam().work),
+                                                      policy_of(GetParam().work), GetParam().work.tensor.degree))),
         lone(graph, GetParam().work),
         store(
             graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},

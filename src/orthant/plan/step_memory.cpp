@@ -26,7 +26,7 @@ class StepWalk {
         recompute_(static_cast<std::size_t>(settings.recompute)),
         edges_(graph),
         backward_(backward_facts(graph)),
-        in_forward_(gradients_in_forward(plan.actions, graph)) {
+        in_forward_(gradients_in_forward(step.actions, graph)) {
     for (const auto& value : graph.values) {
       value_bytes_.push_back(work[to_index(graph.producer(value.name))].output_bytes);
     }
