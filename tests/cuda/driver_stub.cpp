@@ -5,12 +5,24 @@ namespace {
 std::uint64_t loads = 0;
 std::uint64_t launches = 0;
 int some_memory = 0;
+void* first_context = nullptr;
+thread_local void* current_context = nullptr;
 }  // namespace
 
 extern "C" {
 
 int cuGetErrorString(int /*result*/, const char** text) {
   *text = "a stub does not fail";
+  return 0;
+}
+// Each thread has its own, and only the first one of the process has one from the beginning.
+int cuCtxGetCurrent(void** context) {
+  if (first_context == nullptr) first_context = current_context = &some_memory;
+  *context = current_context;
+  return 0;
+}
+int cuCtxSetCurrent(void* context) {
+  current_context = context;
   return 0;
 }
 int cuCtxGetDevice(int* device) {
@@ -22,6 +34,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
   return 0;
 }
 int cuModuleLoadData(void** module, const void* /*code*/) {
+  if (current_context == nullptr) return 201;
   ++loads;
   *module = &some_memory;
   return 0;
@@ -35,6 +48,7 @@ int cuFuncSetAttribute(void* /*function*/, int /*attribute*/, int /*value*/) {
 }
 int cuLaunchKernel(void* /*function*/, unsigned /*x*/, unsigned /*y*/, unsigned /*z*/, unsigned /*tx*/, unsigned /*ty*/,
                    unsigned /*tz*/, unsigned /*shared*/, void* /*stream*/, void** /*arguments*/, void** /*extra*/) {
+  if (current_context == nullptr) return 201;
   ++launches;
   return 0;
 }

@@ -73,6 +73,17 @@ TEST(KernelLibrary, ManyThreadsGetOneKernel) {
   EXPECT_EQ(library.num_compiled(), 1U);
 }
 
+// A thread of autograd may start a kernel before anything of libtorch has given it a context.
+TEST(KernelLibrary, ThreadsWithoutAContextGetOne) {
+  KernelLibrary library;
+  ASSERT_TRUE(library.available());
+  std::thread([&] {
+    float value = 1;
+    library.get(kScale, "scale", {5})({.blocks = 1, .threads = 1}, &value, 2.0F);
+  }).join();
+  EXPECT_EQ(library.num_launches("scale"), 1U);
+}
+
 TEST(KernelLibrary, ShowsWhatTheCompilerSays) {
   KernelLibrary library;
   try {

@@ -16,12 +16,24 @@ constexpr int kMaxDynamicSharedBytes = 8;
 
 Driver::Driver() : library_({"libcuda.so.1"}) {
   library_.find(get_error_, "cuGetErrorString");
+  library_.find(get_context_, "cuCtxGetCurrent");
+  library_.find(set_context_, "cuCtxSetCurrent");
   library_.find(get_device_, "cuCtxGetDevice");
   library_.find(get_attribute_, "cuDeviceGetAttribute");
   library_.find(load_, "cuModuleLoadData");
   library_.find(get_function_, "cuModuleGetFunction");
   library_.find(set_attribute_, "cuFuncSetAttribute");
   library_.find(launch_, "cuLaunchKernel");
+  check(get_context_(&context_), "asking for the context");
+}
+
+void Driver::enter_context() const {
+  thread_local bool entered = false;
+  if (entered) return;
+  void* current = nullptr;
+  check(get_context_(&current), "asking for the context");
+  if (current == nullptr) check(set_context_(context_), "entering the context");
+  entered = true;
 }
 
 void Driver::check(Result result, const char* what) const {
@@ -41,6 +53,7 @@ std::string Driver::architecture() const {
 }
 
 Module Driver::load(const std::string& cubin) const {
+  enter_context();
   Module module = nullptr;
   check(load_(&module, cubin.data()), "loading kernels");
   return module;
@@ -57,6 +70,7 @@ void Driver::allow_shared_bytes(Function function, std::uint32_t bytes) const {
 }
 
 void Driver::launch(Function function, const LaunchShape& shape, void** arguments) const {
+  enter_context();
   check(launch_(function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, shape.shared_bytes, shape.stream,
                 arguments, nullptr),
         "starting a kernel");

@@ -23,13 +23,15 @@ struct LaunchShape {
 
 class Driver {
  public:
-  // ConfigError when this machine has no driver.
+  // In a thread that has a context: libtorch has made something on the device. ConfigError when this machine has no
+  // driver.
   Driver();
 
   // "sm_90a" for the device of the calling thread; features that belong to one generation alone are switched on.
   std::string architecture() const;
 
-  // Into the calling thread's context. InternalError with the driver's words, as of all below.
+  // Into the calling thread's context, or where it has none, such as a thread of autograd that has only been handed
+  // memory so far, into the one that this object was made in. InternalError with the driver's words, as of all below.
   Module load(const std::string& cubin) const;
   Function function(Module module, const char* name) const;
   void allow_shared_bytes(Function function, std::uint32_t bytes) const;
@@ -39,9 +41,13 @@ class Driver {
  private:
   using Result = int;
   void check(Result result, const char* what) const;
+  void enter_context() const;
 
   SharedLibrary library_;
+  void* context_ = nullptr;
   Result (*get_error_)(Result, const char**) = nullptr;
+  Result (*get_context_)(void**) = nullptr;
+  Result (*set_context_)(void*) = nullptr;
   Result (*get_device_)(int*) = nullptr;
   Result (*get_attribute_)(int*, int, int) = nullptr;
   Result (*load_)(Module*, const void*) = nullptr;
