@@ -99,11 +99,10 @@ class Documents(unittest.TestCase):
         self.assertAlmostEqual(result["budget"]["days"], days, delta=1e-6 * days)
         self.assertGreater(result["budget"]["dollars"], 0)
 
-    def test_scaling_inference_and_seed(self):
+    def test_scaling_and_inference(self):
         result = only_json(self, orthant("plan", *REQUEST, "--scaling", "8,16,32", "--json"))
         self.assertEqual(len(result["scaling"]["points"]), 3)
         self.assertTrue(only_json(self, orthant("plan", "--inference", "--model", "llama3-8b", "--gpu", "a100-80gb", "--json")))
-        self.assertTrue(only_json(self, orthant("plan", "--seed001", "--json")))
 
 
 class Text(unittest.TestCase):
@@ -165,6 +164,7 @@ class Refusals(unittest.TestCase):
         self.plan("--strategy", "latancy", has=["latancy", 'did you mean "latency"?'])
         self.plan("--grads", "bfloat61", has=["--grads bfloat61", 'did you mean "bfloat16"?'])
         self.refused("plan", *REQUEST, "--tops", 3, has=["--tops", "did you mean --top?"])
+        self.refused("plan", "--seed001", has=["unknown option '--seed001'", "orthant plan --help"])
         self.refused("estimate", *ONE, "--stack", "megatorn", has=["megatorn", 'did you mean "megatron"?'])
         self.refused("estimate", *ONE, "--recompute", "ful", has=["ful", "full"])
         self.refused("estimate", *ONE, "--schedule", "1f2b", has=["1f2b", 'did you mean "1f1b"?'])

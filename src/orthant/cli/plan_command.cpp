@@ -20,7 +20,6 @@
 #include "orthant/plan/plan_json.h"
 #include "orthant/plan/scaling.h"
 #include "orthant/plan/search.h"
-#include "orthant/plan/seed_figures.h"
 
 namespace orthant::cli {
 namespace {
@@ -32,7 +31,6 @@ struct PlanCommand {
   std::string strategy = "throughput";
   std::string scaling;
   std::string scaling_kind = "weak";
-  bool seed001 = false;
   bool inference = false;
   InferenceRequest serving;
   std::string mesh;
@@ -47,7 +45,6 @@ struct Errand {
 
 const std::vector<Errand>& errands() {
   static const std::vector<Errand> kErrands = {
-      {"--seed001", {"--json"}},
       {"--calibrate", {"--device", "--compute", "--json"}},
       {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--json"}},
       {"",
@@ -117,7 +114,6 @@ void add_options(OptionParser& app, PlanCommand& command) {
   app.add_option("--strategy", command.strategy, "throughput, memory or latency (default throughput)");
   app.add_option("--scaling", command.scaling, "numbers of cards, e.g. 8,16,32: the best plan and efficiency of each");
   app.add_option("--scaling-kind", command.scaling_kind, "weak (the batch grows) or strong (default weak)");
-  app.add_flag("--seed001", command.seed001, "what seed 001's functions return, beside the planner's figures");
   app.add_flag("--inference", command.inference, "size inference instead: weights, cache, largest batch and context");
   app.add_option("--calibrate", command.calibration.path,
                  "measure this machine into this file, for --gpu and for --hardware of orthant train");
@@ -125,12 +121,6 @@ void add_options(OptionParser& app, PlanCommand& command) {
   app.add_option("--mesh", command.mesh, "with --inference: pp and tp of one copy, e.g. pp=2,tp=4");
   app.add_option("--context", command.serving.context, "with --inference: tokens of a sequence (default: longest)");
   app.add_option("--batch", command.serving.batch, "with --inference: sequences at one time (default 1)");
-}
-
-int run_seed(bool json) {
-  const auto examples = seed_examples();
-  std::cout << (json ? to_json(examples, 2) + "\n" : seed_text(examples));
-  return 0;
 }
 
 int size_serving(const OptionParser& app, PlanCommand& command) {
@@ -200,7 +190,6 @@ int run_plan(const Arguments& arguments, Context& context) {
   }
   asked_errand(app);
   check_tokens(app, command.common.tokens);
-  if (command.seed001) return run_seed(command.common.json);
   if (!command.calibration.path.empty()) {
     command.calibration.json = command.common.json;
     if (app.count("--compute") > 0) command.calibration.compute = command.common.compute;

@@ -1,5 +1,5 @@
-// Seed mode (`orthant plan --seed001`): what the functions of seed 001 return for its own examples, beside what the
-// planner says and why they differ. The numbers of mistakes are those of docs/planner_seed001.md.
+// What the functions of seed 001 return for its own examples, beside what the planner says and why they differ. The
+// numbers of mistakes are those of docs/planner_seed001.md.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ struct SeedExample {
 // Local; takes some searches' time.
 std::vector<SeedExample> seed_examples();
 
-std::string to_json(const std::vector<SeedExample>& examples, int indent = -1);
+// A table for each example.
 std::string seed_text(const std::vector<SeedExample>& examples);
 
 }  // namespace orthant

@@ -1,4 +1,4 @@
-#include "orthant/plan/seed_planner.h"
+#include "plan/seed_planner.h"
 
 #include <algorithm>
 

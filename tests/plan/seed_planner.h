@@ -8,8 +8,8 @@
 
 #include "orthant/plan/inference_size.h"
 #include "orthant/plan/search.h"
-#include "orthant/plan/seed_functions.h"
 #include "orthant/plan/unit_work.h"
+#include "plan/seed_functions.h"
 
 namespace orthant::seed001 {
 

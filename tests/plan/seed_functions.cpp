@@ -1,4 +1,4 @@
-#include "orthant/plan/seed_functions.h"
+#include "plan/seed_functions.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
 // The examples of seed 001 in the order of its text.
-#include "orthant/plan/seed_figures.h"
+#include "plan/seed_figures.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "orthant/plan/seed_planner.h"
+#include "plan/seed_planner.h"
 
 namespace orthant {
 namespace {
