@@ -37,11 +37,15 @@ constexpr std::int64_t kN = 6 * 8 * 4;    // 6 tokens, 8 channels, float32
 constexpr std::int64_t kN2 = 10 * 8 * 4;  // of the second tower
 
 TensorTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
-                         std::vector<std::pair<std::string, TensorStyle>> plan = {}) {
+                         std::vector<std::pair<std::string, TensorStyle>> styles = {}) {
   const TensorPolicy policy{.sequence_parallel = settings.sequence_parallel,
                             .loss_parallel = settings.loss_parallel,
                             .regather = settings.regather,
+<<<<<<< HEAD
                             .styles = std::move(plan)};
+=======
+                            .styles = std::move(styles)};
+>>>>>>> 2e3aa6b96f499066df1f3f7760b22ce3c962f4fd
   return tensor_traffic(resolved_graph(graph, policy, settings.degree), settings);
 }
 

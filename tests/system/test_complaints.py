@@ -264,7 +264,7 @@ class Complaints(ComplaintTest):
         words = self.words(small, "pp=2", (f"parallel.schedule={self.path('table.txt')}", "parallel.microbatches=2"))
         refused = orthant("train", *words, "--output_dir", self.path("never"))
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("deadlock: rank 0", refused.stderr)
+        self.assertIn("deadlock: pp 0", refused.stderr)
 
     def assert_predicted(self, document, mesh, *settings):
         """What a dry run says of the fullest stage is what that stage takes, with little besides; returns which one it is."""

@@ -158,7 +158,7 @@ class Training(PipelineTest):
         words = ("--config", self.config(LLAMA), "--mesh", "pp=2,dp=2", "--dry-run")
         text = orthant("train", *words, cwd=self.folder).stdout
         self.assertIn("\n  stage 0 on pp 0: embed, layers.0", text)
-        self.assertIn("\nSchedule 1f1b, 4 microbatches, a row for each pp coordinate:\ntime   | 0    1 ", text)
+        self.assertIn("\nSchedule 1f1b, 4 microbatches, a row for each pp coordinate:\ntime | 0    1 ", text)
         self.assertIn("\npp 1 | .    1F0  1BW0", text)
         message = 4 * 2 * 12 * 32 * 4  # microbatches, rows, tokens, channels, float32
         table = 67 * 32  # tied; a multiple of the padding
@@ -179,7 +179,7 @@ class Training(PipelineTest):
         self.assertEqual(dry.returncode, 0, dry.stderr)
         self.assertIn("\nSchedule of a step at pp 7,", dry.stdout)
 
-    def test_settings_of_the_pipeline_have_no_effect_on_one_pp_rank(self):
+    def test_settings_of_the_pipeline_have_no_effect_on_one_pp_coordinate(self):
         plain = self.train(LLAMA, "plain", "dp=1", "--steps", 2)
         for name in ("zbh1", "interleaved", "zbv", "nowhere.txt"):
             more = self.train(LLAMA, f"run-{name}", "dp=1", "--steps", 2, "--set", f"parallel.schedule={name}")
