@@ -64,6 +64,7 @@ TEST(KernelLibrary, PreparesSideBySideAndKeepsCodeOnDisk) {
 
 TEST(KernelLibrary, ManyThreadsGetOneKernel) {
   KernelLibrary library;
+  ASSERT_TRUE(library.available());  // in a thread that has a context
   std::vector<const Kernel*> got(8);
   {
     std::vector<std::jthread> threads;
