@@ -22,6 +22,10 @@ struct SizedRun {
   double forward_drawn = 0;  // factors of dropout
   double inputs_drawn = 0;   // drawn again, what is made again included
   double weights_drawn = 0;
+
+  // Bytes that kernels without products read and write, without those of scores and of what is made again. Of a device.
+  double forward_moved = 0;
+  double backward_moved = 0;
 };
 
 // `unit` is one of the placed graph's. Nothing for units of a user's own.
