@@ -34,13 +34,13 @@ const std::vector<Row> kSizing = {
     {"70B: TP 4, FSDP 20", "deployments/llama_70b_fsdp20_tp4.json", "fsdp=20,tp=4", "derecho"},
     {"13B: DDP does not fit", "deployments/llama_13b_fsdp4_tp4.json", "dp=8", "derecho", false},
     {"13B: TP alone, one node", "deployments/llama_13b_fsdp4_tp4.json", "tp=4", "derecho", false},
-    {"13B: FSDP alone, 2 nodes", "deployments/llama_13b_fsdp4_tp4.json", "fsdp=8", "derecho", false},
+    {"13B: FSDP alone, 2 nodes", "deployments/llama_13b_fsdp4_tp4.json", "fsdp=8", "derecho"},
     {"13B: FSDP alone, 4 nodes", "deployments/llama_13b_fsdp4_tp4.json", "fsdp=16", "derecho"},
     {"70B: TP 4, PP 4, FSDP 4", "deployments/llama_70b_pp4_fsdp4_tp4.json", "pp=4,fsdp=4,tp=4", "derecho", false},
     {"the same, 80 GB cards", "deployments/llama_70b_pp4_fsdp4_tp4.json", "pp=4,fsdp=4,tp=4", "a100-80gb"},
     {"> 100B: TP 4 and SP, PP 4, FSDP 4", "deployments/llama_110b_pp4_fsdp4_tp4_sp.json", "pp=4,fsdp=4,tp=4", "derecho",
      false},
-    {"the same, 80 GB cards", "deployments/llama_110b_pp4_fsdp4_tp4_sp.json", "pp=4,fsdp=4,tp=4", "a100-80gb", false}};
+    {"the same, 80 GB cards", "deployments/llama_110b_pp4_fsdp4_tp4_sp.json", "pp=4,fsdp=4,tp=4", "a100-80gb"}};
 
 // Two towers on 8, 16, 32 and more cards.
 const std::vector<Row> kDeployments = {

@@ -77,6 +77,22 @@ TEST(UnitSeconds, AddsProductsAttentionAndSweeps) {
   EXPECT_DOUBLE_EQ(plain.inputs, kProduct + 2 * kPlain + 2e-3 + 6 * kStart);
 }
 
+TEST(UnitSeconds, NarrowHeadsReachLessOfThePeak) {
+  UnitWork work = layer();
+  const auto attention = [&](double head_size) {
+    work.head_size = head_size;
+    return seconds(work).forward - seconds(layer()).forward + kFused - kStart;
+  };
+  EXPECT_NEAR(attention(128), kFused - kStart, 1e-12);
+  EXPECT_NEAR(attention(64), 1.5 * (kFused - kStart), 1e-12);
+}
+
+TEST(UnitSeconds, FusedAttentionOfShortSequencesIsBoundByMemory) {
+  UnitWork work = layer();
+  work.attention_bytes = 8e8;
+  EXPECT_DOUBLE_EQ(seconds(work).forward, kProduct + 1e-3 + kStart + 1e-3 + 4 * kStart);
+}
+
 TEST(UnitSeconds, AddingGradientsCountsToWeights) {
   UnitWork work = layer();
   work.weights_moved_bytes = 8e8;

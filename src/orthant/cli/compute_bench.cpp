@@ -47,7 +47,7 @@ ComputeBench::ComputeBench(RankClock& clock, at::ScalarType dtype)
   for (const auto width : on_host() ? kCoreWidths : kGpuWidths) add_linear(width);
   attention_ = attention();
   copy_ = copy();
-  sweeps_ = sweeps();
+  sweeps_ = on_host() ? host_sweeps() : device_sweeps();
   kernels_ = kernels();
   update_ = update();
   draws_ = draws();
@@ -97,12 +97,14 @@ ComputeBench::Amount ComputeBench::attention() {
   const std::int64_t rows = 2, sequence = on_host() ? 256 : 2048;
   nn::AttentionOptions attention;
   attention.heads = attention.kv_heads = 8;
-  attention.head_size = 64;
+  attention.head_size = on_host() ? 64 : static_cast<std::int64_t>(kUsualHead);
   attention.causal = true;
   const std::int64_t channels = attention.heads * attention.head_size;
   const auto qkv = values({rows, sequence, 3 * channels});
   const auto gradient = values({rows, sequence, channels});
-  const auto setup = nn::heads_setup(qkv, attention, nn::Pass());
+  nn::Pass pass;
+  pass.repeatable = on_host();  // as a training has it by default
+  const auto setup = nn::heads_setup(qkv, attention, pass);
   const auto call = [=] {
     const nn::BelowAutograd below;
     const auto output = nn::heads_forward(qkv, setup, /*rotate=*/false);
@@ -117,12 +119,29 @@ ComputeBench::Amount ComputeBench::copy() {
   return {2 * as_double(kCopiedBytes), clock_.add([=] { to.copy_(from); })};
 }
 
-// Norms and activations, forward and backward; bytes of every tensor that they read or write, and of what a device's
-// kernels write between, as spec_work() counts them.
-ComputeBench::Amount ComputeBench::sweeps() {
-  const std::int64_t tokens = on_host() ? 512 : 8192;
-  const std::int64_t hidden = on_host() ? 512 : 4096;
-  const std::int64_t inner = 4 * hidden;
+// RMSNorm and SwiGLU, forward and backward, by the kernels of a device; bytes of every tensor that they read or write,
+// as spec_work() counts them.
+ComputeBench::Amount ComputeBench::device_sweeps() {
+  const std::int64_t tokens = 8192, hidden = 4096, inner = 4 * hidden;
+  const auto weight = parameter(values({hidden}));
+  const auto x = values({tokens, hidden}).set_requires_grad(true);
+  const auto gradient = values({tokens, hidden});
+  const auto gate_up = values({tokens, 2 * inner});
+  const auto inner_gradient = values({tokens, inner});
+  const auto call = [=] {
+    nn::Pass pass;
+    torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
+    const nn::BelowAutograd below;
+    nn::activate(nn::Activation::swiglu, gate_up);
+    nn::activation_gradient(nn::Activation::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
+  };
+  const std::int64_t elements = tokens * ((2 + 3) * hidden + (3 + 6) * inner);
+  return {as_double(elements * x.element_size()), clock_.add(call)};
+}
+
+// The same of a host, whose other norms and activations have kernels, too.
+ComputeBench::Amount ComputeBench::host_sweeps() {
+  const std::int64_t tokens = 512, hidden = 512, inner = 4 * hidden;
   const auto weight = parameter(values({hidden}));
   const auto bias = parameter(values({hidden}));
   const auto x = values({tokens, hidden}).set_requires_grad(true);
@@ -138,8 +157,7 @@ ComputeBench::Amount ComputeBench::sweeps() {
     nn::activation_gradient(nn::ActivationKind::gelu, wide, wide_gradient, /*wants_activation=*/true);
   };
   const std::int64_t elements = tokens * (2 * (2 + 3) * hidden + (2 + 4) * inner);
-  const double passes = on_host() ? 1 : 1.8;
-  return {passes * as_double(elements * x.element_size()), clock_.add(call)};
+  return {as_double(elements * x.element_size()), clock_.add(call)};
 }
 
 // A norm and a linear too small to matter: two kernels forward and four backward, with what autograd does.

@@ -37,7 +37,8 @@ class ComputeBench {
   void add_linear(std::int64_t width);
   Amount attention();
   Amount copy();
-  Amount sweeps();
+  Amount device_sweeps();
+  Amount host_sweeps();
   Amount kernels();
   Amount update();
   Amount draws();

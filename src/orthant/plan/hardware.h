@@ -38,6 +38,11 @@ struct Link {
 // pair of factors needs one (nn/dropout_grid.cpp).
 inline constexpr double kDrawnMoves = 1040;
 
+// Channels of a head for which a device's share of fused attention holds. Each score costs an exponential besides its
+// products, which takes as long as they do at this size (cuDNN reaches 1.5 times the FLOPs per second of 64 channels
+// with 128): narrower heads reach less of the peak.
+inline constexpr double kUsualHead = 128;
+
 struct Hardware {
   std::string name;
   std::string description;  // what it is, and where the figures are from
@@ -46,7 +51,7 @@ struct Hardware {
   double reserve_share = 0;        // of what tensors take: fragmentation
   double peak_flops = 0;           // of dense products, in 16 bits on a card
   Curve products = {};             // share of the peak, by FLOPs of the product
-  double attention_share = 0.5;    // of the peak, fused attention
+  double attention_share = 0.5;    // of the peak, fused attention; on a device with heads of kUsualHead channels
   double memory_bandwidth = 0;     // bytes per second
   double memory_efficiency = 1;    // what kernels without products reach of it
   double kernel_seconds = 0;       // to start one product or one sweep over memory
@@ -61,6 +66,10 @@ struct Hardware {
   double dollars_per_hour = 0;  // of one card; 0: not known
   friend bool operator==(const Hardware&, const Hardware&) = default;
 
+  // `head_size` 0: not known, or of no matter.
+  double attention_share_at(double head_size) const {
+    return head_size == 0 ? attention_share : attention_share * 2 * head_size / (head_size + kUsualHead);
+  }
   double moving_seconds(double bytes) const { return bytes / (memory_bandwidth * memory_efficiency); }
   double drawing_seconds(double factors) const {
     return draw_rate > 0 ? factors / draw_rate : moving_seconds(kDrawnMoves * factors);

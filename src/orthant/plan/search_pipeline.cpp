@@ -70,6 +70,31 @@ double period(const std::vector<TimedStage>& stages, double microbatches) {
   return longest;
 }
 
+// What the other stages add to the busiest of zbh1: F + B - W each, and the messages.
+double zbh1_bubble(const std::vector<TimedStage>& stages) {
+  double all = 0;
+  double most = 0;
+  for (const auto& [totals, send] : stages) {
+    const double waits = std::max(totals.sum.forward + totals.sum.inputs - totals.sum.weights, 0.0) + 2 * send;
+    all += waits;
+    most = std::max(most, waits);
+  }
+  return all - most;
+}
+
+// Of one microbatch under zbh1: through all stages and back, until the last of them has made the gradients of weights.
+double first_way(const std::vector<TimedStage>& stages) {
+  double there = 0;
+  for (const auto& [totals, send] : stages) there += totals.sum.forward + send;
+  double back = 0;
+  double longest = 0;
+  for (std::size_t i = stages.size(); i-- > 0;) {
+    back += stages[i].totals.sum.inputs + stages[i].send;
+    longest = std::max(longest, back + stages[i].totals.sum.weights);
+  }
+  return there + longest;
+}
+
 // See Note [Closed forms of the search].
 double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& stages,
                     const std::vector<PpTotals>& pp_totals) {
@@ -86,9 +111,7 @@ double step_seconds(const PipelineShape& shape, const std::vector<TimedStage>& s
            lacking * (sums.busiest / v + (v - 1) * sums.forward) + 2 * sums.send * (p * v - 1);
   }
   if (name == "zbh1") {
-    const double bubble = std::max(sums.forward + sums.inputs - sums.weights, 0.0) + 2 * sums.send;
-    return std::max(m * sums.busiest + (p - 1) * bubble,
-                    sums.without_w + sums.weights + (m - 1) * (sums.forward + sums.inputs));
+    return std::max(m * sums.busiest + zbh1_bubble(stages), first_way(stages) + (m - 1) * (sums.forward + sums.inputs));
   }
   return std::max(m * sums.busiest + (p - 1) * (std::max(sums.forward, sums.inputs) + sums.send),
                   sums.without_w + 2 * sums.weights + (m - 1) * (2 * sums.forward + sums.inputs + sums.weights));

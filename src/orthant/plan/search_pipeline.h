@@ -8,7 +8,8 @@
 //                 forward to its backward of a microbatch over those it has in flight
 //   interleaved   M up to p: as gpipe. Beyond, with k what the last group of p lacks:
 //                 (M + k) max R + (p - 1) max R / v - k (max R / v + (v - 1) max F) + 2c (p v - 1)
-//   zbh1          M max R + (p - 1) (max (F + B - W, 0) + 2c), or sum (F + B + 2c) + max W + (M - 1) max (F + B)
+//   zbh1          M max R + sum (max (F + B - W, 0) + 2c) but for the largest, or the first microbatch's way until the
+//                 last W, sum (F + c) + max (sum of B + c from a stage on + its W), + (M - 1) (max F + max B)
 //   zbv           M max R + (p - 1) (max (F, B) + c), or sum (F + B + 2c) + 2 max W + (M - 1) max (2F + B + W)
 // the longer of two. They order configurations; the best are simulated. Memory is that of moments which the schedule's
 // table reaches, so it is hardly ever above what the list that runs needs.

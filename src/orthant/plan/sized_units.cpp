@@ -16,13 +16,21 @@ class SizedLayer : public SizedUnit {
 
  private:
   Held residual_sum(const Held& branch) {
-    if (!style_.drops_sums) return branch;  // the product has added it
+    f.move(3 * elements_);
+    if (!style_.drops_sums) return branch;  // the product has added it to a copy
     const Held dropped = f.dropout(branch, elements_);
     return f.own_values();
   }
 
   // A gradient and what a branch adds to it: in place, unless it waits for a weight, too.
-  Held summed(const Held& g) { return f.defers && !style_.drops_sums ? f.own_values() : g; }
+  Held summed(const Held& g) {
+    f.move(3 * elements_);
+    return f.defers && !style_.drops_sums ? f.own_values() : g;
+  }
+  Held joined() {
+    f.move(3 * elements_);
+    return f.own_values();
+  }
 
   Held norm_first(const Held& x) {
     const Held qkv = f.linear(f.norm(x, norm1_), w_.qkv, qkv_);
@@ -37,13 +45,13 @@ class SizedLayer : public SizedUnit {
     const auto undropped = [&](const Held& g) { return style_.drops_sums ? f.dropout(g, elements_) : g; };
     Held g = f.activation_linear_back(undropped(gy), std::move(down_), w_.up.out, w_.down, style_.drops_activation);
     g = f.linear_back(g, std::move(up_), w_.up);
-    g = f.norm_back(g, std::move(norm2_));
-    const Held middle = f.own_values();  // beside gy, which the engine's caller holds
+    g = f.norm_back(g, std::move(norm2_), nullptr, style_.norm_adds);
+    const Held middle = style_.norm_adds ? g : joined();  // beside gy, which the engine's caller holds
     g.reset();
     g = f.attention_back(undropped(middle), std::move(attention_), w_.qkv, w_.out);
     g = f.linear_back(g, std::move(qkv_), w_.qkv);
-    g = f.norm_back(g, std::move(norm1_));
-    return summed(middle);
+    g = f.norm_back(g, std::move(norm1_), nullptr, style_.norm_adds);
+    return style_.norm_adds ? g : summed(middle);
   }
 
   Held norm_last(const Held& x) {
@@ -91,9 +99,11 @@ class SizedEmbed : public SizedUnit {
 
   Held forward(const Held& /*ids*/) override {
     Held sum = f.values(sizes_.tokens(), sizes_.hidden);
+    f.move((style_.positions ? 5 : 2) * sizes_.tokens() * sizes_.hidden);
     if (sizes_.cuts_tokens) sum = f.own_values();
     const Held words = sum;
     if (style_.scales) {
+      f.move(5 * elements_);
       const Held scaled = f.own_values();
       sum = f.own_values();
     }
@@ -104,10 +114,18 @@ class SizedEmbed : public SizedUnit {
   Held backward(const Held& gy) override {
     Held g = style_.drops ? f.dropout(gy, elements_) : gy;
     if (style_.norm) g = f.norm_back(std::exchange(g, {}), std::move(norm_));
-    if (style_.scales) g = f.own_values();
+    if (style_.scales) {
+      f.move(2 * elements_);
+      g = f.own_values();
+    }
     const Held all = sizes_.cuts_tokens ? f.values(sizes_.tokens(), sizes_.hidden) : g;
-    const bool converts = sizes_.gradient != sizes_.element;
-    const bool hides = cut_ && (!sizes_.on_host || sizes_.gradient < sizes_.wide);  // words of others, in a copy
+    const double tables = style_.positions ? 2 : 1;
+    f.moved += tables * sizes_.tokens() * sizes_.hidden * (sizes_.element + 2 * sizes_.gradient);  // added to rows
+    // nn::device::serves_rows(); positions repeat from row to row.
+    const bool served = sizes_.kernels && sizes_.gradient == sizes_.wide && !style_.positions;
+    const bool converts = sizes_.gradient != sizes_.element && !served;
+    const bool hides =
+        cut_ && !served && (!sizes_.on_host || sizes_.gradient < sizes_.wide);  // words of others, copied
     const double wide = (converts + hides) * sizes_.tokens() * sizes_.hidden * sizes_.gradient;
     if (f.defers) {
       f.defer({all, style_.positions ? g : Held()}, [this, wide] { f.for_a_while(wide); });
@@ -137,6 +155,7 @@ class SizedHead : public SizedUnit {
     Held active = x;
     if (style_.dense) {
       const Held made = f.linear(x, dense_weight_, dense_);
+      f.move(2 * sizes_.own * sizes_.hidden);
       active = f.own_values();
       if (f.records) made_ = made;
     }
@@ -147,6 +166,7 @@ class SizedHead : public SizedUnit {
     Held g = last_back(gy);
     if (style_.norm) g = f.norm_back(std::exchange(g, {}), std::move(norm_));
     if (!style_.dense) return g;
+    f.move(3 * sizes_.own * sizes_.hidden);
     g = f.own_values();  // through the activation, in place of what came
     made_.reset();
     return f.linear_back(g, std::move(dense_), dense_weight_);
@@ -233,7 +253,8 @@ class SizedLoss : public SizedUnit {
     statistics_ = f.memory.take(targets_ * statistic);
     kept_ = x;
     const Held chosen = f.memory.take(targets_ * statistic);
-    if (sizes_.narrow() || !sizes_.on_host) f.memory.take(elements_ * sizes_.wide);
+    f.move(elements_, sizes_.kernels ? 0 : 4 * elements_);
+    if (!sizes_.kernels && (sizes_.narrow() || !sizes_.on_host)) f.memory.take(elements_ * sizes_.wide);
     if (joins_) f.memory.take(targets_ * statistic);
     return {};
   }
@@ -241,7 +262,8 @@ class SizedLoss : public SizedUnit {
   Held backward(const Held& /*gy*/) override {
     const Held logits = std::exchange(kept_, {});
     const Held statistics = std::exchange(statistics_, {});
-    if (!sizes_.narrow()) return logits;
+    f.move(2 * elements_, sizes_.kernels ? 0 : 10 * elements_);
+    if (sizes_.kernels || !sizes_.narrow()) return logits;
     const Held wide = f.memory.take(elements_ * sizes_.wide);
     return f.values(1, elements_);
   }

@@ -26,6 +26,7 @@ struct LayerStyle {
   bool norm_first = true;   // before the branches; or behind their sums
   bool drops_sums = false;  // of branches; without it products add what they are added to
   bool drops_activation = false;
+  bool norm_adds = false;  // backward of a norm adds the gradient that passed beside its branch
 };
 struct LayerWeights {
   SizedWeight qkv, out, up, down;

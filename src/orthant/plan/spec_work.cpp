@@ -7,6 +7,7 @@
 
 #include "orthant/graph/backward.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/plan/layer_heads.h"
 #include "orthant/plan/unit_products.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/plan/unit_work.h"
@@ -15,8 +16,8 @@ namespace orthant {
 namespace {
 
 // Passes over memory by kernels without products, per byte that a unit keeps and writes. A host's kernels are fused:
-// norms, activations and residual sums read what they need once and write their result. A device runs ATen's, which
-// write what lies between.
+// norms, activations and residual sums read what they need once and write their result. On a device what our units
+// move is counted (unit_functions.h); modules of a user run ATen's kernels, which write what lies between.
 struct Passes {
   double forward = 0;
   double backward = 0;
@@ -52,7 +53,7 @@ class SpecWork {
     add_products(work, unit);
     if (unit.logits) set_remade(work);
     add_memory(work, unit);
-    if (!settings_.on_host) add_whole_scores(work, unit);
+    if (!settings_.on_host) add_device_attention(work, unit);
     add_exchanges(work, unit, needs_gradient_[index]);
     add_ring(work, unit);
     return work;
@@ -142,18 +143,23 @@ class SpecWork {
     work.remakes_in_weights = schedule != "gpipe";
   }
 
-  // On a device attention runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing is left out
-  // under a causal mask. Selective recompute makes the heads' output and their statistic again, which tells the heads.
-  void add_whole_scores(UnitWork& work, const UnitSpec& unit) const {
+  // What a fused kernel does not serve runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing
+  // is left out under a causal mask.
+  void add_device_attention(UnitWork& work, const UnitSpec& unit) const {
     if (work.role != UnitRole::layer || work.products.size() < 2 || work.attention_flops == 0) return;
     const double tokens = tokens_of(unit);
     const double element = bytes_of(settings_.compute);
     const double statistic = std::max<double>(element, bytes_of(DType::float32));
     const double width = work.products[1].k;
-    const double heads = ((work.kept_bytes[0] - work.kept_bytes[1]) / tokens - width * element) / statistic;
-    const double scores = std::max(std::round(heads), 1.0) * tokens * static_cast<double>(settings_.sequence);
+    const LayerHeads heads = layer_heads(unit, tokens, width, settings_.compute);
+    if (fuses_heads(graph_, unit, heads, settings_)) {
+      work.head_size = heads.size;
+      work.attention_bytes = tokens * (work.products[0].n + width) * element;
+      return;
+    }
+    const double scores = heads.number * tokens * static_cast<double>(settings_.sequence);
     work.fused_attention = false;
-    work.attention_flops = 4 * scores * width / std::max(std::round(heads), 1.0);
+    work.attention_flops = 4 * scores * heads.size;
     work.attention_moved_bytes = kForwardScoreMoves * scores * statistic;
     work.moved_bytes += work.attention_moved_bytes;
     work.backward_moved_bytes += kBackwardScoreMoves * scores * statistic;
@@ -174,8 +180,8 @@ class SpecWork {
     return 2 * most * bytes_of(DType::float32);
   }
 
-  // What a run has besides what it keeps, and what it draws. Of units without sizes of their own: what they were given
-  // and hand on.
+  // What a run has besides what it keeps, what it draws and, on a device, moves. Of units without sizes of their own:
+  // what they were given and hand on.
   void add_running(UnitWork& work, const UnitSpec& unit) const {
     const double kept = work.kept_bytes.at(static_cast<std::size_t>(settings_.recompute)) + work.logits_bytes;
     if (const auto run = run_sized(graph_, unit, settings_); run.forward > 0) {
@@ -190,6 +196,10 @@ class SpecWork {
       if (work.in_forward) {
         work.in_forward->forward -= work.in_forward->kept;
         work.in_forward->backward -= work.in_forward->kept;
+      }
+      if (!settings_.on_host) {
+        work.moved_bytes = run.forward_moved;
+        work.backward_moved_bytes = run.backward_moved;
       }
       return;
     }
@@ -210,11 +220,11 @@ class SpecWork {
     work.kept_bytes.back() = work.kept_bytes.front();
     work.deferred_bytes = as_double(cost.deferred_bytes);
     work.output_bytes = as_double(cost.output_bytes);
-    add_running(work, unit);
     const double touched = work.kept_bytes[0] + work.logits_bytes + work.output_bytes;
     const Passes& passes = settings_.on_host ? kFusedPasses : kPlainPasses;
     work.moved_bytes = passes.forward * touched;
     work.backward_moved_bytes = passes.backward * touched;
+    add_running(work, unit);
   }
 
   // Note [Tensor traffic] in tensor_traffic.h, unit by unit.

@@ -15,6 +15,22 @@ constexpr double kDrawnBytes = 36;
 constexpr double kPackedMatrices = 5;
 constexpr double kBlockBytes = 64 * 1024;
 
+// Rows of partial column sums that a device's RMSNorm leaves: nn/norm_device.cpp.
+constexpr double kNormBlocks = 896;
+
+// Elements that ATen's kernels read and write for each element of a function that nn/*_plain.cpp computes on a device:
+// of the compute dtype, and of the wide one.
+struct Moves {
+  double narrow = 0, wide = 0;
+};
+constexpr Moves kPlainNorm = {2, 16};
+constexpr Moves kPlainNormBack = {3, 27};
+constexpr double kPlainActivation = 2, kPlainActivationBack = 5;  // of one input: made again, and its gradient
+constexpr double kPlainGate = 5, kPlainGateBack = 20;
+
+// The same of our kernels, per element of what an activation with a gate makes.
+constexpr double kGate = 3, kGateBack = 6;
+
 }  // namespace
 
 double UnitFunctions::norm_sums() const {
@@ -25,6 +41,12 @@ Held UnitFunctions::norm(const Held& x, Norm& kept) {
   const double elements = sizes_.own * sizes_.hidden;
   const Held statistics = memory.take(sizes_.own * sizes_.norm_numbers * sizes_.wide);
   Held y;
+  if (sizes_.serves_norm()) {
+    move(2 * elements);
+    if (records) kept = {x, statistics};
+    return memory.take(elements * sizes_.element);
+  }
+  move(kPlainNorm.narrow * elements, kPlainNorm.wide * elements);
   {
     const Held wide = widened(x, elements);
     y = memory.take(elements * sizes_.wide);
@@ -34,9 +56,27 @@ Held UnitFunctions::norm(const Held& x, Norm& kept) {
   return narrowed(std::move(y), elements);
 }
 
-Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped) {
+Held UnitFunctions::device_norm_back(const Held& gy, Norm kept, bool adds) {
+  const double elements = sizes_.own * sizes_.hidden;
+  const double sums = std::min(kNormBlocks, sizes_.own) * sizes_.hidden * sizes_.wide;
+  move((adds ? 4 : 3) * elements);
+  Held gx = memory.take(elements * sizes_.element);
+  if (defers) {
+    defer({gy, kept.x, kept.statistics}, [this, elements, sums] {
+      move(2 * elements);
+      for_a_while(sums);
+    });
+  } else {
+    for_a_while(sums);
+  }
+  return gx;
+}
+
+Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped, bool adds) {
+  if (sizes_.serves_norm() && dropped == nullptr) return device_norm_back(gy, std::move(kept), adds);
   const double elements = sizes_.own * sizes_.hidden;
   const double sums = norm_sums();
+  move((kPlainNormBack.narrow + (adds ? 3 : 0)) * elements, kPlainNormBack.wide * elements);
   const Held x = widened(kept.x, elements);
   Held gx;
   {
@@ -45,6 +85,7 @@ Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped) {
     gx = memory.take(elements * sizes_.wide);
     if (dropped != nullptr) {
       drawn += elements;
+      move(2 * elements, elements);
       *dropped = memory.take(elements * sizes_.wide);
     }
     if (!defers) for_a_while(sums);
@@ -63,8 +104,10 @@ Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
   Held total;
   if (!drops || (sizes_.on_host && !sizes_.narrow())) {
     if (drops) drawn += elements;
+    move(3 * elements);
     total = memory.take(elements * sizes_.element);
   } else {
+    move(3 * elements, 4 * elements);
     const Held wide = widened(x, elements);
     total = narrowed(dropout(wide, elements), elements);
   }
@@ -73,6 +116,7 @@ Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
 
 Held UnitFunctions::dropout(const Held& x, double elements) {
   drawn += elements;
+  move(2 * elements, elements);
   if (!sizes_.on_host) {
     for_a_while(elements * kDrawnBytes);
     const Held factors = memory.take(elements * sizes_.wide);
@@ -113,6 +157,7 @@ double UnitFunctions::weight_bytes(double tokens, const SizedWeight& weight) con
 
 void UnitFunctions::add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight) {
   if (!weight.trainable) return;
+  if (weight.bias) move(tokens * weight.out);
   const double bytes = weight_bytes(tokens, weight);
   if (defers) {
     defer(std::move(held), [this, bytes] { for_a_while(bytes); });
@@ -172,6 +217,7 @@ void UnitFunctions::draw_scores() {
 UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double channels) {
   const double tokens = sizes_.tokens();
   const Held statistics = memory.take(tokens * sizes_.heads * sizes_.wide);
+  if (sizes_.fused_heads) return {values(tokens, channels), statistics};
   if (!sizes_.on_host) {
     const Held wide = memory.take(scores() * sizes_.wide);
     for_a_while(scores() * sizes_.wide);
@@ -190,6 +236,12 @@ UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double ch
 
 Held UnitFunctions::heads_back(double qkv_channels, double channels) {
   const double tokens = sizes_.tokens();
+  move(2 * tokens * qkv_channels);  // to join the gradients of queries, keys and values
+  if (sizes_.fused_heads) {
+    const Held apart = values(tokens, qkv_channels);
+    for_a_while(tokens * (channels + sizes_.heads) * sizes_.wide);  // sums of the queries' gradient, one per row
+    return values(tokens, qkv_channels);
+  }
   if (!sizes_.on_host) {
     const Held probabilities = memory.take(2 * scores() * sizes_.wide);
     draw_scores();
@@ -205,6 +257,7 @@ Held UnitFunctions::heads_back(double qkv_channels, double channels) {
 
 Held UnitFunctions::attention(const Held& qkv, const SizedWeight& qkv_weight, const SizedWeight& weight,
                               Attention& kept) {
+  if (sizes_.rotates) move(sizes_.tokens() * (qkv_weight.out + weight.in));  // queries and keys, in place
   const Heads heads = heads_forward(qkv_weight.out, weight.in);
   if (records) kept = sizes_.selective ? Attention{qkv, {}, {}} : Attention{qkv, heads.out, heads.statistics};
   return project_out(weight);
@@ -225,6 +278,8 @@ Held UnitFunctions::attention_back(const Held& gy, Attention kept, const SizedWe
 
 Held UnitFunctions::activated(const Held& x, double inner, double width, bool drops) {
   const double tokens = sizes_.tokens();
+  const double moves = inner == width ? kPlainActivation : sizes_.kernels ? kGate : kPlainGate;
+  move(moves * tokens * width);
   Held active;
   if (sizes_.on_host) {
     const Held wide = widened(x, tokens * inner);
@@ -249,6 +304,8 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
   const Held all = all_tokens(gy, weight);
   Held gradient = product_back(tokens, weight.out, weight.in);
   if (drops) gradient = dropout(gradient, width);
+  const double moves = inner == weight.in ? kPlainActivationBack : sizes_.kernels ? kGateBack : kPlainGateBack;
+  move(moves * width);
   Held active = gradient;  // which leaves the activation in its place
   Held gx;
   if (sizes_.on_host && sizes_.narrow()) {
@@ -261,9 +318,10 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
     gx = narrowed(std::move(gx), tokens * inner);
     if (!defers) active = narrowed(std::move(wide), width);
   } else {
-    if (!sizes_.on_host && !defers) active = values(tokens, weight.in);  // but beside it on a device
+    const bool plain = !sizes_.on_host && !sizes_.serves_activation(inner, weight.in);
+    if (plain && !defers) active = values(tokens, weight.in);  // but beside it by ATen's formulas
     gx = values(tokens, inner);
-    if (!sizes_.on_host && inner > weight.in) for_a_while(2 * width * sizes_.element);
+    if (plain && inner > weight.in) for_a_while(2 * width * sizes_.element);
   }
   if (defers) {
     defer({gy, all, kept.x}, [this, x = kept.x, inner, weight, drops] {
@@ -279,6 +337,7 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
 
 Held UnitFunctions::whole_channels(double own_words, double words) {
   const double tokens = sizes_.tokens();
+  move(4 * tokens * words);  // gathered, and put in order
   const Held turned = own_words * std::round(words / own_words) == words ? Held() : values(tokens, own_words);
   const Held gathered = values(tokens, words);
   return values(tokens, words);

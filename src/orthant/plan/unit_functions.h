@@ -1,7 +1,8 @@
 // The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
 // does, in the same order, and counts the factors of dropout that it draws. On the host narrow types are widened for
-// kernels, and for products where the host has no product of that type; on a device attention makes whole scores.
-// Internal to this layer.
+// kernels, and for products where the host has no product of that type. On a device kernels of our own serve some
+// functions (nn/*_device.cpp) and ATen's formulas the others; there the bytes that both move are counted, too, except
+// for those of scores. Internal to this layer.
 #pragma once
 
 #include <functional>
@@ -32,6 +33,9 @@ class CountedMemory {
   double peak_ = 0;
 };
 
+// Bytes of the longest row that a device's RMSNorm takes: 32 warps of lanes with two vectors of 16 bytes each.
+inline constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
+
 // Sizes of a unit on one tp rank.
 struct FunctionSizes {
   double element = 4;   // bytes of the compute dtype
@@ -44,6 +48,9 @@ struct FunctionSizes {
   double heads = 1;         // of this rank
   double norm_numbers = 2;  // statistics per token
   bool on_host = true;
+  bool kernels = false;      // of a device: it has kernels for the compute dtype
+  bool fused_heads = false;  // of a device: fuses_heads()
+  bool rotates = false;      // queries and keys, by their positions
   bool widens = true;        // a host makes products of narrow types in the wide one
   bool cuts_tokens = false;  // sequence parallelism
   bool regathers = false;
@@ -53,6 +60,9 @@ struct FunctionSizes {
 
   double tokens() const { return rows * sequence; }
   bool narrow() const { return element < wide; }
+  // As nn::device::serves_norm() and serves_activation(): RMSNorm of rows that fit a block, and SwiGLU.
+  bool serves_norm() const { return kernels && norm_numbers == 1 && hidden * element <= kMostNormBytes; }
+  bool serves_activation(double inner, double width) const { return kernels && inner > width; }
   bool widens_products() const { return on_host && narrow() && widens; }
   bool widens_gradients() const { return on_host && gradient < wide && widens; }
 };
@@ -91,7 +101,8 @@ class UnitFunctions {
   Held own_values() { return values(sizes_.own, sizes_.hidden); }
 
   Held norm(const Held& x, Norm& kept);
-  Held norm_back(const Held& gy, Norm kept, Held* dropped = nullptr);  // `dropped`: what dropout leaves of it, too
+  // `dropped`: what dropout leaves of it, too. `adds`: another gradient to it, in the same pass.
+  Held norm_back(const Held& gy, Norm kept, Held* dropped = nullptr, bool adds = false);
   Held dropout_add_norm(const Held& x, bool drops, Norm& kept);
   Held dropout(const Held& x, double elements);
 
@@ -114,9 +125,14 @@ class UnitFunctions {
   void run_deferred();
 
   void for_a_while(double bytes) { memory.take(bytes); }
+  // So many elements of the compute dtype, and of the wide one, are read or written.
+  void move(double elements, double wide_elements = 0) {
+    moved += elements * sizes_.element + wide_elements * sizes_.wide;
+  }
 
   CountedMemory memory;
   double drawn = 0;  // factors of dropout, so far
+  double moved = 0;  // bytes that kernels without products read and write on a device, so far
 
  private:
   struct Deferred {
@@ -140,6 +156,7 @@ class UnitFunctions {
   Held loss_chunk_back(Held logits, double rows, double all, const SizedWeight& weight, bool inputs, bool weights);
   Held loss_chunks_back(double rows, const SizedWeight& weight, bool inputs, bool weights);
   double norm_sums() const;
+  Held device_norm_back(const Held& gy, Norm kept, bool adds);
   double scores() const { return sizes_.tokens() * sizes_.sequence * sizes_.heads; }
   double head_scratch(double channels) const;
   void draw_scores();

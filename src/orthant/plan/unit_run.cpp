@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "orthant/layout/local_parameter.h"
+#include "orthant/plan/layer_heads.h"
 #include "orthant/plan/sized_units.h"
 
 namespace orthant {
@@ -52,6 +53,7 @@ class Executed {
     Held y = unit->forward(x);
     found.forward = f.memory.peak();
     found.forward_drawn = std::exchange(f.drawn, 0);
+    found.forward_moved = std::exchange(f.moved, 0);
     y.reset();
     if (!recomputed_) x.reset();
     found.kept = f.memory.now();
@@ -64,9 +66,11 @@ class Executed {
       y = unit->forward(x);
       y.reset();
       x.reset();
+      f.moved = 0;
     }
     Held gx = unit->backward(gy);
     (defers ? found.inputs : found.backward) = f.memory.peak();
+    if (!defers) found.backward_moved = f.moved;
     gx.reset();
     gy.reset();
     if (!defers) return;
@@ -116,6 +120,7 @@ class RunMaker {
     sizes_.wide = settings_.compute == DType::float64 ? 8 : 4;
     sizes_.gradient = bytes_of(settings_.gradients);
     sizes_.on_host = settings_.on_host;
+    sizes_.kernels = !settings_.on_host && settings_.compute != DType::float64;  // as nn::device::serves()
     sizes_.widens = settings_.widens_products;
     sizes_.selective = settings_.recompute == PlanRecompute::selective && unit_.recomputable;
     if (const auto field = graph_.tokens_of(unit_); !field.empty()) {
@@ -177,15 +182,17 @@ class RunMaker {
     if (found.size() != 4) return nullptr;
     const LayerWeights weights{found[0], found[1], found[2], found[3]};
     auto sizes = sizes_;
-    // Selective recompute makes the heads' output again, and its statistic.
-    const double heads = as_double(unit_.cost.kept_bytes[0] - unit_.cost.kept_bytes[1]);
-    sizes.heads = std::max(1.0, std::round((heads / sizes.tokens() - weights.out.in * sizes.element) / sizes.wide));
+    const LayerHeads heads = layer_heads(unit_, sizes.tokens(), weights.out.in, settings_.compute);
+    sizes.heads = heads.number;
+    sizes.fused_heads = fuses_heads(graph_, unit_, heads, settings_);
+    sizes.rotates = model_ == "llama";
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
     sizes.drops_scores = settings_.drops.scores;
     sizes.seen = seen_scores(weights);
     const LayerStyle style{.norm_first = model_ == "llama" || model_ == "gpt2",
                            .drops_sums = settings_.drops.sums,
-                           .drops_activation = settings_.drops.sums && model_ == "encoder_lm"};
+                           .drops_activation = settings_.drops.sums && model_ == "encoder_lm",
+                           .norm_adds = model_ == "llama"};
     return sized_layer(sizes, style, weights);
   }
 

@@ -32,6 +32,10 @@ struct SizedRun {
     double backward = 0;
   };
   std::optional<InForward> in_forward = {};
+
+  // Bytes that kernels without products read and write, without those of scores and of what is made again. Of a device.
+  double forward_moved = 0;
+  double backward_moved = 0;
 };
 
 // `unit` belongs to the resolved graph. Zeros for a user's own modules.

@@ -84,7 +84,9 @@ class UnitClock {
   double attention_seconds() const {
     if (work_.attention_flops == 0) return 0;
     if (work_.fused_attention) {
-      return work_.attention_flops / (hardware_.peak_flops * hardware_.attention_share) + hardware_.kernel_seconds;
+      const double share = hardware_.attention_share_at(work_.head_size);
+      const double computing = work_.attention_flops / (hardware_.peak_flops * share);
+      return std::max(computing, hardware_.moving_seconds(work_.attention_bytes)) + hardware_.kernel_seconds;
     }
     const double product = work_.attention_flops / 2;  // scores, and what they weigh
     return 2 * (product / (hardware_.peak_flops * hardware_.products.at(product)) + hardware_.kernel_seconds);

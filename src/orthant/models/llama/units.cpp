@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "orthant/models/logits.h"
 #include "orthant/nn/attention.h"
 #include "orthant/nn/embedding.h"
@@ -51,11 +53,12 @@ class Layer : public Unit {
     const double eps = config_.rms_norm_eps;
     prepare(x, pass.sequence);
     options_.key_mask = inputs.size() > 1 ? inputs[1] : at::Tensor();
-    const auto first = nn::rms_norm_and_residual(x, norm1_, eps, pass);
-    const auto qkv = nn::linear(first.norm, qkv_, qkv_bias_, pass);
+    // What a norm makes is its product's alone: held on to, it would last to the end where backward needs nothing.
+    auto first = nn::rms_norm_and_residual(x, norm1_, eps, pass);
+    const auto qkv = nn::linear(std::exchange(first.norm, {}), qkv_, qkv_bias_, pass);
     const auto attended = nn::attention(qkv, out_, out_bias_, options_, pass, first.residual);
-    const auto second = nn::rms_norm_and_residual(attended, norm2_, eps, pass);
-    const auto gate_up = nn::linear(second.norm, gate_up_, gate_up_bias_, pass);
+    auto second = nn::rms_norm_and_residual(attended, norm2_, eps, pass);
+    const auto gate_up = nn::linear(std::exchange(second.norm, {}), gate_up_, gate_up_bias_, pass);
     return {nn::activation_linear(gate_up, {nn::ActivationKind::swiglu}, down_, down_bias_, pass, second.residual)};
   }
 
