@@ -67,7 +67,7 @@ TEST(MeasuredCard, AMaskOfKeysMakesWholeScores) {
   const auto settings = run_of("dp=1", kRows, 1, kSequence);
   const WorkSize work{.rows = kRows, .sequence = kSequence, .compute = DType::bfloat16};
   const auto layer = [&](bool mask) {
-    return layer_of(placed_graph(llama_spec(llama(), work, {.loss = false, .mask = mask}), {}, 1), settings);
+    return layer_of(resolved_graph(llama_spec(llama(), work, {.loss = false, .mask = mask}), {}, 1), settings);
   };
   const UnitWork fused = layer(false), whole = layer(true);
   EXPECT_TRUE(fused.fused_attention);
@@ -105,7 +105,7 @@ TEST(MeasuredCard, HeadsAreThoseOfTheModelOnEveryDegreeOfTp) {
   for (const int tp : {1, 2, 4}) {
     const WorkSize work{
         .rows = 2, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of(TensorPolicy{}, tp)};
-    const auto graph = placed_graph(llama_spec(llama(), work), {}, tp);
+    const auto graph = resolved_graph(llama_spec(llama(), work), {}, tp);
     const auto heads = layer_heads(graph.unit("layers.0"), 2 * 64, 2048.0 / tp, DType::bfloat16);
     EXPECT_EQ(heads.number, 32.0 / tp);
     EXPECT_EQ(heads.size, 64);
@@ -118,7 +118,7 @@ TEST(MeasuredCard, HeadsAreThoseOfTheModelOnEveryDegreeOfTp) {
 TEST(MeasuredCard, CountsWhatKernelsMove) {
   auto config = llama();
   const WorkSize work{.rows = kRows, .sequence = kSequence, .compute = DType::bfloat16};
-  const auto graph = placed_graph(llama_spec(config, work), {}, 1);
+  const auto graph = resolved_graph(llama_spec(config, work), {}, 1);
   const auto settings = run_of("dp=1", kRows, 1, kSequence);
   const UnitWork layer = layer_of(graph, settings);
   const double hidden = static_cast<double>(kRows * kSequence * config.hidden_size * 2);

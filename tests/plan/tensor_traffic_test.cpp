@@ -41,11 +41,7 @@ TensorTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
   const TensorPolicy policy{.sequence_parallel = settings.sequence_parallel,
                             .loss_parallel = settings.loss_parallel,
                             .regather = settings.regather,
-<<<<<<< HEAD
-                            .styles = std::move(plan)};
-=======
                             .styles = std::move(styles)};
->>>>>>> 2e3aa6b96f499066df1f3f7760b22ce3c962f4fd
   return tensor_traffic(resolved_graph(graph, policy, settings.degree), settings);
 }
 

@@ -132,8 +132,8 @@ ComputeBench::Amount ComputeBench::device_sweeps() {
     nn::Pass pass;
     torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
     const nn::BelowAutograd below;
-    nn::activate(nn::Activation::swiglu, gate_up);
-    nn::activation_gradient(nn::Activation::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
+    nn::activate(nn::ActivationKind::swiglu, gate_up);
+    nn::activation_gradient(nn::ActivationKind::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
   };
   const std::int64_t elements = tokens * ((2 + 3) * hidden + (3 + 6) * inner);
   return {as_double(elements * x.element_size()), clock_.add(call)};
