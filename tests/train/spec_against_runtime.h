@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -142,11 +143,13 @@ inline std::vector<Model> models(std::int64_t rows) {
           {"TrimodalWithoutProjection", trimodal_without_dropout(Pooling::pooler, false), wide}};
 }
 
-// Those with a head over a vocabulary, as one unit with the loss. 8 or 4 rows of 64 tokens are no multiple of chunks.
+// Each kind of head over a vocabulary once, as one unit with the loss. 8 or 4 rows of 64 tokens are no multiple of
+// chunks.
 inline std::vector<Model> joined_models(std::int64_t rows) {
+  const std::set<std::string> kept = {"Llama", "LlamaTied", "LlamaBfloat16", "Bert", "Gpt2Untied", "EncoderLm"};
   std::vector<Model> joined;
   for (auto& model : models(rows)) {
-    if (std::holds_alternative<TrimodalConfig>(model.config)) continue;
+    if (!kept.contains(model.name)) continue;
     model.name += "Joined";
     model.chunk_rows = 100;
     joined.push_back(model);

@@ -185,6 +185,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   StepFacts facts{.seed = options_.seed,
                   .step = steps_done_ + 1,
                   .loss_scale = loss_scale_->value(),
+                  .repeatable = repeats_to_the_bit(options_),
                   .activity = &launch::Activity::of_process()};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
