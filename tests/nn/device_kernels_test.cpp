@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "orthant/nn/activation.h"
@@ -291,6 +292,31 @@ TEST(DeviceKernels, CrossEntropy) {
     expect_near(out[0], expected.loss, 1e-5, what);
     if (tokens > 0) expect_near(out[1], expected.lse, 1e-5, what);
     expect_near(out[2], gradient, bound(dtype), what);
+  }
+}
+
+TEST(DeviceKernels, CrossEntropyOfInfinitiesAndOddPlaces) {
+  const BelowAutograd below;
+  const auto infinity = std::numeric_limits<float>::infinity();
+  for (const std::int64_t classes : {7, 4096, 50257}) {
+    auto logits = values({4, classes}, at::kFloat);
+    logits.narrow(0, 0, 1).narrow(1, 0, classes - 1).fill_(-infinity);
+    logits[1].fill_(std::numeric_limits<float>::quiet_NaN());
+    const auto targets = at::zeros({4}, on_card(at::kLong)).add_(classes - 1);
+    const auto lse = device::class_numbers(logits, targets, 0).lse.to(at::kDouble);
+    const auto expected = at::logsumexp(wide(logits), {1});
+    EXPECT_NEAR(lse[0].item<double>(), expected[0].item<double>(), 1e-5);
+    EXPECT_TRUE(std::isnan(lse[1].item<double>()));
+    // A row that begins between two borders of 16 bytes, and a gradient that does not.
+    const auto flat = values({classes + 1}, at::kFloat);
+    const auto odd = flat.narrow(0, 1, classes).view({1, classes});
+    const CrossEntropyOptions options;
+    const auto one = targets.narrow(0, 0, 1);
+    const auto forward = cross_entropy_forward(odd, one, options);
+    const auto d_loss = at::full({}, 1.0, on_card(at::kFloat));
+    const auto gradient = cross_entropy_backward(odd, one, forward.lse, d_loss, options);
+    const auto exact = plain_cross_entropy_forward(wide(odd), one, options);
+    expect_near(gradient, plain_cross_entropy_backward(wide(odd), one, exact.lse, wide(d_loss), options), 2e-5, "odd");
   }
 }
 

@@ -154,11 +154,9 @@ void print(const std::vector<Piece>& pieces, bool json) {
   std::vector<TableLine> lines = {{"kernel", "bytes", "time", "TB/s", "share of copy"}};
   for (const auto& piece : pieces) {
     const double rate = piece.bytes / seconds(piece);
-    rows.push_back({{"kernel", piece.name},
-                    {"bytes", piece.bytes},
-                    {"median_seconds", seconds(piece)},
-                    {"share_of_copy", rate / copied}});
     const bool told = piece.bytes > 0;
+    rows.push_back({{"kernel", piece.name}, {"median_seconds", seconds(piece)}});
+    if (told) rows.back().update({{"bytes", piece.bytes}, {"share_of_copy", rate / copied}});
     lines.push_back({piece.name, told ? format_bytes(static_cast<std::int64_t>(piece.bytes)) : "",
                      format_seconds(seconds(piece)), told ? fmt::format("{:.2f}", rate / 1e12) : "",
                      told ? fmt::format("{:.0f}%", 100 * rate / copied) : ""});
@@ -189,8 +187,11 @@ int run_bench_kernels(const Arguments& arguments, Context& context) {
     throw ConfigError(fmt::format("--tokens {} is no multiple of the sequence length {}", sizes.tokens, sizes.sequence),
                       {.remedy = fmt::format("set --tokens {}", sizes.sequence * (sizes.tokens / sizes.sequence + 1))});
   }
-  cuda::KernelLibrary::of_process().configure({launch::cache_folder(context.environment), {}});
+  std::string said;
+  auto& library = cuda::KernelLibrary::of_process();
+  library.configure({launch::cache_folder(context.environment), [&](const std::string& text) { said = text; }});
   at::empty({1}, at::TensorOptions().device(device));  // makes the context that kernels are loaded into
+  if (!library.available()) throw ConfigError(said, {.remedy = "use a CUDA wheel of torch 2.11 and a newer card"});
   const nn::BelowAutograd below;
   Kernels kernels(sizes, device);
   constexpr int kCalls = 20;

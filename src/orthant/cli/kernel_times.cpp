@@ -25,7 +25,6 @@ bool waits(const std::string& name) {
                                                "cudaFree",
                                                "cudaHostAlloc",
                                                "cudaMemcpy",
-                                               "cudaMallocAsync",
                                                "cudaFreeHost"};
   return kCalls.contains(name) || name.find("Pageable") != std::string::npos;
 }

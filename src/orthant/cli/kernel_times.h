@@ -22,7 +22,7 @@ struct DeviceActivity {
   std::vector<KernelTime> waits;
 };
 
-// Until stop().
+// Until stop_watching_device().
 void watch_device();
 DeviceActivity stop_watching_device();
 

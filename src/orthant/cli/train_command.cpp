@@ -261,7 +261,7 @@ int run_train(const Arguments& arguments, Context& context) {
 
   check_together(app, telling.json && (print_config || ranks.dry_run), run);
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
-  const auto loaded = load_config(config_options, ranks, context.environment);
+  auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
     std::cout << printed_config(loaded.document);
     return 0;
@@ -269,7 +269,8 @@ int run_train(const Arguments& arguments, Context& context) {
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config.mesh);
   const auto job = job_of_launcher(ranks, context.environment);
-  if (telling.hardware) check_hardware(*telling.hardware, loaded.config, device_of(job, ranks, loaded.config, context));
+  loaded.config.trainer.device = device_of(job, ranks, loaded.config, context);  // says which units there are
+  if (telling.hardware) check_hardware(*telling.hardware, loaded.config, loaded.config.trainer.device);
   if (job) {
     take_signals_on_rank();
     loaded.config.mesh.check_world(job->world_size);
@@ -281,7 +282,7 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (ranks.dry_run) {
     say(check_start(loaded.config, resolved_config(loaded.document), run));
-    if (device_of(job, ranks, loaded.config, context).is_cpu()) say(memory_warning(loaded.config));
+    if (loaded.config.trainer.device.is_cpu()) say(memory_warning(loaded.config));
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }

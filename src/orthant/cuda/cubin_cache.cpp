@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr std::string_view kHead = "orthant cubin 1";
 constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
-// After this the one that makes the file is taken for stuck, and whoever waits makes the code for itself.
+// After this the holder of the lock is presumed stuck, and whoever waits compiles for itself.
 constexpr auto kPatience = std::chrono::seconds(60);
 
 std::string hash_of(std::string_view text) {
@@ -57,7 +58,9 @@ class MakersLock {
   explicit MakersLock(const std::filesystem::path& path)
       : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && std::chrono::steady_clock::now() < end) {
+    // A file system without locks is none to wait for.
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
+           std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }

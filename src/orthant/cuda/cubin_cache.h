@@ -1,7 +1,7 @@
-// Machine code of kernels on disk, so that only the first start on a machine compiles. A file holds what it was made
-// from, in words, and a hash of its contents: one that is damaged, cut short or made from something else counts as
-// absent. Ranks that start together make each file once: the others wait for the one that makes it. A folder that
-// cannot be written costs time, never an error. Local.
+// Machine code of kernels on disk, so that only the first start on a machine compiles. A file holds hashes of what it
+// was made from and of its contents: one that is damaged, cut short or made from something else counts as absent. Ranks
+// that start together make each file once: the others wait for the one that makes it. A folder that cannot be written
+// costs time, never an error. Local.
 #pragma once
 
 #include <filesystem>

@@ -44,10 +44,17 @@ void Driver::check(Result result, const char* what) const {
       fmt::format("{}: the CUDA driver says: {} ({})", what, text == nullptr ? "unknown" : text, result));
 }
 
-std::string Driver::architecture() const {
-  int device = 0, major = 0, minor = 0;
+int Driver::generation() const {
+  int device = 0, major = 0;
   check(get_device_(&device), "asking for the device");
   check(get_attribute_(&major, kComputeCapabilityMajor, device), "asking for the compute capability");
+  return major;
+}
+
+std::string Driver::architecture() const {
+  int device = 0, minor = 0;
+  const int major = generation();
+  check(get_device_(&device), "asking for the device");
   check(get_attribute_(&minor, kComputeCapabilityMinor, device), "asking for the compute capability");
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }

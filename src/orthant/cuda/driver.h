@@ -27,6 +27,8 @@ class Driver {
   // driver.
   Driver();
 
+  // 9 for "sm_90a".
+  int generation() const;
   // "sm_90a" for the device of the calling thread; features that belong to one generation alone are switched on.
   std::string architecture() const;
 

@@ -16,6 +16,8 @@ namespace sources {
 extern const std::string_view prelude;
 }
 
+constexpr int kFirstGeneration = 8;  // of cards with bfloat16
+
 struct KernelLibrary::Tools {
   Driver driver;
   Nvrtc compiler;
@@ -65,8 +67,13 @@ bool KernelLibrary::available() {
     if (tried_) return tools_ != nullptr;
     tried_ = true;
     try {
-      tools_ =
-          std::make_unique<Tools>(Tools{.driver = {}, .compiler = Nvrtc(), .cache = CubinCache(options_.cache_folder)});
+      Driver driver;
+      if (driver.generation() < kFirstGeneration) {
+        throw ConfigError(fmt::format("cards before sm_{}0 have no kernels, and this one is {}", kFirstGeneration,
+                                      driver.architecture()));
+      }
+      tools_ = std::make_unique<Tools>(
+          Tools{.driver = std::move(driver), .compiler = Nvrtc(), .cache = CubinCache(options_.cache_folder)});
       return true;
     } catch (const Error& error) {
       reason = error.message();

@@ -8,7 +8,7 @@
 namespace orthant::launch {
 
 // ORTHANT_CACHE, else `orthant` in XDG_CACHE_HOME, else `.cache/orthant` in HOME; empty when none is set. Need not
-// exist.
+// exist. ConfigError when ORTHANT_CACHE is a relative path.
 std::filesystem::path cache_folder(const Environment& environment);
 
 }  // namespace orthant::launch

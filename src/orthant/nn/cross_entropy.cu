@@ -18,16 +18,20 @@ DEVICE float exponential(float x) {
 struct Sum {
   float high, total;
 };
+// Where there is only -infinity so far, its exponential is 0, not NaN.
+DEVICE float base_of(float high) {
+  return high == -__int_as_float(0x7f800000) ? 0.0f : high;
+}
 DEVICE void add(Sum& sum, float x) {
   if (x > sum.high) {
     sum.total *= exponential(sum.high - x);
     sum.high = x;
   }
-  sum.total += exponential(x - sum.high);
+  sum.total += exponential(x - base_of(sum.high));
 }
 DEVICE Sum joined(const Sum& a, const Sum& b) {
   const float high = fmaxf(a.high, b.high);
-  if (high == -__int_as_float(0x7f800000)) return {high, 0.0f};
+  if (high == -__int_as_float(0x7f800000)) return {high, a.total + b.total};  // 0 or NaN
   return {high, a.total * exponential(a.high - high) + b.total * exponential(b.high - high)};
 }
 
@@ -58,8 +62,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       sum.total *= exponential(sum.high - high);
       sum.high = high;
     }
+    const float base = base_of(sum.high);
 #pragma unroll
-    for (int j = 0; j < LANE; ++j) sum.total += exponential(x[j] - sum.high);
+    for (int j = 0; j < LANE; ++j) sum.total += exponential(x[j] - base);
   }
   const int rest = head + vectors * LANE;
   if (threadIdx.x < head) add(sum, widened(row[threadIdx.x]));

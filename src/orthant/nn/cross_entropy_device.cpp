@@ -40,7 +40,10 @@ void class_gradients(const at::Tensor& out, const at::Tensor& logits, const at::
                      std::int64_t first_class, const at::Tensor& lse, const at::Tensor& weights,
                      const at::Tensor& d_loss) {
   if (logits.numel() == 0) return;
-  cuda::kernel(kCrossEntropy, "gradient", {element(logits)})(block_per_row(logits), data(out), data(logits),
+  // The kernel takes vectors of both from one border on.
+  const auto border = [](const at::Tensor& x) { return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16; };
+  const at::Tensor from = border(logits) == border(out) ? logits : out.copy_(logits);
+  cuda::kernel(kCrossEntropy, "gradient", {element(logits)})(block_per_row(logits), data(out), data(from),
                                                              data(targets), data(lse), data(weights), data(d_loss),
                                                              static_cast<int>(logits.size(1)), first_class);
 }

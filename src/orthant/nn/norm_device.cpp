@@ -42,10 +42,15 @@ constexpr std::int64_t kForwardVectors = 8;
 constexpr std::int64_t kBackwardVectors = 2;
 constexpr int kAllParts = 3;
 
+// Of the longest row that registers hold.
+constexpr std::int64_t most_columns(std::int64_t lane) {
+  return kMostWarps * 32 * kBackwardVectors * lane;
+}
+
 }  // namespace
 
 bool serves_norm(Norm kind, const at::Tensor& x) {
-  return kind == Norm::rms && serves(x) && x.size(1) > 0 && x.size(1) <= kMostWarps * 32 * kBackwardVectors * lane(x) &&
+  return kind == Norm::rms && serves(x) && x.size(1) > 0 && x.size(1) <= most_columns(lane(x)) &&
          x.size(0) < (std::int64_t{1} << 31);
 }
 
@@ -90,6 +95,7 @@ NormGradients rms_norm_backward(const at::Tensor& gy, const NormInput& input, No
 
 Variants norm_variants(at::ScalarType dtype, std::int64_t width) {
   const std::int64_t vector = 16 / static_cast<std::int64_t>(c10::elementSize(dtype));
+  if (width < 1 || width > most_columns(vector)) return {};
   const RowShape forward(width, vector, kForwardVectors), backward(width, vector, kBackwardVectors);
   return {{&kNorm, {element(dtype), 1, forward.vectors, forward.warps, kAllParts}},
           {&kNorm, {element(dtype), 1, backward.vectors, backward.warps, kAllParts}}};

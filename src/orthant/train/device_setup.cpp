@@ -11,12 +11,6 @@
 #include "orthant/nn/scalar_type.h"
 
 namespace orthant {
-namespace {
-
-constexpr std::int64_t kMostChannels = 16384;  // of a value that a norm reads; logits have more
-
-}  // namespace
-
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   if (!options.device.is_cuda()) return;
   const c10::DeviceGuard guard(options.device);
@@ -25,8 +19,7 @@ void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   library.configure({launch::cache_folder(launch::process_environment()), options.say});
   std::set<std::int64_t> widths;
   for (const auto& value : graph.values) {
-    const bool hidden = value.shape.size() == 3 && !value.opaque && value.shape.back() <= kMostChannels;
-    if (hidden) widths.insert(value.shape.back());
+    if (value.shape.size() == 3 && !value.opaque) widths.insert(value.shape.back());
   }
   library.prepare(nn::device::step_variants(scalar_type(options.precision.compute), widths));
 }
