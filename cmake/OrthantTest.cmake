@@ -40,7 +40,7 @@ function(orthant_test name)
     return()
   endif()
   if(NOT test_TIMEOUT)
-    set(test_TIMEOUT 60)
+    set(test_TIMEOUT 180)  # a hang ends here; the longest takes a minute where three tests share two cores
   endif()
   if(NOT test_PROGRAM)
     set(test_PROGRAM test_${name})
