@@ -1,4 +1,6 @@
 """What the system tests share: where the program is, running it, and looking at the processes it leaves."""
+import contextlib
+import glob
 import json
 import os
 import shutil
@@ -81,12 +83,10 @@ def is_alive(pid):
 def sockets_of(pids):
     """Inodes of the sockets these processes hold."""
     found = set()
-    for pid in pids:
-        try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
-        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    for path in (path for pid in pids for path in glob.glob(f"/proc/{pid}/fd/*")):
+        with contextlib.suppress(OSError):  # closed since it was listed
+            link = os.readlink(path)
+            found |= {link[len("socket:["):-1]} if link.startswith("socket:[") else set()
     return found
 
 

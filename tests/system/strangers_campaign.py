@@ -25,7 +25,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import stranger
-from program import ORTHANT, children, clean_environment, free_port, run, wait_until
+from program import ORTHANT, children, clean_environment, free_port, run, sockets_of, wait_until
 
 JOB_USER, STRANGE_USER = 12001, 12002
 NAMESPACES = {"a": "orthant-sa", "b": "orthant-sb", "c": "orthant-sc"}
@@ -139,13 +139,13 @@ class Job:
     def ports(self):
         """What node 0's launcher listens on, the rendezvous first."""
         pid = self.nodes["node-0"].pid
+        held = sockets_of([pid])
         try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
             with open(f"/proc/{pid}/net/tcp") as f:
                 rows = [line.split() for line in f.readlines()[1:]]
         except OSError:
             return []
-        found = {int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in links}
+        found = {int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A" and row[9] in held}
         return [self.port, *sorted(found - {self.port})] if self.port in found else []
 
     def resident(self):
@@ -226,6 +226,7 @@ class Campaign:
     def attack(self, job, kind, count, host="c", networks=0):
         """A stranger's process; it has begun when this returns."""
         ports = [job.port] if kind == "impostor-first" else job.ports()
+        assert ports, f"node 0 listens nowhere: {job.text('node-0', 'err')}"
         host = "a" if kind.startswith("impostor") else host
         words = job.place.command(host, STRANGE_USER, ["/usr/bin/python3", self.script, kind, job.place.address, count, *ports])
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
