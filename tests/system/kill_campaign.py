@@ -62,8 +62,9 @@ def one_kill(ranks, delay, tmp, choose, command, slowest):
         wrong.append("a rank is still alive")
     if sockets & set(listening()):
         wrong.append("a port is still listened on")
-    if os.listdir(tmp) or set(os.listdir("/dev/shm")) - shm:
-        wrong.append("files left behind")
+    left = set(os.listdir(tmp)) | set(os.listdir("/dev/shm")) - shm
+    if left:
+        wrong.append(f"files left behind: {' '.join(sorted(left))}")
     return [f"{' '.join(command[1:])}: rank {victim} killed after {delay:.3f} s: {w}" for w in wrong]
 
 

@@ -41,16 +41,17 @@ def warm_orthant():
         return _warm
 
 
-def run(*words, timeout=60, env=None, cwd=None, **options):
-    """Runs a command to its end; returns the finished process with text output. Our own program comes from a loaded one where that makes
-    no difference."""
+def run(*words, timeout=60, env=None, cwd=None, given=None, **options):
+    """Runs a command to its end; returns the finished process with text output, or bytes where bytes are given for stdin. Our own program comes
+    from a loaded one where that makes no difference."""
     words, environment = [str(word) for word in words], env or clean_environment()
     options = {name: value for name, value in options.items() if value is not None}
     if words[0] == ORTHANT and not options:
         warm = warm_orthant()
         if warm and warm.can_run(environment):
-            return warm.run(words, cwd, environment, timeout)
-    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, **options)
+            return warm.run(words, cwd, environment, timeout, given)
+    return subprocess.run(words, capture_output=True, text=given is None, timeout=timeout, env=environment, cwd=cwd, input=given,
+                          stdin=subprocess.DEVNULL if given is None else None, **options)
 
 
 def orthant(*words, **options):

@@ -1,12 +1,11 @@
 """orthant tokenize: the same ids as PyPI `tokenizers`, every byte back, and clear errors. WordPiece is in test_wordpiece.py."""
 import json
 import os
-import subprocess
 import tempfile
 import unittest
 
 import mixed_text
-from program import ORTHANT, SOURCE, clean_environment, orthant
+from program import SOURCE, orthant
 
 MATERIAL = os.path.join(SOURCE, ".material")
 GPT2 = os.path.join(MATERIAL, "tokenizer-gpt2", "models", "tokenizer.json")
@@ -24,7 +23,7 @@ DEEPSEEK = (r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+",
 
 def tokenize(path, data, *flags):
     """Runs the program on bytes; returns the finished process, with bytes."""
-    return subprocess.run([ORTHANT, "tokenize", "--tokenizer", path, *flags], input=data, capture_output=True, timeout=120, env=clean_environment())
+    return orthant("tokenize", "--tokenizer", path, *flags, given=data, timeout=120)
 
 
 def joined(lines):

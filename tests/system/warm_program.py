@@ -1,5 +1,6 @@
 """A program that is loaded once and started often: fork_server.cpp makes each process from one that is loaded."""
 import array
+import contextlib
 import io
 import os
 import selectors
@@ -18,6 +19,19 @@ def loaded_with(environment):
     return {key: value for key, value in environment.items() if key.startswith(READ_WHEN_LOADED)}
 
 
+def stream_of(data):
+    """A pipe's end from which this comes, written by a thread; an empty stream for None."""
+    if data is None:
+        return open(os.devnull, "rb")
+    from_here, to_here = os.pipe()
+
+    def write():
+        with contextlib.suppress(BrokenPipeError), open(to_here, "wb") as stream:
+            stream.write(data)
+    threading.Thread(target=write, daemon=True).start()
+    return open(from_here, "rb", 0)
+
+
 class WarmProgram:
     def __init__(self, path, libraries, environment):
         self.path, self.loaded_with = path, loaded_with(environment)
@@ -30,19 +44,23 @@ class WarmProgram:
     def can_run(self, environment):
         return loaded_with(environment) == self.loaded_with and self.server.poll() is None
 
-    def run(self, words, cwd, environment, timeout):
-        """As subprocess.run with captured text and no input."""
+    def run(self, words, cwd, environment, timeout, given=None):
+        """As subprocess.run with captured output: text, or bytes where bytes are given for stdin."""
         out, err, answers = os.pipe(), os.pipe(), socket.socketpair()
         with answers[0], open(out[0], "rb", 0) as out_read, open(err[0], "rb", 0) as err_read:
-            with answers[1], open(out[1], "wb", 0), open(err[1], "wb", 0), open(os.devnull, "rb") as nothing:
+            with answers[1], open(out[1], "wb", 0), open(err[1], "wb", 0), stream_of(given) as stdin:
                 strings = [cwd or os.getcwd(), str(len(words)), *words, *(f"{key}={value}" for key, value in environment.items())]
-                fds = array.array("i", [nothing.fileno(), out[1], err[1], answers[1].fileno()])
+                fds = array.array("i", [stdin.fileno(), out[1], err[1], answers[1].fileno()])
                 with self.lock:
                     self.socket.sendmsg([b"".join(os.fsencode(text) + b"\0" for text in strings)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-            return self.finished(words, answers[0], out_read, err_read, timeout)
+            code, *streams = self.finished(words, answers[0], out_read, err_read, timeout)
+        if given is None:
+            streams = [io.TextIOWrapper(io.BytesIO(stream)).read() for stream in streams]
+        return subprocess.CompletedProcess(words, code, *streams)
 
     @staticmethod
     def finished(words, answers, out, err, timeout):
+        """Exit code and the bytes of both streams."""
         read = {out: b"", err: b"", answers: b""}
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
@@ -61,5 +79,4 @@ class WarmProgram:
                         selector.unregister(stream)
         if len(read[answers]) != 8:
             raise RuntimeError(f"the fork server of {words[0]} ended")
-        texts = (io.TextIOWrapper(io.BytesIO(read[stream])).read() for stream in (out, err))
-        return subprocess.CompletedProcess(words, os.waitstatus_to_exitcode(struct.unpack("ii", read[answers])[1]), *texts)
+        return os.waitstatus_to_exitcode(struct.unpack("ii", read[answers])[1]), read[out], read[err]

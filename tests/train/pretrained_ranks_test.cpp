@@ -31,7 +31,7 @@ struct RankStore {
     TrainerOptions trainer;
     trainer.policy.zero = ranks.zero;
     comm::CommOptions options;
-    options.backend = comm::BackendKind::gloo;
+    options.backend = comm::BackendKind::shm;
     options.timeout_seconds = 20;
     const auto groups = trainer_groups(graph, mesh, trainer);
     communicator = std::make_unique<comm::Communicator>(mesh, rank, board, options, groups.axes, groups.subsets);

@@ -51,9 +51,10 @@ inline RunConfig tiny_llama(const MeshCase& mesh) {
       mesh);
 }
 
-// The configuration of every rank has its communicator.
+// The configuration of every rank has its communicator. Gloo's threads take most of the time of a small model.
 inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
-                                                    const std::function<void(const RunConfig&)>& body) {
+                                                    const std::function<void(const RunConfig&)>& body,
+                                                    comm::BackendKind backend = comm::BackendKind::shm) {
   if (config.mesh.world_size() == 1) {
     body(config);
     return {nullptr};
@@ -61,7 +62,7 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
   return comm::try_thread_ranks(config.mesh.world_size(), [&](int rank, comm::Store store) {
     auto mine = config;
     comm::CommOptions options;
-    options.backend = comm::BackendKind::gloo;
+    options.backend = backend;
     options.timeout_seconds = 20;
     const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
     mine.trainer.communicator =
@@ -70,8 +71,9 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
   });
 }
 
-inline void on_ranks(const RunConfig& config, const std::function<void(const RunConfig&)>& body) {
-  const auto errors = try_on_ranks(config, body);
+inline void on_ranks(const RunConfig& config, const std::function<void(const RunConfig&)>& body,
+                     comm::BackendKind backend = comm::BackendKind::shm) {
+  const auto errors = try_on_ranks(config, body, backend);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     try {
       if (errors[rank]) std::rethrow_exception(errors[rank]);
