@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "orthant/plan/search_engine.h"
+#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/stage_split.h"
 
@@ -87,21 +88,17 @@ TEST(SearchTables, HoldWhatTheTableHolds) {
   }
 }
 
-TEST(SearchModel, FewUnitsStandForAll) {
-  const SearchModel model(find_plan_model("gpt2"), 64, DType::bfloat16);
-  const auto settings = [](int tp) {
-    PlanSettings plan;
-    plan.mesh = Mesh({{Axis::tp, tp}});
-    plan.sequence = 64;
-    return plan;
-  };
-  const auto few = spec_work(model.resolved(settings(2)), settings(2));
-  const auto whole =
-      resolved_graph(build_spec(*find_plan_model("gpt2").config,
-                                {.rows = 1, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of({}, 2)}),
-                     {}, 2);
-  const auto all = spec_work(whole, settings(2));
-  ASSERT_EQ(static_cast<int>(all.size()), model.num_units());
+void expect_likenesses(const std::string& name, int tp, bool on_host) {
+  const PlanModel plan_model = find_plan_model(name);
+  const SearchModel model(plan_model, 64, DType::bfloat16, on_host);
+  PlanSettings settings;
+  settings.mesh = Mesh({{Axis::tp, tp}});
+  settings.sequence = 64;
+  settings.on_host = on_host;
+  const WorkSize work{.rows = 1, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of({}, tp)};
+  const auto few = spec_work(model.resolved(settings), settings);
+  const auto all = spec_work(trained_graph(build_spec(*plan_model.config, work), settings), settings);
+  ASSERT_EQ(static_cast<int>(all.size()), model.num_units()) << name << " tp " << tp;
   EXPECT_LT(few.size(), all.size());
   for (int u = 0; u < model.num_units(); ++u) {
     const UnitWork& like = few[static_cast<std::size_t>(model.standing_for(u))];
@@ -109,8 +106,17 @@ TEST(SearchModel, FewUnitsStandForAll) {
     EXPECT_EQ(like.parameters, unit.parameters) << unit.name;
     EXPECT_EQ(like.borrowed, unit.borrowed) << unit.name;
     EXPECT_EQ(like.kept_bytes, unit.kept_bytes) << unit.name;
+    EXPECT_EQ(like.in_forward.has_value(), unit.in_forward.has_value()) << unit.name;
     EXPECT_EQ(like.attention_flops, unit.attention_flops) << unit.name;
     EXPECT_EQ(like.forward_exchanges.size(), unit.forward_exchanges.size()) << unit.name;
+  }
+}
+
+TEST(SearchModel, FewUnitsStandForAll) {
+  for (const char* name : {"gpt2", "llama3-8b", "bert-base-uncased", "encoder-lm", "trimodal-16"}) {
+    for (const int tp : {1, 2}) {
+      for (const bool on_host : {false, true}) expect_likenesses(name, tp, on_host);
+    }
   }
 }
 

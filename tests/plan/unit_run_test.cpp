@@ -86,6 +86,25 @@ TEST(UnitRun, ADeviceHasWholeScoresWhereNoKernelServes) {
   EXPECT_GT(growth(/*on_host=*/false, DType::float32, /*drops=*/false), 2.5);
 }
 
+// FlashAttention's backward with sums in one order: parts of the keys are summed apart, two with these rows and heads,
+// and shared keys and values head by head.
+TEST(UnitRun, SumsInOneOrderTakeMemory) {
+  LlamaConfig config;
+  config.num_hidden_layers = 1;
+  config.hidden_size = 1024;
+  config.num_attention_heads = 16;
+  config.num_key_value_heads = 4;
+  config.intermediate_size = 64;
+  const auto moment = [&](bool deterministic) {
+    const auto graph = resolved(config, {}, 1, DType::bfloat16, 64);
+    auto settings = settings_of(Recompute::none, /*on_host=*/false, DType::bfloat16);
+    settings.deterministic = deterministic;
+    return run_sized(graph, first_layer(graph), settings).backward;
+  };
+  const double channels = 4.0 * 64 * 1024;
+  EXPECT_DOUBLE_EQ(moment(true) - moment(false), channels * (2 * 4 + 2 * 2));
+}
+
 TEST(UnitRun, TensorParallelismCutsTheMoments) {
   for (const auto& config : kModels) {
     const auto whole = resolved(config, {}, 1);

@@ -87,6 +87,21 @@ TEST(UnitSeconds, NarrowHeadsReachLessOfThePeak) {
   EXPECT_NEAR(attention(64), 1.5 * (kFused - kStart), 1e-12);
 }
 
+TEST(UnitSeconds, SumsInOneOrderSlowADevicesFusedBackward) {
+  UnitWork work = layer();
+  const auto priced = [&](bool deterministic, double head_size) {
+    PlanSettings settings;
+    settings.deterministic = deterministic;
+    work.head_size = head_size;
+    return unit_seconds(work, settings, {}, card());
+  };
+  EXPECT_DOUBLE_EQ(priced(true, 128).forward, priced(false, 128).forward);
+  EXPECT_NEAR(priced(true, 128).inputs - priced(false, 128).inputs, 0.7 * 2.5 * kFused, 1e-12);
+  EXPECT_DOUBLE_EQ(priced(true, 0).inputs, priced(false, 0).inputs) << "by a host's kernels";
+  work.fused_attention = false;
+  EXPECT_DOUBLE_EQ(priced(true, 128).inputs, priced(false, 128).inputs);
+}
+
 TEST(UnitSeconds, FusedAttentionOfShortSequencesIsBoundByMemory) {
   UnitWork work = layer();
   work.attention_bytes = 8e8;

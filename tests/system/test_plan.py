@@ -63,12 +63,15 @@ class Documents(unittest.TestCase):
 
     def test_estimate_hears_every_option(self):
         plain = only_json(self, orthant("estimate", *ONE, "--json"))
-        for words in (("--schedule", "interleaved", "--virtual", 4), ("--zero", 1), ("--recompute", "full"), ("--sequence-parallel",), ("--loss-parallel",),
+        for words in (("--schedule", "interleaved", "--virtual", 4), ("--zero", 1), ("--recompute", "full"), ("--sequence-parallel",),
                       ("--sequence-parallel", "--regather"), ("--grads", "bfloat16"), ("--split", "14,18"), ("--split", "auto"), ("--accumulate", "sharded"),
                       ("--stack", "megatron"), ("--stack", "megatron", "--flash", "off"), ("--stack", "torchtitan", "--recompute", "op"),
-                      ("--gpus-per-node", 4)):
+                      ("--gpus-per-node", 4), ("--join-head-and-loss", "off"), ("--loss-chunk-rows", 64), ("--deterministic",), ("--master", "bf16_remainder")):
             other = only_json(self, orthant("estimate", *ONE, *words, "--json"))
             self.assertNotEqual((plain["memory"], plain["time"]), (other["memory"], other["time"]), words)
+        apart = ("--join-head-and-loss", "off")
+        whole, cut = (only_json(self, orthant("estimate", *ONE, *apart, *words, "--json")) for words in ((), ("--loss-parallel",)))
+        self.assertNotEqual((whole["memory"], whole["time"]), (cut["memory"], cut["time"]))
         refused = orthant("estimate", *ONE, "--compute", "float32")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("16 bits", refused.stderr)
@@ -169,6 +172,9 @@ class Refusals(unittest.TestCase):
         self.refused("estimate", *ONE, "--recompute", "ful", has=["ful", "full"])
         self.refused("estimate", *ONE, "--schedule", "1f2b", has=["1f2b", 'did you mean "1f1b"?'])
         self.refused("estimate", *ONE, "--flash", "maybe", has=["--flash maybe", "on"])
+        self.refused("estimate", *ONE, "--join-head-and-loss", "of", has=['"of"', "off"])
+        self.refused("estimate", *ONE, "--stack", "megatron", "--deterministic", has=["--deterministic", "--stack orthant"])
+        self.refused("estimate", *ONE, "--compute", "float16", "--master", "bf16_remainder", has=["compute is float16", "--master float32"])
 
     def test_sizes(self):
         for count in (0, -3):
@@ -191,7 +197,7 @@ class Refusals(unittest.TestCase):
 
     def test_what_train_refuses_estimate_refuses(self):
         mesh = ONE.index("--mesh") + 1
-        for other, parts in (("tp=3", ["32 heads", "tp=3"]), ("pp=64", ["64 stages", "35 units"]), ("fsdp=3", ["64"])):
+        for other, parts in (("tp=3", ["32 heads", "tp=3"]), ("pp=64", ["64 stages", "34 units"]), ("fsdp=3", ["64"])):
             self.refused("estimate", *ONE[:mesh], other, *ONE[mesh + 1:], has=parts)
         self.refused("estimate", *ONE, "--schedule", "zbv", "--virtual", 3, has=["zbv", "3"])
         self.refused("estimate", *ONE, "--zero", 1, "--accumulate", "sharded", has=["parallel.zero=2 or 3"])

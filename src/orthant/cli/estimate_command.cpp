@@ -33,6 +33,10 @@ struct EstimateOptions {
   std::string flash = "on";
   std::string split = "even";
   std::string accumulate = "full";
+  std::string master;  // empty: as params
+  std::string join_head_and_loss = "auto";
+  std::int64_t loss_chunk_rows = 0;
+  bool deterministic = false;
   std::string stack = "orthant";
 };
 
@@ -49,6 +53,16 @@ DataPolicy data_policy(const EstimateOptions& options, const Mesh& mesh) {
   policy.accumulate_sharded = parse_switch("--accumulate", options.accumulate, "sharded", "full");
   effective_policy(policy, mesh);  // refuses
   return policy;
+}
+
+bool splits_master(const std::string& master, const PlanSettings& settings) {
+  const std::string params(dtype_name(settings.params));
+  const bool splits = parse_switch("--master", master.empty() ? params : master, "bf16_remainder", params);
+  if (!splits || (settings.params == DType::float32 && settings.compute == DType::bfloat16)) return splits;
+  throw ConfigError(fmt::format("--master bf16_remainder is float32 params beside bfloat16 compute; params are {} and "
+                                "compute is {}",
+                                params, dtype_name(settings.compute)),
+                    {.remedy = fmt::format("use --master {}", params)});
 }
 
 PlanSettings settings_of(const EstimateOptions& options) {
@@ -70,6 +84,10 @@ PlanSettings settings_of(const EstimateOptions& options) {
   settings.params = asked_dtype("--params", common.params);
   settings.compute = asked_dtype("--compute", common.compute);
   settings.gradients = asked_dtype("--grads", common.gradients);
+  settings.splits_master = splits_master(options.master, settings);
+  settings.join_head_and_loss = parse_join(options.join_head_and_loss);
+  settings.loss_chunk_rows = options.loss_chunk_rows;
+  settings.deterministic = options.deterministic;
   return settings;
 }
 
@@ -88,6 +106,14 @@ void add_options(OptionParser& app, EstimateOptions& options) {
   app.add_option("--flash", options.flash, "fused attention: on or off (default on)");
   app.add_option("--split", options.split, "layers per stage: even, auto, or numbers like 2,3,3,2 (default even)");
   app.add_option("--accumulate", options.accumulate, "gradients of microbatches: full or sharded (default full)");
+  app.add_option("--master", options.master,
+                 "how updated parameters are kept: as --params (default) or bf16_remainder");
+  app.add_option("--join-head-and-loss", options.join_head_and_loss,
+                 "head and loss of a language model as one unit: auto, on or off (default auto: on a GPU)");
+  app.add_option("--loss-chunk-rows", options.loss_chunk_rows,
+                 "of such a unit: tokens whose logits exist at once (default 0: as many as make 512 Mi logits)")
+      .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_flag("--deterministic", options.deterministic, "on a GPU: every sum in one order");
   app.add_option("--stack", options.stack, "whose memory and habits: orthant, megatron, ... or a JSON file");
 }
 

@@ -45,7 +45,7 @@ struct Errand {
 
 const std::vector<Errand>& errands() {
   static const std::vector<Errand> kErrands = {
-      {"--calibrate", {"--device", "--compute", "--json"}},
+      {"--calibrate", {"--device", "--compute", "--rounds", "--json"}},
       {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--json"}},
       {"",
        {"--model", "--gpu", "--gpus-per-node", "--gpus", "--global-batch", "--seq", "--params", "--compute", "--grads",
@@ -118,6 +118,8 @@ void add_options(OptionParser& app, PlanCommand& command) {
   app.add_option("--calibrate", command.calibration.path,
                  "measure this machine into this file, for --gpu and for --hardware of orthant train");
   app.add_option("--device", command.calibration.device, "with --calibrate: cpu, cuda or auto (default auto)");
+  app.add_option("--rounds", command.calibration.rounds, "with --calibrate: rounds of measurements (default 9)")
+      .check(NumberRange(3, 1000));
   app.add_option("--mesh", command.mesh, "with --inference: pp and tp of one copy, e.g. pp=2,tp=4");
   app.add_option("--context", command.serving.context, "with --inference: tokens of a sequence (default: longest)");
   app.add_option("--batch", command.serving.batch, "with --inference: sequences at one time (default 1)");

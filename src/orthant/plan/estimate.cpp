@@ -16,8 +16,23 @@ namespace {
 
 constexpr double kSecondsPerDay = 86400;
 
+// What our runtime alone can be told.
+void check_own_settings(const PlanSettings& settings, const Stack& stack) {
+  if (stack.runs_here) return;
+  const auto refuse = [&](bool asked, const char* option) {
+    if (!asked) return;
+    throw ConfigError(fmt::format("{}: the closed forms of --stack {} do not know it", option, stack.name),
+                      {.remedy = "leave it out, or use --stack orthant"});
+  };
+  refuse(settings.join_head_and_loss != JoinHeadAndLoss::automatic, "--join-head-and-loss");
+  refuse(settings.loss_chunk_rows > 0, "--loss-chunk-rows");
+  refuse(settings.deterministic, "--deterministic");
+  refuse(settings.splits_master, "--master bf16_remainder");
+}
+
 void check_model(const PlanModel& model, const PlanSettings& settings, const Stack& stack) {
   check_sizes(settings);
+  check_own_settings(settings, stack);
   const auto longest = model.longest_sequence();
   if (longest > 0 && settings.sequence > longest) {
     throw ConfigError(fmt::format("a sequence of {}: {} has {} positions", settings.sequence, model.name, longest),

@@ -17,8 +17,8 @@ struct LayerHeads {
 // output again, and one statistic per token and head: their bytes tell the number.
 LayerHeads layer_heads(const UnitSpec& layer, double tokens, double channels, DType compute);
 
-// Whether scores never exist whole on a CUDA device: nn::device::serves_heads() names the same conditions. A layer that
-// reads a batch field has a mask of keys.
+// Whether scores never exist whole on a CUDA device: nn::device::serves_heads() names the same conditions, but for
+// dropout and masks of keys, whose kernels are not priced yet. A layer that reads a batch field has a mask of keys.
 bool fuses_heads(const GraphSpec& graph, const UnitSpec& layer, const LayerHeads& heads, const PlanSettings& settings);
 
 }  // namespace orthant

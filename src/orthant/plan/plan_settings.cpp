@@ -80,6 +80,11 @@ std::string train_words(const PlanSettings& settings) {
   set("precision.compute", dtype_name(settings.compute));
   set("precision.reduce", dtype_name(settings.gradients));
   if (settings.splits_master) set("precision.master", "bf16_remainder");
+  if (settings.join_head_and_loss != JoinHeadAndLoss::automatic) {
+    set("train.join_head_and_loss", join_name(settings.join_head_and_loss));
+  }
+  if (settings.loss_chunk_rows > 0) set("train.loss_chunk_rows", settings.loss_chunk_rows);
+  if (settings.deterministic) set("train.deterministic", true);
   return fmt::format("{}", fmt::join(words, " "));
 }
 

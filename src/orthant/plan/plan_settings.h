@@ -15,6 +15,7 @@
 #include "orthant/layout/unit_groups.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/schedule/pipeline.h"
+#include "orthant/specs/head_loss.h"
 
 namespace orthant {
 
@@ -50,9 +51,12 @@ struct PlanSettings {
   bool splits_master = false;     // as the compute copy in bfloat16 and 16 more bits
   DType compute = DType::bfloat16;
   DType gradients = DType::float32;
-  DType statistics = DType::float32;  // of a loss over cut logits; see TensorSettings
-  bool on_host = false;               // ranks compute on the CPU, by kernels of their own
-  bool widens_products = true;        // of a host: its products of narrow types are made in float32
+  DType statistics = DType::float32;                                // of a loss over cut logits; see TensorSettings
+  JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see specs/head_loss.h
+  std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
+  bool on_host = false;              // ranks compute on the CPU, by kernels of their own
+  bool widens_products = true;       // of a host: its products of narrow types are made in float32
+  bool deterministic = false;        // of a device: every sum in one order
   Dropouts drops = {};
   int optimizer_copies = 2;
   UnitGrouping units = {};  // that share gathers and reductions

@@ -13,20 +13,21 @@
 #include "orthant/plan/rank_step.h"
 #include "orthant/plan/stage_cut.h"
 #include "orthant/plan/step_memory.h"
+#include "orthant/plan/trained_graph.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
 namespace {
 
-GraphSpec resolved_spec(const ModelConfig& config, const PlanSettings& settings) {
+GraphSpec trained_spec(const ModelConfig& config, const PlanSettings& settings) {
   const int tp = settings.mesh.degree(Axis::tp);
   WorkSize work{.rows = settings.micro_batch,
                 .sequence = settings.sequence / settings.mesh.degree(Axis::cp),
                 .secondary_sequence = settings.secondary_sequence / settings.mesh.degree(Axis::cp),
                 .compute = settings.compute,
                 .tensor = sharing_of(settings.tensor, tp)};
-  auto graph = resolved_graph(build_spec(config, work), settings.tensor, tp);
+  auto graph = trained_graph(build_spec(config, work), settings);
   mark_gradients(graph);
   return graph;
 }
@@ -169,7 +170,7 @@ PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, 
 PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware) {
   auto adjusted = settings;
   adjusted.drops = dropouts_of(config);
-  const auto graph = resolved_spec(config, adjusted);
+  const auto graph = trained_spec(config, adjusted);
   return price_runtime(graph, pipeline_of(graph, adjusted), adjusted, hardware);
 }
 

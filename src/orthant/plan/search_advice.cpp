@@ -28,7 +28,8 @@ std::optional<Hardware> larger_card(const Hardware& hardware) {
   for (const std::string& name : hardware_names()) {
     Hardware other = find_hardware(name);
     const double faster = other.peak_flops / hardware.peak_flops;
-    if (other.memory_bytes <= hardware.memory_bytes || faster < 1 || faster > kSameKind) continue;
+    if (other.on_host != hardware.on_host || faster < 1 || faster > kSameKind) continue;
+    if (other.memory_bytes <= hardware.memory_bytes) continue;
     if (!larger || other.memory_bytes < larger->memory_bytes) larger = std::move(other);
   }
   if (larger) larger->cards_per_node = hardware.cards_per_node;

@@ -132,9 +132,10 @@ bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, con
   PipelineShape shape = prices_.shape(units, schedule.choice, schedule.pp_coordinates, frame.pp, place.microbatches);
   shape.tp = frame.tp_span;
   shape.pp = frame.pp_span;
+  const auto& prices = units.of(schedule.choice, frame.pp, place.microbatches);
   bool within = false;
   for (std::size_t mode = 0; mode < kSearchedRecomputes.size(); ++mode) {
-    auto pipeline = price_pipeline(shape, units.prices[mode], prices_.model(), request_.hardware);
+    auto pipeline = price_pipeline(shape, prices[mode], prices_.model(), request_.hardware);
     if (data_.least_memory(pipeline, frame.replicas) > kept_bytes_) {
       reject(kActivations, frame.num_data(place.microbatches));
       continue;

@@ -12,6 +12,7 @@
 #include "orthant/graph/backward.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/plan/rank_step.h"
+#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/stage_split.h"
 
 namespace orthant {
@@ -109,6 +110,7 @@ GraphSpec outline_of(const GraphSpec& graph) {
     UnitSpec& drawn = outline.units.emplace_back();
     drawn.name = unit.name;
     drawn.is_loss = unit.is_loss;
+    drawn.logits = unit.logits;
     if (unit.is_loss) drawn.inputs = unit.inputs;
   }
   for (const UnitSpec& loss : graph.units) {
@@ -133,11 +135,13 @@ bool reads_neighbours_only(const GraphSpec& graph) {
 
 }  // namespace
 
-SearchModel::SearchModel(const PlanModel& model, std::int64_t sequence, DType compute)
+SearchModel::SearchModel(const PlanModel& model, std::int64_t sequence, DType compute, bool on_host)
     : config_(trained_config(model)), short_config_(short_config(config_)) {
   const WorkSize work{.rows = 1, .sequence = sequence, .compute = compute};
-  graph_ = build_spec(config_, work);
-  stands_for_ = likenesses(graph_, build_spec(short_config_, work));
+  PlanSettings settings;
+  settings.on_host = on_host;
+  graph_ = trained_graph(build_spec(config_, work), settings);
+  stands_for_ = likenesses(graph_, trained_graph(build_spec(short_config_, work), settings));
   outline_ = outline_of(graph_);
   lenders_ = lenders_of(graph_);
   most_stages_ = orthant::most_stages(graph_);
@@ -167,7 +171,7 @@ GraphSpec SearchModel::resolved(const PlanSettings& settings) const {
                       .sequence = settings.sequence,
                       .compute = settings.compute,
                       .tensor = sharing_of(settings.tensor, tp)};
-  GraphSpec graph = resolved_graph(build_spec(short_config_, size), settings.tensor, tp);
+  GraphSpec graph = trained_graph(build_spec(short_config_, size), settings);
   mark_gradients(graph);
   return graph;
 }

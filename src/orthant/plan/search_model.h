@@ -15,8 +15,9 @@ namespace orthant {
 
 class SearchModel {
  public:
-  // `sequence` is that of the plans. ConfigError when the model cannot read it, and when it exists on paper only.
-  SearchModel(const PlanModel& model, std::int64_t sequence, DType compute);
+  // `sequence` is that of the plans; `on_host` as in their settings. ConfigError when the model cannot read it, and
+  // when it exists on paper only.
+  SearchModel(const PlanModel& model, std::int64_t sequence, DType compute, bool on_host = false);
 
   // Of the whole model, for one row on one rank: names, edges, what a stage may begin with.
   const GraphSpec& graph() const { return graph_; }

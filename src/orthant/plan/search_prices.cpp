@@ -12,7 +12,8 @@ namespace orthant {
 PriceBook::PriceBook(const SearchRequest& request, std::shared_ptr<ModelBook> shared)
     : request_(request),
       shared_(shared ? std::move(shared)
-                     : std::make_shared<ModelBook>(request.model, request.sequence, request.compute)) {}
+                     : std::make_shared<ModelBook>(request.model, request.sequence, request.compute,
+                                                   request.hardware.on_host)) {}
 
 const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_t micro_batch) {
   const auto [found, made] = sized_.try_emplace({tensor.tp, tensor.sequence_parallel, tensor.regather, micro_batch});
@@ -28,13 +29,19 @@ const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_
   const auto partials = partial_sums(sized.resolved, settings);
   for (const PlanRecompute recompute : kSearchedRecomputes) {
     settings.recompute = recompute;
-    sized.prices.emplace_back(model(), spec_work(sized.resolved, settings), partials, settings, request_.hardware);
+    ModelWork work = spec_work(sized.resolved, settings);
+    for (std::size_t again = 0; again < sized.prices.size(); ++again) {
+      for (UnitWork& unit : work) {
+        if (unit.in_forward) unit.logits_made = static_cast<int>(again) + 1;
+      }
+      sized.prices[again].emplace_back(model(), work, partials, settings, request_.hardware);
+    }
   }
   return sized;
 }
 
 double PriceBook::num_parameters(int tp) {
-  const UnitPrices& units = sized({.tp = tp}, 1).prices.front();
+  const UnitPrices& units = sized({.tp = tp}, 1).prices.front().front();
   double parameters = units.stage(0, model().num_units()).sum.parameters;
   for (const auto& [unit, lender] : model().lenders()) parameters -= units.borrowed(unit);
   return parameters;
@@ -72,13 +79,14 @@ double PriceBook::simulated_seconds(const PricedPoint& point) {
   const auto mode = std::ranges::find(kSearchedRecomputes, point.recompute) - kSearchedRecomputes.begin();
   const auto& begins = shared_->cuts.cut(units.resolved, point.pp * point.virtual_stages);
   const Span pp = span_of(settings_of(point, request_).mesh, Axis::pp, request_.hardware.cards_per_node);
+  const ScheduleChoice schedule{point.schedule, point.virtual_stages};
+  const UnitPrices& prices = units.of(schedule, point.pp, microbatches)[static_cast<std::size_t>(mode)];
   StageCosts costs;
   for (std::size_t s = 0; s + 1 < begins.size(); ++s) {
-    const StageTotals stage = units.prices[static_cast<std::size_t>(mode)].stage(begins[s], begins[s + 1]);
+    const StageTotals stage = prices.stage(begins[s], begins[s + 1]);
     costs.push_back(
         {stage.sum.forward, stage.sum.inputs, stage.sum.weights, message_seconds(stage.output, pp, request_.hardware)});
   }
-  const ScheduleChoice schedule{point.schedule, point.virtual_stages};
   const std::int64_t few = 4 * point.pp + microbatches % point.pp;  // beyond, rounds of pp of them are alike
   const std::int64_t more = few + point.pp;
   if (microbatches <= more) return found->second = makespan(schedule, point.pp, microbatches, begins, costs);

@@ -17,10 +17,10 @@ namespace orthant {
 inline constexpr std::array<PlanRecompute, 3> kSearchedRecomputes = {PlanRecompute::none, PlanRecompute::selective,
                                                                      PlanRecompute::full};
 
-// What depends on the model and its sequences alone, for searches that differ in something else.
+// What depends on the model, its sequences and the kind of machine alone, for searches that differ in something else.
 struct ModelBook {
-  ModelBook(const PlanModel& plan_model, std::int64_t sequence, DType compute)
-      : model(plan_model, sequence, compute), cuts(model), tables(model) {}
+  ModelBook(const PlanModel& plan_model, std::int64_t sequence, DType compute, bool on_host)
+      : model(plan_model, sequence, compute, on_host), cuts(model), tables(model) {}
 
   SearchModel model;
   CutCache cuts;
@@ -29,8 +29,8 @@ struct ModelBook {
 
 class PriceBook {
  public:
-  // The request outlives it. `shared` is of its model, sequence and compute dtype. ConfigError for a model that cannot
-  // be trained, or not on such sequences.
+  // The request outlives it. `shared` is of its model, sequence, compute dtype and kind of machine. ConfigError for a
+  // model that cannot be trained, or not on such sequences.
   explicit PriceBook(const SearchRequest& request, std::shared_ptr<ModelBook> shared = nullptr);
 
   const SearchModel& model() const { return shared_->model; }
@@ -39,7 +39,12 @@ class PriceBook {
   // Units of one tensor choice and micro batch.
   struct Sized {
     GraphSpec resolved;
-    std::vector<UnitPrices> prices;  // by kSearchedRecomputes
+    // By how often logits are made (from once on), then by kSearchedRecomputes.
+    std::array<std::vector<UnitPrices>, kMostLogitsMade> prices;
+
+    const std::vector<UnitPrices>& of(const ScheduleChoice& schedule, int pp, std::int64_t microbatches) const {
+      return prices.at(static_cast<std::size_t>(logits_made(schedule.name, pp, microbatches) - 1));
+    }
   };
   const Sized& sized(const TensorChoice& tensor, std::int64_t micro_batch);
 

@@ -18,9 +18,15 @@ std::size_t at(StageKind kind) {
   return static_cast<std::size_t>(kind);
 }
 
+// In its forward.
+bool makes_gradients(const UnitWork& work) {
+  return work.in_forward && work.logits_made == 1;
+}
+
 UnitTotals totals_of(const UnitWork& work, const UnitSeconds& seconds, PlanRecompute recompute) {
   return {.parameters = work.parameters,
-          .kept = work.kept_bytes[static_cast<std::size_t>(recompute)] + work.logits_bytes,
+          .kept = makes_gradients(work) ? work.in_forward->kept
+                                        : work.kept_bytes[static_cast<std::size_t>(recompute)] + work.logits_bytes,
           .deferred = work.deferred_bytes,
           .forward = seconds.forward,
           .inputs = seconds.inputs,
@@ -28,6 +34,12 @@ UnitTotals totals_of(const UnitWork& work, const UnitSeconds& seconds, PlanRecom
           .exchanged = seconds.exchanged.total(),
           .exchanged_bytes =
               sum_of(work.forward_exchanges) + sum_of(work.backward_exchanges) + sum_of(work.remade_exchanges)};
+}
+
+// By kind of action.
+std::array<double, 4> running_of(const UnitWork& work) {
+  if (makes_gradients(work)) return {work.in_forward->forward, 0, 0, work.in_forward->backward};
+  return {work.forward_bytes, work.inputs_bytes, work.weights_bytes, work.backward_bytes + work.remade_bytes};
 }
 
 }  // namespace
@@ -80,8 +92,7 @@ UnitPrices::UnitPrices(const SearchModel& model, const ModelWork& work, const st
                       .read = unit.role != UnitRole::embedding,
                       .kept = totals[like].kept,
                       .deferred = unit.deferred_bytes,
-                      .running = {unit.forward_bytes, unit.inputs_bytes, unit.weights_bytes,
-                                  unit.backward_bytes + unit.remade_bytes},
+                      .running = running_of(unit),
                       .output = unit.output_bytes});
   }
 }

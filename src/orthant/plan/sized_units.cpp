@@ -253,7 +253,7 @@ class SizedLoss : public SizedUnit {
     statistics_ = f.memory.take(targets_ * statistic);
     kept_ = x;
     const Held chosen = f.memory.take(targets_ * statistic);
-    f.move(elements_, sizes_.kernels ? 0 : 4 * elements_);
+    f.move_logits(kLossMoves, elements_);
     if (!sizes_.kernels && (sizes_.narrow() || !sizes_.on_host)) f.memory.take(elements_ * sizes_.wide);
     if (joins_) f.memory.take(targets_ * statistic);
     return {};
@@ -262,7 +262,7 @@ class SizedLoss : public SizedUnit {
   Held backward(const Held& /*gy*/) override {
     const Held logits = std::exchange(kept_, {});
     const Held statistics = std::exchange(statistics_, {});
-    f.move(2 * elements_, sizes_.kernels ? 0 : 10 * elements_);
+    f.move_logits(kGradientMoves, elements_);
     if (sizes_.kernels || !sizes_.narrow()) return logits;
     const Held wide = f.memory.take(elements_ * sizes_.wide);
     return f.values(1, elements_);

@@ -51,7 +51,7 @@ class SpecWork {
     work.role = role_of(unit);
     add_parameters(work, unit);
     add_products(work, unit);
-    if (unit.logits) set_remade(work);
+    if (unit.logits) add_chunks(work, unit);
     add_memory(work, unit);
     if (!settings_.on_host) add_device_attention(work, unit);
     add_exchanges(work, unit, needs_gradient_[index]);
@@ -135,12 +135,11 @@ class SpecWork {
     work.kernels = 2 * static_cast<int>(work.products.size()) + (work.attention_flops > 0 ? 6 : 2);
   }
 
-  // Where something else of the unit runs between a forward and its backward, or the backward is split.
-  void set_remade(UnitWork& work) const {
-    const auto& schedule = settings_.stages.schedule;
-    if (settings_.mesh.degree(Axis::pp) == 1 || schedule == "1f1b" || schedule == "interleaved") return;
-    work.remakes_in_inputs = schedule != "gpipe" || settings_.microbatches() > 1;
-    work.remakes_in_weights = schedule != "gpipe";
+  void add_chunks(UnitWork& work, const UnitSpec& unit) const {
+    work.chunks = static_cast<int>(std::ceil(tokens_of(unit) / as_double(unit.logits->rows)));
+    work.kernels += 2 * (work.chunks - 1);
+    work.logits_made =
+        logits_made(settings_.stages.schedule, settings_.mesh.degree(Axis::pp), settings_.microbatches());
   }
 
   // What a fused kernel does not serve runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing
@@ -200,6 +199,7 @@ class SpecWork {
       if (!settings_.on_host) {
         work.moved_bytes = run.forward_moved;
         work.backward_moved_bytes = run.backward_moved;
+        if (unit.logits) work.remade_moved_bytes = run.weights_moved;
       }
       return;
     }
@@ -259,10 +259,9 @@ class SpecWork {
     }
     if (!unit.is_loss) return;
     const double tokens = tokens_of(unit);
-    const double chunk = unit.logits ? std::min(as_double(unit.logits->rows), tokens) : tokens;
-    const int sums = unit.logits || sharing.loss_parallel ? 3 * static_cast<int>(std::ceil(tokens / chunk)) : 0;
+    const int sums = unit.logits || sharing.loss_parallel ? 3 * work.chunks : 0;
     for (int sum = 0; sum < sums; ++sum) {
-      add(work.forward_exchanges, ExchangeKind::all_reduce, chunk * bytes_of(settings_.statistics));
+      add(work.forward_exchanges, ExchangeKind::all_reduce, tokens / work.chunks * bytes_of(settings_.statistics));
     }
   }
 
@@ -288,6 +287,12 @@ class SpecWork {
 };
 
 }  // namespace
+
+int logits_made(std::string_view schedule, int pp, std::int64_t microbatches) {
+  if (pp == 1 || schedule == "1f1b" || schedule == "interleaved") return 1;
+  if (schedule == "gpipe") return microbatches > 1 ? 2 : 1;
+  return 3;
+}
 
 ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings) {
   SpecWork make(resolved, settings);

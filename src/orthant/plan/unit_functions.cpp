@@ -15,14 +15,13 @@ constexpr double kDrawnBytes = 36;
 constexpr double kPackedMatrices = 5;
 constexpr double kBlockBytes = 64 * 1024;
 
+// Of an H100 and an H200.
+constexpr double kMultiprocessors = 132;
+
 // Rows of partial column sums that a device's RMSNorm leaves: nn/norm_device.cpp.
 constexpr double kNormBlocks = 896;
 
-// Elements that ATen's kernels read and write for each element of a function that nn/*_plain.cpp computes on a device:
-// of the compute dtype, and of the wide one.
-struct Moves {
-  double narrow = 0, wide = 0;
-};
+// By ATen's kernels, of a function that nn/*_plain.cpp computes on a device.
 constexpr Moves kPlainNorm = {2, 16};
 constexpr Moves kPlainNormBack = {3, 27};
 constexpr double kPlainActivation = 2, kPlainActivationBack = 5;  // of one input: made again, and its gradient
@@ -234,12 +233,22 @@ UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double ch
   return {narrowed(std::move(out), tokens * channels), statistics};
 }
 
+// Sums of the queries' gradient, and a number per row and head. Where all sums have one order, FlashAttention adds up
+// parts of the keys apart, as many as it takes to keep the card busy, and gradients of keys and values head by head.
+double UnitFunctions::fused_sums(double qkv_channels, double channels) const {
+  const double tokens = sizes_.tokens();
+  const double parts = sizes_.repeatable ? std::ceil(kMultiprocessors / (sizes_.rows * sizes_.heads)) : 1;
+  const bool shares_keys = qkv_channels < 3 * channels;
+  const double by_head = sizes_.repeatable && shares_keys ? 2 * tokens * channels * sizes_.element : 0;
+  return tokens * (parts * channels + sizes_.heads) * sizes_.wide + by_head;
+}
+
 Held UnitFunctions::heads_back(double qkv_channels, double channels) {
   const double tokens = sizes_.tokens();
   move(2 * tokens * qkv_channels);  // to join the gradients of queries, keys and values
   if (sizes_.fused_heads) {
     const Held apart = values(tokens, qkv_channels);
-    for_a_while(tokens * (channels + sizes_.heads) * sizes_.wide);  // sums of the queries' gradient, one per row
+    for_a_while(fused_sums(qkv_channels, channels));
     return values(tokens, qkv_channels);
   }
   if (!sizes_.on_host) {
@@ -343,19 +352,25 @@ Held UnitFunctions::whole_channels(double own_words, double words) {
   return values(tokens, words);
 }
 
-// Of one chunk: the logits become their gradient, and what is wanted is made of it. To the chunk's gradient of x.
+// Of one chunk: the logits become their gradient, and what is wanted is made of it. To the chunk's gradient of x. What
+// is moved is counted for all chunks.
 Held UnitFunctions::loss_chunk_back(Held logits, double rows, double all, const SizedWeight& weight, bool inputs,
                                     bool weights) {
-  if (sizes_.narrow()) {
+  move_logits(kGradientMoves, all * weight.out);
+  if (sizes_.narrow() && !sizes_.kernels) {
     const Held wide = memory.take(rows * weight.out * sizes_.wide);
     logits = values(rows, weight.out);
   }
   Held gx = inputs && rows < all ? values(all, weight.in) : Held();  // the chunks' together
+  if (gx) move(2 * all * weight.in);
   if (inputs) {
     const Held chunk = product_back(rows, weight.out, weight.in);
     if (rows == all) gx = chunk;
   }
-  if (weights && weight.trainable) for_a_while(weight_bytes(rows, weight));
+  if (weights && weight.trainable) {
+    if (weight.bias) move(all * weight.out);
+    for_a_while(weight_bytes(rows, weight));
+  }
   return gx;
 }
 
@@ -370,9 +385,10 @@ void UnitFunctions::linear_loss(const Held& x, const SizedWeight& weight, double
   const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
   const Held all = gathers ? values(tokens, weight.in) : x;
   Held logits = product(chunk, weight.in, weight.out);
+  move_logits(kLossMoves, tokens * weight.out);
   {
     const Held numbers = memory.take((joins ? 3 : 2) * chunk * loss_number());
-    if (sizes_.narrow() || !sizes_.on_host) for_a_while(chunk * weight.out * sizes_.wide);
+    if (!sizes_.kernels && (sizes_.narrow() || !sizes_.on_host)) for_a_while(chunk * weight.out * sizes_.wide);
   }
   if (in_forward) {
     const Held numbers = memory.take(chunk * loss_number());

@@ -36,6 +36,15 @@ class CountedMemory {
 // Bytes of the longest row that a device's RMSNorm takes: 32 warps of lanes with two vectors of 16 bytes each.
 inline constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
 
+// Elements that a device reads and writes for each element of a function: of the compute dtype; and of the wide one,
+// where ATen's formulas compute it.
+struct Moves {
+  double narrow = 0, wide = 0;
+};
+// Of each logit: its loss, and its gradient in place.
+inline constexpr Moves kLossMoves = {1, 4};
+inline constexpr Moves kGradientMoves = {2, 10};
+
 // Sizes of a unit on one tp rank.
 struct FunctionSizes {
   double element = 4;   // bytes of the compute dtype
@@ -50,6 +59,7 @@ struct FunctionSizes {
   bool on_host = true;
   bool kernels = false;      // of a device: it has kernels for the compute dtype
   bool fused_heads = false;  // of a device: fuses_heads()
+  bool repeatable = false;   // of fused heads: backward sums in one order
   bool rotates = false;      // queries and keys, by their positions
   bool widens = true;        // a host makes products of narrow types in the wide one
   bool cuts_tokens = false;  // sequence parallelism
@@ -130,6 +140,10 @@ class UnitFunctions {
     moved += elements * sizes_.element + wide_elements * sizes_.wide;
   }
 
+  void move_logits(const Moves& moves, double logits) {
+    move(moves.narrow * logits, sizes_.kernels ? 0 : moves.wide * logits);
+  }
+
   CountedMemory memory;
   double drawn = 0;  // factors of dropout, so far
   double moved = 0;  // bytes that kernels without products read and write on a device, so far
@@ -162,6 +176,7 @@ class UnitFunctions {
   void draw_scores();
   Heads heads_forward(double qkv_channels, double channels);
   Held heads_back(double qkv_channels, double channels);
+  double fused_sums(double qkv_channels, double channels) const;
 
   FunctionSizes sizes_;
   std::vector<Deferred> deferred_;

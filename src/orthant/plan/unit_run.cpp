@@ -77,8 +77,10 @@ class Executed {
     found.inputs_drawn = std::exchange(f.drawn, 0);
     found.deferred = f.memory.now();
     f.memory.reset_peak();
+    f.moved = 0;
     f.run_deferred();
     found.weights = f.memory.peak();
+    found.weights_moved = f.moved;
     found.weights_drawn = f.drawn;
   }
 
@@ -185,6 +187,7 @@ class RunMaker {
     const LayerHeads heads = layer_heads(unit_, sizes.tokens(), weights.out.in, settings_.compute);
     sizes.heads = heads.number;
     sizes.fused_heads = fuses_heads(graph_, unit_, heads, settings_);
+    sizes.repeatable = sizes.fused_heads && settings_.deterministic;
     sizes.rotates = model_ == "llama";
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
     sizes.drops_scores = settings_.drops.scores;

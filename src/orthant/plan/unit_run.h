@@ -36,6 +36,7 @@ struct SizedRun {
   // Bytes that kernels without products read and write, without those of scores and of what is made again. Of a device.
   double forward_moved = 0;
   double backward_moved = 0;
+  double weights_moved = 0;  // of a split backward, while the gradients of weights are made
 };
 
 // `unit` belongs to the resolved graph. Zeros for a user's own modules.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "orthant/graph/spec.h"
@@ -63,8 +64,9 @@ struct UnitWork {
   double weights_bytes = 0;               // besides deferred_bytes, while those are made
   // Of a head that is the loss, too: kept, and besides it in forward and backward, where forward makes gradients.
   std::optional<SizedRun::InForward> in_forward = {};
-  bool remakes_in_inputs = false;   // the last product runs again in a backward of inputs, or a whole one
-  bool remakes_in_weights = false;  // and once more for the gradients of weights
+  int chunks = 1;                 // of rows, in which its last product runs
+  int logits_made = 1;            // how often a microbatch's logits are made: logits_made() below
+  double remade_moved_bytes = 0;  // by kernels without products, where weights make them once more
 
   std::vector<PricedExchange> forward_exchanges;
   std::vector<PricedExchange> backward_exchanges;
@@ -73,6 +75,11 @@ struct UnitWork {
 };
 
 using ModelWork = std::vector<UnitWork>;  // in order
+
+// How often a head that is the loss, too, makes a microbatch's logits: once where forward makes gradients, again in the
+// backward of inputs where something else of the unit runs between, and once more where the backward is split.
+inline constexpr int kMostLogitsMade = 3;
+int logits_made(std::string_view schedule, int pp, std::int64_t microbatches);
 
 // Of our runtime: `resolved` has the sizes of one microbatch.
 ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings);

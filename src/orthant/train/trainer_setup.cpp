@@ -9,6 +9,7 @@
 #include "orthant/base/index.h"
 #include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/pipeline_config.h"
 
@@ -44,34 +45,12 @@ void check_passes(std::size_t units, int stages, int microbatches) {
       {.remedy = fmt::format("set parallel.microbatches={} or less", most)});
 }
 
-// Whether a user's stages have the loss of a head somewhere else.
-bool cuts_loss_off(const std::vector<std::vector<std::string>>& split, const GraphSpec& graph) {
-  const auto has = [](const std::vector<std::string>& stage, const std::string& unit) {
-    return std::ranges::find(stage, unit) != stage.end();
-  };
-  for (const UnitSpec& loss : graph.units) {
-    if (!loss.is_loss) continue;
-    for (const auto& input : loss.inputs) {
-      const int writer = graph.producer(input);
-      if (writer < 0) continue;
-      const auto& head = graph.units[to_index(writer)].name;
-      if (std::ranges::any_of(split, [&](const auto& stage) { return has(stage, loss.name) != has(stage, head); })) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options) {
-  HeadLossOptions how{
+  const HeadLossOptions head_loss{
       .join = options.join_head_and_loss, .on_host = options.device.is_cpu(), .chunk_rows = options.loss_chunk_rows};
-  graph = resolved_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp));
-  // A cut between head and loss is the user's choice, where nothing else says that they are one.
-  if (how.join == JoinHeadAndLoss::automatic && cuts_loss_off(options.stages.split, graph)) return graph;
-  return join_head_and_loss(std::move(graph), how);
+  return trained_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp), head_loss, options.stages.split);
 }
 
 void check_mesh(const Mesh& mesh) {
@@ -159,7 +138,10 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.gradients = options.precision.reduce;
   const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;
   settings.statistics = on_device ? DType::float32 : DType::float64;
+  settings.join_head_and_loss = options.join_head_and_loss;
+  settings.loss_chunk_rows = options.loss_chunk_rows;
   settings.on_host = options.device.is_cpu();
+  settings.deterministic = options.deterministic.value_or(false);
   const auto narrower =
       std::min(settings.compute, settings.gradients, [](DType a, DType b) { return bytes_of(a) < bytes_of(b); });
   settings.widens_products = !nn::cpu_multiplies(scalar_type(narrower));
