@@ -30,7 +30,11 @@ int cuCtxGetDevice(int* device) {
   return 0;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
-  *value = attribute == 75 ? 9 : 0;  // compute capability 9.0
+  *value = attribute == 75 ? 9 : attribute == 97 ? 232448 : 0;  // compute capability 9.0, shared memory
+  return 0;
+}
+int cuDeviceGetName(char* name, int /*bytes*/, int /*device*/) {
+  *name = 0;
   return 0;
 }
 int cuModuleLoadData(void** module, const void* /*code*/) {

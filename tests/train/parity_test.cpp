@@ -254,6 +254,9 @@ TEST(Parity, TheToleranceGrowsWithTheRounding) {
   EXPECT_LT(parity_tolerance(DType::float64), parity_tolerance(DType::float32));
   EXPECT_LT(parity_tolerance(DType::float32), parity_tolerance(DType::bfloat16));
   EXPECT_EQ(parity_tolerance(DType::float64), 1e-10);
+  EXPECT_EQ(parity_tolerance(Precision{.compute = DType::bfloat16}), parity_tolerance(DType::bfloat16));
+  EXPECT_EQ(parity_tolerance(Precision{}), parity_tolerance(DType::float32));
+  EXPECT_EQ(parity_tolerance(Precision{.tf32 = true}), parity_tolerance(DType::float16));
 }
 
 TEST(Parity, TheJsonHoldsTheResult) {

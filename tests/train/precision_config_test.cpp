@@ -37,10 +37,21 @@ TEST(PrecisionConfig, Float16IsForProductsAndSums) {
             (Precision{DType::float32, DType::float16, DType::float16}));
 }
 
+TEST(PrecisionConfig, Tf32IsOffUnlessItIsSet) {
+  EXPECT_FALSE(read({}).trainer.precision.tf32);
+  auto document = load_run_document("", {"precision.tf32=true"});
+  EXPECT_TRUE(read_run_config(document).trainer.precision.tf32);
+  EXPECT_NE(resolved_config(document).find("\"tf32\": true"), std::string::npos);
+}
+
 TEST(PrecisionConfig, WhatCannotTrainIsRefused) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> refusals = {
       {"precision.params=float16",
        {"precision.params: the optimizer's copy in float16 loses small updates", "use float32 and compute float16"}},
+      {R"(precision={"compute": "bfloat16", "tf32": true})",
+       {"precision.tf32: is true with compute bfloat16: it rounds products of float32 alone",
+        "use compute float32, or leave tf32 out"}},
+      {R"(precision={"params": "float64", "tf32": true})", {"precision.tf32: is true with compute float64"}},
       {"precision.loss_scale=dynamc",
        {"precision.loss_scale: found \"dynamc\"", "use \"dynamic\", a number from 1 on, or {\"initial\": 65536"}},
       {"precision.loss_scale=0.5",

@@ -238,7 +238,7 @@ int run_bench_checkpoint(const Arguments& arguments, Context& context) {
   }
   const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);
-  check_backend(ranks, context, loaded.config.mesh);
+  check_backend(ranks, context, loaded.config);
   refuse_fake_backend(ranks, loaded.config.mesh);
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
     auto config = loaded.config;

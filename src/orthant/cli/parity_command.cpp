@@ -176,14 +176,11 @@ void set_dtype(ConfigOptions& config, const std::string& dtype) {
   }
 }
 
-// Of the coarsest type that either side computes or keeps something in.
+// Of the side that rounds more.
 double tolerance_of(const RunConfig& tested, const RunConfig& reference) {
   double tolerance = 0;
   for (const auto* config : {&tested, &reference}) {
-    const auto& precision = config->trainer.precision;
-    for (const auto dtype : {precision.params, precision.compute, precision.reduce}) {
-      tolerance = std::max(tolerance, parity_tolerance(dtype));
-    }
+    tolerance = std::max(tolerance, parity_tolerance(config->trainer.precision));
   }
   return tolerance;
 }
@@ -220,7 +217,12 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
     ranks.order.clear();
   }
   try {
-    return load_config(config, ranks, environment);
+    auto loaded = load_config(config, ranks, environment);
+    if (!options.against_device.empty()) {  // the CPU has neither
+      loaded.config.trainer.precision.tf32 = false;
+      loaded.config.trainer.product_plans = ProductChoice::heuristic;
+    }
+    return loaded;
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("--against {}: {}", options.against, error.message()), {.remedy = error.remedy()});
   }
@@ -229,8 +231,8 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
 // "float64", or what the user has set instead.
 std::string precision_text(const Options& options, const Precision& precision) {
   if (!options.sets_precision) return options.dtype;
-  return fmt::format("{} (computed in {}, reduced in {})", dtype_name(precision.params), dtype_name(precision.compute),
-                     dtype_name(precision.reduce));
+  return fmt::format("{} (computed in {}{}, reduced in {})", dtype_name(precision.params),
+                     dtype_name(precision.compute), precision.tf32 ? " with TF32" : "", dtype_name(precision.reduce));
 }
 
 // "mesh tp=2 with parallel.regather=true against mesh dp=1, 3 steps in float64".
@@ -270,7 +272,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   for (const auto* side : sides) {
     refuse_fake_backend(options.ranks, side->config.mesh);
     check_trainable(side->config);
-    check_backend(options.ranks, context, side->config.mesh);
+    check_backend(options.ranks, context, side->config);
   }
   check_same_model(declared_spec(tested.config), declared_spec(reference.config));
   if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {

@@ -11,6 +11,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/train/device_setup.h"
 
 namespace orthant::cli {
 namespace {
@@ -84,13 +85,16 @@ std::string first_difference(const std::string& first, const std::string& other,
   return {};
 }
 
-void check_backend(const RankOptions& ranks, const Context& context, const Mesh& mesh) {
+void check_backend(const RankOptions& ranks, const Context& context, const RunConfig& config) {
   check_rank_options(ranks);
   launch::Job local;  // ranks started here
-  local.world_size = local.local_world_size = mesh.world_size();
+  local.world_size = local.local_world_size = config.mesh.world_size();
   const auto job = job_of_launcher(ranks, context.environment).value_or(local);
-  const auto comm = comm_options(ranks, context, job, mesh);
-  if (comm.backend == comm::BackendKind::nccl) check_stage_backend(mesh, "nccl");
+  const auto comm = comm_options(ranks, context, job, config.mesh);
+  if (comm.backend == comm::BackendKind::nccl) check_stage_backend(config.mesh, "nccl");
+  auto options = config.trainer;
+  options.device = comm.device;
+  check_device(options);
 }
 
 void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {

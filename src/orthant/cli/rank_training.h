@@ -30,8 +30,9 @@ class RankTraining {
   std::optional<comm::Store> store_;
 };
 
-// ConfigError for a device or backend that ranks of this mesh cannot have here, before one is started.
-void check_backend(const RankOptions& ranks, const Context& context, const Mesh& mesh);
+// ConfigError for a device or backend that ranks of this run cannot have here, and for settings that the device does
+// not have, before a rank is started.
+void check_backend(const RankOptions& ranks, const Context& context, const RunConfig& config);
 
 // ConfigError for a backend that moves nothing, where the numbers matter.
 void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh);

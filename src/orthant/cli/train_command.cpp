@@ -267,7 +267,7 @@ int run_train(const Arguments& arguments, Context& context) {
     return 0;
   }
   check_trainable(loaded.config);
-  check_backend(ranks, context, loaded.config.mesh);
+  check_backend(ranks, context, loaded.config);
   const auto job = job_of_launcher(ranks, context.environment);
   loaded.config.trainer.device = device_of(job, ranks, loaded.config, context);  // says which units there are
   if (telling.hardware) check_hardware(*telling.hardware, loaded.config, loaded.config.trainer.device);

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "orthant/base/error.h"
 
 namespace orthant::cuda {
 namespace {
 
 // Numbers of the driver's interface.
+constexpr int kMaxSharedBytesOfBlock = 97;  // as far as a kernel asks for it
+constexpr int kMultiprocessors = 16;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 constexpr int kMaxDynamicSharedBytes = 8;
@@ -20,6 +24,7 @@ Driver::Driver() : library_({"libcuda.so.1"}) {
   library_.find(set_context_, "cuCtxSetCurrent");
   library_.find(get_device_, "cuCtxGetDevice");
   library_.find(get_attribute_, "cuDeviceGetAttribute");
+  library_.find(get_name_, "cuDeviceGetName");
   library_.find(load_, "cuModuleLoadData");
   library_.find(get_function_, "cuModuleGetFunction");
   library_.find(set_attribute_, "cuFuncSetAttribute");
@@ -59,6 +64,24 @@ std::string Driver::architecture() const {
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }
 
+std::int64_t Driver::most_shared_bytes() const {
+  enter_context();
+  int device = 0, bytes = 0;
+  check(get_device_(&device), "asking for the device");
+  check(get_attribute_(&bytes, kMaxSharedBytesOfBlock, device), "asking for the size of shared memory");
+  return bytes;
+}
+
+std::string Driver::card() const {
+  enter_context();
+  int device = 0, multiprocessors = 0;
+  std::array<char, 256> name = {};
+  check(get_device_(&device), "asking for the device");
+  check(get_name_(name.data(), static_cast<int>(name.size()) - 1, device), "asking for the device's name");
+  check(get_attribute_(&multiprocessors, kMultiprocessors, device), "asking for the device's size");
+  return fmt::format("{} with {} multiprocessors", name.data(), multiprocessors);
+}
+
 Module Driver::load(const std::string& cubin) const {
   enter_context();
   Module module = nullptr;
@@ -78,8 +101,8 @@ void Driver::allow_shared_bytes(Function function, std::uint32_t bytes) const {
 
 void Driver::launch(Function function, const LaunchShape& shape, void** arguments) const {
   enter_context();
-  check(launch_(function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, shape.shared_bytes, shape.stream,
-                arguments, nullptr),
+  check(launch_(function, shape.blocks, shape.blocks_y, shape.blocks_z, shape.threads, 1, 1, shape.shared_bytes,
+                shape.stream, arguments, nullptr),
         "starting a kernel");
 }
 

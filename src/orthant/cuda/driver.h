@@ -16,6 +16,7 @@ using StreamHandle = void*;  // as libtorch gives it: c10::Stream::native_handle
 struct LaunchShape {
   std::uint32_t blocks = 1;
   std::uint32_t blocks_y = 1;
+  std::uint32_t blocks_z = 1;
   std::uint32_t threads = 1;  // of a block
   std::uint32_t shared_bytes = 0;
   StreamHandle stream = nullptr;
@@ -32,6 +33,15 @@ class Driver {
   // "sm_90a" for the device of the calling thread; features that belong to one generation alone are switched on.
   std::string architecture() const;
 
+  // That a block of threads may have on the device of the calling thread.
+  std::int64_t most_shared_bytes() const;
+
+  // "NVIDIA H200 with 132 multiprocessors": the device of the calling thread.
+  std::string card() const;
+
+  // Where the calling thread has no context, it gets the one that this object was made in.
+  void enter_context() const;
+
   // Into the calling thread's context, or where it has none, such as a thread of autograd that has only been handed
   // memory so far, into the one that this object was made in. InternalError with the driver's words, as of all below.
   Module load(const std::string& cubin) const;
@@ -43,7 +53,6 @@ class Driver {
  private:
   using Result = int;
   void check(Result result, const char* what) const;
-  void enter_context() const;
 
   SharedLibrary library_;
   void* context_ = nullptr;
@@ -52,6 +61,7 @@ class Driver {
   Result (*set_context_)(void*) = nullptr;
   Result (*get_device_)(int*) = nullptr;
   Result (*get_attribute_)(int*, int, int) = nullptr;
+  Result (*get_name_)(char*, int, int) = nullptr;
   Result (*load_)(Module*, const void*) = nullptr;
   Result (*get_function_)(Function*, Module, const char*) = nullptr;
   Result (*set_attribute_)(Function, int, int) = nullptr;

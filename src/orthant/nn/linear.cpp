@@ -44,13 +44,13 @@ at::Tensor column_backward(const LinearState& state, const OutGradient& gy, cons
     // What the weight's gradient needs travels with it.
     pass.add_weight_gradient([&pass, &weight, bias = state.bias, gy, kept] {
       BelowAutograd below;
-      Pass now;
+      Pass now{.products = pass.products};
       add_projection_gradient(now, weight, bias, gy, gather_tokens(kept, pass).get());
     });
-    return needs_x ? sum_tokens(project_back(gy.all, weight.value), weight, pass).get() : at::Tensor();
+    return needs_x ? sum_tokens(project_back(gy.all, weight.value, pass.products), weight, pass).get() : at::Tensor();
   }
   Arriving x = again ? gather_tokens(kept, pass) : Arriving(kept);
-  at::Tensor partial = needs_x ? project_back(gy.all, weight.value) : at::Tensor();
+  at::Tensor partial = needs_x ? project_back(gy.all, weight.value, pass.products) : at::Tensor();
   const at::Tensor all = x.get();
   Arriving gx = needs_x ? sum_tokens(partial, weight, pass) : Arriving({});
   add_projection_gradient(pass, weight, state.bias, gy, all);
@@ -86,7 +86,7 @@ struct Linear : torch::autograd::Function<Linear> {
     if (state.weight->cut.column()) {
       gx = column_backward(state, gy, x, needs_x);
     } else {
-      if (needs_x) gx = project_back(gy.all, state.weight->value);
+      if (needs_x) gx = project_back(gy.all, state.weight->value, state.pass->products);
       add_projection_gradient(*state.pass, *state.weight, state.bias, gy, x);
     }
     if (needs_x) {

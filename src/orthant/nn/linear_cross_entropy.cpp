@@ -37,7 +37,7 @@ struct Head {
   }
 
   at::Tensor logits(const at::Tensor& x) const {
-    return project(x, weight->value, bias == nullptr ? at::Tensor() : bias->value, {});
+    return project(x, weight->value, bias == nullptr ? at::Tensor() : bias->value, {}, pass->products);
   }
 
   // action(first row, rows) of each chunk, in order; at least one.
@@ -66,13 +66,13 @@ struct Gradients {
     logits.reset();
     const at::Tensor chunk = tokens.narrow(0, first, rows);
     if (of_x && rows == tokens.size(0)) {
-      x = project_back(d_logits, head.weight->value);
+      x = project_back(d_logits, head.weight->value, head.pass->products);
     } else if (of_x) {
       if (!x.defined()) x = at::empty_like(tokens);
-      x.narrow(0, first, rows).copy_(project_back(d_logits, head.weight->value));
+      x.narrow(0, first, rows).copy_(project_back(d_logits, head.weight->value, head.pass->products));
     }
     if (!of_weights) return;
-    Pass now;
+    Pass now{.products = head.pass->products};
     add_projection_gradient(now, *head.weight, head.bias, {d_logits, d_logits}, chunk);
   }
 

@@ -21,6 +21,8 @@
 
 namespace orthant::nn {
 
+class ProductPlans;
+
 // What this rank holds of a parameter over the tensor axis.
 struct TensorCut {
   // Which dim is cut; -1: none, the parameter is whole. Of a weight [out, in] dim 0 makes a column product, whose
@@ -57,6 +59,8 @@ struct Pass {
   // forward may then make gradients, and add those of weights. Undefined otherwise.
   at::Tensor loss_gradient = {};
 
+  ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
+
   TensorAxis* tensor = nullptr;  // null: this rank holds whole layers
   // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none.
   std::int64_t rows = 0;
@@ -71,7 +75,7 @@ struct Pass {
   Subject subject() const { return {&unit, unit.empty() ? 0U : 1U}; }
 
   bool defer_weights = false;
-  std::vector<std::function<void()>> deferred;
+  std::vector<std::function<void()>> deferred = {};
 
   // Runs `add`, or queues it when the backward is split.
   void add_weight_gradient(std::function<void()> add) {

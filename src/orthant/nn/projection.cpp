@@ -6,6 +6,7 @@
 
 #include "orthant/nn/columns.h"
 #include "orthant/nn/matrix.h"
+#include "orthant/nn/product_plans.h"
 #include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
@@ -30,20 +31,31 @@ at::ScalarType product_dtype(const at::Tensor& x) {
   return x.is_cpu() && !cpu_multiplies(dtype) ? at::kFloat : dtype;
 }
 
+// Whether a plan computed it.
+bool by_plan(ProductPlans* products, const ProductOperands& operands) {
+  return products != nullptr && products->multiply(operands);
+}
+
 // left right, computed in the dtype of this CPU's choice.
-at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
+at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right, ProductPlans* products) {
   const at::ScalarType dtype = product_dtype(left);
-  if (dtype == left.scalar_type()) return matrix_times(left, right);
-  return matrix_times(left.to(dtype), right.to(dtype)).to(left.scalar_type());
+  if (dtype != left.scalar_type()) return matrix_times(left.to(dtype), right.to(dtype)).to(left.scalar_type());
+  at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  if (!by_plan(products, {out, left, right, {}, {}})) multiply_into(out, left, right, /*add=*/false);
+  return out;
 }
 
 // In one product with the gradient as its output, whatever dtype it has: CUDA adds float32 products of narrow matrices,
 // a CPU widens them first.
-void add_weight_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x) {
+void add_weight_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x, ProductPlans* products) {
   at::Tensor& gradient = weight.gradient;
   const at::ScalarType dtype = gradient.scalar_type();
   if (product_dtype(gradient) != dtype) {
-    add_gradient(weight, matrix_product(gy.t(), x));
+    add_gradient(weight, matrix_product(gy.t(), x, products));
+    return;
+  }
+  if (by_plan(products, {gradient, gy.t(), x, weight.fresh ? at::Tensor() : gradient, {}})) {
+    weight.fresh = false;
     return;
   }
   if (gradient.is_cuda() && gy.scalar_type() != dtype && dtype == at::kFloat && gy.size(0) > 0) {
@@ -62,7 +74,8 @@ at::Tensor as_matrix(const at::Tensor& x) {
                           : dense.view({dense.numel() / std::max<std::int64_t>(dense.size(-1), 1), dense.size(-1)});
 }
 
-at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual) {
+at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
+                   ProductPlans* products) {
   const at::Tensor turned = weight.t();
   const at::ScalarType dtype = product_dtype(x);
   if (dtype != x.scalar_type()) {
@@ -71,9 +84,13 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
     if (residual.defined()) y.add_(residual);
     return y.to(x.scalar_type());
   }
-  if (!residual.defined() && !bias.defined()) return matrix_times(x, turned);
   // Always memory of its own: the product is added to it.
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  if (by_plan(products, {y, x, turned, residual, bias})) return y;
+  if (!residual.defined() && !bias.defined()) {
+    multiply_into(y, x, turned, /*add=*/false);
+    return y;
+  }
   if (residual.defined() && bias.defined()) {
     at::add_out(y, residual, bias);
   } else {
@@ -88,13 +105,14 @@ at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Param
   const at::Tensor bias_value = bias == nullptr ? at::Tensor() : bias->value;
   const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
   const bool sums = pass.tensor != nullptr && weight.cut.row();
-  if (!sums) return project(x, weight.value, bias_value, added);
+  if (!sums) return project(x, weight.value, bias_value, added, pass.products);
   if (!pass.cuts_tokens()) {
     const bool first = pass.tensor->coordinate() == 0;
-    const at::Tensor partial = first ? project(x, weight.value, bias_value, added) : project(x, weight.value, {}, {});
+    const at::Tensor partial =
+        project(x, weight.value, first ? bias_value : at::Tensor(), first ? added : at::Tensor(), pass.products);
     return sum_tokens(partial, weight, pass).get();
   }
-  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}), weight, pass).get();
+  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}, pass.products), weight, pass).get();
   if (bias_value.defined()) y.add_(bias_value);
   if (added.defined()) y.add_(added);
   return y;
@@ -113,8 +131,8 @@ OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pa
   return {gathers ? gather_tokens(own, pass).get() : own, own};
 }
 
-at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight) {
-  return matrix_product(gy, weight);
+at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight, ProductPlans* products) {
+  return matrix_product(gy, weight, products);
 }
 
 void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,
@@ -123,11 +141,12 @@ void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, con
   const bool has_bias = bias != nullptr && bias->trainable();
   if (!has_weight && !has_bias) return;
   // Without a trainable weight the queued work does not hold on to x.
-  pass.add_weight_gradient([&weight, bias = has_bias ? bias : nullptr, gy, x = has_weight ? x : at::Tensor()] {
-    BelowAutograd below;
-    if (x.defined()) add_weight_gradient(weight, gy.all, x);
-    if (bias != nullptr) add_gradient(*bias, sum_columns(gy.own));
-  });
+  pass.add_weight_gradient(
+      [&weight, bias = has_bias ? bias : nullptr, gy, x = has_weight ? x : at::Tensor(), products = pass.products] {
+        BelowAutograd below;
+        if (x.defined()) add_weight_gradient(weight, gy.all, x, products);
+        if (bias != nullptr) add_column_sums(*bias, gy.own);
+      });
 }
 
 }  // namespace orthant::nn

@@ -24,8 +24,10 @@ bool cpu_multiplies(at::ScalarType dtype);
 // x as [tokens, features], contiguous. A view where possible.
 at::Tensor as_matrix(const at::Tensor& x);
 
-// x W^T (+ b) (+ residual), a new tensor. bias and residual may be undefined; the residual is not modified.
-at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual);
+// x W^T (+ b) (+ residual), a new tensor. bias and residual may be undefined; the residual is not modified. `products`,
+// here and below: plans to compute by, null for libtorch's choice.
+at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
+                   ProductPlans* products = nullptr);
 
 // The same of any product; of one whose weight is cut by rows the sum over tp, with bias and residual added once. The
 // residual, and the result, then hold this rank's tokens where the pass cuts them. Collective over tp then.
@@ -36,7 +38,7 @@ at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Param
 at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parameter& weight, const Pass& pass);
 
 // gy W: the gradient of x.
-at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight);
+at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight, ProductPlans* products = nullptr);
 
 // The gradient of a result as backward needs it: `all` for the products, `own` for the bias. They differ only for a row
 // product of a pass that cuts tokens.

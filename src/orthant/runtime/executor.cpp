@@ -119,6 +119,7 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   pass.step = step.facts.step;
   pass.first_row = microbatch.first_row;
   pass.repeatable = step.facts.repeatable;
+  pass.products = step.facts.products;
   pass.tensor = tensor_;
   const auto ids = microbatch.fields.find(wirings_[to_index(unit)].tokens_of);
   if (ids == microbatch.fields.end()) return;

@@ -41,6 +41,7 @@ struct StepFacts {
   std::map<std::string, double> loss_factors = {};
   at::Tensor loss_scale = {};            // and times this: a float64 scalar on the device; 1 when undefined
   bool repeatable = true;                // every sum has one order: equal bits in every run
+  nn::ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
   launch::Activity* activity = nullptr;  // told what the rank is about to do; null: nobody is
 };
 

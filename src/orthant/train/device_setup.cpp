@@ -1,18 +1,49 @@
 #include "orthant/train/device_setup.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
 
 #include <set>
 
+#include "orthant/base/error.h"
 #include "orthant/cuda/kernel.h"
 #include "orthant/launch/cache_folder.h"
 #include "orthant/nn/device_variants.h"
 #include "orthant/nn/scalar_type.h"
 
 namespace orthant {
+
+void check_device(const TrainerOptions& options) {
+  const bool measures = options.product_plans == ProductChoice::measured && !options.product_library;
+  if (measures && !options.device.is_cuda()) {
+    throw ConfigError(fmt::format("train.product_plans=measured needs a CUDA device, and this run trains on {}",
+                                  options.device.str()),
+                      {.remedy = "use --device cuda, or train.product_plans=heuristic"});
+  }
+  if (!options.precision.tf32) return;
+  if (!options.device.is_cuda()) {
+    throw ConfigError(
+        fmt::format("precision.tf32 needs a CUDA device, and this run trains on {}", options.device.str()),
+        {.remedy = "use --device cuda, or leave precision.tf32 out"});
+  }
+  if (options.precision.compute != DType::float32) {
+    throw ConfigError(fmt::format("precision.tf32 with compute {}: it rounds products of float32 alone",
+                                  dtype_name(options.precision.compute)),
+                      {.remedy = "use compute float32, or leave precision.tf32 out"});
+  }
+}
+
+void permit_tf32(bool permitted) {
+  at::globalContext().setAllowTF32CuBLAS(permitted);
+  at::globalContext().setAllowTF32CuDNN(permitted);
+}
+
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
+  check_device(options);
   if (!options.device.is_cuda()) return;
+  permit_tf32(options.precision.tf32);
   const c10::DeviceGuard guard(options.device);
   at::empty({1}, at::TensorOptions().device(options.device));  // makes the context that kernels are loaded into
   auto& library = cuda::KernelLibrary::of_process();

@@ -1,4 +1,5 @@
-// What a device needs before the first step: its kernels, compiled or found on disk. Local.
+// What a device needs before the first step: settings that it has, kernels compiled or found on disk, and how libtorch
+// multiplies on it. Local.
 #pragma once
 
 #include "orthant/graph/spec.h"
@@ -6,8 +7,14 @@
 
 namespace orthant {
 
-// Kernels for the graph's values in the compute dtype; nothing on the CPU. Ranks of a host that start together share
-// the work through the cache on disk.
+// ConfigError for settings that the options' device does not have.
+void check_device(const TrainerOptions& options);
+
+// Whether float32 products and convolutions of libtorch may run in TF32 on a CUDA device, from now on in this process.
+void permit_tf32(bool permitted);
+
+// Checks the device, and permits TF32 or forbids it as the options say. Kernels for the graph's values in the compute
+// dtype; nothing on the CPU. Ranks of a host that start together share the work through the cache on disk.
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph);
 
 // A host tensor on the device, through pinned memory: neither side waits for the other. x itself on the CPU.

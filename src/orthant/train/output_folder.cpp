@@ -35,6 +35,7 @@ constexpr int kMostRuns = 100000;
 constexpr const char* kUnsavedMark = ".unsaved";
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kEvaluationsFile = "eval.jsonl";
+constexpr const char* kProductPlansFile = "product_plans.json";
 
 std::string first_free(const std::string& name) {
   for (int n = 1; n < kMostRuns; ++n) {
@@ -128,10 +129,18 @@ void check_same_preparation(const std::string& checkpoint, const SavedFiles& fil
 }
 
 // What a run writes by name. The links of somebody else must not lead it elsewhere.
-const std::vector<FolderEntry> kEntries = {
-    {".lock"},           {kUnsavedMark},       {"config.json"}, {kMetricsFile},        {kEvaluationsFile},
-    {kDataFile},         {kPreprocessingFile}, {"log", true},   {"checkpoints", true}, {"tensorboard", true},
-    {"tokenizers", true}};
+const std::vector<FolderEntry> kEntries = {{".lock"},
+                                           {kUnsavedMark},
+                                           {"config.json"},
+                                           {kMetricsFile},
+                                           {kEvaluationsFile},
+                                           {kDataFile},
+                                           {kPreprocessingFile},
+                                           {"log", true},
+                                           {"checkpoints", true},
+                                           {"tensorboard", true},
+                                           {"tokenizers", true},
+                                           {kProductPlansFile}};
 
 // The nearest folder above that exists must take a new one.
 void check_writable(const fs::path& path) {
@@ -380,6 +389,23 @@ void OutputFolder::write(const std::string& resolved_config, const SavedFiles& f
     write_file_atomically(path_ + "/config.json", resolved_config);
     for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
   });
+}
+
+std::string OutputFolder::product_plans() const {
+  return use_.patience.retry([&]() -> std::string {
+    std::vector<fs::path> folders = {path_};
+    if (!resumed_from().empty()) folders.push_back(real_path(resumed_from()).parent_path().parent_path());
+    for (const auto& folder : folders) {
+      if (is_there(folder / kProductPlansFile)) {
+        return read_text_file(folder / kProductPlansFile, JsonOptions().max_bytes);
+      }
+    }
+    return {};
+  });
+}
+
+void OutputFolder::write_product_plans(const std::string& text) const {
+  use_.patience.retry([&] { write_file_atomically(fs::path(path_) / kProductPlansFile, text); });
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {

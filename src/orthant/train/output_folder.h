@@ -1,6 +1,6 @@
-// The folder a run writes: config.json, metrics.jsonl, eval.jsonl, tensorboard/, checkpoints/step-N. A folder that
-// holds a run is refused unless that run is resumed; two jobs never write one folder. Rank 0 has it: nothing here
-// communicates. See Note [Nothing is lost on the way down].
+// The folder a run writes: config.json, metrics.jsonl, eval.jsonl, product_plans.json, tensorboard/,
+// checkpoints/step-N. A folder that holds a run is refused unless that run is resumed; two jobs never write one folder.
+// Rank 0 has it: nothing here communicates. See Note [Nothing is lost on the way down].
 //
 // Note [Nothing is lost on the way down]: a run decides what to go on from by one listing under its lock. A listing
 // that fails is tried again and then ends the run; it is never "none". "None" is believed where nothing was trained, or
@@ -77,6 +77,11 @@ class OutputFolder {
 
   // config.json and what belongs to the model.
   void write(const std::string& resolved_config, const SavedFiles& files) const;
+
+  // The plans of products that the run goes by, as text: of this folder, or of that of the checkpoint that was named.
+  // Empty when there are none. IoError.
+  std::string product_plans() const;
+  void write_product_plans(const std::string& text) const;
 
   // Writes lines that wait in memory: a run that goes on from the next checkpoint would not make them again. Call it
   // before a save, in the thread that appends; blocks for as long as the run is patient. Lines may go on waiting.

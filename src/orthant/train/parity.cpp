@@ -15,6 +15,7 @@
 #include "orthant/base/error.h"
 #include "orthant/data/loader.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/train/measured_plans.h"
 #include "orthant/train/run.h"
 #include "orthant/train/whole_tensors.h"
 
@@ -59,8 +60,10 @@ class TemporaryFolder {
 std::unique_ptr<Trainer> saved_and_loaded(const RunConfig& config, std::unique_ptr<Trainer> trainer) {
   const TemporaryFolder folder;
   trainer->save(folder.path() + "/saved");
+  const auto plans = trainer->measured_plans() == nullptr ? std::nullopt : trainer->measured_plans()->table();
   trainer = make_trainer(config);
   trainer->load(folder.path() + "/saved");
+  if (plans) trainer->measured_plans()->use(*plans);
   return trainer;
 }
 
@@ -153,6 +156,14 @@ double parity_tolerance(DType dtype) {
   if (dtype == DType::float64) return 1e-10;
   if (dtype == DType::float32) return 1e-3;
   return dtype == DType::float16 ? 1e-2 : 1e-1;
+}
+
+double parity_tolerance(const Precision& precision) {
+  double tolerance = 0;
+  for (const auto dtype : {precision.params, precision.compute, precision.reduce}) {
+    tolerance = std::max(tolerance, parity_tolerance(dtype));
+  }
+  return precision.tf32 ? std::max(tolerance, parity_tolerance(DType::float16)) : tolerance;  // of equal mantissas
 }
 
 ParitySide run_parity_side(RunConfig config, const ParityOptions& options) {

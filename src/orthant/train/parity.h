@@ -56,6 +56,8 @@ struct ParityResult {
 
 // What a dtype's rounding allows over a few steps.
 double parity_tolerance(DType dtype);
+// Of the coarsest type that something is computed or kept in.
+double parity_tolerance(const Precision& precision);
 
 ParityResult compare_sides(const ParitySide& side, const ParitySide& reference, double tolerance,
                            const std::vector<Suspect>& suspects = {});

@@ -43,6 +43,16 @@ void read_master(JsonReader& section, Precision& precision) {
   precision.master = MasterKind::bf16_remainder;
 }
 
+// Whether there is a device that knows it, check_device() says.
+void read_tf32(JsonReader& section, Precision& precision) {
+  precision.tf32 = section.get<bool>("tf32", false);
+  if (!precision.tf32 || precision.compute == DType::float32) return;
+  section.fail(
+      "tf32",
+      fmt::format("is true with compute {}: it rounds products of float32 alone", dtype_name(precision.compute)),
+      "use compute float32, or leave tf32 out");
+}
+
 Precision read_dtypes(JsonReader& section) {
   Precision precision;
   precision.params = read_float(section, "params", precision.params);
@@ -58,6 +68,7 @@ Precision read_dtypes(JsonReader& section) {
                  "use the same dtype, bfloat16 or float16");
   }
   read_master(section, precision);
+  read_tf32(section, precision);
   return precision;
 }
 

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
+#include "orthant/train/kept_plans.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -59,15 +60,16 @@ void check_cursor(const std::string& checkpoint, const Manifest& manifest, const
 
 }  // namespace
 
-void check_resume(const OutputFolder& folder, const Sampler& sampler, std::uint64_t seed, const ControlGroup& ranks,
-                  const ResumeOptions& options) {
+void check_resume(const OutputFolder& folder, const Sampler& sampler, const TrainerOptions& trainer,
+                  const ControlGroup& ranks, const ResumeOptions& options) {
   std::vector<std::string> refused;
   const bool choose = folder.resume() == "auto";
   const auto checkpoint = first_whole(folder.checkpoints_to_resume(), choose, ranks, options, refused);
   if (!checkpoint) return;
   const auto path = checkpoint->folder().string();
   folder.check_same_run(path, options.resolved_config, options.files);
-  check_cursor(path, checkpoint->manifest(), sampler, seed);
+  check_cursor(path, checkpoint->manifest(), sampler, trainer.seed);
+  check_kept_plans(folder, trainer, nullptr, checkpoint->manifest().step);
 }
 
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
@@ -90,6 +92,7 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
   ranks.together([&] {
     if (folder == nullptr) return;
     folder->check_same_run(path, options.resolved_config, options.files);
+    check_kept_plans(*folder, trainer.options(), trainer.measured_plans(), checkpoint->manifest().step);
   });
   const auto [manifest, notes] = load_checkpoint(trainer, *checkpoint, options.access.patience);
   std::vector<std::string> set_aside;

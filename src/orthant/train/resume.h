@@ -13,6 +13,7 @@
 namespace orthant {
 
 class Trainer;
+struct TrainerOptions;
 
 struct ResumeOptions {
   std::string output_dir;
@@ -23,15 +24,16 @@ struct ResumeOptions {
 };
 
 // `folder` is rank 0's, open; null on the others. DataError when no checkpoint can be resumed or it is of another run;
-// ConfigError when other samples would follow it. Of several checkpoints only those are passed over whose contents are
-// proved wrong: one that the system does not let us read ends the run (IoError), and so does one without the tags that
-// the key asks for (AuthenticityError) and one of another version of the format (VersionError). Nothing in the folder
-// changes before all of that has been found good. Collective over the world.
+// ConfigError when other samples would follow it, or measured plans are missing that the run must have. Of several
+// checkpoints only those are passed over whose contents are proved wrong: one that the system does not let us read ends
+// the run (IoError), and so does one without the tags that the key asks for (AuthenticityError) and one of another
+// version of the format (VersionError). Nothing in the folder changes before all of that has been found good.
+// Collective over the world.
 void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options);
 
 // Whether that would be refused, without a trainer to load into: the checkpoint is whole, of this run, and the data
 // goes on where it ends. Changes nothing. Collective over the world.
-void check_resume(const OutputFolder& folder, const Sampler& sampler, std::uint64_t seed, const ControlGroup& ranks,
-                  const ResumeOptions& options);
+void check_resume(const OutputFolder& folder, const Sampler& sampler, const TrainerOptions& trainer,
+                  const ControlGroup& ranks, const ResumeOptions& options);
 
 }  // namespace orthant

@@ -16,6 +16,7 @@
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
+#include "orthant/train/kept_plans.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/poison.h"
 #include "orthant/train/pretrained.h"
@@ -107,6 +108,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
   resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
              {folder ? folder->path() : path, resolved_config, data.saved_files, note, {patience, key}});
+  use_kept_plans(*trainer, folder ? &*folder : nullptr, note);
   RunLog log;
   SampleLog samples;
   ranks.together([&] {

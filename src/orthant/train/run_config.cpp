@@ -278,6 +278,9 @@ RunConfig read_run_config(const JsonDocument& document) {
   }
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.deterministic = train.find<bool>("deterministic");
+  config.trainer.product_plans = read_switch(train, "product_plans", "heuristic", "measured", false)
+                                     ? ProductChoice::measured
+                                     : ProductChoice::heuristic;
   config.trainer.join_head_and_loss = read_join(train);
   config.trainer.loss_chunk_rows = read_count(train, "loss_chunk_rows", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);

@@ -43,7 +43,7 @@ std::string check_start(RunConfig config, const std::string& resolved_config, co
   if (!absent.empty()) return absent + " is not here: a start would be refused, and no data was looked at";
   if (!folder.resumes()) return {};
   const auto samples = from_files ? data.train->size() : config.data.samples;
-  check_resume(folder, Sampler(samples, config.global_batch_size, config.trainer.seed), config.trainer.seed, alone,
+  check_resume(folder, Sampler(samples, config.global_batch_size, config.trainer.seed), config.trainer, alone,
                {folder.path(),
                 resolved_config,
                 data.saved_files,

@@ -16,6 +16,7 @@
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/device_setup.h"
+#include "orthant/train/measured_plans.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/weights_hash.h"
 
@@ -58,6 +59,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
   prepare_device(options_, graph_);
+  if (options_.product_plans == ProductChoice::measured)
+    products_ = std::make_unique<MeasuredPlans>(graph_, options_, mesh_);
   make_store();
   if (mesh_.degree(Axis::tp) > 1) {
     tensor_ =
@@ -186,6 +189,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
                   .step = steps_done_ + 1,
                   .loss_scale = loss_scale_->value(),
                   .repeatable = repeats_to_the_bit(options_),
+                  .products = products_ ? products_->for_step(steps_done_) : nullptr,
                   .activity = &launch::Activity::of_process()};
   if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
   for (const auto& loss : graph_.losses()) {
@@ -293,7 +297,10 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
     rows.fields[name] = to_device(field.contiguous(), options_.device);
   }
   begin_list();
-  const StepFacts facts{.seed = options_.seed, .step = steps_done_, .activity = &launch::Activity::of_process()};
+  const StepFacts facts{.seed = options_.seed,
+                        .step = steps_done_,
+                        .products = products_ ? products_->for_evaluation(steps_done_) : nullptr,
+                        .activity = &launch::Activity::of_process()};
   auto values = executor_->evaluate(evaluation_actions_, rows, facts, wanted, keeper_.get());
   unfinished_ = false;
   return values;

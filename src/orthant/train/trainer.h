@@ -21,6 +21,7 @@
 namespace orthant {
 
 class Graph;
+class MeasuredPlans;
 class StepWatch;
 
 // What a rank tells all others with a step.
@@ -87,6 +88,7 @@ class Trainer {
   LossScale& loss_scale() { return *loss_scale_; }
   const LossScale& loss_scale() const { return *loss_scale_; }
   const TrainerOptions& options() const { return options_; }
+  MeasuredPlans* measured_plans() { return products_.get(); }  // null unless plans are measured
   const std::vector<Action>& actions() const { return actions_; }
   // See Executor::record_times().
   void record_times(std::vector<ActionTime>* times) { executor_->record_times(times); }
@@ -117,6 +119,7 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;
+  std::unique_ptr<MeasuredPlans> products_;
   std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<ParameterKeeper> keeper_;
   std::vector<Action> actions_;

@@ -22,6 +22,13 @@
 
 namespace orthant {
 
+namespace nn {
+class ProductLibrary;
+}
+
+// Whose plans products on a card run by: the libraries' own choice, or measured ones, see Note [Measured plans].
+enum class ProductChoice { heuristic, measured };
+
 struct TrainerOptions {
   std::uint64_t seed = 0;
   Precision precision;
@@ -45,6 +52,9 @@ struct TrainerOptions {
   // Every sum of a step has one order, so that runs repeat to the bit. Costs nothing on the CPU, where it is always so;
   // on a device absent means false.
   std::optional<bool> deterministic;
+  ProductChoice product_plans = ProductChoice::heuristic;
+  // Of measured plans; null: cuBLASLt of the device.
+  std::shared_ptr<nn::ProductLibrary> product_library;
   std::function<void(const std::string&)> say;  // what a rank tells people: kernels compiled, fallbacks; empty: nobody
   bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
   std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent

@@ -17,6 +17,7 @@ struct Precision {
   DType compute = DType::float32;
   DType reduce = DType::float32;
   MasterKind master = MasterKind::whole;
+  bool tf32 = false;  // float32 products of a CUDA device may round what they multiply to 10 bits of mantissa
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
