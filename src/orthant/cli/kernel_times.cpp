@@ -29,6 +29,14 @@ bool waits(const std::string& name) {
   return kCalls.contains(name) || name.find("Pageable") != std::string::npos;
 }
 
+constexpr const char* kStepName = "orthant::step";
+
+using Interval = std::pair<std::uint64_t, std::uint64_t>;
+
+Interval interval_of(const profiler::KinetoEvent& event) {
+  return {event.startNs(), event.startNs() + event.durationNs()};
+}
+
 std::vector<KernelTime> sorted(const std::map<std::string, KernelTime>& by_name) {
   std::vector<KernelTime> all;
   for (const auto& [name, time] : by_name) all.push_back(time);
@@ -45,18 +53,30 @@ void watch_device() {
   profiler::enableProfiler(config, activities);
 }
 
+void watched_step(const std::function<void()>& step) {
+  RECORD_FUNCTION(kStepName, std::vector<c10::IValue>());
+  step();
+}
+
 DeviceActivity stop_watching_device() {
   const auto result = profiler::disableProfiler();
+  std::vector<Interval> steps;
+  for (const auto& event : result->events()) {
+    if (event.name() == kStepName) steps.push_back(interval_of(event));
+  }
+  const auto inside_of_step = [&](std::uint64_t moment) {
+    return std::ranges::any_of(steps, [&](const Interval& s) { return s.first <= moment && moment < s.second; });
+  };
   std::map<std::string, KernelTime> kernels, calls;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> intervals;
+  std::vector<Interval> intervals;
   for (const auto& event : result->events()) {
     const bool on_device = event.deviceType() == c10::DeviceType::CUDA;
-    if (!on_device && !waits(event.name())) continue;
+    if (!on_device && !(waits(event.name()) && inside_of_step(event.startNs()))) continue;
     auto& time = (on_device ? kernels : calls)[event.name()];
     time.name = event.name();
     ++time.count;
     time.seconds += static_cast<double>(event.durationNs()) * 1e-9;
-    if (on_device) intervals.emplace_back(event.startNs(), event.startNs() + event.durationNs());
+    if (on_device) intervals.push_back(interval_of(event));
     if (on_device && waits(event.name())) calls[event.name()] = time;
   }
   DeviceActivity activity{.kernels = sorted(kernels), .busy_seconds = 0, .span_seconds = 0, .waits = sorted(calls)};
@@ -95,6 +115,7 @@ std::string activity_text(const DeviceActivity& activity, int steps, std::size_t
   auto text = text_table(lines);
   for (const auto& call : activity.waits)
     text += fmt::format("{} calls of {} in {} steps\n", call.count, call.name, steps);
+  if (activity.waits.empty()) text += fmt::format("the host waited for nothing in {} steps\n", steps);
   return text;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,14 @@ struct DeviceActivity {
   std::vector<KernelTime> kernels;  // the longest first
   double busy_seconds = 0;          // union of their intervals
   double span_seconds = 0;          // from the first one's begin to the last one's end
-  // Calls of the host by name: synchronisations, allocations, copies of pageable memory.
+  // Calls of the host inside of steps by name: synchronisations, allocations. Copies of pageable memory anywhere.
   std::vector<KernelTime> waits;
 };
 
 // Until stop_watching_device().
 void watch_device();
+// Runs a step. What the host calls between steps, as to read the numbers of the one before, does not count.
+void watched_step(const std::function<void()>& step);
 DeviceActivity stop_watching_device();
 
 // A table of the first `most` kernels, with counts and shares of a step; `steps` were watched.

@@ -51,14 +51,14 @@ double RankClock::own_interruptions(const std::vector<std::vector<double>>& samp
   return std::max(agreed(share_beyond_medians(rounds), comm::Reduction::sum) / group_.size(), 0.0);
 }
 
-void RankClock::run(const std::function<void(int round)>& begins) {
+void RankClock::run(int rounds, const std::function<void(int round)>& begins) {
   for (auto& piece : pieces_) {
     time(piece);  // the first call may prepare something
     const double seconds = agreed(time(piece), comm::Reduction::max);
     piece.calls = static_cast<int>(std::clamp(kRoundSeconds / seconds, 1.0, kMostCalls));
   }
   std::vector<std::vector<double>> samples(pieces_.size());
-  for (int round = 1; round <= kRounds; ++round) {
+  for (int round = 1; round <= rounds; ++round) {
     begins(round);
     for (std::size_t i = 0; i < pieces_.size(); ++i) samples[i].push_back(time(pieces_[i]));
   }

@@ -27,9 +27,9 @@ class RankClock {
   // until run() returns.
   std::size_t add(std::function<void()> call, Kind kind = Kind::alone);
 
-  // Times all of them; `begins` is told each round before it begins, from 1 on. Short calls are made many times a
-  // round. Collective over the group.
-  void run(const std::function<void(int round)>& begins);
+  // Times all of them in so many rounds; `begins` is told each round before it begins, from 1 on. Short calls are made
+  // many times a round. Collective over the group.
+  void run(int rounds, const std::function<void(int round)>& begins);
 
   // Seconds of one call, interruptions included, on average over the ranks.
   double seconds(std::size_t number) const { return pieces_.at(number).seconds; }
@@ -38,8 +38,6 @@ class RankClock {
 
   comm::Group group() const { return group_; }
   at::Device device() const { return device_; }
-
-  static constexpr int kRounds = 9;
 
  private:
   struct Piece {

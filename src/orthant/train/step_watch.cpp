@@ -12,24 +12,6 @@
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
-namespace {
-
-// Of a flat tensor that covers `owned` of the buffer: the parameters in it that are not finite.
-std::vector<std::string> bad_entries(const FlatParameters& buffer, const at::Tensor& flat) {
-  std::vector<std::string> names;
-  const auto owned = buffer.owned();
-  const auto on_host = flat.detach().cpu();
-  if (all_finite(on_host)) return names;
-  for (const auto& entry : buffer.layout().entries) {
-    const auto met = common(owned, entry.range());
-    if (met.empty()) continue;
-    if (!all_finite(on_host.narrow(0, met.begin - owned.begin, met.size()))) names.push_back(entry.parameter);
-  }
-  return names;
-}
-
-}  // namespace
-
 StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const TrainerOptions& options,
                      const std::vector<bool>& runs_here, Poisoner poisoner)
     : graph_(graph),
@@ -38,7 +20,8 @@ StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const Traine
       ranks_(options),
       poisoner_(std::move(poisoner)),
       microbatches_(options.microbatches),
-      looks_per_use_(store.policy().accumulate_sharded ? options.microbatches : 1) {
+      looks_per_use_(store.policy().accumulate_sharded ? options.microbatches : 1),
+      entries_(store, options.device) {
   make_slots();
   for (const auto& unit : graph.units) awaited_losses_.push_back(awaited_loss(unit, runs_here));
   store_.set_use_listener([this](std::size_t buffer, int unit, const at::Tensor& gradient) {
@@ -90,9 +73,19 @@ void StepWatch::begin(std::int64_t step) {
   waiting_.clear();  // of a step that was broken off
   before_ = std::exchange(newest_, {});
   watch_->begin();
+  entries_.begin();
   for (auto& use : uses_) use.seen = 0;
-  if (poisoner_.damages_parameters(step)) look_back(before_, /*steps_ago=*/1);
+  if (poisoner_.damages_parameters(step)) before_gradients();
   poisoner_.begin_step(step, store_);
+}
+
+void StepWatch::before_gradients() {
+  if (!entries_.takes_notes()) look_back(before_, /*steps_ago=*/1);
+}
+
+void StepWatch::end(const PendingStep& step, const at::Tensor& numbers) {
+  newest_.step = step;
+  entries_.note(numbers);
 }
 
 void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
@@ -187,9 +180,9 @@ RankFindings StepWatch::findings(int steps_ago) const {
   for (std::size_t b = 0; b < store_.buffers().size(); ++b) {
     const auto& buffer = *store_.buffers()[b];
     const int user = buffer.layout().users.front();
-    for (const auto& name : bad_entries(buffer, buffer.master().exponents())) found.parameters.push_back({user, name});
+    for (const auto& name : entries_.parameters(b, steps_ago)) found.parameters.push_back({user, name});
     if (!buffer.trainable()) continue;
-    const auto names = bad_entries(buffer, buffer.owned_gradient());
+    const auto names = entries_.gradients(b, steps_ago);
     found.sums.insert(found.sums.end(), names.begin(), names.end());
     if (!names.empty() && !store_.adds_gradients(b)) found.uses.push_back({user, names});
   }

@@ -2,11 +2,11 @@
 // are put in on purpose (train/poison.h).
 //
 // Note [Looking back]: a step whose numbers are not finite makes no update, on any rank: these numbers are summed over
-// all ranks. What each rank saw lies in a FiniteWatch; the gradients themselves lie in their buffers until the next
-// backward. As a device's numbers are read on the host only while the next step is under way, the watch looks at them
-// just before the first gradient of that next step is written, when its first forwards are already queued, and notes
-// then what this rank holds and saw. A good step costs nothing more. Where gradients overflowed and a smaller loss
-// scale may mend it, nothing is noted.
+// all ranks. What each rank saw lies in a FiniteWatch; what its parameters and gradients hold is noted on a device by
+// an EntryWatch. The host reads both after it has read the numbers, while the next step is under way. Where no notes
+// are taken, the watch looks at the numbers just before the first gradient of the next step is written, and then at the
+// buffers. A good step costs nothing more. Where gradients overflowed and a smaller loss scale may mend it, nothing is
+// noted.
 //
 // Note [Late logits]: what a loss alone reads (logits are by far the largest value there is) is looked at on the CPU
 // only when that loss is not finite: a value that is not finite in it makes the loss so. Likewise the gradient that a
@@ -29,6 +29,7 @@
 #include "orthant/runtime/finite_watch.h"
 #include "orthant/train/bad_step.h"
 #include "orthant/train/control_group.h"
+#include "orthant/train/entry_watch.h"
 #include "orthant/train/pending_step.h"
 #include "orthant/train/poison.h"
 #include "orthant/train/trainer_options.h"
@@ -46,13 +47,14 @@ class StepWatch : public UnitObserver {
 
   // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged.
   void begin(std::int64_t step);
-  void before_gradients() { look_back(before_, /*steps_ago=*/1); }
+  void before_gradients();
   void wrote(int unit, int microbatch, Tensors& outputs) override;
   void handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) override;
   // 0, or NaN when something here is not finite: float64 [1] on the device. All gradients are complete.
   at::Tensor gradients_verdict() const;
   at::Tensor parameters_verdict();
-  void end(const PendingStep& step) { newest_.step = step; }
+  // `numbers`: what `step` will tell, where it was computed.
+  void end(const PendingStep& step, const at::Tensor& numbers);
 
   // Of the newest step whose numbers its caller has read. Alike on every rank. Collective over the world.
   BadStep explain();
@@ -92,6 +94,7 @@ class StepWatch : public UnitObserver {
   int looks_per_use_ = 1;
   Range use_slots_;
   std::optional<FiniteWatch> watch_;
+  EntryWatch entries_;
   struct Waiting {
     std::int64_t slot = 0;
     at::Tensor output;

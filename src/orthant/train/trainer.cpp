@@ -264,7 +264,8 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   loss_scale_->update(finite);
   ++steps_done_;
   const PendingStep pending(numbers);
-  watch_->end(pending);
+  watch_->end(pending, numbers);
+  if (products_) products_->end_step();
   if (!has_stepped_) ControlGroup(options_).enter(JobPhase::step);
   has_stepped_ = true;
   return pending;

@@ -1,0 +1,94 @@
+// A step on a CUDA device: the host waits for nothing in it, and what a bad step held is noted before the next one
+// overwrites it.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "orthant/cuda/kernel.h"
+#include "orthant/data/loader.h"
+#include "orthant/train/run.h"
+#include "orthant/train/run_config.h"
+
+namespace orthant::step_device_test {
+
+RunConfig llama(const std::vector<std::string>& settings) {
+  JsonOptions options;
+  options.source = "llama";
+  auto document = JsonDocument::parse(R"({
+ "model": {"kind": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 512, "max_position_embeddings": 128},
+ "data": {"kind": "tokens", "sequence_length": 64, "samples": 200},
+ "precision": {"compute": "bfloat16"},
+ "train": {"global_batch_size": 8}
+})",
+                                      options);
+  for (const auto& setting : settings) document.apply_override(setting);
+  auto config = read_run_config(document);
+  config.trainer.device = at::Device(at::kCUDA, 0);
+  return config;
+}
+
+// Makes every call of ATen that waits for the device throw.
+class NoWaiting {
+ public:
+  NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+  ~NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
+};
+
+TEST(StepOnACard, WaitsForNothing) {
+  for (const auto& settings :
+       std::vector<std::vector<std::string>>{{},
+                                             {"parallel.microbatches=2", "optimizer.clip=1"},
+                                             {"precision.master=bf16_remainder"},
+                                             {"precision.compute=float16"},
+                                             {"train.join_head_and_loss=off", "optimizer.kind=sgd"}}) {
+    SCOPED_TRACE(testing::PrintToString(settings));
+    auto config = llama(settings);
+    const auto data = make_run_data(config);
+    const auto trainer = make_trainer(config);
+    const auto loader = make_loader(config, data, 0);
+    for (int i = 0; i < 3; ++i) trainer->step(loader->next()).get();
+    PendingStep last;
+    for (int i = 0; i < 3; ++i) {
+      const auto batch = loader->next();
+      const NoWaiting guard;
+      last = trainer->step(batch);
+    }
+    EXPECT_FALSE(last.get().bad());
+  }
+}
+
+TEST(StepOnACard, ItsWaitingWouldBeFound) {
+  const auto x = at::ones({4}, at::kCUDA);
+  const NoWaiting guard;
+  EXPECT_ANY_THROW(x.sum().item<float>());
+}
+
+TEST(StepOnACard, NotesWhatABadStepHeld) {
+  struct Fault {
+    std::string poison, text;
+  };
+  const Fault faults[] = {
+      {"gradient:rank=0,unit=layers.1,parameter=layers.1.norm2.weight,step=3,value=nan",
+       "rank 0, unit layers.1: the gradient of layers.1.norm2.weight is not finite"},
+      {"activation:rank=0,unit=layers.0,step=3,value=inf", "rank 0, unit layers.0: its output is not finite"},
+      {"parameter:rank=0,unit=layers.1,step=3,value=nan", "rank 0, unit layers.1: parameter layers.1."}};
+  for (const auto& fault : faults) {
+    auto config = llama({"train.poison=[\"" + fault.poison + "\"]"});
+    const auto data = make_run_data(config);
+    const auto trainer = make_trainer(config);
+    const auto loader = make_loader(config, data, 0);
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(trainer->step(loader->next()).get().bad());
+    const auto before = cuda::KernelLibrary::of_process().num_launches("note_not_finite");
+    const auto bad = trainer->step(loader->next());
+    trainer->step(loader->next());  // overwrites the gradients
+    EXPECT_EQ(cuda::KernelLibrary::of_process().num_launches("note_not_finite"), before + 2);
+    ASSERT_TRUE(bad.get().bad()) << fault.poison;
+    EXPECT_NE(trainer->explain_bad_step().text.find(fault.text), std::string::npos) << trainer->explain_bad_step().text;
+  }
+}
+
+}  // namespace orthant::step_device_test
