@@ -1,6 +1,7 @@
 """orthant plan --calibrate: measures this machine into a file that the planner reads, and refuses before it measures."""
 import json
 import os
+import re
 import tempfile
 import time
 import unittest
@@ -19,7 +20,9 @@ class Calibrate(unittest.TestCase):
 
     def test_writes_a_machine_that_the_planner_reads(self):
         path = os.path.join(self.folder, "here.json")
-        printed = only_json(self, orthant("plan", "--calibrate", path, "--device", "cpu", "--json", timeout=200))
+        finished = orthant("plan", "--calibrate", path, "--device", "cpu", "--rounds", 3, "--json", timeout=200)
+        printed = only_json(self, finished)
+        self.assertEqual(re.findall(r"round (\d+) of (\d+)", finished.stderr), [("1", "3"), ("2", "3"), ("3", "3")])
         with open(path) as file:
             machine = json.load(file)
         self.assertEqual(printed, machine)
@@ -85,7 +88,7 @@ class Calibrate(unittest.TestCase):
 
     def test_refuses_what_it_cannot_measure(self):
         path = os.path.join(self.folder, "here.json")
-        for words, says in ((("--compute", "int8"), "int8"), (("--device", "tpu"), "tpu")):
+        for words, says in ((("--compute", "int8"), "int8"), (("--device", "tpu"), "tpu"), (("--rounds", 2), "--rounds")):
             finished = orthant("plan", "--calibrate", path, *words)
             self.assertEqual(finished.returncode, 2, finished.stderr)
             self.assertIn(says, finished.stderr)

@@ -1,12 +1,15 @@
 #include "orthant/cli/calibrate.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "orthant/base/error.h"
@@ -17,8 +20,10 @@
 #include "orthant/cli/link_bench.h"
 #include "orthant/cli/machine.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/cuda/kernel.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/launch/cache_folder.h"
 #include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/plan/hardware.h"
@@ -27,7 +32,11 @@
 namespace orthant::cli {
 namespace {
 
-constexpr std::array kComputeTypes = {DType::float32, DType::bfloat16};
+constexpr std::array kCoreTypes = {DType::float32, DType::bfloat16};
+constexpr std::array kGpuTypes = {DType::bfloat16, DType::float16};  // a card is known by its products in 16 bits
+
+// Of what tensors take on a card, lost to fragmentation: as in presets.
+constexpr double kFragmentation = 0.04;
 
 // Nothing is left behind where there was nothing.
 void check_writable(const std::filesystem::path& path) {
@@ -68,21 +77,45 @@ void assume_links(Hardware& hardware) {
   hardware.network = hardware.local;
 }
 
-std::int64_t memory_of_a_rank(const Machine& machine, const RankContext& rank) {
-  if (rank.comm.device.is_cpu()) return machine.memory_bytes / rank.job.world_size;
-  const auto [free, total] = at::accelerator::getMemoryInfo(rank.comm.device.index());
-  return static_cast<std::int64_t>(total);
+// Kernels are compiled for the card, kept where a training looks for them. ConfigError where there are none: a step
+// would take other functions than those that are timed.
+void prepare_kernels(const RankContext& rank, const Context& context) {
+  if (rank.comm.device.is_cpu()) return;
+  const auto said = std::make_shared<std::string>();
+  auto& library = cuda::KernelLibrary::of_process();
+  library.configure({launch::cache_folder(context.environment), [said](const std::string& text) {
+                       *said = text;
+                       say(text);
+                     }});
+  at::empty({1}, at::TensorOptions().device(rank.comm.device));  // makes the context that kernels are loaded into
+  if (library.available()) return;
+  throw ConfigError(*said, {.remedy = "name a preset with --gpu, or use a CUDA wheel of torch 2.11 and a newer card"});
 }
 
-Hardware measure(const RankContext& rank, const Machine& machine, DType compute) {
+// After everything was timed: a card's context, libraries and kernels have been loaded, and are what no tensor has.
+void measure_memory(Hardware& hardware, const Machine& machine, const RankContext& rank) {
+  const at::Device device = rank.comm.device;
+  if (device.is_cpu()) {
+    hardware.memory_bytes = machine.memory_bytes / rank.job.world_size;
+    return;
+  }
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  const auto kept = at::accelerator::getDeviceStats(device.index()).reserved_bytes.front().current;
+  hardware.memory_bytes = static_cast<std::int64_t>(total);
+  hardware.reserve_bytes = std::max<std::int64_t>(static_cast<std::int64_t>(total - free) - kept, 0);
+  hardware.reserve_share = kFragmentation;
+}
+
+Hardware measure(const RankContext& rank, const Machine& machine, DType compute, int rounds, const Context& context) {
+  prepare_kernels(rank, context);
   const auto communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm);
   const int ranks = rank.job.world_size;
   RankClock clock(communicator->world(), rank.comm.device);
   const ComputeBench computing(clock, scalar_type(compute));
   std::optional<LinkBench> links;
   if (ranks > 1) links.emplace(clock, *communicator);
-  clock.run([&](int round) {
-    if (rank.is_first()) rank.log.info(fmt::format("round {} of {} on {} ranks", round, RankClock::kRounds, ranks));
+  clock.run(rounds, [&](int round) {
+    if (rank.is_first()) rank.log.info(fmt::format("round {} of {} on {} ranks", round, rounds, ranks));
   });
   Hardware hardware;
   hardware.description =
@@ -90,7 +123,7 @@ Hardware measure(const RankContext& rank, const Machine& machine, DType compute)
                   ranks == 1 ? "" : "s at once", rank.comm.device.is_cpu() ? "cores" : "a GPU", dtype_name(compute));
   hardware.on_host = rank.comm.device.is_cpu();
   hardware.widens_products = !nn::cpu_multiplies(at::kBFloat16);
-  hardware.memory_bytes = memory_of_a_rank(machine, rank);
+  measure_memory(hardware, machine, rank);
   hardware.cards_per_node = ranks;
   computing.fill_in(hardware);
   if (links) {
@@ -124,13 +157,13 @@ int calibrate(const CalibrateOptions& options, Context& context) {
   const auto machine = look_at_machine(context.environment);
   const bool on_gpu = choose_device(options.device, machine.num_gpus, launch::Job()).is_cuda();
   const auto name = options.compute.empty() ? std::string(on_gpu ? "bfloat16" : "float32") : options.compute;
-  const DType compute = parse_dtype_option(name, kComputeTypes);
+  const DType compute = on_gpu ? parse_dtype_option(name, kGpuTypes) : parse_dtype_option(name, kCoreTypes);
   RankOptions ranks;
   ranks.device = on_gpu ? "cuda" : "cpu";
   ranks.mesh = fmt::format("dp={}", on_gpu ? 1 : machine.num_cores);
   install_counting_allocator();  // as a training does
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
-    const auto hardware = measure(rank, machine, compute);
+    const auto hardware = measure(rank, machine, compute, options.rounds, context);
     if (!rank.is_first()) return 0;
     const auto text = to_json(hardware);
     write_file_atomically(options.path, text);

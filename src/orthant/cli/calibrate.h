@@ -11,12 +11,13 @@ struct CalibrateOptions {
   std::string path;
   std::string device = "auto";
   std::string compute;  // dtype of products; empty: float32 on cores, bfloat16 on a GPU
+  int rounds = 9;       // of all measurements: medians of few are rough, and take less time
   bool json = false;    // the file's text on stdout, too
 };
 
 // Measures with a rank on each core of this machine, all busy at the same time, or with one on a GPU, and writes a file
-// that find_hardware() reads. Takes half a minute and says what it finds on stderr. Returns the exit code. ConfigError,
-// before anything is measured, when the file cannot be written.
+// that find_hardware() reads. Nine rounds take half a minute. What it finds is told on stderr. Returns the exit code.
+// ConfigError, before anything is measured, when the file cannot be written.
 int calibrate(const CalibrateOptions& options, Context& context);
 
 }  // namespace orthant::cli

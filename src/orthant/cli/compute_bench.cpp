@@ -15,6 +15,7 @@
 #include "orthant/plan/stack.h"
 #include "orthant/plan/unit_time.h"
 #include "orthant/train/optimizer.h"
+#include "orthant/train/optimizer_kernels.h"
 
 namespace orthant::cli {
 namespace {
@@ -23,9 +24,13 @@ namespace {
 const std::vector<std::int64_t> kCoreWidths = {32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280};
 const std::vector<std::int64_t> kGpuWidths = {64, 128, 256, 512, 1024, 2048, 4096, 6144};
 
-constexpr std::int64_t kCopiedBytes = std::int64_t{64} << 20;  // beyond every cache
-constexpr std::int64_t kMostLayers = 32;                       // that take turns
-constexpr std::int64_t kUpdated = std::int64_t{8} << 20;       // parameters, likewise
+// Beyond every cache; a GPU's must not hold a part that counts.
+constexpr std::int64_t kCopiedBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kGpuCopiedBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostLayers = 32;  // that take turns
+// Parameters, likewise.
+constexpr std::int64_t kUpdated = std::int64_t{8} << 20;
+constexpr std::int64_t kGpuUpdated = std::int64_t{64} << 20;
 
 double as_double(std::int64_t size) {
   return static_cast<double>(size);
@@ -48,8 +53,8 @@ ComputeBench::ComputeBench(RankClock& clock, at::ScalarType dtype)
   attention_ = attention();
   copy_ = copy();
   sweeps_ = on_host() ? host_sweeps() : device_sweeps();
-  kernels_ = kernels();
-  update_ = update();
+  kernels_ = on_host() ? host_kernels() : device_kernels();
+  update_ = on_host() ? host_update() : device_update();
   draws_ = draws();
 }
 
@@ -92,11 +97,11 @@ void ComputeBench::add_linear(std::int64_t width) {
   linears_.push_back(linear);
 }
 
-// FLOPs of forward and backward, counted as unit_seconds() counts them.
+// FLOPs of forward and backward, counted as unit_seconds() counts them. On a GPU large enough to fill it.
 ComputeBench::Amount ComputeBench::attention() {
-  const std::int64_t rows = 2, sequence = on_host() ? 256 : 2048;
+  const std::int64_t rows = on_host() ? 2 : 4, sequence = on_host() ? 256 : 4096;
   nn::AttentionOptions attention;
-  attention.heads = attention.kv_heads = 8;
+  attention.heads = attention.kv_heads = on_host() ? 8 : 16;
   attention.head_size = on_host() ? 64 : static_cast<std::int64_t>(kUsualHead);
   attention.causal = true;
   const std::int64_t channels = attention.heads * attention.head_size;
@@ -114,9 +119,10 @@ ComputeBench::Amount ComputeBench::attention() {
 }
 
 ComputeBench::Amount ComputeBench::copy() {
-  const auto from = at::zeros({kCopiedBytes}, options_.dtype(at::kByte));
+  const std::int64_t bytes = on_host() ? kCopiedBytes : kGpuCopiedBytes;
+  const auto from = at::zeros({bytes}, options_.dtype(at::kByte));
   const auto to = at::empty_like(from);
-  return {2 * as_double(kCopiedBytes), clock_.add([=] { to.copy_(from); })};
+  return {2 * as_double(bytes), clock_.add([=] { to.copy_(from); })};
 }
 
 // RMSNorm and SwiGLU, forward and backward, by the kernels of a device; bytes of every tensor that they read or write,
@@ -161,7 +167,7 @@ ComputeBench::Amount ComputeBench::host_sweeps() {
 }
 
 // A norm and a linear too small to matter: two kernels forward and four backward, with what autograd does.
-ComputeBench::Amount ComputeBench::kernels() {
+ComputeBench::Amount ComputeBench::host_kernels() {
   const auto weight = parameter(values({16, 16}));
   const auto scale = parameter(values({16}));
   const auto x = values({4, 16}).set_requires_grad(true);
@@ -174,8 +180,50 @@ ComputeBench::Amount ComputeBench::kernels() {
   return {6, clock_.add(call)};
 }
 
-// Norms of gradients and a step of AdamW, as Optimizer makes them.
-ComputeBench::Amount ComputeBench::update() {
+// Starts of kernels one after another. What autograd does is left out: in a step its thread is ahead of the device.
+ComputeBench::Amount ComputeBench::device_kernels() {
+  const auto weight = values({16, 16});
+  const auto x = values({16, 16});
+  const auto gate_up = values({16, 32});
+  const auto call = [=] {
+    const nn::BelowAutograd below;
+    nn::project(x, weight, {}, {});
+    nn::activate(nn::ActivationKind::swiglu, gate_up);
+  };
+  return {2, clock_.add(call)};
+}
+
+// Norms of gradients and a step of AdamW, as Optimizer makes them by its kernels: float32, with a copy for products.
+ComputeBench::Amount ComputeBench::device_update() {
+  struct Update {
+    OptimizerOptions options = {};
+    UpdatedSegment segment = {};
+    std::unique_ptr<OptimizerKernels> kernels = {};
+    at::Tensor norm, finite;
+  };
+  const auto update = std::make_shared<Update>();
+  const auto wide = options_.dtype(at::kFloat);
+  const auto zeros = [&] { return at::zeros({kGpuUpdated}, wide); };
+  update->segment = {.parameters = MasterValues(at::ones({kGpuUpdated}, wide)),
+                     .gradient = zeros(),
+                     .states = {zeros(), zeros()},
+                     .copy = at::empty({kGpuUpdated}, options_)};
+  update->options.clip = 1;
+  update->norm = at::zeros({}, options_.dtype(at::kDouble));
+  update->finite = at::ones({}, options_.dtype(at::kBool));
+  update->kernels = std::make_unique<OptimizerKernels>(update->options, std::vector<UpdatedSegment>{update->segment},
+                                                       std::vector<CountedSegment>{{update->segment.gradient, 0}},
+                                                       /*num_units=*/1, at::zeros({}, wide));
+  update->kernels->set_lr(1e-3);
+  const auto call = [update] {
+    update->kernels->squared_norms();
+    update->kernels->update(update->norm, update->finite, {});
+  };
+  return {as_double(kGpuUpdated), clock_.add(call)};
+}
+
+// The same on a host, by ATen's fused operations.
+ComputeBench::Amount ComputeBench::host_update() {
   const auto options = options_.dtype(at::kFloat);
   const auto make = [&](double value) { return std::vector<at::Tensor>{at::full({kUpdated}, value, options)}; };
   const auto parameters = make(1), gradients = make(0), first = make(0), second = make(0);

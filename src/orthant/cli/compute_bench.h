@@ -39,8 +39,10 @@ class ComputeBench {
   Amount copy();
   Amount device_sweeps();
   Amount host_sweeps();
-  Amount kernels();
-  Amount update();
+  Amount host_kernels();
+  Amount device_kernels();
+  Amount host_update();
+  Amount device_update();
   Amount draws();
 
   Curve product_rates() const;
