@@ -1,11 +1,16 @@
 # CUDA sources that a layer carries as text: orthant_kernels(nn norm.cu …) adds a C++ file that defines each as a
-# std::string_view orthant::cuda::sources::norm. Run as a script it writes that file:
+# std::string_view orthant::cuda::sources::norm; a line that includes a .inc beside it is that part. Run as a script it
+# writes that file:
 #   cmake -DFOLDER=… -DFILES="norm.cu;rotary.cu" -DOUTPUT=out.cpp -P OrthantKernels.cmake
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "// Written by cmake/OrthantKernels.cmake.\n#include <string_view>\n\nnamespace orthant::cuda::sources {\n\n")
   foreach(file IN LISTS FILES)
     get_filename_component(name ${file} NAME_WE)
     file(READ ${FOLDER}/${file} content)
+    if(content MATCHES "#include \"([a-z_]+\\.inc)\"")
+      file(READ ${FOLDER}/${CMAKE_MATCH_1} part)
+      string(REPLACE "${CMAKE_MATCH_0}" "${part}" content "${content}")
+    endif()
     string(LENGTH "${content}" length)
     string(APPEND text "extern const std::string_view ${name};\nconst std::string_view ${name} =\n")
     # Compilers limit the length of one literal: long texts are several, side by side.
@@ -31,10 +36,11 @@ function(orthant_kernels layer)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/kernel_sources.cpp)
   set(paths ${ARGN})
   list(TRANSFORM paths PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  file(GLOB parts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.inc)
   add_custom_command(OUTPUT ${output}
     COMMAND ${CMAKE_COMMAND} -DFOLDER=${CMAKE_CURRENT_SOURCE_DIR} "-DFILES=${ARGN}" -DOUTPUT=${output}
       -P ${orthant_kernels_script}
-    DEPENDS ${paths} ${orthant_kernels_script} VERBATIM)
+    DEPENDS ${paths} ${parts} ${orthant_kernels_script} VERBATIM)
   set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   target_sources(orthant_${layer} PRIVATE ${output})
   set_property(GLOBAL APPEND PROPERTY ORTHANT_KERNEL_SOURCES ${paths})

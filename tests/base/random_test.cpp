@@ -123,7 +123,16 @@ TEST(RandomStream, AgreesWithItsSingleElements) {
   for (std::uint64_t i = 0; i < 64; ++i) {
     EXPECT_EQ(values[i], stream.uniform(i));
     EXPECT_EQ(std::ldexp(static_cast<double>(stream.bits(i) >> 12), -52), values[i]);
-    EXPECT_EQ(stream.uniform_u32(i), stream.bits(i) >> 32);
+  }
+}
+
+TEST(RandomStream, DrawsEightShortsOfABlock) {
+  const RandomStream stream(5, "w");
+  for (std::uint64_t block : {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{1} << 50}) {
+    const auto words = philox(philox_counter(block, stream.stream()), stream.key());
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(stream.short_bits(8 * block + i), words[i / 2] >> (16 * (i % 2)) & 0xffff);
+    }
   }
 }
 

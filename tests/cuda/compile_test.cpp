@@ -1,9 +1,12 @@
 // Compiles the worst variants of every kernel for three generations of cards, and holds registers and spills to what
-// the first lines of each source allow: "// variant ELEMENT=0 VECTORS=8: at most 96 registers". Needs NVRTC, no card.
+// the first lines of each source allow: "// variant ELEMENT=0 VECTORS=8: at most 96 registers". With ORTHANT_EXHAUSTIVE
+// set, every variant there is. Needs NVRTC, no card.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -27,6 +30,16 @@ std::string read(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
+}
+
+// With the part that it includes, as the program carries it.
+std::string whole_source(const std::string& path) {
+  static const std::regex kInclude("#include \"([a-z_]+\\.inc)\"");
+  const std::string text = read(path);
+  std::smatch match;
+  if (!std::regex_search(text, match, kInclude)) return text;
+  const auto part = read((std::filesystem::path(path).parent_path() / match[1].str()).string());
+  return match.prefix().str() + part + match.suffix().str();
 }
 
 std::vector<std::string> source_files() {
@@ -53,6 +66,34 @@ std::vector<Variant> variants_of(const std::string& file) {
   return found;
 }
 
+// Every variant that the line "// all ELEMENT=0,1 ALIGNED=0,1" of a source stands for, within the largest budget of its
+// worst ones.
+std::vector<Variant> all_variants_of(const std::string& file) {
+  static const std::regex kLine("// all ([A-Z0-9_=, ]+)\n");
+  const std::string text = read(file);
+  std::smatch match;
+  if (!std::regex_search(text, match, kLine)) return {};
+  int registers = 0;
+  for (const auto& worst : variants_of(file)) registers = std::max(registers, worst.registers);
+  std::vector<Variant> found = {{.file = file, .options = {}, .registers = registers, .text = {}}};
+  std::istringstream macros(match[1]);
+  for (std::string macro; macros >> macro;) {
+    const auto equals = macro.find('=');
+    std::vector<Variant> longer;
+    std::istringstream choices(macro.substr(equals + 1));
+    for (std::string value; std::getline(choices, value, ',');) {
+      for (auto variant : found) {
+        const auto word = macro.substr(0, equals + 1) + value;
+        variant.options.push_back("-D" + word);
+        variant.text += (variant.text.empty() ? "" : " ") + word;
+        longer.push_back(variant);
+      }
+    }
+    found = longer;
+  }
+  return found;
+}
+
 // What is wrong with one variant on one architecture; empty: nothing.
 std::string problem(const Nvrtc& compiler, const std::string& prelude, const Variant& variant,
                     const std::string& architecture) {
@@ -61,7 +102,8 @@ std::string problem(const Nvrtc& compiler, const std::string& prelude, const Var
   options.push_back("--ptxas-options=--warn-on-spills");
   const auto where = fmt::format("{} {} for {}", variant.file, variant.text, architecture);
   try {
-    const auto made = compiler.compile(prelude + "\n" + read(variant.file), variant.file, architecture, options);
+    const auto made =
+        compiler.compile(prelude + "\n" + whole_source(variant.file), variant.file, architecture, options);
     static const std::regex kUsed("Used ([0-9]+) registers"), kSpilled("([0-9]+) bytes spill stores");
     bool any = false;
     for (std::sregex_iterator match(made.log.begin(), made.log.end(), kUsed), end; match != end; ++match) {
@@ -92,7 +134,7 @@ TEST(Kernels, WorstVariantsCompileWithinTheirRegistersAndDoNotSpill) {
   std::vector<std::pair<Variant, std::string>> work;
   for (const auto& file : source_files()) {
     if (is_prelude(file)) continue;
-    const auto variants = variants_of(file);
+    const auto variants = std::getenv("ORTHANT_EXHAUSTIVE") == nullptr ? variants_of(file) : all_variants_of(file);
     EXPECT_FALSE(variants.empty()) << file << " names no variant";
     for (const auto& variant : variants) {
       for (const auto& architecture : kArchitectures) work.emplace_back(variant, architecture);

@@ -38,6 +38,7 @@ TEST(KernelLibrary, CompilesOnFirstUseAndCountsLaunches) {
   EXPECT_EQ(library.num_launches("clear"), 0U);
   EXPECT_EQ(library.num_launches(), 2U);
   EXPECT_GE(ask_stub("stub_launches"), 2U);
+  EXPECT_EQ(library.most_shared_bytes(), 232448);
 }
 
 TEST(KernelLibrary, PreparesSideBySideAndKeepsCodeOnDisk) {

@@ -16,7 +16,7 @@ at::Tensor stream_factors(const Case& given, const Pass& pass) {
   const RandomStream stream = pass.dropout_stream(given.options.site);
   at::Tensor factors = at::ones({s.rows, s.heads, s.sequence, s.sequence}, at::kDouble);
   if (s.dropout == 0) return factors;
-  const auto below = static_cast<std::uint64_t>(s.dropout * 4294967296.0);
+  const auto below = static_cast<std::uint64_t>(s.dropout * 65536);
   double* out = factors.mutable_data_ptr<double>();
   for (std::int64_t row = pass.first_row; row < pass.first_row + s.rows; ++row) {
     for (std::int64_t head = 0; head < s.heads; ++head) {
@@ -24,7 +24,7 @@ at::Tensor stream_factors(const Case& given, const Pass& pass) {
         for (std::int64_t key = 0; key < s.sequence; ++key) {
           const auto place = static_cast<std::uint64_t>((row * 4096 + head) * (1 << 20) + query);
           const std::uint64_t index = place * (1 << 20) + static_cast<std::uint64_t>(key);
-          *out++ = stream.bits(index) >> 32 < below ? 0 : 1 / (1 - s.dropout);
+          *out++ = stream.short_bits(index) < below ? 0 : 1 / (1 - static_cast<double>(below) / 65536);
         }
       }
     }

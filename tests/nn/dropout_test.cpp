@@ -22,7 +22,7 @@ at::Tensor factors_by_definition(const Pass& pass, std::string_view site, double
   const RandomStream stream = pass.dropout_stream(site);
   at::Tensor factors = at::empty({rows, positions, channels}, at::kDouble);
   auto* out = factors.mutable_data_ptr<double>();
-  const auto threshold = static_cast<std::uint64_t>(std::floor(p * 4294967296.0));
+  const auto threshold = static_cast<std::uint64_t>(std::floor(p * 65536));
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t s = 0; s < positions; ++s) {
       for (std::int64_t c = 0; c < channels; ++c) {
@@ -30,7 +30,7 @@ at::Tensor factors_by_definition(const Pass& pass, std::string_view site, double
         const std::uint64_t position = first_position + static_cast<std::uint64_t>(s);
         const std::uint64_t index =
             (row * kMaxPositions + position) * kMaxChannels + first_channel + static_cast<std::uint64_t>(c);
-        *out++ = stream.uniform_u32(index) < threshold ? 0 : 1 / (1 - p);
+        *out++ = stream.short_bits(index) < threshold ? 0 : 1 / (1 - threshold / 65536.0);
       }
     }
   }
@@ -89,7 +89,7 @@ TEST(Dropout, DropsTheRateAskedForAndKeepsTheMean) {
     const at::Tensor factors = dropout_factors(make_pass(), "site", p, {8, 64, 256}, at::kDouble);
     const double dropped = factors.eq(0).to(at::kDouble).mean().item<double>();
     EXPECT_NEAR(dropped, p, 5 * std::sqrt(p * (1 - p) / (8 * 64 * 256)));
-    EXPECT_NEAR(factors.max().item<double>(), 1 / (1 - p), 1e-12);
+    EXPECT_NEAR(factors.max().item<double>(), 1 / (1 - std::floor(p * 65536) / 65536), 1e-12);
   }
   EXPECT_EQ(dropout_factors(make_pass(), "site", 1, {2, 3, 4}, at::kFloat).abs().max().item<float>(), 0);
 }
@@ -126,6 +126,22 @@ TEST(Dropout, ScalesForwardAndBackwardByTheSameFactors) {
       expect_close(y, x.to(at::kDouble) * factors, "y");
       expect_close(x.grad(), gy.to(at::kDouble) * factors, "gradient of x");
     }
+  }
+}
+
+TEST(Dropout, AddsToAResidualWhoseGradientStaysWhole) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    Pass pass = make_pass(3);
+    const at::Tensor x = make_input(random_tensor({2, 3, 40}, 1, dtype));
+    const at::Tensor residual = make_input(random_tensor({2, 3, 40}, 2, dtype));
+    const at::Tensor gy = random_tensor({2, 3, 40}, 3, dtype);
+    const at::Tensor y = dropout_add(x, residual, 0.3, "site", pass);
+    run_backward(y, gy);
+    expect_same_bits(y, residual + dropout(x, 0.3, "site", pass), "y");
+    expect_same_bits(residual.grad(), gy, "gradient of the residual");
+    expect_close(x.grad(), gy.to(at::kDouble) * dropout_factors(pass, "site", 0.3, {2, 3, 40}, at::kDouble), "x");
+    pass.training = false;
+    expect_same_bits(dropout_add(x, residual, 0.3, "site", pass), residual + x, "without training");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "nn/oracle.h"
+#include "orthant/nn/columns.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/nn/kernels/norm.h"
 #include "orthant/nn/norm_formulas.h"
@@ -139,8 +140,10 @@ TEST(Norm, FusedEqualsPlain) {
       const NormGradients actual = fused::norm_backward(kind, gy, input, {}, &grid);
       expect_close(actual.x, expected.x, 1e-9, 1e-9, "gradient of x");
       expect_close(actual.dropped, expected.dropped, 1e-9, 1e-9, "dropped gradient of x");
-      expect_close(actual.weight, expected.weight, "gradient of weight");
-      if (kind == Norm::layer) expect_close(actual.bias, expected.bias, "gradient of bias");
+      expect_close(sum_columns(actual.weight), sum_columns(expected.weight), "gradient of weight");
+      if (kind == Norm::layer) {
+        expect_close(sum_columns(actual.bias), sum_columns(expected.bias), "gradient of bias");
+      }
     }
   }
 }
@@ -294,26 +297,60 @@ TEST(NormKernels, EveryInstructionSetGivesTheSame) {
                            statistics.const_data_ptr<float>(), weight.const_data_ptr<float>(), 4, width);
       const NormGradients gradients = plain::norm_backward(Norm::layer, gy, {x, expected.statistics, weight}, {});
       expect_close(gx, gradients.x, "gradient of x");
-      expect_close(dweight, gradients.weight, "gradient of weight");
-      expect_close(dbias, gradients.bias, "gradient of bias");
+      expect_close(dweight, sum_columns(gradients.weight), "gradient of weight");
+      expect_close(dbias, sum_columns(gradients.bias), "gradient of bias");
     }
   }
 }
 
+NormAndResidual run_both(Case& given, Pass& pass) {
+  if (given.kind == Kind::rms) return rms_norm_and_residual(given.x, given.weight, kEps, pass);
+  if (given.kind == Kind::layer) return layer_norm_and_residual(given.x, given.weight, given.bias, kEps, pass);
+  return dropout_add_layer_norm_and_residual(given.x, given.residual, given.kind == Kind::add ? 0 : kP, "site",
+                                             given.weight, given.bias, kEps, pass);
+}
+
 // The gradient of a residual that is handed on is added to the norm's, with the bits of an addition of its own.
 TEST(Norm, AddsTheResidualsGradientInItsBackward) {
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    for (const bool defers : {false, true}) {
-      Case joined(Kind::rms, dtype), apart(Kind::rms, dtype);
-      Pass first = make_pass(), second = make_pass();
-      first.defer_weights = second.defer_weights = defers;
-      const auto both = rms_norm_and_residual(joined.x, joined.weight, kEps, first);
-      run_backward(both.norm + both.residual * 2, joined.gy);
-      run_deferred(first);
-      run_backward(rms_norm(apart.x, apart.weight, kEps, second) + apart.x * 2, apart.gy);
-      run_deferred(second);
-      EXPECT_TRUE(at::equal(joined.x.grad(), apart.x.grad()));
-      EXPECT_TRUE(at::equal(joined.weight.gradient, apart.weight.gradient));
+  for (const Kind kind : {Kind::rms, Kind::layer}) {
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      for (const bool defers : {false, true}) {
+        Case joined(kind, dtype), apart(kind, dtype);
+        Pass first = make_pass(), second = make_pass();
+        first.defer_weights = second.defer_weights = defers;
+        const auto both = run_both(joined, first);
+        run_backward(both.norm + both.residual * 2, joined.gy);
+        run_deferred(first);
+        run_backward(apart.run(second) + apart.x * 2, apart.gy);
+        run_deferred(second);
+        EXPECT_TRUE(at::equal(joined.x.grad(), apart.x.grad()));
+        EXPECT_TRUE(at::equal(joined.weight.gradient, apart.weight.gradient));
+      }
+    }
+  }
+}
+
+// Of a sum that is handed on: dropped for x, as it is for the residual in front.
+TEST(Norm, AddsTheGradientOfTheSumBeforeItIsDropped) {
+  for (const Kind kind : {Kind::add, Kind::dropped}) {
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      for (const bool defers : {false, true}) {
+        Case joined(kind, dtype), apart(kind, dtype);
+        Pass first = make_pass(), second = make_pass();
+        first.defer_weights = second.defer_weights = defers;
+        const auto both = run_both(joined, first);
+        run_backward(both.norm + both.residual * 2, joined.gy);
+        run_deferred(first);
+        const auto sum = dropout_add(apart.x, apart.residual, kind == Kind::add ? 0 : kP, "site", second);
+        run_backward(layer_norm(sum, apart.weight, apart.bias, kEps, second) + sum * 2, apart.gy);
+        run_deferred(second);
+        const double bound = tolerance(dtype) * 4;
+        expect_close(both.residual, sum, bound, bound, "sum");
+        expect_close(joined.x.grad(), apart.x.grad(), bound, bound, "gradient of x");
+        expect_close(joined.residual.grad(), apart.residual.grad(), bound, bound, "gradient of residual");
+        expect_close(joined.weight.gradient, apart.weight.gradient, bound, 4 * bound, "gradient of weight");
+        expect_close(joined.bias.gradient, apart.bias.gradient, bound, 4 * bound, "gradient of bias");
+      }
     }
   }
 }
@@ -322,8 +359,13 @@ TEST(Norm, AddsTheResidualsGradientInItsBackward) {
 TEST(Norm, HandsTheResidualsGradientOnWhenNobodyReadsTheNorm) {
   Case given(Kind::rms, at::kDouble);
   Pass pass = make_pass();
-  run_backward(rms_norm_and_residual(given.x, given.weight, kEps, pass).residual * 3, given.gy);
+  run_backward(run_both(given, pass).residual * 3, given.gy);
   EXPECT_TRUE(at::equal(given.x.grad(), given.gy * 3));
+  Case dropped(Kind::dropped, at::kDouble);
+  run_backward(run_both(dropped, pass).residual * 3, dropped.gy);
+  const auto factors = dropout_factors(pass, "site", kP, dropped.x.sizes(), at::kDouble);
+  expect_close(dropped.x.grad(), dropped.gy * 3 * factors, "gradient of x");
+  EXPECT_TRUE(at::equal(dropped.residual.grad(), dropped.gy * 3));
 }
 
 }  // namespace norm_test

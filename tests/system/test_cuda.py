@@ -21,6 +21,31 @@ class Cuda(unittest.TestCase):
             self.assertTrue(only_json(self, finished)["rows"])
 
 
+class Calibration(unittest.TestCase):
+    def test_a_card_is_measured_into_a_file_that_prices_its_steps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "card.json")
+            card = only_json(self, orthant("plan", "--calibrate", path, "--device", "cuda", "--json", timeout=200))
+            self.assertIs(card["on_host"], False)
+            self.assertLess(card["products"]["shares"][0], 0.5)
+            for figure, low, high in (("peak_flops", 1e13, 5e15), ("attention_share", 0.1, 1), ("memory_bandwidth", 2e11, 2e13),
+                                      ("memory_efficiency", 0.5, 1), ("kernel_seconds", 5e-7, 5e-5), ("update_rate", 1e11, 2e13),
+                                      ("draw_rate", 1e8, 1e13), ("reserve_bytes", 1e8, 4e9), ("reserve_share", 0.01, 0.1)):
+                self.assertTrue(low < card[figure] <= high, f"{figure} is {card[figure]}")
+            priced = only_json(self, orthant("estimate", "--model", "gpt2", "--gpu", path, "--mesh", "dp=1", "--micro-batch", 4, "--global-batch", 4,
+                                             "--seq", 512, "--json"))
+            self.assertIs(priced["fits"], True)
+            half = ("--set", "precision.compute=bfloat16", "--set", "train.steps=12", "--output-dir", os.path.join(folder, "run"))
+            told = only_json(self, orthant("train", *LLAMA, *half, "--device", "cuda", "--hardware", path, "--json", timeout=200))
+            self.assertGreater(told["predicted"]["step_seconds"], 0)
+
+    def test_a_card_is_known_by_its_products_in_16_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            finished = orthant("plan", "--calibrate", os.path.join(folder, "card.json"), "--device", "cuda", "--compute", "float32")
+            self.assertEqual(finished.returncode, 2, finished.stderr)
+            self.assertIn("bfloat16", finished.stderr)
+
+
 class Training(unittest.TestCase):
     def parity(self, *words):
         result = only_json(self, orthant("parity", *words, "--device", "cuda", "--json", timeout=120))
@@ -32,6 +57,44 @@ class Training(unittest.TestCase):
             self.parity(*model, "--against-device", "cpu")
             self.parity(*model, "--against-device", "cpu", "--dtype", "float32")
             self.parity(*model, "--dtype", "bfloat16")
+
+    def test_tf32_rounds_products_of_float32(self):
+        for other in (("--against-device", "cpu"), ()):
+            self.assertFalse(self.parity(*LLAMA, "--dtype", "float32", "--vary", "precision.tf32=true", *other)["bitwise"])
+
+    def test_measured_plans_compute_the_same_numbers(self):
+        for model in (LLAMA, TRIMODAL):
+            measured = (*model, "--vary", "train.product_plans=measured")
+            self.parity(*measured, "--dtype", "bfloat16")
+            self.parity(*measured, "--dtype", "float32", "--against-device", "cpu")
+            self.parity(*model, "--dtype", "bfloat16", "--set", "train.product_plans=measured", "--resume-at", "2")
+            self.parity(*measured, "--dtype", "bfloat16", "--mesh", "tp=2", "--backend", "gloo", "--set", "train.global_batch_size=24")
+
+    def test_a_continued_run_keeps_its_plans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = (*LLAMA, "--device", "cuda", "--set", "precision.compute=bfloat16", "--set", "train.product_plans=measured",
+                     "--set", "train.deterministic=true", "--set", "train.steps=6", "--json")
+            first = only_json(self, orthant("train", *words, "--output-dir", os.path.join(folder, "run"), "--steps", 3, timeout=120))
+            self.assertEqual(first["steps"], 3)
+            plans = os.path.join(folder, "run", "product_plans.json")
+            with open(plans, "rb") as file:
+                kept = file.read()
+            resume = ("--output-dir", os.path.join(folder, "run"), "--resume", "auto")
+            os.rename(plans, plans + ".aside")
+            refused = orthant("train", *words, *resume, timeout=120)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("product_plans.json: is missing", refused.stderr)
+            os.rename(plans + ".aside", plans)
+            last = only_json(self, orthant("train", *words, *resume, timeout=120))
+            self.assertEqual(last["steps"], 6)
+            with open(plans, "rb") as file:
+                self.assertEqual(file.read(), kept)
+            whole = os.path.join(folder, "whole")
+            os.mkdir(whole)
+            with open(os.path.join(whole, "product_plans.json"), "wb") as file:
+                file.write(kept)
+            unbroken = only_json(self, orthant("train", *words, "--output-dir", whole, timeout=120))
+            self.assertEqual(unbroken["weights_hash"], last["weights_hash"])
 
     def test_other_ways_to_train_compute_the_same_numbers(self):
         for model in (LLAMA, TRIMODAL):

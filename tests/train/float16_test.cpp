@@ -91,11 +91,13 @@ TEST(Float16Training, EveryModelTrains) {
       {"trimodal", R"({"kind": "trimodal", "preset": "trimodal-tiny"})",
        R"({"kind": "random", "sequence_length": 16, "secondary_length": 8})"},
   };
+  // With one seed in eight a relu switches within three steps, which changes norms by percents in any precision.
+  const std::string kSeed = "seed=1";
   for (const auto& [name, model, data] : models) {
     SCOPED_TRACE(name);
     const auto side = [&](const std::string& dtype, std::int64_t steps) {
       return run_parity_side(
-          config_of({"model=" + model, "data=" + data, "precision.compute=" + dtype, "optimizer.lr=0.001"}),
+          config_of({"model=" + model, "data=" + data, "precision.compute=" + dtype, "optimizer.lr=0.001", kSeed}),
           {.steps = steps});
     };
     // Of one step: Adam makes a whole update of a gradient that is nothing but rounding.

@@ -1,5 +1,6 @@
 // Note [Random bits]
-// Block b of a stream gives four words; elements 2b and 2b+1 take 64 bits each. A uniform is the upper 52 of them. A
+// Block b of a stream gives four words; elements 2b and 2b+1 take 64 bits each. Where 16 bits of an element are enough,
+// elements 8b to 8b+7 take the halves of the four words, lower half first. A uniform is the upper 52 of 64 bits. A
 // normal pair is Box-Muller on both: the first element is the cosine, the second the sine. The logarithm, sine and
 // cosine are written here with +, -, *, / and sqrt only. IEEE 754 fixes the result of each of these, and CMakeLists.txt
 // forbids fusing them for this file, so the bits are the same for every slicing, vector width, compiler and C library.
@@ -192,6 +193,11 @@ std::uint64_t RandomStream::bits(std::uint64_t index) const {
   Batch batch;
   draw(batch, key_, stream_, index / 2, 1);
   return (index & 1) != 0 ? batch.odd[0] : batch.even[0];
+}
+
+std::uint16_t RandomStream::short_bits(std::uint64_t index) const {
+  const auto words = philox(philox_counter(index / 8, stream_), key_);
+  return static_cast<std::uint16_t>(words[index % 8 / 2] >> (index % 2 * 16));
 }
 
 double RandomStream::uniform(std::uint64_t index) const {

@@ -30,7 +30,8 @@ class RandomStream {
 
   // Single elements. uniform() lies in [0, 1), normal() has mean 0 and standard deviation 1.
   std::uint64_t bits(std::uint64_t index) const;
-  std::uint32_t uniform_u32(std::uint64_t index) const { return static_cast<std::uint32_t>(bits(index) >> 32); }
+  // Eight to a block, for what needs few bits of many elements; unlike bits().
+  std::uint16_t short_bits(std::uint64_t index) const;
   double uniform(std::uint64_t index) const;
   double normal(std::uint64_t index) const;
 

@@ -20,7 +20,9 @@
 #include "orthant/launch/cache_folder.h"
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"
+#include "orthant/nn/columns.h"
 #include "orthant/nn/cross_entropy.h"
+#include "orthant/nn/dropout_device.h"
 #include "orthant/nn/embedding_table.h"
 #include "orthant/nn/norm_formulas.h"
 #include "orthant/nn/projection.h"
@@ -46,7 +48,7 @@ struct Piece {
   std::vector<double> seconds = {};
 };
 
-// All at the sizes of a decoder's step, in bfloat16.
+// At the sizes of a decoder's step and of an encoder's, in bfloat16.
 class Kernels {
  public:
   Kernels(const Sizes& sizes, at::Device device)
@@ -57,6 +59,7 @@ class Kernels {
     add_activation();
     add_embedding();
     add_loss();
+    add_encoder();
   }
 
   std::vector<Piece>& pieces() { return pieces_; }
@@ -134,6 +137,43 @@ class Kernels {
         [=] { nn::device::class_gradients(out, logits, targets, 0, lse, weights, d_loss); });
   }
 
+  // An encoder's step: 256 rows of 128 tokens, with dropout.
+  void add_encoder() {
+    constexpr std::int64_t kTokens = 32768, kHidden = 768, kInner = 3072;
+    nn::Pass pass;
+    const auto grid = nn::dropout_grid(pass, "bench", 0.1, {256, 128, kHidden});
+    const auto inner_grid = nn::dropout_grid(pass, "bench", 0.1, {256, 128, kInner});
+    const auto x = values({kTokens, kHidden}), residual = values(x.sizes()), gy = values(x.sizes());
+    const auto weight = values({kHidden}), bias = values({kHidden}), sum = at::empty_like(x);
+    const auto statistics = nn::device::layer_norm(x, weight, bias, 1e-5).statistics;
+    const nn::NormInput input{x, statistics, weight};
+    add("layer_norm forward", bytes_of({x, x}), [=] { nn::device::layer_norm(x, weight, bias, 1e-5); });
+    add("layer_norm backward, residual added", bytes_of({x, gy, residual, x}),
+        [=] { nn::device::layer_norm_backward(gy, input, {true, true}, nullptr, residual); });
+    add("dropout + residual + layer_norm forward", bytes_of({x, residual, sum, x}),
+        [=] { nn::device::dropout_add_norm(sum, x, residual, &grid, weight, bias, 1e-5); });
+    add("layer_norm + dropout backward", bytes_of({x, gy, x, x}),
+        [=] { nn::device::layer_norm_backward(gy, input, {true, true}, &grid); });
+    add("dropout", bytes_of({x, x}), [=] { nn::apply_dropout(grid, x); });
+    add("dropout + residual", bytes_of({x, residual, x}), [=] { nn::device::dropout_add(&grid, x, residual); });
+    const auto wide = values({kTokens, kInner}), d_wide = values(wide.sizes());
+    add("gelu forward", bytes_of({wide, wide}), [=] { nn::device::activate(nn::ActivationKind::gelu, wide); });
+    add("gelu + dropout forward", bytes_of({wide, wide}),
+        [=] { nn::device::activate(nn::ActivationKind::gelu, wide, &inner_grid); });
+    add("gelu_tanh forward", bytes_of({wide, wide}),
+        [=] { nn::device::activate(nn::ActivationKind::gelu_tanh, wide); });
+    for (const auto kind : {nn::ActivationKind::gelu, nn::ActivationKind::gelu_tanh}) {
+      add(kind == nn::ActivationKind::gelu ? "gelu backward, activation again" : "gelu_tanh backward, activation again",
+          bytes_of({wide, d_wide, wide, d_wide}), [=] { nn::device::activation_gradient(kind, wide, d_wide, true); });
+    }
+    for (const std::int64_t width : {kHidden, 3 * kHidden, kInner}) {
+      const auto matrix = wide.view({-1}).narrow(0, 0, kTokens * width).view({kTokens, width});
+      const auto sums = at::zeros({width}, options_.dtype(at::kFloat));
+      add(fmt::format("column sums of {}", width), bytes_of({matrix}),
+          [=] { nn::device::add_column_sums(sums, matrix, true); });
+    }
+  }
+
   Sizes sizes_;
   at::TensorOptions options_;
   std::vector<Piece> pieces_;
@@ -171,8 +211,9 @@ void print(const std::vector<Piece>& pieces, bool json) {
 }  // namespace
 
 int run_bench_kernels(const Arguments& arguments, Context& context) {
-  OptionParser app("Kernels of a CUDA device beside a plain copy, at the sizes of a decoder's step, in bfloat16.",
-                   "orthant bench kernels");
+  OptionParser app(
+      "Kernels of a CUDA device beside a plain copy, at the sizes of a decoder's and an encoder's step, in bfloat16.",
+      "orthant bench kernels");
   int rounds = 9;
   bool json = false;
   Sizes sizes;

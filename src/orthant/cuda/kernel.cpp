@@ -22,6 +22,7 @@ struct KernelLibrary::Tools {
   Driver driver;
   Nvrtc compiler;
   std::string architecture = driver.architecture();
+  std::int64_t most_shared_bytes = driver.most_shared_bytes();
   CubinCache cache;
 };
 
@@ -102,6 +103,10 @@ std::string KernelLibrary::code(const Tools& made, const CodeKey& key) {
     ++compiled_;
     return made.compiler.compile(text, source->name, made.architecture, options).cubin;
   });
+}
+
+std::int64_t KernelLibrary::most_shared_bytes() {
+  return tools().most_shared_bytes;
 }
 
 const Kernel& KernelLibrary::get(const Source& source, const char* function, const Values& values) {

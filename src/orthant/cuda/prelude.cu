@@ -1,5 +1,5 @@
 // What all kernels share: the element type that ELEMENT chooses, loads and stores of 16 bytes, sums over a warp and a
-// block. Arithmetic is float32; conversions round to nearest, ties to even.
+// row, factors of dropout. Arithmetic is float32; conversions round to nearest, ties to even.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -60,6 +60,27 @@ DEVICE Element narrowed(float x) {
 // What a store and a load in between would make of x.
 DEVICE float rounded(float x) {
   return widened(narrowed(x));
+}
+
+// 2^x and 1 / x within two units of float32's last place; numbers below its normal range are 0.
+DEVICE float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+DEVICE float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#define LOG2_E 1.4426950409f
+
+DEVICE float sigmoid(float x) {
+#if ELEMENT == 2
+  return 1.0f / (1.0f + expf(-x));
+#else
+  return fast_reciprocal(__fadd_rn(1.0f, fast_exp2(__fmul_rn(-LOG2_E, x))));
+#endif
 }
 
 DEVICE void widen(const uint4& v, float (&x)[LANE]) {
@@ -125,4 +146,100 @@ DEVICE float warp_maximum(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) x = fmaxf(x, __shfl_xor_sync(~0u, x, offset));
   return x;
+}
+// Of a row that WARPS neighbouring warps of a block share: every thread of them has the result. All threads of the
+// block call it when WARPS > 1. `scratch` has a place for each warp of the block.
+template <int WARPS_OF_ROW>
+DEVICE float row_sum(float x, float* scratch) {
+  x = warp_sum(x);
+  if (WARPS_OF_ROW == 1) return x;
+  const int warp = threadIdx.x >> 5;
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) scratch[warp] = x;
+  __syncthreads();
+  const int first = warp / WARPS_OF_ROW * WARPS_OF_ROW;
+  x = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS_OF_ROW; ++w) x += scratch[first + w];
+  return x;
+}
+
+// A dropout site's factors over the rows of a matrix, as DropoutGrid (nn/dropout_grid.h) has them. A threshold of 0
+// drops nothing.
+struct Grid {
+  u64 stream;
+  u64 first_row;
+  u32 key0, key1;
+  u32 threshold;
+  float factor;
+  u32 positions, first_token, first_position, first_channel;
+};
+
+// Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
+DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
+  u32 a = (u32)block, b = (u32)(block >> 32), c = (u32)grid.stream, d = (u32)(grid.stream >> 32);
+  u32 key0 = grid.key0, key1 = grid.key1;
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 p = (u64)0xD2511F53u * a, q = (u64)0xCD9E8D57u * c;
+    a = (u32)(q >> 32) ^ b ^ key0;
+    b = (u32)q;
+    c = (u32)(p >> 32) ^ d ^ key1;
+    d = (u32)p;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  words[0] = a, words[1] = b, words[2] = c, words[3] = d;
+}
+
+// Bit i: element i of the block stays.
+DEVICE u32 kept_bits(const Grid& grid, const u32 (&words)[4]) {
+  u32 bits = 0;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    bits |= (u32)((words[w] & 0xffffu) >= grid.threshold) << (2 * w);
+    bits |= (u32)((words[w] >> 16) >= grid.threshold) << (2 * w + 1);
+  }
+  return bits;
+}
+
+// Index in the stream of the first element of a matrix row.
+DEVICE u64 stream_index(const Grid& grid, int row) {
+  const u32 token = grid.first_token + (u32)row;
+  const u32 batch_row = token / grid.positions;
+  const u32 position = grid.first_position + (token - batch_row * grid.positions);
+  return (((grid.first_row + batch_row) << 20) + position << 20) + grid.first_channel;
+}
+
+// Factors of LANE elements from index `first` on. A vector that begins at a multiple of LANE lies in one block; others
+// may take a second one.
+DEVICE void draw_factors(const Grid& grid, u64 first, float (&factors)[LANE]) {
+  u32 words[4];
+  draw_block(grid, first >> 3, words);
+  const u32 skipped = (u32)first & 7u;
+  if (skipped % LANE == 0) {
+#pragma unroll
+    for (int j = 0; j < LANE; j += 2) {
+      const u32 word = LANE == 8 || skipped == 0 ? words[j / 2] : words[(j / 2 + 2) & 3];
+      factors[j] = (word & 0xffffu) >= grid.threshold ? grid.factor : 0.0f;
+      factors[j + 1] = (word >> 16) >= grid.threshold ? grid.factor : 0.0f;
+    }
+    return;
+  }
+  u32 bits = kept_bits(grid, words);
+  if (skipped + LANE > 8) {
+    draw_block(grid, (first >> 3) + 1, words);
+    bits |= kept_bits(grid, words) << 8;
+  }
+  bits >>= skipped;
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) factors[j] = bits >> j & 1u ? grid.factor : 0.0f;
+}
+
+// x times its factors, as a dropout of its own would store it.
+DEVICE void drop(const Grid& grid, u64 first, float (&x)[LANE]) {
+  float factors[LANE];
+  draw_factors(grid, first, factors);
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) x[j] = rounded(__fmul_rn(x[j], factors[j]));
 }

@@ -81,25 +81,40 @@ ActivationGradient fused_gradient(ActivationKind kind, const at::Tensor& x, cons
   return {d_x, wants_activation ? d_activation : at::Tensor()};
 }
 
+at::Tensor activate_alone(ActivationKind kind, const at::Tensor& x) {
+  if (kernels::serve(x)) return fused_activate(kind, x);
+  return x.is_cpu() ? fused_activate(kind, x.to(at::kFloat)).to(x.scalar_type()) : plain_activate(kind, x);
+}
+
+ActivationGradient gradient_alone(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
+                                  bool wants_activation) {
+  if (kernels::serve(x)) return fused_gradient(kind, x, d_activation, wants_activation);
+  if (!x.is_cpu()) return plain_activation_gradient(kind, x, d_activation, wants_activation);
+  const ActivationGradient wide = fused_gradient(kind, x.to(at::kFloat), d_activation.to(at::kFloat), wants_activation);
+  return {wide.d_x.to(x.scalar_type()), wants_activation ? wide.activation.to(x.scalar_type()) : at::Tensor()};
+}
+
 }  // namespace
 
 std::int64_t activation_width(ActivationKind kind, std::int64_t width) {
   return kind == ActivationKind::swiglu ? width / 2 : width;
 }
 
-at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
-  if (kernels::serve(x)) return fused_activate(kind, x);
-  if (x.is_cpu()) return fused_activate(kind, x.to(at::kFloat)).to(x.scalar_type());
-  return device::serves_activation(kind, x) ? device::activate(kind, x) : plain_activate(kind, x);
+at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid* grid) {
+  if (device::serves_activation(kind, x)) return device::activate(kind, x, grid);
+  const at::Tensor activation = activate_alone(kind, x);
+  return grid == nullptr ? activation : apply_dropout(*grid, activation);
 }
 
-ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
-                                       bool wants_activation) {
-  if (kernels::serve(x)) return fused_gradient(kind, x, d_activation, wants_activation);
-  if (device::serves_activation(kind, x)) return device::activation_gradient(kind, x, d_activation, wants_activation);
-  if (!x.is_cpu()) return plain_activation_gradient(kind, x, d_activation, wants_activation);
-  const ActivationGradient wide = fused_gradient(kind, x.to(at::kFloat), d_activation.to(at::kFloat), wants_activation);
-  return {wide.d_x.to(x.scalar_type()), wants_activation ? wide.activation.to(x.scalar_type()) : at::Tensor()};
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, at::Tensor d_activation,
+                                       bool wants_activation, const DropoutGrid* grid) {
+  if (device::serves_activation(kind, x)) {
+    return device::activation_gradient(kind, x, d_activation, wants_activation, grid);
+  }
+  if (grid != nullptr) d_activation = apply_dropout(*grid, d_activation);
+  ActivationGradient out = gradient_alone(kind, x, d_activation, wants_activation);
+  if (grid != nullptr && wants_activation) out.activation = apply_dropout(*grid, out.activation);
+  return out;
 }
 
 at::Tensor plain_activate(ActivationKind kind, const at::Tensor& x) {

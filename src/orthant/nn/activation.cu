@@ -1,17 +1,8 @@
 // variant ELEMENT=0 ALIGNED=1: at most 64 registers
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1
 //
 // SwiGLU of x [rows, 2 width], gates then ups: silu(gate) * up. A thread takes LANE columns of a row.
-#if ELEMENT == 2
-DEVICE float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-#else
-DEVICE float sigmoid(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-#endif
-
 extern "C" __global__ void __launch_bounds__(256) swiglu(Element* out, const Element* x, i64 vectors, int width) {
   const int row_vectors = (width + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,8 +1,9 @@
-// The activations of mlp.h and their gradients, without autograd: fused kernels on the CPU, ATen's functions elsewhere
-// and as the kernels' oracle. Matrices are [tokens, width] and contiguous. Local.
+// The activations of mlp.h, the dropout behind them and their gradients, without autograd: fused kernels on the CPU and
+// on CUDA devices, ATen's functions elsewhere and as the kernels' oracle. Matrices are [tokens, width] and contiguous.
+// Local.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "orthant/nn/dropout_grid.h"
 
 namespace orthant::nn {
 
@@ -11,28 +12,29 @@ enum class ActivationKind { swiglu, gelu, gelu_tanh, relu, silu };
 // Outputs per token for an input of `width`: half as many for swiglu.
 std::int64_t activation_width(ActivationKind kind, std::int64_t width);
 
-at::Tensor activate(ActivationKind kind, const at::Tensor& x);
+// Times the factors of a grid over the outputs, where one is given.
+at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid* grid = nullptr);
 
 struct ActivationGradient {
   at::Tensor d_x;
-  at::Tensor activation;  // activate(kind, x), equal bits; undefined when not wanted
+  at::Tensor activation;  // activate(kind, x, grid), equal bits; undefined when not wanted
 };
 
 // Consumes d_activation: its memory may hold the result.
-ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
-                                       bool wants_activation);
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, at::Tensor d_activation,
+                                       bool wants_activation, const DropoutGrid* grid = nullptr);
 
-// The same by ATen's functions.
+// The same by ATen's functions, without dropout.
 at::Tensor plain_activate(ActivationKind kind, const at::Tensor& x);
 ActivationGradient plain_activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
                                              bool wants_activation);
 
-// On a CUDA device, where serves_activation().
+// On a CUDA device, where serves_activation(). Dropout is part of the same pass, but for swiglu.
 namespace device {
 bool serves_activation(ActivationKind kind, const at::Tensor& x);
-at::Tensor activate(ActivationKind kind, const at::Tensor& x);
+at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid* grid = nullptr);
 ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
-                                       bool wants_activation);
+                                       bool wants_activation, const DropoutGrid* grid = nullptr);
 }  // namespace device
 
 }  // namespace orthant::nn

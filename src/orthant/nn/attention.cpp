@@ -37,7 +37,7 @@ struct Attention : torch::autograd::Function<Attention> {
     if (state.pass->recompute == Recompute::selective) {
       ctx->save_for_backward({joined});
     } else {
-      ctx->save_for_backward({joined, output.out, output.lse});
+      ctx->save_for_backward({joined, output.out, output.lse, output.kept});
     }
     at::Tensor y = output_projection(output.out, state, residual.value_or(at::Tensor()));
     keep(ctx, std::move(state));
@@ -50,11 +50,11 @@ struct Attention : torch::autograd::Function<Attention> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& qkv = saved[0];
     const HeadsOutput output =
-        saved.size() == 1 ? heads_forward(qkv, state.heads, false) : HeadsOutput{saved[1], saved[2]};
+        saved.size() == 1 ? heads_forward(qkv, state.heads, false) : HeadsOutput{saved[1], saved[2], saved[3]};
     const OutGradient gy = out_gradient(gradients[0], *state.weight, *state.pass, ctx->needs_input_grad(0));
     at::Tensor d_qkv;
     if (ctx->needs_input_grad(0)) {
-      const at::Tensor d_out = project_back(gy.all, state.weight->value);
+      const at::Tensor d_out = project_back(gy.all, state.weight->value, state.pass->products);
       d_qkv = heads_backward(qkv, output, d_out.view(output.out.sizes()), state.heads);
     }
     add_projection_gradient(*state.pass, *state.weight, state.bias, gy, as_matrix(output.out));

@@ -28,7 +28,7 @@ struct AttentionOptions {
   bool causal = false;
   RotaryTable rotary = {};   // undefined tensors: none
   at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. A query that sees nothing gets 0
-  double dropout = 0;        // of the probabilities; taken through a path that forms them
+  double dropout = 0;        // of the probabilities
   std::string site;          // of that dropout
   std::int64_t first_head = 0;  // of qkv, counted in the whole layer; set by attention()
 };
@@ -36,8 +36,8 @@ struct AttentionOptions {
 // qkv [rows, sequence, (heads + 2 kv_heads) * head_size]: queries, keys, values as the joined projection wrote them.
 // May be overwritten (the rotation is in place): nobody else reads it. weight [out, heads * head_size], bias or
 // nullptr, residual shaped as the output ([rows, sequence, out], or own tokens) or undefined (added to the output).
-// Keeps qkv, the heads' output and one number per row and head; with Recompute::selective qkv alone, and backward
-// computes the rest again, with equal bits.
+// Keeps qkv, the heads' output and one number per row and head, and a bit per probability where a card drops some; with
+// Recompute::selective qkv alone, and backward computes the rest again, with equal bits.
 at::Tensor attention(const at::Tensor& qkv, Parameter& weight, Parameter* bias, const AttentionOptions& options,
                      Pass& pass, const at::Tensor& residual = {});
 

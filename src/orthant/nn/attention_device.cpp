@@ -1,185 +1,150 @@
-// Attention's heads on a CUDA device: rotation by our kernels (rotary.cu), scores and weighted sums by cuDNN or
-// FlashAttention 2, both inside libtorch.
-//
-// Note [Repeatable attention]: cuDNN is the fastest, but its backward adds in an order that differs from run to run.
-// FlashAttention 2 has one that does not. Forward of either repeats to the bit, and both keep the same number per row,
-// so a run that must repeat takes cuDNN's forward and the other's backward.
+// Attention's heads by attention.cu and attention_backward.cu: with dropout, and with keys that are hidden.
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
-#include <fmt/format.h>
 
 #include <cmath>
 
 #include "orthant/nn/attention_heads.h"
 #include "orthant/nn/device_kernels.h"
-#include "orthant/nn/device_variants.h"
+#include "orthant/nn/dropout_device.h"
 
 namespace orthant::cuda::sources {
-extern const std::string_view rotary;
-}
+extern const std::string_view attention;
+extern const std::string_view attention_backward;
+}  // namespace orthant::cuda::sources
 
 namespace orthant::nn::device {
 namespace {
 
-const cuda::Source kRotary{"nn/rotary.cu", cuda::sources::rotary, {"ELEMENT", "ALIGNED"}};
+const std::vector<std::string_view> kAttentionMacros = {"ELEMENT", "SIZE", "CAUSAL", "MASKED", "DROPS"};
+const cuda::Source kAttention{"nn/attention.cu", cuda::sources::attention, kAttentionMacros};
+const cuda::Source kAttentionBackward{"nn/attention_backward.cu", cuda::sources::attention_backward, kAttentionMacros};
 
-constexpr std::int64_t kMostChannels = 128;  // of a head, in cuDNN
-constexpr std::int64_t kChannelStep = 8;
+// As in attention.cu.
+constexpr std::int64_t kBlock = 128;
+constexpr std::int64_t kTile = 64;
+constexpr std::int64_t kBlockThreads = 256;
+constexpr std::int64_t kNumbersBytes = std::int64_t{2} * 6 * kTile * 4;
+constexpr std::int64_t kScoresBytes = kBlock * kTile * 2;
+constexpr std::int64_t kShortSize = 64;      // of heads, at most, where a block makes all gradients
+constexpr std::int64_t kMostBlocks = 65535;  // along the second and third side of a grid
+constexpr std::int64_t kWordKeys = 32;
 
-// What the kernels of rotary.cu take as Strided.
-struct Strided {
-  const void* data;
-  std::int64_t row, head, position;
-
-  explicit Strided(const at::Tensor& x)  // [rows, heads, sequence, size]
-      : data(x.const_data_ptr()), row(x.stride(0)), head(x.stride(1)), position(x.stride(2)) {}
+struct Layout {
+  std::int64_t stride;
+  int sequence, heads, group;
+  float scale;
+  std::uint32_t first_head, first_query, first_key;
+  KernelGrid grid;
 };
+static_assert(sizeof(Layout) == 88);
 
-// Views [rows, heads, sequence, size] of qkv.
-struct HeadViews {
-  at::Tensor q, k, v;
+// One call of the kernels.
+struct Call {
+  const HeadsSetup& setup;
+  std::int64_t rows, sequence, heads, kv_heads, size;
+  int type;
+  cuda::StreamHandle stream;
+  Layout layout;
 
-  HeadViews(const at::Tensor& qkv, const AttentionOptions& options) {
-    const at::Tensor all =
-        qkv.view({qkv.size(0), qkv.size(1), options.heads + 2 * options.kv_heads, options.head_size}).transpose(1, 2);
-    q = all.narrow(1, 0, options.heads);
-    k = all.narrow(1, options.heads, options.kv_heads);
-    v = all.narrow(1, options.heads + options.kv_heads, options.kv_heads);
+  Call(const at::Tensor& qkv, const HeadsSetup& heads_setup)
+      : setup(heads_setup),
+        rows(qkv.size(0)),
+        sequence(qkv.size(1)),
+        heads(setup.options.heads),
+        kv_heads(setup.options.kv_heads),
+        size(setup.options.head_size),
+        type(element(qkv)),
+        stream(device::stream(qkv)),
+        layout{.stride = qkv.size(2),
+               .sequence = static_cast<int>(sequence),
+               .heads = static_cast<int>(heads),
+               .group = static_cast<int>(heads / kv_heads),
+               .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(size))),
+               .first_head = static_cast<std::uint32_t>(setup.options.first_head),
+               .first_query = 0,
+               .first_key = 0,
+               .grid = kernel_grid(setup.drops ? &setup.dropout : nullptr, 0)} {}
+
+  const cuda::Kernel& kernel(const cuda::Source& source, const char* function) const {
+    return cuda::kernel(source, function,
+                        {type, static_cast<int>(size), setup.options.causal ? 1 : 0,
+                         setup.options.key_mask.defined() ? 1 : 0, setup.drops ? 1 : 0});
   }
-};
 
-std::int64_t num_pairs(const at::Tensor& qkv, std::int64_t heads, std::int64_t size) {
-  return qkv.size(0) * qkv.size(1) * heads * ((size / 2 + lane(qkv) - 1) / lane(qkv));
-}
-
-double scale_of(const AttentionOptions& options) {
-  return 1 / std::sqrt(static_cast<double>(options.head_size));
-}
-
-// ATen's functions add in one order while this lives; memory they do not write stays as it is.
-class OneOrder {
- public:
-  OneOrder()
-      : before_(at::globalContext().deterministicAlgorithms()),
-        warned_(at::globalContext().deterministicAlgorithmsWarnOnly()),
-        filled_(at::globalContext().deterministicFillUninitializedMemory()) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    at::globalContext().setDeterministicFillUninitializedMemory(false);
+  // A block of threads for every 128 tokens of `num_heads` heads; `blocks` and `tiles` of one operand in shared memory.
+  cuda::LaunchShape shape(std::int64_t num_heads, int blocks, int tiles, std::int64_t more_bytes) const {
+    const std::int64_t row_bytes = size * 2;
+    return {.blocks = static_cast<std::uint32_t>((sequence + kBlock - 1) / kBlock),
+            .blocks_y = static_cast<std::uint32_t>(num_heads),
+            .blocks_z = static_cast<std::uint32_t>(rows),
+            .threads = static_cast<std::uint32_t>(kBlockThreads),
+            .shared_bytes = static_cast<std::uint32_t>((blocks * kBlock + tiles * kTile) * row_bytes + more_bytes),
+            .stream = stream};
   }
-  ~OneOrder() {
-    at::globalContext().setDeterministicAlgorithms(before_, warned_);
-    at::globalContext().setDeterministicFillUninitializedMemory(filled_);
+
+  std::int64_t most_shared_bytes() const {
+    return shape(heads, 2, 4, (size <= kShortSize ? kScoresBytes : 0) + kNumbersBytes).shared_bytes;
   }
-  OneOrder(const OneOrder&) = delete;
-  OneOrder& operator=(const OneOrder&) = delete;
 
- private:
-  bool before_, warned_, filled_;
+  // One block then has all keys of a head.
+  bool is_short() const { return sequence <= kBlock && kv_heads == heads && size <= kShortSize; }
 };
-
-struct Gradients {
-  at::Tensor q, k, v;  // [rows, heads, sequence, size]
-};
-
-Gradients repeatable_backward(const HeadViews& heads, const at::Tensor& out, const at::Tensor& lse,
-                              const at::Tensor& d_out, const AttentionOptions& options) {
-  const OneOrder guard;
-  const at::Tensor none, unused = at::empty({2}, out.options().dtype(at::kLong));
-  const auto tokens_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
-  const std::int64_t sequence = heads.q.size(2);
-  auto [q, k, v] = at::_flash_attention_backward(
-      tokens_first(d_out), tokens_first(heads.q), tokens_first(heads.k), tokens_first(heads.v), tokens_first(out), lse,
-      none, none, sequence, sequence, /*dropout_p=*/0, options.causal, unused, unused, scale_of(options));
-  return {tokens_first(q), tokens_first(k), tokens_first(v)};
-}
-
-Gradients fastest_backward(const HeadViews& heads, const at::Tensor& out, const at::Tensor& lse,
-                           const at::Tensor& d_out, const AttentionOptions& options) {
-  const at::Tensor none, unused = at::empty({}, out.options().dtype(at::kLong));
-  const std::int64_t sequence = heads.q.size(2);
-  auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
-      d_out, heads.q, heads.k, heads.v, out, lse.unsqueeze(-1), unused, unused, none, none, none, sequence, sequence,
-      /*dropout_p=*/0, options.causal, scale_of(options));
-  return {q, k, v};
-}
-
-at::Tensor heads_view(const at::Tensor& out, const AttentionOptions& options) {
-  return out.view({out.size(0), out.size(1), options.heads, options.head_size}).transpose(1, 2);
-}
 
 }  // namespace
 
-bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options) {
-  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2;
+bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
+  const auto& options = setup.options;
+  const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
+  const bool sized = options.head_size == 32 || options.head_size == 64 || options.head_size == 128;
+  if (!serves(qkv) || !narrow || !sized || !aligned(qkv.size(2), {qkv}) || qkv.size(0) > kMostBlocks) return false;
+  return Call(qkv, setup).most_shared_bytes() <= cuda::KernelLibrary::of_process().most_shared_bytes();
 }
 
-bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
-  if (!serves(qkv)) return false;
-  const AttentionOptions& options = setup.options;
-  const char* reason = nullptr;
-  if (qkv.scalar_type() == at::kFloat) {
-    reason = "float32";
-  } else if (setup.drops) {
-    reason = "dropout of probabilities";
-  } else if (options.key_mask.defined()) {
-    reason = "a mask of keys";
-  } else if (options.head_size % kChannelStep != 0 || options.head_size > kMostChannels) {
-    reason = "this size of heads";
+HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup) {
+  const Call call(qkv, setup);
+  HeadsOutput output{.out = at::empty({call.rows, call.sequence, call.heads * call.size}, qkv.options()),
+                     .lse = at::empty({call.rows, call.heads, call.sequence}, qkv.options().dtype(at::kFloat)),
+                     .kept = {}};
+  if (setup.drops) {
+    const std::int64_t words = (call.sequence + kWordKeys - 1) / kWordKeys;
+    output.kept = at::empty({call.rows, call.heads, call.sequence, words}, qkv.options().dtype(at::kInt));
   }
-  if (reason == nullptr) return qkv.numel() > 0;
-  cuda::KernelLibrary::of_process().say_once(
-      fmt::format("attention of {} heads of {} channels takes plain formulas, which form all scores: no fused kernel "
-                  "serves {}",
-                  options.heads, options.head_size, reason));
-  return false;
+  if (qkv.numel() == 0) return output;
+  call.kernel(kAttention, "attention_forward")(call.shape(call.heads, 1, 4, 0), data(output.out),
+                                               data<float>(output.lse), data(output.kept), data(qkv),
+                                               data(setup.options.key_mask), call.layout);
+  return output;
 }
 
-void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
-  const std::int64_t turned = options.heads + options.kv_heads, heads = turned + options.kv_heads;
-  const std::int64_t pairs = num_pairs(qkv, turned, options.head_size);
-  if (pairs == 0) return;
-  const int is_aligned = aligned(options.head_size / 2, {qkv}) ? 1 : 0;
-  cuda::kernel(kRotary, "rotate", {element(qkv), is_aligned})(
-      threads_for(pairs, qkv), data(qkv), data(options.rotary.cos), data(options.rotary.sin), pairs,
-      static_cast<int>(qkv.size(1)), static_cast<int>(heads), static_cast<int>(turned),
-      static_cast<int>(options.head_size));
-}
-
-HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup) {
-  const AttentionOptions& options = setup.options;
-  const HeadViews heads(qkv, options);
-  const auto result = at::_scaled_dot_product_cudnn_attention(
-      heads.q, heads.k, heads.v, std::nullopt, /*compute_log_sumexp=*/true,
-      /*dropout_p=*/0, options.causal, /*return_debug_mask=*/false, scale_of(options));
-  const at::Tensor out = std::get<0>(result).transpose(1, 2).contiguous();
-  return {out.view({qkv.size(0), qkv.size(1), options.heads * options.head_size}),
-          std::get<1>(result).view({qkv.size(0), options.heads, qkv.size(1)})};
-}
-
-at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
-                          const HeadsSetup& setup) {
-  const AttentionOptions& options = setup.options;
-  const HeadViews heads(qkv, options);
-  const at::Tensor out = heads_view(output.out, options), d_heads = heads_view(d_out, options);
-  const Gradients d = setup.repeatable ? repeatable_backward(heads, out, output.lse, d_heads, options)
-                                       : fastest_backward(heads, out, output.lse, d_heads, options);
-  return join_heads(d.q, d.k, d.v, options);
-}
-
-at::Tensor join_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
-  const std::int64_t all = options.heads + 2 * options.kv_heads;
-  at::Tensor d_qkv = at::empty({q.size(0), q.size(2), all * options.head_size}, q.options());
-  const std::int64_t pairs = num_pairs(d_qkv, all, options.head_size);
-  const int is_aligned = aligned(options.head_size / 2, {d_qkv, q, k, v}) ? 1 : 0;
-  cuda::kernel(kRotary, "join", {element(q), is_aligned})(
-      threads_for(pairs, q), data(d_qkv), Strided(q), Strided(k), Strided(v), data(options.rotary.cos),
-      data(options.rotary.sin), pairs, static_cast<int>(q.size(2)), static_cast<int>(options.heads),
-      static_cast<int>(options.kv_heads), static_cast<int>(options.head_size));
+at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
+                                 const HeadsSetup& setup) {
+  const Call call(qkv, setup);
+  const auto& options = setup.options;
+  at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
+  if (qkv.numel() == 0) return d_qkv;
+  if (call.is_short()) {
+    call.kernel(kAttentionBackward, "attention_backward_short")(
+        call.shape(call.heads, 2, 4, kScoresBytes + kNumbersBytes), data(d_qkv), data(qkv), data(output.out),
+        data(d_out), data<float>(output.lse), data(output.kept), data(options.key_mask), call.layout);
+  } else {
+    const at::Tensor delta = at::empty(output.lse.sizes(), output.lse.options());
+    const std::int64_t items = call.rows * call.sequence * call.heads;
+    call.kernel(kAttentionBackward, "attention_delta")(threads_for(items * call.size / 8, qkv), data<float>(delta),
+                                                       data(output.out), data(d_out), items, call.layout.sequence,
+                                                       call.layout.heads);
+    call.kernel(kAttentionBackward, "attention_backward")(
+        call.shape(call.kv_heads, 2, 4, kNumbersBytes), data(d_qkv), data(qkv), data(d_out), data<float>(output.lse),
+        data<float>(delta), data(output.kept), data(options.key_mask), call.layout);
+    call.kernel(kAttentionBackward, "attention_backward_queries")(
+        call.shape(call.heads, 2, 4, 0), data(d_qkv), data(qkv), data(d_out), data<float>(output.lse),
+        data<float>(delta), data(output.kept), data(options.key_mask), call.layout);
+  }
+  if (options.rotary.sin.defined()) {
+    AttentionOptions back = options;
+    back.rotary.sin = back.rotary.sin.neg();
+    device::rotate_heads(d_qkv, back);
+  }
   return d_qkv;
-}
-
-Variants rotary_variants(at::ScalarType dtype) {
-  return {{&kRotary, {element(dtype), /*ALIGNED=*/1}}};
 }
 
 }  // namespace orthant::nn::device

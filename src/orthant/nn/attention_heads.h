@@ -1,6 +1,7 @@
 // The heads' part of attention, between the joined projection and the output projection, without autograd: rotation,
-// scores, softmax, dropout, weighted sums. Fused kernels on the CPU, ATen's formulas elsewhere and as the kernels'
-// oracle. All tensors of qkv's kind are [rows, sequence, (heads + 2 kv_heads) * head_size] and contiguous. Local.
+// scores, softmax, dropout, weighted sums. Fused kernels on the CPU; on a CUDA device cuDNN or attention.cu; ATen's
+// formulas elsewhere and as the kernels' oracle. All tensors of qkv's kind are [rows, sequence, (heads + 2 kv_heads) *
+// head_size] and contiguous. Local.
 #pragma once
 
 #include "orthant/nn/attention.h"
@@ -21,6 +22,7 @@ struct HeadsSetup {
 };
 
 inline constexpr std::int64_t kMaxHeads = 4096;  // stride of rows in the dropout's index, counted in heads
+inline constexpr std::int64_t kMaxRows = 4096;   // a stream ends there: further rows have the masks of the first ones
 
 // Checks shapes: InternalError with what does not fit.
 HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass);
@@ -28,6 +30,9 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
 struct HeadsOutput {
   at::Tensor out;  // [rows, sequence, heads * head_size], qkv's dtype
   at::Tensor lse;  // [rows, heads, sequence]: log of the sum of exp(scores); float32 for narrower dtypes
+  // int32 [rows, heads, queries, keys / 32 rounded up]: bits of the probabilities that stay, where
+  // kernel_heads_forward() drew them.
+  at::Tensor kept = {};
 };
 
 // Rotates queries and keys of qkv in place, half-split; nothing without a table.
@@ -48,6 +53,11 @@ at::Tensor plain_heads_backward(const at::Tensor& qkv, const HeadsOutput& output
 // On a CUDA device, where serves_heads(); qkv is rotated already. The rotation alone where serves_rotation().
 namespace device {
 bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup);
+// By attention.cu alone, which has dropout and masks of keys, and whose backward adds in one order.
+bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup);
+HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
+at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
+                                 const HeadsSetup& setup);
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
 at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                           const HeadsSetup& setup);

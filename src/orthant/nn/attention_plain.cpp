@@ -61,7 +61,7 @@ at::Tensor factors_like(const at::Tensor& scores, const HeadsSetup& setup) {
   std::vector<at::Tensor> rows;
   for (std::int64_t row = 0; row < scores.size(0); ++row) {
     DropoutGrid grid = setup.dropout;
-    grid.first_row = (grid.first_row + static_cast<std::uint64_t>(row)) * kMaxHeads +
+    grid.first_row = (grid.first_row + static_cast<std::uint64_t>(row)) % kMaxRows * kMaxHeads +
                      static_cast<std::uint64_t>(setup.options.first_head);
     rows.push_back(plain_dropout_factors(grid, heads * sequence, sequence, scores.options()));
   }

@@ -36,4 +36,14 @@ at::Tensor sum_columns(const at::Tensor& x) {
   return blocks == 1 ? sums.view({-1}) : sum_columns(sums);
 }
 
+void add_column_sums(Parameter& parameter, const at::Tensor& x) {
+  if (!parameter.trainable()) return;
+  at::Tensor& gradient = parameter.gradient;
+  if (!device::serves_columns(x) || gradient.scalar_type() != at::kFloat || !gradient.is_contiguous()) {
+    return add_gradient(parameter, sum_columns(x));
+  }
+  device::add_column_sums(gradient, x, /*adds=*/!parameter.fresh);
+  parameter.fresh = false;
+}
+
 }  // namespace orthant::nn

@@ -1,8 +1,57 @@
-// variant ELEMENT=2: at most 40 registers
+// variant ELEMENT=0 ALIGNED=1: at most 64 registers
+// variant ELEMENT=2 ALIGNED=0: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1
 //
-// Sums over the rows of a matrix in a fixed order: a block takes 32 columns; row r is added by slot r % 32, and the
-// slots' sums are added in order.
-extern "C" __global__ void __launch_bounds__(1024) sum_columns(float* out, const Element* x, int rows, int width) {
+// Sums over the rows of a matrix in a fixed order, in two stages where there are many rows.
+
+#define SLOTS 8  // warps of a block
+
+// sums[part][column] over rows_of_part neighbours: a block takes 32 vectors of columns, its warp s the rows s, s +
+// SLOTS,
+// ... of the part, and the warps' sums are added in order.
+extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
+    sum_parts(float* sums, const Element* x, int rows, int width, int rows_of_part) {
+  __shared__ float shared[SLOTS][32][LANE + 1];
+  const int lane = threadIdx.x & 31, slot = threadIdx.x >> 5;
+  const int at = (blockIdx.x * 32 + lane) * LANE;
+  const int begin = blockIdx.y * rows_of_part, end = min(begin + rows_of_part, rows);
+  float sum[LANE];
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) sum[j] = 0;
+  int row = begin + slot;
+  // Eight rows under way at a time, added one after the other.
+  for (; row + 7 * SLOTS < end; row += 8 * SLOTS) {
+    uint4 kept[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) kept[i] = load_vector(x + (i64)(row + i * SLOTS) * width, at, width);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float a[LANE];
+      widen(kept[i], a);
+#pragma unroll
+      for (int j = 0; j < LANE; ++j) sum[j] += a[j];
+    }
+  }
+  for (; row < end; row += SLOTS) {
+    float a[LANE];
+    widen(load_vector(x + (i64)row * width, at, width), a);
+#pragma unroll
+    for (int j = 0; j < LANE; ++j) sum[j] += a[j];
+  }
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) shared[slot][lane][j] = sum[j];
+  __syncthreads();
+  const int column = blockIdx.x * 32 * LANE + threadIdx.x;
+  if (threadIdx.x >= 32 * LANE || column >= width) return;
+  float total = 0;
+#pragma unroll
+  for (int s = 0; s < SLOTS; ++s) total += shared[s][threadIdx.x / LANE][threadIdx.x % LANE];
+  sums[(i64)blockIdx.y * width + column] = total;
+}
+
+// out (+)= the sums: a block takes 32 columns; row r is added by slot r % 32, and the slots' sums are added in order.
+extern "C" __global__ void __launch_bounds__(1024)
+    sum_columns(float* out, const Element* x, int rows, int width, int adds) {
   __shared__ float sums[32][33];
   const int lane = threadIdx.x & 31, slot = threadIdx.x >> 5;
   const int column = blockIdx.x * 32 + lane;
@@ -17,5 +66,5 @@ extern "C" __global__ void __launch_bounds__(1024) sum_columns(float* out, const
   float total = 0;
 #pragma unroll
   for (int s = 0; s < 32; ++s) total += sums[s][lane];
-  out[column] = total;
+  out[column] = adds ? out[column] + total : total;
 }

@@ -15,10 +15,14 @@ inline std::int64_t num_row_blocks(std::int64_t rows) {
 // x [rows, width], contiguous -> [width], in float64 for float64, in float32 otherwise.
 at::Tensor sum_columns(const at::Tensor& x);
 
-// On a CUDA device, where serves_columns(): few rows, such as blocks' sums.
+// parameter.gradient = (fresh ? 0 : gradient) + sum_columns(x); clears fresh. Nothing for a frozen one.
+void add_column_sums(Parameter& parameter, const at::Tensor& x);
+
+// On a CUDA device, where serves_columns(): in two stages from some rows on. `out` is float32 and contiguous.
 namespace device {
 bool serves_columns(const at::Tensor& x);
 at::Tensor sum_columns(const at::Tensor& x);
+void add_column_sums(const at::Tensor& out, const at::Tensor& x, bool adds);
 }  // namespace device
 
 }  // namespace orthant::nn

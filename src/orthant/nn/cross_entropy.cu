@@ -1,5 +1,6 @@
 // variant ELEMENT=0: at most 64 registers
 // variant ELEMENT=2: at most 64 registers
+// all ELEMENT=0,1,2
 //
 // Cross entropy of logits [rows, classes] of any width and alignment; a block takes a row, its middle part by vectors.
 // `first` is the global index of column 0, and targets count all classes: a target held elsewhere has no column here.

@@ -42,8 +42,18 @@ cuda::StreamHandle stream(const at::Tensor& x) {
   return c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
 }
 
-cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x) {
-  return {.blocks = static_cast<std::uint32_t>((items + kBlockThreads - 1) / kBlockThreads),
+std::int64_t num_vectors(const at::Tensor& x, std::int64_t width) {
+  return width == 0 ? 0 : x.numel() / width * ((width + lane(x) - 1) / lane(x));
+}
+
+bool counts_vectors(const at::Tensor& x, std::int64_t width) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  return width < kMost && num_vectors(x, width) < kMost;
+}
+
+cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x, std::int64_t each) {
+  const std::int64_t of_block = each * kBlockThreads;
+  return {.blocks = static_cast<std::uint32_t>((items + of_block - 1) / of_block),
           .threads = kBlockThreads,
           .stream = stream(x)};
 }

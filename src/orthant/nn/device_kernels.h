@@ -26,8 +26,13 @@ bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors);
 // The stream on which libtorch's own operations on this tensor would run.
 cuda::StreamHandle stream(const at::Tensor& x);
 
-// A thread for each of `items`, 256 to a block, on x's stream.
-cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x);
+// A thread for `each` of `items`, 256 to a block, on x's stream.
+cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x, std::int64_t each = 1);
+
+// 16-byte vectors of a matrix of x's elements that has rows of `width`, each row counted by itself.
+std::int64_t num_vectors(const at::Tensor& x, std::int64_t width);
+// Whether 31 bits count them, as kernels do that divide by the vectors of a row, and whether 31 bits count its width.
+bool counts_vectors(const at::Tensor& x, std::int64_t width);
 
 // The tensor's memory as the kernels name it; null when it is undefined.
 template <class T = void>

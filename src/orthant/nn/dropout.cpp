@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/nn/dropout_device.h"
 #include "orthant/nn/dropout_grid.h"
 #include "orthant/nn/kept.h"
 #include "orthant/nn/kernels/tensors.h"
@@ -27,6 +28,28 @@ struct Dropout : torch::autograd::Function<Dropout> {
   }
 };
 
+// residual + dropout(x). Forward and backward are Local.
+struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual, DropoutGrid grid) {
+    BelowAutograd below;
+    keep(ctx, grid);
+    return value(x, residual, grid);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    BelowAutograd below;
+    return {apply_dropout(kept<DropoutGrid>(ctx), gradients[0]), gradients[0], {}};
+  }
+
+  static at::Tensor value(const at::Tensor& x, const at::Tensor& residual, const DropoutGrid& grid) {
+    if (x.is_cuda()) {
+      const at::Tensor dense = x.contiguous();
+      if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, residual.contiguous());
+    }
+    return residual + apply_dropout(grid, x);
+  }
+};
+
 template <class T>
 void draw_rows(const DropoutGrid& grid, const at::Tensor& factors) {
   const auto& table = kernels::kernels<kernels::DropoutKernels<T>>();
@@ -47,6 +70,14 @@ at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, Pass& p
   if (at::GradMode::is_enabled()) return Dropout::apply(x, grid);
   BelowAutograd below;
   return apply_dropout(grid, x);
+}
+
+at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site, Pass& pass) {
+  if (!drops(p, pass)) return residual + x;
+  const DropoutGrid grid = dropout_grid(pass, site, p, x.sizes());
+  if (at::GradMode::is_enabled()) return DropoutAdd::apply(x, residual, grid);
+  BelowAutograd below;
+  return DropoutAdd::value(x, residual, grid);
 }
 
 at::Tensor dropout_factors(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,

@@ -12,13 +12,16 @@ namespace orthant::nn {
 // the pass is not training.
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, Pass& pass);
 
+// residual + dropout(x), of one shape.
+at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site, Pass& pass);
+
 // Strides of the global index. A row's elements do not move when the batch is padded to another sequence length.
 inline constexpr std::uint64_t kMaxPositions = 1ULL << 20;
 inline constexpr std::uint64_t kMaxChannels = 1ULL << 20;
 
-// The factors themselves, 0 or 1 / (1 - p): [rows, positions, channels] in the dtype and on the device asked for.
-// `first_position` and `first_channel` are global: a rank with a slice of the sequence or of the channels draws its
-// part.
+// The factors themselves, 0 or 1 / (1 - p), with p rounded down to a multiple of 2^-16: [rows, positions, channels] in
+// the dtype and on the device asked for. `first_position` and `first_channel` are global: a rank with a slice of the
+// sequence or of the channels draws its part.
 at::Tensor dropout_factors(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,
                            const at::TensorOptions& options, std::int64_t first_position = 0,
                            std::int64_t first_channel = 0);

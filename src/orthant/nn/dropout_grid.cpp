@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "orthant/base/error.h"
+#include "orthant/nn/dropout_device.h"
 #include "orthant/nn/kernels/tensors.h"
 
 namespace orthant::nn {
@@ -14,9 +15,9 @@ namespace {
 
 constexpr std::int64_t kLowHalf = 0xffffffff;
 
-// Philox 4x32-10 (base/philox.h) on a tensor of block numbers: words 1 and 3 of each. 64-bit products wrap, which
-// leaves all their bits right.
-std::pair<at::Tensor, at::Tensor> philox_odd_words(const at::Tensor& blocks, const kernels::DropoutDraw& draw) {
+// Philox 4x32-10 (base/philox.h) on a tensor of block numbers: [..., 4 words]. 64-bit products wrap, which leaves all
+// their bits right.
+at::Tensor philox_words(const at::Tensor& blocks, const kernels::DropoutDraw& draw) {
   const auto scalar = [&](std::uint64_t word) {
     return at::full({}, static_cast<std::int64_t>(word & kLowHalf), blocks.options());
   };
@@ -37,7 +38,7 @@ std::pair<at::Tensor, at::Tensor> philox_odd_words(const at::Tensor& blocks, con
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
-  return {word1, word3};
+  return at::stack({word0, word1, word2, word3}, -1);
 }
 
 template <class T>
@@ -79,11 +80,10 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
                     site, fmt::join(shape, ", "), first_position, first_channel, kMaxPositions, kMaxChannels));
   }
   const RandomStream stream = pass.dropout_stream(site);
+  const auto threshold = static_cast<std::uint32_t>(std::floor(p * 65536));
   DropoutGrid grid;
-  grid.draw = {{stream.key()[0], stream.key()[1]},
-               stream.stream(),
-               static_cast<std::uint64_t>(std::floor(p * 4294967296.0)),
-               p < 1 ? 1 / (1 - p) : 0};
+  grid.draw = {
+      {stream.key()[0], stream.key()[1]}, stream.stream(), threshold, p < 1 ? 1 / (1 - threshold / 65536.0) : 0};
   grid.first_row = static_cast<std::uint64_t>(pass.first_row);
   grid.positions = static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 1));
   grid.first_token = own_tokens ? static_cast<std::uint64_t>(pass.own_tokens().begin) : 0;
@@ -101,20 +101,25 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
   const at::Tensor token = at::arange(first_token, first_token + tokens, integers);
   const at::Tensor row = token.div(positions, "floor").add_(static_cast<std::int64_t>(grid.first_row));
   const at::Tensor position = token.remainder(positions).add_(static_cast<std::int64_t>(grid.first_position));
-  // A block holds two neighbouring channels.
-  const at::Tensor pair = at::arange(first_channel / 2, (first_channel + channels + 1) / 2, integers);
+  // A block holds eight neighbouring channels.
+  constexpr std::int64_t kOfBlock = 8;
+  const std::int64_t skipped = first_channel % kOfBlock;
+  const at::Tensor eight =
+      at::arange(first_channel / kOfBlock, (first_channel + channels + kOfBlock - 1) / kOfBlock, integers);
   const at::Tensor place = row.mul(static_cast<std::int64_t>(kMaxPositions)).add_(position);
-  const at::Tensor blocks = place.mul_(static_cast<std::int64_t>(kMaxChannels / 2)).unsqueeze(1).add(pair);
-  const auto [even, odd] = philox_odd_words(blocks, grid.draw);
-  const at::Tensor bits = at::stack({even, odd}, -1)
-                              .view({tokens, 2 * pair.numel()})
-                              .slice(1, first_channel % 2, first_channel % 2 + channels);
+  const at::Tensor blocks = place.mul_(static_cast<std::int64_t>(kMaxChannels) / kOfBlock).unsqueeze(1).add(eight);
+  const at::Tensor words = philox_words(blocks, grid.draw);
+  const at::Tensor bits = at::stack({words.bitwise_and(0xffff), words.bitwise_right_shift(16)}, -1)
+                              .view({tokens, kOfBlock * eight.numel()})
+                              .slice(1, skipped, skipped + channels);
   return bits.ge(static_cast<std::int64_t>(grid.draw.threshold)).to(options.dtype()).mul_(grid.draw.factor);
 }
 
 at::Tensor apply_dropout(const DropoutGrid& grid, const at::Tensor& x) {
   const at::ScalarType dtype = kernels::compute_dtype(x);
   if (!x.is_cpu()) {
+    const at::Tensor dense = x.contiguous();
+    if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, {});
     const std::int64_t channels = x.size(-1);
     const std::int64_t tokens = x.numel() / std::max<std::int64_t>(channels, 1);
     const at::Tensor factors = plain_dropout_factors(grid, tokens, channels, x.options().dtype(dtype));

@@ -1,5 +1,6 @@
 // variant ELEMENT=0 ALIGNED=1: at most 64 registers
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1
 //
 // Rows of embedding tables. An id that no table entry has gives NaN, which the step's watch reports.
 

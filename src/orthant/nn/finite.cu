@@ -1,5 +1,6 @@
 // variant ELEMENT=0: at most 40 registers
 // variant ELEMENT=2: at most 40 registers
+// all ELEMENT=0,1,2
 //
 // Sets *found to NaN when one of n elements is NaN or infinite: all bits of its exponent are set.
 #if ELEMENT == 2

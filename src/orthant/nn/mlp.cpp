@@ -19,10 +19,8 @@ struct Middle {
   ActivationKind kind;
   std::optional<DropoutGrid> dropout;
 
-  at::Tensor value(const at::Tensor& x) const { return dropped(activate(kind, x)); }
-  at::Tensor dropped(const at::Tensor& activation) const {
-    return dropout ? apply_dropout(*dropout, activation) : activation;
-  }
+  const DropoutGrid* grid() const { return dropout ? &*dropout : nullptr; }
+  at::Tensor value(const at::Tensor& x) const { return activate(kind, x, grid()); }
 };
 
 struct MlpState {
@@ -41,11 +39,12 @@ at::Tensor forward_value(const MlpState& state, const at::Tensor& matrix, const 
 
 // The activation is computed again when the addition runs: the queue holds its input alone.
 void add_gradient_later(const MlpState& state, const OutGradient& gy, const at::Tensor& x) {
-  state.pass->add_weight_gradient([middle = state.middle, weight = state.weight, bias = state.bias, gy, x] {
-    BelowAutograd below;
-    Pass now;
-    add_projection_gradient(now, *weight, bias, gy, middle.value(x));
-  });
+  state.pass->add_weight_gradient(
+      [middle = state.middle, weight = state.weight, bias = state.bias, gy, x, products = state.pass->products] {
+        BelowAutograd below;
+        Pass now{.products = products};
+        add_projection_gradient(now, *weight, bias, gy, middle.value(x));
+      });
 }
 
 // Where the weight is cut forward sums over tp, and backward gathers where tokens are cut; else both are Local. Keeps
@@ -72,14 +71,14 @@ struct Mlp : torch::autograd::Function<Mlp> {
     const bool later = needs_activation && (state.pass->defer_weights || !needs_x);
     ActivationGradient result;
     if (needs_x) {
-      const at::Tensor d_activation = state.middle.dropped(project_back(gy.all, state.weight->value));
-      result = activation_gradient(state.middle.kind, x, d_activation, needs_activation && !later);
+      result =
+          activation_gradient(state.middle.kind, x, project_back(gy.all, state.weight->value, state.pass->products),
+                              needs_activation && !later, state.middle.grid());
     }
     if (later) {
       add_gradient_later(state, gy, x);
     } else {
-      const at::Tensor used = result.activation.defined() ? state.middle.dropped(result.activation) : at::Tensor();
-      add_projection_gradient(*state.pass, *state.weight, state.bias, gy, used);
+      add_projection_gradient(*state.pass, *state.weight, state.bias, gy, result.activation);
     }
     at::Tensor gx;
     if (needs_x) {

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/base/error.h"
+#include "orthant/nn/columns.h"
 #include "orthant/nn/kept.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/nn/norm_formulas.h"
@@ -33,10 +35,17 @@ at::Tensor wide(const at::Tensor& x) {
   return x.defined() ? x.to(kernels::compute_dtype(x)) : x;
 }
 
+bool serves_device_norm(Norm kind, const at::Tensor& x) {
+  return kind == Norm::rms ? device::serves_rms_norm(x) : device::serves_layer_norm(x);
+}
+
 // Narrow types on the CPU are widened for the kernels and rounded after them.
 Normalized forward_norm(const at::Tensor& x, const NormState& state) {
   const at::Tensor& weight = state.weight->value;
-  if (device::serves_norm(state.kind, x)) return device::rms_norm(x, weight, state.eps);
+  if (serves_device_norm(state.kind, x)) {
+    return state.kind == Norm::rms ? device::rms_norm(x, weight, state.eps)
+                                   : device::layer_norm(x, weight, state.bias_value(), state.eps);
+  }
   if (!x.is_cpu()) return plain::norm(state.kind, x, weight, state.bias_value(), state.eps);
   Normalized out = fused::norm(state.kind, wide(x), wide(weight), wide(state.bias_value()), state.eps);
   out.y = out.y.to(x.scalar_type());
@@ -52,13 +61,21 @@ NormGradients host_backward(Norm kind, const at::Tensor& gy, const NormInput& in
   return out;
 }
 
-// `residual`, where defined, is added to the input's gradient.
+// `residual`, where defined, is added to the input's gradient before that is dropped.
 NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
                             const DropoutGrid* grid, const at::Tensor& residual = {}) {
-  if (grid == nullptr && device::serves_norm(kind, gy)) return device::rms_norm_backward(gy, input, parts, residual);
+  if (kind == Norm::rms && grid != nullptr) throw InternalError("no RMSNorm has a dropout in front of it");
+  if (serves_device_norm(kind, gy)) {
+    return kind == Norm::rms ? device::rms_norm_backward(gy, input, parts, residual)
+                             : device::layer_norm_backward(gy, input, parts, grid, residual);
+  }
+  // What is added comes between the norm and the dropout, which then takes a pass of its own.
+  const bool adds = parts.input && residual.defined();
+  const DropoutGrid* const inner = adds ? nullptr : grid;
   NormGradients out =
-      gy.is_cpu() ? host_backward(kind, gy, input, parts, grid) : plain::norm_backward(kind, gy, input, parts, grid);
-  if (out.x.defined() && residual.defined()) out.x.add_(residual);
+      gy.is_cpu() ? host_backward(kind, gy, input, parts, inner) : plain::norm_backward(kind, gy, input, parts, inner);
+  if (adds) out.x.add_(residual);
+  if (adds && grid != nullptr) out.dropped = apply_dropout(*grid, out.x);
   return out;
 }
 
@@ -76,8 +93,8 @@ NormGradients run_backward(const NormState& state, const at::Tensor& gy, const v
   }
   if (!learns) return now;
   const auto add = [weight = state.weight, bias = state.bias](const NormGradients& sums) {
-    add_gradient(*weight, sums.weight);
-    if (bias != nullptr) add_gradient(*bias, sums.bias);
+    add_column_sums(*weight, sums.weight);
+    if (bias != nullptr) add_column_sums(*bias, sums.bias);
   };
   if (deferred) {
     // Without the weights, which may be a shard again by then.
@@ -120,6 +137,11 @@ struct SumAndNorm {
 };
 
 SumAndNorm forward_sum(const at::Tensor& x, const at::Tensor& residual, const NormState& state) {
+  if (device::serves_layer_norm(x)) {
+    const at::Tensor sum = at::empty(x.sizes(), x.options());
+    return {sum, device::dropout_add_norm(sum, x, residual, state.grid_or_null(), state.weight->value,
+                                          state.bias->value, state.eps)};
+  }
   if (!kernels::serve(x)) {
     const at::Tensor sum = plain::dropout_add(x, residual, state.grid_or_null());
     return {sum, forward_norm(sum, state)};
@@ -129,25 +151,33 @@ SumAndNorm forward_sum(const at::Tensor& x, const at::Tensor& residual, const No
                                        state.eps)};
 }
 
-// Forward and backward are Local.
+// The norm of the sum, and the sum. Forward and backward are Local.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
-                            const at::Tensor& weight, const at::Tensor& bias, const NormState& state) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
+                               const at::Tensor& weight, const at::Tensor& bias, const NormState& state) {
     BelowAutograd below;
     const SumAndNorm result = forward_sum(as_matrix(x), as_matrix(residual), state);
     ctx->save_for_backward({result.sum, result.out.statistics});
+    ctx->set_materialize_grads(false);
     keep(ctx, state);
-    return shaped(result.out.y, x.sizes());
+    return {shaped(result.out.y, x.sizes()), shaped(result.sum, x.sizes())};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
+    const auto& state = kept<NormState>(ctx);
+    if (!gradients[0].defined()) return of_sum_alone(state, gradients[1]);
     const bool needed = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
+    const at::Tensor residual = gradients[1].defined() ? as_matrix(gradients[1]) : at::Tensor();
     const NormGradients out =
-        run_backward(kept<NormState>(ctx), as_matrix(gradients[0]), ctx->get_saved_variables(), needed);
+        run_backward(state, as_matrix(gradients[0]), ctx->get_saved_variables(), needed, residual);
     if (!needed) return {{}, {}, {}, {}, {}};
     const at::Tensor sum = shaped(out.x, gradients[0].sizes());
     return {out.dropped.defined() ? shaped(out.dropped, gradients[0].sizes()) : sum, sum, {}, {}, {}};
+  }
+
+  static variable_list of_sum_alone(const NormState& state, const at::Tensor& gradient) {
+    return {gradient.defined() && state.grid ? apply_dropout(*state.grid, gradient) : gradient, gradient, {}, {}, {}};
   }
 };
 
@@ -171,16 +201,31 @@ NormAndResidual rms_norm_and_residual(const at::Tensor& x, Parameter& weight, do
 }
 
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass) {
-  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass}).norm;
+  return layer_norm_and_residual(x, weight, bias, eps, pass).norm;
+}
+
+NormAndResidual layer_norm_and_residual(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps,
+                                        Pass& pass) {
+  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass});
 }
 
 at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,
                                   Parameter& weight, Parameter& bias, double eps, Pass& pass) {
+  return dropout_add_layer_norm_and_residual(x, residual, p, site, weight, bias, eps, pass).norm;
+}
+
+NormAndResidual dropout_add_layer_norm_and_residual(const at::Tensor& x, const at::Tensor& residual, double p,
+                                                    std::string_view site, Parameter& weight, Parameter& bias,
+                                                    double eps, Pass& pass) {
   NormState state = {Norm::layer, eps, &weight, &bias, &pass};
   if (drops(p, pass)) state.grid = dropout_grid(pass, site, p, x.sizes());
-  if (at::GradMode::is_enabled()) return DropoutAddNorm::apply(x, residual, weight.value, bias.value, state);
+  if (at::GradMode::is_enabled()) {
+    const variable_list out = DropoutAddNorm::apply(x, residual, weight.value, bias.value, state);
+    return {out[0], out[1]};
+  }
   BelowAutograd below;
-  return shaped(forward_sum(as_matrix(x), as_matrix(residual), state).out.y, x.sizes());
+  const SumAndNorm result = forward_sum(as_matrix(x), as_matrix(residual), state);
+  return {shaped(result.out.y, x.sizes()), shaped(result.sum, x.sizes())};
 }
 
 }  // namespace orthant::nn

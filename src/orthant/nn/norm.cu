@@ -1,26 +1,11 @@
 // variant ELEMENT=0 ALIGNED=1 VECTORS=2 WARPS=4 PARTS=3: at most 80 registers
 // variant ELEMENT=2 ALIGNED=0 VECTORS=2 WARPS=32 PARTS=3: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1 VECTORS=1,2 WARPS=1,2,4,8,16,32 PARTS=1,2,3
 //
 // RMSNorm over rows of `width` elements, each kept in the registers of WARPS warps with VECTORS vectors a lane. A block
 // is 4 * 32 threads or WARPS * 32, whichever is more. Sums are float32; per row and per column they have one order.
 #define THREADS (WARPS > 4 ? 32 * WARPS : 128)
 #define ROWS (THREADS / (32 * WARPS))  // of a block at a time
-
-// The sum over the WARPS warps of this thread's row.
-DEVICE float row_sum(float x, float* scratch) {
-  x = warp_sum(x);
-#if WARPS > 1
-  const int warp = threadIdx.x >> 5;
-  __syncthreads();
-  if ((threadIdx.x & 31) == 0) scratch[warp] = x;
-  __syncthreads();
-  const int first = warp / WARPS * WARPS;
-  x = 0;
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) x += scratch[first + w];
-#endif
-  return x;
-}
 
 // y = x * rstd * weight; statistics[row] = rstd = 1 / sqrt(mean(x^2) + eps).
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -42,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int j = 0; j < LANE; ++j) sum += a[j] * a[j];
   }
-  sum = row_sum(sum, scratch);
+  sum = row_sum<WARPS>(sum, scratch);
   const float rstd = rsqrtf(sum / (float)width + eps);
   if (!inside) return;
   if (lane == 0) statistics[row] = rstd;
@@ -105,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int j = 0; j < LANE; ++j) dot += g[j] * w[j] * (a[j] * rstd);
     }
-    const float mean = row_sum(dot, scratch) / (float)width;
+    const float mean = row_sum<WARPS>(dot, scratch) / (float)width;
 #endif
     if (inside) {
 #pragma unroll

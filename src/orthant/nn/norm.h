@@ -19,10 +19,16 @@ NormAndResidual rms_norm_and_residual(const at::Tensor& x, Parameter& weight, do
 
 // (x - mean) * rsqrt(variance + eps) * weight + bias. Keeps x and two numbers per row.
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass);
+NormAndResidual layer_norm_and_residual(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps,
+                                        Pass& pass);
 
 // layer_norm(residual + dropout(x)). Keeps the sum and two numbers per row; the mask is drawn again in backward.
 // x and residual [rows, sequence, hidden] or [rows, hidden].
 at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,
                                   Parameter& weight, Parameter& bias, double eps, Pass& pass);
+// The same with the sum itself, for a residual that is added further on.
+NormAndResidual dropout_add_layer_norm_and_residual(const at::Tensor& x, const at::Tensor& residual, double p,
+                                                    std::string_view site, Parameter& weight, Parameter& bias,
+                                                    double eps, Pass& pass);
 
 }  // namespace orthant::nn

@@ -22,13 +22,14 @@ struct NormInput {
   at::Tensor weight;
 };
 
-// Which gradients to compute; sums for parameters come as [width] in the statistics' dtype. Computed together or in two
-// calls they have the same bits. `dropped` is x times the factors of a grid, where one was given.
+// Which gradients to compute. Computed together or in two calls they have the same bits.
 struct NormParts {
   bool input = true;
   bool weights = true;
 };
 
+// Those of parameters are the column sums (columns.h) of [blocks, width] in the statistics' dtype. `dropped` is x times
+// the factors of a grid, where one was given.
 struct NormGradients {
   at::Tensor x;
   at::Tensor dropped;
@@ -54,13 +55,20 @@ Normalized dropout_add_norm(const at::Tensor& sum, const at::Tensor& x, const at
                             const DropoutGrid* grid, const at::Tensor& weight, const at::Tensor& bias, double eps);
 }  // namespace fused
 
-// On a CUDA device, where serves_norm(). `residual`, where defined, is added to the gradient of x after that is
-// rounded.
+// On a CUDA device, where serves_rms_norm() or serves_layer_norm(). `residual`, where defined, is added to the gradient
+// of x after that is rounded, and before it is dropped.
 namespace device {
-bool serves_norm(Norm kind, const at::Tensor& x);
+bool serves_rms_norm(const at::Tensor& x);
 Normalized rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 NormGradients rms_norm_backward(const at::Tensor& gy, const NormInput& input, NormParts parts,
                                 const at::Tensor& residual = {});
+bool serves_layer_norm(const at::Tensor& x);
+Normalized layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, NormParts parts,
+                                  const DropoutGrid* grid = nullptr, const at::Tensor& residual = {});
+// As fused::dropout_add_norm, but that x times its factors is rounded before it is added.
+Normalized dropout_add_norm(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& residual,
+                            const DropoutGrid* grid, const at::Tensor& weight, const at::Tensor& bias, double eps);
 }  // namespace device
 
 }  // namespace orthant::nn

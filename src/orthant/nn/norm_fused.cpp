@@ -151,8 +151,6 @@ NormGradients norm_backward(Norm kind, const at::Tensor& gy, const NormInput& in
       for (std::int64_t block = begin; block < end; ++block) backward.run_block(block);
     });
   });
-  if (out.weight.defined()) out.weight = sum_columns(out.weight);
-  if (out.bias.defined()) out.bias = sum_columns(out.bias);
   return out;
 }
 

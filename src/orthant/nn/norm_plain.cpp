@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 
-#include "orthant/nn/columns.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/nn/norm_formulas.h"
 
@@ -37,8 +36,8 @@ NormGradients norm_backward(Norm kind, const at::Tensor& gy, const NormInput& in
   const at::Tensor wide = gy.to(n.scalar_type());
   NormGradients gradients;
   if (parts.weights) {
-    gradients.weight = sum_columns(wide * n);
-    if (kind == Norm::layer) gradients.bias = sum_columns(wide);
+    gradients.weight = wide * n;
+    if (kind == Norm::layer) gradients.bias = wide;
   }
   if (parts.input) {
     const at::Tensor scaled = wide * input.weight;

@@ -1,5 +1,6 @@
 // variant ELEMENT=0 ALIGNED=1: at most 64 registers
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1
 //
 // Rotary positions of the joined projection's output, qkv [tokens, heads, size] with queries first, then keys, then
 // values. A thread takes LANE channels of the first half of a head and those they turn with in the second half. Tables

@@ -4,6 +4,7 @@
 // variant ELEMENT=2 MASTER=1 COPY=0: at most 80 registers
 // variant ELEMENT=0 MASTER=1 COPY=0: at most 80 registers
 // variant ELEMENT=1 MASTER=0 COPY=2: at most 80 registers
+// all ELEMENT=0,1,2 MASTER=0,1 COPY=0,1,2
 //
 // Norms and updates over all flat segments of a rank in one pass each. A table says where segments lie; a block takes a
 // chunk of CHUNK elements of one of them, so that sums have one order whatever the card. ELEMENT is the gradients'

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "orthant/models/activation.h"
 #include "orthant/models/logits.h"
 #include "orthant/nn/attention.h"
@@ -62,11 +64,8 @@ class Layer : public Unit {
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
     const auto& x = inputs[0];
-    // Without dropout the residual is added in the product.
+    // Without dropout residuals are added in the products.
     const bool fused = config_.resid_pdrop == 0 || !pass.training;
-    const auto add = [&](const at::Tensor& branch, const at::Tensor& residual, const char* site) {
-      return fused ? branch : residual + nn::dropout(branch, config_.resid_pdrop, name_ + site, pass);
-    };
     nn::AttentionOptions options;
     options.head_size = config_.head_size();
     options.heads = out_.value.size(1) / options.head_size;  // of this rank
@@ -76,13 +75,18 @@ class Layer : public Unit {
     options.dropout = config_.attn_pdrop;
     options.site = name_ + ".attn.probabilities";
     const double eps = config_.layer_norm_epsilon;
-    const auto qkv = nn::linear(nn::layer_norm(x, norm1_, norm1_bias_, eps, pass), qkv_, &qkv_bias_, pass);
-    const auto attended = nn::attention(qkv, out_, &out_bias_, options, pass, fused ? x : at::Tensor());
-    const auto middle = add(attended, x, ".attn.dropout");
-    const auto wide = nn::linear(nn::layer_norm(middle, norm2_, norm2_bias_, eps, pass), up_, &up_bias_, pass);
+    // What a norm makes is its product's alone: held on to, it would last to the end where backward needs nothing.
+    auto first = nn::layer_norm_and_residual(x, norm1_, norm1_bias_, eps, pass);
+    const auto qkv = nn::linear(std::exchange(first.norm, {}), qkv_, &qkv_bias_, pass);
+    const auto attended = nn::attention(qkv, out_, &out_bias_, options, pass, fused ? first.residual : at::Tensor());
+    const double p = config_.resid_pdrop;
+    auto second = fused ? nn::layer_norm_and_residual(attended, norm2_, norm2_bias_, eps, pass)
+                        : nn::dropout_add_layer_norm_and_residual(attended, first.residual, p, name_ + ".attn.dropout",
+                                                                  norm2_, norm2_bias_, eps, pass);
+    const auto wide = nn::linear(std::exchange(second.norm, {}), up_, &up_bias_, pass);
     const auto narrow = nn::activation_linear(wide, {nn_activation(config_.activation_function)}, down_, &down_bias_,
-                                              pass, fused ? middle : at::Tensor());
-    return {add(narrow, middle, ".mlp.dropout")};
+                                              pass, fused ? second.residual : at::Tensor());
+    return {fused ? narrow : nn::dropout_add(narrow, second.residual, p, name_ + ".mlp.dropout", pass)};
   }
 
  private:

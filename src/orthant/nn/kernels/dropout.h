@@ -1,6 +1,5 @@
-// Dropout factors drawn where they are used: element i of a stream is dropped when the upper half of its bits (see Note
-// [Random bits] in base/random.cpp) is below a threshold. Equal to RandomStream::uniform_u32. See Note [Kernels] in
-// isa.h.
+// Dropout factors drawn where they are used: element i of a stream is dropped when RandomStream::short_bits(i) is below
+// a threshold. See Note [Kernels] in isa.h.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,8 @@ namespace orthant::nn::kernels {
 struct DropoutDraw {
   std::uint32_t key[2];
   std::uint64_t stream;
-  std::uint64_t threshold;  // floor(p * 2^32)
-  double factor;            // of an element that stays: 1 / (1 - p)
+  std::uint32_t threshold;  // floor(p * 2^16)
+  double factor;            // of an element that stays: the inverse of the share that does, 1 - threshold / 2^16
 };
 
 // Each works on `count` elements, of which the first has index `first` in the stream; f is their factors.
