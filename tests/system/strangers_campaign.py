@@ -33,7 +33,7 @@ ADDRESS_A, ADDRESS_B = "10.213.79.1", "10.213.79.2"
 CONFIG = {"name": "strangers", "seed": 5,
           "model": {"kind": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 24,
                     "vocab_size": 31, "max_position_embeddings": 16},
-          "data": {"kind": "tokens", "sequence_length": 8, "samples": 64}, "train": {"global_batch_size": 4, "steps": 100}}
+          "data": {"kind": "tokens", "sequence_length": 8, "samples": 64}, "train": {"global_batch_size": 4, "steps": 300}}
 NO_PROOF = "did not prove that it belongs to the job and was turned away: "
 REASONS = {"no-token": NO_PROOF + "it has no token", "wrong-token": NO_PROOF + "its token is not the token of this job",
            "replayed": NO_PROOF + "its token is not the token of this job", "half-open": NO_PROOF + "it gave no answer to the challenge within 5 s",
@@ -171,6 +171,30 @@ class Job:
                 node.wait()
 
 
+class HeldRanks:
+    """Stops the ranks of a job as soon as they train: looked for from the start on, since what else a trial does meanwhile may take longer than the training."""
+
+    def __init__(self, job):
+        self.job, self.ranks = job, []
+        self.watch = threading.Thread(target=self.hold, daemon=True)
+        self.watch.start()
+
+    def hold(self):
+        metrics = os.path.join(self.job.output, "run", "metrics.jsonl")
+        if wait_until(lambda: os.path.exists(metrics), 30):
+            self.ranks = [rank for node in self.job.nodes.values() for rank in children(node.pid)]
+            for rank in self.ranks:
+                os.kill(rank, signal.SIGSTOP)
+
+    def wait(self):
+        self.watch.join()
+        return self.ranks
+
+    def let_go(self):
+        for rank in self.ranks:
+            os.kill(rank, signal.SIGCONT)
+
+
 class Relay:
     """Somebody on the wire who writes down what a member says first."""
 
@@ -258,10 +282,10 @@ class Campaign:
             if waiting_kinds:
                 wrong += self.crowds(job, waiting_kinds, early, networks)
                 job.start(1)
+            held = HeldRanks(job)
             assert wait_until(job.ports, 20), job.text("node-0", "err")
             strangers = [self.attack(job, kind, late, networks=networks) for kind in waiting_kinds]
-            if search or strangers:
-                wrong += self.look_while_it_trains(job, strangers, search, "node-twice" in kinds)
+            wrong += self.look_while_it_trains(job, held, strangers, search, "node-twice" in kinds)
             job.finish()
             for process in strangers:  # what comes after the end of the job finds nobody
                 process.send_signal(signal.SIGKILL) if process.poll() is None else None
@@ -327,23 +351,20 @@ class Campaign:
                         found += [path] if self.holds_token(f.read()) else []
         return found
 
-    def look_while_it_trains(self, job, strangers, search, twice):
-        """Holds the ranks in the middle of the training meanwhile, so that it cannot end before every stranger has tried."""
-        launchers = [node.pid for node in job.nodes.values()]
-        wait_until(lambda: os.path.exists(os.path.join(job.output, "run", "metrics.jsonl")), 30)
-        ranks = [rank for pid in launchers for rank in children(pid)]
+    def look_while_it_trains(self, job, held, strangers, search, twice):
+        """The ranks are held in the middle of the training meanwhile, so that it cannot end before every stranger has tried."""
+        ranks = held.wait()
         if len(ranks) != 2:
+            held.let_go()
             return [f"{len(ranks)} ranks while they train"]
-        for rank in ranks:
-            os.kill(rank, signal.SIGSTOP)
+        launchers = [node.pid for node in job.nodes.values()]
         before = job.resident()
         wrong = [f"a late stranger's first attempt ended so: {end}" for end in [process.stdout.readline() for process in strangers] if end != "closed\n"]
         if (grown := job.resident() - before) > MOST_MEMORY:
             wrong.append(f"the launcher's memory grew by {grown} bytes while it trained")
         wrong += self.search(job, launchers, ranks) if search else []
         wrong += self.same_node_again(job) if twice else []
-        for rank in ranks:
-            os.kill(rank, signal.SIGCONT)
+        held.let_go()
         return wrong
 
     def search(self, job, launchers, ranks):
