@@ -96,3 +96,25 @@ function(orthant_test name)
     orthant_test_environment(${name}.${topic} "${test_LABELS}" OMP_NUM_THREADS=1)  # ctest fills the cores
   endforeach()
 endfunction()
+
+# Entries that run on the emulated card (tests/cuda/emulated_card): orthant_on_emulated_card(name …) for tests there are
+# already. orthant_emulated_test(nn_emulated PROGRAM test_nn_device TOPICS device_norm …) adds entries that run a
+# program's tests of kernels a second time.
+function(orthant_on_emulated_card)
+  set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT ORTHANT_EMULATED_CARD=${CMAKE_BINARY_DIR}/tests/emulated_card)
+endfunction()
+
+function(orthant_emulated_test name)
+  cmake_parse_arguments(test "" "PROGRAM" "TOPICS" ${ARGN})
+  if(NOT TARGET ${test_PROGRAM})
+    return()
+  endif()
+  add_dependencies(${test_PROGRAM} emulated_driver emulated_nvrtc)
+  foreach(topic IN LISTS test_TOPICS)
+    add_test(NAME ${name}.${topic} COMMAND ${test_PROGRAM} ${topic})
+    set_tests_properties(${name}.${topic} PROPERTIES LABELS torch TIMEOUT 3600 PROCESSORS 2  # of all shapes, when asked for
+      FAIL_REGULAR_EXPRESSION "  SKIPPED ")
+    orthant_test_environment(${name}.${topic} torch OMP_NUM_THREADS=1)
+    orthant_on_emulated_card(${name}.${topic})
+  endforeach()
+endfunction()

@@ -7,20 +7,21 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <random>
 #include <set>
 
+#include "nn/card.h"
 #include "orthant/cuda/kernel.h"
 #include "orthant/nn/dropout_grid.h"
 #include "orthant/nn/projection.h"
 
 namespace orthant::nn::device_case {
 
-// ORTHANT_SHAPES: fewer for a sanitizer, which takes its time.
-inline const int kShapes = std::getenv("ORTHANT_SHAPES") == nullptr ? 200 : std::atoi(std::getenv("ORTHANT_SHAPES"));
+using test::on_card;
+
+inline const int kShapes = test::num_shapes(200, 6);
 
 struct Random {
   std::mt19937_64 engine;
@@ -36,10 +37,6 @@ struct Random {
     return all[between(0, 2)];
   }
 };
-
-inline at::TensorOptions on_card(at::ScalarType dtype) {
-  return at::TensorOptions().device(at::kCUDA).dtype(dtype);
-}
 
 inline at::Tensor values(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::randn(shape, on_card(at::kFloat)).to(dtype);
@@ -62,8 +59,9 @@ inline void expect_near(const at::Tensor& got, const at::Tensor& wanted, double 
   EXPECT_LE(error, factor * size) << what;
 }
 
-// Memory that the caching allocator hands out next holds NaN.
+// Memory that the caching allocator hands out next holds NaN, as the host's does (card.h).
 inline void poison() {
+  if (test::card().is_cpu()) return;
   std::vector<at::Tensor> blocks;
   for (const std::int64_t size : {1 << 9, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24}) {
     for (int i = 0; i < 6; ++i) {
@@ -109,8 +107,10 @@ inline DropoutGrid random_grid(Random& random, std::int64_t tokens, std::int64_t
   return grid;
 }
 
-// All variants that the shapes of a test take, compiled at once: one after the other they take half a minute.
+// All variants that the shapes of a test may take, compiled at once: one after the other they take half a minute. The
+// emulated card has few shapes, and compiles what they take.
 inline void prepare(const std::vector<cuda::KernelLibrary::Variant>& variants, std::initializer_list<int> parts) {
+  if (test::card().is_cpu()) return;
   std::set<std::pair<const cuda::Source*, cuda::Values>> all;
   for (auto variant : variants) {
     for (const int aligned : {0, 1}) {

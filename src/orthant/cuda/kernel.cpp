@@ -58,6 +58,7 @@ KernelLibrary& KernelLibrary::of_process() {
 void KernelLibrary::configure(Options options) {
   const std::lock_guard lock(mutex_);
   options_ = std::move(options);
+  on_host_ = options_.on_host;
   if (tools_) tools_->cache = CubinCache(options_.cache_folder);
 }
 

@@ -74,8 +74,11 @@ class KernelLibrary {
   struct Options {
     std::filesystem::path cache_folder;                // empty: nothing is kept
     std::function<void(const std::string&)> say = {};  // progress and fallbacks, for people; empty: nobody listens
+    bool on_host = false;  // for tests: the driver emulates a card that computes on the host's memory
   };
   void configure(Options options);
+  // Whether kernels take the host's memory, not a device's.
+  bool on_host() const { return on_host_.load(std::memory_order_relaxed); }
 
   // Whether kernels can be made here at all: there is a driver and a compiler. Says once why not.
   bool available();
@@ -109,6 +112,7 @@ class KernelLibrary {
 
   mutable std::mutex mutex_;
   Options options_;
+  std::atomic<bool> on_host_ = false;
   bool tried_ = false;
   std::unique_ptr<Tools> tools_;  // null: not available
   std::map<CodeKey, std::string> codes_;

@@ -10,10 +10,14 @@ constexpr std::uintptr_t kVectorBytes = 16;
 
 }  // namespace
 
+bool has_kernels(at::Device device) {
+  return cuda::KernelLibrary::of_process().on_host() ? device.is_cpu() : device.is_cuda();
+}
+
 bool serves(const at::Tensor& x) {
   const auto type = x.scalar_type();
-  return x.is_cuda() && (type == at::kBFloat16 || type == at::kHalf || type == at::kFloat) && x.is_contiguous() &&
-         cuda::KernelLibrary::of_process().available();
+  return has_kernels(x.device()) && (type == at::kBFloat16 || type == at::kHalf || type == at::kFloat) &&
+         x.is_contiguous() && cuda::KernelLibrary::of_process().available();
 }
 
 int element(const at::Tensor& x) {
@@ -39,6 +43,7 @@ bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors) {
 }
 
 cuda::StreamHandle stream(const at::Tensor& x) {
+  if (x.is_cpu()) return nullptr;
   return c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
 }
 

@@ -8,6 +8,9 @@
 
 namespace orthant::nn::device {
 
+// Whether kernels compute on this device's memory: a CUDA device's, or in tests the host's, on an emulated card.
+bool has_kernels(at::Device device);
+
 // Whether kernels take this tensor: a contiguous one of bfloat16, float16 or float32 on a CUDA device where kernels can
 // be compiled. Everything else takes plain formulas.
 bool serves(const at::Tensor& x);
@@ -23,7 +26,7 @@ std::int64_t lane(const at::Tensor& x);
 // tensors do not count.
 bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors);
 
-// The stream on which libtorch's own operations on this tensor would run.
+// The stream on which libtorch's own operations on this tensor would run; null on the host.
 cuda::StreamHandle stream(const at::Tensor& x);
 
 // A thread for `each` of `items`, 256 to a block, on x's stream.

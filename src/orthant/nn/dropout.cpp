@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/nn/device_kernels.h"
 #include "orthant/nn/dropout_device.h"
 #include "orthant/nn/dropout_grid.h"
 #include "orthant/nn/kept.h"
@@ -42,7 +43,7 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
   }
 
   static at::Tensor value(const at::Tensor& x, const at::Tensor& residual, const DropoutGrid& grid) {
-    if (x.is_cuda()) {
+    if (device::has_kernels(x.device())) {
       const at::Tensor dense = x.contiguous();
       if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, residual.contiguous());
     }

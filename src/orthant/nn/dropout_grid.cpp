@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "orthant/base/error.h"
+#include "orthant/nn/device_kernels.h"
 #include "orthant/nn/dropout_device.h"
 #include "orthant/nn/kernels/tensors.h"
 
@@ -117,9 +118,11 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
 
 at::Tensor apply_dropout(const DropoutGrid& grid, const at::Tensor& x) {
   const at::ScalarType dtype = kernels::compute_dtype(x);
-  if (!x.is_cpu()) {
+  if (device::has_kernels(x.device())) {
     const at::Tensor dense = x.contiguous();
     if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, {});
+  }
+  if (!x.is_cpu()) {
     const std::int64_t channels = x.size(-1);
     const std::int64_t tokens = x.numel() / std::max<std::int64_t>(channels, 1);
     const at::Tensor factors = plain_dropout_factors(grid, tokens, channels, x.options().dtype(dtype));
