@@ -8,6 +8,7 @@
 #include "orthant/nn/cross_entropy.h"
 #include "orthant/nn/embedding_table.h"
 #include "orthant/nn/finite_device.h"
+#include "orthant/nn/linear_cross_entropy.h"
 
 namespace orthant::nn::device_kernels_test {
 
@@ -89,6 +90,11 @@ TEST(DeviceKernels, EmbeddingRows) {
   }
 }
 
+// The same values in rows that begin at borders of 16 bytes.
+at::Tensor at_borders(const at::Tensor& x) {
+  return device::rows_at_borders(x.size(0), x.size(1), x).copy_(x);
+}
+
 TEST(DeviceKernels, CrossEntropy) {
   Random random(5);
   for (int shape = 0; shape < kShapes; ++shape) {
@@ -103,7 +109,7 @@ TEST(DeviceKernels, CrossEntropy) {
     options.consume_logits = true;
     const auto out = twice(
         [&] {
-          const auto own = logits.clone();
+          const auto own = shape % 2 == 0 ? logits.clone() : at_borders(logits);
           const auto forward = cross_entropy_forward(own, targets, options);
           return std::vector<at::Tensor>{forward.loss, forward.lse,
                                          cross_entropy_backward(own, targets, forward.lse, d_loss, options)};
@@ -115,6 +121,31 @@ TEST(DeviceKernels, CrossEntropy) {
     expect_near(out[0], expected.loss, 1e-5, what);
     if (tokens > 0) expect_near(out[1], expected.lse, 1e-5, what);
     expect_near(out[2], gradient, bound(dtype), what);
+  }
+}
+
+// Of classes that fill no vector, in chunks: the rows of logits lie apart.
+TEST(DeviceKernels, HeadAndLossOfOddClasses) {
+  Random random(15);
+  for (const std::int64_t classes : {1, 7, 57, 1003}) {
+    const auto dtype = random.dtype();
+    const auto what = fmt::format("head and loss of {} classes, {}", classes, c10::toString(dtype));
+    const auto x = values({37, 24}, dtype), weight = values({classes, 24}, dtype);
+    const auto targets = at::randint(0, classes, {37}, on_card(at::kLong));
+    const auto of = [&](at::ScalarType type) {
+      Parameter head;
+      head.value = weight.to(type);
+      head.gradient = at::zeros_like(head.value, at::TensorOptions().dtype(type == at::kDouble ? type : at::kFloat));
+      auto leaf = x.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_(true);
+      Pass pass;
+      const auto loss = linear_cross_entropy(leaf, head, nullptr, targets, {.chunk_rows = 16}, pass);
+      loss.backward();
+      return std::vector<at::Tensor>{loss.detach(), leaf.grad(), head.gradient};
+    };
+    const auto got = of(dtype), wanted = of(at::kDouble);
+    expect_near(got[0], wanted[0], bound(dtype), what);
+    expect_near(got[1], wanted[1], 4 * bound(dtype), what);
+    expect_near(got[2], wanted[2], 4 * bound(dtype), what);
   }
 }
 

@@ -2,8 +2,9 @@
 // variant ELEMENT=2: at most 64 registers
 // all ELEMENT=0,1,2
 //
-// Cross entropy of logits [rows, classes] of any width and alignment; a block takes a row, its middle part by vectors.
-// `first` is the global index of column 0, and targets count all classes: a target held elsewhere has no column here.
+// Cross entropy of logits [rows, classes] of any width and alignment, whose rows lie `stride` apart; a block takes a
+// row, its middle part by vectors. `first` is the global index of column 0, and targets count all classes: a target
+// held elsewhere has no column here.
 #define THREADS 512
 #if ELEMENT == 2
 DEVICE float exponential(float x) {
@@ -45,9 +46,10 @@ DEVICE int unaligned_columns(const Element* row, int classes) {
 // lse[row] = log of the sum of exp(logits) over the columns held here, -infinity without one; chosen[row] = the
 // target's logit, 0 where another rank holds it or the target does not count. NaN and infinity come through.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    log_sum_exp(float* lse, float* chosen, const Element* logits, const i64* targets, int classes, i64 first) {
+    log_sum_exp(float* lse, float* chosen, const Element* logits, const i64* targets, i64 stride, int classes,
+                i64 first) {
   __shared__ Sum warps[THREADS / 32];
-  const Element* row = logits + (i64)blockIdx.x * classes;
+  const Element* row = logits + (i64)blockIdx.x * stride;
   const int head = unaligned_columns(row, classes);
   const int vectors = (classes - head) / LANE;
   const uint4* body = reinterpret_cast<const uint4*>(row + head);
@@ -87,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // out = (exp(logits - lse) - onehot) * weights[row] * d_loss, 0 where the weight is 0. May lie over the logits.
 extern "C" __global__ void __launch_bounds__(THREADS)
     gradient(Element* out, const Element* logits, const i64* targets, const float* lse, const float* weights,
-             const float* d_loss, int classes, i64 first) {
-  const i64 place = (i64)blockIdx.x * classes;
+             const float* d_loss, i64 stride, int classes, i64 first) {
+  const i64 place = (i64)blockIdx.x * stride;
   const Element* row = logits + place;
   Element* to = out + place;
   const int head = unaligned_columns(row, classes);

@@ -22,7 +22,7 @@ cuda::LaunchShape block_per_row(const at::Tensor& logits) {
 }  // namespace
 
 bool serves_logits(const at::Tensor& logits) {
-  return serves(logits) && logits.size(0) < (std::int64_t{1} << 31) && logits.size(1) < (std::int64_t{1} << 31);
+  return serves_rows(logits) && logits.size(0) < (std::int64_t{1} << 31) && logits.size(1) < (std::int64_t{1} << 31);
 }
 
 ClassNumbers class_numbers(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first_class) {
@@ -31,7 +31,7 @@ ClassNumbers class_numbers(const at::Tensor& logits, const at::Tensor& targets, 
   out.chosen = at::empty_like(out.lse);
   if (logits.size(0) == 0) return out;
   cuda::kernel(kCrossEntropy, "log_sum_exp", {element(logits)})(block_per_row(logits), data(out.lse), data(out.chosen),
-                                                                data(logits), data(targets),
+                                                                data(logits), data(targets), logits.stride(0),
                                                                 static_cast<int>(logits.size(1)), first_class);
   return out;
 }
@@ -42,10 +42,11 @@ void class_gradients(const at::Tensor& out, const at::Tensor& logits, const at::
   if (logits.numel() == 0) return;
   // The kernel takes vectors of both from one border on.
   const auto border = [](const at::Tensor& x) { return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16; };
-  const at::Tensor from = border(logits) == border(out) ? logits : out.copy_(logits);
-  cuda::kernel(kCrossEntropy, "gradient", {element(logits)})(block_per_row(logits), data(out), data(from),
-                                                             data(targets), data(lse), data(weights), data(d_loss),
-                                                             static_cast<int>(logits.size(1)), first_class);
+  const bool alike = border(logits) == border(out) && logits.stride(0) == out.stride(0);
+  const at::Tensor from = alike ? logits : out.copy_(logits);
+  cuda::kernel(kCrossEntropy, "gradient", {element(logits)})(
+      block_per_row(logits), data(out), data(from), data(targets), data(lse), data(weights), data(d_loss),
+      out.stride(0), static_cast<int>(logits.size(1)), first_class);
 }
 
 Variants cross_entropy_variants(at::ScalarType dtype) {

@@ -8,6 +8,12 @@ namespace {
 constexpr std::uint32_t kBlockThreads = 256;
 constexpr std::uintptr_t kVectorBytes = 16;
 
+bool serves_memory(const at::Tensor& x) {
+  const auto type = x.scalar_type();
+  return has_kernels(x.device()) && (type == at::kBFloat16 || type == at::kHalf || type == at::kFloat) &&
+         cuda::KernelLibrary::of_process().available();
+}
+
 }  // namespace
 
 bool has_kernels(at::Device device) {
@@ -15,9 +21,16 @@ bool has_kernels(at::Device device) {
 }
 
 bool serves(const at::Tensor& x) {
-  const auto type = x.scalar_type();
-  return has_kernels(x.device()) && (type == at::kBFloat16 || type == at::kHalf || type == at::kFloat) &&
-         x.is_contiguous() && cuda::KernelLibrary::of_process().available();
+  return x.is_contiguous() && serves_memory(x);
+}
+
+bool serves_rows(const at::Tensor& x) {
+  return x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1) && serves_memory(x);
+}
+
+at::Tensor rows_at_borders(std::int64_t rows, std::int64_t width, const at::Tensor& x) {
+  const std::int64_t stride = (width + lane(x) - 1) / lane(x) * lane(x);
+  return at::empty({rows, stride}, x.options()).narrow(1, 0, width);
 }
 
 int element(const at::Tensor& x) {

@@ -29,6 +29,13 @@ bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors);
 // The stream on which libtorch's own operations on this tensor would run; null on the host.
 cuda::StreamHandle stream(const at::Tensor& x);
 
+// Whether the same holds of a matrix whose rows are dense and may lie apart, as those of rows_at_borders() do.
+bool serves_rows(const at::Tensor& x);
+
+// An uninitialised matrix of x's dtype, whose rows begin at 16-byte borders: products that read or write rows at odd
+// places take several times as long.
+at::Tensor rows_at_borders(std::int64_t rows, std::int64_t width, const at::Tensor& x);
+
 // A thread for `each` of `items`, 256 to a block, on x's stream.
 cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x, std::int64_t each = 1);
 

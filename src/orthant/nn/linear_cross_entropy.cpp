@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/nn/cross_entropy.h"
+#include "orthant/nn/device_kernels.h"
 #include "orthant/nn/kept.h"
 #include "orthant/nn/projection.h"
 #include "orthant/nn/tensor_tokens.h"
@@ -37,7 +38,11 @@ struct Head {
   }
 
   at::Tensor logits(const at::Tensor& x) const {
-    return project(x, weight->value, bias == nullptr ? at::Tensor() : bias->value, {}, pass->products);
+    const at::Tensor bias_value = bias == nullptr ? at::Tensor() : bias->value;
+    if (!device::serves(x)) return project(x, weight->value, bias_value, {}, pass->products);
+    at::Tensor out = device::rows_at_borders(x.size(0), weight->value.size(0), x);
+    project_into(out, x, weight->value, bias_value, {}, pass->products);
+    return out;
   }
 
   // action(first row, rows) of each chunk, in order; at least one.

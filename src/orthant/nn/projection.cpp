@@ -76,28 +76,28 @@ at::Tensor as_matrix(const at::Tensor& x) {
 
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
                    ProductPlans* products) {
-  const at::Tensor turned = weight.t();
   const at::ScalarType dtype = product_dtype(x);
   if (dtype != x.scalar_type()) {
-    at::Tensor y = matrix_times(x.to(dtype), turned.to(dtype));
+    at::Tensor y = matrix_times(x.to(dtype), weight.t().to(dtype));
     if (bias.defined()) y.add_(bias);
     if (residual.defined()) y.add_(residual);
     return y.to(x.scalar_type());
   }
-  // Always memory of its own: the product is added to it.
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-  if (by_plan(products, {y, x, turned, residual, bias})) return y;
-  if (!residual.defined() && !bias.defined()) {
-    multiply_into(y, x, turned, /*add=*/false);
-    return y;
-  }
+  project_into(y, x, weight, bias, residual, products);
+  return y;
+}
+
+void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& residual, ProductPlans* products) {
+  const at::Tensor turned = weight.t();
+  if (by_plan(products, {y, x, turned, residual, bias})) return;
   if (residual.defined() && bias.defined()) {
     at::add_out(y, residual, bias);
-  } else {
+  } else if (residual.defined() || bias.defined()) {
     y.copy_(residual.defined() ? residual : bias);
   }
-  multiply_into(y, x, turned, /*add=*/true);
-  return y;
+  multiply_into(y, x, turned, /*add=*/residual.defined() || bias.defined());
 }
 
 at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,

@@ -29,6 +29,10 @@ at::Tensor as_matrix(const at::Tensor& x);
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
                    ProductPlans* products = nullptr);
 
+// The same into memory of its own, whose rows may lie apart, in the operands' dtype.
+void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& residual, ProductPlans* products = nullptr);
+
 // The same of any product; of one whose weight is cut by rows the sum over tp, with bias and residual added once. The
 // residual, and the result, then hold this rank's tokens where the pass cuts them. Collective over tp then.
 at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,
