@@ -66,18 +66,11 @@ std::vector<Variant> variants_of(const std::string& file) {
   return found;
 }
 
-// Every variant that the line "// all ELEMENT=0,1 ALIGNED=0,1" of a source stands for, within the largest budget of its
-// worst ones.
-std::vector<Variant> all_variants_of(const std::string& file) {
-  static const std::regex kLine("// all ([A-Z0-9_=, ]+)\n");
-  const std::string text = read(file);
-  std::smatch match;
-  if (!std::regex_search(text, match, kLine)) return {};
-  int registers = 0;
-  for (const auto& worst : variants_of(file)) registers = std::max(registers, worst.registers);
+// Every variant that "ELEMENT=0,1 ALIGNED=0,1" stands for.
+std::vector<Variant> expanded(const std::string& file, const std::string& macros, int registers) {
   std::vector<Variant> found = {{.file = file, .options = {}, .registers = registers, .text = {}}};
-  std::istringstream macros(match[1]);
-  for (std::string macro; macros >> macro;) {
+  std::istringstream words(macros);
+  for (std::string macro; words >> macro;) {
     const auto equals = macro.find('=');
     std::vector<Variant> longer;
     std::istringstream choices(macro.substr(equals + 1));
@@ -90,6 +83,19 @@ std::vector<Variant> all_variants_of(const std::string& file) {
       }
     }
     found = longer;
+  }
+  return found;
+}
+
+// Those of each line "// all ELEMENT=0,1 ALIGNED=0,1" of a source, within the largest budget of its worst ones.
+std::vector<Variant> all_variants_of(const std::string& file) {
+  static const std::regex kLine("// all ([A-Z0-9_=, ]+)\n");
+  const std::string text = read(file);
+  int registers = 0;
+  for (const auto& worst : variants_of(file)) registers = std::max(registers, worst.registers);
+  std::vector<Variant> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), kLine), end; match != end; ++match) {
+    for (auto& variant : expanded(file, (*match)[1], registers)) found.push_back(std::move(variant));
   }
   return found;
 }

@@ -59,6 +59,11 @@ TEST(DeviceAttention, WithDropoutAndHiddenKeys) {
         },
         drawn.what);
     const BelowAutograd below;
+    if (drawn.setup.options.head_size <= 64) {
+      const HeadsOutput output = device::kernel_heads_forward(drawn.qkv, drawn.setup);
+      const auto wider = device::kernel_heads_backward(drawn.qkv, output, drawn.d_out, drawn.setup, 32);
+      EXPECT_TRUE(at::equal(wider, out[2])) << drawn.what << ", 32 rows of a warp";
+    }
     HeadsSetup exact = drawn.setup;
     exact.options.rotary = {wide(exact.options.rotary.cos), wide(exact.options.rotary.sin)};
     const auto expected = plain_heads_forward(wide(drawn.qkv), exact);

@@ -60,6 +60,9 @@ class Kernels {
     add_embedding();
     add_loss();
     add_encoder();
+    for (const auto& [rows, sequence] :
+         {std::pair(8, 128), std::pair(32, 128), std::pair(256, 128), std::pair(32, 512)})
+      add_attention(rows, sequence);
   }
 
   std::vector<Piece>& pieces() { return pieces_; }
@@ -172,6 +175,43 @@ class Kernels {
       add(fmt::format("column sums of {}", width), bytes_of({matrix}),
           [=] { nn::device::add_column_sums(sums, matrix, true); });
     }
+  }
+
+  // With dropout, over 12 heads of 64 channels, beside cuDNN's own dropout.
+  void add_attention(std::int64_t rows, std::int64_t sequence) {
+    constexpr std::int64_t kHeads = 12, kSize = 64;
+    constexpr double kRate = 0.1;
+    nn::AttentionOptions heads;
+    heads.heads = heads.kv_heads = kHeads;
+    heads.head_size = kSize;
+    heads.dropout = kRate;
+    heads.site = "bench";
+    nn::Pass pass;
+    pass.training = true;
+    const auto qkv = values({rows, sequence, 3 * kHeads * kSize}), d_out = values({rows, sequence, kHeads * kSize});
+    const auto setup = nn::heads_setup(qkv, heads, pass);
+    const auto output = nn::device::kernel_heads_forward(qkv, setup);
+    const auto what = fmt::format("attention + dropout of {} x {}", rows, sequence);
+    add(what + " forward", 0, [=] { nn::device::kernel_heads_forward(qkv, setup); });
+    for (const int warp_rows : {16, 32}) {
+      add(fmt::format("{} backward, {} rows of a warp", what, warp_rows), 0,
+          [=] { nn::device::kernel_heads_backward(qkv, output, d_out, setup, warp_rows); });
+    }
+    const auto parts = qkv.view({rows, sequence, 3, kHeads, kSize}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const auto d_heads = d_out.view({rows, sequence, kHeads, kSize}).transpose(1, 2);
+    const auto forward = [=] {
+      return at::_scaled_dot_product_cudnn_attention(parts[0], parts[1], parts[2], std::nullopt,
+                                                     /*compute_log_sumexp=*/true, kRate, /*is_causal=*/false,
+                                                     /*return_debug_mask=*/false);
+    };
+    const auto found = forward();
+    add(what + " forward, cuDNN's own", 0, [=] { forward(); });
+    add(what + " backward, cuDNN's own", 0, [=] {
+      const at::Tensor none;
+      at::_scaled_dot_product_cudnn_attention_backward(d_heads, parts[0], parts[1], parts[2], std::get<0>(found),
+                                                       std::get<1>(found), std::get<6>(found), std::get<7>(found), none,
+                                                       none, none, sequence, sequence, kRate, /*is_causal=*/false);
+    });
   }
 
   Sizes sizes_;

@@ -1,6 +1,6 @@
-// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1: at most 128 registers
-// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1: at most 255 registers
-// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 128 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 255 registers
+// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WARP_ROWS=16
 //
 // Attention over heads of SIZE channels without ever storing scores, softmax in float32. CAUSAL: a query sees no later
 // key. MASKED: keys may be hidden. DROPS: probabilities are dropped; the bits of what stays are left for backward.
@@ -42,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
   const u32 threshold = layout.grid.threshold << 16;  // at 2^16 nothing counts: the factor is 0
   u8* kept = bits + (((i64)row * layout.heads + head) * sequence + query) * words * 4 + (lane & 3);
 #endif
-  float acc[CHUNKS][4];
+  float result[1][CHUNKS][4];
+  float(&acc)[CHUNKS][4] = result[0];
   clear(acc);
   float m0 = -INFINITY, m1 = -INFINITY, l0 = 0, l1 = 0;
   for (int t = 0; t < num_tiles; ++t) {
@@ -51,8 +52,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     await_copies<1>();
     __syncthreads();
     const u32 tile = tiles + (t & 1) * 2 * TILE_BYTES;
-    float s[TILE / 8][4];
-    over_channels<STEPS>(s, q_block, warp * 16, tile, 0, lane);
+    float scores[1][TILE / 8][4];
+    float(&s)[TILE / 8][4] = scores[0];
+    over_channels<STEPS>(scores, q_block, warp * 16, tile, 0, lane);
     const int key = t * TILE + 8 * (lane & 3);  // of a lane's first column; 32 more in the second half
     const u32 seen[2] = {visible(mask, t * TILE, sequence), visible(mask, t * TILE + 32, sequence)};
     const bool partly = (seen[0] & seen[1]) != ~0u ||
@@ -128,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
       acc[n][2] *= shrink1;
       acc[n][3] *= shrink1;
     }
-    over_rows(acc, s, tile + TILE_BYTES, 0, lane);
+    over_rows(result, scores, tile + TILE_BYTES, 0, lane);
     __syncthreads();
   }
 #pragma unroll

@@ -1,13 +1,17 @@
-// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1: at most 128 registers
-// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1: at most 255 registers
-// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 128 registers
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=32: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 255 registers
+// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WARP_ROWS=16
+// all ELEMENT=0,1 SIZE=32,64 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WARP_ROWS=32
 //
 // Backward of attention.cu, with its macros: probabilities are made again from scores and log sums, and what was
-// dropped is read.
+// dropped is read. With 32 WARP_ROWS a warp reads shared memory half as often for a product, and needs twice the
+// registers.
 #include "attention_tiles.inc"
 
 #define STEP 16      // queries that a warp takes at a time
 #define KEY_STEPS 1  // unrolled there: registers are scarce
+#define QUERY_STEPS (WARP_ROWS == 16 ? STEPS : 1)
 
 // The sum of x * y over a head's channels, of which CHUNKS neighbouring lanes have 8 each; all of them get it.
 DEVICE float channel_sum(const Element* x, const Element* y) {
@@ -22,9 +26,9 @@ DEVICE float channel_sum(const Element* x, const Element* y) {
 }
 
 // delta [rows, heads, sequence]: sums over a head's channels of d_out * out.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(256)
     attention_delta(float* delta, const Element* out, const Element* d_out, i64 items, int sequence, int heads) {
-  const i64 item = ((i64)blockIdx.x * THREADS + threadIdx.x) / CHUNKS;  // token * heads + head
+  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) / CHUNKS;  // token * heads + head
   const bool inside = item < items;
   const i64 at = (inside ? item : 0) * SIZE + threadIdx.x % CHUNKS * 8;
   const float sum = channel_sum(out + at, d_out + at);
@@ -33,19 +37,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   delta[(token / sequence * heads + head) * sequence + token % sequence] = sum;
 }
 
-// What a warp of backward knows of its 16 keys: a lane's two are 8 apart.
+// What a warp of backward knows of its WARP_ROWS keys: a lane's are 8 apart.
 struct Keys {
   u32 blocks;  // keys in shared memory, then values
   int row;     // of the first key of the warp, there
   int first;   // the lane's first key
-  u32 seen;    // bits 0 and 8: whether its two may be seen
+  u32 seen;    // bits 0, 8, ...: whether its keys may be seen
 };
 DEVICE Keys keys_of(u32 blocks, int warp, int first, const u8* mask, i64 token_row, int sequence) {
   Keys keys;
   keys.blocks = blocks;
-  keys.row = warp * 16;
-  keys.first = first + warp * 16 + (int)(threadIdx.x & 31) / 4;
-  keys.seen = visible(MASKED ? mask + token_row : mask, first + (warp >> 1) * 32, sequence) >> (keys.first & 31);
+  keys.row = warp * WARP_ROWS;
+  keys.first = first + keys.row + (int)(threadIdx.x & 31) / 4;
+  keys.seen = visible(MASKED ? mask + token_row : mask, first + keys.row / 32 * 32, sequence) >> (keys.first & 31);
   return keys;
 }
 
@@ -61,12 +65,12 @@ DEVICE float2 load_pair(u32 from) {
 // STEP queries of a tile from `first` on, against a warp's keys: adds to the gradients of keys and values, and leaves
 // those of scores, keys by queries. `late`: some of the queries come before some of the keys. `query`: the first one's
 // place in the sequence; `behind`: of keys against queries.
-DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], float (&g)[STEP / 8][4], const Keys& keys,
-                     u32 q_tile, u32 g_tile, int first, u32 numbers, bool late, int query, int behind,
-                     const Layout& layout) {
+DEVICE void key_step(float (&d_k)[MATRICES][CHUNKS][4], float (&d_v)[MATRICES][CHUNKS][4],
+                     float (&g)[MATRICES][STEP / 8][4], const Keys& keys, u32 q_tile, u32 g_tile, int first,
+                     u32 numbers, bool late, int query, int behind, const Layout& layout) {
   int lane = threadIdx.x & 31;
   asm volatile("" : "+r"(lane));  // addresses are computed anew each time: registers are scarce
-  float p[STEP / 8][4];
+  float p[MATRICES][STEP / 8][4];
   over_channels<KEY_STEPS>(p, keys.blocks, keys.row, q_tile, first, lane);
   over_channels<KEY_STEPS>(g, keys.blocks + BLOCK_BYTES, keys.row, g_tile, first, lane);
   const float scale = layout.scale * LOG2_E;
@@ -81,19 +85,20 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], float (&g
     const uint2 stay = make_uint2(__float_as_uint(pair.x), __float_as_uint(pair.y));
 #endif
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < 4 * MATRICES; ++i) {
+      const int m = i / 4, j = i % 4, further = m * 16 + (j >> 1) * 8;  // key of the lane
       const bool odd = j & 1;
-      bool shown = keys.seen >> (j >> 1) * 8 & 1;
-      if (late) shown = shown && query + column + (j & 1) >= keys.first + (j >> 1) * 8 + behind;
-      const float probability = shown ? fast_exp2(p[n][j] * scale - (odd ? log_sums.y : log_sums.x) * LOG2_E) : 0;
-      float d = g[n][j];
-      p[n][j] = probability;
+      bool shown = keys.seen >> further & 1;
+      if (late) shown = shown && query + column + (j & 1) >= keys.first + further + behind;
+      const float probability = shown ? fast_exp2(p[m][n][j] * scale - (odd ? log_sums.y : log_sums.x) * LOG2_E) : 0;
+      float d = g[m][n][j];
+      p[m][n][j] = probability;
 #if DROPS
-      const bool stays = (odd ? stay.y : stay.x) >> ((keys.first & 31) + (j >> 1) * 8) & 1;
+      const bool stays = (odd ? stay.y : stay.x) >> ((keys.first & 31) + further) & 1;
       d = stays ? d * layout.grid.factor : 0;
-      p[n][j] = stays ? probability : 0;
+      p[m][n][j] = stays ? probability : 0;
 #endif
-      g[n][j] = probability * layout.scale * (d - (odd ? deltas.y : deltas.x));
+      g[m][n][j] = probability * layout.scale * (d - (odd ? deltas.y : deltas.x));
     }
   }
   over_rows(d_v, p, g_tile, first, lane);
@@ -117,6 +122,17 @@ DEVICE void copy_numbers(float* tile, const float* lse, const float* delta, cons
         __uint_as_float(query < sequence && word < words ? bits[(from + query) * words + word] : 0);
   }
 #endif
+}
+
+// Of a warp's keys from `first` on.
+DEVICE void store_keys(Element* keys, Element* values, int first, const float (&d_k)[MATRICES][CHUNKS][4],
+                       const float (&d_v)[MATRICES][CHUNKS][4], const Layout& layout) {
+  const float factor = DROPS ? layout.grid.factor : 1;
+#pragma unroll
+  for (int m = 0; m < MATRICES; ++m) {
+    store_rows(keys, layout.stride, first + m * 16, layout.sequence, d_k[m], 1, 1);
+    store_rows(values, layout.stride, first + m * 16, layout.sequence, d_v[m], factor, factor);
+  }
 }
 
 // Gradients of keys and values. A block takes 128 keys of a key head and goes through the queries of its group's heads.
@@ -147,9 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     copy_numbers(numbers + buffer * NUMBERS, lse, delta, bits, ((i64)row * layout.heads + head) * sequence, t * TILE,
                  first, sequence);
   };
-  float d_k[CHUNKS][4], d_v[CHUNKS][4];
-  clear(d_k);
-  clear(d_v);
+  float d_k[MATRICES][CHUNKS][4], d_v[MATRICES][CHUNKS][4];
+  clear_all(d_k);
+  clear_all(d_v);
   const Keys keys = keys_of(k_block, warp, first, mask, token_row, sequence);
   for (int h = 0; h < layout.group; ++h) {
     const int head = kv_head * layout.group + h;
@@ -165,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
       const bool late = CAUSAL && first + BLOCK + behind > t * TILE;
 #pragma unroll 1
       for (int part = 0; part < TILE / STEP; ++part) {
-        float g[STEP / 8][4];
+        float g[MATRICES][STEP / 8][4];
         key_step(d_k, d_v, g, keys, q_tile, q_tile + TILE_BYTES, part * STEP,
                  shared_address(numbers + buffer * NUMBERS), late, t * TILE + part * STEP, behind, layout);
       }
@@ -175,15 +191,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     __syncthreads();
   }
   Element* to = d_qkv + token_row * layout.stride;
-  store_rows(to + keys_at, layout.stride, first + warp * 16, sequence, d_k, 1, 1);
-  const float factor = DROPS ? layout.grid.factor : 1;
-  store_rows(to + values_at, layout.stride, first + warp * 16, sequence, d_v, factor, factor);
+  store_keys(to + keys_at, to + values_at, first + warp * WARP_ROWS, d_k, d_v, layout);
 }
 
 #if SIZE <= 64
-// Gradients of a tile's 64 queries from those of scores with 128 keys: four times 16 queries, channels in two halves.
+// Gradients of a tile's 64 queries from those of scores with 128 keys: four times 16 queries, of 8 warps each half of
+// the channels.
 DEVICE void query_step(Element* head, i64 stride, u32 d_scores, u32 k_block, int t, int sequence) {
-  constexpr int kChunks = CHUNKS / 2;  // of this warp
+  constexpr int kChunks = CHUNKS * 4 / WARPS;  // of this warp
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int rows = (warp & 3) * 16, chunk = (warp >> 2) * kChunks;
   float d_q[kChunks][4];
@@ -249,9 +264,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const float sum = channel_sum(out + at, d_out + at);
     if (i % CHUNKS == 0) numbers[query / TILE * NUMBERS + TILE + query % TILE] = inside ? sum : 0;
   }
-  float d_k[CHUNKS][4], d_v[CHUNKS][4];
-  clear(d_k);
-  clear(d_v);
+  float d_k[MATRICES][CHUNKS][4], d_v[MATRICES][CHUNKS][4];
+  clear_all(d_k);
+  clear_all(d_v);
   const Keys keys = keys_of(k_block, warp, 0, mask, token_row, sequence);
   for (int t = 0; t < num_tiles; ++t) {
     if (t + 1 < num_tiles) copy_tile(t + 1);
@@ -261,17 +276,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const u32 q_tile = tiles + (t & 1) * 2 * TILE_BYTES;
 #pragma unroll 1
     for (int part = 0; part < TILE / STEP; ++part) {
-      float g[STEP / 8][4];
+      float g[MATRICES][STEP / 8][4];
       key_step(d_k, d_v, g, keys, q_tile, q_tile + TILE_BYTES, part * STEP, shared_address(numbers + t * NUMBERS),
                CAUSAL, t * TILE + part * STEP, 0, layout);
 #pragma unroll
       for (int n = 0; n < STEP / 8; ++n) {
 #pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          const int to = warp * 16 + (lane >> 2) + side * 8;
+        for (int i = 0; i < 2 * MATRICES; ++i) {
+          const int m = i / 2, side = i % 2, to = warp * WARP_ROWS + m * 16 + (lane >> 2) + side * 8;
           const u32 chunk = (u32)(to * 8 + ((part * (STEP / 8) + n) ^ (to & 7))) << 4;
           asm volatile("st.shared.b32 [%0], %1;" ::"r"(d_scores + chunk + (lane & 3) * 4),
-                       "r"(PACK(g[n][2 * side], g[n][2 * side + 1])));
+                       "r"(PACK(g[m][n][2 * side], g[m][n][2 * side + 1])));
         }
       }
     }
@@ -279,9 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     query_step(d_qkv + token_row * layout.stride + head * SIZE, layout.stride, d_scores, k_block, t, sequence);
   }
   Element* to = d_qkv + token_row * layout.stride;
-  store_rows(to + keys_at, layout.stride, warp * 16, sequence, d_k, 1, 1);
-  const float factor = DROPS ? layout.grid.factor : 1;
-  store_rows(to + values_at, layout.stride, warp * 16, sequence, d_v, factor, factor);
+  store_keys(to + keys_at, to + values_at, warp * WARP_ROWS, d_k, d_v, layout);
 }
 #endif
 
@@ -313,18 +326,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
   };
   if (num_tiles > 0) copy_tile(0);
   end_copies();
-  const int query = first + warp * 16 + (lane >> 2);
+  const int query = first + warp * WARP_ROWS + (lane >> 2);  // a lane's first: the others follow 8 apart
   const i64 numbers = ((i64)row * layout.heads + head) * sequence + query;
-  const bool in0 = query < sequence, in1 = query + 8 < sequence;
-  const float log_sum[2] = {in0 ? lse[numbers] * LOG2_E : INFINITY, in1 ? lse[numbers + 8] * LOG2_E : INFINITY};
-  const float deltas[2] = {in0 ? delta[numbers] : 0, in1 ? delta[numbers + 8] : 0};
+  float log_sum[2 * MATRICES], deltas[2 * MATRICES];
+#pragma unroll
+  for (int i = 0; i < 2 * MATRICES; ++i) {
+    const bool inside = query + 8 * i < sequence;
+    log_sum[i] = inside ? lse[numbers + 8 * i] * LOG2_E : INFINITY;
+    deltas[i] = inside ? delta[numbers + 8 * i] : 0;
+  }
 #if DROPS
   const int words = (sequence + 31) / 32;
   const u32* stay0 = bits + numbers * words;
 #endif
   const float scale = layout.scale * LOG2_E;
-  float d_q[CHUNKS][4];
-  clear(d_q);
+  float d_q[MATRICES][CHUNKS][4];
+  clear_all(d_q);
   for (int t = 0; t < num_tiles; ++t) {
     if (t + 1 < num_tiles) copy_tile(t + 1);
     end_copies();
@@ -335,32 +352,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
 #if DROPS
-      const bool there = t * 2 + half < words;
-      const u32 stay[2] = {there && in0 ? stay0[t * 2 + half] : 0,
-                           there && in1 ? stay0[(i64)8 * words + t * 2 + half] : 0};
+      u32 stay[2 * MATRICES];
+#pragma unroll
+      for (int i = 0; i < 2 * MATRICES; ++i) {
+        const bool there = t * 2 + half < words && query + 8 * i < sequence;
+        stay[i] = there ? stay0[(i64)(8 * i) * words + t * 2 + half] : 0;
+      }
 #endif
-      float p[4][4], g[4][4];
-      over_channels<STEPS>(p, q_block, warp * 16, k_tile, half * 32, lane);
-      over_channels<STEPS>(g, g_block, warp * 16, v_tile, half * 32, lane);
+      float p[MATRICES][4][4], g[MATRICES][4][4];
+      over_channels<QUERY_STEPS>(p, q_block, warp * WARP_ROWS, k_tile, half * 32, lane);
+      over_channels<QUERY_STEPS>(g, g_block, warp * WARP_ROWS, v_tile, half * 32, lane);
       const u32 seen = visible(mask, t * TILE + half * 32, sequence);
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        for (int i = 0; i < 4 * MATRICES; ++i) {
+          const int m = i / 4, j = i % 4, of = i / 2;  // the lane's query
           const int column = n * 8 + (lane & 3) * 2 + (j & 1);
           bool shown = seen >> column & 1;
-          if (late) shown = shown && query + (j >> 1) * 8 + ahead >= t * TILE + half * 32 + column;
-          const float probability = shown ? fast_exp2(p[n][j] * scale - log_sum[j >> 1]) : 0;
-          float d = g[n][j];
+          if (late) shown = shown && query + of * 8 + ahead >= t * TILE + half * 32 + column;
+          const float probability = shown ? fast_exp2(p[m][n][j] * scale - log_sum[of]) : 0;
+          float d = g[m][n][j];
 #if DROPS
-          d = stay[j >> 1] >> column & 1 ? d * layout.grid.factor : 0;
+          d = stay[of] >> column & 1 ? d * layout.grid.factor : 0;
 #endif
-          g[n][j] = probability * layout.scale * (d - deltas[j >> 1]);
+          g[m][n][j] = probability * layout.scale * (d - deltas[of]);
         }
       }
       over_rows(d_q, g, k_tile, half * 32, lane);
     }
     __syncthreads();
   }
-  store_rows(d_qkv + token_row * layout.stride + head * SIZE, layout.stride, first + warp * 16, sequence, d_q, 1, 1);
+#pragma unroll
+  for (int m = 0; m < MATRICES; ++m) {
+    store_rows(d_qkv + token_row * layout.stride + head * SIZE, layout.stride, first + warp * WARP_ROWS + m * 16,
+               sequence, d_q[m], 1, 1);
+  }
 }

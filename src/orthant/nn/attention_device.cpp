@@ -15,14 +15,14 @@ extern const std::string_view attention_backward;
 namespace orthant::nn::device {
 namespace {
 
-const std::vector<std::string_view> kAttentionMacros = {"ELEMENT", "SIZE", "CAUSAL", "MASKED", "DROPS"};
+const std::vector<std::string_view> kAttentionMacros = {"ELEMENT", "SIZE", "CAUSAL", "MASKED", "DROPS", "WARP_ROWS"};
 const cuda::Source kAttention{"nn/attention.cu", cuda::sources::attention, kAttentionMacros};
 const cuda::Source kAttentionBackward{"nn/attention_backward.cu", cuda::sources::attention_backward, kAttentionMacros};
 
 // As in attention.cu.
 constexpr std::int64_t kBlock = 128;
 constexpr std::int64_t kTile = 64;
-constexpr std::int64_t kBlockThreads = 256;
+constexpr int kForwardRows = 16;  // of a warp
 constexpr std::int64_t kNumbersBytes = std::int64_t{2} * 6 * kTile * 4;
 constexpr std::int64_t kScoresBytes = kBlock * kTile * 2;
 constexpr std::int64_t kShortSize = 64;      // of heads, at most, where a block makes all gradients
@@ -44,9 +44,10 @@ struct Call {
   std::int64_t rows, sequence, heads, kv_heads, size;
   int type;
   cuda::StreamHandle stream;
+  int warp_rows;
   Layout layout;
 
-  Call(const at::Tensor& qkv, const HeadsSetup& heads_setup)
+  Call(const at::Tensor& qkv, const HeadsSetup& heads_setup, int rows_of_warp = kForwardRows)
       : setup(heads_setup),
         rows(qkv.size(0)),
         sequence(qkv.size(1)),
@@ -55,6 +56,7 @@ struct Call {
         size(setup.options.head_size),
         type(element(qkv)),
         stream(device::stream(qkv)),
+        warp_rows(rows_of_warp),
         layout{.stride = qkv.size(2),
                .sequence = static_cast<int>(sequence),
                .heads = static_cast<int>(heads),
@@ -68,7 +70,7 @@ struct Call {
   const cuda::Kernel& kernel(const cuda::Source& source, const char* function) const {
     return cuda::kernel(source, function,
                         {type, static_cast<int>(size), setup.options.causal ? 1 : 0,
-                         setup.options.key_mask.defined() ? 1 : 0, setup.drops ? 1 : 0});
+                         setup.options.key_mask.defined() ? 1 : 0, setup.drops ? 1 : 0, warp_rows});
   }
 
   // A block of threads for every 128 tokens of `num_heads` heads; `blocks` and `tiles` of one operand in shared memory.
@@ -77,7 +79,7 @@ struct Call {
     return {.blocks = static_cast<std::uint32_t>((sequence + kBlock - 1) / kBlock),
             .blocks_y = static_cast<std::uint32_t>(num_heads),
             .blocks_z = static_cast<std::uint32_t>(rows),
-            .threads = static_cast<std::uint32_t>(kBlockThreads),
+            .threads = static_cast<std::uint32_t>(kBlock / warp_rows * 32),
             .shared_bytes = static_cast<std::uint32_t>((blocks * kBlock + tiles * kTile) * row_bytes + more_bytes),
             .stream = stream};
   }
@@ -117,8 +119,8 @@ HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup)
 }
 
 at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
-                                 const HeadsSetup& setup) {
-  const Call call(qkv, setup);
+                                 const HeadsSetup& setup, int warp_rows) {
+  const Call call(qkv, setup, warp_rows);
   const auto& options = setup.options;
   at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
   if (qkv.numel() == 0) return d_qkv;

@@ -56,8 +56,10 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup);
 // By attention.cu alone, which has dropout and masks of keys, and whose backward adds in one order.
 bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup);
 HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
+// `warp_rows` of the 128 keys or queries of a block are a warp's: 16, or 32 for heads of up to 64 channels. Bits are
+// the same.
 at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
-                                 const HeadsSetup& setup);
+                                 const HeadsSetup& setup, int warp_rows = 16);
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
 at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                           const HeadsSetup& setup);
