@@ -1,6 +1,10 @@
-"""A rank that a control group's memory limit kills is reported as such. Needs root, to make a control group."""
+"""Memory limits of control groups: a run that would not fit is stopped before it starts, with a line that fits; a rank that the kernel kills is
+reported as such. Needs root, to make a control group."""
 import os
+import re
+import shlex
 import sys
+import tempfile
 import unittest
 
 from program import ORTHANT, SOURCE, run
@@ -30,6 +34,63 @@ class Killed(unittest.TestCase):
         finished = run(ORTHANT, "launch", "--nproc", 2, "--", "sh", "-c", "if [ $RANK = 1 ]; then kill -9 $$; fi; sleep 60")
         self.assertEqual(finished.returncode, 3, finished.stderr)
         self.assertIn("orthant: rank 1: killed by SIGKILL\n", finished.stderr)
+
+
+MIB = 1 << 20
+LLAMA = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 256,
+         "max_position_embeddings": 512}
+
+
+class TooLarge(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def train(self, limit, *words, **model):
+        sets = [f"model.{key}={value}" for key, value in {"kind": "llama", **LLAMA, **model}.items()]
+        sets += ["name=large", 'data={"kind": "tokens", "sequence_length": 512, "samples": 64}', "train.steps=1", "lr_schedule.warmup_steps=0"]
+        output = os.path.join(self.folder.name, f"run-{len(os.listdir(self.folder.name))}")
+        command = [ORTHANT, "train", "--json", "--output_dir", output, *(word for text in sets for word in ("--set", text)), *words]
+        group = Limit(f"orthant-test-{os.getpid()}", limit)
+        try:
+            return run("sh", "-c", f'echo $$ > {group.path}/cgroup.procs && exec "$@"', "sh", *command), output
+        finally:
+            group.remove()
+
+    def refused_then_trained(self, limit, *words, **model):
+        """What was refused before a rank started trains with the words of the remedy."""
+        finished, output = self.train(limit, *words, **model)
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertFalse(os.path.exists(output))
+        remedy = re.search(r"  fix: (?:add|use) (.*?)( instead of the mesh .*)?; --force trains as it is\n", finished.stderr)
+        self.assertTrue(remedy, finished.stderr)
+        self.assertRegex(finished.stderr, r"orthant: error: the (rank|\d ranks) of this run on this host needs? [\d.]+ [KMG]iB, and [\d.]+ MiB of memory "
+                                          r"are free here; a rank has .* of parameters, .* of gradients, .* of optimizer state, .* of activations\n")
+        kept = words[:words.index("--mesh")] if remedy.group(2) else words
+        mended, _ = self.train(limit, *kept, *shlex.split(remedy.group(1)), **model)
+        self.assertEqual(mended.returncode, 0, mended.stderr)
+        return remedy.group(1), finished.stderr
+
+    def test_batches_are_cut_into_microbatches(self):
+        added, said = self.refused_then_trained(190 * MIB, "--set", "train.global_batch_size=32")
+        self.assertRegex(added, r"^--set parallel.microbatches=\d+$")
+        self.assertIn("fits", said)
+
+    def test_replicas_become_shards(self):
+        added, _ = self.refused_then_trained(740 * MIB, "--set", "train.global_batch_size=2", "--mesh", "dp=2", hidden_size=512,
+                                             intermediate_size=1024, num_hidden_layers=8)
+        self.assertEqual(added, "--mesh fsdp=2")
+
+    def test_what_fits_nowhere_is_said_so(self):
+        finished, _ = self.train(300 * MIB, "--set", "train.global_batch_size=1", hidden_size=4096, intermediate_size=8192)
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertIn("fix: take a smaller model, shorter sequences, or ranks on more hosts (orthant plan finds a mesh); --force trains as it is",
+                      finished.stderr)
+
+    def test_force_tries(self):
+        finished, _ = self.train(190 * MIB, "--set", "train.global_batch_size=32", "--force")
+        self.assertNotEqual(finished.returncode, 2, finished.stderr)
+        self.assertNotIn("of memory are free here", finished.stderr)
 
 
 if __name__ == "__main__":

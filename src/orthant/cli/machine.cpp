@@ -16,6 +16,7 @@
 #include "orthant/cli/devices.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/launch/detect.h"
+#include "orthant/launch/memory_group.h"
 
 namespace orthant::cli {
 namespace {
@@ -81,7 +82,7 @@ Machine look_at_machine(const launch::Environment& environment) {
   machine.num_cores = usable_cores();
   machine.cpu_capability = at::get_cpu_capability();
   machine.memory_bytes = host_memory_bytes();
-  machine.available_memory_bytes = meminfo_bytes("MemAvailable");
+  machine.available_memory_bytes = launch::free_memory().value_or(0);
   machine.shared_memory_bytes = free_bytes_of("/dev/shm");
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);

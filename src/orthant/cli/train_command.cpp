@@ -15,6 +15,7 @@
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
 #include "orthant/cli/machine.h"
+#include "orthant/cli/memory_check.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
@@ -243,6 +244,7 @@ int run_train(const Arguments& arguments, Context& context) {
   Telling telling;
   std::string hardware;
   bool print_config = false;
+  bool force = false;
   add_config_options(app, config_options);
   app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
   app.add_option("--resume", run.resume,
@@ -253,6 +255,7 @@ int run_train(const Arguments& arguments, Context& context) {
                  "stop after this step (0: save the initial weights); the learning rate follows train.steps")
       .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
+  app.add_flag("--force", force, "train also when the ranks need more memory than this host has free");
   app.add_option("--hardware", hardware, "preset, or file of orthant plan --calibrate: predict a step's time, too");
   app.add_flag("--json", telling.json, "one JSON document on stdout");
   add_seed_flags(app, config_options);
@@ -287,6 +290,7 @@ int run_train(const Arguments& arguments, Context& context) {
     return 0;
   }
   refuse_fake_backend(ranks, loaded.config.mesh);
+  if (!force) check_memory(loaded, config_options, ranks, job, context.environment);
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };

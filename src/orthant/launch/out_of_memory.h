@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "orthant/launch/memory_group.h"
+
 namespace orthant::launch {
 
 class OutOfMemoryWatch {
@@ -25,21 +27,13 @@ class OutOfMemoryWatch {
   std::string why_killed(pid_t pid);
 
  private:
-  struct Group {
-    std::filesystem::path folder;
-    std::filesystem::path mount;  // above it there are no groups
-    bool second_version = true;
-  };
-
-  std::optional<Group> group_of(pid_t pid) const;
-  std::optional<std::int64_t> kills_in(const Group& group) const;
+  std::optional<std::int64_t> kills_in(const MemoryGroup& group) const;
   std::optional<std::int64_t> kills_on_host() const;
-  std::optional<std::int64_t> smallest_limit(const Group& group) const;
 
   std::filesystem::path root_;
   std::optional<std::int64_t> host_kills_;               // when the watch began
   std::map<std::filesystem::path, std::int64_t> kills_;  // of each group when it was first seen
-  std::map<pid_t, Group> groups_;                        // as last seen
+  std::map<pid_t, MemoryGroup> groups_;                  // as last seen
 };
 
 // What a user may do about it.
