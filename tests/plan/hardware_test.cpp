@@ -108,6 +108,7 @@ TEST(Hardware, ErrorsNameTheRule) {
   says(R"({"preset": "cpu", "peak_flops": 0})", "0 is not above 0");
   says(R"({"preset": "cpu", "memory_efficiency": 1.5})", "1.5 is not above 0 and at most 1");
   says(R"({"preset": "cpu", "reserve_share": 1})", "1 is not at least 0 and below 1");
+  says(R"({"preset": "h200-141gb", "dropped_attention_share": 2})", "2 is not at least 0 and at most 1");
   says(R"({"preset": "cpu", "network": {"latency": -1}})", "-1 is not at least 0");
   says(R"({"preset": "cpu", "products": {"flops": [1, 2], "shares": [0.5]}})", "1 shares for 2 sizes");
   says(R"({"preset": "cpu", "products": {"flops": [2, 1], "shares": [0.5, 0.6]}})", "1 after 2");

@@ -71,9 +71,10 @@ TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
 
 // The heads' kernels of a host keep no scores; on a device they are whole for a while where no fused kernel serves.
 TEST(UnitRun, ADeviceHasWholeScoresWhereNoKernelServes) {
-  const auto growth = [](bool on_host, DType compute, bool drops) {
+  auto config = llama_preset("llama-tiny");
+  const auto growth = [&](bool on_host, DType compute, bool drops) {
     const auto moment = [&](std::int64_t sequence) {
-      const auto graph = resolved(llama_preset("llama-tiny"), {}, 1, compute, sequence);
+      const auto graph = resolved(config, {}, 1, compute, sequence);
       auto settings = settings_of(Recompute::none, on_host, compute);
       settings.drops.scores = drops;
       return run_sized(graph, first_layer(graph), settings).backward;
@@ -82,8 +83,56 @@ TEST(UnitRun, ADeviceHasWholeScoresWhereNoKernelServes) {
   };
   for (const bool drops : {true, false}) EXPECT_LT(growth(/*on_host=*/true, DType::bfloat16, drops), 2.1);
   EXPECT_DOUBLE_EQ(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/false), 2);
-  EXPECT_GT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/true), 2.5);
+  EXPECT_GT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/true), 2.5) << "heads of 16 channels";
   EXPECT_GT(growth(/*on_host=*/false, DType::float32, /*drops=*/false), 2.5);
+  config.num_attention_heads = config.num_key_value_heads = config.hidden_size / 32;
+  config.head_dim = 32;
+  EXPECT_LT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/true), 2.1) << "heads of 32 channels";
+}
+
+// Of a layer whose heads have 32 channels: what a host keeps, and a bit for each probability that may be dropped. B
+// leaves no bits to W.
+TEST(UnitRun, ADeviceKeepsBitsOfDroppedProbabilities) {
+  auto gpt2 = gpt2_preset("gpt2-tiny");
+  gpt2.num_attention_heads = gpt2.hidden_size / 32;
+  auto bert = masked_words();
+  bert.encoder.num_attention_heads = bert.encoder.hidden_size / 32;
+  for (const ModelConfig& config : std::vector<ModelConfig>{gpt2, bert}) {
+    const auto graph = resolved(config, {}, 1, DType::bfloat16, 64);
+    const auto& layer = first_layer(graph);
+    for (const auto mode : kRecomputeModes) {
+      auto settings = settings_of(mode, /*on_host=*/false, DType::bfloat16);
+      settings.drops = dropouts_of(config);
+      const auto run = run_sized(graph, layer, settings);
+      const double bits =
+          mode == Recompute::none ? 4.0 * 64 * 64 / 8 * static_cast<double>(gpt2.num_attention_heads) : 0;
+      EXPECT_EQ(run.kept, static_cast<double>(layer.cost.kept_bytes[static_cast<std::size_t>(mode)]) + bits)
+          << graph.name << ' ' << recompute_name(mode);
+      EXPECT_EQ(run.deferred, layer.cost.deferred_bytes) << graph.name << ' ' << recompute_name(mode);
+    }
+  }
+}
+
+// By ATen's formulas, which a device takes for float64, drawing is passes over memory. Kernels draw once for a gradient
+// and the activation that they make again.
+TEST(UnitRun, ADevicesKernelsDrawWhereTheyDrop) {
+  const auto config = encoder_lm_preset("encoder-lm-tiny");
+  const auto run = [&](DType compute) {
+    const auto graph = resolved(config, {}, 1, compute);
+    auto settings = settings_of(Recompute::none, /*on_host=*/false, compute);
+    settings.drops = dropouts_of(config);
+    settings.drops.scores = false;
+    return run_sized(graph, first_layer(graph), settings);
+  };
+  const double hidden = 64.0 * static_cast<double>(config.hidden_size);
+  const double inner = 64.0 * static_cast<double>(config.intermediate_size);
+  const auto kernels = run(DType::bfloat16), formulas = run(DType::float64);
+  EXPECT_DOUBLE_EQ(kernels.forward_drawn, 2 * hidden + inner);
+  EXPECT_DOUBLE_EQ(kernels.inputs_drawn, 2 * hidden + inner);
+  EXPECT_DOUBLE_EQ(kernels.weights_drawn, inner);
+  EXPECT_EQ(formulas.forward_drawn, 0);
+  EXPECT_GT(formulas.forward_moved, 1000 * (2 * hidden + inner));
+  EXPECT_LT(kernels.backward, formulas.backward / 4);
 }
 
 // FlashAttention's backward with sums in one order: parts of the keys are summed apart, two with these rows and heads,

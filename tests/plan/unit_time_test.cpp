@@ -102,6 +102,25 @@ TEST(UnitSeconds, SumsInOneOrderSlowADevicesFusedBackward) {
   EXPECT_DOUBLE_EQ(priced(true, 128).inputs, priced(false, 128).inputs);
 }
 
+TEST(UnitSeconds, DroppedAttentionHasAShareOfItsOwn) {
+  UnitWork work = layer();
+  work.head_size = 128;
+  work.drops_attention = true;
+  Hardware hardware = card();
+  const auto attention = [&] {
+    return seconds(work, PlanRecompute::none, true, {}, hardware).forward - seconds(layer()).forward + kFused - kStart;
+  };
+  EXPECT_NEAR(attention(), (kFused - kStart) / kDroppedAttention, 1e-12);
+  hardware.dropped_attention_share = 0.05;
+  EXPECT_NEAR(attention(), 5 * (kFused - kStart), 1e-12);
+  work.head_size = 64;
+  EXPECT_NEAR(attention(), 1.5 * 5 * (kFused - kStart), 1e-12);
+  PlanSettings settings;
+  const double any_order = unit_seconds(work, settings, {}, hardware).inputs;
+  settings.deterministic = true;
+  EXPECT_DOUBLE_EQ(unit_seconds(work, settings, {}, hardware).inputs, any_order) << "its sums always have one order";
+}
+
 TEST(UnitSeconds, FusedAttentionOfShortSequencesIsBoundByMemory) {
   UnitWork work = layer();
   work.attention_bytes = 8e8;

@@ -32,6 +32,7 @@ void visit_card(Card& card, const Visit& visit) {
   visit("reserve_share", card.reserve_share, Rule::part);
   visit("peak_flops", card.peak_flops, Rule::positive);
   visit("attention_share", card.attention_share, Rule::share);
+  visit("dropped_attention_share", card.dropped_attention_share, Rule::loss);
   visit("memory_bandwidth", card.memory_bandwidth, Rule::positive);
   visit("memory_efficiency", card.memory_efficiency, Rule::share);
   visit("kernel_seconds", card.kernel_seconds, Rule::not_negative);

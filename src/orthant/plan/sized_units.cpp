@@ -15,12 +15,14 @@ class SizedLayer : public SizedUnit {
   Held backward(const Held& gy) override { return style_.norm_first ? norm_first_back(gy) : norm_last_back(gy); }
 
  private:
-  Held residual_sum(const Held& branch) {
-    f.move(3 * elements_);
-    if (!style_.drops_sums) return branch;  // the product has added it to a copy
-    const Held dropped = f.dropout(branch, elements_);
-    return f.own_values();
+  // Of the product with `weight`, which has added itself to a copy unless it is dropped first.
+  Held residual_sum(const Held& branch, const SizedWeight& weight) {
+    if (style_.drops_sums) return f.dropout_add(branch, elements_);
+    f.move((3 - (weight.bias ? kBiasMoves : 0)) * elements_);  // which has the bias in it, too
+    return branch;
   }
+
+  bool norm_sums() const { return style_.norm_sums && style_.drops_sums; }
 
   // A gradient and what a branch adds to it: in place, unless it waits for a weight, too.
   Held summed(const Held& g) {
@@ -35,20 +37,23 @@ class SizedLayer : public SizedUnit {
   Held norm_first(const Held& x) {
     const Held qkv = f.linear(f.norm(x, norm1_), w_.qkv, qkv_);
     const Held attended = f.attention(qkv, w_.qkv, w_.out, attention_);
-    const Held middle = residual_sum(attended);
-    const Held wide = f.linear(f.norm(middle, norm2_), w_.up, up_);
+    Held middle = norm_sums() ? Held() : residual_sum(attended, w_.out);
+    Held normed = norm_sums() ? f.dropout_add_norm(attended, true, norm2_, &middle) : f.norm(middle, norm2_);
+    const Held wide = f.linear(std::exchange(normed, {}), w_.up, up_);
     const Held narrow = f.activation_linear(wide, w_.up.out, w_.down, style_.drops_activation, down_);
-    return residual_sum(narrow);
+    return residual_sum(narrow, w_.down);
   }
 
   Held norm_first_back(const Held& gy) {
     const auto undropped = [&](const Held& g) { return style_.drops_sums ? f.dropout(g, elements_) : g; };
     Held g = f.activation_linear_back(undropped(gy), std::move(down_), w_.up.out, w_.down, style_.drops_activation);
     g = f.linear_back(g, std::move(up_), w_.up);
-    g = f.norm_back(g, std::move(norm2_), nullptr, style_.norm_adds);
+    Held dropped;
+    g = f.norm_back(g, std::move(norm2_), norm_sums() ? &dropped : nullptr, style_.norm_adds);
     const Held middle = style_.norm_adds ? g : joined();  // beside gy, which the engine's caller holds
     g.reset();
-    g = f.attention_back(undropped(middle), std::move(attention_), w_.qkv, w_.out);
+    if (!norm_sums()) dropped = undropped(middle);
+    g = f.attention_back(std::exchange(dropped, {}), std::move(attention_), w_.qkv, w_.out);
     g = f.linear_back(g, std::move(qkv_), w_.qkv);
     g = f.norm_back(g, std::move(norm1_), nullptr, style_.norm_adds);
     return style_.norm_adds ? g : summed(middle);

@@ -27,6 +27,8 @@ struct LayerStyle {
   bool drops_sums = false;  // of branches; without it products add what they are added to
   bool drops_activation = false;
   bool norm_adds = false;  // backward of a norm adds the gradient that passed beside its branch
+  bool norm_sums =
+      false;  // with norm_first: the second norm drops and adds the branch before it, where sums are dropped
 };
 struct LayerWeights {
   SizedWeight qkv, out, up, down;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "orthant/graph/backward.h"
@@ -53,7 +54,7 @@ class SpecWork {
     add_products(work, unit);
     if (unit.logits) add_chunks(work, unit);
     add_memory(work, unit);
-    if (!settings_.on_host) add_device_attention(work, unit);
+    add_device_attention(work, unit);
     add_exchanges(work, unit, needs_gradient_[index]);
     add_ring(work, unit);
     return work;
@@ -142,23 +143,41 @@ class SpecWork {
         logits_made(settings_.stages.schedule, settings_.mesh.degree(Axis::pp), settings_.microbatches());
   }
 
+  // The heads of a layer on a device, and what makes them; none of other units, and on a host.
+  struct DeviceHeads : LayerHeads {
+    HeadsBy by = HeadsBy::formulas;
+    double bits = 0;  // bytes that they keep of dropout
+  };
+  std::optional<DeviceHeads> device_heads(const UnitWork& work, const UnitSpec& unit) const {
+    const bool attends = work.role == UnitRole::layer && work.products.size() >= 2 && work.attention_flops > 0;
+    if (settings_.on_host || !attends) return std::nullopt;
+    DeviceHeads heads{layer_heads(unit, tokens_of(unit), work.products[1].k, settings_.compute)};
+    heads.by = heads_by(graph_, unit, heads, settings_);
+    const auto field = graph_.tokens_of(unit);
+    if (heads.by == HeadsBy::kernels && settings_.drops.scores && !field.empty()) {
+      const Shape& shape = graph_.value(field).shape;
+      heads.bits = kept_bits(as_double(shape[0]), heads.number, as_double(shape[1]));
+    }
+    return heads;
+  }
+
   // What a fused kernel does not serve runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing
   // is left out under a causal mask.
   void add_device_attention(UnitWork& work, const UnitSpec& unit) const {
-    if (work.role != UnitRole::layer || work.products.size() < 2 || work.attention_flops == 0) return;
+    const auto heads = device_heads(work, unit);
+    if (!heads) return;
     const double tokens = tokens_of(unit);
     const double element = bytes_of(settings_.compute);
     const double statistic = std::max<double>(element, bytes_of(DType::float32));
-    const double width = work.products[1].k;
-    const LayerHeads heads = layer_heads(unit, tokens, width, settings_.compute);
-    if (fuses_heads(graph_, unit, heads, settings_)) {
-      work.head_size = heads.size;
-      work.attention_bytes = tokens * (work.products[0].n + width) * element;
+    if (heads->by != HeadsBy::formulas) {
+      work.head_size = heads->size;
+      work.attention_bytes = tokens * (work.products[0].n + work.products[1].k) * element + heads->bits;
+      work.drops_attention = heads->by == HeadsBy::kernels;
       return;
     }
-    const double scores = heads.number * tokens * static_cast<double>(settings_.sequence);
+    const double scores = heads->number * tokens * static_cast<double>(settings_.sequence);
     work.fused_attention = false;
-    work.attention_flops = 4 * scores * heads.size;
+    work.attention_flops = 4 * scores * heads->size;
     work.attention_moved_bytes = kForwardScoreMoves * scores * statistic;
     work.moved_bytes += work.attention_moved_bytes;
     work.backward_moved_bytes += kBackwardScoreMoves * scores * statistic;
@@ -217,6 +236,7 @@ class SpecWork {
       const auto kept = as_double(cost.kept_bytes[mode]);
       (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes[mode]) = kept;
     }
+    if (const auto heads = device_heads(work, unit)) work.kept_bytes.front() += heads->bits;
     work.kept_bytes.back() = work.kept_bytes.front();
     work.deferred_bytes = as_double(cost.deferred_bytes);
     work.output_bytes = as_double(cost.output_bytes);

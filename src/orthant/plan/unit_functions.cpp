@@ -8,26 +8,19 @@ namespace {
 
 constexpr double kRowBlock = 256;  // rows whose column sums are added first: nn/columns.h
 
-// Per element while a device draws dropout, by integers of 8 bytes; the factors are among them.
-constexpr double kDrawnBytes = 36;
-
-// Keys, values and their gradients of a head, packed; and a block of scores with its gradient.
-constexpr double kPackedMatrices = 5;
-constexpr double kBlockBytes = 64 * 1024;
-
-// Of an H100 and an H200.
-constexpr double kMultiprocessors = 132;
-
-// Rows of partial column sums that a device's RMSNorm leaves: nn/norm_device.cpp.
+// Rows of partial column sums that a device's RMSNorm and LayerNorm leave: nn/norm_device.cpp, layer_norm_device.cpp.
 constexpr double kNormBlocks = 896;
+constexpr double kLayerNormBlocks = 396;
 
 // By ATen's kernels, of a function that nn/*_plain.cpp computes on a device.
 constexpr Moves kPlainNorm = {2, 16};
 constexpr Moves kPlainNormBack = {3, 27};
-constexpr double kPlainActivation = 2, kPlainActivationBack = 5;  // of one input: made again, and its gradient
+constexpr double kActivation = 2;           // by a kernel, too
+constexpr double kPlainActivationBack = 5;  // of one input: made again, and its gradient
 constexpr double kPlainGate = 5, kPlainGateBack = 20;
 
-// The same of our kernels, per element of what an activation with a gate makes.
+// The same of our kernels, per element of what an activation makes.
+constexpr double kActivationBack = 4;
 constexpr double kGate = 3, kGateBack = 6;
 
 }  // namespace
@@ -55,11 +48,17 @@ Held UnitFunctions::norm(const Held& x, Norm& kept) {
   return narrowed(std::move(y), elements);
 }
 
-Held UnitFunctions::device_norm_back(const Held& gy, Norm kept, bool adds) {
+Held UnitFunctions::device_norm_back(const Held& gy, Norm kept, Held* dropped, bool adds) {
   const double elements = sizes_.own * sizes_.hidden;
-  const double sums = std::min(kNormBlocks, sizes_.own) * sizes_.hidden * sizes_.wide;
+  const double blocks = sizes_.norm_numbers == 1 ? kNormBlocks : kLayerNormBlocks;
+  const double sums = std::min(blocks, sizes_.own) * sizes_.hidden * sizes_.norm_numbers * sizes_.wide;
   move((adds ? 4 : 3) * elements);
   Held gx = memory.take(elements * sizes_.element);
+  if (dropped != nullptr) {
+    draw(elements);
+    move(elements);
+    *dropped = memory.take(elements * sizes_.element);
+  }
   if (defers) {
     defer({gy, kept.x, kept.statistics}, [this, elements, sums] {
       move(2 * elements);
@@ -72,7 +71,7 @@ Held UnitFunctions::device_norm_back(const Held& gy, Norm kept, bool adds) {
 }
 
 Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped, bool adds) {
-  if (sizes_.serves_norm() && dropped == nullptr) return device_norm_back(gy, std::move(kept), adds);
+  if (sizes_.serves_norm()) return device_norm_back(gy, std::move(kept), dropped, adds);
   const double elements = sizes_.own * sizes_.hidden;
   const double sums = norm_sums();
   move((kPlainNormBack.narrow + (adds ? 3 : 0)) * elements, kPlainNormBack.wide * elements);
@@ -83,7 +82,7 @@ Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped, bool add
     if (!sizes_.on_host) for_a_while((sizes_.narrow() ? 4 : 5) * elements * sizes_.wide);
     gx = memory.take(elements * sizes_.wide);
     if (dropped != nullptr) {
-      drawn += elements;
+      draw(elements);
       move(2 * elements, elements);
       *dropped = memory.take(elements * sizes_.wide);
     }
@@ -98,11 +97,15 @@ Held UnitFunctions::norm_back(const Held& gy, Norm kept, Held* dropped, bool add
   return gx;
 }
 
-Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
+Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept, Held* sum) {
   const double elements = sizes_.own * sizes_.hidden;
   Held total;
-  if (!drops || (sizes_.on_host && !sizes_.narrow())) {
-    if (drops) drawn += elements;
+  if (sizes_.serves_norm()) {
+    if (drops) draw(elements);
+    move(2 * elements);  // in the norm's pass, which writes the sum instead of reading it
+    total = memory.take(elements * sizes_.element);
+  } else if (!drops || (sizes_.on_host && !sizes_.narrow())) {
+    if (drops) draw(elements);
     move(3 * elements);
     total = memory.take(elements * sizes_.element);
   } else {
@@ -110,11 +113,32 @@ Held UnitFunctions::dropout_add_norm(const Held& x, bool drops, Norm& kept) {
     const Held wide = widened(x, elements);
     total = narrowed(dropout(wide, elements), elements);
   }
+  if (sum != nullptr) *sum = total;
   return norm(total, kept);
 }
 
+// By ATen's formulas it takes passes over memory; elsewhere a kernel draws what it uses.
+void UnitFunctions::draw(double factors) {
+  if (sizes_.on_host || sizes_.kernels) {
+    drawn += factors;
+  } else {
+    moved += kFormulaDrawMoves * factors;
+  }
+}
+
+Held UnitFunctions::dropout_add(const Held& x, double elements) {
+  move(3 * elements);
+  const Held dropped = sizes_.kernels ? Held() : dropout(x, elements);
+  if (sizes_.kernels) draw(elements);
+  return memory.take(elements * sizes_.element);
+}
+
 Held UnitFunctions::dropout(const Held& x, double elements) {
-  drawn += elements;
+  draw(elements);
+  if (sizes_.kernels) {
+    move(2 * elements);
+    return memory.take(elements * sizes_.element);
+  }
   move(2 * elements, elements);
   if (!sizes_.on_host) {
     for_a_while(elements * kDrawnBytes);
@@ -166,8 +190,10 @@ void UnitFunctions::add_weight(std::vector<Held> held, double tokens, const Size
 }
 
 Held UnitFunctions::project_out(const SizedWeight& weight) {
+  const bool scatters = weight.cut == 1 && sizes_.cuts_tokens;
+  move_bias(scatters ? sizes_.own : sizes_.tokens(), weight);
   const Held y = product(sizes_.tokens(), weight.in, weight.out);
-  return weight.cut == 1 && sizes_.cuts_tokens ? values(sizes_.own, weight.out) : y;
+  return scatters ? values(sizes_.own, weight.out) : y;
 }
 
 Held UnitFunctions::all_tokens(const Held& own, const SizedWeight& row_weight) {
@@ -179,6 +205,7 @@ Held UnitFunctions::linear(const Held& x, const SizedWeight& weight, Linear& kep
   const double tokens = weight.cut == 0 ? sizes_.tokens() : sizes_.own;
   const Held all = gathers ? values(tokens, weight.in) : x;
   if (records && weight.trainable) kept.x = gathers && sizes_.regathers ? x : all;
+  move_bias(tokens, weight);
   return product(tokens, weight.in, weight.out);
 }
 
@@ -200,94 +227,9 @@ Held UnitFunctions::linear_back(const Held& gy, Linear kept, const SizedWeight& 
   return gx;
 }
 
-double UnitFunctions::head_scratch(double channels) const {
-  const double head_size = channels / std::max(sizes_.heads, 1.0);
-  const double scores = std::min(kBlockBytes, sizes_.sequence * sizes_.sequence * sizes_.wide);
-  return kPackedMatrices * sizes_.sequence * head_size * sizes_.wide + 2 * scores;
-}
-
-// A host draws where it uses them, and only what a mask leaves; a device row by row, then all factors in one.
-void UnitFunctions::draw_scores() {
-  if (!sizes_.drops_scores) return;
-  drawn += sizes_.on_host ? sizes_.seen * scores() : scores();
-  if (!sizes_.on_host) for_a_while(scores() * std::max(kDrawnBytes / sizes_.rows + sizes_.wide, 2 * sizes_.wide));
-}
-
-UnitFunctions::Heads UnitFunctions::heads_forward(double qkv_channels, double channels) {
-  const double tokens = sizes_.tokens();
-  const Held statistics = memory.take(tokens * sizes_.heads * sizes_.wide);
-  if (sizes_.fused_heads) return {values(tokens, channels), statistics};
-  if (!sizes_.on_host) {
-    const Held wide = memory.take(scores() * sizes_.wide);
-    for_a_while(scores() * sizes_.wide);
-    draw_scores();
-    return {values(tokens, channels), statistics};
-  }
-  Held out;
-  {
-    const Held qkv = sizes_.narrow() ? memory.take(tokens * qkv_channels * sizes_.wide) : Held();
-    out = memory.take(tokens * channels * sizes_.wide);
-    for_a_while(head_scratch(channels));
-    draw_scores();
-  }
-  return {narrowed(std::move(out), tokens * channels), statistics};
-}
-
-// Sums of the queries' gradient, and a number per row and head. Where all sums have one order, FlashAttention adds up
-// parts of the keys apart, as many as it takes to keep the card busy, and gradients of keys and values head by head.
-double UnitFunctions::fused_sums(double qkv_channels, double channels) const {
-  const double tokens = sizes_.tokens();
-  const double parts = sizes_.repeatable ? std::ceil(kMultiprocessors / (sizes_.rows * sizes_.heads)) : 1;
-  const bool shares_keys = qkv_channels < 3 * channels;
-  const double by_head = sizes_.repeatable && shares_keys ? 2 * tokens * channels * sizes_.element : 0;
-  return tokens * (parts * channels + sizes_.heads) * sizes_.wide + by_head;
-}
-
-Held UnitFunctions::heads_back(double qkv_channels, double channels) {
-  const double tokens = sizes_.tokens();
-  move(2 * tokens * qkv_channels);  // to join the gradients of queries, keys and values
-  if (sizes_.fused_heads) {
-    const Held apart = values(tokens, qkv_channels);
-    for_a_while(fused_sums(qkv_channels, channels));
-    return values(tokens, qkv_channels);
-  }
-  if (!sizes_.on_host) {
-    const Held probabilities = memory.take(2 * scores() * sizes_.wide);
-    draw_scores();
-    const Held narrow = memory.take(sizes_.narrow() ? 2 * scores() * sizes_.element : 0);
-    return values(tokens, qkv_channels);
-  }
-  const Held wide = sizes_.narrow() ? memory.take(tokens * (qkv_channels + 2 * channels) * sizes_.wide) : Held();
-  const Held gradient = memory.take(tokens * qkv_channels * sizes_.wide);
-  for_a_while(head_scratch(channels));
-  draw_scores();
-  return narrowed(gradient, tokens * qkv_channels);
-}
-
-Held UnitFunctions::attention(const Held& qkv, const SizedWeight& qkv_weight, const SizedWeight& weight,
-                              Attention& kept) {
-  if (sizes_.rotates) move(sizes_.tokens() * (qkv_weight.out + weight.in));  // queries and keys, in place
-  const Heads heads = heads_forward(qkv_weight.out, weight.in);
-  if (records) kept = sizes_.selective ? Attention{qkv, {}, {}} : Attention{qkv, heads.out, heads.statistics};
-  return project_out(weight);
-}
-
-Held UnitFunctions::attention_back(const Held& gy, Attention kept, const SizedWeight& qkv_weight,
-                                   const SizedWeight& weight) {
-  const Heads heads = sizes_.selective ? heads_forward(qkv_weight.out, weight.in) : Heads{kept.out, kept.statistics};
-  const Held all = all_tokens(gy, weight);
-  Held gradient;
-  {
-    const Held d_out = product_back(sizes_.tokens(), weight.out, weight.in);
-    gradient = heads_back(qkv_weight.out, weight.in);
-  }
-  add_weight({gy, all, heads.out}, sizes_.tokens(), weight);
-  return gradient;
-}
-
 Held UnitFunctions::activated(const Held& x, double inner, double width, bool drops) {
   const double tokens = sizes_.tokens();
-  const double moves = inner == width ? kPlainActivation : sizes_.kernels ? kGate : kPlainGate;
+  const double moves = inner == width ? kActivation : sizes_.kernels ? kGate : kPlainGate;
   move(moves * tokens * width);
   Held active;
   if (sizes_.on_host) {
@@ -295,6 +237,10 @@ Held UnitFunctions::activated(const Held& x, double inner, double width, bool dr
     active = narrowed(memory.take(tokens * width * sizes_.wide), tokens * width);
   } else {
     active = values(tokens, width);
+  }
+  if (drops && drops_in_pass(inner, width)) {
+    draw(tokens * width);
+    return active;
   }
   return drops ? dropout(active, tokens * width) : active;
 }
@@ -312,9 +258,15 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
   const double width = tokens * weight.in;
   const Held all = all_tokens(gy, weight);
   Held gradient = product_back(tokens, weight.out, weight.in);
-  if (drops) gradient = dropout(gradient, width);
-  const double moves = inner == weight.in ? kPlainActivationBack : sizes_.kernels ? kGateBack : kPlainGateBack;
-  move(moves * width);
+  const bool drops_apart = drops && !drops_in_pass(inner, weight.in);
+  if (drops_apart) {
+    gradient = dropout(gradient, width);
+  } else if (drops) {
+    draw(width);
+  }
+  const double plain_moves = inner == weight.in ? kPlainActivationBack : kPlainGateBack;
+  const double kernel_moves = inner == weight.in ? kActivationBack : kGateBack;
+  move((sizes_.kernels ? kernel_moves : plain_moves) * width);
   Held active = gradient;  // which leaves the activation in its place
   Held gx;
   if (sizes_.on_host && sizes_.narrow()) {
@@ -327,7 +279,7 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
     gx = narrowed(std::move(gx), tokens * inner);
     if (!defers) active = narrowed(std::move(wide), width);
   } else {
-    const bool plain = !sizes_.on_host && !sizes_.serves_activation(inner, weight.in);
+    const bool plain = !sizes_.on_host && !sizes_.kernels;
     if (plain && !defers) active = values(tokens, weight.in);  // but beside it by ATen's formulas
     gx = values(tokens, inner);
     if (plain && inner > weight.in) for_a_while(2 * width * sizes_.element);
@@ -338,7 +290,7 @@ Held UnitFunctions::activation_linear_back(const Held& gy, Linear kept, double i
       for_a_while(weight_bytes(sizes_.tokens(), weight));
     });
   } else {
-    const Held used = drops ? dropout(active, width) : active;
+    const Held used = drops_apart ? dropout(active, width) : active;
     add_weight({}, tokens, weight);
   }
   return gx;
@@ -376,6 +328,7 @@ Held UnitFunctions::loss_chunk_back(Held logits, double rows, double all, const 
 
 // Chunks are alike but for the last: the first shows the worst of them, beside what all of them leave.
 Held UnitFunctions::loss_chunks_back(double rows, const SizedWeight& weight, bool inputs, bool weights) {
+  move_bias(sizes_.tokens(), weight);
   return loss_chunk_back(product(rows, weight.in, weight.out), rows, sizes_.tokens(), weight, inputs, weights);
 }
 
@@ -385,6 +338,7 @@ void UnitFunctions::linear_loss(const Held& x, const SizedWeight& weight, double
   const bool gathers = weight.cut == 0 && sizes_.cuts_tokens;
   const Held all = gathers ? values(tokens, weight.in) : x;
   Held logits = product(chunk, weight.in, weight.out);
+  move_bias(tokens, weight);
   move_logits(kLossMoves, tokens * weight.out);
   {
     const Held numbers = memory.take((joins ? 3 : 2) * chunk * loss_number());

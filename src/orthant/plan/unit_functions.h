@@ -1,6 +1,6 @@
 // The functions of `nn` over sizes alone, for unit_run.cpp: each takes and gives back the memory that its namesake
 // does, in the same order, and counts the factors of dropout that it draws. On the host narrow types are widened for
-// kernels, and for products where the host has no product of that type. On a device kernels of our own serve some
+// kernels, and for products where the host has no product of that type. On a device kernels of our own serve most
 // functions (nn/*_device.cpp) and ATen's formulas the others; there the bytes that both move are counted, too, except
 // for those of scores. Internal to this layer.
 #pragma once
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/plan/layer_heads.h"
 #include "orthant/plan/plan_settings.h"
 
 namespace orthant {
@@ -33,14 +34,22 @@ class CountedMemory {
   double peak_ = 0;
 };
 
-// Bytes of the longest row that a device's RMSNorm takes: 32 warps of lanes with two vectors of 16 bytes each.
+// Bytes of the longest row that a device's norms take: of RMSNorm 32 warps of lanes with two vectors of 16 bytes each,
+// of LayerNorm 16 warps with four.
 inline constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
+
+// Per element while ATen's formulas draw dropout on a device, by integers of 8 bytes, the factors among them; and bytes
+// that they move: ten rounds of kernels over such integers (nn/dropout_grid.cpp).
+inline constexpr double kDrawnBytes = 36;
+inline constexpr double kFormulaDrawMoves = 1040;
 
 // Elements that a device reads and writes for each element of a function: of the compute dtype; and of the wide one,
 // where ATen's formulas compute it.
 struct Moves {
   double narrow = 0, wide = 0;
 };
+// Of each output of a product with a bias, beside the product's own.
+inline constexpr double kBiasMoves = 2;
 // Of each logit: its loss, and its gradient in place.
 inline constexpr Moves kLossMoves = {1, 4};
 inline constexpr Moves kGradientMoves = {2, 10};
@@ -57,12 +66,12 @@ struct FunctionSizes {
   double heads = 1;         // of this rank
   double norm_numbers = 2;  // statistics per token
   bool on_host = true;
-  bool kernels = false;      // of a device: it has kernels for the compute dtype
-  bool fused_heads = false;  // of a device: fuses_heads()
-  bool repeatable = false;   // of fused heads: backward sums in one order
-  bool rotates = false;      // queries and keys, by their positions
-  bool widens = true;        // a host makes products of narrow types in the wide one
-  bool cuts_tokens = false;  // sequence parallelism
+  bool kernels = false;                  // of a device: it has kernels for the compute dtype
+  HeadsBy heads_by = HeadsBy::formulas;  // of a device
+  bool repeatable = false;               // of a library's heads: backward sums in one order
+  bool rotates = false;                  // queries and keys, by their positions
+  bool widens = true;                    // a host makes products of narrow types in the wide one
+  bool cuts_tokens = false;              // sequence parallelism
   bool regathers = false;
   bool selective = false;     // attention's heads are made again
   bool drops_scores = false;  // attention's probabilities
@@ -70,9 +79,8 @@ struct FunctionSizes {
 
   double tokens() const { return rows * sequence; }
   bool narrow() const { return element < wide; }
-  // As nn::device::serves_norm() and serves_activation(): RMSNorm of rows that fit a block, and SwiGLU.
-  bool serves_norm() const { return kernels && norm_numbers == 1 && hidden * element <= kMostNormBytes; }
-  bool serves_activation(double inner, double width) const { return kernels && inner > width; }
+  // As nn::device::serves_rms_norm() and serves_layer_norm().
+  bool serves_norm() const { return kernels && hidden * element <= kMostNormBytes; }
   bool widens_products() const { return on_host && narrow() && widens; }
   bool widens_gradients() const { return on_host && gradient < wide && widens; }
 };
@@ -97,7 +105,7 @@ class UnitFunctions {
     Held x;
   };
   struct Attention {
-    Held qkv, out, statistics;
+    Held qkv, out, statistics, bits;
   };
   struct Loss {  // of a head that is the loss, too: x of all tokens and a number per token, or the gradient of x
     Held x, numbers, gradient;
@@ -113,8 +121,11 @@ class UnitFunctions {
   Held norm(const Held& x, Norm& kept);
   // `dropped`: what dropout leaves of it, too. `adds`: another gradient to it, in the same pass.
   Held norm_back(const Held& gy, Norm kept, Held* dropped = nullptr, bool adds = false);
-  Held dropout_add_norm(const Held& x, bool drops, Norm& kept);
+  // `sum`: what is normalized, too.
+  Held dropout_add_norm(const Held& x, bool drops, Norm& kept, Held* sum = nullptr);
   Held dropout(const Held& x, double elements);
+  // residual + dropout(x).
+  Held dropout_add(const Held& x, double elements);
 
   Held linear(const Held& x, const SizedWeight& weight, Linear& kept);
   Held linear_back(const Held& gy, Linear kept, const SizedWeight& weight);
@@ -154,7 +165,7 @@ class UnitFunctions {
     std::function<void()> make;
   };
   struct Heads {
-    Held out, statistics;
+    Held out, statistics, bits;
   };
 
   Held widened(const Held& x, double elements) { return sizes_.narrow() ? memory.take(elements * sizes_.wide) : x; }
@@ -163,6 +174,10 @@ class UnitFunctions {
   Held product_back(double tokens, double out, double in);  // gradient of the input
   Held activated(const Held& x, double inner, double width, bool drops);
   Held project_out(const SizedWeight& weight);
+  // A product adds itself to copies of the bias: written, and read by it.
+  void move_bias(double tokens, const SizedWeight& weight) {
+    if (weight.bias) move(kBiasMoves * tokens * weight.out);
+  }
   Held all_tokens(const Held& own, const SizedWeight& row_weight);
   void add_weight(std::vector<Held> held, double tokens, const SizedWeight& weight);
   double weight_bytes(double tokens, const SizedWeight& weight) const;
@@ -170,10 +185,13 @@ class UnitFunctions {
   Held loss_chunk_back(Held logits, double rows, double all, const SizedWeight& weight, bool inputs, bool weights);
   Held loss_chunks_back(double rows, const SizedWeight& weight, bool inputs, bool weights);
   double norm_sums() const;
-  Held device_norm_back(const Held& gy, Norm kept, bool adds);
+  Held device_norm_back(const Held& gy, Norm kept, Held* dropped, bool adds);
   double scores() const { return sizes_.tokens() * sizes_.sequence * sizes_.heads; }
   double head_scratch(double channels) const;
+  void draw(double factors);
   void draw_scores();
+  // A device's activation of one input drops what it makes, too.
+  bool drops_in_pass(double inner, double width) const { return sizes_.kernels && inner == width; }
   Heads heads_forward(double qkv_channels, double channels);
   Held heads_back(double qkv_channels, double channels);
   double fused_sums(double qkv_channels, double channels) const;

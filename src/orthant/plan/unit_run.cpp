@@ -186,16 +186,18 @@ class RunMaker {
     auto sizes = sizes_;
     const LayerHeads heads = layer_heads(unit_, sizes.tokens(), weights.out.in, settings_.compute);
     sizes.heads = heads.number;
-    sizes.fused_heads = fuses_heads(graph_, unit_, heads, settings_);
-    sizes.repeatable = sizes.fused_heads && settings_.deterministic;
+    if (!settings_.on_host) sizes.heads_by = heads_by(graph_, unit_, heads, settings_);
+    sizes.repeatable = sizes.heads_by == HeadsBy::library && settings_.deterministic;
     sizes.rotates = model_ == "llama";
     sizes.norm_numbers = model_ == "llama" ? 1 : 2;
     sizes.drops_scores = settings_.drops.scores;
     sizes.seen = seen_scores(weights);
+    const bool on_device_gpt2 = model_ == "gpt2" && !settings_.on_host;
     const LayerStyle style{.norm_first = model_ == "llama" || model_ == "gpt2",
                            .drops_sums = settings_.drops.sums,
                            .drops_activation = settings_.drops.sums && model_ == "encoder_lm",
-                           .norm_adds = model_ == "llama"};
+                           .norm_adds = model_ == "llama" || on_device_gpt2,
+                           .norm_sums = on_device_gpt2};
     return sized_layer(sizes, style, weights);
   }
 

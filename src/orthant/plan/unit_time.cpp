@@ -91,14 +91,14 @@ class UnitClock {
   // In forwards.
   double attention_backward() const {
     if (!work_.fused_attention) return kPlainBackward;
-    const bool on_device = work_.head_size > 0;
-    return kFusedBackward * (settings_.deterministic && on_device ? kRepeatableBackward : 1);
+    const bool by_library = work_.head_size > 0 && !work_.drops_attention;
+    return kFusedBackward * (settings_.deterministic && by_library ? kRepeatableBackward : 1);
   }
 
   double attention_seconds() const {
     if (work_.attention_flops == 0) return 0;
     if (work_.fused_attention) {
-      const double share = hardware_.attention_share_at(work_.head_size);
+      const double share = hardware_.attention_share_at(work_.head_size, work_.drops_attention);
       const double computing = work_.attention_flops / (hardware_.peak_flops * share);
       return std::max(computing, hardware_.moving_seconds(work_.attention_bytes)) + hardware_.kernel_seconds;
     }

@@ -45,6 +45,7 @@ struct UnitWork {
   double attention_flops = 0;        // of a forward, beside those: what is computed, half under a mask that leaves half
   double attention_bytes = 0;        // that a fused kernel reads and writes, where they are known
   double head_size = 0;              // of a device's fused attention; 0: its share of the peak does not depend on it
+  bool drops_attention = false;      // of a device: by our kernels, which drop probabilities and hide keys
   double moved_bytes = 0;            // of a forward, by kernels without products
   double attention_moved_bytes = 0;  // of those, what `selective` makes again
   double backward_moved_bytes = 0;
