@@ -62,6 +62,7 @@ class Calibrate(unittest.TestCase):
                                   ("memory_efficiency", 0.01, 1), ("kernel_seconds", 1e-7, 1e-3), ("update_rate", 1e8, 1e12),
                                   ("draw_rate", 1e7, 1e12)):
             self.assertTrue(low < machine[figure] <= high, f"{figure} is {machine[figure]}")
+        self.assertEqual(machine["dropped_attention_share"], 0)  # of a card alone
         self.assertTrue(0 <= machine["interrupted"] < 0.5, machine["interrupted"])
         cores = len(os.sched_getaffinity(0))
         self.assertEqual(machine["cards_per_node"], cores)

@@ -30,8 +30,9 @@ class Calibration(unittest.TestCase):
             self.assertLess(card["products"]["shares"][0], 0.5)
             for figure, low, high in (("peak_flops", 1e13, 5e15), ("attention_share", 0.1, 1), ("memory_bandwidth", 2e11, 2e13),
                                       ("memory_efficiency", 0.5, 1), ("kernel_seconds", 5e-7, 5e-5), ("update_rate", 1e11, 2e13),
-                                      ("draw_rate", 1e8, 1e13), ("reserve_bytes", 1e8, 4e9), ("reserve_share", 0.01, 0.1)):
+                                      ("dropped_attention_share", 0.02, 1), ("reserve_bytes", 1e8, 4e9), ("reserve_share", 0.01, 0.1)):
                 self.assertTrue(low < card[figure] <= high, f"{figure} is {card[figure]}")
+            self.assertEqual(card["draw_rate"], 0)  # kernels draw where they drop
             priced = only_json(self, orthant("estimate", "--model", "gpt2", "--gpu", path, "--mesh", "dp=1", "--micro-batch", 4, "--global-batch", 4,
                                              "--seq", 512, "--json"))
             self.assertIs(priced["fits"], True)

@@ -60,9 +60,9 @@ double rounded(double value) {
 }
 
 void round_figures(Hardware& hardware) {
-  for (double* figure :
-       {&hardware.peak_flops, &hardware.attention_share, &hardware.memory_bandwidth, &hardware.memory_efficiency,
-        &hardware.kernel_seconds, &hardware.update_rate, &hardware.draw_rate, &hardware.interrupted}) {
+  for (double* figure : {&hardware.peak_flops, &hardware.attention_share, &hardware.dropped_attention_share,
+                         &hardware.memory_bandwidth, &hardware.memory_efficiency, &hardware.kernel_seconds,
+                         &hardware.update_rate, &hardware.draw_rate, &hardware.interrupted}) {
     *figure = rounded(*figure);
   }
   for (auto& point : hardware.products.points) point.share = rounded(point.share);

@@ -27,7 +27,8 @@ const std::vector<std::int64_t> kGpuWidths = {64, 128, 256, 512, 1024, 2048, 409
 // Beyond every cache; a GPU's must not hold a part that counts.
 constexpr std::int64_t kCopiedBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kGpuCopiedBytes = std::int64_t{1} << 30;
-constexpr std::int64_t kMostLayers = 32;  // that take turns
+constexpr std::int64_t kMostLayers = 32;   // that take turns
+constexpr std::int64_t kDroppedHead = 64;  // channels of the heads whose probabilities are dropped
 // Parameters, likewise.
 constexpr std::int64_t kUpdated = std::int64_t{8} << 20;
 constexpr std::int64_t kGpuUpdated = std::int64_t{64} << 20;
@@ -50,12 +51,16 @@ SharedParameter parameter(const at::Tensor& value) {
 ComputeBench::ComputeBench(RankClock& clock, at::ScalarType dtype)
     : clock_(clock), options_(at::TensorOptions().dtype(dtype).device(clock.device())) {
   for (const auto width : on_host() ? kCoreWidths : kGpuWidths) add_linear(width);
-  attention_ = attention();
+  attention_ = on_host() ? attention(usual_attention(), 2, 256) : attention(usual_attention(), 4, 4096);
   copy_ = copy();
   sweeps_ = on_host() ? host_sweeps() : device_sweeps();
   kernels_ = on_host() ? host_kernels() : device_kernels();
   update_ = on_host() ? host_update() : device_update();
-  draws_ = draws();
+  if (on_host()) {
+    draws_ = draws();
+  } else {
+    dropped_attention_ = attention(dropped_attention(), 32, 512);
+  }
 }
 
 at::Tensor ComputeBench::values(at::IntArrayRef shape) const {
@@ -97,25 +102,41 @@ void ComputeBench::add_linear(std::int64_t width) {
   linears_.push_back(linear);
 }
 
-// FLOPs of forward and backward, counted as unit_seconds() counts them. On a GPU large enough to fill it.
-ComputeBench::Amount ComputeBench::attention() {
-  const std::int64_t rows = on_host() ? 2 : 4, sequence = on_host() ? 256 : 4096;
-  nn::AttentionOptions attention;
-  attention.heads = attention.kv_heads = on_host() ? 8 : 16;
-  attention.head_size = on_host() ? 64 : static_cast<std::int64_t>(kUsualHead);
-  attention.causal = true;
-  const std::int64_t channels = attention.heads * attention.head_size;
+// On a GPU large enough to fill it.
+nn::AttentionOptions ComputeBench::usual_attention() const {
+  nn::AttentionOptions options;
+  options.heads = options.kv_heads = on_host() ? 8 : 16;
+  options.head_size = on_host() ? 64 : static_cast<std::int64_t>(kUsualHead);
+  options.causal = true;
+  return options;
+}
+
+// Of a BERT.
+nn::AttentionOptions ComputeBench::dropped_attention() const {
+  nn::AttentionOptions options;
+  options.heads = options.kv_heads = 12;
+  options.head_size = kDroppedHead;
+  options.dropout = 0.1;
+  options.site = "calibration";
+  return options;
+}
+
+// FLOPs of forward and backward, counted as unit_seconds() counts them.
+ComputeBench::Amount ComputeBench::attention(const nn::AttentionOptions& options, std::int64_t rows,
+                                             std::int64_t sequence) {
+  const std::int64_t channels = options.heads * options.head_size;
   const auto qkv = values({rows, sequence, 3 * channels});
   const auto gradient = values({rows, sequence, channels});
   nn::Pass pass;
   pass.repeatable = on_host();  // as a training has it by default
-  const auto setup = nn::heads_setup(qkv, attention, pass);
+  const auto setup = nn::heads_setup(qkv, options, pass);
   const auto call = [=] {
     const nn::BelowAutograd below;
     const auto output = nn::heads_forward(qkv, setup, /*rotate=*/false);
     nn::heads_backward(qkv, output, gradient, setup);
   };
-  return {(1 + kFusedBackward) * 2 * as_double(rows * channels * sequence * sequence), clock_.add(call)};
+  const double forward = (options.causal ? 2 : 4) * as_double(rows * channels * sequence * sequence);
+  return {(1 + kFusedBackward) * forward, clock_.add(call)};
 }
 
 ComputeBench::Amount ComputeBench::copy() {
@@ -125,24 +146,29 @@ ComputeBench::Amount ComputeBench::copy() {
   return {2 * as_double(bytes), clock_.add([=] { to.copy_(from); })};
 }
 
-// RMSNorm and SwiGLU, forward and backward, by the kernels of a device; bytes of every tensor that they read or write,
-// as spec_work() counts them.
+// RMSNorm, LayerNorm with dropout and residual in front, and SwiGLU, forward and backward, by the kernels of a device;
+// bytes of every tensor that they read or write and of what they draw, as a step is priced.
 ComputeBench::Amount ComputeBench::device_sweeps() {
   const std::int64_t tokens = 8192, hidden = 4096, inner = 4 * hidden;
   const auto weight = parameter(values({hidden}));
+  const auto bias = parameter(values({hidden}));
   const auto x = values({tokens, hidden}).set_requires_grad(true);
+  const auto residual = values({tokens, hidden}).set_requires_grad(true);
   const auto gradient = values({tokens, hidden});
   const auto gate_up = values({tokens, 2 * inner});
   const auto inner_gradient = values({tokens, inner});
   const auto call = [=] {
     nn::Pass pass;
     torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
+    const auto y = nn::dropout_add_layer_norm(x, residual, 0.1, "calibration", *weight, *bias, 1e-5, pass);
+    torch::autograd::grad({y}, {x, residual}, {gradient});
     const nn::BelowAutograd below;
     nn::activate(nn::ActivationKind::swiglu, gate_up);
     nn::activation_gradient(nn::ActivationKind::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
   };
-  const std::int64_t elements = tokens * ((2 + 3) * hidden + (3 + 6) * inner);
-  return {as_double(elements * x.element_size()), clock_.add(call)};
+  const std::int64_t elements = tokens * ((2 + 3 + 4 + 4) * hidden + (3 + 6) * inner);
+  const double drawn = 2 * as_double(tokens * hidden);
+  return {as_double(elements * x.element_size()) + drawn * kDrawnMoves, clock_.add(call)};
 }
 
 // The same of a host, whose other norms and activations have kernels, too.
@@ -239,10 +265,9 @@ ComputeBench::Amount ComputeBench::host_update() {
   return {as_double(kUpdated), clock_.add(call)};
 }
 
-// On a core few enough to stay in its cache: what it takes to draw them is what counts.
+// Few enough to stay in a core's cache: what it takes to draw them is what counts.
 ComputeBench::Amount ComputeBench::draws() {
-  const std::int64_t tokens = on_host() ? 128 : 8192;
-  const std::int64_t channels = on_host() ? 256 : 1024;
+  const std::int64_t tokens = 128, channels = 256;
   const auto grid = nn::dropout_grid(nn::Pass(), "calibration", 0.1, {1, tokens, channels});
   const auto x = values({tokens, channels});
   return {as_double(tokens * channels), clock_.add([=] { nn::apply_dropout(grid, x); })};
@@ -268,7 +293,12 @@ void ComputeBench::fill_in(Hardware& hardware) const {
   hardware.memory_bandwidth = rate(copy_);
   hardware.memory_efficiency = std::min(rate(sweeps_) / hardware.memory_bandwidth, 1.0);
   hardware.kernel_seconds = 1 / rate(kernels_);
-  hardware.draw_rate = rate(draws_);
+  if (on_host()) {
+    hardware.draw_rate = rate(draws_);
+  } else {
+    const double share = rate(dropped_attention_) / hardware.peak_flops;
+    hardware.dropped_attention_share = std::min(share / head_share(kDroppedHead), 1.0);
+  }
   hardware.interrupted = clock_.interrupted();
   hardware.update_rate = find_stack("orthant").optimizer_moved * rate(update_);
 }

@@ -1,5 +1,6 @@
 // What a rank computes and moves on its own, measured with the functions that a training runs: products, attention,
-// kernels that sweep over memory, the start of a kernel, an update, dropout.
+// kernels that sweep over memory, the start of a kernel, an update, dropout (on a GPU with attention and LayerNorm,
+// which draw it themselves).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "orthant/cli/rank_clock.h"
+#include "orthant/nn/attention.h"
 #include "orthant/plan/hardware.h"
 
 namespace orthant::cli {
@@ -35,7 +37,9 @@ class ComputeBench {
   bool on_host() const { return clock_.device().is_cpu(); }
   at::Tensor values(at::IntArrayRef shape) const;
   void add_linear(std::int64_t width);
-  Amount attention();
+  nn::AttentionOptions usual_attention() const;
+  nn::AttentionOptions dropped_attention() const;
+  Amount attention(const nn::AttentionOptions& options, std::int64_t rows, std::int64_t sequence);
   Amount copy();
   Amount device_sweeps();
   Amount host_sweeps();
@@ -51,7 +55,9 @@ class ComputeBench {
   RankClock& clock_;
   at::TensorOptions options_;
   std::vector<Linear> linears_;
-  Amount attention_, copy_, sweeps_, kernels_, update_, draws_;
+  Amount attention_, copy_, sweeps_, kernels_, update_;
+  Amount draws_;              // of a host
+  Amount dropped_attention_;  // of a device
 };
 
 }  // namespace orthant::cli
