@@ -25,11 +25,12 @@ std::string Block::run(void (*kernel)(void**), void** arguments, int threads, bo
   started_ = ended_ = 0;
   backwards_ = backwards;
   failure_.clear();
-  ready_.clear();
   idle_.clear();
   for (const auto& fiber : fibers_) idle_.push_back(fiber.get());
   threads_.resize(static_cast<std::size_t>(threads));
   warps_.resize(static_cast<std::size_t>((threads + kLanes - 1) / kLanes));
+  ready_.assign(warps_.size(), {});
+  num_ready_ = 0;
   const auto prepare = [](Meeting& meeting, int first, int live) {
     meeting.first = first;
     meeting.live = live;
@@ -82,12 +83,21 @@ void Block::enter(Thread& thread) {
   threadIdx = {static_cast<unsigned>(thread.number), 0, 0};
 }
 
+// A warp goes as far ahead of the others as it can: what it does too early then shows.
+Thread& Block::next_ready() {
+  auto* own = &ready_[static_cast<std::size_t>(thread_->number) / kLanes];
+  for (std::size_t w = 0; own->empty(); ++w) own = &ready_[w];
+  Thread& next = *own->back();
+  own->pop_back();
+  --num_ready_;
+  return next;
+}
+
 // Another thread's turn; `from`: where to come back to, null when there is nothing to come back to.
 void Block::go_on(Place* from) {
   Place* to = &launcher_;
-  if (!ready_.empty()) {
-    enter(*ready_.front());
-    ready_.pop_front();
+  if (num_ready_ > 0) {
+    enter(next_ready());
     to = &thread_->place;
   } else if (started_ < count_) {
     if (idle_.empty()) {
@@ -126,7 +136,10 @@ void Block::meet(Meeting& meeting, const char* what, Complete complete_meeting, 
 void Block::complete(Meeting& meeting) {
   meeting.complete(meeting.brought.data(), static_cast<int>(meeting.brought.size()));
   std::ranges::fill(meeting.brought, nullptr);
-  ready_.insert(ready_.end(), meeting.waiting.begin(), meeting.waiting.end());
+  for (Thread* const thread : meeting.waiting) {
+    ready_[static_cast<std::size_t>(thread->number) / kLanes].push_back(thread);
+  }
+  num_ready_ += meeting.waiting.size();
   meeting.waiting.clear();
 }
 

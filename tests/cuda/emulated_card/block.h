@@ -1,7 +1,6 @@
 // A block of threads of the emulated card: see Note [Emulated card] in card.h. One runs at a time in a process.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +60,7 @@ class Block {
   void complete(Meeting& meeting);
   void go_on(Place* from);
   void enter(Thread& thread);
+  Thread& next_ready();
   Meeting& warp_of(const Thread& thread) { return warps_[static_cast<std::size_t>(thread.number) / 32]; }
   std::string who_waits() const;
 
@@ -75,7 +75,8 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<Meeting> warps_;
   Meeting all_;
-  std::deque<Thread*> ready_;
+  std::vector<std::vector<Thread*>> ready_;  // to go on, per warp, the next one last
+  std::size_t num_ready_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   Place launcher_;

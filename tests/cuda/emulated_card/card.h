@@ -5,8 +5,9 @@
 // compiles a kernel's source as C++ for the host: device.h has CUDA's built-in functions, translate.cpp turns inline
 // assembly into calls of them. An emulated driver (driver.cpp) runs blocks one after the other and a block's threads as
 // fibers (block.cpp), each as far as it gets until it must meet others. Shared memory holds NaN before each block.
-// Launches take turns: in every second one, threads and blocks run in the opposite order and asynchronous copies arrive
-// at once instead of at the last moment, so that two runs differ in bits where something is not ordered.
+// In half of a kernel's launches, threads and blocks run in the opposite order and asynchronous copies arrive at once
+// instead of at the last moment; and a warp goes as far ahead of the others as it can. So what is not ordered by a
+// barrier or a wait shows in the numbers, or as two runs that differ in bits.
 #pragma once
 
 namespace emulated_card {
