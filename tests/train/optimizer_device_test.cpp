@@ -5,23 +5,23 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "nn/card.h"
 #include "orthant/train/optimizer.h"
 #include "orthant/train/optimizer_kernels.h"
 #include "runtime/toy_graph.h"
 
 namespace orthant::optimizer_device_test {
 
-constexpr int kDraws = 200;
+using test::on_card;
+
+const int kDraws = test::num_shapes(200, 12);
 constexpr double kRate = 0.05;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-at::TensorOptions on_card(at::ScalarType dtype) {
-  return at::TensorOptions().device(at::kCUDA).dtype(dtype);
-}
 
 at::Tensor number(double value) {
   return at::full({}, value, on_card(at::kDouble));
@@ -188,7 +188,7 @@ TEST(OptimizerOnDevice, UpdatesAreThoseOfThePlainFormulas) {
 }
 
 TEST(OptimizerOnDevice, AStepThatIsNotFiniteChangesNothing) {
-  for (int draw = 0; draw < 20; ++draw) {
+  for (int draw = 0; draw < std::min(kDraws, 20); ++draw) {
     const Case one(draw);
     const auto count = at::full({}, 4, on_card(at::kFloat));
     OptimizerKernels kernels(one.options, one.segments, one.counted, 4, count);
@@ -203,7 +203,7 @@ TEST(OptimizerOnDevice, AStepThatIsNotFiniteChangesNothing) {
 }
 
 TEST(OptimizerOnDevice, AParameterThatIsNotFiniteIsSeenWhereItIsWritten) {
-  for (int draw = 0; draw < 40; ++draw) {
+  for (int draw = 0; draw < std::min(kDraws, 40); ++draw) {
     const Case one(draw);
     Drawn drawn(static_cast<std::uint64_t>(draw) + 1000);
     const auto& segment =
@@ -244,9 +244,9 @@ TEST(OptimizerOnDevice, CopiesAreRoundedAsOnTheHost) {
   for (const std::int64_t first : {0, 1, 3, 4}) {
     const auto part = values.narrow(0, first, values.numel() - first - 2);
     const auto expected = at::empty({part.numel()}, at::kBFloat16);
-    round_into(expected, part);
+    test::on_cpu([&] { round_into(expected, part); });
     const auto found = at::full({values.numel()}, kNan, on_card(at::kBFloat16)).narrow(0, first, part.numel());
-    const auto there = values.to(at::kCUDA).narrow(0, first, part.numel());
+    const auto there = values.to(test::card()).narrow(0, first, part.numel());
     round_into(found, there);
     EXPECT_TRUE(at::equal(found.cpu().view(at::kShort), expected.view(at::kShort))) << first;
     const MasterValues split(at::zeros_like(found), at::zeros({part.numel()}, on_card(at::kShort)));

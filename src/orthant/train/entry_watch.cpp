@@ -43,7 +43,7 @@ EntryWatch::EntryWatch(const ParameterStore& store, at::Device device) : store_(
     if (flat.defined()) each_owned_entry(*store.buffers()[b], [&](const FlatEntry&, Range) { ++num_rows_; });
     return {flat, b, first_row};
   };
-  served_ = device.is_cuda();
+  served_ = nn::device::has_kernels(device);
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const auto& buffer = *store.buffers()[b];
     parameters_.push_back(add(buffer.master().exponents(), b));
