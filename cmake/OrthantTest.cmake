@@ -97,10 +97,11 @@ function(orthant_test name)
   endforeach()
 endfunction()
 
-# Entries that run on the emulated card (tests/cuda/emulated_card): orthant_on_emulated_card(name …) for tests there are
-# already. orthant_emulated_test(nn_emulated PROGRAM test_nn_device TOPICS device_norm …) adds entries that run a
-# program's tests of kernels a second time.
-function(orthant_on_emulated_card)
+# Tests of a program that run on the emulated card (tests/cuda/emulated_card): orthant_on_emulated_card(program name …).
+# orthant_emulated_test(nn_emulated PROGRAM test_nn_device TOPICS device_norm …) adds entries that run a program's tests of
+# kernels a second time.
+function(orthant_on_emulated_card program)
+  add_dependencies(${program} emulated_driver emulated_nvrtc)
   set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT ORTHANT_EMULATED_CARD=${CMAKE_BINARY_DIR}/tests/emulated_card)
 endfunction()
 
@@ -109,12 +110,11 @@ function(orthant_emulated_test name)
   if(NOT TARGET ${test_PROGRAM})
     return()
   endif()
-  add_dependencies(${test_PROGRAM} emulated_driver emulated_nvrtc)
   foreach(topic IN LISTS test_TOPICS)
     add_test(NAME ${name}.${topic} COMMAND ${test_PROGRAM} ${topic})
     set_tests_properties(${name}.${topic} PROPERTIES LABELS torch TIMEOUT 3600 PROCESSORS 2  # of all shapes, when asked for
       FAIL_REGULAR_EXPRESSION "  SKIPPED ")
     orthant_test_environment(${name}.${topic} torch OMP_NUM_THREADS=1)
-    orthant_on_emulated_card(${name}.${topic})
+    orthant_on_emulated_card(${test_PROGRAM} ${name}.${topic})
   endforeach()
 endfunction()

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -30,6 +31,7 @@ struct Function {
 };
 
 std::mutex mutex;
+std::deque<Function> functions;  // that were asked for; they stay where they are
 thread_local std::string error = "no error";
 int context = 0;
 
@@ -116,7 +118,9 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   void* const run = dlsym(module, fmt::format("emulated_run_{}", name).c_str());
   void* const most = dlsym(module, fmt::format("emulated_most_threads_{}", name).c_str());
   if (run == nullptr || most == nullptr) return failed(kNotFound, fmt::format("no kernel {}", name));
-  *function = new Function{name, reinterpret_cast<void (*)(void**)>(run), reinterpret_cast<unsigned (*)()>(most)()};
+  const std::lock_guard lock(mutex);
+  *function = &functions.emplace_back(
+      Function{name, reinterpret_cast<void (*)(void**)>(run), reinterpret_cast<unsigned (*)()>(most)()});
   return 0;
 }
 int cuFuncSetAttribute(void* /*function*/, int attribute, int value) {
