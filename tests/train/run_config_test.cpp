@@ -295,6 +295,8 @@ TEST(RunConfig, TheResolvedConfigReadsTheSame) {
       {"split number", document({"parallel.split=2"})},
       {"float16", document({"precision.compute=float16"})},
       {"loss scale", document({"precision.compute=float16", "precision.loss_scale.interval=9"})},
+      {"tokenizer of both texts", load_run_document("", {"data.kind=trimodal", "data.path=a.csv", "data.primary_text=t",
+                                                         "data.label=l", "data.tokenizer=vocab.txt"})},
       {"random", document({"data.kind=random", "data.secondary_length=5"})},
   };
   for (const auto& [name, first] : documents) {

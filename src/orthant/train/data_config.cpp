@@ -74,9 +74,11 @@ TableSource read_table(JsonReader& section) {
   table.labels = section.get<std::vector<std::string>>("labels", {});
   read_class_weights(section, table);
   const auto tokenizer = section.find<std::string>("tokenizer");
-  table.primary_tokenizer = section.find<std::string>("primary_tokenizer").value_or(tokenizer.value_or(""));
-  table.secondary_tokenizer = section.find<std::string>("secondary_tokenizer").value_or(tokenizer.value_or(""));
-  if (tokenizer && section.has("primary_tokenizer") && section.has("secondary_tokenizer")) {
+  const auto primary = section.find<std::string>("primary_tokenizer");
+  const auto secondary = section.find<std::string>("secondary_tokenizer");
+  table.primary_tokenizer = primary.value_or(tokenizer.value_or(""));
+  table.secondary_tokenizer = secondary.value_or(tokenizer.value_or(""));
+  if (tokenizer && primary && secondary) {
     section.fail("tokenizer", "has no effect beside primary_tokenizer and secondary_tokenizer", "set those two");
   }
   table.skip_bad_rows = read_switch(section, "bad_rows", "stop", "skip", table.skip_bad_rows);
