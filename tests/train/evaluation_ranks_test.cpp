@@ -77,6 +77,63 @@ TEST(EvaluationRanks, OfAClassifierMeasureWhatOneRankDoes) {
   compare(tiny_trimodal, {"loss", "accuracy", "f1", "f1_macro", "roc_auc"});
 }
 
+// First row, rows and values of every microbatch, as rank 0 was given them.
+struct Taken {
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;
+  std::vector<double> values;
+};
+
+Taken taken_on(RunConfig run, std::int64_t size, std::int64_t rows) {
+  Taken taken;
+  on_ranks(run, [&](const RunConfig& config) {
+    auto data_config = config;
+    const auto data = make_run_data(data_config);
+    const auto trainer = make_trainer(config);
+    const auto take = [&](const EvaluatedRows& found) {
+      EXPECT_EQ(trainer->rank(), 0);
+      taken.rows.emplace_back(found.first_row, found.rows);
+      taken.values.insert(taken.values.end(), found.values.begin(), found.values.end());
+    };
+    evaluate_dataset(*trainer, FirstRows(data.train, size),
+                     {.num_labels = data.num_labels, .rows = rows, .stop_requested = {}, .take = take});
+  });
+  return taken;
+}
+
+TEST(EvaluationRanks, HandOutEveryRowOnceInOrder) {
+  auto meshes = kMeshes;
+  meshes.push_back({"pp=2"});
+  meshes.push_back({"pp=2,dp=2"});
+  for (const auto& config : {tiny_llama, tiny_trimodal}) {
+    Taken expected;
+    for (const auto& mesh : meshes) {
+      SCOPED_TRACE(case_name(mesh));
+      auto run = config(mesh);
+      run.mesh = Mesh::parse(mesh.mesh);
+      const auto found = taken_on(run, /*size=*/25, /*rows=*/2);
+      if (expected.rows.empty()) expected = found;
+      ASSERT_EQ(found.rows.size(), 13U);
+      for (std::size_t i = 0; i < found.rows.size(); ++i) {
+        EXPECT_EQ(found.rows[i], (std::pair<std::int64_t, std::int64_t>(2 * i, i == 12 ? 1 : 2)));
+      }
+      ASSERT_EQ(found.values.size(), expected.values.size());
+      for (std::size_t i = 0; i < found.values.size(); ++i) {
+        EXPECT_NEAR(found.values[i], expected.values[i], 1e-12 * std::abs(expected.values[i]) + 1e-13);
+      }
+    }
+  }
+}
+
+TEST(EvaluationRanks, AllThrowWhatTheTakerThrows) {
+  on_ranks(tiny_llama({"dp=2", 0}), [&](const RunConfig& config) {
+    auto data_config = config;
+    const auto data = make_run_data(data_config);
+    const auto trainer = make_trainer(config);
+    const auto full = [](const EvaluatedRows&) { throw DataError("the disk is full"); };
+    EXPECT_THROW(evaluate_dataset(*trainer, *data.train, {.rows = 2, .stop_requested = {}, .take = full}), DataError);
+  });
+}
+
 TEST(EvaluationRanks, StopWhenOneOfThemIsAskedTo) {
   on_ranks(tiny_llama({"fsdp=3", 3}), [&](const RunConfig& config) {
     auto data_config = config;
