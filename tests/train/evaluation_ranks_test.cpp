@@ -134,6 +134,36 @@ TEST(EvaluationRanks, AllThrowWhatTheTakerThrows) {
   });
 }
 
+TEST(EvaluationRanks, OfATrainerThatOnlyEvaluatesMeasureTheSameWithoutGradientsAndState) {
+  for (const auto& mesh : {MeshCase{"dp=1"}, MeshCase{"fsdp=2", 3}, MeshCase{"tp=2"}}) {
+    SCOPED_TRACE(case_name(mesh));
+    const auto trained = evaluate_on(tiny_llama(mesh), 7, 2);
+    on_ranks(tiny_llama(mesh), [&](const RunConfig& config) {
+      auto frozen = config;
+      std::get<LlamaConfig>(frozen.model).freeze = {"*"};
+      frozen.trainer.trains = false;
+      auto data_config = config;
+      const auto data = make_run_data(data_config);
+      const auto trainer = make_trainer(frozen);
+      const auto found =
+          evaluate_dataset(*trainer, FirstRows(data.train, 7), {.num_labels = 0, .rows = 2, .stop_requested = {}});
+      EXPECT_EQ(found.at("loss"), trained.front().at("loss"));
+      for (std::size_t b = 0; b < trainer->parameters().buffers().size(); ++b) {
+        EXPECT_FALSE(trainer->parameters().buffers()[b]->trainable());
+        EXPECT_FALSE(trainer->parameters().buffers()[b]->owned_gradient().defined());
+        EXPECT_FALSE(trainer->optimizer().state(0, b).defined());
+      }
+      const auto batch = make_loader(config, data, 0)->next();
+      try {
+        trainer->step(batch);
+        FAIL() << "it made a step";
+      } catch (const ConfigError& error) {
+        EXPECT_EQ(error.message(), "a step of a trainer that was made to evaluate alone");
+      }
+    });
+  }
+}
+
 TEST(EvaluationRanks, StopWhenOneOfThemIsAskedTo) {
   on_ranks(tiny_llama({"fsdp=3", 3}), [&](const RunConfig& config) {
     auto data_config = config;

@@ -54,9 +54,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});
   }
-  check_trains(graph_);
+  if (options_.trains) check_trains(graph_);
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
-  actions_ = step_actions(pipeline_, graph_, mesh_, options_);
+  if (options_.trains) actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
   prepare_device(options_, graph_);
   if (options_.product_plans == ProductChoice::measured)
@@ -184,6 +184,10 @@ void Trainer::begin_list() {
 }
 
 at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
+  if (!options_.trains) {
+    throw ConfigError("a step of a trainer that was made to evaluate alone",
+                      {.remedy = "make it with TrainerOptions::trains"});
+  }
   const auto parts = microbatches(batch);
   StepFacts facts{.seed = options_.seed,
                   .step = steps_done_ + 1,

@@ -49,6 +49,9 @@ struct TrainerOptions {
   std::shared_ptr<const comm::Communicator> communicator;
   at::Device device = at::kCPU;
   bool allow_unused_parameters = false;
+  // False: it evaluates alone. Every parameter may be frozen then, which leaves no memory to gradients and optimizer
+  // state; step() and gradients() are refused.
+  bool trains = true;
   // Every sum of a step has one order, so that runs repeat to the bit. Costs nothing on the CPU, where it is always so;
   // on a device absent means false.
   std::optional<bool> deterministic;
