@@ -218,6 +218,25 @@ CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& 
   return std::move(*reader);
 }
 
+std::optional<CheckpointReader> open_first_whole(const std::vector<std::string>& candidates, const ControlGroup& ranks,
+                                                 const CheckpointAccess& access, const DamagedCheckpoint& damaged) {
+  for (std::size_t i = 0;; ++i) {
+    const auto path = ranks.from_first(i < candidates.size() ? candidates[i] : "");
+    if (path.empty()) return std::nullopt;
+    try {
+      return open_checkpoint(path, ranks, access);
+    } catch (const IoError&) {
+      throw;
+    } catch (const AuthenticityError&) {
+      throw;
+    } catch (const VersionError&) {
+      throw;
+    } catch (const DataError& error) {
+      damaged(path, error);
+    }
+  }
+}
+
 Manifest verify_checkpoint(const std::string& folder, const CheckpointAccess& access) {
   return open_checkpoint(folder, {}, access).manifest();
 }

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "orthant/base/error.h"
 #include "orthant/data/sampler.h"
 #include "orthant/files/io_patience.h"
 #include "orthant/layout/manifest.h"
@@ -47,6 +50,14 @@ void save_checkpoint(const Trainer& trainer, const DataCursor& cursor, const std
 // for what is whole but not of the key. Collective over the world; Local for one rank.
 CheckpointReader open_checkpoint(const std::string& folder, const ControlGroup& ranks,
                                  const CheckpointAccess& access = {});
+
+// The first of rank 0's `candidates` that is whole; nothing when none is. Those whose contents are proved wrong are
+// passed over and told to `damaged`, on every rank, while they are caught; other errors as by open_checkpoint(), and
+// those of another version of the format (VersionError), are thrown. Collective over the world.
+using DamagedCheckpoint = std::function<void(const std::string& path, const DataError& error)>;
+std::optional<CheckpointReader> open_first_whole(const std::vector<std::string>& candidates, const ControlGroup& ranks,
+                                                 const CheckpointAccess& access, const DamagedCheckpoint& damaged);
+
 Manifest verify_checkpoint(const std::string& folder, const CheckpointAccess& access = {});
 
 // Parameters, optimizer state and step. DataError that names tensor and file for a damaged checkpoint or one of another

@@ -19,31 +19,19 @@ std::optional<CheckpointReader> first_whole(const std::vector<std::string>& cand
                                             const ControlGroup& ranks, const ResumeOptions& options,
                                             std::vector<std::string>& refused) {
   std::string newest_refusal;
-  for (std::size_t i = 0;; ++i) {
-    const auto path = ranks.from_first(i < candidates.size() ? candidates[i] : "");
-    if (path.empty()) {
-      if (newest_refusal.empty()) return std::nullopt;
-      throw DataError(fmt::format("{}/checkpoints: none of its {} checkpoints can be resumed; the newest: {}",
-                                  options.output_dir, i, newest_refusal),
-                      ranks.alike(fmt::format("move {}/checkpoints away and begin at step 0 with --resume auto "
-                                              "--from-scratch, or start anew in another --output-dir",
-                                              options.output_dir)));
-    }
-    try {
-      return open_checkpoint(path, ranks, options.access);
-    } catch (const IoError&) {
-      throw;
-    } catch (const AuthenticityError&) {
-      throw;
-    } catch (const VersionError&) {
-      throw;
-    } catch (const DataError& error) {
-      if (!choose) throw;
-      if (newest_refusal.empty()) newest_refusal = error.message();
-      options.notes(fmt::format("not resumed from {}", error.message()));
-      refused.push_back(path);
-    }
-  }
+  auto checkpoint =
+      open_first_whole(candidates, ranks, options.access, [&](const std::string& path, const DataError& error) {
+        if (!choose) throw;
+        if (newest_refusal.empty()) newest_refusal = error.message();
+        options.notes(fmt::format("not resumed from {}", error.message()));
+        refused.push_back(path);
+      });
+  if (checkpoint || newest_refusal.empty()) return checkpoint;
+  throw DataError(fmt::format("{}/checkpoints: none of its {} checkpoints can be resumed; the newest: {}",
+                              options.output_dir, refused.size(), newest_refusal),
+                  ranks.alike(fmt::format("move {}/checkpoints away and begin at step 0 with --resume auto "
+                                          "--from-scratch, or start anew in another --output-dir",
+                                          options.output_dir)));
 }
 
 void check_cursor(const std::string& checkpoint, const Manifest& manifest, const Sampler& sampler, std::uint64_t seed) {
