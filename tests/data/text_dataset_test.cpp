@@ -73,6 +73,26 @@ TEST(TextDataset, UnpackedSamplesAreDocumentsCutOrPadded) {
   EXPECT_TRUE(at::equal(masked.at("attention_mask").to(at::kLong).sum(1), numbers({3, 1, 4, 4})));
 }
 
+TEST(TextDataset, WholeDocumentsGoOnInTheNextSample) {
+  const auto tokens = counting({3, 1, 9, 5});
+  TextDatasetOptions options{.sequence_length = 4, .packing = false, .whole_documents = true, .pad_id = 77};
+  const TextDataset data(tokens, whole(*tokens), options);
+  ASSERT_EQ(data.size(), 4);
+  const Fields fields = data.rows(all_of(data));
+  EXPECT_TRUE(at::equal(fields.at("input_ids")[1], numbers({4, 5, 6, 7})));
+  EXPECT_TRUE(at::equal(fields.at("input_ids")[2], numbers({8, 9, 10, 11})));
+  EXPECT_TRUE(at::equal(fields.at("labels")[2], numbers({9, 10, 11, 12}))) << "the last token is a target, no input";
+  std::vector<std::int64_t> documents;
+  for (const auto index : all_of(data)) documents.push_back(data.document_of(index));
+  EXPECT_EQ(documents, (std::vector<std::int64_t>{0, 2, 2, 3})) << "a document of one token has no sample";
+  EXPECT_EQ(data.weight_sum(fields), 2 + 8 + 4) << "every token but the first of a document is a target once";
+  EXPECT_EQ(data.totals(all_of(data)).weight_sum, 14);
+  options.next_token = false;
+  const TextDataset inputs(tokens, whole(*tokens), options);
+  EXPECT_TRUE(
+      at::equal(inputs.rows(all_of(inputs)).at("attention_mask").to(at::kLong).sum(1), numbers({3, 1, 4, 4, 1, 4, 1})));
+}
+
 TEST(TextDataset, TotalsNeedNoReading) {
   const auto tokens = counting({3, 1, 9, 5, 2});
   for (const bool packing : {true, false}) {

@@ -63,6 +63,24 @@ TEST(TokenizeText, ChunksOfADocumentHaveTheIdsOfTheWhole) {
   }
 }
 
+TEST(TokenizeText, DocumentsAreNumberedWithTheEmptyOnesAmongThem) {
+  const TemporaryFolder folder;
+  const auto path = write_text(folder / "a.txt", "hello\n\nworld\n \nhello world\n");
+  const auto found = tokenize_documents(text_encoder(tokenizer_of(small_bpe()), "t"),
+                                        {.files = {path}, .documents = {.separator = "line"}, .end_token = false});
+  EXPECT_EQ(found.tokens->documents(), static_cast<std::int64_t>(found.numbers.size()));
+  const auto lines = write_text(folder / "a.jsonl", R"({"text":"hello"}
+{"text":""}
+{"text":"world"}
+{"text":null}
+)");
+  const auto rows =
+      tokenize_documents(text_encoder(tokenizer_of(small_bpe()), "t"), {.files = {lines}, .end_token = false});
+  EXPECT_EQ(rows.documents, 4);
+  EXPECT_EQ(rows.numbers, (Ids{0, 2}));
+  EXPECT_EQ(rows.tokens->documents(), 2);
+}
+
 TEST(TokenizeText, TokenizersThatJoinLinesSeeWholeDocuments) {
   auto joining = small_bpe();  // words of two letters with the line end between them
   joining["pre_tokenizer"] = {

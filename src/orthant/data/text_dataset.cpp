@@ -110,6 +110,7 @@ void TextDataset::find_documents() {
                                 part_.end_document - part_.first_document, shortest),
                     {.remedy = "set data.packing=true, or bring more text"});
   }
+  if (options_.whole_documents) return find_windows();
   if (left_out_ == 0) return;
   for (auto document = part_.first_document; document < part_.end_document; ++document) {
     if (tokens_->document_begin(document + 1) - tokens_->document_begin(document) >= shortest)
@@ -117,10 +118,27 @@ void TextDataset::find_documents() {
   }
 }
 
+void TextDataset::find_windows() {
+  const auto shared = options_.next_token ? 1 : 0;
+  for (auto document = part_.first_document; document < part_.end_document; ++document) {
+    const auto end = tokens_->document_begin(document + 1);
+    for (auto first = tokens_->document_begin(document); first + shared < end; first += options_.sequence_length) {
+      windows_.push_back({first, std::min(end - first, options_.sequence_length + shared)});
+      documents_.push_back(document);
+    }
+  }
+  size_ = static_cast<std::int64_t>(windows_.size());
+}
+
+std::int64_t TextDataset::document_of(std::int64_t index) const {
+  return documents_.empty() ? part_.first_document + index : documents_[static_cast<std::size_t>(index)];
+}
+
 TextDataset::Span TextDataset::span_of(std::int64_t index) const {
   const auto most = options_.sequence_length + (options_.next_token ? 1 : 0);
   if (options_.packing) return {part_.first_token + index * options_.sequence_length, most};
-  const auto document = documents_.empty() ? part_.first_document + index : documents_[static_cast<std::size_t>(index)];
+  if (options_.whole_documents) return windows_[static_cast<std::size_t>(index)];
+  const auto document = document_of(index);
   const auto first = tokens_->document_begin(document);
   return {first, std::min(tokens_->document_begin(document + 1) - first, most)};
 }

@@ -1,6 +1,6 @@
 // Data kind `text`: samples cut from the token ids of a corpus. Packed, documents follow each other without padding and
-// a sample is the next `sequence_length` tokens; otherwise a sample is a document, cut or padded. Lengths are known
-// without reading the ids.
+// a sample is the next `sequence_length` tokens; otherwise a sample is a document, cut or padded, or a window of one.
+// Lengths are known without reading the ids.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,18 @@ TextSplit split_text(const TokenStore& tokens, double eval_fraction, bool packin
 struct TextDatasetOptions {
   std::int64_t sequence_length = 128;  // input positions
   bool packing = true;
-  bool next_token = true;       // labels: the token after each input. Otherwise inputs alone, for MaskedTokens
-  std::int64_t pad_id = 0;      // where a document ends before the sequence does
-  std::int64_t vocab_size = 0;  // of the model; 0: ids are not checked
+  bool whole_documents = false;  // not packed: a document goes on in the next sample where its sequence ends
+  bool next_token = true;        // labels: the token after each input. Otherwise inputs alone, for MaskedTokens
+  std::int64_t pad_id = 0;       // where a document ends before the sequence does
+  std::int64_t vocab_size = 0;   // of the model; 0: ids are not checked
 };
 
 // Fields, [rows, sequence_length]: "input_ids" and, with next_token, "labels", both int64; without it and not packed,
 // "attention_mask" (bool, true: a token).
 // Packed, sample i holds tokens [i L, i L + L] of its part, one token shared with the next sample; without next_token,
 // [i L, i L + L). Not packed, a sample is a document of which the first L (+ 1) tokens are taken; documents that give
-// no target are left out.
+// no target are left out. With whole_documents a document of n tokens has as many samples as its n - 1 targets (n
+// tokens) need, one token shared between two of them as when packed.
 class TextDataset : public Dataset {
  public:
   // ConfigError for a model's vocabulary that is too small or a length below 1, DataError for a part too small for one
@@ -54,6 +56,7 @@ class TextDataset : public Dataset {
   Totals totals(std::span<const std::int64_t> indices) const override;
 
   std::int64_t left_out() const { return left_out_; }  // documents that are too short
+  std::int64_t document_of(std::int64_t index) const;  // not packed: of the corpus, from 0
   const TextDatasetOptions& options() const { return options_; }
 
  private:
@@ -63,6 +66,7 @@ class TextDataset : public Dataset {
   Span span_of(std::int64_t index) const;
   std::int64_t inputs_of(std::int64_t index) const;
   void find_documents();
+  void find_windows();
 
   std::shared_ptr<const TokenStore> tokens_;
   TextPart part_;
@@ -70,6 +74,7 @@ class TextDataset : public Dataset {
   std::int64_t size_ = 0;
   std::int64_t left_out_ = 0;
   std::vector<std::int64_t> documents_;  // of the samples; empty: all of the part, in order
+  std::vector<Span> windows_;            // of the samples, with whole_documents; `documents_` has an entry for each
 };
 
 }  // namespace orthant

@@ -16,15 +16,22 @@ class TokenSink {
   virtual ~TokenSink() = default;
   virtual void add(std::span<const std::int32_t> ids) = 0;
   virtual void end_document(std::int64_t end) = 0;  // tokens so far
+  virtual void skip_empty_document() {}
 };
 
 class MemoryTokens : public TokenSink {
  public:
   void add(std::span<const std::int32_t> new_ids) override { ids.insert(ids.end(), new_ids.begin(), new_ids.end()); }
-  void end_document(std::int64_t end) override { ends.push_back(static_cast<std::uint64_t>(end)); }
+  void end_document(std::int64_t end) override {
+    ends.push_back(static_cast<std::uint64_t>(end));
+    numbers.push_back(documents++);
+  }
+  void skip_empty_document() override { ++documents; }
 
   std::vector<std::uint32_t> ids;
   std::vector<std::uint64_t> ends;
+  std::vector<std::int64_t> numbers;  // of the documents that are not empty, among all
+  std::int64_t documents = 0;         // empty ones too
 };
 
 // Appends to tokens.bin and documents.bin, through buffers.

@@ -60,6 +60,7 @@ class Tokenization {
   void end_document() {
     if (index_.tokens == last_end_) {
       ++index_.empty_documents;
+      sink_.skip_empty_document();
       return;
     }
     if (index_.end_token) {
@@ -143,12 +144,18 @@ void tokenize_from(TokenIndex& index, const TextEncoder& encoder, const Document
   if (index.tokens == 0) refuse_empty(index);
 }
 
-std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, const TextInput& input,
-                                                const TextProgressCall& progress) {
+NumberedDocuments tokenize_documents(const TextEncoder& encoder, const TextInput& input,
+                                     const TextProgressCall& progress) {
   auto index = empty_index(encoder, input);
   MemoryTokens sink;
   tokenize_from(index, encoder, input.documents, sink, 0, progress);
-  return TokenStore::in_memory(name_of(input.files), std::move(index), std::move(sink.ids), std::move(sink.ends));
+  return {TokenStore::in_memory(name_of(input.files), std::move(index), std::move(sink.ids), std::move(sink.ends)),
+          std::move(sink.numbers), sink.documents};
+}
+
+std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, const TextInput& input,
+                                                const TextProgressCall& progress) {
+  return tokenize_documents(encoder, input, progress).tokens;
 }
 
 TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path) {
