@@ -286,6 +286,39 @@ TEST_F(TrimodalTableTest, APreprocessingIsAppliedInsteadOfFitted) {
             "use the columns, tokenizers, lengths and labels that the model was trained with, or start a new run");
 }
 
+TEST_F(TrimodalTableTest, RowsToScoreNeedNoLabels) {
+  auto asked = options(small());
+  const auto trained = read_trimodal_tables(asked);
+  asked.preprocessing = trained.preprocessing;
+  asked.labels_optional = true;
+  const auto same = read_table_to_score(asked);
+  EXPECT_TRUE(same.has_labels);
+  const auto all = all_of(*same.rows);
+  EXPECT_TRUE(at::equal(same.rows->rows(all).at("tabular"), trained.train->rows(all).at("tabular")));
+  EXPECT_TRUE(at::equal(same.rows->rows(all).at("labels"), trained.train->rows(all).at("labels")));
+  asked.path = write("some.csv", "title,plot,x,y,genre\ngood,a,2,12,Drama\ngood,a,2,12,\ngood,a,2,12,Western\n");
+  const auto some = read_table_to_score(asked);
+  EXPECT_EQ(some.unknown_labels, 1);
+  EXPECT_EQ(values<std::int64_t>(some.rows->rows(all_of(*some.rows)).at("labels")),
+            (std::vector<std::int64_t>{1, kIgnoredLabel, kIgnoredLabel}));
+  EXPECT_EQ(some.rows->label(0), 1);
+  EXPECT_EQ(some.rows->label_counts(), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(some.rows->totals(all_of(*some.rows)).weight_sum, 1);
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"none.csv", "title,plot,x,y\ngood,a,2,12\n"},
+           {"none.jsonl", R"({"title":"good","plot":"a","x":2,"y":12})"},
+           {"none.json", R"([{"title":"good","plot":"a","x":2,"y":12}])"}}) {
+    asked.path = write(name, text);
+    const auto none = read_table_to_score(asked);
+    EXPECT_FALSE(none.has_labels) << name;
+    EXPECT_EQ(none.rows->label(0), kIgnoredLabel) << name;
+    EXPECT_EQ(values<float>(none.rows->rows(all_of(*none.rows)).at("tabular")), (std::vector<float>{0, 2})) << name;
+  }
+  asked.labels_optional = false;
+  asked.path = (folder_ / "none.csv").string();
+  EXPECT_NE(thrown_text([&] { read_table_to_score(asked); }).find("there is no column \"genre\""), std::string::npos);
+}
+
 TEST_F(TrimodalTableTest, ANumberFarFromTheTrainingPartIsRefused) {
   auto asked = options(small());
   asked.eval_path = write("far.csv", "genre,title,plot,y,x\nDrama,good,a,1,2\nDrama,good,a,1e30,2\n");

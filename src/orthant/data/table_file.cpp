@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "orthant/base/error.h"
@@ -43,10 +44,18 @@ struct FieldPlaces {
   std::vector<std::string> columns;
   bool secondary = false;
   std::size_t first_number = 0;
-  std::size_t label = 0;
+  std::size_t label = 0;  // behind all columns where no label is read
 };
 
-FieldPlaces field_places(const TrimodalTableOptions& options) {
+// Of a JSON file, the first rows tell.
+bool has_column(const std::string& path, const std::string& column) {
+  auto reader = TableReader::open(path, {.columns = {}, .bad_rows = BadRows::kSkip});
+  const auto found = [&] { return std::ranges::find(reader.columns(), column) != reader.columns().end(); };
+  while (!found() && reader.rows() < TableReader::kNamedRows && reader.next()) continue;
+  return found();
+}
+
+FieldPlaces field_places(const TrimodalTableOptions& options, bool with_label) {
   FieldPlaces places;
   places.columns = {options.primary.column};
   places.secondary = !options.secondary.column.empty();
@@ -54,7 +63,7 @@ FieldPlaces field_places(const TrimodalTableOptions& options) {
   places.first_number = places.columns.size();
   places.columns.insert(places.columns.end(), options.tabular.begin(), options.tabular.end());
   places.label = places.columns.size();
-  places.columns.push_back(options.label);
+  if (with_label) places.columns.push_back(options.label);
   return places;
 }
 
@@ -74,6 +83,15 @@ std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, L
     reader.reject(place, "the label is not UTF-8", "write the file in UTF-8");
   }
   return std::nullopt;
+}
+
+// The same where labels are optional: none where there is no class.
+std::int32_t read_optional_label(const TableReader& reader, std::size_t place, LabelMap& labels, TableFile& file) {
+  constexpr auto kNone = static_cast<std::int32_t>(kIgnoredLabel);
+  if (!file.has_labels || reader.fields()[place].missing) return kNone;
+  const auto label = labels.number(reader.fields()[place].text);
+  if (!label) ++file.unknown_labels;
+  return label.value_or(kNone);
 }
 
 // Adds the numbers of the present row to `numbers`; rejects the row and adds nothing when one is bad.
@@ -110,10 +128,12 @@ void check_rows(const TableReader& reader) {
 }  // namespace
 
 TableFile read_table_file(const std::string& path, const TrimodalTableOptions& options, LabelMap& labels) {
-  const auto places = field_places(options);
+  const bool with_label = !options.labels_optional || has_column(path, options.label);
+  const auto places = field_places(options, with_label);
   auto reader = TableReader::open(
       path, {.columns = places.columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
   TableFile file{.rows = std::make_shared<TrimodalTable::Rows>(), .numbers = {}, .skipped = {}};
+  file.has_labels = with_label;
   auto& rows = *file.rows;
   rows.columns = static_cast<std::int64_t>(options.tabular.size());
   TextColumn primary(options.primary, *options.primary.tokenizer, rows.primary);
@@ -124,7 +144,9 @@ TableFile read_table_file(const std::string& path, const TrimodalTableOptions& o
     if (options.progress && file_row % kProgressRows == kProgressRows - 1) options.progress(file_row + 1);
     const auto numbers = file.numbers.size();
     if (!read_numbers(reader, places, file.numbers)) continue;
-    const auto label = read_label(reader, places.label, labels);  // last: a row that is left out makes no new class
+    // Last: a row that is left out makes no new class.
+    const auto label = options.labels_optional ? read_optional_label(reader, places.label, labels, file)
+                                               : read_label(reader, places.label, labels);
     if (!label) {
       file.numbers.resize(numbers);
       continue;

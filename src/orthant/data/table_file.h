@@ -14,6 +14,8 @@ struct TableFile {
   std::shared_ptr<TrimodalTable::Rows> rows;  // without numbers; labels as `labels` numbers them
   std::vector<double> numbers;                // row-major; NaN where missing
   SkippedRows skipped;
+  bool has_labels = true;           // the file has the column
+  std::int64_t unknown_labels = 0;  // that are no class, where labels are optional
 };
 
 // Adds the labels of the file to `labels` unless those are given. DataError as read_trimodal_tables() says.

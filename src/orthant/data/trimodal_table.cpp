@@ -63,8 +63,8 @@ Totals TrimodalTable::totals(std::span<const std::int64_t> indices) const {
   const auto& weights = class_weights();
   for (const auto place : places(indices)) {
     totals.tokens += rows_->primary.ids.length(place) + rows_->secondary.ids.length(place);
-    const auto label = static_cast<std::size_t>(rows_->labels[static_cast<std::size_t>(place)]);
-    totals.weight_sum += weights.empty() ? 1.0 : weights[label];
+    const auto label = rows_->labels[static_cast<std::size_t>(place)];
+    if (label >= 0) totals.weight_sum += weights.empty() ? 1.0 : weights[static_cast<std::size_t>(label)];
   }
   return totals;
 }
@@ -84,13 +84,18 @@ std::vector<std::int64_t> TrimodalTable::secondary_lengths(std::span<const std::
 std::vector<std::int64_t> TrimodalTable::label_counts() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(rows_->classes));
   for (const auto place : part_) {
-    ++counts[static_cast<std::size_t>(rows_->labels[static_cast<std::size_t>(place)])];
+    const auto label = rows_->labels[static_cast<std::size_t>(place)];
+    if (label >= 0) ++counts[static_cast<std::size_t>(label)];
   }
   return counts;
 }
 
 std::int64_t TrimodalTable::file_row(std::int64_t index) const {
   return rows_->file_rows[static_cast<std::size_t>(places({&index, 1}).front())];
+}
+
+std::int64_t TrimodalTable::label(std::int64_t index) const {
+  return rows_->labels[static_cast<std::size_t>(places({&index, 1}).front())];
 }
 
 }  // namespace orthant

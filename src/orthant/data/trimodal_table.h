@@ -37,13 +37,16 @@ struct TrimodalTableOptions {
   double eval_fraction = 0;             // round(fraction x rows) rows, drawn by (seed, row number)
   std::uint64_t seed = 0;
   bool skip_bad_rows = false;
+  // Of rows to score: the file need not have the label column, and a label that is missing or no class is no bad row.
+  bool labels_optional = false;
   std::optional<Preprocessing> preprocessing;       // of a trained model: applied instead of fitted anew
   std::string preprocessing_source;                 // where it comes from, for errors
   std::function<void(std::int64_t rows)> progress;  // called every few thousand rows of a file, and at its end
 };
 
 // Fields: "primary_ids" int64 [rows, primary length], "primary_mask" bool alike, "secondary_ids", "secondary_mask",
-// "tabular" float32 [rows, columns] when there are any, "labels" int64 [rows].
+// "tabular" float32 [rows, columns] when there are any, "labels" int64 [rows] (kIgnoredLabel where labels are
+// optional).
 class TrimodalTable : public Dataset {
  public:
   struct Rows;  // of one file; the parts of a file share them
@@ -64,6 +67,9 @@ class TrimodalTable : public Dataset {
   // The number of the row in its file, counted from 0 without the header.
   std::int64_t file_row(std::int64_t index) const;
 
+  // The row's class; kIgnoredLabel for one without.
+  std::int64_t label(std::int64_t index) const;
+
  private:
   // Where the samples lie in rows_. InternalError for an index outside [0, size()).
   std::vector<std::int64_t> places(std::span<const std::int64_t> indices) const;
@@ -83,5 +89,16 @@ struct TrimodalTables {
 // (file, line, column, value) unless bad rows are skipped, for more bad rows than good ones, for a column without any
 // number, for labels that cannot be classes, and for a preprocessing that does not fit.
 TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options);
+
+// All rows of options.path as a trained model reads them: by options.preprocessing, which must be given.
+struct TableToScore {
+  std::shared_ptr<const TrimodalTable> rows;
+  Preprocessing preprocessing;
+  SkippedRows skipped;
+  bool has_labels = true;           // the file has the column
+  std::int64_t unknown_labels = 0;  // rows whose label is no class, where labels are optional
+};
+// Errors as read_trimodal_tables().
+TableToScore read_table_to_score(const TrimodalTableOptions& options);
 
 }  // namespace orthant

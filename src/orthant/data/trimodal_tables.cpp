@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "orthant/base/error.h"
 #include "orthant/base/random.h"
@@ -145,19 +146,46 @@ void add_skipped(SkippedRows& all, const SkippedRows& more) {
   }
 }
 
+// What the options say, completed by a trained model's where they have one.
+Preprocessing known_preprocessing(const TrimodalTableOptions& options) {
+  auto known = stated_preprocessing(options);
+  const auto& saved = options.preprocessing;
+  if (!saved) return known;
+  if (known.labels.empty()) known.labels = saved->labels;
+  check_same_preprocessing(*saved, known, options.preprocessing_source, false);
+  known.numbers = saved->numbers;
+  if (options.class_weights.empty()) known.class_weights = saved->class_weights;
+  return known;
+}
+
+// A file whose labels and numbers are prepared by what is known already, as one part.
+TableToScore read_prepared(const std::string& path, const TrimodalTableOptions& options, const Preprocessing& known) {
+  LabelMap labels(known.labels);
+  auto file = read_table_file(path, options, labels);
+  file.rows->classes = static_cast<std::int64_t>(known.labels.size());
+  standardise(file, known, path);
+  Part all(file.rows->file_rows.size());
+  std::iota(all.begin(), all.end(), 0);
+  return {.rows = std::make_shared<TrimodalTable>(file.rows, std::move(all), known.class_weights),
+          .preprocessing = known,
+          .skipped = file.skipped,
+          .has_labels = file.has_labels,
+          .unknown_labels = file.unknown_labels};
+}
+
 }  // namespace
+
+TableToScore read_table_to_score(const TrimodalTableOptions& options) {
+  check_options(options);
+  if (!options.preprocessing) throw InternalError("a table to score without the preprocessing of a model");
+  return read_prepared(options.path, options, known_preprocessing(options));
+}
 
 TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options) {
   check_options(options);
   TrimodalTables tables;
   auto& fitted = tables.preprocessing;
-  fitted = stated_preprocessing(options);
-  if (const auto& saved = options.preprocessing) {
-    if (fitted.labels.empty()) fitted.labels = saved->labels;
-    check_same_preprocessing(*saved, fitted, options.preprocessing_source, false);
-    fitted.numbers = saved->numbers;
-    if (options.class_weights.empty()) fitted.class_weights = saved->class_weights;
-  }
+  fitted = known_preprocessing(options);
 
   auto labels = fitted.labels.empty() ? LabelMap() : LabelMap(fitted.labels);
   auto file = read_table_file(options.path, options, labels);
@@ -180,13 +208,9 @@ TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options) {
   if (!eval.empty()) tables.eval = std::make_shared<TrimodalTable>(file.rows, std::move(eval), fitted.class_weights);
   if (options.eval_path.empty()) return tables;
 
-  LabelMap known(fitted.labels);
-  auto other = read_table_file(options.eval_path, options, known);
-  other.rows->classes = file.rows->classes;
-  standardise(other, fitted, options.eval_path);
+  const auto other = read_prepared(options.eval_path, options, fitted);
   add_skipped(tables.skipped, other.skipped);
-  auto all = split(other.rows->file_rows, 0, options.seed).first;
-  tables.eval = std::make_shared<TrimodalTable>(other.rows, std::move(all), fitted.class_weights);
+  tables.eval = other.rows;
   return tables;
 }
 
