@@ -13,6 +13,7 @@
 #include "orthant/data/tokens.h"
 #include "orthant/data/trimodal_demo.h"
 #include "orthant/layout/rows.h"
+#include "orthant/train/control_group.h"
 #include "orthant/train/file_data.h"
 
 namespace orthant {
@@ -167,6 +168,15 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
     options.replica = replica_index(config.mesh, config.mesh.coordinate(communicator->rank()));
   }
   return std::make_unique<Loader>(data.train, make_sampler(config, data), options);
+}
+
+void check_same_data(const std::string& found, const ControlGroup& ranks) {
+  const auto all = ranks.gather_texts(found);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw DataError(fmt::format("found other data than rank 0: {} instead of {}", all[r], all[0]),
+                    {.remedy = "let every rank read the same files", .rank = static_cast<int>(r)});
+  }
 }
 
 void check_generated_data(RunConfig config) {

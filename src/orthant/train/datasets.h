@@ -14,6 +14,8 @@
 
 namespace orthant {
 
+class ControlGroup;
+
 struct RunData {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> eval;  // null without evaluation data
@@ -33,6 +35,10 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
 // thereby of steps, and class weights. ConfigError when model and data do not fit: kinds, vocabulary, sequence lengths,
 // tabular columns, labels. DataError for bad files.
 RunData make_run_data(RunConfig& config);
+
+// DataError, on all ranks, when one of them found other data than rank 0; `found` says what. Ranks with different
+// samples would not even make the same number of calls. Collective over the world.
+void check_same_data(const std::string& found, const ControlGroup& ranks);
 
 // ConfigError for generated data that does not fit the model or the batch, before anything is started; random data
 // fits every model. Local.
