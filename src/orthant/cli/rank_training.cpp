@@ -103,6 +103,13 @@ void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh) {
                     {.remedy = "use another backend, or orthant bench step"});
 }
 
+std::optional<int> said_elsewhere(const RankContext& rank, const Error& error) {
+  if (dynamic_cast<const CommError*>(&error) != nullptr) return std::nullopt;
+  if (error.rank() < 0 || error.rank() == rank.job.rank) return std::nullopt;
+  return rank.job.is_launched_by_us() ? launch::kPeerLostExitCode
+                                      : error.exit_code();  // ours takes it for a consequence
+}
+
 RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
 
 void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name,

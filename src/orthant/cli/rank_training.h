@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "orthant/base/error.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/train/run_config.h"
 
@@ -36,6 +37,9 @@ void check_backend(const RankOptions& ranks, const Context& context, const RunCo
 
 // ConfigError for a backend that moves nothing, where the numbers matter.
 void refuse_fake_backend(const RankOptions& ranks, const Mesh& mesh);
+
+// The exit code of a rank that need not say an error, since another rank does; nothing where this one must.
+std::optional<int> said_elsewhere(const RankContext& rank, const Error& error);
 
 // What two resolved configurations first disagree in: "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 3"; empty when
 // they agree.

@@ -142,12 +142,9 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   RunOutcome outcome;
   try {
     outcome = run_training(config, resolved, run, rank.is_first() ? std::cerr : nowhere);
-  } catch (const CommError&) {
-    throw;
   } catch (const Error& error) {
-    if (error.rank() < 0 || error.rank() == rank.job.rank) throw;
-    // That rank says it. Our launcher takes this end for a consequence.
-    return rank.job.is_launched_by_us() ? launch::kPeerLostExitCode : error.exit_code();
+    if (const auto code = said_elsewhere(rank, error)) return *code;
+    throw;
   }
   if (rank.is_first() && outcome.stopped) {
     std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
