@@ -50,6 +50,8 @@ std::vector<std::string> option_names(const OptionParser& app) {
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
       {"train", "train a model by a configuration", run_train},
+      {"evaluate", "measure a trained model on another file", run_evaluate},
+      {"predict", "say what a trained model makes of each row or document of a file", run_predict},
       {"parity", "prove that two ways to train a model compute the same numbers", run_parity},
       {"data", "prepare, look at and generate data", run_data},
       {"forward", "compute the logits or hidden states of a stored model", run_forward},

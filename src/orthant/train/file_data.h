@@ -1,6 +1,10 @@
 // Data sets from a user's files, checked against the model that will read them. Files are opened and read here.
 #pragma once
 
+#include <filesystem>
+
+#include "orthant/data/text_dataset.h"
+#include "orthant/data/trimodal_table.h"
 #include "orthant/train/datasets.h"
 
 namespace orthant {
@@ -17,5 +21,22 @@ std::shared_ptr<const Dataset> masked(const RunConfig& config, std::shared_ptr<c
 
 // data.kind text: token files or texts, for language models and (masked) for bert.
 RunData text_data(const RunConfig& config);
+
+// What a trained model scores instead of what it was trained on: all of the file that `data.path` names, prepared as
+// its checkpoint says. DataError where that cannot be, as by another tokenizer.
+TableToScore table_to_score(const RunConfig& config, const TrimodalConfig& model,
+                            const std::filesystem::path& checkpoint, bool labels_optional);
+
+// As an evaluation of the run reads text. `checkpoint` may be empty: of a model's own folder nothing more is known.
+std::shared_ptr<const Dataset> text_to_evaluate(const RunConfig& config, const std::filesystem::path& checkpoint);
+
+// Each document whole, in windows of data.sequence_length.
+struct DocumentsToScore {
+  std::shared_ptr<const TextDataset> windows;
+  std::shared_ptr<const Dataset> samples;  // the windows as the model reads them
+  std::vector<std::int64_t> numbers;       // of the documents that have tokens, among all of the file
+  std::int64_t documents = 0;              // of the file
+};
+DocumentsToScore documents_to_score(const RunConfig& config, const std::filesystem::path& checkpoint);
 
 }  // namespace orthant

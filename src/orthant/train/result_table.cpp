@@ -49,13 +49,19 @@ std::string result_text(const RunResult& result, const std::vector<ResultRow>& m
   return text;
 }
 
+nlohmann::ordered_json mesh_json(const Mesh& mesh) {
+  nlohmann::ordered_json json;
+  for (Axis axis : kAxes) json[std::string(axis_name(axis))] = mesh.degree(axis);
+  return json;
+}
+
 nlohmann::ordered_json result_json(const RunResult& result) {
   nlohmann::ordered_json json;
   json["steps"] = result.steps;
   json["final_loss"] = result.final_loss ? nlohmann::ordered_json(*result.final_loss) : nlohmann::ordered_json();
   json["eval"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : result.eval) json["eval"][name] = value;
-  for (Axis axis : kAxes) json["mesh"][std::string(axis_name(axis))] = result.mesh.degree(axis);
+  json["mesh"] = mesh_json(result.mesh);
   json["world_size"] = result.mesh.world_size();
   json["output_dir"] = result.output_dir;
   json["parameters"] = result.parameters;

@@ -38,6 +38,8 @@ using ResultRow = std::pair<std::string, std::string>;
 // Lines of "name  value", columns aligned, each ended; `more` come last.
 std::string result_text(const RunResult& result, const std::vector<ResultRow>& more = {});
 
+nlohmann::ordered_json mesh_json(const Mesh& mesh);  // degrees by axis
+
 // {"steps", "final_loss", "eval": {...}, "mesh": {six degrees}, "world_size", "output_dir", "parameters",
 //  "weights_hash"}; numbers that are not finite print as null.
 nlohmann::ordered_json result_json(const RunResult& result);

@@ -73,4 +73,11 @@ void use_kept_tokenizers(RunConfig& config, const fs::path& run) {
   }
 }
 
+void prefer_kept_tokenizers(RunConfig& config, const fs::path& run) {
+  for (const auto& tokenizer : named_tokenizers(config)) {
+    const auto place = tokenizer_folder(run, tokenizer.tower);
+    if (holds_tokenizer_files(place)) *tokenizer.key = place.string();
+  }
+}
+
 }  // namespace orthant

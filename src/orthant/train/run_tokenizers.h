@@ -14,4 +14,7 @@ void keep_tokenizers(const RunConfig& config, const std::filesystem::path& run);
 // Lets the data be read with a kept one where what the configuration names is not there any more.
 void use_kept_tokenizers(RunConfig& config, const std::filesystem::path& run);
 
+// Lets other data be read with the kept ones, whatever lies where the configuration's names lead by now.
+void prefer_kept_tokenizers(RunConfig& config, const std::filesystem::path& run);
+
 }  // namespace orthant

@@ -37,11 +37,7 @@ nlohmann::json parsed(const fs::path& file) {
 
 // A run wrote every value of its model down; the folder that its weights came from may be gone.
 ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
-  auto& model = config.at("model");
-  model.erase("path");
-  for (const char* tower : {"primary", "secondary"}) {
-    if (model.contains(tower) && model[tower].is_object()) model[tower].erase("path");
-  }
+  drop_model_paths(config.at("model"));
   JsonReader root(JsonDocument::parse(config.dump(), {.source = source, .errors = JsonErrorKind::kData}));
   return read_model(root.require_object("model"));
 }
@@ -71,6 +67,13 @@ StoredModel stored_checkpoint(const fs::path& folder, const fs::path& config_fil
 }
 
 }  // namespace
+
+void drop_model_paths(nlohmann::json& model) {
+  model.erase("path");
+  for (const char* tower : {"primary", "secondary"}) {
+    if (model.contains(tower) && model[tower].is_object()) model[tower].erase("path");
+  }
+}
 
 StoredModel find_stored_model(const fs::path& folder, const fs::path& config_file) {
   if (is_checkpoint(folder)) return stored_checkpoint(folder, config_file);

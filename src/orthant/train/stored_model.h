@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct StoredModel {
 // A checkpoint's configuration is `config_file` when given (a run's or Hugging Face's config.json), else config.json
 // beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
 StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
+
+// Of the section `model` of a run's config.json, which has every value of the model: where its first weights came from.
+void drop_model_paths(nlohmann::json& model);
 
 // Where a model's folder, or a run's, has the tokenizer of a tower; of the whole model for "".
 std::filesystem::path tokenizer_folder(const std::filesystem::path& folder, const std::string& tower);

@@ -128,4 +128,25 @@ RunData table_data(RunConfig& config, TrimodalConfig& model) {
   return data;
 }
 
+TableToScore table_to_score(const RunConfig& config, const TrimodalConfig& model,
+                            const std::filesystem::path& checkpoint, bool labels_optional) {
+  const auto saved = checkpoint / kPreprocessingFile;
+  if (!is_there(saved)) {
+    throw DataError(
+        fmt::format("{}: no {} says how rows are prepared for the model", checkpoint.string(), kPreprocessingFile),
+        {.remedy = "use a checkpoint of a run with data.kind trimodal"});
+  }
+  check_columns(config.data.table, model);
+  auto options = table_options(config, model);
+  options.preprocessing = load_preprocessing(saved);
+  options.preprocessing_source = saved.string();
+  options.labels_optional = labels_optional;
+  auto table = read_table_to_score(options);
+  const auto classes = static_cast<std::int64_t>(table.preprocessing.labels.size());
+  if (classes == model.num_labels) return table;
+  throw DataError(
+      fmt::format("{}: names {} labels, and the model has {} classes", saved.string(), classes, model.num_labels),
+      {.remedy = "use the checkpoint with the config.json of its run"});
+}
+
 }  // namespace orthant

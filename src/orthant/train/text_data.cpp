@@ -2,22 +2,25 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "orthant/base/error.h"
+#include "orthant/base/json_tree.h"
 #include "orthant/data/masked_tokens.h"
 #include "orthant/data/prepare_text.h"
 #include "orthant/data/text_dataset.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/text/tokenizer.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
 
 namespace orthant {
 namespace {
 
-// Masked language modelling for bert; other models predict the next token.
-std::shared_ptr<const Dataset> for_model(const RunConfig& config, const std::shared_ptr<const TokenStore>& tokens,
-                                         const TextPart& part) {
+namespace fs = std::filesystem;
+
+TextDatasetOptions dataset_options(const RunConfig& config) {
   const auto* bert = std::get_if<BertModelConfig>(&config.model);
   TextDatasetOptions options;
   options.sequence_length = config.data.sequence_length;
@@ -25,25 +28,38 @@ std::shared_ptr<const Dataset> for_model(const RunConfig& config, const std::sha
   options.next_token = bert == nullptr;
   options.vocab_size = vocab_size(config.model);
   options.pad_id = bert != nullptr ? bert->encoder.pad_token_id : 0;
-  auto dataset = std::make_shared<TextDataset>(tokens, part, options);
-  if (bert == nullptr) return dataset;
-  const auto& tokenizer = tokens->index().tokenizer;
+  return options;
+}
+
+// Masked language modelling for bert; other models predict the next token.
+std::shared_ptr<const Dataset> as_read(const RunConfig& config, const TokenStore& tokens,
+                                       std::shared_ptr<const Dataset> dataset) {
+  if (!std::holds_alternative<BertModelConfig>(config.model)) return dataset;
+  const auto& tokenizer = tokens.index().tokenizer;
   if (!tokenizer.mask) {
     throw ConfigError(
         fmt::format("model.kind bert learns masked tokens, but tokenizer {} has no mask token", tokenizer.path),
         {.remedy = "use a BERT or RoBERTa tokenizer (data.tokenizer)"});
   }
-  return masked(config, dataset, *tokenizer.mask, tokenizer.special_ids());
+  return masked(config, std::move(dataset), *tokenizer.mask, tokenizer.special_ids());
+}
+
+std::shared_ptr<const Dataset> for_model(const RunConfig& config, const std::shared_ptr<const TokenStore>& tokens,
+                                         const TextPart& part) {
+  return as_read(config, *tokens, std::make_shared<TextDataset>(tokens, part, dataset_options(config)));
 }
 
 TextPart whole(const TokenStore& tokens) {
   return {.first_token = 0, .end_token = tokens.size(), .first_document = 0, .end_document = tokens.documents()};
 }
 
+DocumentOptions document_options(const RunConfig& config) {
+  return {.separator = config.data.text.separator, .text_column = config.data.text.text_column};
+}
+
 std::shared_ptr<const TokenStore> open(const RunConfig& config, const std::vector<std::string>& paths) {
   const auto& name = config.data.text.tokenizer;
-  const DocumentOptions documents{.separator = config.data.text.separator, .text_column = config.data.text.text_column};
-  return open_text(paths, name.empty() ? name : require_tokenizer(name, "data.tokenizer"), documents);
+  return open_text(paths, name.empty() ? name : require_tokenizer(name, "data.tokenizer"), document_options(config));
 }
 
 // What a resumed run must find again.
@@ -59,7 +75,69 @@ nlohmann::json described(const TokenStore& tokens, const std::vector<std::string
   return facts;
 }
 
+// The ids of other text must mean what they meant in training.
+void check_trained_tokenizer(const TokenStore& tokens, const fs::path& checkpoint) {
+  const auto file = checkpoint / kDataFile;
+  if (checkpoint.empty() || !is_there(file)) return;
+  const auto facts = *parse_json(read_text_file(file, JsonOptions().max_bytes),
+                                 {.source = file.string(), .errors = JsonErrorKind::kData})
+                          .value;
+  const nlohmann::json::json_pointer place("/text/tokenizer");
+  if (!facts.contains(place)) return;
+  const auto& made = tokens.index().tokenizer;
+  const auto now = fmt::format("{:016x}", made.fingerprint);
+  if (facts[place] == now) return;
+  throw DataError(fmt::format("{}: its tokenizer {} ({}) is another than the model was trained with ({} in {})",
+                              tokens.name(), made.path, now, facts[place].dump(), file.string()),
+                  {.remedy = "name the text itself, or prepare it with the tokenizer in the run's folder"});
+}
+
+// Of text to score: a prepared folder brings its own tokenizer, which is compared afterwards.
+RunConfig with_readable_text(RunConfig config) {
+  auto& text = config.data.text;
+  if (is_folder(text.path.front())) {
+    text.tokenizer.clear();
+  } else if (text.tokenizer.empty()) {
+    throw DataError(fmt::format("{}: the run keeps no tokenizer to read it with", text.path.front()),
+                    {.remedy = "name a folder that orthant data prepare-text made of it with the run's tokenizer"});
+  }
+  return config;
+}
+
 }  // namespace
+
+std::shared_ptr<const Dataset> text_to_evaluate(const RunConfig& config, const fs::path& checkpoint) {
+  const auto tokens = open(with_readable_text(config), config.data.text.path);
+  check_trained_tokenizer(*tokens, checkpoint);
+  return for_model(config, tokens, whole(*tokens));
+}
+
+DocumentsToScore documents_to_score(const RunConfig& config, const fs::path& checkpoint) {
+  const auto readable = with_readable_text(config);
+  const auto& path = config.data.text.path;
+  NumberedDocuments found;
+  if (is_folder(path.front())) {
+    found.tokens = open(readable, path);
+    found.documents = found.tokens->documents();
+    found.numbers.resize(static_cast<std::size_t>(found.documents));
+    std::iota(found.numbers.begin(), found.numbers.end(), 0);
+  } else {
+    const auto& name = readable.data.text.tokenizer;
+    const auto encoder = text_encoder(Tokenizer::load(require_tokenizer(name, "data.tokenizer")), name);
+    found = tokenize_documents(
+        encoder, {.files = path, .documents = document_options(config), .end_token = encoder.facts.end.has_value()});
+  }
+  check_trained_tokenizer(*found.tokens, checkpoint);
+  auto options = dataset_options(config);
+  options.packing = false;
+  options.whole_documents = true;
+  DocumentsToScore documents;
+  documents.windows = std::make_shared<TextDataset>(found.tokens, whole(*found.tokens), options);
+  documents.samples = as_read(config, *found.tokens, documents.windows);
+  documents.numbers = std::move(found.numbers);
+  documents.documents = found.documents;
+  return documents;
+}
 
 RunData text_data(const RunConfig& config) {
   const auto& source = config.data.text;

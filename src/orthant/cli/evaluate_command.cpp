@@ -1,0 +1,79 @@
+// orthant evaluate: the metrics of a run's model on another file.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/human.h"
+#include "orthant/base/json_text.h"
+#include "orthant/base/printable.h"
+#include "orthant/cli/option_parser.h"
+#include "orthant/cli/rank_scoring.h"
+#include "orthant/train/result_table.h"
+
+namespace orthant::cli {
+namespace {
+
+struct EvaluateOptionsGiven {
+  std::string run;
+  std::string data;
+  std::string checkpoint;
+  std::string key_file;
+  bool json = false;
+};
+
+void print_metrics(const EvaluateOptionsGiven& given, const RunConfig& config, const ScoringResult& result,
+                   double seconds) {
+  if (given.json) {
+    auto eval = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : result.metrics) eval[name] = value;
+    std::cout << json_text(nlohmann::ordered_json{{"run", given.run},
+                                                  {"checkpoint", result.weights},
+                                                  {"step", result.step},
+                                                  {"data", given.data},
+                                                  {"samples", result.rows},
+                                                  {"eval", eval},
+                                                  {"mesh", mesh_json(config.mesh)},
+                                                  {"world_size", config.mesh.world_size()},
+                                                  {"parameters", result.parameters},
+                                                  {"seconds", seconds}})
+              << std::endl;
+    return;
+  }
+  std::cout << fmt::format("{} at step {} on {}: {} samples ({})\n", printable(given.run), result.step,
+                           printable(given.data), result.rows, format_seconds(seconds));
+  for (const auto& [name, value] : result.metrics) std::cout << fmt::format("  {:10} {:.6g}\n", name, value);
+  std::cout << std::flush;
+}
+
+}  // namespace
+
+int run_evaluate(const Arguments& arguments, Context& context) {
+  OptionParser app(
+      "Measures the newest checkpoint of a run on another file: loss, accuracy, F1 and AUC of a classifier, loss and "
+      "perplexity of a language model. Any mesh reads the checkpoint of any other.",
+      "orthant evaluate");
+  EvaluateOptionsGiven given;
+  RankOptions ranks;
+  app.add_option("--run", given.run, "folder of a run that was trained on files").required();
+  app.add_option("--data", given.data, "table or text, or a folder that prepare-text made").required();
+  app.add_option("--checkpoint", given.checkpoint, "a checkpoint of it (default: the newest whole one)");
+  app.add_option("--key-file", given.key_file,
+                 "file of the key that the checkpoint is tagged with (default: the run's)");
+  app.add_flag("--json", given.json, "one JSON document on stdout");
+  add_rank_options(app, ranks);
+  if (!parse(app, arguments, context, "orthant evaluate --run runs/first --data held_out.csv")) return 0;
+  refuse_empty(app, {"--run", "--data", "--checkpoint", "--key-file"});
+  ScoringSettings settings;
+  settings.data = given.data;
+  settings.key_file = given.key_file;
+  const auto job = make_scoring_job(find_scored_run(given.run, given.checkpoint), settings, ranks, context);
+  return score_on_ranks(
+      job, ranks, context, {{"--run", given.run}, {"--checkpoint", given.checkpoint}},
+      [&](const RunConfig& config, const ScoringReports& reports) { return evaluate_file(config, job.model, reports); },
+      [&](const RunConfig& config, const ScoringResult& result, double seconds) {
+        print_metrics(given, config, result, seconds);
+      });
+}
+
+}  // namespace orthant::cli

@@ -1,0 +1,201 @@
+#include "orthant/train/scoring_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orthant/base/error.h"
+#include "orthant/base/json_document.h"
+#include "orthant/base/json_reader.h"
+#include "orthant/files/path_facts.h"
+#include "orthant/files/whole_file.h"
+#include "orthant/layout/rows.h"
+#include "orthant/specs/hugging_face.h"
+#include "orthant/text/table_reader.h"
+#include "orthant/train/checkpoint_retention.h"
+#include "orthant/train/run_tokenizers.h"
+#include "orthant/train/stored_model.h"
+#include "orthant/train/weight_reader.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr std::int64_t kMostPositions = 2048;  // of a model's folder, which says only what it could take
+
+nlohmann::json json_of(const fs::path& file) {
+  return *parse_json(read_text_file(file, JsonOptions().max_bytes),
+                     {.source = file.string(), .errors = JsonErrorKind::kData})
+              .value;
+}
+
+bool is_run_config(const nlohmann::json& config) {
+  return config.is_object() && config.contains("model") && config["model"].is_object();
+}
+
+// Of a folder without a run: the text of its tokenizer, at a length that fits.
+nlohmann::json config_of_folder(const fs::path& folder) {
+  const auto model = read_hugging_face_config(folder);
+  if (!holds_tokenizer_files(folder)) {
+    throw DataError(fmt::format("{}: has no tokenizer, without which no text can be read", folder.string()),
+                    {.remedy = "put the model's tokenizer.json (or vocab.txt) into the folder"});
+  }
+  return {{"model", {{"path", folder.string()}}},
+          {"data",
+           {{"kind", "text"},
+            {"tokenizer", folder.string()},
+            {"sequence_length", std::min(max_sequence(model), kMostPositions)}}}};
+}
+
+nlohmann::json config_of_run(const fs::path& run) {
+  const auto file = run / kConfigFile;
+  if (!is_there(file)) {
+    throw DataError(fmt::format("{}: no config.json says which model this is", run.string()),
+                    {.remedy = "name the folder of a run, which orthant train made, or a checkpoint inside it"});
+  }
+  auto config = json_of(file);
+  if (is_run_config(config)) return config;
+  throw DataError(fmt::format("{}: is not the configuration of a run: it has no section \"model\"", file.string()),
+                  {.remedy = "name the folder of a run, which orthant train made, or a checkpoint inside it"});
+}
+
+[[noreturn]] void refuse_without_checkpoint(const fs::path& run) {
+  throw DataError(fmt::format("{}: the run has no checkpoint", run.string()),
+                  {.remedy = "train it to its end, or with checkpoint.save_every, or name another run"});
+}
+
+std::vector<std::string> checkpoints_of(const fs::path& run) {
+  std::vector<std::string> paths;
+  for (auto& found : list_checkpoints((run / "checkpoints").string())) paths.push_back(std::move(found.path));
+  return paths;
+}
+
+// A run's section, or an empty one.
+nlohmann::json section(const nlohmann::json& config, const char* name) {
+  const auto found = config.find(name);
+  return found != config.end() && found->is_object() ? *found : nlohmann::json::object();
+}
+
+// Rows of a microbatch of that run.
+std::int64_t rows_of_run(const ScoredModel& model) {
+  JsonReader root(JsonDocument::parse(nlohmann::json{{"mesh", section(model.config, "mesh")},
+                                                     {"parallel", section(model.config, "parallel")},
+                                                     {"train", section(model.config, "train")}}
+                                          .dump(),
+                                      {.source = (model.run / kConfigFile).string(), .errors = JsonErrorKind::kData}));
+  auto mesh = root.object("mesh");
+  const auto at_least_one = [](std::int64_t value) { return std::max<std::int64_t>(value, 1); };
+  const auto replicas = at_least_one(mesh.get<std::int64_t>("dp", 1)) * at_least_one(mesh.get<std::int64_t>("fsdp", 1));
+  const auto microbatches = at_least_one(root.object("parallel").get<std::int64_t>("microbatches", 1));
+  return at_least_one(root.object("train").get<std::int64_t>("global_batch_size", 1) / replicas / microbatches);
+}
+
+nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
+  auto data = section(model.config, "data");
+  const auto kind = data.contains("kind") && data["kind"].is_string() ? data["kind"].get<std::string>() : "tokens";
+  if (kind != "text" && kind != "trimodal") {
+    throw ConfigError(fmt::format("{} was trained on generated data (data.kind {}): nothing says how to read {} for it",
+                                  model.run.string(), kind, settings.data),
+                      {.remedy = "use a run on files of your own: data.kind trimodal (a table) or text"});
+  }
+  if (kind == "trimodal" && !is_table(settings.data)) {
+    throw ConfigError(fmt::format("{} classifies rows of tables, and {} is none", model.folder.string(), settings.data),
+                      {.remedy = "name a table: .csv, .tsv, .jsonl, .ndjson or .json"});
+  }
+  for (const char* key : {"path", "eval_path", "eval_fraction", "class_weights", "log_samples", "samples"}) {
+    data.erase(key);
+  }
+  data["path"] = settings.data;
+  const bool text_options = settings.separator || settings.text_column || settings.sequence_length;
+  if (kind == "trimodal" && text_options) {
+    throw ConfigError(
+        fmt::format("--separator, --text-column or --sequence-length for {}, a classifier of rows of a table",
+                    model.folder.string()),
+        {.remedy = "leave them out: the model's columns and lengths are known"});
+  }
+  if (settings.separator) data["separator"] = *settings.separator;
+  if (settings.text_column) data["text_column"] = *settings.text_column;
+  if (settings.sequence_length) data["sequence_length"] = *settings.sequence_length;
+  return data;
+}
+
+}  // namespace
+
+ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) {
+  if (is_checkpoint(run)) {
+    throw DataError(fmt::format("{}: a checkpoint, not the folder of a run", run.string()),
+                    {.remedy = fmt::format("use --run {} --checkpoint {}",
+                                           real_path(run).parent_path().parent_path().string(), run.string())});
+  }
+  if (!is_folder(run)) {
+    throw DataError(fmt::format("{}: there is no such folder", run.string()),
+                    {.remedy = "name the folder of a run, such as runs/NAME-1"});
+  }
+  ScoredModel model{.folder = run, .run = run, .config = config_of_run(run)};
+  model.chooses = checkpoint.empty();
+  model.checkpoints = checkpoint.empty() ? checkpoints_of(run) : std::vector<std::string>{checkpoint};
+  if (model.checkpoints.empty()) refuse_without_checkpoint(run);
+  return model;
+}
+
+ScoredModel find_scored_model(const fs::path& folder) {
+  if (!is_folder(folder)) {
+    throw DataError(fmt::format("{}: there is no such folder", folder.string()),
+                    {.remedy = "name a checkpoint, the folder of a run, or of a Hugging Face model"});
+  }
+  if (is_checkpoint(folder)) {
+    const auto run = real_path(folder).parent_path().parent_path();
+    ScoredModel model{.folder = folder, .checkpoints = {folder.string()}};
+    if (is_there(folder / kConfigFile)) {
+      model.config = config_of_folder(folder);  // an imported one has its model beside it
+    } else {
+      model.run = run;
+      model.config = config_of_run(run);
+    }
+    return model;
+  }
+  if (!checkpoints_of(folder).empty()) return find_scored_run(folder, "");
+  if (!is_there(folder / kConfigFile)) {
+    throw DataError(fmt::format("{}: holds neither a checkpoint nor a model (config.json)", folder.string()),
+                    {.remedy = "name a checkpoint, the folder of a run, or of a Hugging Face model"});
+  }
+  if (is_run_config(json_of(folder / kConfigFile))) refuse_without_checkpoint(folder);
+  return {.folder = folder, .config = config_of_folder(folder)};
+}
+
+nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& settings) {
+  const auto data = scored_data(model, settings);
+  const bool one_row = model.run.empty() || (settings.by_document && data.value("kind", "") == "text");
+  const auto rows = one_row ? 1 : rows_of_run(model);
+  nlohmann::json scoring{{"name", "scoring"},
+                         {"model", section(model.config, "model")},
+                         {"data", data},
+                         {"mesh", {{"order", order_text(settings.mesh.order())}}},
+                         {"precision", section(model.config, "precision")},
+                         {"train", {{"global_batch_size", rows * num_replicas(settings.mesh)}, {"steps", 1}}}};
+  if (model.config.contains("seed")) scoring["seed"] = model.config["seed"];
+  if (!model.run.empty()) drop_model_paths(scoring["model"]);
+  scoring["model"]["freeze"] = {"*"};
+  for (const auto axis : kAxes) scoring["mesh"][std::string(axis_name(axis))] = settings.mesh.degree(axis);
+  const auto checkpoint = section(model.config, "checkpoint");
+  scoring["checkpoint"] = nlohmann::json::object();
+  for (const char* key : {"key_file", "retry_seconds"}) {
+    if (checkpoint.contains(key)) scoring["checkpoint"][key] = checkpoint[key];
+  }
+  if (!settings.key_file.empty()) scoring["checkpoint"]["key_file"] = settings.key_file;
+  return scoring;
+}
+
+RunConfig read_scoring_config(const ScoredModel& model, const nlohmann::json& config) {
+  const auto source = ((model.run.empty() ? model.folder : model.run) / kConfigFile).string();
+  auto read = read_run_config(JsonDocument::parse(config.dump(), {.source = source}));
+  read.trainer.trains = false;
+  if (!model.run.empty()) prefer_kept_tokenizers(read, model.run);
+  check_mesh(read.mesh);
+  trainer_pipeline(run_spec(read), read.mesh, read.trainer);
+  return read;
+}
+
+}  // namespace orthant
