@@ -17,6 +17,9 @@
 namespace orthant {
 namespace {
 
+// Calls whose results travel together, at least.
+constexpr std::int64_t kHandedCalls = 16;
+
 // What every rank tallied, in the order of the ranks.
 template <typename Tally>
 EvalMetrics added(Tally empty, const Tally& own, const ControlGroup& ranks) {
@@ -102,6 +105,7 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
   // All ranks meet to ask, which also bounds how far one stage runs ahead of another. Stages work on different calls
   // at one time, so that they meet seldom.
   const std::int64_t meet_every = mesh.degree(Axis::pp) == 1 ? 1 : 4 * mesh.degree(Axis::pp);
+  const std::int64_t hand_over_every = std::max(meet_every, kHandedCalls);
   for (std::int64_t call = 0; call < calls; ++call) {
     if (call % meet_every == 0 && ranks.any(options.stop_requested && options.stop_requested())) return {};
     const auto microbatch = call * replicas + replica;
@@ -111,7 +115,8 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
     if (mine.empty()) indices.push_back(dataset.size() - 1);
     evaluate(indices, microbatch, counts && !mine.empty());
     if (options.progress) options.progress(microbatch_rows((call + 1) * replicas, options.rows, dataset.size()).begin);
-    if (options.take && ((call + 1) % meet_every == 0 || call + 1 == calls)) results.hand_over(ranks, dataset.size());
+    if (options.take && ((call + 1) % hand_over_every == 0 || call + 1 == calls))
+      results.hand_over(ranks, dataset.size());
   }
   return options.num_labels > 0 ? added(no_classes, classes, ranks) : added(LanguageTally(), language, ranks);
 }
