@@ -85,11 +85,11 @@ std::int64_t rows_of_run(const ScoredModel& model) {
                                                      {"train", section(model.config, "train")}}
                                           .dump(),
                                       {.source = (model.run / kConfigFile).string(), .errors = JsonErrorKind::kData}));
-  auto mesh = root.object("mesh");
-  const auto at_least_one = [](std::int64_t value) { return std::max<std::int64_t>(value, 1); };
-  const auto replicas = at_least_one(mesh.get<std::int64_t>("dp", 1)) * at_least_one(mesh.get<std::int64_t>("fsdp", 1));
-  const auto microbatches = at_least_one(root.object("parallel").get<std::int64_t>("microbatches", 1));
-  return at_least_one(root.object("train").get<std::int64_t>("global_batch_size", 1) / replicas / microbatches);
+  const auto count = [&](const char* place, const char* key) {
+    return std::max<std::int64_t>(root.object(place).get<std::int64_t>(key, 1), 1);
+  };
+  const auto rows = count("train", "global_batch_size") / count("mesh", "dp") / count("mesh", "fsdp");
+  return std::max<std::int64_t>(rows / count("parallel", "microbatches"), 1);
 }
 
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
