@@ -158,6 +158,8 @@ TEST(JsonReader, KnowsKeysWithoutReadingThem) {
   auto reader = reader_of(R"({"b": 1, "a": 2})");
   EXPECT_TRUE(reader.has("a"));
   EXPECT_FALSE(reader.has("c"));
+  EXPECT_FALSE(reader.is_null("a"));
+  EXPECT_FALSE(reader.is_null("c"));
   EXPECT_EQ(reader.keys(), (std::vector<std::string>{"a", "b"}));
   EXPECT_THROW(reader.finish(), ConfigError);
 }

@@ -221,6 +221,40 @@ class Commands(FolderTest):
         self.assertEqual(Trial(self.folder).train(words_of("--mesh pp=2,dp=2 --backend fake"), "--dry-run").returncode, 0)
 
 
+class NamesOfOtherPrograms(FolderTest):
+    """docs/other_programs.md: each name is answered with ours, as a key and as an option, before a rank starts."""
+
+    def rows(self):
+        with open(os.path.join(SOURCE, "docs", "other_programs.md")) as f:
+            return re.findall(r"^\| `([^`]+)` \| ([^|]+) \| (?:`([a-z_.]+)[^`]*`)?(.*) \|$", f.read(), re.MULTILINE)
+
+    def test_every_name_is_answered(self):
+        rows = self.rows()
+        self.assertGreaterEqual(len(rows), 40)
+        with ThreadPoolExecutor(2) as pool:
+            for (name, owner, key, note), done in zip(rows, pool.map(lambda row: self.asked("--set", f"{row[0]}=1"), rows)):
+                with self.subTest(name=name):
+                    self.assertIn(f"unknown key {name.partition('.')[0]}", done)
+                    self.assertIn(f"\n  fix: {name} is {owner}'s name: {f'set {key}' if key else note.strip()}", done)
+
+    def test_options_are_answered_too(self):
+        for name, key in (("gradient_accumulation_steps", "parallel.microbatches"), ("learning-rate", "optimizer.lr"), ("max_steps", "train.steps"),
+                          ("per_device_train_batch_size", "train.global_batch_size"), ("warmup_ratio", "lr_schedule.warmup_steps"),
+                          ("fp16", "precision.compute"), ("tensor_model_parallel_size", "mesh.tp")):
+            with self.subTest(name=name):
+                self.assertIn(f"use --set {key}=", self.asked(f"--{name}", "1"))
+
+    def test_the_nearest_name_is_still_given(self):
+        self.assertIn('fix: use "steps"', self.asked("--set", "train.step=1"))
+        self.assertIn("did you mean --mesh?", self.asked("--mehs", "dp=2"))
+
+    def asked(self, *words):
+        trial = Trial(self.folder)
+        done = trial.train([], *words)
+        self.assertEqual((done.returncode, done.stdout, trial.files()), (2, "", ["config.json", "table.txt"]), done.stderr)
+        return done.stderr
+
+
 class WithoutEffect(FolderTest):
     """What the page's last section lists changes no bit and makes no file."""
 

@@ -140,6 +140,10 @@ bool JsonReader::has(std::string_view key) const {
   return scope_->object != nullptr && scope_->object->contains(key);
 }
 
+bool JsonReader::is_null(std::string_view key) const {
+  return has(key) && scope_->object->at(std::string(key)).is_null();
+}
+
 std::vector<std::string> JsonReader::keys() const {
   std::vector<std::string> names;
   if (scope_->object == nullptr) return names;
@@ -165,24 +169,39 @@ void JsonReader::fail(std::string_view key, std::string_view message, std::strin
 }
 
 void JsonReader::finish() const {
-  refuse_unknown(*scope_);
+  refuse_unknown(*scope_, *scope_);
 }
 
-void JsonReader::refuse_unknown(const Scope& scope) {
+// The objects with a key of that name, as paths of the key.
+void JsonReader::find_elsewhere(const Scope& scope, const std::string& name, std::vector<std::string>& found) {
+  if (scope.known.contains(name)) found.push_back(child_path(scope.path, name));
+  for (const auto& [key, opened] : scope.opened) find_elsewhere(*opened, name, found);
+}
+
+std::string JsonReader::remedy_of_unknown(const Scope& scope, const Scope& root, const std::string& name,
+                                          const json& value) {
+  if (const auto hint = scope.state->tree.options.hint) {
+    if (auto text = hint(name, value); !text.empty()) return text;
+  }
+  const std::vector<std::string> valid(scope.known.begin(), scope.known.end());
+  if (const auto near = nearest(name, valid)) return fmt::format("use \"{}\"", *near);
+  std::vector<std::string> elsewhere;
+  find_elsewhere(root, name, elsewhere);
+  if (!elsewhere.empty()) return fmt::format("it belongs elsewhere: use {}", fmt::join(elsewhere, " or "));
+  return valid.empty() ? "remove it: no key is valid here" : fmt::format("use one of: {}", fmt::join(valid, ", "));
+}
+
+void JsonReader::refuse_unknown(const Scope& scope, const Scope& root) {
   const JsonTree& tree = scope.state->tree;
   const json no_members = json::object();
   for (const auto& [name, value] : (scope.object == nullptr ? no_members : *scope.object).items()) {
     if (scope.known.contains(name)) continue;
-    const std::vector<std::string> valid(scope.known.begin(), scope.known.end());
-    const auto near = nearest(name, valid);
-    const std::string list =
-        valid.empty() ? "remove it: no key is valid here" : fmt::format("use one of: {}", fmt::join(valid, ", "));
     throw_json_error(tree.options.errors,
                      fmt::format("{}: unknown key {}", tree.key_location(child_pointer(scope.pointer, name)),
                                  child_path(scope.path, name)),
-                     near ? fmt::format("use \"{}\"", *near) : list);
+                     remedy_of_unknown(scope, root, name, value));
   }
-  for (const auto& [key, opened] : scope.opened) refuse_unknown(*opened);
+  for (const auto& [key, opened] : scope.opened) refuse_unknown(*opened, root);
 }
 
 // The types that require(), get() and find() can be asked for.

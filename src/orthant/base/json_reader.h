@@ -44,6 +44,7 @@ class JsonReader {
 
   // Asking does not count as reading.
   bool has(std::string_view key) const;
+  bool is_null(std::string_view key) const;  // false when absent
   std::vector<std::string> keys() const;
 
   const std::string& path() const;                 // "model", "data.sources.0"; empty for the root
@@ -53,7 +54,8 @@ class JsonReader {
   [[noreturn]] void fail(std::string_view key, std::string_view message, std::string remedy = {},
                          std::source_location where = std::source_location::current()) const;
 
-  // Refuses keys that were not asked for, here and in every sub-object opened from here; names the nearest valid key.
+  // Refuses keys that were not asked for, here and in every sub-object opened from here; names what the document's hint
+  // knows, the nearest valid key, or the objects that have a key of this name.
   void finish() const;
 
  private:
@@ -65,7 +67,10 @@ class JsonReader {
   const nlohmann::json* lookup(std::string_view key);
   const nlohmann::json& lookup_required(std::string_view key, std::string_view expected);
   JsonReader open(std::string_view key, const nlohmann::json* value);
-  static void refuse_unknown(const Scope& scope);
+  static void refuse_unknown(const Scope& scope, const Scope& root);
+  static std::string remedy_of_unknown(const Scope& scope, const Scope& root, const std::string& name,
+                                       const nlohmann::json& value);
+  static void find_elsewhere(const Scope& scope, const std::string& name, std::vector<std::string>& found);
 
   std::shared_ptr<Scope> scope_;
 };

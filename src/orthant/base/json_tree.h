@@ -14,12 +14,16 @@ namespace orthant {
 
 enum class JsonErrorKind { kConfig, kData };  // ConfigError or DataError
 
+// What to set instead of a key that nobody reads, as by the name that another program has for it; empty when unknown.
+using NameHint = std::string (*)(std::string_view name, const nlohmann::json& value);
+
 struct JsonOptions {
   std::string source = "JSON text";  // what errors and origins call the text; load() puts the file's name here
   JsonErrorKind errors = JsonErrorKind::kConfig;
   int max_depth = 64;
   std::int64_t max_bytes = std::int64_t{16} << 20;       // of the text
   std::int64_t max_tree_bytes = std::int64_t{48} << 20;  // of memory for what the text says, estimated
+  NameHint hint = nullptr;                               // asked before the nearest valid key is named
 };
 
 // Lines and columns count from 1; columns count bytes.

@@ -16,6 +16,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/train/foreign_names.h"
 
 namespace orthant::cli {
 namespace {
@@ -38,6 +39,9 @@ std::vector<std::string> option_names(const OptionParser& app) {
   if (name == "--key-file" && std::ranges::find(names, "--set") != names.end()) {
     throw ConfigError(fmt::format("{}: unknown option '{}'", app.get_name(), word),
                       {.remedy = "name the key file with --set checkpoint.key_file=FILE"});
+  }
+  if (const auto hint = hint_of_option(name); !hint.empty() && std::ranges::find(names, "--set") != names.end()) {
+    throw ConfigError(fmt::format("{}: unknown option '{}'", app.get_name(), word), {.remedy = hint});
   }
   const auto near = nearest(name, names);
   throw ConfigError(

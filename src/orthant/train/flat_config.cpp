@@ -8,6 +8,7 @@
 #include "orthant/base/json_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/specs/presets.h"
+#include "orthant/train/foreign_names.h"
 #include "orthant/train/model_folders.h"
 
 namespace orthant {
@@ -19,7 +20,7 @@ constexpr std::int64_t kSequence = 512;
 // Collects assignments to keys of the sections, each with the flat key it came from.
 class Sections {
  public:
-  explicit Sections(JsonReader& flat) : flat_(flat), document_(JsonDocument::parse("{}")) {}
+  explicit Sections(JsonReader& flat) : flat_(flat), document_(JsonDocument::parse("{}", {.hint = hint_of_key})) {}
 
   template <typename Value>
   void set(std::string_view origin_key, std::string_view key, const Value& value) {

@@ -17,6 +17,7 @@
 #include "orthant/train/data_parallel_config.h"
 #include "orthant/train/default_config.h"
 #include "orthant/train/flat_config.h"
+#include "orthant/train/foreign_names.h"
 #include "orthant/train/pipeline_config.h"
 #include "orthant/train/precision_config.h"
 #include "orthant/train/tensor_parallel_config.h"
@@ -230,9 +231,10 @@ void check_batch(const RunConfig& config) {
 }  // namespace
 
 JsonDocument load_run_document(const std::string& path, const std::vector<std::string>& overrides) {
-  JsonOptions embedded;
-  embedded.source = "the embedded default";
-  auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, embedded) : JsonDocument::load(path);
+  JsonOptions options;
+  options.source = "the embedded default";
+  options.hint = hint_of_key;
+  auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, options) : JsonDocument::load(path, options);
   if (is_flat_config(document)) document = sections_of_flat_config(document);
   for (const auto& assignment : overrides) make_room(document, assignment);
   for (const auto& assignment : overrides) document.apply_override(assignment);
