@@ -75,5 +75,23 @@ TEST(DataPolicy, ReplicasAreDpAndUncutFsdpOfDegreesAboveOne) {
   }
 }
 
+TEST(DataPolicy, ShardsOfDpAreAnFsdpAxisInItsPlace) {
+  EXPECT_EQ(with_shards_of_dp(Mesh::parse("pp=2,dp=4,tp=2")).to_string(), "pp=2,fsdp=4,tp=2");
+  EXPECT_EQ(with_shards_of_dp(Mesh::parse("dp=2,fsdp=2")).to_string(), "dp=2,fsdp=2");
+  EXPECT_EQ(with_shards_of_dp(Mesh::parse("pp=2")).to_string(), "pp=2");
+  for (const char* order : {"", "pp,tp,dp", "dp,pp,tp", "fsdp,pp,tp,dp", "tp,dp,pp,fsdp"}) {
+    SCOPED_TRACE(order);
+    const auto before = Mesh::parse("pp=2,dp=3,tp=2", order);
+    const auto after = with_shards_of_dp(before);
+    EXPECT_EQ(after.degree(Axis::dp), 1);
+    EXPECT_EQ(after.groups(Axis::fsdp), before.groups(Axis::dp));
+    EXPECT_EQ(after.groups(Axis::pp), before.groups(Axis::pp));
+    EXPECT_EQ(after.groups(Axis::tp), before.groups(Axis::tp));
+    for (int rank = 0; rank < before.world_size(); ++rank) {
+      EXPECT_EQ(after.coordinate(rank)[Axis::fsdp], before.coordinate(rank)[Axis::dp]);
+    }
+  }
+}
+
 }  // namespace data_policy_test
 }  // namespace orthant

@@ -73,6 +73,25 @@ class Training(RanksTest):
         self.assert_same_training("parts", "one")
         self.assertEqual(sorted(os.listdir(self.path("parts", "log"))), ["rank-0.log", "rank-1.log", "rank-2.log"])
 
+    def test_an_explicit_zero_shards_over_dp(self):
+        shards = only_json(self, self.train("--output_dir", "fsdp", "--mesh", "fsdp=2", "--set", "parallel.zero=2", "--json"))
+        said = self.train("--output_dir", "dp", "--mesh", "dp=2", "--set", "parallel.zero=2", "--json")
+        self.assertEqual(said.stderr.count("note: parallel.zero=2 shards over dp: mesh dp=2 trains as fsdp=2"), 1, said.stderr)
+        found = only_json(self, said)
+        self.assertEqual((found["weights_hash"], found["mesh"]), (shards["weights_hash"], shards["mesh"]))
+        for mesh in ("fsdp=3", "dp=1", "tp=2"):
+            loaded = only_json(self, self.train("--output_dir", mesh, "--mesh", mesh, "--resume", self.path("dp", "checkpoints", "step-6"), "--json"))
+            self.assertEqual(loaded["weights_hash"], found["weights_hash"])
+        # The folder's own configuration goes on as it began; replicas stay replicas.
+        for run, mesh in (("dp", {"fsdp": 2}), ("replicas", {"dp": 2})):
+            if run == "replicas":
+                self.train("--output_dir", run, "--mesh", "dp=2", "--steps", "1")
+            again = orthant("train", "--config", self.path(run, "config.json"), "--output_dir", self.path(run), "--resume", "auto", "--json")
+            self.assertEqual({axis: degree for axis, degree in only_json(self, again)["mesh"].items() if degree > 1}, mesh)
+        for shown in (self.train("--mesh", "dp=2", "--set", "parallel.zero=1", "--print-config"),
+                      self.train("--mesh", "dp=2", "--set", "parallel.zero=1", "--dry-run")):
+            self.assertIn("parallel.zero=1 shards over dp: mesh dp=2 trains as fsdp=2", shown.stderr)
+
     def test_loading_changes_no_bit(self):
         saved = only_json(self, self.train("--output_dir", "run", "--mesh", "dp=2,fsdp=2", "--set", "parallel.zero=2",
                                            "--steps", "1", "--json"))

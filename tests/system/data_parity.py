@@ -31,6 +31,10 @@ def rows():
             for zero in (1, 2, 3):
                 yield Row(model, f"fsdp={degree}", f"parallel.zero={zero}", quick=degree == 3 and (quick or zero == 3))
         yield Row(model, "fsdp=2", "parallel.zero=0")
+        for zero in (1, 2, 3):  # over the ranks of dp
+            yield Row(model, "dp=2", f"parallel.zero={zero}", quick=quick and zero == 2)
+            yield Row(model, "dp=2", f"parallel.zero={zero}", canary="fsdp", quick=quick and zero == 1)
+        yield Row(model, "dp=3", "parallel.zero=3", "parallel.microbatches=2", "parallel.accumulate=sharded", quick=quick)
         for mesh in ("dp=2,fsdp=2", "dp=2,fsdp=4"):
             for zero in (0, 1, 2, 3):
                 yield Row(model, mesh, f"parallel.zero={zero}", quick=model == "llama tied" and mesh == "dp=2,fsdp=2")

@@ -76,6 +76,16 @@ class Documents(unittest.TestCase):
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("16 bits", refused.stderr)
 
+    def test_an_explicit_zero_shards_over_dp(self):
+        def priced(*words):
+            plan = only_json(self, orthant("estimate", "--model", "llama3-8b", "--gpu", "h100-80gb", "--micro-batch", 1, "--global-batch", 64,
+                                           "--seq", 8192, "--json", *words))
+            return plan["mesh"], plan["memory"], plan["communication"]
+
+        for zero in (1, 2, 3):
+            self.assertEqual(priced("--mesh", "dp=8", "--zero", zero), priced("--mesh", "fsdp=8", "--zero", zero))
+        self.assertEqual(priced("--mesh", "dp=8")[0]["dp"], 8)
+
     def test_what_was_planned_is_estimated_alike(self):
         for request in (REQUEST, ("--model", "gpt2-xl", "--gpus", 8, "--gpu", "a100-40gb", "--global-batch", 64, "--seq", 1024),
                         ("--model", "llama3-70b", "--gpus", 64, "--gpu", "a100-80gb", "--global-batch", 128, "--seq", 4096)):

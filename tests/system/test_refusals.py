@@ -270,6 +270,19 @@ class WithoutEffect(FolderTest):
         self.assertEqual(len(bullets), 4)
         self.assertEqual(self.outcome([option for options in bullets for option in words_of(options)]), self.outcome([]))
 
+    def test_they_are_named_once(self):
+        bullets = re.findall(r"^- without [^`]+`([^`]+)`", self.LISTED, re.MULTILINE)
+        options = [option for options in bullets for option in words_of(options)]
+        said = Trial(self.folder).train(options, "--output_dir", "out").stderr
+        for key, _ in options:
+            with self.subTest(key=key):
+                noted = [line for line in said.splitlines() if "no effect" in line and key.split()[1] in line]
+                self.assertEqual(len(noted), 1, said)
+        said = Trial(self.folder).train(words_of("--mesh pp=2"), "--output_dir", "out").stderr
+        self.assertEqual(said.count("note: parallel.microbatches is 1 with mesh.pp 2"), 1, said)
+        quiet = Trial(self.folder).train(words_of("--mesh pp=2 --set parallel.microbatches=4"), "--output_dir", "out").stderr
+        self.assertNotIn("note: ", quiet)
+
     def test_settings_beside_others(self):
         bullets = re.findall(r"^- `([^`]+)` beside `([^`]+)`", self.LISTED, re.MULTILINE)
         self.assertEqual(len(bullets), 5)

@@ -83,6 +83,27 @@ void expect_same(const RunConfig& found, const RunConfig& expected) {
   EXPECT_EQ(a.lr.decay_steps, b.lr.decay_steps);
 }
 
+TEST(RunConfig, AnExplicitZeroShardsOverDp) {
+  EXPECT_EQ(read({"mesh.dp=2", "parallel.zero=2"}).mesh.to_string(), "fsdp=2");
+  EXPECT_EQ(read({"mesh.dp=2", "parallel.zero=FULL_SHARD"}).mesh.to_string(), "fsdp=2");
+  EXPECT_EQ(read({"mesh.dp=2", "mesh.fsdp=3", "parallel.zero=2"}).mesh.to_string(), "dp=2,fsdp=3");
+  for (const char* none : {"parallel.zero=0", "parallel.zero=NO_SHARD", "parallel.zero=null", "seed=1"}) {
+    EXPECT_EQ(read({"mesh.dp=2", none}).mesh.to_string(), "dp=2") << none;
+  }
+}
+
+// A default that is written down must not become an explicit one.
+TEST(RunConfig, ReplicasStayReplicasWhenTheResolvedConfigurationIsReadAgain) {
+  for (const auto& [overrides, mesh] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"mesh.dp=2"}, "dp=2"}, {{"mesh.dp=2", "parallel.zero=1"}, "fsdp=2"}, {{"mesh.fsdp=2"}, "fsdp=2"}}) {
+    const auto first = document(overrides);
+    const auto config = read_run_config(first);
+    const auto again = read_run_config(JsonDocument::parse(resolved_config(first)));
+    EXPECT_EQ(again.mesh.to_string(), mesh);
+    EXPECT_EQ(again.trainer.policy, config.trainer.policy);
+  }
+}
+
 TEST(RunConfig, ReadsTheEmbeddedDefault) {
   const auto config = read_run_config(load_run_document("", {}));
   EXPECT_EQ(config.name, "trimodal-demo");

@@ -154,8 +154,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
     overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh.order())));
   auto document = load_run_document(options.config, overrides);
   LoadedConfig loaded{document, read_run_config(document)};
-  loaded.config.mesh = mesh;
-  ranks.mesh = mesh.to_string();
+  ranks.mesh = loaded.config.mesh.to_string();
   ranks.order.clear();
   return loaded;
 }

@@ -98,7 +98,7 @@ void add_options(OptionParser& app, EstimateOptions& options) {
   app.add_option("--micro-batch", options.micro_batch, "rows of a microbatch");
   app.add_option("--schedule", options.schedule, "gpipe, 1f1b, interleaved, zbh1 or zbv (default 1f1b)");
   app.add_option("--virtual", options.virtual_stages, "stages per pp coordinate (default: the schedule's)");
-  app.add_option("--zero", options.zero, "what the fsdp axis shards: 0 to 3 (default 3 with fsdp, else 0)");
+  app.add_option("--zero", options.zero, "what fsdp, or dp without fsdp, shards: 0 to 3 (default 3 with fsdp, else 0)");
   app.add_option("--recompute", options.recompute, "none, selective, full, or op (default none)");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "cut norms, dropout and sums over tp");
   app.add_flag("--loss-parallel", options.loss_parallel, "leave logits cut over tp");
@@ -149,9 +149,10 @@ int run_estimate(const Arguments& arguments, Context& context) {
   const Hardware hardware = asked_hardware(options.common);
   const Stack stack = find_stack(options.stack);
   auto settings = settings_of(options);
+  if (stack.runs_here && settings.data.zero > 0) settings.mesh = with_shards_of_dp(settings.mesh);
   settings.on_host = hardware.on_host;
   settings.widens_products = hardware.widens_products;
-  // Published programs shard over dp; with ours dp ranks are whole replicas, and zero is what fsdp makes of it.
+  // Published programs name the axis they shard over dp; with ours it is fsdp by then.
   if (stack.runs_here) settings.data = effective_policy(settings.data, settings.mesh);
   check_compute(settings.compute, hardware);
   const Plan plan = estimate(model, settings, hardware, stack);

@@ -23,6 +23,7 @@
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/meeting.h"
+#include "orthant/train/config_notes.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
@@ -262,13 +263,18 @@ int run_train(const Arguments& arguments, Context& context) {
   check_together(app, telling.json && (print_config || ranks.dry_run), run);
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   auto loaded = load_config(config_options, ranks, context.environment);
+  const auto job = job_of_launcher(ranks, context.environment);
+  const auto say_notes = [&] {
+    if (job && (job->rank > 0 || job->is_launched_by_us())) return;
+    for (const auto& note : config_notes(loaded.document, loaded.config)) say(note);
+  };
   if (print_config) {
+    say_notes();
     std::cout << printed_config(loaded.document);
     return 0;
   }
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config);
-  const auto job = job_of_launcher(ranks, context.environment);
   loaded.config.trainer.device = device_of(job, ranks, loaded.config, context);  // says which units there are
   if (telling.hardware) check_hardware(*telling.hardware, loaded.config, loaded.config.trainer.device);
   if (job) {
@@ -282,12 +288,14 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (ranks.dry_run) {
     say(check_start(loaded.config, resolved_config(loaded.document), run));
+    say_notes();
     if (loaded.config.trainer.device.is_cpu()) say(memory_warning(loaded.config));
     print_dry_run(loaded.config, ranks.ranks_per_host);
     return 0;
   }
   refuse_fake_backend(ranks, loaded.config.mesh);
   if (!force) check_memory(loaded, config_options, ranks, job, context.environment);
+  say_notes();
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -37,6 +39,18 @@ int parse_zero(std::string_view text) {
   }
   constexpr int kMeaning[] = {0, 1, 2, 3, 0, 2, 3};
   return kMeaning[found - kZeroNames.begin()];
+}
+
+Mesh with_shards_of_dp(const Mesh& mesh) {
+  if (mesh.degree(Axis::dp) == 1 || mesh.degree(Axis::fsdp) > 1) return mesh;
+  auto degrees = mesh.degrees();
+  std::swap(degrees[Axis::dp], degrees[Axis::fsdp]);
+  auto order = mesh.order();
+  const auto dp = std::ranges::find(order, Axis::dp);
+  const auto fsdp = std::ranges::find(order, Axis::fsdp);
+  // Neighbours may stay: with one of them of degree 1 both orders are the same.
+  if (std::abs(dp - fsdp) > 1) std::iter_swap(dp, fsdp);
+  return Mesh(degrees, order_text(order));
 }
 
 DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh) {

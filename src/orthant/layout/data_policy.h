@@ -49,6 +49,11 @@ struct DataPolicy {
 // accumulated full. ConfigError for gradients accumulated in shards that zero 0 or 1 does not have.
 DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh);
 
+// The mesh with dp as its fsdp axis, where it has dp and no fsdp; else the same. Every rank keeps its place and its
+// rows: only what ranks of that axis hold of the parameters changes. So ZeRO over the ranks of dp is sharding over
+// fsdp.
+Mesh with_shards_of_dp(const Mesh& mesh);
+
 // 0 to 3, or FULL_SHARD (3), SHARD_GRAD_OP (2), NO_SHARD (0). ConfigError with the nearest name.
 int parse_zero(std::string_view text);
 

@@ -14,10 +14,17 @@ namespace {
 constexpr double kMostBucketMb = 1 << 20;
 constexpr int kMostGathers = 1 << 20;
 
-int read_zero(JsonReader& section) {
-  if (section.has("zero") && section.require_raw("zero").is_string())
-    return parse_zero(section.get<std::string>("zero", ""));
-  const auto zero = read_count(section, "zero", 3, 0);
+// 3 where nobody says so. Without an fsdp axis that is noted as null: a 3 in the resolved configuration would shard
+// over dp when it is read again.
+int read_zero(JsonReader& section, bool has_shards) {
+  constexpr int kStandard = 3;
+  const bool given = section.has("zero") && !section.is_null("zero");
+  if (!given && (section.has("zero") || !has_shards)) {
+    section.find<std::int64_t>("zero");
+    return kStandard;
+  }
+  if (given && section.require_raw("zero").is_string()) return parse_zero(section.get<std::string>("zero", ""));
+  const auto zero = read_count(section, "zero", kStandard, 0);
   if (zero > 3) section.fail("zero", fmt::format("is {}; it must be at most 3", zero), "use 0, 1, 2 or 3");
   return static_cast<int>(zero);
 }
@@ -50,9 +57,13 @@ UnitGrouping read_units(JsonReader& section) {
 
 }  // namespace
 
+bool shards_over_dp(JsonReader section, const Mesh& mesh) {
+  return read_zero(section, mesh.degree(Axis::fsdp) > 1) > 0 && section.has("zero") && !section.is_null("zero");
+}
+
 void read_data_parallel(JsonReader& section, const Mesh& mesh, TrainerOptions& trainer) {
   auto& policy = trainer.policy;
-  policy.zero = read_zero(section);
+  policy.zero = read_zero(section, mesh.degree(Axis::fsdp) > 1);
   const auto accumulate = section.get<std::string>("accumulate", "full");
   if (accumulate != "full" && accumulate != "sharded") {
     section.fail("accumulate", fmt::format("unknown value \"{}\"", accumulate), "use full or sharded");

@@ -148,10 +148,6 @@ CheckpointConfig read_checkpoint(JsonReader section) {
   return config;
 }
 
-bool has_eval_data(const RunConfig& config) {
-  return config.data.eval_fraction > 0 || !config.data.text.eval_path.empty() || !config.data.table.eval_path.empty();
-}
-
 // A rule that no checkpoint could ever meet. Epochs have been turned into steps.
 void check_keep_rules(const RunConfig& config) {
   const auto save_every = config.checkpoint.save_every;
@@ -230,6 +226,10 @@ void check_batch(const RunConfig& config) {
 
 }  // namespace
 
+bool has_eval_data(const RunConfig& config) {
+  return config.data.eval_fraction > 0 || !config.data.text.eval_path.empty() || !config.data.table.eval_path.empty();
+}
+
 JsonDocument load_run_document(const std::string& path, const std::vector<std::string>& overrides) {
   JsonOptions options;
   options.source = "the embedded default";
@@ -256,6 +256,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.data = read_data(root.object("data"));
   config.trainer.pad_to_longest = config.data.from_files() && config.data.pad_to_longest;
   config.mesh = read_mesh(root.object("mesh"));
+  if (shards_over_dp(root.object("parallel"), config.mesh)) config.mesh = with_shards_of_dp(config.mesh);
   read_parallel(root.object("parallel"), config.mesh, config.trainer);
   read_precision(root.object("precision"), config.trainer);
   auto optimizer = root.object("optimizer");

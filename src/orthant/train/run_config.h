@@ -31,7 +31,7 @@ struct RunConfig {
   std::string name = "run";
   ModelConfig model;
   DataConfig data;
-  Mesh mesh;
+  Mesh mesh;               // that is trained on: an explicit parallel.zero has made shards of dp where there is no fsdp
   TrainerOptions trainer;  // seed, precision, optimizer, learning rate, schedule, recompute, microbatches
   std::int64_t global_batch_size = 8;
   std::int64_t epochs = 0;
@@ -45,7 +45,10 @@ struct RunConfig {
 // Reads every section and refuses what it does not know. ConfigError.
 RunConfig read_run_config(const JsonDocument& document);
 
-// The mesh alone, without looking at what must fit it.
+// Whether evaluations have something to look at.
+bool has_eval_data(const RunConfig& config);
+
+// The mesh alone as it was asked for, without looking at what must fit it or what parallel.zero makes of it.
 Mesh read_run_mesh(const JsonDocument& document);
 
 // The file or, when `path` is empty, the embedded default, with overrides applied.
