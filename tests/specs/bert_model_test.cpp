@@ -93,8 +93,9 @@ TEST(BertModelConfig, ReadsTheEncodersKeys) {
             "model.json:1:41: num_attention_heads: 10 does not divide hidden_size 768\n"
             "  fix: set num_attention_heads to 8 or 12, or hidden_size to 760 or 770");
   EXPECT_EQ(error_text<ConfigError>([&] { bert_model_spec(small(), work_of(1, 10)); }),
-            "bert.sequence: 10 is longer than the model's 9 positions\n"
-            "  fix: set a sequence of at most 9, or raise max_position_embeddings");
+            "a sequence of 10 is longer than the model's 9 positions\n"
+            "  fix: use 1 to 9 (data.sequence_length; --seq of orthant plan and estimate), or "
+            "raise max_position_embeddings");
 }
 
 }  // namespace bert_model_test

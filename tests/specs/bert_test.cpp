@@ -188,8 +188,9 @@ TEST(BertTower, RefusesWhatAProgramGotWrong) {
   tower.config.position_offset = 2;
   EXPECT_NO_THROW(spec_of(tower, work_of(1, 7)));
   EXPECT_EQ(error_text<ConfigError>([&] { spec_of(tower, work_of(1, 8)); }),
-            "primary.sequence: 8 is longer than the model's 7 positions\n"
-            "  fix: set a sequence of at most 7, or raise max_position_embeddings");
+            "primary: a sequence of 8 is longer than the model's 7 positions\n"
+            "  fix: use 1 to 7 (data.sequence_length; --seq of orthant plan and estimate), or "
+            "raise max_position_embeddings");
 }
 
 BertConfig tower_of(const std::string& keys) {

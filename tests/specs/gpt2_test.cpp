@@ -155,8 +155,9 @@ TEST(Gpt2Config, RefusesWhatDoesNotFit) {
     EXPECT_NE(text.find(std::string(key) + ": -1 is not"), std::string::npos) << text;
   }
   EXPECT_EQ(error_text<ConfigError>([&] { gpt2_spec(small(), work_of(1, 10)); }),
-            "work.sequence: 10 is longer than the model's 9 positions\n"
-            "  fix: set a sequence of at most 9, or raise max_position_embeddings");
+            "a sequence of 10 is longer than the model's 9 positions\n"
+            "  fix: use 1 to 9 (data.sequence_length; --seq of orthant plan and estimate), or "
+            "raise max_position_embeddings");
 }
 
 TEST(Gpt2Presets, HaveTheirPublishedParameterCounts) {

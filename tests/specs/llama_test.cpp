@@ -292,12 +292,13 @@ TEST(LlamaSpec, RefusesWhatAProgramGotWrong) {
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(config, work_of(1, 1)); }),
             "llama.vocab_size: 0 is not between 1 and 2147483647\n  fix: set vocab_size to 1 or more");
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(small(), work_of(1, 17)); }),
-            "work.sequence: 17 is longer than the model's 16 positions\n"
-            "  fix: set a sequence of at most 16, or raise max_position_embeddings");
+            "a sequence of 17 is longer than the model's 16 positions\n"
+            "  fix: use 1 to 16 (data.sequence_length; --seq of orthant plan and estimate), or "
+            "raise max_position_embeddings");
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(small(), work_of(0, 4)); }),
-            "work.rows: 0 is not between 1 and 2147483647\n  fix: set rows to 1 or more");
+            "0 rows in a microbatch; it must be 1 to 2147483647\n  fix: use 1 or more");
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(small(), work_of(1, 4, DType::int32)); }),
-            "work.compute: int32 is not a floating dtype\n  fix: use one of float64, float32, bfloat16, float16");
+            "compute dtype int32 is not a floating one\n  fix: use one of float64, float32, bfloat16, float16");
   LlamaConfig wide = llama_preset("llama3-405b");
   wide.vocab_size = kMaxEntries;
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(wide, work_of(1024, 131072)); }),

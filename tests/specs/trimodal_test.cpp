@@ -214,8 +214,9 @@ TEST(TrimodalSpec, RefusesWhatAProgramGotWrong) {
   WorkSize work = work_of(1, 4);
   work.secondary_sequence = 129;
   EXPECT_EQ(error_text<ConfigError>([&] { trimodal_spec(tiny(), work); }),
-            "secondary.sequence: 129 is longer than the model's 128 positions\n"
-            "  fix: set a sequence of at most 128, or raise max_position_embeddings");
+            "secondary: a sequence of 129 is longer than the model's 128 positions\n"
+            "  fix: use 1 to 128 (data.secondary_length; --seq of orthant plan and estimate), or "
+            "raise max_position_embeddings");
 }
 
 }  // namespace trimodal_test

@@ -197,7 +197,7 @@ std::string BertTower::last_hidden() const {
 void append_bert_encoder(GraphSpec& spec, const BertTower& tower, const WorkSize& work) {
   const std::string owner = tower.prefix.empty() ? "bert" : tower.prefix;
   refuse(find_problem(tower.config), owner);
-  refuse(check_work(work, tower.config.max_sequence()), owner);
+  refuse_work(work, tower.config.max_sequence(), tower.prefix);
   TowerBuilder(spec, tower, work).build_encoder();
 }
 

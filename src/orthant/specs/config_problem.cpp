@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "orthant/base/error.h"
 
@@ -67,25 +68,32 @@ Problem check_divides(Sized divisor, Sized value, Remedy remedy) {
                        fmt::format("{} does not divide {} {}", divisor.value, value.key, value.value), text};
 }
 
-Problem check_work(const WorkSize& work, std::int64_t max_sequence) {
-  if (auto problem = check_entries("rows", work.rows)) return problem;
-  if (auto problem = check_entries("sequence", work.sequence)) return problem;
-  if (work.sequence > max_sequence) {
-    return ConfigProblem{"sequence",
-                         fmt::format("{} is longer than the model's {} positions", work.sequence, max_sequence),
-                         fmt::format("set a sequence of at most {}, or raise max_position_embeddings", max_sequence)};
+void refuse_work(const WorkSize& work, std::int64_t max_sequence, std::string_view tower) {
+  const auto refuse = [&](const std::string& message, std::string remedy) {
+    throw ConfigError(fmt::format("{}{}{}", tower, tower.empty() ? "" : ": ", message), {.remedy = std::move(remedy)});
+  };
+  if (work.rows < 1 || work.rows > kMaxEntries) {
+    refuse(fmt::format("{} rows in a microbatch; it must be 1 to {}", work.rows, kMaxEntries), "use 1 or more");
+  }
+  if (work.sequence < 1 || work.sequence > max_sequence) {
+    const auto found = fmt::format("a sequence of {}", work.sequence);
+    refuse(work.sequence < 1 ? found + " tokens; it must be at least 1"
+                             : fmt::format("{} is longer than the model's {} positions", found, max_sequence),
+           fmt::format(
+               "use 1 to {} ({}; --seq of orthant plan and estimate), or raise max_position_embeddings", max_sequence,
+               tower == "secondary" && work.secondary_sequence > 0 ? "data.secondary_length" : "data.sequence_length"));
   }
   switch (work.compute) {
     case DType::float64:
     case DType::float32:
     case DType::bfloat16:
     case DType::float16:
-      return std::nullopt;
+      return;
     default:
       break;
   }
-  return ConfigProblem{"compute", fmt::format("{} is not a floating dtype", dtype_name(work.compute)),
-                       "use one of float64, float32, bfloat16, float16"};
+  refuse(fmt::format("compute dtype {} is not a floating one", dtype_name(work.compute)),
+         "use one of float64, float32, bfloat16, float16");
 }
 
 }  // namespace orthant

@@ -48,7 +48,8 @@ struct Sized {
 enum class Remedy { change_divisor, change_either };
 Problem check_divides(Sized divisor, Sized value, Remedy remedy);
 
-// Rows and sequence of at least 1, the sequence within the positions that the model has, a floating compute dtype.
-Problem check_work(const WorkSize& work, std::int64_t max_sequence);
+// ConfigError unless rows and sequence are at least 1, the sequence is within the positions that the model has, and the
+// compute dtype is a floating one. `tower` names one of several models in the message.
+void refuse_work(const WorkSize& work, std::int64_t max_sequence, std::string_view tower = "");
 
 }  // namespace orthant

@@ -110,7 +110,7 @@ void EncoderLmBuilder::add_head() {
 
 GraphSpec encoder_lm_spec(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use) {
   refuse(find_problem(config), "encoder_lm");
-  refuse(check_work(work, config.max_position_embeddings), "work");
+  refuse_work(work, config.max_position_embeddings);
   return EncoderLmBuilder(config, work, use).build();
 }
 

@@ -115,7 +115,7 @@ void Gpt2Builder::add_head() {
 
 GraphSpec gpt2_spec(const Gpt2Config& config, const WorkSize& work, const DecoderUse& use) {
   refuse(find_problem(config), "gpt2");
-  refuse(check_work(work, config.max_position_embeddings), "work");
+  refuse_work(work, config.max_position_embeddings);
   return Gpt2Builder(config, work, use).build();
 }
 

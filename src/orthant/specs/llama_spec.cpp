@@ -131,7 +131,7 @@ void LlamaBuilder::add_head() {
 
 GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use) {
   refuse(find_problem(config), "llama");
-  refuse(check_work(work, config.max_sequence()), "work");
+  refuse_work(work, config.max_sequence());
   return LlamaBuilder(config, work, use).build();
 }
 

@@ -72,6 +72,12 @@ Problem find_difference(const BertConfig& primary, const BertConfig& secondary) 
 
 // A tower's keys. The folder at its `path` gives the defaults of the others, unless a preset does.
 BertConfig read_tower(JsonReader& reader, std::string_view key, const BertConfig& defaults) {
+  if (reader.is_null(key)) {
+    reader.fail(key, "is null, and a trimodal model has two towers",
+                fmt::format("leave {} out, or give it sizes of its own; a table with one text column leaves out "
+                            "data.secondary_text instead",
+                            key));
+  }
   JsonReader tower = reader.object(key);
   const auto path = tower.find<std::string>("path");
   if (!path || tower.has("preset")) return read_bert(tower, defaults);
