@@ -223,11 +223,12 @@ TEST(PrepareText, RefusesInputWithoutText) {
             "there are no text files to tokenize\nname some with --input");
   EXPECT_EQ(thrown_text<DataError>([&] { prepare_text(byte_encoder(), lines_of({empty}), {.folder = out}); }),
             "there is no text in " + empty +
-                " (2 bytes, 2 empty documents)\nname files that hold text, and --text-column for tables");
-  EXPECT_EQ(
-      thrown_text<DataError>([&] { tokenize_text(byte_encoder(), lines_of({empty, empty})); }),
-      "there is no text in 2 files (4 bytes, 4 empty documents)\nname files that hold text, and --text-column for "
-      "tables");
+                " (2 bytes, 2 empty documents)\nname files that hold text, and the column of tables (data.text_column, "
+                "--text-column)");
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_EQ(thrown_text<DataError>([&] { tokenize_text(byte_encoder(), lines_of({empty, empty})); }),
+            "there is no text in 2 files (4 bytes, 4 empty documents)\nname files that hold text, and the column of "
+            "tables (data.text_column, --text-column)");
   auto endless = byte_encoder();
   endless.facts.end.reset();
   EXPECT_EQ(thrown_text([&] { prepare_text(endless, lines_of({empty}), {.folder = out}); }),

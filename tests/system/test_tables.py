@@ -52,6 +52,25 @@ class Commands(TableTest):
         facts = only_json(self, orthant("data", "inspect", path, "--tokenizer", self.path("vocab.txt"), "--json"))
         self.assertEqual(facts["columns"][0]["tokens"]["unknown"], 0)
 
+    def test_other_separators_are_named(self):
+        for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            path = self.write("t.csv", separator.join(("text", "n", "label")) + "\n" + separator.join(("good", "1", "yes")) + "\n")
+            errors = self.refused(2, "data", "make-vocabulary", "--data", path, "--columns", "text", "--out", self.path("vocab.txt"))
+            self.assertIn(f"t.csv: its columns are separated by {name}, and those of a .csv file by commas\n  fix: ", errors)
+        self.assertIn("name it .tsv", self.refused(2, "data", "prepare-text", "--input", self.write("u.csv", "text\tn\na\t1\n"), "--text-column", "text",
+                                                   "--tokenizer", self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "--out", "out"))
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_an_empty_corpus_leaves_no_folder(self):
+        empty = self.write("empty.txt", "")
+        vocabulary = self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+        before = sorted(os.listdir(self.folder))
+        for command in (("data", "prepare-text", "--input", empty, "--tokenizer", vocabulary, "--out", "out"),
+                        ("train", "--set", "model.kind=bert", "--set", "model.preset=bert-tiny", "--set", "data.kind=text", "--set", f"data.path={empty}",
+                         "--set", f"data.tokenizer={vocabulary}", "--output_dir", "run")):
+            self.assertIn(f"there is no text in {empty} (0 bytes, ", self.refused(4, *command))
+            self.assertEqual(sorted(os.listdir(self.folder)), before)
+
     def test_mistakes_are_named(self):
         path = self.write("t.csv", self.TABLE)
         errors = self.refused(2, "data", "inspect", path, "--columns", "labels")

@@ -10,6 +10,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/byte_window.h"
+#include "orthant/data/open_table.h"
 #include "orthant/text/safe_cut.h"
 #include "orthant/text/table_reader.h"
 
@@ -151,7 +152,7 @@ class PlainText : public DocumentReader {
 class TableDocuments : public DocumentReader {
  public:
   TableDocuments(const std::filesystem::path& path, const std::string& column, std::int64_t position)
-      : reader_(TableReader::open(path, {.columns = {column}})) {
+      : reader_(open_table(path, {.columns = {column}})) {
     while (rows_ < position && reader_.next()) count_row();
   }
 

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "orthant/base/error.h"
+#include "orthant/data/open_table.h"
 #include "orthant/data/piece_vocabulary.h"
 #include "orthant/text/bert_normalizer.h"
 #include "orthant/text/bert_words.h"
@@ -38,7 +39,7 @@ MadeVocabulary make_vocabulary(const MakeVocabularyOptions& options) {
   if (options.columns.empty()) {
     throw ConfigError("no columns are named to make a vocabulary from", {.remedy = "set --columns title,plot"});
   }
-  auto reader = TableReader::open(options.path, {.columns = options.columns, .bad_rows = BadRows::kSkip});
+  auto reader = open_table(options.path, {.columns = options.columns, .bad_rows = BadRows::kSkip});
   WordCounter counter(options.cased);
   while (reader.next()) {
     for (const auto& field : reader.fields()) counter.add(field.text);

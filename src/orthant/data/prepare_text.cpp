@@ -94,15 +94,17 @@ TokenIndex begin_or_resume(const fs::path& folder, TokenIndex wanted, bool force
   return wanted;
 }
 
-}  // namespace
+// A folder that holds no token yet has nothing to go on from.
+bool holds_tokens(const fs::path& folder) {
+  try {
+    return holds_token_index(folder) && read_token_index(folder).tokens > 0;
+  } catch (const Error&) {
+    return true;  // nobody knows: it stays
+  }
+}
 
-PreparedText prepare_text(const TextEncoder& encoder, const TextInput& input, const PrepareOptions& options) {
-  auto wanted = empty_index(encoder, input);
-  for (auto& source : wanted.sources) source.xxh64 = xxh64_of_file(source.path);
-  const fs::path folder = options.folder;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw_io_error(folder, "making the folder", error.value());
+PreparedText prepare_in(const fs::path& folder, TokenIndex wanted, const TextEncoder& encoder, const TextInput& input,
+                        const PrepareOptions& options) {
   const FolderLock lock(folder);
 
   PreparedText prepared{.index = begin_or_resume(folder, std::move(wanted), options.force)};
@@ -129,6 +131,24 @@ PreparedText prepare_text(const TextEncoder& encoder, const TextInput& input, co
   index.next = {};
   write_token_index(folder, index);
   return prepared;
+}
+
+}  // namespace
+
+PreparedText prepare_text(const TextEncoder& encoder, const TextInput& input, const PrepareOptions& options) {
+  auto wanted = empty_index(encoder, input);
+  for (auto& source : wanted.sources) source.xxh64 = xxh64_of_file(source.path);
+  const fs::path folder = options.folder;
+  const bool is_new = !is_there(folder);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw_io_error(folder, "making the folder", error.value());
+  try {
+    return prepare_in(folder, std::move(wanted), encoder, input, options);
+  } catch (const Error&) {
+    if (is_new && !holds_tokens(folder)) fs::remove_all(folder, error);
+    throw;
+  }
 }
 
 }  // namespace orthant

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/data/open_table.h"
 #include "orthant/data/table_numbers.h"
 #include "orthant/text/shown.h"
 #include "orthant/text/table_reader.h"
@@ -130,7 +131,7 @@ void check_rows(const TableReader& reader) {
 TableFile read_table_file(const std::string& path, const TrimodalTableOptions& options, LabelMap& labels) {
   const bool with_label = !options.labels_optional || has_column(path, options.label);
   const auto places = field_places(options, with_label);
-  auto reader = TableReader::open(
+  auto reader = open_table(
       path, {.columns = places.columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
   TableFile file{.rows = std::make_shared<TrimodalTable::Rows>(), .numbers = {}, .skipped = {}};
   file.has_labels = with_label;

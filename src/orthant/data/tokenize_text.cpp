@@ -87,7 +87,7 @@ class Tokenization {
       fmt::format("there is no text in {} ({} bytes, {} empty documents)",
                   index.sources.size() == 1 ? index.sources[0].path : fmt::format("{} files", index.sources.size()),
                   bytes, index.empty_documents),
-      {.remedy = "name files that hold text, and --text-column for tables"});
+      {.remedy = "name files that hold text, and the column of tables (data.text_column, --text-column)"});
 }
 
 std::string name_of(const std::vector<std::string>& files) {

@@ -1,0 +1,47 @@
+#include "orthant/data/open_table.h"
+
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+struct Separator {
+  char letter;
+  const char* name;
+  const char* remedy;
+};
+
+constexpr Separator kSeparators[] = {
+    {';', "semicolons", "save it with commas between columns and points in numbers"},
+    {'\t', "tabs", "name it .tsv"},
+    {'|', "bars", "save it with commas between columns"},
+};
+
+// The separator that the only column of a file has in its name; null when it has several columns, or none of those.
+const Separator* other_separator(const std::string& path) {
+  if (!path.ends_with(".csv")) return nullptr;
+  const auto columns = TableReader::open(path, {.columns = {}, .bad_rows = BadRows::kSkip}).columns();
+  if (columns.size() != 1) return nullptr;
+  for (const auto& separator : kSeparators) {
+    if (columns.front().find(separator.letter) != std::string::npos) return &separator;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TableReader open_table(const std::string& path, TableOptions options) {
+  try {
+    return TableReader::open(path, std::move(options));
+  } catch (const ConfigError&) {
+    const auto* separator = other_separator(path);
+    if (separator == nullptr) throw;
+    throw ConfigError(
+        fmt::format("{}: its columns are separated by {}, and those of a .csv file by commas", path, separator->name),
+        {.remedy = separator->remedy});
+  }
+}
+
+}  // namespace orthant
