@@ -155,6 +155,34 @@ class Runs(TableTest):
                                          "huggingface", "--tower", "secondary", "--json"))
         self.assertIn("vocab.txt", result["files"])
 
+    def test_ranks_say_once_what_is_wrong_with_the_data(self):
+        for words, text in ((("--set", "data.label=lable"), 'there is no column "lable"'), (("--set", "data.path=none.csv"), "none.csv"),
+                            (("--set", "data.tokenizer=none"), "none")):
+            finished = orthant("train", "--config", self.config(), "--mesh", "dp=2", "--output_dir", self.path("run"), *words, cwd=self.folder)
+            self.assertIn(finished.returncode, (2, 4), finished.stderr)
+            self.assertEqual(finished.stderr.count("error: "), 1, finished.stderr)
+            self.assertEqual(finished.stderr.count("fix: "), 1, finished.stderr)
+            self.assertIn(text, finished.stderr)
+            self.assertNotIn("last lines", finished.stderr)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_rates_are_refused_before_ranks_start(self):
+        for setting in ("optimizer.lr=-1", "lr_schedule.warmup_steps=-1", "lr_schedule.final_fraction=2"):
+            errors = self.refused(2, "train", "--config", self.config(), "--mesh", "dp=2", "--output_dir", self.path("run"), "--set", setting)
+            self.assertTrue(errors.startswith("orthant: error: "), errors)
+            self.assertIn(setting.partition("=")[0], errors)
+            self.assertNotIn("[rank", errors)
+
+    def test_a_tower_of_none_is_named(self):
+        errors = self.refused(2, "train", "--config", self.config(), "--set", "model.secondary=null")
+        self.assertIn("model.secondary: is null, and a trimodal model has two towers\n  fix: leave secondary out", errors)
+
+    def test_a_vocabulary_for_a_cased_name_keeps_case(self):
+        for name, cased in (("bert-base-cased", True), ("bert-base-uncased", False), ("roberta-large", True), ("own", False)):
+            errors = self.refused(4, "train", "--config", self.config(), "--set", f"data.tokenizer={name}", "--output_dir", self.path("run"))
+            made = f"orthant data make-vocabulary --data {self.data} --columns dialogue,shiptrack{' --cased' if cased else ''} --out models/{name}/vocab.txt"
+            self.assertIn(made, errors)
+
     def test_a_bad_row_stops_the_run_or_is_left_out(self):
         with open(self.data) as f:
             lines = f.read().splitlines()

@@ -307,11 +307,11 @@ Outcome Supervisor::verdict() const {
   }
   outcome.stop_asked = stop_asked_;
   outcome.report += remedy(outcome.failed_rank);
-  // A rank that refused its data or its settings has said why; what the others did meanwhile says nothing.
+  // A rank that refused its data or its settings has said why, last of all; what the others did meanwhile says nothing.
   const bool refused =
       failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);
   if (!outcome.report.empty() && !refused) outcome.report += last_actions(outcome.failed_rank);
-  if (outcome.failed_rank < 0) return outcome;
+  if (outcome.failed_rank < 0 || refused) return outcome;
   const auto lines = pump_.last_lines(outcome.failed_rank);
   if (!lines.empty()) outcome.report += fmt::format("\nlast lines of rank {}:", outcome.failed_rank);
   for (const auto& line : lines) outcome.report += "\n  | " + line;

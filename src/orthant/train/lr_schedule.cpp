@@ -45,7 +45,7 @@ double LrSchedule::at(std::int64_t step) const {
   return peak * (final_fraction + (1 - final_fraction) * left);
 }
 
-void LrSchedule::check() const {
+void LrSchedule::check_values() const {
   if (!std::isfinite(peak) || peak < 0) {
     refuse("optimizer.lr", fmt::format("{}", peak), "a learning rate is a finite number of at least 0",
            "set optimizer.lr, for example to 3e-4");
@@ -54,13 +54,17 @@ void LrSchedule::check() const {
     refuse("lr_schedule.warmup_steps", fmt::format("{}", warmup_steps), "a number of steps is at least 0",
            "set lr_schedule.warmup_steps to 0 for no warm-up");
   }
-  if (total_steps < 1) {
-    refuse("train.steps", fmt::format("{}", total_steps), "a learning-rate schedule has at least one step",
-           "set train.steps or train.epochs to 1 or more");
-  }
   if (!(final_fraction >= 0 && final_fraction <= 1)) {
     refuse("lr_schedule.final_fraction", fmt::format("{}", final_fraction), "a fraction of the peak lies in [0, 1]",
            "set lr_schedule.final_fraction, for example to 0.1");
+  }
+}
+
+void LrSchedule::check() const {
+  check_values();
+  if (total_steps < 1) {
+    refuse("train.steps", fmt::format("{}", total_steps), "a learning-rate schedule has at least one step",
+           "set train.steps or train.epochs to 1 or more");
   }
   const std::int64_t room = std::max<std::int64_t>(total_steps - warmup_steps, 0);
   if (kind == Kind::wsd && decay_steps > room) {

@@ -20,8 +20,10 @@ struct LrSchedule {
   // Of the step about to be made; steps count from 1. Past total_steps the last value holds.
   double at(std::int64_t step) const;
 
-  // ConfigError that names the key for values no curve can have. Call it once, before at().
+  // ConfigError that names the key for values no curve can have. Call check() once, before at(); check_values() asks
+  // for no number of steps.
   void check() const;
+  void check_values() const;
 };
 
 std::string_view lr_schedule_name(LrSchedule::Kind kind);

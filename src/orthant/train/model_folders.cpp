@@ -22,11 +22,15 @@ std::optional<std::string> find_model_folder(const std::string& name) {
 
 std::string require_tokenizer(const std::string& name, const std::string& key, const std::string& data,
                               const std::vector<std::string>& columns) {
-  const auto make = data.empty() ? std::string()
-                                 : fmt::format(
-                                       "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
-                                       "--columns {} --out models/{}/vocab.txt",
-                                       data, fmt::join(columns, ","), name.empty() ? "own" : name);
+  // Such names promise that case is kept, and a made vocabulary lowers it unless told so.
+  const bool cased = (name.find("cased") != std::string::npos && name.find("uncased") == std::string::npos) ||
+                     name.find("roberta") != std::string::npos;
+  const auto make = data.empty()
+                        ? std::string()
+                        : fmt::format(
+                              "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
+                              "--columns {}{} --out models/{}/vocab.txt",
+                              data, fmt::join(columns, ","), cased ? " --cased" : "", name.empty() ? "own" : name);
   if (name.empty()) {
     throw ConfigError(fmt::format("{} is missing: text needs a tokenizer", key),
                       {.remedy = fmt::format("set {} to a tokenizer.json, a vocab.txt, or the folder of a Hugging Face "

@@ -83,6 +83,7 @@ LrSchedule read_lr(JsonReader section, double peak) {
   lr.warmup_steps = read_count(section, "warmup_steps", 0, 0);
   lr.final_fraction = section.get<double>("final_fraction", lr.kind == LrSchedule::Kind::constant ? 1.0 : 0.1);
   lr.decay_steps = section.get<std::int64_t>("decay_steps", lr.decay_steps);
+  lr.check_values();
   return lr;
 }
 
