@@ -87,6 +87,8 @@ class Launch(unittest.TestCase):
             self.assertEqual(finished.returncode, 0, finished.stderr)
             self.assertIn("orthant launch", finished.stdout.replace("'", "").replace('"', ""))
             self.assertIn("my run.json", finished.stdout)
+            # A node finds the program where it lies; a container has it in its path.
+            self.assertEqual(f"exec {os.path.realpath(ORTHANT)} launch" in finished.stdout, kind != "k8s", finished.stdout)
             self.assertIn("ORTHANT_TOKEN", finished.stdout)
             self.assertNotRegex(finished.stdout, "[0-9a-f]{64}")
             one = orthant("launch", "--nproc", 4, "--script", kind, "--", "./train")

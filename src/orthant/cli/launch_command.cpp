@@ -194,6 +194,7 @@ int run_launch(const Arguments& arguments, Context& context) {
   flags.job.num_nodes = flags.nnodes;
   flags.job.ranks_per_node = flags.nproc;
   flags.job.command = program;
+  if (flags.script != "k8s") flags.job.orthant = context.program;  // a container has a path of its own
   flags.job.launch_flags = flags_for_script(flags);
   flags.job.makes_token = flags.nnodes > 1 && !flags.tokens.none && flags.tokens.file.empty();
   std::cout << launch::job_script(flags.script, flags.job);
