@@ -96,5 +96,16 @@ TEST(Mesh, RefusesToInferADegreeThatIsNotWhole) {
   EXPECT_THROW(Mesh::inferred({{Axis::ep, 3}}, Axis::dp, 8), ConfigError);
 }
 
+TEST(WorldFit, TheNearestMeshIsTheNearestThatIsAccepted) {
+  const auto nearest = [](const char* mesh, int world_size, const std::function<bool(const Mesh&)>& accepts) {
+    const auto found = nearest_mesh_that(Mesh::parse(mesh), world_size, accepts);
+    return found ? found->to_string() : "none";
+  };
+  EXPECT_EQ(nearest("pp=2,tp=2", 8, [](const Mesh&) { return true; }), "pp=2,dp=2,tp=2");
+  EXPECT_EQ(nearest("pp=2,tp=2", 12, [](const Mesh& mesh) { return mesh.degree(Axis::dp) == 1; }), "pp=6,tp=2");
+  EXPECT_EQ(nearest("tp=2", 7, [](const Mesh& mesh) { return mesh.degree(Axis::tp) == 1; }), "dp=7");
+  EXPECT_EQ(nearest("tp=2", 7, [](const Mesh&) { return false; }), "none");
+}
+
 }  // namespace world_fit_test
 }  // namespace orthant

@@ -228,6 +228,23 @@ class Inference(unittest.TestCase):
         self.assertIn("dp cannot be inferred: pp=3 needs 3 ranks, which does not divide the world of 8\n"
                       "  fix: start 6 or 9 ranks, or set the mesh to pp=4,dp=2", finished.stderr)
 
+    def test_what_a_world_is_told_to_do_can_be_done(self):
+        for config, words, world, fix in (("llama_tp_fsdp.json", (), 7, "start 4 or 8 ranks"), ("llama_tiny.json", ("--tp_size", 4), 7, "start 4 or 8 ranks"),
+                                          ("trimodal_tp_dp.json", ("--set", "train.global_batch_size=8"), 11, "start another number of ranks"),
+                                          ("llama_tiny.json", ("--mesh", "pp=2,tp=2"), 6, "set the mesh to pp=3,tp=2, or start 4 ranks"),
+                                          ("llama_tiny.json", ("--mesh", "pp=2,tp=2"), 7, "start 4 ranks")):
+            finished = orthant("train", "--config", os.path.join(CONFIGS, config), *words, "--rank", 0, "--world-size", world, "--rendezvous",
+                               "127.0.0.1:1", "--dry-run")
+            self.assertEqual(finished.returncode, 2, finished.stderr)
+            self.assertIn(f"\n  fix: {fix}", finished.stderr)
+            self.assertEqual("set the mesh" in finished.stderr, "set the mesh" in fix, finished.stderr)
+
+    def test_replicas_that_a_world_leaves_are_named(self):
+        said = self.dry_run("hybrid_fsdp_pp_8gpu.json", "--pp_size", 2, "--batch_size", 16)
+        self.assertEqual(said.stderr.count("note: 8 ranks leave dp=4: whole replicas; --fsdp_size 4 shards"), 1, said.stderr)
+        for words in (("--fsdp_size", 4), ("--dp_size", 4), ("--set", "parallel.zero=3")):
+            self.assertNotIn("whole replicas", self.dry_run("hybrid_fsdp_pp_8gpu.json", "--pp_size", 2, "--batch_size", 16, *words).stderr)
+
     def test_rows_that_microbatches_do_not_divide_are_refused(self):
         finished = self.dry_run("hybrid_pp_dp_8gpu.json", "--pp_size", 2, "--batch_size", 30, "--num_microbatches", 4)
         self.assertEqual(finished.returncode, 2)

@@ -1,15 +1,20 @@
 #include "orthant/cli/config_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/layout/rows.h"
+#include "orthant/mesh/world_fit.h"
+#include "orthant/train/config_notes.h"
+#include "orthant/train/run.h"
 
 namespace orthant::cli {
 namespace {
@@ -64,9 +69,13 @@ void check_given_once(const ConfigOptions& options) {
   check("--data_path", !options.data_path.empty(), {"data.path"});
 }
 
-// The degrees that the flags and --mesh leave.
-Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured,
-                   std::optional<int> world_size) {
+// Whether the flag or --set gives that degree.
+bool is_given(const ConfigOptions& options, const std::optional<std::int64_t>& flag, std::string_view key) {
+  return flag || std::ranges::any_of(options.overrides, [&](const auto& text) { return sets(text, key); });
+}
+
+// The degrees that the flags and --mesh give.
+Mesh asked_mesh(const ConfigOptions& options, const RankOptions& ranks, const Mesh& configured) {
   const bool sizes = options.pp_size || options.tp_size || options.dp_size || options.fsdp_size;
   if (!ranks.mesh.empty()) {
     if (sizes) throw ConfigError("--mesh beside --pp_size and the like", {.remedy = "use one of them"});
@@ -84,14 +93,50 @@ Mesh resolved_mesh(const ConfigOptions& options, const RankOptions& ranks, const
   set(Axis::tp, options.tp_size);
   set(Axis::dp, options.dp_size);
   set(Axis::fsdp, options.fsdp_size);
-  const auto is_given = [&](const std::optional<std::int64_t>& flag, std::string_view key) {
-    return flag || std::ranges::any_of(options.overrides, [&](const auto& text) { return sets(text, key); });
-  };
-  const bool has_dp = is_given(options.dp_size, "mesh.dp");
-  const Mesh mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
-  if (!world_size || mesh.world_size() == *world_size || (has_dp && is_given(options.fsdp_size, "mesh.fsdp")))
-    return mesh;
-  return mesh.with_inferred(has_dp ? Axis::fsdp : Axis::dp, *world_size);
+  return Mesh(degrees, ranks.order.empty() ? order_text(configured.order()) : ranks.order);
+}
+
+// The axis whose degree follows from the world; none when --mesh or the flags give them all.
+std::optional<Axis> inferred_axis(const ConfigOptions& options, const RankOptions& ranks) {
+  if (!ranks.mesh.empty()) return std::nullopt;
+  if (!is_given(options, options.dp_size, "mesh.dp")) return Axis::dp;
+  if (!is_given(options, options.fsdp_size, "mesh.fsdp")) return Axis::fsdp;
+  return std::nullopt;
+}
+
+std::vector<std::string> with_mesh(std::vector<std::string> overrides, const ConfigOptions& options, const Mesh& mesh,
+                                   const Mesh& configured) {
+  if (options.batch_size) {
+    overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
+  }
+  for (const auto axis : kAxes) {
+    if (mesh.degree(axis) == configured.degree(axis)) continue;
+    overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+  }
+  if (mesh.order() != configured.order())
+    overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh.order())));
+  return overrides;
+}
+
+// Whether this configuration trains on that mesh.
+using Trains = std::function<bool(const Mesh&)>;
+
+// What to do about a world that the mesh does not fill: other numbers of ranks, or the nearest mesh, as far as the
+// model and the batch can use them.
+std::string remedy_of_world(const Mesh& asked, std::optional<Axis> inferred, int world_size, const Trains& trains) {
+  std::vector<std::string> ranks;
+  const int others = inferred ? asked.world_size() / asked.degree(*inferred) : asked.world_size();
+  const int below = world_size / others * others;
+  for (const int number : inferred ? std::vector<int>{below, below + others} : std::vector<int>{others}) {
+    if (number < 1 || number == world_size) continue;
+    if (trains(inferred ? asked.with_inferred(*inferred, number) : asked)) ranks.push_back(fmt::format("{}", number));
+  }
+  const auto start = ranks.empty() ? "" : fmt::format("start {} ranks", fmt::join(ranks, " or "));
+  const auto mesh = nearest_mesh_that(asked, world_size, trains);
+  const auto set = mesh ? fmt::format("set the mesh to {}", mesh->to_string()) : "";
+  if (!start.empty() && !set.empty()) return inferred ? start + ", or " + set : set + ", or " + start;
+  if (!start.empty() || !set.empty()) return start + set;
+  return "start another number of ranks: this model and batch train on none of the meshes near to it";
 }
 
 }  // namespace
@@ -130,12 +175,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
     }
     overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
   }
-  const auto configured_mesh = [&] { return read_run_mesh(load_run_document(options.config, overrides)); };
   if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
-  if (options.batch_size) {
-    const auto mesh = resolved_mesh(options, ranks, configured_mesh(), world_size);
-    overrides.push_back(fmt::format("train.global_batch_size={}", *options.batch_size * num_replicas(mesh)));
-  }
   if (options.epochs) {
     overrides.push_back("train.steps=0");
     overrides.push_back(fmt::format("train.epochs={}", *options.epochs));
@@ -144,16 +184,44 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
     overrides.push_back("checkpoint.save_every=0");
     overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
   }
-  const auto configured = configured_mesh();
-  const auto mesh = resolved_mesh(options, ranks, configured, world_size);
-  for (const auto axis : kAxes) {
-    if (mesh.degree(axis) == configured.degree(axis)) continue;
-    overrides.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+  const auto configured = read_run_mesh(load_run_document(options.config, overrides));
+  auto mesh = asked_mesh(options, ranks, configured);
+  const auto load = [options, overrides, configured](const Mesh& on) {  // also asked after this returns
+    auto document = load_run_document(options.config, with_mesh(overrides, options, on, configured));
+    auto config = read_run_config(document);
+    return LoadedConfig{std::move(document), std::move(config)};
+  };
+  const auto inferred = world_size && mesh.world_size() != *world_size ? inferred_axis(options, ranks) : std::nullopt;
+  const auto trains = [load](const Mesh& on) {
+    try {
+      check_trainable(load(on).config);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  if (inferred) {
+    try {
+      mesh = mesh.with_inferred(*inferred, *world_size);
+    } catch (const ConfigError& error) {
+      throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, inferred, *world_size, trains)});
+    }
   }
-  if (mesh.order() != configured.order())
-    overrides.push_back(fmt::format("mesh.order=\"{}\"", order_text(mesh.order())));
-  auto document = load_run_document(options.config, overrides);
-  LoadedConfig loaded{document, read_run_config(document)};
+  auto loaded = load(mesh);
+  loaded.check_world = [mesh, trains](int ranks_there) {
+    try {
+      mesh.check_world(ranks_there);
+    } catch (const ConfigError& error) {
+      throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, std::nullopt, ranks_there, trains)});
+    }
+  };
+  loaded.notes = config_notes(loaded.document, loaded.config);
+  if (const int replicas = loaded.config.mesh.degree(Axis::dp); inferred == Axis::dp && replicas > 1) {
+    loaded.notes.push_back(fmt::format(
+        "note: {} ranks leave dp={}: whole replicas; --fsdp_size {} shards parameters, gradients and optimizer state "
+        "over them instead",
+        *world_size, replicas, replicas));
+  }
   ranks.mesh = loaded.config.mesh.to_string();
   ranks.order.clear();
   return loaded;

@@ -1,6 +1,7 @@
 // The options of commands that read a run configuration: the file, overrides, and the flags of the seeds' own programs.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ void add_seed_flags(OptionParser& app, ConfigOptions& options);
 struct LoadedConfig {
   JsonDocument document;
   RunConfig config;
+  std::vector<std::string> notes = {};  // for people, to be said once
+  // ConfigError when the mesh does not fill a world of so many ranks; its remedy is one that trains.
+  std::function<void(int world_size)> check_world = {};
 };
 
 // Reads the file, applies flags and overrides (in that order), and --mesh, which replaces the mesh whole. Under a

@@ -23,7 +23,6 @@
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/meeting.h"
-#include "orthant/train/config_notes.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/run.h"
@@ -266,7 +265,7 @@ int run_train(const Arguments& arguments, Context& context) {
   const auto job = job_of_launcher(ranks, context.environment);
   const auto say_notes = [&] {
     if (job && (job->rank > 0 || job->is_launched_by_us())) return;
-    for (const auto& note : config_notes(loaded.document, loaded.config)) say(note);
+    for (const auto& note : loaded.notes) say(note);
   };
   if (print_config) {
     say_notes();
@@ -279,7 +278,7 @@ int run_train(const Arguments& arguments, Context& context) {
   if (telling.hardware) check_hardware(*telling.hardware, loaded.config, loaded.config.trainer.device);
   if (job) {
     take_signals_on_rank();
-    loaded.config.mesh.check_world(job->world_size);
+    loaded.check_world(job->world_size);
   } else {
     // Who signals one process means it: the second time it ends at once.
     if (loaded.config.mesh.world_size() == 1) std::signal(SIGTERM, request_stop_once);

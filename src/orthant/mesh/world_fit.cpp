@@ -50,11 +50,12 @@ double weight(Axis axis) {
   }
 }
 
-// Goes through every way to write the world as a product over some axes and keeps the one nearest to the wanted
-// degrees.
+// The ways to write the world as a product over some axes that are nearest to the wanted degrees: so many of them, the
+// nearest first.
 class NearestFactors {
  public:
-  NearestFactors(const Mesh& wanted, int world_size) : wanted_(wanted), world_divisors_(divisors(world_size)) {
+  NearestFactors(const Mesh& wanted, int world_size, std::size_t most)
+      : wanted_(wanted), most_(most), world_divisors_(divisors(world_size)) {
     for (Axis axis : kMeshAxes) {
       if (wanted.degree(axis) > 1) axes_.push_back(axis);
     }
@@ -62,18 +63,27 @@ class NearestFactors {
     choose(0, world_size, 0.0);
   }
 
-  const Degrees& best() const { return best_; }
+  struct Factors {
+    double cost = 0;
+    Degrees degrees;
+  };
+  const std::vector<Factors>& found() const { return found_; }
 
  private:
+  bool is_too_far(double cost) const { return found_.size() == most_ && cost >= found_.back().cost; }
+
+  void add(double cost) {
+    if (is_too_far(cost)) return;
+    found_.insert(std::ranges::upper_bound(found_, cost, {}, &Factors::cost), Factors{cost, current_});
+    if (found_.size() > most_) found_.pop_back();
+  }
+
   void choose(std::size_t place, int left, double cost) {
-    if (cost >= best_cost_) return;
+    if (is_too_far(cost)) return;
     const Axis axis = axes_[place];
     if (place + 1 == axes_.size()) {
-      cost += distance(axis, left);
-      if (cost >= best_cost_) return;
       current_[axis] = left;
-      best_cost_ = cost;
-      best_ = current_;
+      add(cost + distance(axis, left));
       return;
     }
     for (int degree : world_divisors_) {
@@ -88,11 +98,11 @@ class NearestFactors {
   }
 
   const Mesh& wanted_;
+  std::size_t most_;
   std::vector<int> world_divisors_;
   std::vector<Axis> axes_;
   Degrees current_;
-  Degrees best_;
-  double best_cost_ = std::numeric_limits<double>::infinity();
+  std::vector<Factors> found_;
 };
 
 // The degrees that fill the world when only one data axis changes, else the nearest over all axes.
@@ -105,7 +115,7 @@ Degrees fitting_degrees(const Mesh& mesh, int world_size) {
     degrees[axis] = world_size / others;
     return degrees;
   }
-  return NearestFactors(mesh, world_size).best();
+  return NearestFactors(mesh, world_size, 1).found().front().degrees;
 }
 
 // "1, 2, 4, 8": at most eight of them, nearest to `wanted` as factors.
@@ -167,6 +177,19 @@ int inferred_degree(const Degrees& degrees, Axis axis, int world_size) {
 Mesh nearest_mesh(const Mesh& mesh, int world_size) {
   check_world_size(world_size);
   return with_fitting_experts(fitting_degrees(mesh, world_size), mesh.degree(Axis::ep), order_text(mesh.order()));
+}
+
+std::optional<Mesh> nearest_mesh_that(const Mesh& mesh, int world_size,
+                                      const std::function<bool(const Mesh&)>& accepts) {
+  constexpr std::size_t kMostTried = 64;
+  auto nearest = nearest_mesh(mesh, world_size);
+  if (accepts(nearest)) return nearest;
+  const NearestFactors nearest_first(mesh, world_size, kMostTried);
+  for (const auto& factors : nearest_first.found()) {
+    auto candidate = with_fitting_experts(factors.degrees, mesh.degree(Axis::ep), order_text(mesh.order()));
+    if (accepts(candidate)) return candidate;
+  }
+  return std::nullopt;
 }
 
 }  // namespace orthant

@@ -2,6 +2,8 @@
 // What the errors of Mesh offer as a remedy comes from here.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string_view>
 
 #include "orthant/mesh/mesh.h"
@@ -22,5 +24,9 @@ int inferred_degree(const Degrees& degrees, Axis axis, int world_size);
 // nearest over all, where changing dp costs least and tp most. An ep that no longer divides a stage falls to the next
 // divisor.
 Mesh nearest_mesh(const Mesh& mesh, int world_size);
+
+// That mesh or, where somebody does not accept it, the next nearest of the 64 nearest; nothing when none is accepted.
+std::optional<Mesh> nearest_mesh_that(const Mesh& mesh, int world_size,
+                                      const std::function<bool(const Mesh&)>& accepts);
 
 }  // namespace orthant
