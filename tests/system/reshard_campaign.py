@@ -102,7 +102,7 @@ def draw_meshes(rng, world, all_axes):
 def units_of(model, settings, folder):
     """Names of the model's units, from the list of actions of one rank."""
     words = [word for word in Pair(model, settings, Side({}, []), Side({}, []), 4, 2, 64).base(folder) if word != "--json"]
-    return re.findall(r"^ *F (\S+) m0", accepted([*words, "--dry-run"], folder).stdout, re.M)
+    return re.findall(r"^ *F (\S+) m0", accepted([*words, "--dry-run", "--verbose"], folder).stdout, re.M)
 
 
 def draw(rng, world, all_axes, folder):

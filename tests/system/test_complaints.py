@@ -72,7 +72,7 @@ class ComplaintTest(FolderTest):
             return {**result, "lines": [json.loads(line) for line in f], "folder": run}
 
     def dry_run(self, document, mesh, *settings):
-        finished = orthant("train", *self.words(document, mesh, settings), "--dry-run", cwd=self.folder)
+        finished = orthant("train", *self.words(document, mesh, settings), "--dry-run", "--verbose", cwd=self.folder)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         return finished.stdout
 

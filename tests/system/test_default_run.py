@@ -43,7 +43,7 @@ class DefaultRun(FolderTest):
 
 class DefaultDryRun(unittest.TestCase):
     def test_lists_what_every_stage_holds(self):
-        done = orthant(*default_words(), "--dry-run")
+        done = orthant(*default_words(), "--dry-run", "--verbose")
         self.assertEqual(done.returncode, 0, done.stderr)
         for rank, place in ((0, "pp=0,dp=0,tp=0"), (4, "pp=1,dp=0,tp=0")):
             self.assertIn(f"Parameters of trimodal in float32 on rank {rank}, at {place}\n", done.stdout)

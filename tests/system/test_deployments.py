@@ -28,7 +28,7 @@ class TableRow:
         self.words = words.strip("`").split()
 
     def dry_run(self, *more):
-        finished = orthant("train", "--config", os.path.join(SOURCE, self.config), *self.words, "--dry-run", *more, timeout=30)
+        finished = orthant("train", "--config", os.path.join(SOURCE, self.config), *self.words, "--dry-run", "--verbose", *more, timeout=30)
         if finished.returncode != 0:
             raise AssertionError(f"{self.config} {self.words}: {finished.stderr}")
         return DryRun(finished.stdout)

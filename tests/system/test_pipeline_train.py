@@ -148,14 +148,14 @@ class Training(PipelineTest):
                      "parallel.virtual_stages = 1 (default)", "parallel.split_costs = null (default)",
                      "parallel.split_memory_gb = null (default)"):
             self.assertIn(line, lines)
-        dry = orthant("train", "--config", self.config(LLAMA), "--mesh", "pp=2", *words, "--dry-run", cwd=self.folder)
+        dry = orthant("train", "--config", self.config(LLAMA), "--mesh", "pp=2", *words, "--dry-run", "--verbose", cwd=self.folder)
         self.assertEqual(dry.returncode, 0, dry.stderr)
         for text in ("mesh pp=2: 2 ranks", "receive hidden.", "send_gradient hidden."):  # rank 0 has the last stage
             self.assertIn(text, dry.stdout)
         self.assertFalse(os.path.exists(self.path("runs")))
 
     def test_a_dry_run_tells_of_every_pp_coordinate(self):
-        words = ("--config", self.config(LLAMA), "--mesh", "pp=2,dp=2", "--dry-run")
+        words = ("--config", self.config(LLAMA), "--mesh", "pp=2,dp=2", "--dry-run", "--verbose")
         text = orthant("train", *words, cwd=self.folder).stdout
         self.assertIn("\n  stage 0 on pp 0: embed, layers.0", text)
         self.assertIn("\nSchedule 1f1b, 4 microbatches, a row for each pp coordinate:\ntime | 0    1 ", text)
@@ -175,7 +175,7 @@ class Training(PipelineTest):
 
     def test_a_dry_run_of_thousands_of_ranks_takes_no_time(self):
         words = settings("train.global_batch_size=1024", "data.samples=4096", "model.num_attention_heads=8")
-        dry = orthant("train", "--config", self.config(LLAMA), "--mesh", "pp=8,dp=64,tp=8", *words, "--backend", "fake", "--dry-run", timeout=10)
+        dry = orthant("train", "--config", self.config(LLAMA), "--mesh", "pp=8,dp=64,tp=8", *words, "--backend", "fake", "--dry-run", "--verbose", timeout=10)
         self.assertEqual(dry.returncode, 0, dry.stderr)
         self.assertIn("\nSchedule of a step at pp 7,", dry.stdout)
 

@@ -122,10 +122,23 @@ class Training(TrainTest):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_dry_run_prints_schedule_and_memory_and_writes_nothing(self):
-        text = self.train("--dry-run").stdout
+        text = self.train("--dry-run", "--verbose").stdout
         self.assertIn("F layers.1 m0", text)
         self.assertIn("parameters", text)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_dry_run_is_one_screen_unless_more_is_asked_for(self):
+        for mesh in ("dp=1", "dp=4", "tp=2", "pp=2,fsdp=2,tp=2", "pp=4", "pp=2,dp=512"):
+            words = ("--mesh", mesh, "--set", "parallel.microbatches=4", "--set", "train.global_batch_size=4096", "--set", "data.samples=4096",
+                     "--backend", "fake", "--set", "model.num_hidden_layers=40")
+            screen, all_of_it = (self.train("--dry-run", *words, *more).stdout for more in ((), ("--verbose",)))
+            self.assertLessEqual(screen.count("\n"), 40, screen)
+            self.assertTrue(screen.startswith(f"mesh {mesh}: "), screen)
+            self.assertIn("nothing was trained. --verbose adds", screen)
+            self.assertGreater(all_of_it.count("\n"), 100)
+        alone = orthant("train", "--config", LLAMA, "--verbose", cwd=self.folder)
+        self.assertEqual((alone.returncode, os.listdir(self.folder)), (2, []))
+        self.assertIn("--verbose without --dry-run", alone.stderr)
 
     def test_a_dry_run_warns_of_a_rank_that_this_host_cannot_hold(self):
         finished = self.train("--dry-run", "--set", "model.hidden_size=1048576")

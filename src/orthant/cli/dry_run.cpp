@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+#include <sstream>
 
 #include "orthant/base/human.h"
 #include "orthant/cli/run_picture.h"
@@ -164,16 +165,81 @@ void print_pipeline(const RunConfig& config, const GraphSpec& spec, const Pipeli
   }
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// The first of so many lines, and what kind of line is missing.
+std::string first_lines(const std::string& text, std::size_t most, const char* what) {
+  auto lines = lines_of(text);
+  if (lines.size() <= most) return fmt::format("{}\n", fmt::join(lines, "\n"));
+  const auto missing = lines.size() - most;
+  lines.resize(most);
+  return fmt::format("{}\n  ... {} more {}\n", fmt::join(lines, "\n"), missing, what);
+}
+
+// The table of units; of many units its head and its total.
+std::string short_summary(const RunConfig& config) {
+  constexpr std::size_t kMostUnits = 10;
+  constexpr std::size_t kHead = 2;
+  const auto text = summary_text(declared_spec(config), summary_options(config));
+  const auto lines = lines_of(text);
+  if (lines.size() <= kHead + kMostUnits + 1) return text;
+  return fmt::format("{}\n{}\n{}\n", lines[0], lines[1], lines.back());
+}
+
+// The table of a step, where it fits a screen.
+std::string short_schedule(const RunConfig& config, const GraphSpec& spec, const Pipeline& pipeline) {
+  constexpr std::size_t kMostRows = 8;
+  constexpr std::size_t kWidest = 120;
+  const auto text = schedule_picture(config, spec, pipeline);
+  const auto lines = lines_of(text);
+  const bool wide = std::ranges::any_of(lines, [](const auto& line) { return line.size() > kWidest; });
+  return wide || lines.size() > kMostRows ? lines.empty() ? "" : lines.front() + "\n" : text;
+}
+
+// The pp coordinate that keeps most.
+std::size_t fullest(const GraphSpec& spec, const std::vector<RankStep>& steps) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& step : steps) {
+    const auto state = data_state(spec, step.data);
+    bytes.push_back(state.parameters + state.compute + state.gradients + state.optimizer + kept_peak(spec, step));
+  }
+  return static_cast<std::size_t>(std::ranges::max_element(bytes) - bytes.begin());
+}
+
+// One screen: the mesh, the model, the stages, and what the fullest rank keeps and sends.
+void print_short(const RunConfig& config, const GraphSpec& spec, const Pipeline& pipeline,
+                 const std::vector<RankStep>& steps) {
+  constexpr std::size_t kMostStages = 7;  // with the line before them
+  std::cout << '\n' << short_summary(config);
+  if (steps.size() > 1) {
+    std::cout << '\n' << first_lines(stage_lines(pipeline, spec), kMostStages, "stages");
+    std::cout << '\n' << short_schedule(config, spec, pipeline);
+    const auto most = fullest(spec, steps);
+    std::cout << stage_text(spec, steps[most], peak_in_flight(pipeline.table)[most]);
+  } else if (config.mesh.world_size() > 1) {
+    std::cout << rank_text(config, spec, steps.front());
+  }
+  std::cout << "\nDry run: nothing was trained. --verbose adds ranks and groups, where every parameter lies, and all "
+               "actions of a step.\n";
+}
+
 }  // namespace
 
-void print_dry_run(const RunConfig& config, int ranks_per_host) {
+void print_dry_run(const RunConfig& config, int ranks_per_host, bool verbose) {
   // What travels follows below, by the settings of this run.
-  std::cout << ranks_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
+  const auto ranks = ranks_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
+  std::cout << (verbose ? ranks : lines_of(ranks).front() + "\n");
   const auto spec = run_spec(config);
-  std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   check_mesh(config.mesh);
   const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
   const auto steps = rank_steps(pipeline, spec, config.mesh, config.trainer);
+  if (!verbose) return print_short(config, spec, pipeline, steps);
+  std::cout << '\n' << summary_text(declared_spec(config), summary_options(config));
   if (steps.size() > 1) {
     print_pipeline(config, spec, pipeline, steps);
   } else {

@@ -5,7 +5,8 @@
 
 namespace orthant::cli {
 
-// On stdout. ConfigError for what cannot be trained. `ranks_per_host` is 0 when all ranks are on one host.
-void print_dry_run(const RunConfig& config, int ranks_per_host);
+// One screen about the mesh, the model, its stages and what the fullest rank keeps and sends; `verbose`: also ranks and
+// groups, where every parameter lies, and the actions of a step. `ranks_per_host` of 0: all on one host.
+void print_dry_run(const RunConfig& config, int ranks_per_host, bool verbose);
 
 }  // namespace orthant::cli

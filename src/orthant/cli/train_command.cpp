@@ -242,6 +242,7 @@ int run_train(const Arguments& arguments, Context& context) {
   std::string hardware;
   bool print_config = false;
   bool force = false;
+  bool verbose = false;
   add_config_options(app, config_options);
   app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
   app.add_option("--resume", run.resume,
@@ -253,6 +254,7 @@ int run_train(const Arguments& arguments, Context& context) {
       .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
   app.add_flag("--force", force, "train also when the ranks need more memory than this host has free");
+  app.add_flag("--verbose", verbose, "with --dry-run: also ranks and groups, placements and all actions of a step");
   app.add_option("--hardware", hardware, "preset, or file of orthant plan --calibrate: predict a step's time, too");
   app.add_flag("--json", telling.json, "one JSON document on stdout");
   add_seed_flags(app, config_options);
@@ -260,6 +262,10 @@ int run_train(const Arguments& arguments, Context& context) {
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
   check_together(app, telling.json && (print_config || ranks.dry_run), run);
+  if (verbose && !ranks.dry_run) {
+    throw ConfigError("--verbose without --dry-run, whose text it lengthens",
+                      {.remedy = "add --dry-run, or leave it out"});
+  }
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   auto loaded = load_config(config_options, ranks, context.environment);
   const auto job = job_of_launcher(ranks, context.environment);
@@ -289,7 +295,7 @@ int run_train(const Arguments& arguments, Context& context) {
     say(check_start(loaded.config, resolved_config(loaded.document), run));
     say_notes();
     if (loaded.config.trainer.device.is_cpu()) say(memory_warning(loaded.config));
-    print_dry_run(loaded.config, ranks.ranks_per_host);
+    print_dry_run(loaded.config, ranks.ranks_per_host, verbose);
     return 0;
   }
   refuse_fake_backend(ranks, loaded.config.mesh);
