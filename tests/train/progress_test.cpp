@@ -204,5 +204,35 @@ TEST(Progress, AFileIsNoTerminal) {
   close(file);
 }
 
+StepMetrics of_epoch(std::int64_t step, std::int64_t epoch, double loss, std::int64_t samples) {
+  return {.step = step, .epoch = epoch, .loss = loss, .samples = samples, .tokens = 10 * samples, .step_seconds = 0.5};
+}
+
+TEST(Progress, AnEpochEndsWithItsAverages) {
+  std::ostringstream out;
+  double now = 0;
+  Progress progress(out, {.total_steps = 4, .steps_per_epoch = 2, .clock_seconds = [&] { return now; }});
+  progress.step(of_epoch(1, 0, 1.0, 6));
+  EXPECT_EQ(out.str().find("epoch"), std::string::npos);
+  progress.step(of_epoch(2, 0, 3.0, 2));  // a smaller last batch counts by its samples
+  EXPECT_NE(out.str().find("epoch 1: mean loss 1.5000 over 2 steps, 8.00 samples/s, 1 s\n"), std::string::npos)
+      << out.str();
+  progress.step(of_epoch(3, 1, std::numeric_limits<double>::quiet_NaN(), 6));
+  progress.step(of_epoch(4, 1, 0.5, 2));
+  EXPECT_NE(out.str().find("epoch 2: mean loss 0.5000 over 2 steps"), std::string::npos) << out.str();
+}
+
+TEST(Progress, ManyEpochsShareLines) {
+  std::ostringstream out;
+  Progress progress(out, {.total_steps = 2000, .steps_per_epoch = 2, .clock_seconds = [] { return 0.0; }});
+  for (std::int64_t step = 1; step <= 2000; ++step) progress.step(of_epoch(step, (step - 1) / 2, 1.0, 4));
+  const auto text = out.str();
+  EXPECT_NE(text.find("epochs 1-10: mean loss 1.0000 over 20 steps"), std::string::npos);
+  EXPECT_NE(text.find("epochs 991-1000: "), std::string::npos);
+  std::size_t lines = 0;
+  for (auto at = text.find("epochs "); at != std::string::npos; at = text.find("epochs ", at + 1)) ++lines;
+  EXPECT_EQ(lines, 100U);
+}
+
 }  // namespace progress_test
 }  // namespace orthant

@@ -427,6 +427,8 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   ProgressOptions progress;
   progress.total_steps = config.steps;
   progress.first_step = first_step;
+  const auto per_epoch = steps_per_epoch(config);
+  if (per_epoch > 1 && per_epoch <= config.steps) progress.steps_per_epoch = per_epoch;
   progress.rate =
       config.data.kind == "tokens" || config.data.kind == "text" ? ProgressRate::tokens : ProgressRate::samples;
   progress.color = color;

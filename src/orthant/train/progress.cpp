@@ -17,6 +17,7 @@ namespace {
 constexpr double kRedrawSeconds = 0.1;
 constexpr double kLogSeconds = 10;
 constexpr std::int64_t kLogLines = 20;
+constexpr std::int64_t kEpochLines = 100;  // of a run; more epochs share lines
 constexpr std::string_view kGap = "  ";
 constexpr int kMaxBar = 30;
 constexpr int kMinBar = 6;
@@ -31,13 +32,19 @@ std::string loss_text(double value) {
   return size >= 0.01 && size < 10000 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
 }
 
-std::string rate_text(const ProgressState& state) {
-  const bool tokens = state.rate == ProgressRate::tokens;
-  const double rate = tokens ? state.metrics.tokens_per_second : state.metrics.samples_per_second;
-  const std::string_view unit = tokens ? "tokens/s" : "samples/s";
+std::string rate_text(double rate, std::string_view unit) {
   if (!std::isfinite(rate) || std::abs(rate) > 1e18) return fmt::format("{} {}", rate, unit);
   if (rate < 10) return fmt::format("{:.2f} {}", rate, unit);
   return fmt::format("{} {}", format_count(std::llround(rate)), unit);
+}
+
+std::string_view unit_of(ProgressRate rate) {
+  return rate == ProgressRate::tokens ? "tokens/s" : "samples/s";
+}
+
+std::string rate_text(const ProgressState& state) {
+  const bool tokens = state.rate == ProgressRate::tokens;
+  return rate_text(tokens ? state.metrics.tokens_per_second : state.metrics.samples_per_second, unit_of(state.rate));
 }
 
 std::string step_text(const ProgressState& state) {
@@ -110,6 +117,27 @@ std::string progress_log_line(const ProgressState& state) {
   return line;
 }
 
+void EpochSums::add(const StepMetrics& metrics) {
+  if (steps == 0) first_epoch = metrics.epoch;
+  ++steps;
+  samples += metrics.samples;
+  tokens += metrics.tokens;
+  seconds += metrics.step_seconds;
+  if (!std::isfinite(metrics.loss)) return;
+  weighted_loss += metrics.loss * static_cast<double>(metrics.samples);
+  weight += metrics.samples;
+}
+
+std::string epoch_line(const EpochSums& sums, std::int64_t last, ProgressRate rate) {
+  const bool one = sums.first_epoch == last;
+  auto line = one ? fmt::format("epoch {}:", last + 1) : fmt::format("epochs {}-{}:", sums.first_epoch + 1, last + 1);
+  if (sums.weight > 0) line += " mean loss " + loss_text(sums.weighted_loss / static_cast<double>(sums.weight));
+  line += fmt::format(" over {} step{}", sums.steps, sums.steps == 1 ? "" : "s");
+  const auto work = static_cast<double>(rate == ProgressRate::tokens ? sums.tokens : sums.samples);
+  if (sums.seconds > 0) line += fmt::format(", {}", rate_text(work / sums.seconds, unit_of(rate)));
+  return line + ", " + format_seconds(sums.seconds);
+}
+
 std::function<int()> terminal_width_of(int file_descriptor) {
   if (isatty(file_descriptor) == 0) return {};
   return [file_descriptor] {
@@ -155,6 +183,21 @@ void Progress::step(const StepMetrics& metrics) {
     shown_seconds_ = now;
     show();
   }
+  add_to_epoch(metrics, now);
+}
+
+// Many epochs share lines, one at least every ten seconds.
+void Progress::add_to_epoch(const StepMetrics& metrics, double now) {
+  if (options_.steps_per_epoch == 0) return;
+  epoch_.add(metrics);
+  if (metrics.step % options_.steps_per_epoch != 0) return;
+  const std::int64_t epochs = options_.total_steps / options_.steps_per_epoch;
+  const std::int64_t stride = std::max<std::int64_t>(1, epochs / kEpochLines);
+  const bool due = (metrics.epoch + 1) % stride == 0 || now - epoch_shown_seconds_ >= kLogSeconds;
+  if (!due && metrics.step < options_.total_steps) return;
+  message(epoch_line(epoch_, metrics.epoch, options_.rate));
+  epoch_ = {};
+  epoch_shown_seconds_ = now;
 }
 
 void Progress::show() {

@@ -323,10 +323,13 @@ std::string printed_config(const JsonDocument& document) {
   return text;
 }
 
+std::int64_t steps_per_epoch(const RunConfig& config) {
+  return (config.data.samples + config.global_batch_size - 1) / config.global_batch_size;
+}
+
 void set_samples(RunConfig& config, std::int64_t samples) {
   config.data.samples = samples;
-  const auto per_epoch =
-      (samples + config.global_batch_size - 1) / config.global_batch_size;  // the last may be smaller
+  const auto per_epoch = steps_per_epoch(config);
   if (config.epochs > 0) config.steps = config.epochs * per_epoch;
   if (config.checkpoint.save_every_epochs > 0) {
     config.checkpoint.save_every = config.checkpoint.save_every_epochs * per_epoch;

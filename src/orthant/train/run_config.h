@@ -64,6 +64,9 @@ std::string printed_config(const JsonDocument& document);
 // done so for generated data; files are counted when they are read. ConfigError.
 void set_samples(RunConfig& config, std::int64_t samples);
 
+// Steps of an epoch, whose last batch may be smaller.
+std::int64_t steps_per_epoch(const RunConfig& config);
+
 // The rows of a microbatch and the sequence lengths, for the model's spec.
 WorkSize work_size(const RunConfig& config);
 
