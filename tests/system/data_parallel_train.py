@@ -56,7 +56,7 @@ class Training(RanksTest):
         self.assertNotIn("[rank 1]", run.stderr)
         self.assertEqual(sorted(os.listdir(self.path("run"))),
                          [".lock", "checkpoints", "config.json", "eval.jsonl", "log", "metrics.jsonl", "tensorboard"])
-        self.assertEqual(os.listdir(self.path("run", "checkpoints")), ["step-6"])
+        self.assertEqual(sorted(os.listdir(self.path("run", "checkpoints"))), ["best", "latest", "step-6"])
         self.assertEqual(sorted(os.listdir(self.path("run", "checkpoints", "step-6"))),
                          ["manifest.json", "rank-0.safetensors", "rank-1.safetensors"])
         self.assertEqual(sorted(os.listdir(self.path("run", "log"))), ["rank-0.log", "rank-1.log"])
@@ -133,7 +133,7 @@ class Stopping(RanksTest):
         self.assertEqual(job.returncode, 75, errors)
         self.assertIn("weights hash", output)
         self.assertFalse(any(is_alive(pid) for pid in ranks))
-        (saved,) = os.listdir(self.path(run, "checkpoints"))
+        (saved,) = (name for name in os.listdir(self.path(run, "checkpoints")) if name != "latest")
         self.assertEqual(saved, f"step-{self.lines(run)[-1]['step']}")
         for rank in range(len(ranks)):
             with open(self.path(run, "log", f"rank-{rank}.log")) as f:

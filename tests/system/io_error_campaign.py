@@ -126,7 +126,7 @@ class Folder:
 
     def __init__(self, run):
         parent = os.path.join(run, "checkpoints")
-        names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+        names = sorted(set(os.listdir(parent)) - {"latest"}) if os.path.isdir(parent) else []
         files = {name: contents(os.path.join(parent, name)) for name in names}
         self.names = names
         whole = {name: digest(found) for name, found in files.items() if is_whole(name, found)}  # two may hold the same
@@ -307,6 +307,9 @@ class Campaign:
         left += [item for item in os.listdir(run) if "partial" in item or "superseded" in item]
         if left or scenario.last + 2 not in further.whole_steps:
             wrong.append(f"the next run left {further.names} {left}")
+        with open(os.path.join(run, "checkpoints", "latest")) as f:
+            if f.read() != f"step-{scenario.last + 2}\n":
+                wrong.append("the next run: latest names another checkpoint")
         return wrong
 
 

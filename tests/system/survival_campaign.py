@@ -125,7 +125,7 @@ class Run:
             wrong.append(f"temporary files are left: {os.listdir(self.tmp)}")
         checkpoints = os.path.join(self.output, "checkpoints")
         names = os.listdir(checkpoints) if os.path.isdir(checkpoints) else []
-        halves = [name for name in names if not re.fullmatch(r"step-\d+", name)]
+        halves = [name for name in names if not re.fullmatch(r"step-\d+|latest|best", name)]
         return wrong + ([f"left in checkpoints: {halves}"] if halves else [])
 
     def differences(self, expected):

@@ -47,10 +47,14 @@ class FullDisk(FolderTest):
         return sum(-(-os.path.getsize(os.path.join(folder, name)) // 4096) * 4096 for name in os.listdir(folder))
 
     def checkpoints(self):
-        """Steps of those that are whole, and every other name beside them."""
+        """Steps of those that are whole, and every other name beside them but the pointer, which must name one of them."""
         folder = os.path.join(self.run_dir, "checkpoints")
         steps, others = [], []
+        with open(os.path.join(folder, "latest")) as f:
+            self.assertIn(f.read().rstrip("\n"), os.listdir(folder))
         for name in os.listdir(folder):
+            if name == "latest":
+                continue
             if not re.fullmatch(r"step-\d+", name):
                 others.append(name)
                 continue

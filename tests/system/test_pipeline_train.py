@@ -294,7 +294,7 @@ class Stopping(PipelineTest):
             self.assertEqual(job.returncode, 75, errors)
             self.assertFalse(any(is_alive(pid) for pid in ranks))
             step = self.lines(run)[-1]["step"]
-            self.assertEqual(os.listdir(self.path(run, "checkpoints")), [f"step-{step}"])
+            self.assertEqual(sorted(os.listdir(self.path(run, "checkpoints"))), ["latest", f"step-{step}"])
             for rank in range(2):
                 with open(self.path(run, "log", f"rank-{rank}.log")) as f:
                     self.assertIn(f"stopped on request after step {step}", f.read())

@@ -103,7 +103,7 @@ TEST_F(OutputFolders, ALinkInThePlaceOfCheckpointsIsNotPruned) {
   fs::create_directories("elsewhere/step-2");
   const OutputFolder folder("run", "", {});
   fs::create_directory_symlink(fs::absolute("elsewhere"), "run/checkpoints");
-  EXPECT_THROW(folder.after_save({.last = 1}), ConfigError);
+  EXPECT_THROW(folder.after_save({.last = 1}, false), ConfigError);
   EXPECT_TRUE(fs::exists("elsewhere/step-1"));
 }
 

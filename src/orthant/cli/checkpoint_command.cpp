@@ -20,6 +20,7 @@
 #include "orthant/layout/manifest.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
+#include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/hugging_face_export.h"
 #include "orthant/train/weight_reader.h"
@@ -84,9 +85,10 @@ int run_inspect(const Arguments& arguments, Context& context) {
                    "orthant checkpoint inspect");
   std::string folder;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint").required();
+  app.add_option("folder", folder, "checkpoint, or checkpoints/latest or best of a run").required();
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint inspect runs/first/checkpoints/step-100")) return 0;
+  folder = pointed_checkpoint(folder);
   const auto manifest = read_manifest(folder);
   if (json) {
     std::cout << json_text(manifest_json(manifest)) << std::endl;
@@ -110,13 +112,14 @@ int run_verify(const Arguments& arguments, Context& context) {
   std::string folder;
   std::string key_file;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint").required();
+  app.add_option("folder", folder, "checkpoint, or checkpoints/latest or best of a run").required();
   app.add_option("--key-file", key_file, kKeyHelp);
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant checkpoint verify runs/first/checkpoints/step-100")) return 0;
   refuse_empty(app, {"--key-file"});
   CheckpointAccess access;
   if (!key_file.empty()) access.key = TagKey::load(key_file);
+  folder = pointed_checkpoint(folder);
   const auto manifest = verify_checkpoint(folder, access);
   if (const auto note = unchecked_tags_note(folder, manifest, access); !note.empty()) print_notes({note});
   std::int64_t bytes = 0;
@@ -149,7 +152,7 @@ int run_export(const Arguments& arguments, Context& context) {
   std::string key_file;
   ExportOptions options;
   bool json = false;
-  app.add_option("folder", folder, "checkpoint").required();
+  app.add_option("folder", folder, "checkpoint, or checkpoints/latest or best of a run").required();
   app.add_option("out", out, "folder to write").required();
   app.add_option("--format", format, "huggingface").required();
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
@@ -173,7 +176,7 @@ int run_export(const Arguments& arguments, Context& context) {
     throw ConfigError(fmt::format("--max-shard-size {}: must be at least 1 byte", shard_size), {.remedy = "use 5GB"});
   }
   if (!key_file.empty()) options.key = TagKey::load(key_file);
-  const auto result = export_hugging_face(folder, out, options);
+  const auto result = export_hugging_face(pointed_checkpoint(folder), out, options);
   print_notes(result.notes);
   if (json) {
     std::cout << json_text(nlohmann::ordered_json{{"out", out},

@@ -54,11 +54,11 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& parent) {
   return found;
 }
 
-std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, const KeepRules& rules) {
+std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, bool losses) {
   std::vector<RankedCheckpoint> ranked;
   for (const auto& checkpoint : found) {
     ranked.push_back({checkpoint.step});
-    if (rules.best == 0) continue;
+    if (!losses) continue;
     try {
       ranked.back().eval_loss = read_manifest(checkpoint.path).eval_loss;
     } catch (const IoError&) {
@@ -135,7 +135,7 @@ std::vector<std::string> remove_leftovers(const std::string& parent) {
 void prune_checkpoints(const std::string& parent, const KeepRules& rules) {
   restore_checkpoints(parent);
   const auto found = list_checkpoints(parent);
-  const auto gone = steps_to_remove(ranked_checkpoints(found, rules), rules);
+  const auto gone = steps_to_remove(ranked_checkpoints(found, rules.best > 0), rules);
   std::vector<std::string> unwanted = superseded_checkpoints(parent);
   for (const auto& checkpoint : found) {
     if (std::ranges::find(gone, checkpoint.step) != gone.end()) unwanted.push_back(checkpoint.path);

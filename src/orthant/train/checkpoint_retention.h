@@ -35,8 +35,9 @@ struct RankedCheckpoint {
   std::optional<double> eval_loss = {};  // nothing: it was not evaluated
 };
 
-// With the eval losses of their manifests where a rule asks for them; one whose manifest is damaged has none. IoError.
-std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, const KeepRules& rules);
+// With the eval losses of their manifests where `losses` are asked for; one whose manifest is damaged has none.
+// IoError.
+std::vector<RankedCheckpoint> ranked_checkpoints(const std::vector<FoundCheckpoint>& found, bool losses);
 
 // The steps that no rule keeps, newest first. Of equal losses the newer is the better.
 std::vector<std::int64_t> steps_to_remove(std::vector<RankedCheckpoint> found, const KeepRules& rules);

@@ -34,7 +34,7 @@ std::vector<std::string> candidates(const RoomRequest& request) {
   auto found = list_checkpoints(request.parent);
   std::erase_if(found, [&](const FoundCheckpoint& checkpoint) { return checkpoint.step == request.step; });
   if (found.empty()) return {};
-  auto after = ranked_checkpoints(found, request.keep);
+  auto after = ranked_checkpoints(found, request.keep.best > 0);
   const auto without_last = steps_to_remove(after, {.last = 0, .every = request.keep.every, .best = request.keep.best});
   after.push_back({request.step});
   const auto with_last = steps_to_remove(after, request.keep);

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -21,6 +22,7 @@
 #include "orthant/files/partial.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
 #include "orthant/train/sample_log.h"
@@ -188,6 +190,7 @@ OutputFolder::OutputFolder(const std::string& wanted, const std::string& run_nam
                       {.remedy = "give --output-dir of the run to resume"});
   }
   use_.patience.retry([&] {
+    if (!resumed_from().empty()) use_.resume = pointed_checkpoint(use_.resume);
     if (is_there(path_) && !is_folder(path_)) {
       throw ConfigError(fmt::format("--output-dir {}: is not a folder", path_), {.remedy = "name another folder"});
     }
@@ -338,11 +341,21 @@ std::vector<std::string> OutputFolder::supersede_after(std::int64_t step) const 
     throw IoError(fmt::format("{}; set aside by then: {}", error.message(), fmt::join(aside, ", ")),
                   error.error_number(), {.remedy = error.remedy()});
   }
+  if (!aside.empty()) repoint();
   std::vector<std::string> notes;
   for (const auto& path : aside) {
     notes.push_back(fmt::format("{} stays until the next save: this run takes another way from here", path));
   }
   return notes;
+}
+
+// Checkpoints have lost their names: pointers name what is left. Nobody goes by them, and the next save mends them.
+void OutputFolder::repoint() const {
+  try {
+    const bool evaluates = is_there(fs::path(checkpoints()) / kBestPointer);
+    write_pointers(checkpoints(), {.last = std::numeric_limits<std::int64_t>::max()}, evaluates);
+  } catch (const DataError&) {
+  }
 }
 
 void OutputFolder::begin_unsaved() const {
@@ -357,10 +370,18 @@ void OutputFolder::check_entries() const {
   check_run_entries(path_, kEntries);
 }
 
-void OutputFolder::after_save(const KeepRules& keep) const {
+void OutputFolder::after_save(const KeepRules& keep, bool evaluates) const {
   check_entries();
   remove_file(path_ + "/" + kUnsavedMark);
+  bool pointed = false;
+  try {
+    write_pointers(checkpoints(), keep, evaluates);
+    pointed = true;
+  } catch (const IoError&) {
+    // A full disk has room for them once what is not kept is gone.
+  }
   prune_checkpoints(checkpoints(), keep);
+  if (!pointed) write_pointers(checkpoints(), keep, evaluates);
   for (const auto& file : line_files()) remove_file(fmt::format("{}/{}{}", path_, file, kSupersededSuffix));
   for (const auto& folder : {path_, path_ + "/log"}) {
     if (!is_there(folder)) continue;

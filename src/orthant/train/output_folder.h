@@ -71,9 +71,10 @@ class OutputFolder {
   // ConfigError when something that the run writes by name has become a link. IoError.
   void check_entries() const;
 
-  // Once a checkpoint of this run is on the device: what the rules do not keep and what was superseded goes. DataError
-  // when some of it stays; it goes after the next save then.
-  void after_save(const KeepRules& keep) const;
+  // Once a checkpoint of this run is on the device: pointers name it, and what the rules do not keep and what was
+  // superseded goes. DataError when some of it stays; it goes after the next save then. `evaluates`: the run has eval
+  // losses, by which one is the best.
+  void after_save(const KeepRules& keep, bool evaluates) const;
 
   // config.json and what belongs to the model.
   void write(const std::string& resolved_config, const SavedFiles& files) const;
@@ -106,6 +107,7 @@ class OutputFolder {
   void look();
   void check_free() const;
   void check_not_lost() const;
+  void repoint() const;
   std::vector<std::string> line_files() const;
   std::vector<std::string> last_lines() const;
 

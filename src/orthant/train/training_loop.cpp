@@ -205,7 +205,9 @@ void TrainingLoop::save() {
       return SaveRoom{made.enough, made.removed.empty() ? "" : room_note(request, made)};
     };
     beside.before_commit = [folder] { folder->sync_lines(); };
-    beside.afterwards = [folder, keep = config_.checkpoint.keep] { folder->after_save(keep); };
+    beside.afterwards = [folder, keep = config_.checkpoint.keep, evaluates = data_.eval != nullptr] {
+      folder->after_save(keep, evaluates);
+    };
   }
   if (folder != nullptr) folder->flush_lines();
   save_stage_since_ = trainer_.steps_done();
