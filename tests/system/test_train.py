@@ -1,6 +1,7 @@
 """orthant train as users meet it: results, files, resuming, stopping, and everything that must be refused."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,67 @@ class Training(TrainTest):
         self.assertEqual(job.returncode, 75, errors)
         saved = [int(name[len("step-"):]) for name in os.listdir(self.path(run, "checkpoints")) if name != "latest"]
         self.assertEqual(saved, [self.metrics(run)[-1]["step"]])
+
+    def test_a_run_saves_by_the_clock_and_goes_on_exactly(self):
+        whole = only_json(self, self.train("--output_dir", "whole", "--json"))
+        for mesh in ("dp=1", "pp=2,dp=2"):
+            run = f"by-clock-{mesh}"
+            words = ("--mesh", mesh, "--set", "checkpoint.save_minutes=0.000001", "--set", "checkpoint.keep_last=100", "--output_dir", run)
+            saved = only_json(self, self.train(*words, "--json"))
+            names = os.listdir(self.path(run, "checkpoints"))
+            self.assertGreater(len(names), 10)  # every step, or every other
+            self.assertEqual(saved["final_loss"], only_json(self, self.train("--mesh", mesh, "--output_dir", f"plain-{mesh}", "--json"))["final_loss"])
+            for rank in range(saved["world_size"]):
+                with open(self.path(run, "log", f"rank-{rank}.log")) as f:
+                    log = f.read()
+                for name in (name for name in names if name.startswith("step-")):
+                    self.assertIn(f"saved the checkpoint of step {name[5:]}\n", log)
+            middle = sorted(int(name[5:]) for name in names if name.startswith("step-"))[5]
+            resumed = only_json(self, self.train("--mesh", mesh, "--output_dir", f"again-{mesh}", "--resume",
+                                                 self.path(run, "checkpoints", f"step-{middle}"), "--json"))
+            self.assertEqual(resumed["weights_hash"], saved["weights_hash"])
+        self.assertEqual(only_json(self, self.train("--output_dir", "dp=1", "--json"))["weights_hash"], whole["weights_hash"])
+
+    def test_the_clock_is_for_runs_without_an_interval(self):
+        for words, minutes in (((), "10.0"), (("--set", "checkpoint.save_every=5"), "0.0"), (("--save_every", "1"), "0.0"),
+                               (("--set", "checkpoint.save_every=5", "--set", "checkpoint.save_minutes=2"), "2")):
+            self.assertRegex(self.train(*words, "--print-config").stdout, rf"\ncheckpoint\.save_minutes = {minutes} ")
+
+    def test_pointers_name_the_newest_and_the_best_checkpoint(self):
+        words = ("--output_dir", "run", "--set", "checkpoint.save_every=5", "--set", "train.eval_every=5", "--set", "checkpoint.keep_last=9", "--set",
+                 "data.eval_fraction=0.1")
+        self.train(*words)
+        with open(self.path("run", "eval.jsonl")) as f:
+            losses = {line["step"]: line["loss"] for line in map(json.loads, f)}
+        best = min(losses, key=lambda step: (losses[step], -step))
+        self.assertEqual((self.pointed("latest"), self.pointed("best")), ("step-20\n", f"step-{best}\n"))
+        facts = only_json(self, orthant("checkpoint", "inspect", self.path("run", "checkpoints", "latest"), "--json"))
+        self.assertEqual(facts["step"], 20)
+        self.assertEqual(orthant("checkpoint", "verify", self.path("run", "checkpoints", "best")).returncode, 0)
+        resumed = self.train("--output_dir", "other", "--resume", self.path("run", "checkpoints", "latest"), "--set", "data.eval_fraction=0.1")
+        self.assertIn("step-20 at step 20", resumed.stderr)
+        # A run that goes on from an older one has no newer to point to.
+        self.train(*words, "--resume", self.path("run", "checkpoints", "step-10"), "--steps", "10")
+        self.assertEqual(self.pointed("latest"), "step-10\n")
+        with open(self.path("run", "checkpoints", "latest"), "w") as f:
+            f.write("step-99\n")
+        gone = self.train("--output_dir", "gone", "--resume", self.path("run", "checkpoints", "latest"), code=4)
+        self.assertIn("names step-99, and there is no such checkpoint beside it", gone.stderr)
+        self.assertIn("at step 10", self.train(*words, "--resume", "auto").stderr)  # which asks no pointer
+        self.assertEqual(self.pointed("latest"), "step-20\n")
+
+    def pointed(self, name):
+        with open(self.path("run", "checkpoints", name)) as f:
+            return f.read()
+
+    def test_epochs_end_with_their_averages(self):
+        said = self.train("--output_dir", "run", "--set", "data.samples=40").stderr
+        lines = re.findall(r"^epoch (\d+): mean loss ([\d.]+) over 5 steps, [\d.]+K? tokens/s, .*s$", said, re.MULTILINE)
+        self.assertEqual([int(epoch) for epoch, _ in lines], [1, 2, 3, 4])
+        metrics = self.metrics("run")
+        for epoch, mean in lines:
+            losses = [line["loss"] for line in metrics if line["epoch"] == int(epoch) - 1]
+            self.assertAlmostEqual(float(mean), sum(losses) / len(losses), places=3)
 
     def test_early_stop_ends_when_evaluations_improve_no_more(self):
         still = ("--set", "optimizer.lr=1e-30", "--set", "optimizer.weight_decay=0", "--set", "train.steps=200", "--set", "train.eval_every=3",

@@ -28,11 +28,16 @@ PendingStep::Numbers PendingStep::peek() const {
   if (state_->arrived) static_cast<const c10::Event*>(state_->arrived.get())->synchronize();
   const auto& on_host = state_->on_host;
   const auto* numbers = on_host.const_data_ptr<double>();
-  const auto most = *std::max_element(numbers + 5, numbers + on_host.numel());
+  const auto most = *std::max_element(numbers + 6, numbers + on_host.numel());
   // The sign of a NaN says nothing.
   const auto plain = [](double number) { return std::isnan(number) ? std::fabs(number) : number; };
-  return {plain(numbers[0]), plain(numbers[1]), numbers[2] > 0,
-          numbers[3] > 0,    numbers[4] > 0,    static_cast<std::int64_t>(most)};
+  return {plain(numbers[0]),
+          plain(numbers[1]),
+          numbers[2] > 0,
+          numbers[3] > 0,
+          numbers[4] > 0,
+          numbers[5] > 0,
+          static_cast<std::int64_t>(most)};
 }
 
 PendingStep::Numbers PendingStep::get() const {

@@ -12,8 +12,8 @@ namespace orthant {
 class PendingStep {
  public:
   PendingStep() = default;
-  // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, ranks that still save, peak
-  // memory of every rank.
+  // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, ranks that still save,
+  // ranks by whose clock a save is due, peak memory of every rank.
   explicit PendingStep(const at::Tensor& numbers);
 
   // Alike on every rank.
@@ -23,6 +23,7 @@ class PendingStep {
     bool skipped = false;                // gradients overflowed: no update, and the next step has a smaller loss scale
     bool stop = false;                   // some rank was asked to stop
     bool saving = false;                 // some rank still wrote a checkpoint when the step began
+    bool save_due = false;               // by some rank's clock it was time for a checkpoint
     std::int64_t peak_memory_bytes = 0;  // of the rank with the most
 
     // No update was made, and a smaller loss scale would not have helped.

@@ -126,6 +126,15 @@ JoinHeadAndLoss read_join(JsonReader& train) {
 
 constexpr double kMostRetrySeconds = 3600;
 
+// Without an interval of steps a run saves by the clock: whoever set none would lose all of it.
+double read_save_minutes(JsonReader& section, bool by_clock) {
+  constexpr double kStandard = 10;
+  constexpr double kMost = 1 << 20;
+  const double minutes = section.get<double>("save_minutes", by_clock ? kStandard : 0);
+  if (minutes >= 0 && minutes <= kMost) return minutes;
+  section.fail("save_minutes", fmt::format("is {}; it must be 0 to {}", minutes, kMost), "use 10, or 0 for never");
+}
+
 CheckpointConfig read_checkpoint(JsonReader section) {
   CheckpointConfig config;
   config.save_every = read_count(section, "save_every", 0, 0);
@@ -133,6 +142,7 @@ CheckpointConfig read_checkpoint(JsonReader section) {
   if (config.save_every > 0 && config.save_every_epochs > 0) {
     section.fail("save_every_epochs", "is given beside checkpoint.save_every", "set one of them");
   }
+  config.save_minutes = read_save_minutes(section, config.save_every == 0 && config.save_every_epochs == 0);
   config.keep.last = read_count(section, "keep_last", config.keep.last, 1);
   config.keep.every = read_count(section, "keep_every", 0, 0);
   config.keep.best = read_count(section, "keep_best", 0, 0);

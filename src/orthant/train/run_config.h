@@ -18,6 +18,7 @@ namespace orthant {
 struct CheckpointConfig {
   std::int64_t save_every = 0;         // steps; 0: only at the end
   std::int64_t save_every_epochs = 0;  // instead; turned into steps
+  double save_minutes = 0;             // by the clock of rank 0, besides; 0: never
   KeepRules keep;                      // keys keep_last, keep_every, keep_best
   bool asynchronous = false;           // saves of save_every; the last one is waited for
   std::string key_file = {};           // of the key that manifests and files are tagged with; empty: no tags

@@ -219,8 +219,9 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
 }
 
 // One sum over all ranks: a slot per loss, which tp ranks have alike and the first of them tells, requests to stop,
-// saves under way, every rank's memory, and a slot per unit for the squared norm. What has a slot of its own is added
-// in one order. What is not finite on a rank reaches all, also where another rank tells: 0 times it is NaN.
+// saves under way and saves that are due, every rank's memory, and a slot per unit for the squared norm. What has a
+// slot of its own is added in one order. What is not finite on a rank reaches all, also where another rank tells: 0
+// times it is NaN.
 at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts,
                            const RankReport& report) {
   const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
@@ -234,10 +235,11 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   }
   loss.narrow(0, 0, 1).add_(watch_->parameters_verdict());
   auto told =
-      at::zeros({2 + mesh_.world_size()}, at::TensorOptions(at::kDouble).pinned_memory(!options_.device.is_cpu()));
+      at::zeros({3 + mesh_.world_size()}, at::TensorOptions(at::kDouble).pinned_memory(!options_.device.is_cpu()));
   told[0] = report.stop ? 1.0 : 0.0;
   told[1] = report.saving ? 1.0 : 0.0;
-  told[2 + rank()] = static_cast<double>(report.peak_memory_bytes);
+  told[2] = report.save_due ? 1.0 : 0.0;
+  told[3 + rank()] = static_cast<double>(report.peak_memory_bytes);
   auto norms = optimizer_->squared_norms().to(options_.device);
   norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
   auto all = at::cat({loss, to_device(told, options_.device), norms});

@@ -28,6 +28,7 @@ class StepWatch;
 struct RankReport {
   bool stop = false;                   // it was asked to stop
   bool saving = false;                 // it still writes a checkpoint in the background
+  bool save_due = false;               // by its clock it is time for a checkpoint
   std::int64_t peak_memory_bytes = 0;  // so far
 };
 

@@ -66,8 +66,9 @@ void TrainingLoop::make_step(Loader& loader) {
   const auto batch = loader.next();
   StepMetrics metrics;
   metrics.lr = trainer_.lr();
-  auto pending =
-      trainer_.step(batch, {.stop = asked_to_stop(), .saving = saver_.busy(), .peak_memory_bytes = peak_bytes()});
+  auto pending = trainer_.step(
+      batch,
+      {.stop = asked_to_stop(), .saving = saver_.busy(), .save_due = save_is_due(), .peak_memory_bytes = peak_bytes()});
   settle_pending();
   if (ranks_.alone() && asked_to_stop()) outcome_.stopped = true;
   metrics.step = trainer_.steps_done();
@@ -118,6 +119,7 @@ void TrainingLoop::settle_pending() {
   const auto numbers = pending_->get();
   pending_.reset();
   outcome_.stopped |= numbers.stop;
+  save_was_due_ |= numbers.save_due;
   pending_metrics_.loss = numbers.loss;
   pending_metrics_.grad_norm = numbers.grad_norm;
   // Others told theirs when the step began.
@@ -186,9 +188,16 @@ bool TrainingLoop::improves_no_more() {
   return true;
 }
 
+bool TrainingLoop::save_is_due() const {
+  const auto minutes = config_.checkpoint.save_minutes;
+  return ranks_.is_first() && minutes > 0 && !saver_.under_way() && seconds_since(save_began_) >= 60 * minutes;
+}
+
 // One save is under way at a time: a slow disk holds training up rather than piling up copies.
 void TrainingLoop::save() {
   if (const auto before = saver_.finish()) end_save(*before);
+  save_was_due_ = false;
+  save_began_ = Clock::now();
   if (saved_at_ == trainer_.steps_done()) return;
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
@@ -281,7 +290,7 @@ std::exception_ptr TrainingLoop::finish_reports() {
 }
 
 RunOutcome TrainingLoop::run() {
-  const auto began = Clock::now();
+  const auto began = save_began_ = Clock::now();
   const auto loader = make_loader(config_, data_, trainer_.steps_done());
   outcome_.stopped = ranks_.any(asked_to_stop());  // while the ranks were still getting ready
   const auto* folder = reports_.folder;
@@ -303,7 +312,8 @@ RunOutcome TrainingLoop::run() {
     const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
     if (due(config_.eval_every) || due(config_.checkpoint.save_every)) settle_pending();
     if (due(config_.eval_every)) evaluate();
-    if (due(config_.checkpoint.save_every)) {
+    if (due(config_.checkpoint.save_every) || save_was_due_) {
+      settle_pending();
       save();
       outcome_.stopped |= ranks_.any(asked_to_stop());
     }

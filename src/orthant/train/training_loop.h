@@ -2,6 +2,7 @@
 // told to stop or a disk is full. Every rank runs it and decides alike: what one rank alone knows travels with a step.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -55,6 +56,9 @@ class TrainingLoop {
   void evaluate();
   bool improves_no_more();
   void save();
+  // Whether rank 0's clock asks for a save. It tells so with a step, and all ranks save once that step's numbers are
+  // there.
+  bool save_is_due() const;
   void end_save(const SaveOutcome& outcome);
   void save_last();
   // The error of the last save, with its step and what a resume has instead.
@@ -83,8 +87,10 @@ class TrainingLoop {
   std::int64_t evaluated_at_ = -1;
   double least_eval_loss_ = std::numeric_limits<double>::infinity();
   std::int64_t evals_since_least_ = 0;
-  std::int64_t saved_at_ = -1;          // the step of the newest checkpoint of this run
-  std::int64_t save_stage_since_ = -1;  // the last step that began before the save's stage did
+  std::int64_t saved_at_ = -1;                             // the step of the newest checkpoint of this run
+  std::chrono::steady_clock::time_point save_began_ = {};  // the last save, or the loop
+  bool save_was_due_ = false;                              // when a step that was settled began: alike on all ranks
+  std::int64_t save_stage_since_ = -1;                     // the last step that began before the save's stage did
   bool ending_ = false;
 };
 
