@@ -44,7 +44,7 @@ JsonDocument document(const std::vector<std::string>& overrides) {
 PipelineSettings read(const JsonDocument& parsed) {
   JsonReader root(parsed);
   auto section = root.object("parallel");
-  auto settings = read_pipeline(section);
+  auto settings = read_pipeline(section, LlamaConfig());
   root.finish();
   return settings;
 }
@@ -142,7 +142,7 @@ TEST(PipelineConfig, RefusesWrongSchedulesAndCounts) {
 }
 
 TEST(PipelineConfig, RefusesASplitThatIsNone) {
-  const std::string remedy = "use \"auto\", a number of stages, or a list of lists of unit names";
+  const std::string remedy = "use \"auto\", \"towers\", a number of stages, or a list of lists of unit names";
   expect_refused({"parallel.split=0"}, {"parallel.split: found 0", remedy});
   expect_refused({"parallel.split=half"}, {"parallel.split: found \"half\"", remedy});
   expect_refused({"parallel.split=[]"}, {"parallel.split: found []", "a list of lists of unit names"});
@@ -244,6 +244,21 @@ TEST(PipelineConfig, TheConfigurationsOfTheSourceRun) {
   for (const char* file : {"trimodal_pp2.json", "trimodal_pp4.json", "trimodal_branch.json", "llama_pp.json"}) {
     EXPECT_EQ(pipeline_of(file, 1).pp_degree(), 1) << file;
   }
+}
+
+TEST(PipelineConfig, TowersAreSeed000sCut) {
+  const auto read = [](const std::string& text, const ModelConfig& model) {
+    JsonReader section(JsonDocument::parse(text));
+    return read_pipeline(section, model);
+  };
+  const auto found = read(R"({"split": "towers"})", trimodal_preset("trimodal-tiny")).split;
+  ASSERT_EQ(found.size(), 2U);
+  for (const auto& unit : found[0]) EXPECT_TRUE(unit.starts_with("primary.")) << unit;
+  for (const auto& unit : found[1]) EXPECT_FALSE(unit.starts_with("primary.")) << unit;
+  EXPECT_EQ(found[0].front(), "primary.embed");
+  EXPECT_EQ(found[1].front(), "secondary.embed");
+  const auto refused = error_text<ConfigError>([&] { read(R"({"split": "towers"})", LlamaConfig()); });
+  EXPECT_NE(refused.find("split: is \"towers\", and a model of kind llama has none"), std::string::npos) << refused;
 }
 
 }  // namespace pipeline_config_test

@@ -250,7 +250,8 @@ TEST(RunConfig, DtypesMustFitTogether) {
 
 TEST(RunConfig, AWrongSplitIsRefused) {
   expect_refusals({
-      {{"parallel.split=0"}, {"parallel.split: found 0", "use \"auto\", a number of stages, or a list of lists"}},
+      {{"parallel.split=0"},
+       {"parallel.split: found 0", "use \"auto\", \"towers\", a number of stages, or a list of lists"}},
       {{"parallel.split=half"}, {"parallel.split: found \"half\""}},
       {{R"(parallel.split=["embed"])"}, {"parallel.split: is not a list of lists of unit names", "use [["}},
   });

@@ -32,7 +32,22 @@ std::string read_schedule(JsonReader& section) {
   return schedule;
 }
 
-void read_split(JsonReader& section, PipelineSettings& settings) {
+// The primary tower, and all the rest: seed 000's cut of its trimodal model.
+std::vector<std::vector<std::string>> tower_split(const JsonReader& section, const ModelConfig& model) {
+  if (!std::holds_alternative<TrimodalConfig>(model)) {
+    section.fail("split", fmt::format("is \"towers\", and a model of kind {} has none", model_kind(model)),
+                 "use \"auto\", or model.kind trimodal");
+  }
+  WorkSize work;  // names of units do not depend on it
+  work.rows = work.sequence = 1;
+  std::vector<std::vector<std::string>> stages(2);
+  for (const UnitSpec& unit : build_spec(model, work).units) {
+    stages[unit.name.starts_with("primary.") ? 0 : 1].push_back(unit.name);
+  }
+  return stages;
+}
+
+void read_split(JsonReader& section, const ModelConfig& model, PipelineSettings& settings) {
   if (!section.has("split")) {
     section.get<std::string>("split", "auto");
     return;
@@ -46,9 +61,11 @@ void read_split(JsonReader& section, PipelineSettings& settings) {
     } catch (const nlohmann::json::exception&) {
       section.fail("split", "is not a list of lists of unit names", R"(use [["embed","layers.0"],["head","loss"]])");
     }
+  } else if (split == "towers") {
+    settings.split = tower_split(section, model);
   } else if (split != "auto") {
     section.fail("split", fmt::format("found {}", split.dump()),
-                 "use \"auto\", a number of stages, or a list of lists of unit names");
+                 "use \"auto\", \"towers\", a number of stages, or a list of lists of unit names");
   }
 }
 
@@ -102,10 +119,10 @@ bool splits_backward(const std::string& schedule) {
 
 }  // namespace
 
-PipelineSettings read_pipeline(JsonReader& section) {
+PipelineSettings read_pipeline(JsonReader& section, const ModelConfig& model) {
   PipelineSettings settings;
   settings.schedule = read_schedule(section);
-  read_split(section, settings);
+  read_split(section, model, settings);
   settings.placement = section.find<std::vector<int>>("placement").value_or(std::vector<int>());
   settings.virtual_stages = read_virtual_stages(section, settings);
   const auto costs = section.find<std::string>("split_costs");

@@ -6,12 +6,13 @@
 #include "orthant/graph/spec.h"
 #include "orthant/parallel/data/precision.h"
 #include "orthant/schedule/pipeline.h"
+#include "orthant/specs/model_config.h"
 
 namespace orthant {
 
 // schedule, virtual_stages, split, placement, split_costs, split_memory_gb. What only the model and the mesh can tell
 // is left to make_pipeline(). Reads the file of split_costs. ConfigError.
-PipelineSettings read_pipeline(JsonReader& section);
+PipelineSettings read_pipeline(JsonReader& section, const ModelConfig& model);
 
 // What each unit needs of the bytes that split_memory_gb allows a rank: its state, tied parameters counted with every
 // unit that uses them and nothing divided over fsdp, and its activations. Nothing when there is no bound. `graph` is

@@ -36,8 +36,8 @@ int small_number(JsonReader& section, std::string_view key, int standard, int le
 }
 
 // A setting of an axis of degree 1 is accepted, checked, and has no effect: one configuration runs on every mesh.
-void read_parallel(JsonReader section, const Mesh& mesh, TrainerOptions& trainer) {
-  trainer.stages = read_pipeline(section);
+void read_parallel(JsonReader section, const ModelConfig& model, const Mesh& mesh, TrainerOptions& trainer) {
+  trainer.stages = read_pipeline(section, model);
   trainer.microbatches = small_number(section, "microbatches", 1, 1, 1 << 20);
   trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
   read_data_parallel(section, mesh, trainer);
@@ -268,7 +268,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.trainer.pad_to_longest = config.data.from_files() && config.data.pad_to_longest;
   config.mesh = read_mesh(root.object("mesh"));
   if (shards_over_dp(root.object("parallel"), config.mesh)) config.mesh = with_shards_of_dp(config.mesh);
-  read_parallel(root.object("parallel"), config.mesh, config.trainer);
+  read_parallel(root.object("parallel"), config.model, config.mesh, config.trainer);
   read_precision(root.object("precision"), config.trainer);
   auto optimizer = root.object("optimizer");
   config.trainer.optimizer = read_optimizer(optimizer);
