@@ -177,6 +177,22 @@ class Runs(TableTest):
         errors = self.refused(2, "train", "--config", self.config(), "--set", "model.secondary=null")
         self.assertIn("model.secondary: is null, and a trimodal model has two towers\n  fix: leave secondary out", errors)
 
+    def test_a_vocabulary_follows_its_tokenizer(self):
+        with open(self.path("vocab.txt")) as f:
+            size = len(f.read().splitlines())
+        words = ("--set", "model.primary.vocab_size=null", "--set", "model.secondary.vocab_size=null")
+        shown = orthant("train", "--config", self.config(), *words, "--print-config").stdout
+        for tower in ("primary", "secondary"):
+            self.assertRegex(shown, rf"\nmodel\.{tower}\.vocab_size = {size} +\(data\.{tower}_tokenizer: ")
+        run = self.path("run")
+        first = only_json(self, orthant("train", "--config", self.config(), *words, "--mesh", "dp=2", "--output_dir", run, "--steps", 2, "--json"))
+        self.assertEqual(first["steps"], 2)
+        os.rename(self.path("vocab.txt"), self.path("gone.txt"))  # the folder has its own
+        again = orthant("train", "--config", self.path("run", "config.json"), "--output_dir", run, "--resume", "auto", "--json")
+        self.assertEqual(only_json(self, again)["steps"], 4)
+        errors = self.refused(2, "train", "--config", self.config(tokenizer=None), *words)
+        self.assertIn("model.primary.vocab_size is null, and there is no data.primary_tokenizer to follow", errors)
+
     def test_a_vocabulary_for_a_cased_name_keeps_case(self):
         for name, cased in (("bert-base-cased", True), ("bert-base-uncased", False), ("roberta-large", True), ("own", False)):
             errors = self.refused(4, "train", "--config", self.config(), "--set", f"data.tokenizer={name}", "--output_dir", self.path("run"))

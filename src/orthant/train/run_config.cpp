@@ -21,6 +21,7 @@
 #include "orthant/train/pipeline_config.h"
 #include "orthant/train/precision_config.h"
 #include "orthant/train/tensor_parallel_config.h"
+#include "orthant/train/tower_vocabulary.h"
 
 namespace orthant {
 namespace {
@@ -249,6 +250,7 @@ JsonDocument load_run_document(const std::string& path, const std::vector<std::s
   if (is_flat_config(document)) document = sections_of_flat_config(document);
   for (const auto& assignment : overrides) make_room(document, assignment);
   for (const auto& assignment : overrides) document.apply_override(assignment);
+  follow_tokenizers(document);
   return document;
 }
 
