@@ -41,6 +41,20 @@ TEST(TensorPlan, PatternsAreWholePartsOfNames) {
   }
 }
 
+// See Note [Tied heads].
+TEST(TensorPlan, ATiedHeadIsTheTableByAnotherName) {
+  const GraphSpec graph = gpt2(true);
+  const GraphSpec expected = resolved_graph(graph, policy(false), 2);
+  EXPECT_EQ(styled(graph, {{"wte", "colwise"}, {"lm_head", "rowwise"}}), expected);
+  EXPECT_EQ(styled(graph, {{"lm_head", "rowwise"}, {"wte", "colwise"}}), expected);
+  EXPECT_EQ(styled(graph, {{"lm_head", "column"}}), expected);
+  EXPECT_EQ(styled(graph, {{"wte", "row"}, {"lm_head.weight", "column"}}), expected);
+  EXPECT_NE(refusal(graph, {{"wte", "column"}}).find("\"wte\" cannot be column"), std::string::npos);
+  EXPECT_NE(refusal(graph, {{"wte", "column"}, {"lm_head", "column"}}).find("\"lm_head\" matches no parameter"),
+            std::string::npos);
+  EXPECT_NE(refusal(graph, {{"lm_head", "row"}}).find("\"lm_head\" matches no parameter"), std::string::npos);
+}
+
 // The `parallel.plan` of seed 002, whose names are gpt2's.
 TEST(TensorPlan, SeedTwosLayersAreTheDefaultAndItsEndsAreRefused) {
   const GraphSpec graph = gpt2(false);

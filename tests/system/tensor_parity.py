@@ -112,6 +112,10 @@ def rows():
     yield Row("llama", "tp=2", 'parallel.plan={"mlp":"replicate"}', quick=True)
     yield Row("llama", "tp=2", 'parallel.plan={"mlp":"replicate","embed":"replicate"}', SEQUENCE, LOSS, quick=True)
     yield Row("gpt2", "tp=3", 'parallel.plan={"attn":"replicate"}')
+    # Seed 002's plan: the tied table by both of its names.
+    seed_002 = '"attn.c_attn":"ColwiseParallel","mlp.c_fc":"ColwiseParallel","mlp.c_proj":"RowwiseParallel"'
+    for table in ('"wte":"ColwiseParallel","lm_head":"RowwiseParallel"', '"lm_head":"ColwiseParallel"'):
+        yield Row("gpt2", "tp=2", f"parallel.plan={{{seed_002},{table}}}", quick=True)
     yield Row("bert", "tp=2", 'parallel.plan={"layers.0.mlp":"replicate"}', SEQUENCE)
 
 

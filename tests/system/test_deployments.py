@@ -265,8 +265,14 @@ class Inference(unittest.TestCase):
             refused = plan(**entry)
             self.assertEqual(refused.returncode, 2)
             self.assertRegex(refused.stderr, rf"{reason}.*\n  fix: {fix}")
+        # Together they are one cut of the one table.
         rest = {"attn.c_attn": "ColwiseParallel", "mlp.c_fc": "ColwiseParallel", "mlp.c_proj": "RowwiseParallel"}
-        self.assertEqual(plan(**rest).returncode, 0)
+        for entries in ({}, {"wte": "ColwiseParallel", "lm_head": "RowwiseParallel"}, {"lm_head": "ColwiseParallel"},
+                        {"wte": "RowwiseParallel", "lm_head": "ColwiseParallel"}):
+            accepted = plan(**rest, **entries)
+            self.assertEqual(accepted.returncode, 0, accepted.stderr)
+        for entries in ({"wte": "ColwiseParallel", "lm_head": "ColwiseParallel"}, {"wte": "RowwiseParallel", "lm_head": "RowwiseParallel"}):
+            self.assertEqual(plan(**rest, **entries).returncode, 2)
 
 
 def print_table():

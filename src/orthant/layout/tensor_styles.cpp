@@ -332,10 +332,41 @@ std::vector<ValueSpec*> StyledParameters::logits_of(const Chain& chain) const {
   return logits;
 }
 
+// The table that a head borrows; null when every head has a weight of its own.
+const ParameterSpec* tied_table(const GraphSpec& graph) {
+  for (const UnitSpec& unit : graph.units) {
+    for (const std::string& name : unit.borrowed) {
+      const ParameterSpec& lent = graph.parameter(name);
+      if (lent.tp && lent.table) return &lent;
+    }
+  }
+  return nullptr;
+}
+
+// See Note [Tied heads].
+TensorPolicy without_tied_head(const GraphSpec& graph, TensorPolicy policy) {
+  const auto head = std::ranges::find_if(
+      policy.styles, [](const auto& entry) { return entry.first == "lm_head" || entry.first == "lm_head.weight"; });
+  const ParameterSpec* table = tied_table(graph);
+  if (head == policy.styles.end() || table == nullptr) return policy;
+  const TensorStyle style = head->second;
+  const auto of_table = std::ranges::find_if(
+      policy.styles, [&](const auto& entry) { return matches_style_pattern(entry.first, table->name); });
+  const bool named = of_table != policy.styles.end();
+  const bool over_channels = style == TensorStyle::row && named && of_table->second == TensorStyle::column;
+  const bool over_entries = style == TensorStyle::column && (!named || of_table->second == TensorStyle::row);
+  if (!over_channels && !over_entries) return policy;
+  if (over_channels) of_table->second = TensorStyle::row;
+  policy.styles.erase(head);
+  return policy;
+}
+
 }  // namespace
 
 void apply_tensor_styles(GraphSpec& graph, const TensorPolicy& policy) {
-  if (!policy.styles.empty()) StyledParameters(graph, policy).run();
+  if (policy.styles.empty()) return;
+  const TensorPolicy own = without_tied_head(graph, policy);
+  StyledParameters(graph, own).run();
 }
 
 }  // namespace orthant
