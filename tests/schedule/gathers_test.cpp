@@ -99,6 +99,20 @@ TEST(Gathers, ABackwardThatReadsNoParametersIsNoUse) {
   EXPECT_EQ(text(with_gathers(chain(3, 1), policy)), "g0 g1 g2 F0 F1 F2 BW2 -2 BW1 -0 -1 BW0");
 }
 
+// A head that makes its logits again for the gradients of its weights.
+TEST(Gathers, GradientsOfWeightsThatReadParametersAreAUse) {
+  auto policy = all_sharded(2, 1);
+  const std::vector<Action> split = {{.kind = ActionKind::backward_input, .unit = 1, .microbatch = 0},
+                                     {.kind = ActionKind::backward_input, .unit = 0, .microbatch = 0},
+                                     {.kind = ActionKind::backward_weight, .unit = 1, .microbatch = 0},
+                                     {.kind = ActionKind::backward_weight, .unit = 0, .microbatch = 0}};
+  EXPECT_EQ(text(with_gathers(split, policy)), "g1 B1 -1 g0 B0 -0 W1 W0");
+  policy.reads_in_weights = {false, true};
+  const auto list = with_gathers(split, policy);
+  EXPECT_EQ(text(list), "g1 B1 -1 g0 B0 -0 g1 W1 -1 W0");
+  check_gathers(list, policy);
+}
+
 TEST(Gathers, ComeInTheOrderOfTheUses) {
   std::vector<Action> uses = {{.unit = 0, .microbatch = 0},
                               {.unit = 1, .microbatch = 0},

@@ -64,6 +64,10 @@ def bitwise_rows():
         yield Row("trimodal", "pp=3", *schedule(name, 6), BRANCHES, "parallel.placement=[0,1,2]", steps=5, bitwise=True, dtype="float32")
         yield Row("trimodal", "pp=3", *schedule(name, 6), BRANCHES, "parallel.placement=[2,0,1]", steps=5, bitwise=True, dtype="float32")
     yield Row("trimodal", "pp=2", *schedule("1f1b", 4), "parallel.split=towers", bitwise=True, dtype="float32", quick=True)
+    for model in ("llama", "encoder_lm"):  # a head that makes its logits again when the weights' gradients come later
+        for name in ("zbh1", "zbv"):
+            yield Row(model, "pp=2,fsdp=2", *schedule(name, 2), "parallel.zero=3", "train.join_head_and_loss=on", "train.loss_chunk_rows=3",
+                      quick=name == "zbh1")
     for model, freeze in (("llama", '["embed.*","layers.0.*"]'), ("trimodal", '["primary.*"]'), ("llama tied", '["embed.*"]')):
         for name in SCHEDULES:
             yield Row(model, "pp=4", *schedule(name, 4), f"model.freeze={freeze}", bitwise=True, quick=name == "zbv")

@@ -20,12 +20,15 @@ GatherPolicy gather_policy(const GraphSpec& graph, const DataSettings& settings)
                       .limit = settings.policy.limit_all_gathers,
                       .keep_gathered = settings.policy.keep_gathered,
                       .groups = settings.unit_groups,
-                      .reads_in_backward = {}};
+                      .reads_in_backward = {},
+                      .reads_in_weights = {}};
   const auto backward = backward_facts(graph);
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
     const UnitSpec& unit = graph.units[u];
     policy.sharded.push_back(!unit.parameters.empty() || !unit.borrowed.empty());
     policy.reads_in_backward.push_back(backward.units[u] && unit.backward_reads_parameters);
+    // A head that forgets its logits makes them again, also for the gradients of its weights.
+    policy.reads_in_weights.push_back(backward.units[u] && unit.logits.has_value());
   }
   return policy;
 }

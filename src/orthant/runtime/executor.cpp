@@ -104,7 +104,8 @@ void Executor::prepare(const Step& step, const Action& action, ParameterKeeper& 
   const bool input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
   const bool weight = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weight;
   if (!forward && (!(input || weight) || !wirings_[to_index(action.unit)].has_backward)) return;
-  const bool reads = forward || (input && graph_.units[to_index(action.unit)].backward_reads_parameters);
+  const UnitSpec& unit = graph_.units[to_index(action.unit)];
+  const bool reads = forward || (input && unit.backward_reads_parameters) || (weight && unit.logits.has_value());
   if (reads) keeper.need_values(action.unit);
   // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
   const bool with_inputs = input && units_[to_index(action.unit)]->accumulates_by_autograd();

@@ -17,6 +17,9 @@ int group_of(int unit, const GatherPolicy& policy) {
 
 bool needs_parameters(const Action& action, const GatherPolicy& policy) {
   if (action.kind == ActionKind::forward) return true;
+  if (action.kind == ActionKind::backward_weight) {
+    return !policy.reads_in_weights.empty() && policy.reads_in_weights.at(static_cast<std::size_t>(action.unit));
+  }
   if (action.kind != ActionKind::backward && action.kind != ActionKind::backward_input) return false;
   return policy.reads_in_backward.empty() || policy.reads_in_backward.at(static_cast<std::size_t>(action.unit));
 }

@@ -27,6 +27,7 @@ struct GatherPolicy {
   bool keep_gathered = false;                // from the first use of a step to the last
   std::vector<int> groups = {};              // per unit; empty: every unit alone
   std::vector<bool> reads_in_backward = {};  // per unit: its B and BW read its parameters; empty: all do
+  std::vector<bool> reads_in_weights = {};   // per unit: its W reads its parameters; empty: none does
 };
 
 // The list with gathers and frees. Every gathered unit is freed by the end.
