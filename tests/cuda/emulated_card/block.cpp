@@ -24,7 +24,8 @@ std::string Block::run(void (*kernel)(void**), void** arguments, int threads, bo
   count_ = threads;
   started_ = ended_ = 0;
   backwards_ = backwards;
-  failure_.clear();
+  std::string().swap(failure_);  // without memory that fail() would leave with the text it takes
+  failed_ = false;
   idle_.clear();
   for (const auto& fiber : fibers_) idle_.push_back(fiber.get());
   threads_.resize(static_cast<std::size_t>(threads));
@@ -43,7 +44,7 @@ std::string Block::run(void (*kernel)(void**), void** arguments, int threads, bo
     prepare(warps_[static_cast<std::size_t>(w)], w * kLanes, std::min(kLanes, threads - w * kLanes));
   }
   go_on(&launcher_);
-  return failure_;
+  return failed_ ? fmt::format("thread {}: {}", threadIdx.x, failure_) : failure_;
 }
 
 // Runs on a fiber: threads that have not begun, one after the other, until one waits for others and the fiber is its.
@@ -151,8 +152,10 @@ void Block::meet_block(const char* what, Complete complete, void* brought) {
   meet(all_, what, complete, brought);
 }
 
-void Block::fail(const std::string& text) {
-  failure_ = fmt::format("thread {}: {}", threadIdx.x, text);
+// Nothing on the way back is destroyed: the text moves out before.
+void Block::fail(std::string&& text) {
+  failure_ = std::move(text);
+  failed_ = true;
   jump_away(launcher_);
 }
 

@@ -47,7 +47,7 @@ class Block {
 
   void meet_warp(const char* what, Complete complete, void* brought);
   void meet_block(const char* what, Complete complete, void* brought);
-  [[noreturn]] void fail(const std::string& text);
+  [[noreturn]] void fail(std::string&& text);
 
   Thread& thread() { return *thread_; }
   bool copies_arrive_at_once() const { return backwards_; }
@@ -81,6 +81,7 @@ class Block {
   std::vector<Fiber*> idle_;
   Place launcher_;
   std::string failure_;
+  bool failed_ = false;  // the running thread, not the block as a whole
 };
 
 }  // namespace emulated_card
