@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "cuda/emulated_card/block.h"
 #include "cuda/emulated_card/shared_memory.h"
@@ -30,7 +30,24 @@ struct Function {
   unsigned launches = 0;
 };
 
+// Code that was loaded, until the process ends: debuggers and sanitizers read lines from there.
+class ModuleFiles {
+ public:
+  ~ModuleFiles() {
+    std::error_code ignored;
+    for (const auto& file : files_) std::filesystem::remove(file, ignored);
+  }
+  const std::filesystem::path& next() {
+    return files_.emplace_back(std::filesystem::temp_directory_path() /
+                               fmt::format("emulated_card_{}_{}.so", getpid(), files_.size()));
+  }
+
+ private:
+  std::vector<std::filesystem::path> files_;
+};
+
 std::mutex mutex;
+ModuleFiles modules;
 std::deque<Function> functions;  // that were asked for; they stay where they are
 thread_local std::string error = "no error";
 int context = 0;
@@ -105,13 +122,11 @@ int cuDeviceGetName(char* name, int bytes, int /*device*/) {
 int cuModuleLoadData(void** module, const void* code) {
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, code, sizeof bytes);
-  static std::atomic<int> modules = 0;
-  const auto file =
-      std::filesystem::temp_directory_path() / fmt::format("emulated_card_{}_{}.so", getpid(), modules.fetch_add(1));
+  const std::lock_guard lock(mutex);
+  const auto file = modules.next();
   std::ofstream(file, std::ios::binary)
       .write(static_cast<const char*>(code) + sizeof bytes, static_cast<std::streamsize>(bytes));
   *module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  std::filesystem::remove(file);
   return *module != nullptr ? 0 : failed(kBadCode, dlerror());
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
