@@ -181,6 +181,7 @@ void check_memory(const LoadedConfig& loaded, const ConfigOptions& options, cons
   const auto& config = loaded.config;
   if (!config.trainer.device.is_cpu() || (job && job->local_rank != 0)) return;
   const LocalRanks local{job ? job->rank : 0, job ? job->local_world_size : config.mesh.world_size()};
+  if (!job && local.count > kMostLocalRanks) return;  // run_on_ranks() refuses so many
   const auto free = launch::free_memory();
   const auto needed = host_bytes(config, local.first, local.count);
   if (!free || needed <= *free) return;

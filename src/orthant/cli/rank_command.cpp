@@ -256,7 +256,6 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
     if (options.stop_requested && options.stop_requested()) return report(launch::stopped_before_start());
     return run_body(options, context, first, body);
   }
-  constexpr int kMostLocalRanks = 1024;
   if (mesh.world_size() > kMostLocalRanks) {
     throw ConfigError(fmt::format("mesh {} asks for {} ranks on this host; at most {} are started on one",
                                   mesh.to_string(), mesh.world_size(), kMostLocalRanks),

@@ -23,6 +23,8 @@ namespace orthant::cli {
 
 inline constexpr int kDifferentExitCode = 1;  // a comparison failed
 
+inline constexpr int kMostLocalRanks = 1024;  // that a command starts on one host
+
 struct RankOptions {
   std::string mesh;  // empty: `dp` over whatever world there is
   std::string order;
