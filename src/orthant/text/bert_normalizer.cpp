@@ -5,34 +5,6 @@
 #include "orthant/text/unicode.h"
 
 namespace orthant {
-namespace {
-
-constexpr char32_t kReplacement = 0xfffd;
-
-// The character at `at`, which must lie in the text; `at` goes to the next one. The second byte's range rules out
-// surrogates, long forms and what lies beyond U+10FFFF.
-char32_t decode_replacing(std::string_view text, std::size_t& at) {
-  const auto lead = static_cast<unsigned char>(text[at++]);
-  if (lead < 0x80) return lead;
-  if (lead < 0xc2 || lead > 0xf4) return kReplacement;
-  const int num_more = lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
-  unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-  unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  char32_t code = lead & (0x3f >> num_more);
-  for (int i = 0; i < num_more; ++i) {
-    if (at >= text.size()) return kReplacement;
-    const auto byte = static_cast<unsigned char>(text[at]);
-    if (byte < low || byte > high) return kReplacement;
-    code = (code << 6) | (byte & 0x3f);
-    ++at;
-    low = 0x80;
-    high = 0xbf;
-  }
-  return code;
-}
-
-}  // namespace
-
 BertNormalizer::BertNormalizer(const BertNormalizerOptions& options, const BertCharacters& characters)
     : options_(options), characters_(characters) {
   for (std::size_t c = 0; c < 0x80; ++c) {
@@ -63,7 +35,7 @@ std::string_view BertNormalizer::normalize(std::string_view text, std::string& b
         buffer[i] = static_cast<char>(mapped_[static_cast<unsigned char>(buffer[i])]);
       }
     }
-    if (at < text.size()) add(decode_replacing(text, at), buffer, marks);
+    if (at < text.size()) add(unicode::decode_replacing(text, at), buffer, marks);
   }
   flush(buffer, marks);
   return buffer;

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <mutex>
 
 #include "orthant/base/error.h"
-#include "orthant/files/xxhash.h"
 #include "orthant/text/bpe_merges.h"
 #include "orthant/text/byte_alphabet.h"
-#include "orthant/text/word_cache.h"
+#include "orthant/text/word_cache_pool.h"
 
 namespace orthant {
 namespace {
@@ -24,39 +22,9 @@ Vocabulary bytes_of_tokens(const std::vector<Vocabulary::Entry>& tokens, const s
   return {entries, source};
 }
 
-std::int32_t id_of(const Vocabulary& tokens, std::string_view token, std::size_t merge, const std::string& source) {
-  if (const auto id = tokens.find(token)) return *id;
-  throw DataError(fmt::format("{}: merge {} needs the token \"{}\", which is not in the vocabulary", source, merge,
-                              token.substr(0, 80)),
-                  {.remedy = "take vocabulary and merges from the same model"});
-}
-
-BpeMerges merges_of(const ByteBpeOptions& options, const Vocabulary& tokens) {
-  BpeMerges merges(options.merges.size());
-  std::string joined;
-  std::uint32_t rank = 0;
-  for (const auto& [left, right] : options.merges) {
-    joined.assign(left).append(right);
-    const auto left_id = id_of(tokens, left, rank, options.source);
-    const auto right_id = id_of(tokens, right, rank, options.source);
-    merges.set(left_id, right_id, {rank, id_of(tokens, joined, rank, options.source)});
-    ++rank;
-  }
-  return merges;
-}
-
 std::string settings_of(const ByteBpeOptions& options) {
-  Xxh64 hash;
-  const std::byte end{0};
-  for (const auto& [left, right] : options.merges) {
-    for (const auto& part : {std::string_view(left), std::string_view(right)}) {
-      hash.update(std::as_bytes(std::span(part)));
-      hash.update(std::span(&end, 1));
-    }
-  }
-  return fmt::format("merges {} {:016x}\nignore_merges {}\nunknown {} {}\n{}\n{}", options.merges.size(), hash.digest(),
-                     options.ignore_merges, options.fuse_unknown, options.unknown, options.normalizer.describe(),
-                     options.words.describe());
+  return fmt::format("{}\nignore_merges {}\nunknown {} {}\n{}\n{}", describe(options.merges), options.ignore_merges,
+                     options.fuse_unknown, options.unknown, options.normalizer.describe(), options.words.describe());
 }
 
 class ByteBpe : public Tokenizer::Model {
@@ -64,7 +32,7 @@ class ByteBpe : public Tokenizer::Model {
   explicit ByteBpe(ByteBpeOptions options)
       : Model(Vocabulary(options.tokens, options.source)),
         bytes_(bytes_of_tokens(options.tokens, options.source)),
-        merges_(merges_of(options, vocabulary())),
+        merges_(merges_of(options.merges, vocabulary(), options.source)),
         ignore_merges_(options.ignore_merges),
         fuse_unknown_(options.fuse_unknown),
         normalizer_(options.normalizer),
@@ -81,7 +49,6 @@ class ByteBpe : public Tokenizer::Model {
       }
       unknown_ = *id;
     }
-    caches_.reserve(kMaxCaches);
     start(options.parts, settings_of(options));
   }
 
@@ -92,16 +59,10 @@ class ByteBpe : public Tokenizer::Model {
     return normalizer_.apply(piece, buffer);
   }
 
-  void encode_words(std::string_view piece, bool continues, std::vector<std::int32_t>& ids) const override {
-    const Borrowed cache(*this);
-    words_.split(piece, continues, [&](std::string_view word) {
-      if (word.size() > WordCache::kMaxBytes) return encode_word(word, ids);
-      const auto key = WordCache::key(word);
-      if (cache->find(key, ids)) return;
-      const auto from = ids.size();
-      encode_word(word, ids);
-      cache->put(key, std::span(ids).subspan(from));
-    });
+  void encode_words(std::string_view piece, Place place, std::vector<std::int32_t>& ids) const override {
+    const WordCachePool::Borrowed cache(caches_);
+    const auto make = [this](std::string_view word, std::vector<std::int32_t>& made) { encode_word(word, made); };
+    words_.split(piece, place, [&](std::string_view word) { cache.ids_of(word, ids, make); });
   }
 
   bool words_may_be_cut() const override { return words_.is_known(); }
@@ -119,32 +80,6 @@ class ByteBpe : public Tokenizer::Model {
   }
 
  private:
-  // A cache for the time of one call; callers on other threads take others. They go back for later calls.
-  class Borrowed {
-   public:
-    explicit Borrowed(const ByteBpe& owner) : owner_(owner) {
-      {
-        const std::lock_guard lock(owner_.mutex_);
-        if (!owner_.caches_.empty()) {
-          cache_ = std::move(owner_.caches_.back());
-          owner_.caches_.pop_back();
-        }
-      }
-      if (!cache_) cache_ = std::make_unique<WordCache>();
-    }
-    ~Borrowed() {
-      const std::lock_guard lock(owner_.mutex_);
-      if (owner_.caches_.size() < kMaxCaches) owner_.caches_.push_back(std::move(cache_));
-    }
-    Borrowed(const Borrowed&) = delete;
-    Borrowed& operator=(const Borrowed&) = delete;
-    WordCache* operator->() const { return cache_.get(); }
-
-   private:
-    const ByteBpe& owner_;
-    std::unique_ptr<WordCache> cache_;
-  };
-
   void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (ignore_merges_) {
       if (const auto id = bytes_.find(word)) return ids.push_back(*id);
@@ -168,8 +103,6 @@ class ByteBpe : public Tokenizer::Model {
                     {.remedy = "use a vocabulary with all 256 bytes, or set unk_token"});
   }
 
-  static constexpr std::size_t kMaxCaches = 64;
-
   Vocabulary bytes_;
   BpeMerges merges_;
   bool ignore_merges_;
@@ -178,9 +111,7 @@ class ByteBpe : public Tokenizer::Model {
   PreTokenizer words_;
   std::array<std::int32_t, 256> byte_ids_ = {};
   std::int32_t unknown_ = -1;
-
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<WordCache>> caches_;
+  mutable WordCachePool caches_;
 };
 
 }  // namespace

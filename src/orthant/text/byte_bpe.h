@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/text/merge_list.h"
 #include "orthant/text/pre_tokenizer.h"
 #include "orthant/text/text_normalizer.h"
 #include "orthant/text/tokenizer_model.h"
@@ -17,7 +18,7 @@ namespace orthant {
 struct ByteBpeOptions {
   std::string source;  // what errors call the files
   std::vector<Vocabulary::Entry> tokens;
-  std::vector<std::pair<std::string, std::string>> merges;
+  MergeList merges;
   bool ignore_merges = false;  // a word that is a token is that token, whatever merges say
   std::string unknown;         // for bytes without a token; empty: such a byte is a DataError of encode()
   bool fuse_unknown = false;   // one for a run of them

@@ -15,8 +15,11 @@ constexpr std::size_t kMaxNodes = std::size_t{1} << 24;  // a node and a byte fi
 
 }  // namespace
 
-PieceTrie::PieceTrie(const Vocabulary& vocabulary, std::string_view prefix, const std::string& source) {
-  const std::vector<Piece> pieces = sorted_pieces(vocabulary, prefix);
+PieceTrie::PieceTrie(std::vector<Piece> pieces, const std::string& source) {
+  std::erase_if(pieces, [](const Piece& piece) { return piece.text.empty(); });
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& left, const Piece& right) {
+    return std::tie(left.root, left.text) < std::tie(right.root, right.text);
+  });
   std::size_t num_edges = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const std::string_view text = pieces[i].text;
@@ -36,19 +39,15 @@ PieceTrie::PieceTrie(const Vocabulary& vocabulary, std::string_view prefix, cons
   for (const Piece& piece : pieces) insert(piece);
 }
 
-std::vector<PieceTrie::Piece> PieceTrie::sorted_pieces(const Vocabulary& vocabulary, std::string_view prefix) {
+PieceTrie PieceTrie::of_words(const Vocabulary& vocabulary, std::string_view prefix, const std::string& source) {
   std::vector<Piece> pieces;
   for (std::int64_t id = 0; id < vocabulary.size(); ++id) {
     const std::string_view token = vocabulary.token(id);
-    if (token.empty()) continue;
     pieces.push_back({Root::kBegin, token, static_cast<std::int32_t>(id)});
-    if (!token.starts_with(prefix) || token.size() == prefix.size()) continue;
+    if (!token.starts_with(prefix)) continue;
     pieces.push_back({Root::kContinue, token.substr(prefix.size()), static_cast<std::int32_t>(id)});
   }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& left, const Piece& right) {
-    return std::tie(left.root, left.text) < std::tie(right.root, right.text);
-  });
-  return pieces;
+  return {std::move(pieces), source};
 }
 
 void PieceTrie::insert(const Piece& piece) {

@@ -1,5 +1,5 @@
-// The pieces of a WordPiece vocabulary as a tree of bytes with two roots: pieces that begin a word, and pieces that
-// continue one. It finds the longest piece at a place in one walk. The edges lie in one flat hash table.
+// Pieces of a vocabulary as a tree of bytes with two roots, for WordPiece: pieces that begin a word, and pieces that
+// continue one. It finds the pieces at a place in one walk. The edges lie in one flat hash table.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,17 @@ class PieceTrie {
  public:
   enum class Root : std::uint32_t { kBegin = 0, kContinue = 1 };
 
-  // `prefix` marks the tokens that continue a word. DataError beyond 16 million nodes, with `source`.
-  PieceTrie(const Vocabulary& vocabulary, std::string_view prefix, const std::string& source);
+  struct Piece {
+    Root root = Root::kBegin;
+    std::string_view text;
+    std::int32_t id = -1;
+  };
+
+  // Pieces without text are left out. DataError beyond 16 million nodes, with `source`.
+  PieceTrie(std::vector<Piece> pieces, const std::string& source);
+
+  // Of a WordPiece vocabulary; `prefix` marks the tokens that continue a word.
+  static PieceTrie of_words(const Vocabulary& vocabulary, std::string_view prefix, const std::string& source);
 
   // The longest piece that begins `text`; length 0 when there is none.
   struct Match {
@@ -37,6 +46,18 @@ class PieceTrie {
     return match;
   }
 
+  // Hands every piece that begins `text`, shortest first, to `found(length, id)`.
+  template <typename Found>
+  void for_each_prefix(Root root, std::string_view text, const Found& found) const {
+    auto node = static_cast<std::uint32_t>(root);
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const Edge& edge = find(key_of(node, text[at]));
+      if (edge.node == 0) break;
+      node = edge.node;
+      if (edge.id >= 0) found(at + 1, edge.id);
+    }
+  }
+
  private:
   struct Edge {
     std::uint32_t key = 0;
@@ -53,12 +74,6 @@ class PieceTrie {
     return edges_[slot];
   }
 
-  struct Piece {
-    Root root;
-    std::string_view text;
-    std::int32_t id;
-  };
-  static std::vector<Piece> sorted_pieces(const Vocabulary& vocabulary, std::string_view prefix);
   void insert(const Piece& piece);
 
   std::vector<Edge> edges_;

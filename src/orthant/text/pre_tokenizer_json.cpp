@@ -1,4 +1,4 @@
-// The normalizer and the pre-tokenizer of a tokenizer.json as lists of steps.
+// The pre-tokenizer of a tokenizer.json as a list of steps.
 #include <fmt/format.h>
 
 #include <map>
@@ -7,6 +7,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/text/json_section.h"
 #include "orthant/text/regex_splitter.h"
+#include "orthant/text/shown.h"
 #include "orthant/text/tokenizer_json.h"
 
 namespace orthant {
@@ -33,23 +34,49 @@ SplitBehavior read_behavior(const JsonSection& section) {
   return lookup(section, "behavior", kKnown);
 }
 
-std::shared_ptr<const Splitter> regex_splitter(std::string_view regex, const std::string& source) {
-  if (auto words = WordSplitter::of_regex(regex)) return std::make_shared<const WordSplitter>(std::move(*words));
-  return make_regex_splitter(regex, source);
-}
-
 Step read_split(const JsonSection& section) {
   Step step;
   const auto pattern = section.object("pattern");
-  if (pattern.has("Regex")) {
-    step.splitter = regex_splitter(pattern.text("Regex"), section.source());
-  } else {
-    step.splitter = make_literal_splitter(pattern.text("String"));
-  }
+  step.splitter = read_pattern(section);
   step.behavior = read_behavior(section);
   step.invert = section.flag("invert", false);
   step.description =
       fmt::format("Split {} {} {}", pattern.value().dump(), static_cast<int>(step.behavior), step.invert);
+  return step;
+}
+
+enum class PrependScheme { never, first, always };
+
+// Old files say add_prefix_space instead.
+PrependScheme read_scheme(const JsonSection& section) {
+  static const std::map<std::string, PrependScheme> kKnown = {
+      {"never", PrependScheme::never}, {"first", PrependScheme::first}, {"always", PrependScheme::always}};
+  const bool prefix = section.flag("add_prefix_space", true);
+  if (!section.has("prepend_scheme")) return prefix ? PrependScheme::always : PrependScheme::never;
+  const auto scheme = lookup(section, "prepend_scheme", kKnown);
+  if (!prefix && scheme != PrependScheme::never) {
+    section.fail("add_prefix_space", "is false, but prepend_scheme is not \"never\"", "keep prepend_scheme alone");
+  }
+  return scheme;
+}
+
+// `normalizer` and the steps before it must leave the begin of a text where it is when only that gets a space.
+Step read_metaspace(const JsonSection& section, bool is_first, const TextNormalizer& normalizer) {
+  const auto space = read_character(section, "replacement");
+  const auto scheme = read_scheme(section);
+  const bool split = section.flag("split", true);
+  if (scheme == PrependScheme::first && (!is_first || !normalizer.keeps_begin())) {
+    section.fail("prepend_scheme",
+                 fmt::format("is \"first\" behind {}", is_first ? "a normalizer that may take the begin of a text away"
+                                                                : "another step that cuts the text"),
+                 "set it to \"always\" or \"never\"");
+  }
+  Step step{.prefix_space = scheme != PrependScheme::never,
+            .space = space,
+            .prefix_at_begin = scheme == PrependScheme::first,
+            .behavior = SplitBehavior::merged_with_next,
+            .description = fmt::format("Metaspace {} {} {}", space, static_cast<int>(scheme), split)};
+  if (split) step.splitter = make_literal_splitter(space);
   return step;
 }
 
@@ -72,37 +99,26 @@ Step white_space_step(bool signs) {
 }
 
 // Steps are added to `steps`; ByteLevel must be the last of all.
-void read_steps(const JsonSection& section, std::vector<Step>& steps, bool& ended) {
-  static const std::vector<std::string> kKnown = {"ByteLevel", "Split",      "Sequence",
+void read_steps(const JsonSection& section, const TextNormalizer& normalizer, std::vector<Step>& steps, bool& ended) {
+  static const std::vector<std::string> kKnown = {"ByteLevel", "Split",      "Sequence",       "Metaspace",
                                                   "Digits",    "Whitespace", "WhitespaceSplit"};
   const auto type = section.text("type");
   if (ended) section.fail("type", fmt::format("is \"{}\" after ByteLevel", type), "ByteLevel must be the last step");
   if (type == "Sequence") {
-    for (const auto& inner : section.objects("pretokenizers")) read_steps(inner, steps, ended);
+    for (const auto& inner : section.objects("pretokenizers")) read_steps(inner, normalizer, steps, ended);
   } else if (type == "ByteLevel") {
     steps.push_back(byte_level_step(section.flag("add_prefix_space", true), section.flag("use_regex", true)));
     ended = true;
   } else if (type == "Split") {
     steps.push_back(read_split(section));
+  } else if (type == "Metaspace") {
+    steps.push_back(read_metaspace(section, steps.empty(), normalizer));
   } else if (type == "Digits") {
     steps.push_back(read_digits(section));
   } else if (type == "Whitespace" || type == "WhitespaceSplit") {
     steps.push_back(white_space_step(type == "Whitespace"));
   } else {
     section.fail("type", fmt::format("is \"{}\", which is not read", type), did_you_mean(type, kKnown));
-  }
-}
-
-void read_normalizer_steps(const JsonSection& section, std::vector<NormalizerStep>& steps) {
-  static const std::map<std::string, NormalizerStep> kKnown = {{"NFC", NormalizerStep::nfc},
-                                                               {"NFD", NormalizerStep::nfd},
-                                                               {"NFKC", NormalizerStep::nfkc},
-                                                               {"NFKD", NormalizerStep::nfkd},
-                                                               {"Lowercase", NormalizerStep::lowercase}};
-  if (section.text("type") == "Sequence") {
-    for (const auto& inner : section.objects("normalizers")) read_normalizer_steps(inner, steps);
-  } else {
-    steps.push_back(lookup(section, "type", kKnown));
   }
 }
 
@@ -114,21 +130,27 @@ PreTokenizer::Step byte_level_step(bool prefix_space, bool words) {
   return step;
 }
 
-PreTokenizer read_pre_tokenizer(const JsonSection& root) {
-  std::vector<Step> steps;
-  bool ended = false;
-  if (root.has("pre_tokenizer")) read_steps(root.object("pre_tokenizer"), steps, ended);
-  if (!ended) {
-    root.fail("pre_tokenizer", "has no ByteLevel step, so that the BPE is not byte-level",
-              "only byte-level BPE (GPT-2, RoBERTa, Llama 3, ...) and WordPiece are read");
-  }
-  return PreTokenizer(std::move(steps));
+std::shared_ptr<const Splitter> read_pattern(const JsonSection& section) {
+  const auto pattern = section.object("pattern");
+  if (!pattern.has("Regex")) return make_literal_splitter(pattern.text("String"));
+  const auto regex = pattern.text("Regex");
+  if (auto words = WordSplitter::of_regex(regex)) return std::make_shared<const WordSplitter>(std::move(*words));
+  return make_regex_splitter(regex, section.source());
 }
 
-TextNormalizer read_normalizer(const JsonSection& root) {
-  std::vector<NormalizerStep> steps;
-  if (root.has("normalizer")) read_normalizer_steps(root.object("normalizer"), steps);
-  return TextNormalizer(std::move(steps));
+std::string read_character(const JsonSection& section, std::string_view key) {
+  const auto text = section.text(key);
+  if (text.empty() || static_cast<std::size_t>(unicode::decode(text, 0).length) != text.size()) {
+    section.fail(key, fmt::format("is {}", shown(text)), "give one character");
+  }
+  return text;
+}
+
+ReadPreTokenizer read_pre_tokenizer(const JsonSection& root, const TextNormalizer& normalizer) {
+  std::vector<Step> steps;
+  bool byte_level = false;
+  if (root.has("pre_tokenizer")) read_steps(root.object("pre_tokenizer"), normalizer, steps, byte_level);
+  return {PreTokenizer(std::move(steps)), byte_level};
 }
 
 }  // namespace orthant

@@ -29,10 +29,17 @@ class FileBuilder : public nlohmann::json_sax<json> {
   bool number_unsigned(number_unsigned_t value) override {
     return number(static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX)));
   }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override {
+    return region_ == Region::pieces ? score(value) : add(value);
+  }
   bool binary(binary_t&) override { return false; }  // no such token in text
 
   bool string(string_t& value) override {
+    if (region_ == Region::pieces) {
+      if (pair_depth_ == 0 || !pair_.empty()) bad_piece();
+      pair_.push_back(std::move(value));
+      return true;
+    }
     if (region_ == Region::merges) {
       if (pair_depth_ == 0) {
         file_.merges.push_back(parse_merge(value, file_.merges.size(), file_.source));
@@ -64,11 +71,11 @@ class FileBuilder : public nlohmann::json_sax<json> {
     const bool in_model = !vocabulary_only_ && depth_ == 2 && top_key_ == "model" && inside_objects();
     if (region_ == Region::rest && in_model && (key_ == "merges" || key_ == "vocab")) {
       deeper();
-      region_ = key_ == "merges" ? Region::merges : Region::ignored;
+      region_ = key_ == "merges" ? Region::merges : Region::pieces;
       return true;
     }
-    if (region_ == Region::merges) {
-      if (pair_depth_ > 0) bad_pair();
+    if (region_ == Region::merges || region_ == Region::pieces) {
+      if (pair_depth_ > 0) bad_element();
       deeper();
       ++pair_depth_;
       pair_.clear();
@@ -90,7 +97,7 @@ class FileBuilder : public nlohmann::json_sax<json> {
   }
 
  private:
-  enum class Region { rest, vocabulary, merges, ignored };
+  enum class Region { rest, vocabulary, merges, pieces };
 
   // Whether the containers around the current place, down to the root, are objects.
   bool inside_objects() const {
@@ -107,6 +114,25 @@ class FileBuilder : public nlohmann::json_sax<json> {
   [[noreturn]] void bad_pair() const {
     throw DataError(fmt::format("{}: merge {} is not a pair of two tokens", file_.source, file_.merges.size()),
                     {.remedy = R"(write merges as "a b" or as ["a", "b"])"});
+  }
+
+  [[noreturn]] void bad_piece() const {
+    throw DataError(
+        fmt::format("{}: token {} of the vocabulary is not a token with its score", file_.source, file_.tokens.size()),
+        {.remedy = R"(write tokens with scores as ["a", -1.5])"});
+  }
+
+  [[noreturn]] void bad_element() const {
+    if (region_ == Region::merges) bad_pair();
+    bad_piece();
+  }
+
+  bool score(double value) {
+    if (pair_depth_ == 0 || pair_.size() != 1) bad_piece();
+    file_.tokens.push_back({std::move(pair_[0]), static_cast<std::int64_t>(file_.tokens.size())});
+    file_.scores.push_back(value);
+    pair_.emplace_back();
+    return true;
   }
 
   json* place(json&& value) {
@@ -132,8 +158,7 @@ class FileBuilder : public nlohmann::json_sax<json> {
   }
 
   bool add(json&& value) {
-    if (region_ == Region::ignored) return true;
-    if (region_ == Region::merges) bad_pair();
+    if (region_ == Region::merges || region_ == Region::pieces) bad_element();
     if (region_ == Region::vocabulary) {
       throw DataError(
           fmt::format("{}: the id of token {} is {}", file_.source, describe_json(key_), describe_json(value)),
@@ -144,18 +169,15 @@ class FileBuilder : public nlohmann::json_sax<json> {
   }
 
   bool number(std::int64_t value) {
+    if (region_ == Region::pieces) return score(static_cast<double>(value));
     if (region_ != Region::vocabulary) return add(value);
     file_.tokens.push_back({std::move(key_), value});
     return true;
   }
 
   bool open(json&& empty) {
-    if (region_ == Region::vocabulary || region_ == Region::merges) return add(std::move(empty));
+    if (region_ != Region::rest) return add(std::move(empty));
     deeper();
-    if (region_ == Region::ignored) {
-      ++ignored_depth_;
-      return true;
-    }
     if (depth_ == 2) top_key_ = key_;
     containers_.push_back(place(std::move(empty)));
     return true;
@@ -163,12 +185,10 @@ class FileBuilder : public nlohmann::json_sax<json> {
 
   bool close() {
     --depth_;
-    if (region_ == Region::merges && pair_depth_ > 0) {
-      if (pair_.size() != 2) bad_pair();
-      file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+    if (pair_depth_ > 0) {
+      if (pair_.size() != 2) bad_element();
+      if (region_ == Region::merges) file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
       --pair_depth_;
-    } else if (region_ == Region::ignored && ignored_depth_ > 0) {
-      --ignored_depth_;
     } else if (region_ != Region::rest) {
       region_ = Region::rest;
     } else {
@@ -184,10 +204,9 @@ class FileBuilder : public nlohmann::json_sax<json> {
   std::size_t depth_ = 0;
   std::size_t values_ = 0;
   std::size_t pair_depth_ = 0;
-  std::size_t ignored_depth_ = 0;
   std::string key_;
-  std::string top_key_;  // the member of the root that is being read
-  std::vector<std::string> pair_;
+  std::string top_key_;            // the member of the root that is being read
+  std::vector<std::string> pair_;  // of a merge; of a piece its token, then a text for its score
   std::vector<json*> containers_;
 };
 
@@ -196,7 +215,7 @@ TokenizerFile parse(std::string_view text, const std::string& source, bool vocab
     throw DataError(fmt::format("{}: {} bytes are too many for a tokenizer", source, text.size()),
                     {.remedy = fmt::format("such files have at most {} bytes", kMaxBytes)});
   }
-  TokenizerFile file{source, {}, {}, std::make_shared<json>()};
+  TokenizerFile file{source, {}, {}, {}, std::make_shared<json>()};
   FileBuilder builder(text, file, vocabulary_only);
   json::sax_parse(text.begin(), text.end(), &builder);
   return file;

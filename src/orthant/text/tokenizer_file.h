@@ -15,7 +15,8 @@ namespace orthant {
 
 struct TokenizerFile {
   std::string source;
-  std::vector<Vocabulary::Entry> tokens;                    // model.vocab; empty when that is not an object
+  std::vector<Vocabulary::Entry> tokens;                    // model.vocab; a list gives ids in order
+  std::vector<double> scores;                               // of model.vocab, when that is a list of tokens and scores
   std::vector<std::pair<std::string, std::string>> merges;  // model.merges, from "a b" or ["a", "b"]
   std::shared_ptr<nlohmann::json> rest;                     // an object, without those two
 };

@@ -9,15 +9,17 @@
 
 #include "orthant/base/error.h"
 #include "orthant/text/byte_bpe.h"
+#include "orthant/text/character_bpe.h"
 #include "orthant/text/json_section.h"
 #include "orthant/text/tokenizer_file.h"
+#include "orthant/text/unigram.h"
 #include "orthant/text/wordpiece.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::string_view kReadKinds =
-    "only byte-level BPE (GPT-2, RoBERTa, Llama 3, ...) and WordPiece (BERT) are read";
+    "BPE (GPT-2, Llama, Mistral, ...), Unigram (T5, XLM-R, ...) and WordPiece (BERT) are read";
 
 // The ids of a few tokens, and the tokens of a few ids, without a table of all.
 class FewTokens {
@@ -115,7 +117,6 @@ void refuse_unread_settings(const JsonSection& model) {
   if (model.has("dropout") && model.value("dropout") != 0) {
     model.fail("dropout", "makes ids random, which is not done", "set it to null");
   }
-  if (model.flag("byte_fallback", false)) model.fail("byte_fallback", "is true", std::string(kReadKinds));
   for (const auto* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (const auto text = model.find_text(key); text && !text->empty()) {
       model.fail(key, fmt::format("is \"{}\"", *text), std::string(kReadKinds));
@@ -132,15 +133,16 @@ void check_decoder(const JsonSection& section, std::string_view expected) {
   }
 }
 
-std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, TokenizerFile file,
-                                                 const TokenizerRoles& roles) {
+std::shared_ptr<const Tokenizer::Model> read_byte_bpe(const JsonSection& root, TokenizerFile file,
+                                                      const TokenizerRoles& roles, PreTokenizer words) {
   const auto model = root.object("model");
-  refuse_unread_settings(model);
-  if (model.has("merges")) model.fail("merges", "is no list", "write merges as a list of \"a b\" or [\"a\", \"b\"]");
+  if (model.flag("byte_fallback", false)) {
+    model.fail("byte_fallback", "is true in a model over bytes", "set it to false");
+  }
   if (root.has("decoder")) check_decoder(root.object("decoder"), "ByteLevel");
   ByteBpeOptions options;
   options.source = file.source;
-  options.words = read_pre_tokenizer(root);
+  options.words = std::move(words);
   options.normalizer = read_normalizer(root);
   options.ignore_merges = model.flag("ignore_merges", false);
   options.unknown = model.find_text("unk_token").value_or("");
@@ -151,11 +153,66 @@ std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, Tokeni
   return make_byte_bpe(std::move(options));
 }
 
+std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, TokenizerFile file,
+                                                 const TokenizerRoles& roles) {
+  const auto model = root.object("model");
+  refuse_unread_settings(model);
+  if (!file.scores.empty()) model.fail("vocab", "is a list", "write the vocabulary of BPE as an object of ids");
+  if (model.has("merges")) model.fail("merges", "is no list", "write merges as a list of \"a b\" or [\"a\", \"b\"]");
+  CharacterBpeOptions options;
+  options.source = file.source;
+  options.normalizer = read_normalizer(root);
+  auto [words, byte_level] = read_pre_tokenizer(root, options.normalizer);
+  if (byte_level) return read_byte_bpe(root, std::move(file), roles, std::move(words));
+  options.words = std::move(words);
+  options.decoder = read_decoder(root);
+  options.ignore_merges = model.flag("ignore_merges", false);
+  options.byte_fallback = model.flag("byte_fallback", false);
+  options.unknown = model.find_text("unk_token").value_or("");
+  options.fuse_unknown = model.flag("fuse_unk", false);
+  options.parts = read_parts(root, file, roles, options.unknown);
+  options.tokens = std::move(file.tokens);
+  options.merges = std::move(file.merges);
+  return make_character_bpe(std::move(options));
+}
+
+std::optional<std::int32_t> read_unknown_id(const JsonSection& model, std::size_t num_tokens) {
+  if (!model.has("unk_id")) return std::nullopt;
+  const auto id = model.integer("unk_id");
+  if (id < 0 || id >= static_cast<std::int64_t>(num_tokens)) {
+    model.fail("unk_id", fmt::format("is {}", id), fmt::format("ids are between 0 and {}", num_tokens - 1));
+  }
+  return static_cast<std::int32_t>(id);
+}
+
+std::shared_ptr<const Tokenizer::Model> read_unigram(const JsonSection& root, TokenizerFile file,
+                                                     const TokenizerRoles& roles) {
+  const auto model = root.object("model");
+  if (file.scores.size() != file.tokens.size()) {
+    model.fail("vocab", "is an object", "write the vocabulary of Unigram as a list of tokens with scores");
+  }
+  UnigramOptions options;
+  options.source = file.source;
+  options.normalizer = read_normalizer(root);
+  auto [words, byte_level] = read_pre_tokenizer(root, options.normalizer);
+  if (byte_level) root.fail("pre_tokenizer", "ends with ByteLevel", "Unigram is read over characters");
+  options.words = std::move(words);
+  options.decoder = read_decoder(root);
+  options.unknown = read_unknown_id(model, file.tokens.size());
+  options.byte_fallback = model.flag("byte_fallback", false);
+  const auto unknown = options.unknown ? file.tokens[static_cast<std::size_t>(*options.unknown)].token : std::string();
+  options.parts = read_parts(root, file, roles, unknown);
+  options.tokens = std::move(file.tokens);
+  options.scores = std::move(file.scores);
+  return make_unigram(std::move(options));
+}
+
 std::shared_ptr<const Tokenizer::Model> read_wordpiece(const JsonSection& root, TokenizerFile file,
                                                        const TokenizerRoles& roles) {
   const auto model = root.object("model");
   WordPieceOptions options;
   options.source = file.source;
+  if (!file.scores.empty()) model.fail("vocab", "is a list", "write the vocabulary of WordPiece as an object of ids");
   options.unknown = model.find_text("unk_token").value_or(options.unknown);
   options.prefix = model.find_text("continuing_subword_prefix").value_or(options.prefix);
   if (model.has("max_input_chars_per_word")) options.max_word = model.integer("max_input_chars_per_word");
@@ -188,6 +245,7 @@ std::shared_ptr<const Tokenizer::Model> read_wordpiece(const JsonSection& root, 
 std::string kind_of(const JsonSection& model, const TokenizerFile& file) {
   if (const auto type = model.find_text("type")) return *type;
   if (!file.merges.empty()) return "BPE";
+  if (!file.scores.empty()) return "Unigram";
   return model.has("max_input_chars_per_word") ? "WordPiece" : "unknown";
 }
 
@@ -204,11 +262,13 @@ std::shared_ptr<const Tokenizer::Model> tokenizer_from_json(std::string_view tex
   }
   const auto model = root.object("model");
   const auto kind = kind_of(model, file);
-  if (kind != "BPE" && kind != "WordPiece") {
+  if (kind != "BPE" && kind != "Unigram" && kind != "WordPiece") {
     model.fail("type", fmt::format("is \"{}\", which is not read", kind), std::string(kReadKinds));
   }
   if (file.tokens.empty()) model.fail("vocab", "has no tokens", "give the file of a trained tokenizer");
-  return kind == "BPE" ? read_bpe(root, std::move(file), roles) : read_wordpiece(root, std::move(file), roles);
+  if (kind == "BPE") return read_bpe(root, std::move(file), roles);
+  if (kind == "Unigram") return read_unigram(root, std::move(file), roles);
+  return read_wordpiece(root, std::move(file), roles);
 }
 
 }  // namespace orthant

@@ -80,6 +80,7 @@ std::vector<std::int32_t> Tokenizer::Model::encode_text(std::string_view text, b
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3);
   std::string buffer;
+  auto place = continues ? Place::continued : Place::begin;
   added_.split_raw(text, [&](std::string_view piece, std::int32_t token) {
     if (token >= 0) {
       ids.push_back(token);
@@ -88,12 +89,12 @@ std::vector<std::int32_t> Tokenizer::Model::encode_text(std::string_view text, b
         if (inner_token >= 0) {
           ids.push_back(inner_token);
         } else {
-          encode_words(inner, continues, ids);
+          encode_words(inner, place, ids);
         }
-        continues = false;
+        place = Place::inside;
       });
     }
-    continues = false;
+    place = Place::inside;
   });
   return ids;
 }
@@ -124,6 +125,16 @@ std::string Tokenizer::Model::decode(std::span<const std::int32_t> ids, bool ski
     if (!(token && token->special && skip_special)) known.push_back(id);
   }
   return decode_known(known);
+}
+
+std::vector<std::string> Tokenizer::Model::tokens_of(std::span<const std::int32_t> ids) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const auto id : ids) {
+    const auto* token = added_.find(std::int64_t{id});
+    tokens.emplace_back(token ? std::string_view(token->content) : vocabulary_.token(id));
+  }
+  return tokens;
 }
 
 std::int64_t Tokenizer::Model::vocab_size() const {

@@ -1,6 +1,6 @@
 // What every kind of tokenizer shares: added tokens cut the text, the kind itself turns what lies between them into
-// ids, a post-processor puts special tokens around them. A kind (byte_bpe.h, wordpiece.h) says how text is normalised,
-// how words become ids, and how ids become text again.
+// ids, a post-processor puts special tokens around them. A kind (byte_bpe.h, wordpiece.h, unigram.h, ...) says how text
+// is normalised, how words become ids, and how ids become text again.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "orthant/text/added_tokens.h"
 #include "orthant/text/post_processor.h"
+#include "orthant/text/pre_tokenizer.h"
 #include "orthant/text/tokenizer.h"
 #include "orthant/text/vocabulary.h"
 
@@ -54,13 +55,15 @@ class Tokenizer::Model {
 
   // The normalised form: either `piece` itself or a view of `buffer`. Any bytes may come, UTF-8 or not.
   virtual std::string_view normalize(std::string_view piece, std::string& buffer) const = 0;
-  // Adds the ids of normalised text that holds no added token. Never called with an empty piece. `continues`: it goes
-  // on where text that was encoded before ended.
-  virtual void encode_words(std::string_view piece, bool continues, std::vector<std::int32_t>& ids) const = 0;
+  // Adds the ids of normalised text that holds no added token. Never called with an empty piece.
+  virtual void encode_words(std::string_view piece, Place place, std::vector<std::int32_t>& ids) const = 0;
   // Whether no word lies across a safe cut.
   virtual bool words_may_be_cut() const = 0;
   // The text of ids that all exist; ids of added tokens are among them, their content is added().find(id)->content.
   virtual std::string decode_known(std::span<const std::int32_t> ids) const = 0;
+
+  // The texts of such ids.
+  std::vector<std::string> tokens_of(std::span<const std::int32_t> ids) const;
 
  private:
   std::vector<std::int32_t> encode_text(std::string_view text, bool continues) const;

@@ -10,6 +10,7 @@ namespace orthant::unicode {
 namespace {
 
 constexpr char32_t kNumCharacters = 0x110000;
+constexpr char32_t kReplacement = 0xfffd;
 
 bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
@@ -86,6 +87,26 @@ Decoded decode(std::string_view text, std::size_t at) {
   const bool surrogate = found.character >= 0xd800 && found.character < 0xe000;
   if (overlong || surrogate || found.character >= kNumCharacters) return {};
   return found;
+}
+
+char32_t decode_replacing(std::string_view text, std::size_t& at) {
+  const auto lead = static_cast<unsigned char>(text[at++]);
+  if (lead < 0x80) return lead;
+  if (lead < 0xc2 || lead > 0xf4) return kReplacement;
+  const int num_more = lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+  unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+  unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  char32_t code = lead & (0x3f >> num_more);
+  for (int i = 0; i < num_more; ++i) {
+    if (at >= text.size()) return kReplacement;
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < low || byte > high) return kReplacement;
+    code = (code << 6) | (byte & 0x3f);
+    ++at;
+    low = 0x80;
+    high = 0xbf;
+  }
+  return code;
 }
 
 std::size_t valid_length(std::string_view text, std::size_t from) {

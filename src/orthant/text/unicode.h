@@ -77,6 +77,10 @@ Decoded decode(std::string_view text, std::size_t at);
 // The same for text that is known to be well-formed.
 Decoded decode_valid(const char* at);
 
+// The character at `at`, which must lie in the text; `at` goes to the next one. What is not UTF-8 becomes U+FFFD: one
+// for each longest begin of a character, as Python's errors="replace" has it.
+char32_t decode_replacing(std::string_view text, std::size_t& at);
+
 // Bytes from `from` on that are well-formed UTF-8.
 std::size_t valid_length(std::string_view text, std::size_t from);
 

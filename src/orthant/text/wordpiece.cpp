@@ -45,7 +45,7 @@ class WordPiece : public Tokenizer::Model {
                      .lowercase = options.lowercase},
                     characters_),
         words_(characters_),
-        pieces_(vocabulary(), options.prefix, options.source) {
+        pieces_(PieceTrie::of_words(vocabulary(), options.prefix, options.source)) {
     start(options.parts, fmt::format("{} {} {} {} {} {} {} {}", options.unknown, options.prefix, options.max_word,
                                      options.lowercase, options.strip_accents.value_or(options.lowercase),
                                      options.handle_chinese_chars, options.clean_text, options.clean_decoded));
@@ -58,7 +58,7 @@ class WordPiece : public Tokenizer::Model {
     return normalizer_.normalize(piece, buffer);
   }
 
-  void encode_words(std::string_view piece, bool, std::vector<std::int32_t>& ids) const override {
+  void encode_words(std::string_view piece, Place, std::vector<std::int32_t>& ids) const override {
     words_.for_each(
         piece, [&](std::string_view word, std::int64_t num_characters) { encode_word(word, num_characters, ids); });
   }
