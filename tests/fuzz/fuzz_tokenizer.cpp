@@ -47,6 +47,31 @@ json split_by(std::string_view regex) {
             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
 }
 
+// Characters with marks for spaces: BPE as Llama 2 has it, and Unigram with rules of every kind.
+json over_characters(bool unigram) {
+  const std::vector<std::string> tokens = {"<unk>", "\u2581",   "a",      "h",  "e",
+                                           "he",    "\u2581he", "\u00e9", "aa", "<0x0A>"};
+  json file =
+      json::parse(R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "StripAccents"},
+      {"type": "Strip"}, {"type": "Prepend", "prepend": "\u2581"},
+      {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+              "merges": ["h e", "\u2581 he", "a a"]}})");
+  if (unigram) file["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"byte_fallback", true}};
+  auto& vocabulary = file["model"]["vocab"];
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    if (unigram) {
+      vocabulary.push_back(json::array({tokens[id], -1.5 * static_cast<double>(id)}));
+    } else {
+      vocabulary[tokens[id]] = id;
+    }
+  }
+  return file;
+}
+
 std::vector<Tokenizer> make_tokenizers() {
   std::vector<Tokenizer> all;
   const json gpt2 = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
@@ -64,6 +89,9 @@ std::vector<Tokenizer> make_tokenizers() {
     words.vocabulary.push_back({token, static_cast<std::int64_t>(words.vocabulary.size())});
   }
   all.emplace_back(make_wordpiece(words));
+  for (const bool unigram : {false, true}) {
+    all.emplace_back(tokenizer_from_json(over_characters(unigram).dump(), "memory"));
+  }
   return all;
 }
 

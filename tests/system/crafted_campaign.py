@@ -86,7 +86,8 @@ def all_cases():
     checkpoints = [Case("checkpoint", "tiny", name, change, next(ways)) for name, change in crafted_checkpoints.all_cases()]
     models = itertools.chain(crafted_models.of_kinds(), crafted_models.of_json_texts(), crafted_models.of_config_values(),
                              crafted_models.of_tensor_files(), crafted_models.of_index(), crafted_tokenizers.of_bpe(),
-                             crafted_tokenizers.of_wordpiece(), crafted_tokenizers.of_gpt2_files())
+                             crafted_tokenizers.of_wordpiece(), crafted_tokenizers.of_gpt2_files(),
+                             crafted_tokenizers.of_unigram(), crafted_tokenizers.of_sentencepiece())
     ways = model_commands()
     folders = [Case("folder", base, name, change, next(ways) if base in ("llama", "shards") else ["tokenize"]) for base, name, change in models]
     return checkpoints, folders

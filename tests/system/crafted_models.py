@@ -1,6 +1,8 @@
-"""Hugging Face folders that are wrong, each in one named way: models, models in shards, and three kinds of tokenizer."""
+"""Hugging Face folders that are wrong, each in one named way: models, models in shards, and five kinds of tokenizer."""
+import base64
 import json
 import os
+import struct
 
 import crafted_files as files
 from crafted_files import CONTENTS, JSON_TEXTS, KINDS, MIB, TEXTS, parsed_tensors, read, safetensors, write
@@ -80,12 +82,58 @@ def make_gpt2_files(folder):
     write(f"{folder}/tokenizer_config.json", json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
 
 
-BASES = {"llama": make_llama, "shards": make_shards, "bpe": make_bpe, "wordpiece": make_wordpiece, "gpt2-files": make_gpt2_files}
+def make_unigram(folder):
+    """Laid out as T5's, with SentencePiece's table as normalizer: one entry, "A" becomes "a"."""
+    units = [0] * 256
+    units[0] = 1 << 10        # children lie at 1 ^ byte
+    units[1 ^ 65] = 65 | 1 << 8 | (1 ^ 65 ^ 2) << 10
+    units[2] = 1 << 31        # result 0
+    table = struct.pack("<257I", 1024, *units) + b"a\0"
+    write(f"{folder}/tokenizer.json", json.dumps({
+        "version": "1.0", "added_tokens": [{"id": 1, "content": "</s>", "special": True, "normalized": False}],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}, "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+                                                     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["</s>", 0], ["\u2581", -2.5], ["a", -3], ["b", -3.5], ["hello", -9]]}}))
+
+
+def varint(value):
+    out = b""
+    while value >= 128:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    """A field of a protobuf message: bytes, an integer, or a float of four bytes."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value) if isinstance(value, int) else varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def piece(text, score=-1.0, kind=1):
+    return field(1, field(1, text) + field(2, score) + field(3, kind))
+
+
+def sentencepiece_model(kind=2, normalizer=b"", trainer=b""):
+    first = piece(b"<unk>", 0.0, 2) + piece(b"<s>", 0.0, 3) + piece(b"</s>", 0.0, 3)
+    pieces = b"".join(piece(text.encode(), -float(i)) for i, text in enumerate(["\u2581", "h", "e", "l", "o", "he", "hello"]))
+    return first + pieces + field(2, field(3, kind) + trainer) + field(3, normalizer)
+
+
+def make_sentencepiece(folder):
+    write(f"{folder}/tokenizer.model", sentencepiece_model())
+
+
+BASES = {"unigram": make_unigram, "sentencepiece": make_sentencepiece, "llama": make_llama, "shards": make_shards, "bpe": make_bpe, "wordpiece": make_wordpiece, "gpt2-files": make_gpt2_files}
 INDEX = "model.safetensors.index.json"
 SHARD = "model-00002-of-00002.safetensors"
-JSON_FILES = [("llama", "config.json"), ("shards", INDEX), ("bpe", "tokenizer.json"), ("bpe", "tokenizer_config.json"),
+JSON_FILES = [("unigram", "tokenizer.json"), ("llama", "config.json"), ("shards", INDEX), ("bpe", "tokenizer.json"), ("bpe", "tokenizer_config.json"),
               ("wordpiece", "tokenizer_config.json"), ("gpt2-files", "vocab.json"), ("gpt2-files", "added_tokens.json")]
-OTHER_FILES = [("llama", "model.safetensors"), ("shards", SHARD), ("wordpiece", "vocab.txt"), ("gpt2-files", "merges.txt")]
+OTHER_FILES = [("sentencepiece", "tokenizer.model"), ("llama", "model.safetensors"), ("shards", SHARD), ("wordpiece", "vocab.txt"), ("gpt2-files", "merges.txt")]
 
 
 def edited_json(name, edit):

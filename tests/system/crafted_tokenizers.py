@@ -1,8 +1,9 @@
-"""Tokenizers that are wrong, each in one named way: tokenizer.json, vocab.txt, vocab.json with merges.txt."""
+"""Tokenizers that are wrong, each in one named way: tokenizer.json, vocab.txt, vocab.json with merges.txt, tokenizer.model."""
+import base64
 import os
 
 from crafted_files import write
-from crafted_models import edited_json, edited_text
+from crafted_models import edited_json, edited_text, field, piece, sentencepiece_model
 
 
 def of_bpe():
@@ -52,7 +53,7 @@ def of_bpe():
     }
     for name, change in cases.items():
         yield "bpe", f"tokenizer.json: {name}", change
-    yield "bpe", "tokenizer.json: only a SentencePiece model", lambda folder: (
+    yield "bpe", "tokenizer.json: only a SentencePiece model that is cut off", lambda folder: (
         [os.remove(f"{folder}/{name}") for name in os.listdir(folder)], write(f"{folder}/tokenizer.model", b"\n\x0e\n\x05<unk>"))
     roles = {"eos_token is a number": {"eos_token": 1}, "eos_token is a list": {"eos_token": []}, "add_prefix_space is a text": {"add_prefix_space": "x"},
              "added_tokens_decoder is a list": {"added_tokens_decoder": [1]}, "added_tokens_decoder of a text id": {"added_tokens_decoder": {"x": {"content": "a"}}}}
@@ -102,3 +103,68 @@ def of_gpt2_files():
         yield "gpt2-files", name, change
     yield "gpt2-files", "merges.txt: missing", lambda folder: os.remove(f"{folder}/merges.txt")
     yield "gpt2-files", "vocab.json: missing", lambda folder: os.remove(f"{folder}/vocab.json")
+
+
+def of_unigram():
+    def model(**values):
+        return edited_json("tokenizer.json", lambda t: t["model"].update(values))
+
+    def token(value):
+        return edited_json("tokenizer.json", lambda t: t["model"]["vocab"].append(value))
+
+    def rule(**values):
+        return edited_json("tokenizer.json", lambda t: t["normalizer"]["normalizers"].append(values))
+
+    def table(data):
+        return edited_json("tokenizer.json", lambda t: t["normalizer"]["normalizers"][0].update(precompiled_charsmap=base64.b64encode(data).decode()))
+
+    def words(**values):
+        return edited_json("tokenizer.json", lambda t: t["pre_tokenizer"].update(values))
+
+    def decoder(**values):
+        return edited_json("tokenizer.json", lambda t: t["decoder"]["decoders"].append(values))
+
+    cases = {
+        "a token without a score": token(["x"]), "a token that is a text": token("x"), "a token that is a number": token([1, -1]), "a score of a text": token(["x", "-1"]),
+        "a score of null": token(["x", None]), "a token with two scores": token(["x", -1, -2]), "a token nested": token([["x", -1], -1]), "a token twice": token(["a", -1]),
+        "a token of 5000 bytes": token(["x" * 5000, -1]), "a score that is an object": token(["x", {}]), "unk_id beyond the tokens": model(unk_id=6), "unk_id negative": model(unk_id=-1),
+        "unk_id of 2^63": model(unk_id=2**63), "unk_id of a text": model(unk_id="0"), "byte_fallback of a number": model(byte_fallback=1),
+        "vocabulary is an object": model(vocab={"a": 1}), "vocabulary empty": model(vocab=[]), "BPE with scores": model(type="BPE"), "WordPiece with scores": model(type="WordPiece"),
+        "table not base64": edited_json("tokenizer.json", lambda t: t["normalizer"]["normalizers"][0].update(precompiled_charsmap="@@@@")),
+        "table null": edited_json("tokenizer.json", lambda t: t["normalizer"]["normalizers"][0].update(precompiled_charsmap=None)),
+        "table empty": table(b""), "table of 3 bytes": table(b"abc"), "table with a trie of 4 GiB": table(b"\xff\xff\xff\xff" + b"x" * 60),
+        "table with a trie of 5 bytes": table(b"\x05\0\0\0" + b"x" * 60), "table with results that are not UTF-8": table(b"\x04\0\0\0" + b"\0\0\0\0" + b"\xff\xfe"),
+        "rule unknown": rule(type="Nmtt"), "Prepend without text": rule(type="Prepend"), "Replace of nothing": rule(type="Replace", pattern={"String": ""}, content="x"),
+        "Replace without pattern": rule(type="Replace", content="x"), "Replace by a number": rule(type="Replace", pattern={"String": "a"}, content=1),
+        "Replace with a wrong regular expression": rule(type="Replace", pattern={"Regex": "(a"}, content="x"), "Strip of a text": rule(type="Strip", strip_left="yes"),
+        "100 rules": edited_json("tokenizer.json", lambda t: t.update(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100})),
+        "Metaspace of two characters": words(replacement="__"), "Metaspace of nothing": words(replacement=""), "Metaspace of a number": words(replacement=1),
+        "Metaspace with an unknown scheme": words(prepend_scheme="last"), "Metaspace with a scheme and without space": words(add_prefix_space=False),
+        "Metaspace split of a text": words(split="yes"), "decoder unknown": decoder(type="Shredder"), "Strip of a negative count": decoder(type="Strip", content=" ", start=-1, stop=0),
+        "Strip of a count of 2^64": decoder(type="Strip", content=" ", start=2**64, stop=0), "Strip of two characters": decoder(type="Strip", content="ab", start=1, stop=0),
+        "a decoder that replaces by 100 bytes": decoder(type="Replace", pattern={"String": "a"}, content="x" * 100),
+    }
+    for name, change in cases.items():
+        yield "unigram", f"tokenizer.json of Unigram: {name}", change
+
+
+def of_sentencepiece():
+    def file(data):
+        return lambda folder: write(f"{folder}/tokenizer.model", data)
+
+    good = sentencepiece_model()
+    cases = {
+        "text of two words": b"hello world\n", "cut off": good[:-1], "cut off in a piece": good[:40],
+        "a field of 2^64 - 1 bytes": b"\n" + b"\xff" * 9 + b"\x01", "a number of 11 bytes": b"\xff" * 11, "a group": b"\x0b" + good, "a wire type of 7": b"\x0f" + good,
+        "field number 0": b"\0\0" + good, "a piece that is a number": field(1, 7) + good, "a score that is a text": field(1, field(1, b"x") + field(2, b"abcd")) + good,
+        "a type of 7": good + piece(b"x", kind=7), "a type of 2^63": good + piece(b"x", kind=2**63), "an empty piece": good + piece(b""), "a piece that is not UTF-8": good + piece(b"\xff\xfe"),
+        "a score that is not a number": good + piece(b"x", float("nan")), "a score without end": good + piece(b"x", float("inf")), "a piece twice": good + piece(b"h"),
+        "a piece of 10000 bytes": good + piece(b"x" * 10000), "no unknown piece": piece(b"a") + field(2, field(3, 2)), "two unknown pieces": good + piece(b"<other>", kind=2),
+        "an unused piece": good + piece(b"x", kind=5), "a byte without byte_fallback": good + piece(b"<0x41>", kind=6), "byte_fallback without bytes": sentencepiece_model(trainer=field(35, 1)),
+        "a byte that is none": sentencepiece_model(trainer=field(35, 1)) + piece(b"<0xZZ>", kind=6), "kind word": sentencepiece_model(3), "kind char": sentencepiece_model(4),
+        "kind 0": sentencepiece_model(0), "kind 2^40": sentencepiece_model(2**40), "no pieces": field(2, field(3, 2)),
+        "a table of 3 bytes": sentencepiece_model(normalizer=field(2, b"abc")), "a table with a trie of 4 GiB": sentencepiece_model(normalizer=field(2, b"\xff" * 40)),
+        "a denormalizer": good + field(5, field(2, b"abcdefgh")), "a JSON file": b'{"model": {}}', "an escape sequence as a piece, twice": good + piece(b"\x1b[2J\x07") * 2,
+    }
+    for name, data in cases.items():
+        yield "sentencepiece", f"tokenizer.model: {name}", file(data)

@@ -1,4 +1,5 @@
-"""orthant tokenize: the same ids as PyPI `tokenizers`, every byte back, and clear errors. WordPiece is in test_wordpiece.py."""
+"""orthant tokenize: the same ids as PyPI `tokenizers`, every byte back, and clear errors. WordPiece is in test_wordpiece.py, tokenizers over characters
+in test_sentencepiece.py."""
 import json
 import os
 import tempfile
@@ -184,7 +185,7 @@ class Command(unittest.TestCase):
     def test_tokenizers_that_are_not_read_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "tokenizer.json")
-            for text, message in (('{"model": {"type": "Unigram", "vocab": [["a", -1]]}}', 'model.type is "Unigram", which is not read'),
+            for text, message in (('{"model": {"type": "WordLevel", "vocab": {"a": 1}}}', 'model.type is "WordLevel", which is not read'),
                                   ("{", "this is not JSON"), ("[" * 100000, "nested deeper than 64 levels")):
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(text)

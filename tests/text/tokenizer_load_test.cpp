@@ -125,12 +125,13 @@ TEST(TokenizerLoad, ReadsAVocabularyOfWordPieces) {
 TEST(TokenizerLoad, SaysWhatIsMissing) {
   const TemporaryFolder folder;
   expect_part(refusal(folder.path()), "no tokenizer in this folder");
-  expect_part(refusal(folder.path()), "put tokenizer.json, vocab.txt, or vocab.json with merges.txt there");
+  expect_part(refusal(folder.path()),
+              "put tokenizer.json, tokenizer.model, vocab.txt, or vocab.json with merges.txt there");
   expect_part(refusal(folder.path() / "bert-base-cased"), "no such tokenizer");
   expect_part(refusal(folder.path() / "bert-base-cased"), "hf download");
   write_file_atomically(folder.path() / "tokenizer.model", "x");
-  expect_part(refusal(folder.path()), "tokenizer.model: SentencePiece models are not read");
-  expect_part(refusal(folder.path() / "tokenizer.model"), "use a model with a byte-level tokenizer.json");
+  expect_part(refusal(folder.path()), "tokenizer.model: this is not a SentencePiece model");
+  expect_part(refusal(folder.path() / "tokenizer.model"), "copy it again");
   write_file_atomically(folder.path() / "a.bin", "x");
   expect_part(refusal(folder.path() / "a.bin"), "not a tokenizer by its name");
 }

@@ -151,6 +151,8 @@ TEST_F(Checkpoint, TokenizerFilesAreCopiedFromAFolderOrAFile) {
   EXPECT_EQ(copy_tokenizer_files(from, to), std::vector<std::string>{"tokenizer.json"});
   EXPECT_EQ(read_file(to / "tokenizer.json"), "new");
   EXPECT_EQ(copy_tokenizer_files(from / "words.txt", to), std::vector<std::string>{"vocab.txt"});
+  write_file_atomically(from / "pieces.model", "x");
+  EXPECT_EQ(copy_tokenizer_files(from / "pieces.model", from), std::vector<std::string>{"tokenizer.model"});
   EXPECT_EQ(copy_tokenizer_files(to, to), (std::vector<std::string>{"tokenizer.json", "vocab.txt"}));
   const auto text = error_text<DataError>([&] { copy_tokenizer_files(from, folder_ / "none"); });
   EXPECT_TRUE(text.ends_with("\n  fix: check the path, and that its folder exists")) << text;

@@ -40,7 +40,7 @@ int run_bench_tokenize(const Arguments& arguments, Context& context) {
   std::string file;
   int rounds = 5;
   bool json = false;
-  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer").required();
+  app.add_option("--tokenizer", path, "tokenizer.json, .model, vocab.txt, or a folder with a tokenizer").required();
   app.add_option("--text", file, "the text").required();
   app.add_option("--rounds", rounds, "times over the text, after one to warm up (default 5)")
       .check(NumberRange(1, 1000));

@@ -31,7 +31,7 @@ struct Wanted {
 void add_options(OptionParser& app, Wanted& wanted) {
   auto& documents = wanted.input.documents;
   app.add_option("--input", wanted.input.files, "text files; .jsonl, .json, .csv and .tsv are read by rows").required();
-  app.add_option("--tokenizer", wanted.tokenizer, "tokenizer.json, vocab.txt, or a folder with one").required();
+  app.add_option("--tokenizer", wanted.tokenizer, "tokenizer.json, .model, vocab.txt, or a folder with one").required();
   app.add_option("--out", wanted.prepare.folder, "folder for tokens.bin, documents.bin and index.json").required();
   app.add_option("--separator", documents.separator,
                  "what a document is in a text file: file (default), blank-line, line");

@@ -77,7 +77,7 @@ int run_tokenize(const Arguments& arguments, Context& context) {
   std::string path;
   bool decode = false;
   bool no_special = false;
-  app.add_option("--tokenizer", path, "tokenizer.json, vocab.txt, or a folder with a tokenizer").required();
+  app.add_option("--tokenizer", path, "tokenizer.json, .model, vocab.txt, or a folder with a tokenizer").required();
   app.add_flag("--decode", decode, "ids to text");
   app.add_flag("--no-special", no_special, "add no [CLS], <s> and the like; with --decode, leave special tokens out");
   if (!parse(app, arguments, context, "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json"))

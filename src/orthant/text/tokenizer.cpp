@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "orthant/base/error.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/gpt2_files.h"
+#include "orthant/text/sentencepiece.h"
 #include "orthant/text/tokenizer_json.h"
 #include "orthant/text/tokenizer_model.h"
 #include "orthant/text/wordpiece.h"
@@ -17,7 +20,7 @@ namespace fs = std::filesystem;
 
 using Handle = std::shared_ptr<const Tokenizer::Model>;
 
-constexpr std::string_view kExpected = "tokenizer.json, vocab.txt, or vocab.json with merges.txt";
+constexpr std::string_view kExpected = "tokenizer.json, tokenizer.model, vocab.txt, or vocab.json with merges.txt";
 
 fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
@@ -31,16 +34,23 @@ Handle from_vocab_txt(const fs::path& file) {
   return make_wordpiece(read_wordpiece_vocabulary(file));
 }
 
-[[noreturn]] void refuse_sentencepiece(const fs::path& file) {
-  throw DataError(fmt::format("{}: SentencePiece models are not read", file.string()),
-                  {.remedy = "use a model with a byte-level tokenizer.json (GPT-2, Llama 3, ...) or a BERT vocab.txt"});
+// SentencePiece's own file. The largest in use have a few megabytes.
+Handle from_sentencepiece(const fs::path& file) {
+  constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
+  return make_sentencepiece(parse_sentencepiece(read_file(file, kMaxBytes), file.string()));
 }
+
+// A .model, or one of the names that Hugging Face models give it.
+constexpr std::array<const char*, 4> kSentencePieceNames = {"tokenizer.model", "spiece.model",
+                                                            "sentencepiece.bpe.model", "spm.model"};
 
 Handle from_folder(const fs::path& folder) {
   if (is_there(folder / "tokenizer.json")) return from_json_file(folder / "tokenizer.json");
   if (is_there(folder / "vocab.txt")) return from_vocab_txt(folder / "vocab.txt");
   if (is_there(folder / "vocab.json") && is_there(folder / "merges.txt")) return tokenizer_from_gpt2_files(folder);
-  if (is_there(folder / "tokenizer.model")) refuse_sentencepiece(folder / "tokenizer.model");
+  for (const char* name : kSentencePieceNames) {
+    if (is_there(folder / name)) return from_sentencepiece(folder / name);
+  }
   throw DataError(fmt::format("{}: no tokenizer in this folder", folder.string()),
                   {.remedy = fmt::format("put {} there", kExpected)});
 }
@@ -50,7 +60,7 @@ Handle from_file(const fs::path& file) {
   if (name == "vocab.json" || name == "merges.txt") return tokenizer_from_gpt2_files(folder_of(file));
   if (file.extension() == ".json") return from_json_file(file);
   if (file.extension() == ".txt") return from_vocab_txt(file);
-  if (file.extension() == ".model") refuse_sentencepiece(file);
+  if (file.extension() == ".model") return from_sentencepiece(file);
   throw DataError(fmt::format("{}: not a tokenizer by its name", file.string()),
                   {.remedy = fmt::format("give {}, or a folder with them", kExpected)});
 }

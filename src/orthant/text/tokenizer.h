@@ -1,5 +1,6 @@
-// Text to token ids and back: WordPiece and byte-level BPE, from the files that Hugging Face models bring. One handle
-// for every kind; what a file asks for and we do not have is refused by name when it is loaded, never approximated.
+// Text to token ids and back: WordPiece, BPE over bytes or characters and Unigram, from the files that Hugging Face
+// models bring, SentencePiece's own among them. One handle for every kind; what a file asks for and we do not have is
+// refused by name when it is loaded, never approximated.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +34,15 @@ struct SpecialTokens {
 // A handle: copies share what was loaded, which never changes. All methods are Local and safe from several threads.
 class Tokenizer {
  public:
-  // A tokenizer.json or a vocab.txt, or a folder with tokenizer.json; else vocab.txt (tokenizer_config.json says
-  // whether it is cased); else vocab.json and merges.txt. DataError for files that are missing, damaged, or of a kind
-  // that is not read (Unigram, SentencePiece's tokenizer.model), with what to do.
+  // A tokenizer.json, a vocab.txt or a SentencePiece .model, or a folder with tokenizer.json; else vocab.txt
+  // (tokenizer_config.json says whether it is cased); else vocab.json and merges.txt; else tokenizer.model. DataError
+  // for files that are missing, damaged, or of a kind that is not read, with what to do.
   static Tokenizer load(const std::filesystem::path& file_or_folder);
 
   // Whether this build can load any: PCRE2 and utf8proc were there.
   static bool available();
 
-  // Invalid UTF-8 becomes U+FFFD (WordPiece) or passes through byte by byte (byte-level BPE).
+  // Invalid UTF-8 passes through byte by byte in byte-level BPE; elsewhere it becomes U+FFFD.
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // As encode(), added to the end of `ids`.
   void encode_into(std::string_view text, const EncodeOptions& options, std::vector<std::int32_t>& ids) const;
@@ -57,10 +58,10 @@ class Tokenizer {
   std::int64_t vocab_size() const;  // largest id + 1
   std::optional<std::int32_t> id(std::string_view token) const;
   const SpecialTokens& special() const;
-  std::string kind() const;           // "WordPiece", "BPE"
+  std::string kind() const;           // "WordPiece", "BPE", "Unigram"
   std::uint64_t fingerprint() const;  // of everything that decides ids and roles: equal for equal tokenizers
 
-  class Model;  // an implementation: wordpiece.h, byte_bpe.h
+  class Model;  // an implementation: wordpiece.h, byte_bpe.h, unigram.h, ...
   explicit Tokenizer(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
 
  private:

@@ -19,15 +19,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 9> kTokenizerFiles = {"tokenizer.json",
-                                                        "tokenizer_config.json",
-                                                        "special_tokens_map.json",
-                                                        "added_tokens.json",
-                                                        "vocab.txt",
-                                                        "vocab.json",
-                                                        "merges.txt",
-                                                        "tokenizer.model",
-                                                        "sentencepiece.bpe.model"};
+constexpr std::array<const char*, 11> kTokenizerFiles = {"tokenizer.json",
+                                                         "tokenizer_config.json",
+                                                         "special_tokens_map.json",
+                                                         "added_tokens.json",
+                                                         "vocab.txt",
+                                                         "vocab.json",
+                                                         "merges.txt",
+                                                         "tokenizer.model",
+                                                         "spiece.model",
+                                                         "spm.model",
+                                                         "sentencepiece.bpe.model"};
 
 nlohmann::json parsed(const fs::path& file) {
   return *parse_json(read_text_file(file, JsonOptions().max_bytes),
@@ -104,7 +106,8 @@ std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::pa
     write_file_atomically(to / name, read_file(source));  // replaces a link of that name, and does not follow it
   };
   if (orthant::is_regular_file(from)) {
-    copy(from, from.extension() == ".json" ? "tokenizer.json" : "vocab.txt");
+    const auto ending = from.extension();
+    copy(from, ending == ".json" ? "tokenizer.json" : ending == ".model" ? "tokenizer.model" : "vocab.txt");
     return copied;
   }
   for (const char* name : kTokenizerFiles) copy(from / name, name);
