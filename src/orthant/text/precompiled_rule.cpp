@@ -2,9 +2,9 @@
 // SentencePiece does it: the text is taken by grapheme clusters, and a short cluster becomes what the shortest entry
 // that begins it becomes, the rest of the cluster being lost.
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include "orthant/text/charsmap.h"
+#include "orthant/text/grapheme_cluster.h"
 #include "orthant/text/normalizer_rule.h"
 #include "orthant/text/unicode.h"
 
@@ -12,34 +12,6 @@ namespace orthant {
 namespace {
 
 constexpr std::size_t kShortCluster = 6;  // bytes from which a cluster is taken character by character
-
-// Marks that are newer than utf8proc's tables extend a cluster as all marks do.
-char32_t as_known(char32_t c) {
-  constexpr char32_t kAcute = 0x301;
-  if (c < 0x80) return c;
-  for (const auto& update : unicode::category_updates()) {
-    if (c >= update.first && c <= update.last && unicode::is_mark(update.category)) return kAcute;
-  }
-  return c;
-}
-
-// The end of the cluster that begins at `at`.
-std::size_t cluster_end(std::string_view text, std::size_t at) {
-  auto [last, length] = unicode::decode_valid(text.data() + at);
-  at += static_cast<std::size_t>(length);
-  utf8proc_int32_t state = 0;
-  while (at < text.size()) {
-    const auto next = unicode::decode_valid(text.data() + at);
-    if (last < 0x80 && next.character < 0x80 && last != '\r') break;
-    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(as_known(last)),
-                                         static_cast<utf8proc_int32_t>(as_known(next.character)), &state)) {
-      break;
-    }
-    last = next.character;
-    at += static_cast<std::size_t>(next.length);
-  }
-  return at;
-}
 
 class PrecompiledRule : public NormalizerRule {
  public:
@@ -49,7 +21,7 @@ class PrecompiledRule : public NormalizerRule {
     std::string out;
     out.reserve(text.size());
     for (std::size_t at = 0; at < text.size();) {
-      const auto end = cluster_end(text, at);
+      const auto end = grapheme_cluster_end(text, at);
       add_cluster(text.substr(at, end - at), out, limit);
       at = end;
     }
