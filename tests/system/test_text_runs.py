@@ -72,6 +72,51 @@ class TextRuns(unittest.TestCase):
         self.assertEqual(refused.returncode, 4, refused.stderr)
         self.assertIn("the manifest promises", refused.stderr)
 
+    def losses(self, name, **data):
+        """Of the steps of a run on other data."""
+        self.config(LLAMA, **{"tokenizer": None, **data})
+        done = orthant("train", "--config", "config.json", "--output_dir", name, "--json", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, name, "metrics.jsonl")) as f:
+            return [json.loads(line)["loss"] for line in f if "loss" in line]
+
+    def test_ids_of_another_program_train_as_a_prepared_folder(self):
+        prepared = orthant("data", "prepare-text", "--input", "a.txt", "--tokenizer", "vocab.txt", "--separator", "blank-line", "--out", "ids", cwd=self.folder)
+        self.assertEqual(prepared.returncode, 0, prepared.stderr)
+        expected = self.losses("run-folder", path="ids")
+        self.assertEqual(len(expected), 4)
+        with open(os.path.join(self.folder, "ids", "tokens.bin"), "rb") as f:
+            data = f.read()
+        ids = [int.from_bytes(data[i:i + 2], "little") for i in range(0, len(data), 2)]
+        for name, content in (("two.bin", data), ("four.bin", b"".join(i.to_bytes(4, "little") for i in ids)),
+                              ("ids.jsonl", json.dumps({"tokens": ids[:50]}).encode() + b"\n" + json.dumps(ids[50:]).encode())):
+            with open(os.path.join(self.folder, name), "wb") as f:
+                f.write(content)
+        self.assertEqual(self.losses("run-two", path="two.bin", token_type="uint16"), expected)
+        self.assertEqual(self.losses("run-four", path="four.bin", token_type="uint32"), expected)
+        self.assertEqual(self.losses("run-lines", path="ids.jsonl", ids_column="tokens"), expected)
+        self.assertEqual(self.losses("run-known", path="two.bin", token_type="uint16", tokenizer="vocab.txt", eval_path="two.bin"), expected)
+
+    def test_ids_that_do_not_fit_are_refused(self):
+        for name, content in (("ids.bin", bytes(range(100))), ("odd.bin", b"abc"), ("x.parquet", b"PAR1")):
+            with open(os.path.join(self.folder, name), "wb") as f:
+                f.write(content)
+        for data, code, message in (({"path": "ids.bin"}, 2, "data.token_type does not say how wide they are"),
+                                    ({"path": "ids.bin", "token_type": "uint8"}, 2, 'data.token_type is "uint8"'),
+                                    ({"path": "ids.bin", "token_type": "uint16"}, 4, "vocab.txt has a vocabulary of 20"),
+                                    ({"path": "ids.bin", "token_type": "uint16", "tokenizer": None}, 2, "set model.vocab_size=25443"),
+                                    ({"path": "odd.bin", "token_type": "uint16"}, 4, "odd.bin has 3 bytes, which are not a whole number of ids"),
+                                    ({"path": "ids.bin", "token_type": "uint16", "packing": False}, 2, "does not say where documents end"),
+                                    ({"path": "a.txt", "token_type": "uint16"}, 2, "data.path names no .bin file"),
+                                    ({"path": "a.txt", "ids_column": "ids"}, 4, "a.txt:1: this is not JSON"),
+                                    ({"path": "x.parquet"}, 4, "orthant data prepare-text --input x.jsonl --text-column text")):
+            with self.subTest(**data):
+                self.config(LLAMA, **data)
+                refused = self.train()
+                self.assertEqual(refused.returncode, code, refused.stderr)
+                self.assertIn(message, refused.stderr)
+                self.assertFalse(os.path.exists(os.path.join(self.folder, "run")))
+
     def test_a_missing_tokenizer_says_where_to_put_it(self):
         self.config(LLAMA, tokenizer="roberta-base")
         refused = self.train()

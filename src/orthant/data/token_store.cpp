@@ -122,6 +122,42 @@ std::shared_ptr<const TokenStore> TokenStore::in_memory(std::string name, TokenI
   return store;
 }
 
+std::shared_ptr<TokenStore> TokenStore::map_ids(const std::string& path, std::int64_t token_bytes) {
+  const FileHandle handle = FileHandle::open_regular(path);
+  const auto bytes = handle.size();
+  if (bytes == 0 || bytes % token_bytes != 0) {
+    throw DataError(
+        fmt::format("{} has {} bytes, which are not a whole number of ids of {} bytes", path, bytes, token_bytes),
+        {.remedy = "copy the file again, or set data.token_type to the width of its ids"});
+  }
+  TokenIndex index;
+  index.complete = true;
+  index.token_bytes = token_bytes;
+  index.tokens = bytes / token_bytes;
+  index.documents = 1;
+  index.max_id = 0xffffffff;  // until it is known
+  std::shared_ptr<TokenStore> store(new TokenStore(path, std::move(index)));
+  store->mapped_tokens_ = std::make_unique<const FileMap>(handle, bytes);
+  store->tokens_ = store->mapped_tokens_->data();
+  store->own_ends_ = {static_cast<std::uint64_t>(store->index_.tokens)};
+  store->ends_ = store->own_ends_;
+  std::vector<std::int64_t> part(std::size_t{1} << 16);
+  std::int64_t largest = 0;
+  for (std::int64_t at = 0; at < store->size(); at += std::ssize(part)) {
+    const auto count = std::min<std::int64_t>(std::ssize(part), store->size() - at);
+    const std::span<std::int64_t> ids(part.data(), static_cast<std::size_t>(count));
+    store->read(at, ids);
+    largest = std::max(largest, *std::ranges::max_element(ids));
+  }
+  store->index_.max_id = largest;
+  return store;
+}
+
+std::shared_ptr<const TokenStore> TokenStore::with_tokenizer(std::shared_ptr<TokenStore> store, TokenizerFacts facts) {
+  store->index_.tokenizer = std::move(facts);
+  return store;
+}
+
 std::int64_t TokenStore::document_begin(std::int64_t document) const {
   return document == 0 ? 0 : static_cast<std::int64_t>(ends_[static_cast<std::size_t>(document) - 1]);
 }

@@ -23,6 +23,11 @@ class TokenStore {
   // `index` says what the ids are; its counts are filled in from them. `ends[d]` is the token after document d.
   static std::shared_ptr<const TokenStore> in_memory(std::string name, TokenIndex index, std::vector<std::uint32_t> ids,
                                                      std::vector<std::uint64_t> ends);
+  // A file of ids one after the other, `token_bytes` (2 or 4, little-endian) each, as one document; its largest id is
+  // looked for. DataError for a size that is not a whole number of ids, or none.
+  static std::shared_ptr<TokenStore> map_ids(const std::string& path, std::int64_t token_bytes);
+  // The same ids, with what is known of their tokenizer.
+  static std::shared_ptr<const TokenStore> with_tokenizer(std::shared_ptr<TokenStore> store, TokenizerFacts facts);
   ~TokenStore();
   TokenStore(const TokenStore&) = delete;
   TokenStore& operator=(const TokenStore&) = delete;

@@ -90,6 +90,17 @@ class Tokenization {
       {.remedy = "name files that hold text, and the column of tables (data.text_column, --text-column)"});
 }
 
+void refuse_parquet(const std::string& file) {
+  if (fs::path(file).extension() != ".parquet") return;
+  const auto lines = fs::path(file).replace_extension(".jsonl").string();
+  throw DataError(
+      fmt::format("{} is a Parquet file, which is not read", file),
+      {.remedy = fmt::format("write its texts as JSON lines: python3 -c \"import pandas; pandas.read_parquet('{}')"
+                             "[['text']].to_json('{}', orient='records', lines=True)\"; then orthant data prepare-text "
+                             "--input {} --text-column text --tokenizer T --out FOLDER",
+                             file, lines, lines)});
+}
+
 std::string name_of(const std::vector<std::string>& files) {
   return files.size() == 1 ? files[0] : fmt::format("{} text files ({}, ...)", files.size(), files[0]);
 }
@@ -110,6 +121,7 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
   index.text_column = input.documents.text_column;
   index.end_token = input.end_token;
   index.tokenizer = encoder.facts;
+  for (const auto& file : input.files) refuse_parquet(file);
   for (const auto& file : input.files) {
     index.sources.push_back({.path = file, .bytes = FileHandle::open_regular(file).size()});
   }

@@ -38,6 +38,8 @@ TextSource read_text(JsonReader& section) {
   text.tokenizer = section.find<std::string>("tokenizer").value_or("");
   text.separator = section.get<std::string>("separator", text.separator);
   text.text_column = section.get<std::string>("text_column", text.text_column);
+  text.token_type = section.find<std::string>("token_type").value_or("");
+  text.ids_column = section.find<std::string>("ids_column").value_or("");
   text.packing = section.get<bool>("packing", text.packing);
   return text;
 }

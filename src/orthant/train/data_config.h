@@ -10,13 +10,16 @@
 
 namespace orthant {
 
-// Kind `text`: a folder that `orthant data prepare-text` made, or text files, which are then tokenized at the start.
+// Kind `text`: a folder that `orthant data prepare-text` made, text files, which are then tokenized at the start, or
+// files of ids that another program made.
 struct TextSource {
   std::vector<std::string> path;
   std::vector<std::string> eval_path;  // empty: a part of `path`, see eval_fraction
   std::string tokenizer;               // file or folder; a prepared folder brings its own
   std::string separator = "file";      // of documents in text files: file, blank-line, line
   std::string text_column = "text";    // of .jsonl and .csv files
+  std::string token_type;              // of a .bin: uint16, uint32
+  std::string ids_column;              // of JSON lines that hold ids: their key; empty: they hold text
   bool packing = true;                 // documents one after the other without padding; or one document a sample
 };
 

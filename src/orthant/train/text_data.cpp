@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "orthant/data/masked_tokens.h"
 #include "orthant/data/prepare_text.h"
 #include "orthant/data/text_dataset.h"
+#include "orthant/data/token_files.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/tokenizer.h"
@@ -57,9 +59,25 @@ DocumentOptions document_options(const RunConfig& config) {
   return {.separator = config.data.text.separator, .text_column = config.data.text.text_column};
 }
 
+// Files of ids that another program made. Their tokenizer, where it is given, says which ids are special.
+std::shared_ptr<const TokenStore> open_ids(const TextSource& source, const std::vector<std::string>& paths,
+                                           const std::string& tokenizer) {
+  if (is_token_bin(paths[0]) && !source.packing) {
+    throw ConfigError(fmt::format("data.packing is false, but {} does not say where documents end", paths[0]),
+                      {.remedy = "set data.packing=true, or write the ids as JSON lines (data.ids_column)"});
+  }
+  const auto facts = tokenizer.empty() ? TokenizerFacts() : text_encoder(Tokenizer::load(tokenizer), tokenizer).facts;
+  return open_token_files(paths, {.token_type = source.token_type, .ids_column = source.ids_column}, facts);
+}
+
 std::shared_ptr<const TokenStore> open(const RunConfig& config, const std::vector<std::string>& paths) {
-  const auto& name = config.data.text.tokenizer;
-  return open_text(paths, name.empty() ? name : require_tokenizer(name, "data.tokenizer"), document_options(config));
+  const auto& source = config.data.text;
+  const auto tokenizer =
+      source.tokenizer.empty() ? source.tokenizer : require_tokenizer(source.tokenizer, "data.tokenizer");
+  if (hold_ids(paths, {.token_type = source.token_type, .ids_column = source.ids_column})) {
+    return open_ids(source, paths, tokenizer);
+  }
+  return open_text(paths, tokenizer, document_options(config));
 }
 
 // What a resumed run must find again.
@@ -141,6 +159,12 @@ DocumentsToScore documents_to_score(const RunConfig& config, const fs::path& che
 
 RunData text_data(const RunConfig& config) {
   const auto& source = config.data.text;
+  const bool any_bin =
+      std::ranges::any_of(source.path, is_token_bin) || std::ranges::any_of(source.eval_path, is_token_bin);
+  if (!source.token_type.empty() && !any_bin) {
+    throw ConfigError(fmt::format("data.token_type is {}, but data.path names no .bin file", source.token_type),
+                      {.remedy = "leave data.token_type out"});
+  }
   const auto tokens = open(config, source.path);
   const auto split = split_text(*tokens, config.data.eval_fraction, source.packing);
   RunData data;

@@ -1,0 +1,89 @@
+#include "orthant/data/token_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "orthant/base/error.h"
+#include "orthant/base/nearest.h"
+#include "orthant/data/id_lines.h"
+
+namespace orthant {
+namespace {
+
+const std::vector<std::string> kTokenTypes = {"uint16", "uint32"};
+constexpr std::int64_t kLargestId = (std::int64_t{1} << 22) - 1;  // of any tokenizer
+
+void check_token_type(const std::vector<std::string>& paths, const std::string& bin, const TokenFileOptions& options) {
+  if (options.token_type.empty()) {
+    throw ConfigError(fmt::format("{} is a file of ids, but data.token_type does not say how wide they are", bin),
+                      {.remedy = "set data.token_type=uint16, or uint32 for a vocabulary of more than 65536"});
+  }
+  if (std::ranges::find(kTokenTypes, options.token_type) == kTokenTypes.end()) {
+    throw ConfigError(fmt::format("data.token_type is \"{}\"", options.token_type),
+                      {.remedy = did_you_mean(options.token_type, kTokenTypes)});
+  }
+  if (paths.size() > 1) {
+    throw ConfigError(fmt::format("data.path names {} files, among them {}", paths.size(), bin),
+                      {.remedy = "name one .bin; several are joined by cat a.bin b.bin > all.bin"});
+  }
+}
+
+// A largest id, checked against the tokenizer, and the facts that say so.
+TokenizerFacts facts_for(const std::string& name, std::int64_t max_id, TokenizerFacts facts) {
+  if (facts.vocab_size == 0) facts.vocab_size = max_id + 1;
+  if (max_id >= facts.vocab_size) {
+    throw DataError(fmt::format("{} has token ids up to {}, but tokenizer {} has a vocabulary of {}", name, max_id,
+                                facts.path, facts.vocab_size),
+                    {.remedy = "set data.tokenizer to the one that made the ids, or leave it out"});
+  }
+  return facts;
+}
+
+std::shared_ptr<const TokenStore> open_bin(const std::string& path, const std::string& type,
+                                           const TokenizerFacts& facts) {
+  const std::int64_t width = type == "uint16" ? 2 : 4;
+  auto store = TokenStore::map_ids(path, width);
+  const auto max_id = store->index().max_id;
+  if (max_id > kLargestId) {
+    throw DataError(fmt::format("{} has ids up to {} as {}, more than any vocabulary", path, max_id, type),
+                    {.remedy = "set data.token_type=uint16 if its ids are of two bytes"});
+  }
+  return TokenStore::with_tokenizer(store, facts_for(path, max_id, facts));
+}
+
+std::shared_ptr<const TokenStore> read_lines(const std::vector<std::string>& paths, const std::string& column,
+                                             const TokenizerFacts& facts) {
+  std::vector<std::uint32_t> ids;
+  std::vector<std::uint64_t> ends;
+  TokenIndex index;
+  for (const auto& path : paths) index.empty_documents += read_id_lines(path, column, kLargestId, ids, ends);
+  const auto name = paths.size() == 1 ? paths[0] : fmt::format("{} files of ids ({}, ...)", paths.size(), paths[0]);
+  if (ids.empty()) throw DataError(fmt::format("{}: there are no ids in it", name), {.remedy = "name a file with ids"});
+  index.tokenizer = facts_for(name, *std::ranges::max_element(ids), facts);
+  return TokenStore::in_memory(name, std::move(index), std::move(ids), std::move(ends));
+}
+
+}  // namespace
+
+bool is_token_bin(const std::string& path) {
+  return std::filesystem::path(path).extension() == ".bin";
+}
+
+bool hold_ids(const std::vector<std::string>& paths, const TokenFileOptions& options) {
+  const auto bin = std::ranges::find_if(paths, is_token_bin);
+  if (bin != paths.end()) {
+    check_token_type(paths, *bin, options);
+    return true;
+  }
+  return !options.ids_column.empty();
+}
+
+std::shared_ptr<const TokenStore> open_token_files(const std::vector<std::string>& paths,
+                                                   const TokenFileOptions& options, const TokenizerFacts& facts) {
+  if (is_token_bin(paths.at(0))) return open_bin(paths[0], options.token_type, facts);
+  return read_lines(paths, options.ids_column, facts);
+}
+
+}  // namespace orthant
