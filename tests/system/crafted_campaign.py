@@ -2,7 +2,7 @@
 """Feeds the program checkpoints and Hugging Face folders that are wrong, each in one named way, and demands of every one: refused by name with exit
 code 2 or 4, within one second and 64 MiB above what the program takes without any work, nothing written, nothing on the terminal that moves a cursor.
 
-  python3 tests/system/crafted_campaign.py             all of them: at least 61 checkpoints and 470 folders
+  python3 tests/system/crafted_campaign.py             all of them: at least 61 checkpoints and 710 folders
   python3 tests/system/crafted_campaign.py --count 24  evenly spread over all of them
   python3 tests/system/crafted_campaign.py --list      their names"""
 import argparse
@@ -23,7 +23,7 @@ import crafted_tokenizers
 from program import ORTHANT, clean_environment
 
 SECONDS, BUSY_SECONDS, BYTES = 1.0, 15.0, 64 << 20
-LEAST_CHECKPOINTS, LEAST_FOLDERS = 61, 470
+LEAST_CHECKPOINTS, LEAST_FOLDERS = 61, 710
 TRAIN = ["--set", "data.kind=tokens", "--set", "data.sequence_length=8", "--set", "data.samples=8", "--set", "train.global_batch_size=2", "--steps", "1"]
 TINY = ["--set", "model.kind=llama", "--set", "model.hidden_size=8", "--set", "model.num_hidden_layers=1", "--set", "model.num_attention_heads=1",
         "--set", "model.intermediate_size=8", "--set", "model.vocab_size=16", "--set", "model.max_position_embeddings=8", *TRAIN]
