@@ -77,8 +77,8 @@ int cublasLtMatmulPreferenceDestroy(void* preference) {
   delete static_cast<Attributes*>(preference);
   return 0;
 }
-int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void*, void*, void*, void*, int most, Answer* answers,
-                                   int* found) {
+int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void*, void*, void*, void*, int most, void* all, int* found) {
+  auto* const answers = static_cast<Answer*>(all);
   *found = 0;
   if (static_cast<Matrix*>(a)->rows == 13) return kNotSupported;
   for (; *found < most && *found < static_cast<int>(kPlans); ++*found) {
@@ -86,7 +86,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void*, void*, void*, v
   }
   return 0;
 }
-int cublasLtMatmulAlgoCheck(void*, void*, void*, void*, void*, void*, const void* plan, Answer* answer) {
+int cublasLtMatmulAlgoCheck(void*, void*, void*, void*, void*, void*, const void* plan, void* one) {
+  auto* const answer = static_cast<Answer*>(one);
   *answer = {};
   std::memcpy(answer->words, plan, sizeof answer->words);
   answer->workspace_bytes = answer->words[0] * 64;

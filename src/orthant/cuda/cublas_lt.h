@@ -59,10 +59,10 @@ class CublasLt {
   Status (*make_preference_)(void**) = nullptr;
   Status (*set_preference_)(void*, int attribute, const void*, std::size_t) = nullptr;
   Status (*end_preference_)(void*) = nullptr;
-  Status (*ask_)(void* handle, void* product, void* a, void* b, void* c, void* d, void* preference, int most, Answer*,
-                 int* found) = nullptr;
+  Status (*ask_)(void* handle, void* product, void* a, void* b, void* c, void* d, void* preference, int most,
+                 void* answers, int* found) = nullptr;
   Status (*check_plan_)(void* handle, void* product, void* a, void* b, void* c, void* d, const void* plan,
-                        Answer*) = nullptr;
+                        void* answers) = nullptr;
   Status (*multiply_)(void* handle, void* product, const void* alpha, const void* a, void* a_matrix, const void* b,
                       void* b_matrix, const void* beta, const void* c, void* c_matrix, void* d, void* d_matrix,
                       const void* plan, void* workspace, std::size_t workspace_bytes, StreamHandle) = nullptr;
