@@ -59,6 +59,36 @@ TEST(Charsmap, AWalkNeverLeavesADamagedTable) {
   }
 }
 
+std::string word(std::uint32_t value) {
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(value >> (8 * i));
+  return bytes;
+}
+
+// A table whose `byte` leads back to where it began, with an entry each time, whose result is at `begin`.
+std::string circle(unsigned char byte, std::uint32_t begin, const std::string& results) {
+  std::string units = word(begin);  // the root: its offset is 0, and as an entry's end it holds the number
+  for (std::uint32_t i = 1; i < 256; ++i) units += word(i == byte ? i << 10U | 1U << 8U | i : 0);
+  return word(static_cast<std::uint32_t>(units.size())) + units + results;
+}
+
+TEST(Charsmap, AWalkInACircleEnds) {
+  const Charsmap map(circle('a', 0, std::string("x\0", 2)), "memory");
+  const std::string text(200'000, 'a');
+  std::size_t found = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) found += map.longest(std::string_view(text).substr(at)).length;
+  EXPECT_LE(found, text.size() * Charsmap::kMaxEntryBytes);
+  EXPECT_EQ(map.longest("aaab").length, 3U);
+  EXPECT_EQ(map.longest("aaab").result, "x");
+}
+
+TEST(Charsmap, NothingBeginsOrEndsWithinACharacter) {
+  const std::string results("\u00e9\0", 3);
+  EXPECT_EQ(Charsmap(circle('a', 0, results), "memory").longest("a").result, "\u00e9");
+  EXPECT_EQ(Charsmap(circle('a', 1, results), "memory").longest("a").length, 0U);
+  EXPECT_EQ(Charsmap(circle(0xc3, 0, results), "memory").longest("\u00e9").length, 0U);
+}
+
 TEST(Base64, GivesBytesOrNothing) {
   EXPECT_EQ(bytes_of_base64("aGVsbG8="), "hello");
   EXPECT_EQ(bytes_of_base64("aGVsbA=="), "hell");

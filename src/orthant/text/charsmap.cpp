@@ -21,6 +21,11 @@ bool has_entry(std::uint32_t unit) {
   return (unit >> 8 & 1) != 0;
 }
 
+// Whether a byte of UTF-8 is not the first of its character.
+bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U;
+}
+
 std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
@@ -58,7 +63,7 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& source) {
 Charsmap::Match Charsmap::walk(std::string_view text, bool first_only) const {
   Match match;
   std::size_t node = offset_of(units_[0]);
-  for (std::size_t at = 0; at < text.size(); ++at) {
+  for (std::size_t at = 0; at < text.size() && at < kMaxEntryBytes; ++at) {
     const std::uint32_t byte = static_cast<unsigned char>(text[at]);
     if (first_only && byte == 0) break;
     node ^= byte;
@@ -69,6 +74,8 @@ Charsmap::Match Charsmap::walk(std::string_view text, bool first_only) const {
     if (node >= units_.size()) break;
     const std::size_t begin = units_[node] & 0x7fffffffU;
     if (begin >= results_.size()) break;
+    const bool ends_within = at + 1 < text.size() && is_continuation(text[at + 1]);
+    if (ends_within || is_continuation(results_[begin])) continue;
     match = {at + 1, std::string_view(results_.data() + begin)};
     if (first_only) break;
   }

@@ -15,9 +15,11 @@ namespace orthant {
 class Charsmap {
  public:
   static constexpr std::size_t kMaxBytes = std::size_t{16} << 20;  // of a table; those in use have half a megabyte
+  static constexpr std::size_t kMaxEntryBytes = 256;  // longer entries are not found; a few characters are usual
 
   // DataError that begins with `source` for bytes that are not such a table, and for one whose results are not UTF-8.
-  // Units are checked when they are met: a walk never leaves the table.
+  // Units are checked when they are met: a walk never leaves the table, and ends where the table leads in a circle.
+  // Entries and results that begin or end within a character count as none.
   Charsmap(std::string_view bytes, const std::string& source);
 
   // An entry that begins a text; length 0: there is none.
