@@ -105,8 +105,6 @@ bool holds_tokens(const fs::path& folder) {
 
 PreparedText prepare_in(const fs::path& folder, TokenIndex wanted, const TextEncoder& encoder, const TextInput& input,
                         const PrepareOptions& options) {
-  const FolderLock lock(folder);
-
   PreparedText prepared{.index = begin_or_resume(folder, std::move(wanted), options.force)};
   auto& index = prepared.index;
   if (index.complete) {
@@ -143,6 +141,7 @@ PreparedText prepare_text(const TextEncoder& encoder, const TextInput& input, co
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw_io_error(folder, "making the folder", error.value());
+  const FolderLock lock(folder);  // whoever fails to get it leaves the folder to its owner
   try {
     return prepare_in(folder, std::move(wanted), encoder, input, options);
   } catch (const Error&) {
