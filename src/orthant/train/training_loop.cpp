@@ -190,14 +190,14 @@ bool TrainingLoop::improves_no_more() {
 
 bool TrainingLoop::save_is_due() const {
   const auto minutes = config_.checkpoint.save_minutes;
-  return ranks_.is_first() && minutes > 0 && !saver_.under_way() && seconds_since(save_began_) >= 60 * minutes;
+  return ranks_.is_first() && minutes > 0 && !saver_.under_way() && seconds_since(last_save_) >= 60 * minutes;
 }
 
 // One save is under way at a time: a slow disk holds training up rather than piling up copies.
 void TrainingLoop::save() {
   if (const auto before = saver_.finish()) end_save(*before);
   save_was_due_ = false;
-  save_began_ = Clock::now();
+  last_save_ = Clock::now();
   if (saved_at_ == trainer_.steps_done()) return;
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
@@ -227,6 +227,7 @@ void TrainingLoop::save() {
 
 // A disk that is full now may not be so next time: training goes on, with what was saved before.
 void TrainingLoop::end_save(const SaveOutcome& outcome) {
+  last_save_ = Clock::now();  // a save that takes longer than the interval is not due again at once
   for (const auto& note : outcome.room_notes) reports_.note(note);
   if (outcome.failed) {
     outcome_.save_error = outcome.failed;
@@ -252,7 +253,7 @@ void TrainingLoop::end_save(const SaveOutcome& outcome) {
 
 void TrainingLoop::save_last() {
   ending_ = true;
-  if (config_.checkpoint.keep.best > 0) evaluate();  // the checkpoint is ranked too
+  evaluate();  // so that the checkpoint is ranked, too
   save();
   if (const auto outcome = saver_.finish()) end_save(*outcome);
 }
@@ -290,7 +291,7 @@ std::exception_ptr TrainingLoop::finish_reports() {
 }
 
 RunOutcome TrainingLoop::run() {
-  const auto began = save_began_ = Clock::now();
+  const auto began = last_save_ = Clock::now();
   const auto loader = make_loader(config_, data_, trainer_.steps_done());
   outcome_.stopped = ranks_.any(asked_to_stop());  // while the ranks were still getting ready
   const auto* folder = reports_.folder;
