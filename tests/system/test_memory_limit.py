@@ -76,6 +76,10 @@ class TooLarge(unittest.TestCase):
         self.assertRegex(added, r"^--set parallel.microbatches=\d+$")
         self.assertIn("fits", said)
 
+    def test_odd_batches_are_cut_too(self):
+        added, _ = self.refused_then_trained(190 * MIB, "--set", "train.global_batch_size=33")
+        self.assertRegex(added, r"^--set parallel.microbatches=(3|11|33)$")
+
     def test_replicas_become_shards(self):
         added, _ = self.refused_then_trained(740 * MIB, "--set", "train.global_batch_size=2", "--mesh", "dp=2", hidden_size=512,
                                              intermediate_size=1024, num_hidden_layers=8)

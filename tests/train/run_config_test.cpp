@@ -223,6 +223,9 @@ TEST(RunConfig, NegativeNumbersAreRefused) {
 TEST(RunConfig, NumbersOutOfRangeAreRefused) {
   expect_refusals({
       {{"data.eval_fraction=1.5"}, {"data.eval_fraction: is 1.5; it must lie in [0, 1]", "use 0.1"}},
+      {{"data.path=a.txt"},
+       {"data.path: is given, but data.kind", "is generated",
+        "set data.kind=text for texts and ids, or data.kind=trimodal for a table"}},
       {{"data.eval_fraction=-0.5"}, {"data.eval_fraction: is -0.5; it must lie in [0, 1]"}},
       {{"lr_schedule.final_fraction=2"}, {"lr_schedule.final_fraction is 2"}},
       {{"lr_schedule.kind=wsd", "train.steps=10", "lr_schedule.decay_steps=11"}, {"lr_schedule.decay_steps is 11"}},

@@ -100,7 +100,8 @@ class Ways {
     const auto& config = loaded_.config;
     const auto rows = config.global_batch_size / num_replicas(config.mesh);
     std::pair<std::string, Change> last;
-    for (auto count = 2 * static_cast<std::int64_t>(config.trainer.microbatches); count <= rows; count *= 2) {
+    for (std::int64_t count = config.trainer.microbatches + 1; count <= rows; ++count) {
+      if (rows % count != 0) continue;
       const bool flag = options_.num_microbatches.has_value();
       const Change change = [=](ConfigOptions& options, RankOptions&) {
         if (flag) {

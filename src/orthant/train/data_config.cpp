@@ -95,6 +95,11 @@ DataConfig read_data(JsonReader section) {
   if (std::ranges::find(kKinds, data.kind) == kKinds.end()) {
     section.fail("kind", fmt::format("unknown data \"{}\"", data.kind), did_you_mean(data.kind, kKinds));
   }
+  for (const char* key : {"path", "eval_path", "tokenizer", "token_type", "ids_column"}) {
+    if (data.from_files() || !section.has(key)) continue;
+    section.fail(key, fmt::format("is given, but data.kind {} is generated", data.kind),
+                 "set data.kind=text for texts and ids, or data.kind=trimodal for a table");
+  }
   data.sequence_length = read_count(section, "sequence_length", data.sequence_length, 1);
   if (data.kind != "tokens" && data.kind != "text") {
     data.secondary_length = read_count(section, "secondary_length", 0, 0);
@@ -113,7 +118,8 @@ DataConfig read_data(JsonReader section) {
   }
   data.log_samples = section.get<bool>("log_samples", false);
   if (data.eval_fraction > 0 && (!data.text.eval_path.empty() || !data.table.eval_path.empty())) {
-    section.fail("eval_fraction", "is given beside data.eval_path", "set one of them");
+    section.fail("eval_fraction", "is given beside data.eval_path",
+                 "set data.eval_fraction=0, or leave data.eval_path out");
   }
   return data;
 }
