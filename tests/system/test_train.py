@@ -48,6 +48,15 @@ class Training(TrainTest):
         self.assertIn("holds a run", refused.stderr)
         self.assertTrue(os.path.exists(self.path("copied", "checkpoints", "step-20", "manifest.json")))
 
+    def test_the_last_checkpoint_may_be_the_best(self):
+        self.train("--output_dir", "run", "--set", "train.eval_every=6", "--set", "checkpoint.save_every=6")
+        with open(self.path("run", "eval.jsonl")) as f:
+            losses = {line["step"]: line["loss"] for line in map(json.loads, f)}
+        saved = [step for step in losses if os.path.exists(self.path("run", "checkpoints", f"step-{step}"))]
+        self.assertIn(20, saved)
+        with open(self.path("run", "checkpoints", "best")) as f:
+            self.assertEqual(f.read().strip(), f"step-{min(saved, key=losses.get)}")
+
     def test_tensorboard_reads_the_curves(self):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         self.train("--output_dir", "run")
