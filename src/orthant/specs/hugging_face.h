@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,5 +29,21 @@ enum class HuggingFaceHead { none, language_model };
 
 // The text of a config.json. ConfigError for models that Hugging Face does not have (encoder_lm, trimodal).
 std::string hugging_face_config_text(const ModelConfig& config, HuggingFaceHead head, DType dtype);
+
+// What such a text says of the head by `architectures`; nothing when it does not say, or for another head. DataError as
+// above.
+std::optional<HuggingFaceHead> hugging_face_head(std::string_view text, const std::string& source);
+
+// What is to be written besides the model's own values; nothing: as the original has it.
+struct ConfigChanges {
+  std::optional<HuggingFaceHead> head = {};
+  std::optional<DType> dtype = {};
+};
+
+// The config.json `original`, called `source` in errors, for what became of its model: keys whose value is another one
+// in `config` are changed, `architectures` when the head is another one, `dtype` or `torch_dtype` where it is there.
+// All other keys stay, known or not; where nothing changes, the text stays. DataError as above.
+std::string rewritten_hugging_face_config(std::string_view original, const std::string& source,
+                                          const ModelConfig& config, const ConfigChanges& changes);
 
 }  // namespace orthant
