@@ -305,7 +305,7 @@ class Training(Folder):
         self.assertEqual((resumed["steps"], resumed["weights_hash"]), (2, whole["weights_hash"]))
         result = only_json(self, orthant("checkpoint", "export", self.path("run/checkpoints/step-2"), self.path("out"), "--format",
                                          "huggingface", "--json"))
-        self.assertEqual(result["files"], ["model.safetensors", "config.json", "tokenizer.json"])
+        self.assertEqual(result["files"], ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])
 
     def test_head_that_the_folder_lacks(self):
         bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 2)

@@ -10,9 +10,11 @@
 #include "orthant/layout/manifest.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/specs/hugging_face.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/original_files.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
 
@@ -32,6 +34,15 @@ GraphSpec importable_spec(const ModelConfig& config) {
     if (unit.name == "pooler") spec.units.push_back(unit);
   }
   return spec;
+}
+
+// config.json says the dtype that the checkpoint has.
+SavedFiles imported_files(const fs::path& folder, const ModelConfig& config, std::optional<DType> dtype) {
+  auto files = original_files(folder);
+  auto original = files.extract(kOriginalConfigFile);
+  files["config.json"] =
+      rewritten_hugging_face_config(original.mapped(), (folder / "config.json").string(), config, {.dtype = dtype});
+  return files;
 }
 
 }  // namespace
@@ -68,6 +79,7 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
     result.bytes += tensor_bytes(entries.back());
   }
   result.tensors = static_cast<std::int64_t>(entries.size());
+  const auto files = imported_files(folder, model.config, dtype);
 
   AtomicFolder target(out);
   const CheckpointSeal seal{key, key ? new_checkpoint_id() : "", manifest.step};
@@ -81,11 +93,12 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
   }
   const auto written = writer.finish();
   manifest.files.push_back({kTensorFile, written.bytes, hash_texts(written.xxh64), written.hmac});
-  write_file_atomically(target.path() / "config.json", read_file(folder / "config.json"));
-  auto texts = copy_tokenizer_files(folder, target.path());
-  texts.emplace_back("config.json");
-  for (const auto& name : texts) {
+  for (const auto& name : copy_tokenizer_files(folder, target.path())) {
     manifest.files.push_back(described_text(name, read_file(target.path() / name), seal));
+  }
+  for (const auto& [name, text] : files) {
+    write_file_atomically(target.path() / name, text);
+    manifest.files.push_back(described_text(name, text, seal));
   }
   write_manifest(target.path(), std::move(manifest), seal);
   target.commit();

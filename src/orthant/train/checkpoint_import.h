@@ -1,5 +1,6 @@
 // From a Hugging Face folder to a checkpoint that training continues from: our names and orientation, the folder's
-// dtype, step 0, no optimizer state. Its config.json and tokenizer come along, so that it can be exported again.
+// dtype, step 0, no optimizer state. Its config.json, tokenizer and original files (see original_files.h) come along,
+// so that it can be exported again.
 #pragma once
 
 #include <cstdint>

@@ -13,11 +13,13 @@
 #include "orthant/files/atomic_folder.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
+#include "orthant/files/whole_file.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/specs/hugging_face_names.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/original_files.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
 
@@ -56,14 +58,46 @@ struct Item {
   HuggingFaceName name;
 };
 
-// Tied heads are not stored, so they are not written: the library ties them again.
-HuggingFaceHead head_of(const ModelConfig& config, const std::vector<TensorEntry>& entries, const std::string& prefix) {
+// What the folder that the model began with says; all of it empty for other models, and for towers.
+struct Original {
+  SavedFiles files;         // besides config.json
+  std::string config = {};  // the text of config.json
+  std::string source = {};  // what errors call it
+  bool imported = false;    // config.json says the dtype that is stored
+};
+
+Original find_original(const fs::path& checkpoint, const Manifest& manifest, const ExportOptions& options) {
+  if (!options.tower.empty()) return {};
+  Original original{original_files(checkpoint)};
+  if (auto config = original.files.extract(kOriginalConfigFile)) {
+    const bool of_run =
+        std::ranges::find(manifest.files, kOriginalConfigFile, &ManifestFile::name) != manifest.files.end();
+    original.config = std::move(config.mapped());
+    original.source = (checkpoint / (of_run ? kOriginalConfigFile : "config.json")).string();
+    original.imported = !of_run;
+  }
+  if (!options.config_file.empty() && !is_run_config(options.config_file)) {
+    original.config = read_file(options.config_file);
+    original.source = options.config_file.string();
+    original.imported = false;
+  }
+  return original;
+}
+
+// Tied heads are not stored, so they are not written: the library ties them again. A folder without a head stays one
+// while the head is tied.
+HuggingFaceHead head_of(const ModelConfig& config, const std::vector<TensorEntry>& entries, const std::string& prefix,
+                        const Original& original) {
   const auto stored = [&](std::string_view name) {
     return std::ranges::any_of(entries, [&](const auto& entry) { return entry.name == prefix + std::string(name); });
   };
   const auto* llama = std::get_if<LlamaConfig>(&config);
   const auto* gpt2 = std::get_if<Gpt2Config>(&config);
   const bool tied = (llama != nullptr && llama->tie_word_embeddings) || (gpt2 != nullptr && gpt2->tie_word_embeddings);
+  if (tied && !original.config.empty() &&
+      hugging_face_head(original.config, original.source) == HuggingFaceHead::none) {
+    return HuggingFaceHead::none;
+  }
   const bool head = tied || stored("head.weight") || stored("head.lm_head.weight") || stored("head.dense.weight");
   return head ? HuggingFaceHead::language_model : HuggingFaceHead::none;
 }
@@ -115,6 +149,14 @@ void check_complete(const Exported& part, const WeightReader& reader, const fs::
   throw_differences(checkpoint.string(), "config.json", differences, "give the config.json of the run that wrote it");
 }
 
+std::string config_text(const ModelConfig& config, const Original& original, HuggingFaceHead head, DType written,
+                        const ExportOptions& options) {
+  if (original.config.empty()) return hugging_face_config_text(config, head, written);
+  const bool same_dtype = original.imported && !options.dtype;
+  return rewritten_hugging_face_config(original.config, original.source, config,
+                                       {head, same_dtype ? std::nullopt : std::optional(written)});
+}
+
 // With a key nothing else is taken from the folder than what its tags cover.
 void check_tagged(const fs::path& checkpoint, const Manifest& manifest) {
   for (const auto& name : names_in_folder(checkpoint)) {
@@ -141,7 +183,8 @@ ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out
   if (auto note = unchecked_tags_note(checkpoint, manifest, {IoPatience(), options.key}); !note.empty()) {
     result.notes.push_back(std::move(note));
   }
-  const auto head = head_of(part.config, reader->entries(), part.prefix);
+  const auto original = find_original(checkpoint, manifest, options);
+  const auto head = head_of(part.config, reader->entries(), part.prefix, original);
   const auto items = find_items(*reader, part, head == HuggingFaceHead::none, result.notes);
   std::vector<TensorEntry> entries;
   std::map<std::string, const Item*> by_name;
@@ -165,8 +208,12 @@ ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out
   TensorFolderOptions shards;
   shards.max_shard_bytes = options.max_shard_bytes;
   result.files = write_tensor_files(folder.path(), entries, source, shards);
-  write_file_atomically(folder.path() / "config.json", hugging_face_config_text(part.config, head, written));
+  write_file_atomically(folder.path() / "config.json", config_text(part.config, original, head, written, options));
   result.files.emplace_back("config.json");
+  for (const auto& [name, text] : original.files) {
+    write_file_atomically(folder.path() / name, text);
+    result.files.push_back(name);
+  }
   const auto tokenizer = tokenizer_folder(model.companions, options.tower);
   for (auto& name : copy_tokenizer_files(tokenizer, folder.path())) result.files.push_back(std::move(name));
   folder.commit();

@@ -1,5 +1,6 @@
 // From a checkpoint to a Hugging Face folder: config.json, model.safetensors or shards, and the tokenizer where there
-// is one. No parameter is held longer than it takes to write it.
+// is one. A model that began as such a folder has its config.json again, with the keys changed that became others, and
+// its original files (see original_files.h). No parameter is held longer than it takes to write it.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,8 @@ void check_resume(const OutputFolder& folder, const Sampler& sampler, const Trai
   check_kept_plans(folder, trainer, nullptr, checkpoint->manifest().step);
 }
 
-void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options) {
+std::string resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder,
+                       const ResumeOptions& options) {
   const ControlGroup ranks(trainer.options());
   const auto resume = ranks.from_first(folder != nullptr ? folder->resume() : "");
   const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
@@ -74,7 +75,7 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
       folder->begin_unsaved();
     });
     if (!resume.empty()) options.notes(fmt::format("{} holds no checkpoint: starting at step 0", options.output_dir));
-    return;
+    return {};
   }
   const auto path = checkpoint->folder().string();
   ranks.together([&] {
@@ -106,6 +107,7 @@ void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* fo
   }
   for (const auto& note : notes) options.notes(note);
   for (const auto& note : set_aside) options.notes(note);
+  return path;
 }
 
 }  // namespace orthant

@@ -28,8 +28,9 @@ struct ResumeOptions {
 // checkpoints only those are passed over whose contents are proved wrong: one that the system does not let us read ends
 // the run (IoError), and so does one without the tags that the key asks for (AuthenticityError) and one of another
 // version of the format (VersionError). Nothing in the folder changes before all of that has been found good.
-// Collective over the world.
-void resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder, const ResumeOptions& options);
+// Gives the checkpoint's folder; "" when the run starts anew. Collective over the world.
+std::string resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder,
+                       const ResumeOptions& options);
 
 // Whether that would be refused, without a trainer to load into: the checkpoint is whole, of this run, and the data
 // goes on where it ends. Changes nothing. Collective over the world.

@@ -17,6 +17,7 @@
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/kept_plans.h"
+#include "orthant/train/original_files.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/poison.h"
 #include "orthant/train/pretrained.h"
@@ -76,6 +77,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   RunData data;
   std::shared_ptr<const TagKey> key;
   std::optional<OutputFolder> folder;  // rank 0's
+  SavedFiles originals;                // rank 0's
   ranks.together([&] {
     key = checkpoint_key(config);
     if ((!options.resume.empty() || options.restarted) && !options.output_dir.empty())
@@ -83,6 +85,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     data = make_run_data(config);
     make_sampler(config, data);
     if (ranks.is_first()) folder.emplace(options.output_dir, config.name, folder_use(config, options));
+    if (folder && !folder->resumes()) originals = original_files(config.model);
   });
   check_same_key(key, ranks);
   check_same_data(found_data(data), ranks);
@@ -101,16 +104,19 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
   const IoPatience patience(config.checkpoint.retry_seconds);
   ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
-  resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
-             {folder ? folder->path() : path, resolved_config, data.saved_files, note, {patience, key}});
+  const auto resumed =
+      resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
+                 {folder ? folder->path() : path, resolved_config, data.saved_files, note, {patience, key}});
   use_kept_plans(*trainer, folder ? &*folder : nullptr, note);
   RunLog log;
   SampleLog samples;
   ranks.together([&] {
     if (config.data.log_samples) samples = SampleLog(path, config.mesh, ranks.rank());
     if (!folder) return;
+    if (!resumed.empty()) originals = patience.retry([&] { return original_files(resumed); });
     folder->write(resolved_config, data.saved_files);
-    keep_tokenizers(config, folder->path());
+    data.saved_files.merge(originals);
+    keep_tokenizers(config, folder->path(), resumed);
     log = folder->open_log(config, trainer->steps_done() + 1, options.color, out);
   });
   out << summary_text(declared_spec(config), summary_options(config)) << std::flush;

@@ -1,10 +1,12 @@
 #include "orthant/train/run_tokenizers.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "orthant/data/token_index.h"
 #include "orthant/files/beneath.h"
+#include "orthant/files/path_facts.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
@@ -47,12 +49,30 @@ std::vector<NamedTokenizer> named_tokenizers(RunConfig& config) {
   return {{"", of_text.empty() ? path_of(config.model) : of_text, &data.text.tokenizer}};
 }
 
+fs::path folder_of(const fs::path& file) {
+  return fs::absolute(file).lexically_normal().parent_path();
+}
+
+// Where the tokenizer lies: under its name, or else with the checkpoint that the run goes on from. One file of the
+// model's folder stands for all of them: they say special tokens and templates.
+std::optional<fs::path> find_tokenizer(const NamedTokenizer& tokenizer, const fs::path& model,
+                                       const fs::path& resumed) {
+  if (const auto found = find_model_folder(tokenizer.name)) {
+    const bool of_model =
+        !model.empty() && orthant::is_regular_file(*found) && folder_of(*found) == folder_of(model / "");
+    return of_model ? model : fs::path(*found);
+  }
+  if (tokenizer.name.empty() || resumed.empty()) return std::nullopt;
+  const auto kept = tokenizer_folder(companions_of(resumed), tokenizer.tower);
+  return holds_tokenizer_files(kept) ? std::optional(kept) : std::nullopt;
+}
+
 }  // namespace
 
-void keep_tokenizers(const RunConfig& config, const fs::path& run) {
+void keep_tokenizers(const RunConfig& config, const fs::path& run, const fs::path& resumed) {
   auto copy = config;
   for (const auto& tokenizer : named_tokenizers(copy)) {
-    const auto found = find_model_folder(tokenizer.name);
+    const auto found = find_tokenizer(tokenizer, path_of(copy.model), resumed);
     if (!found) continue;
     const auto place = tokenizer_folder(run, tokenizer.tower);
     if (!tokenizer.tower.empty()) {

@@ -8,8 +8,10 @@
 
 namespace orthant {
 
-// Copies those that the configuration names, as `tokenizer` or with the weights of a `path`, and that are on disk.
-void keep_tokenizers(const RunConfig& config, const std::filesystem::path& run);
+// Copies those that the configuration names, as `tokenizer` or with the weights of a `path`, and that are on disk or
+// kept with the checkpoint `resumed`, where the run goes on from one.
+void keep_tokenizers(const RunConfig& config, const std::filesystem::path& run,
+                     const std::filesystem::path& resumed = {});
 
 // Lets the data be read with a kept one where what the configuration names is not there any more.
 void use_kept_tokenizers(RunConfig& config, const std::filesystem::path& run);

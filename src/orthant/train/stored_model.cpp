@@ -19,10 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 11> kTokenizerFiles = {"tokenizer.json",
+constexpr std::array<const char*, 13> kTokenizerFiles = {"tokenizer.json",
                                                          "tokenizer_config.json",
                                                          "special_tokens_map.json",
                                                          "added_tokens.json",
+                                                         "chat_template.jinja",
+                                                         "chat_template.json",
                                                          "vocab.txt",
                                                          "vocab.json",
                                                          "merges.txt",
@@ -44,31 +46,35 @@ ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
   return read_model(root.require_object("model"));
 }
 
+bool describes_run(const nlohmann::json& config) {
+  return config.contains("model") && config["model"].is_object();
+}
+
 ModelConfig model_of_file(const fs::path& file) {
   auto config = parsed(file);
-  if (config.contains("model") && config["model"].is_object()) return model_of_run(std::move(config), file.string());
-  return read_hugging_face_config_file(file);
+  return describes_run(config) ? model_of_run(std::move(config), file.string()) : read_hugging_face_config_file(file);
+}
+
+fs::path run_of(const fs::path& checkpoint) {
+  return real_path(checkpoint).parent_path().parent_path();
 }
 
 StoredModel stored_checkpoint(const fs::path& folder, const fs::path& config_file) {
-  const auto run = real_path(folder).parent_path().parent_path();
-  StoredModel model{folder, /*checkpoint=*/true, {}, folder};
-  if (!config_file.empty()) {
-    model.config = model_of_file(config_file);
-  } else if (is_there(folder / "config.json")) {
-    model.config = model_of_file(folder / "config.json");
-  } else if (is_there(run / "config.json")) {
-    model.config = model_of_file(run / "config.json");
-    model.companions = run;
-  } else {
+  if (!config_file.empty()) return {folder, /*checkpoint=*/true, model_of_file(config_file), folder};
+  const auto companions = companions_of(folder);
+  if (!is_there(companions / "config.json")) {
     throw DataError(fmt::format("{}: no config.json says which model this is: neither in the checkpoint nor in {}",
-                                folder.string(), run.string()),
+                                folder.string(), run_of(folder).string()),
                     {.remedy = "give the run's config.json with --config"});
   }
-  return model;
+  return {folder, /*checkpoint=*/true, model_of_file(companions / "config.json"), companions};
 }
 
 }  // namespace
+
+bool is_run_config(const fs::path& file) {
+  return describes_run(parsed(file));
+}
 
 void drop_model_paths(nlohmann::json& model) {
   model.erase("path");
@@ -86,6 +92,11 @@ StoredModel find_stored_model(const fs::path& folder, const fs::path& config_fil
   }
   if (!config_file.empty()) return {folder, false, model_of_file(config_file), folder};
   return {folder, false, read_hugging_face_config(folder), folder};
+}
+
+fs::path companions_of(const fs::path& checkpoint) {
+  const bool of_run = !is_there(checkpoint / "config.json") && is_there(run_of(checkpoint) / "config.json");
+  return of_run ? run_of(checkpoint) : checkpoint;
 }
 
 fs::path tokenizer_folder(const fs::path& folder, const std::string& tower) {

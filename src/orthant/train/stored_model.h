@@ -22,16 +22,22 @@ struct StoredModel {
 // beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
 StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
 
+// Whether such a file is a run's, not Hugging Face's.
+bool is_run_config(const std::filesystem::path& file);
+
 // Of the section `model` of a run's config.json, which has every value of the model: where its first weights came from.
 void drop_model_paths(nlohmann::json& model);
+
+// Where a checkpoint's config.json and tokenizer lie: in the run's folder, or in its own when it was imported.
+std::filesystem::path companions_of(const std::filesystem::path& checkpoint);
 
 // Where a model's folder, or a run's, has the tokenizer of a tower; of the whole model for "".
 std::filesystem::path tokenizer_folder(const std::filesystem::path& folder, const std::string& tower);
 
 bool holds_tokenizer_files(const std::filesystem::path& folder);
 
-// Copies tokenizer.json, vocab.txt, merges.txt and the like into the folder `to`, where `from` has them or is one of
-// them; gives their names there. What `to` has under those names is replaced.
+// Copies tokenizer.json, vocab.txt, merges.txt, chat templates and the like into the folder `to`, where `from` has them
+// or is one of them; gives their names there. What `to` has under those names is replaced.
 std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace orthant

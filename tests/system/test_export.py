@@ -1,0 +1,176 @@
+"""What an export keeps of the Hugging Face folder that a model began with: every file and key but for what training changes."""
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+import torch
+import transformers
+
+from export_folders import differences, greedy_text, make_folder, read_json, write
+from program import only_json, orthant
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+DTYPE_KEYS = ("dtype", "torch_dtype")
+
+
+class Export(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="orthant-export-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def command(self, *words):
+        return only_json(self, orthant(*words, "--json"))
+
+    def import_and_export(self, folder, out, *more):
+        self.command("checkpoint", "import", folder, self.path(out + "-step-0"))
+        return self.export(self.path(out + "-step-0"), out, *more)
+
+    def export(self, checkpoint, out, *more):
+        self.command("checkpoint", "export", checkpoint, self.path(out), "--format", "huggingface", *more)
+        return self.path(out)
+
+    def train(self, out, steps, path, *more):
+        config = {"name": "export", "model": {"path": path}, "data": {"kind": "tokens", "sequence_length": 8, "samples": 8},
+                  "train": {"global_batch_size": 2, "steps": 2}}
+        with open(self.path("run.json"), "w") as f:
+            json.dump(config, f)
+        self.command("train", "--config", self.path("run.json"), "--output-dir", self.path(out), "--steps", steps, *more)
+        return self.path(out, "checkpoints", f"step-{steps}")
+
+
+class RoundTrips(Export):
+    def test_imported_and_trained_models_keep_what_training_does_not_change(self):
+        for seed, family in enumerate(("llama", "gpt2", "bert")):
+            folder = make_folder(self.path(family), family, seed, bare=False, dtype="float32")
+            text = greedy_text(folder)
+            exported = self.import_and_export(folder, family + "-out")
+            self.assertEqual(differences(folder, exported), [])
+            self.assertEqual(greedy_text(exported), text)
+            started = self.train(family + "-start", 0, folder)
+            trained = self.train(family + "-run", 2, folder)
+            os.rename(folder, self.path(family + "-away"))  # an export does not need it
+            folder = self.path(family + "-away")
+            exported = self.export(started, family + "-started")
+            self.assertEqual(differences(folder, exported), [])
+            self.assertEqual(greedy_text(exported), text)
+            self.assertEqual(differences(folder, self.export(trained, family + "-trained")), [])
+
+    def test_resumed_runs_and_runs_from_checkpoints_keep_it_too(self):
+        folder = make_folder(self.path("model"), "llama", 11, dtype="float32")
+        imported = self.path("imported")
+        self.command("checkpoint", "import", folder, imported)
+        first = self.train("first", 1, folder)
+        os.rename(folder, self.path("away"))
+        self.assertEqual(differences(self.path("away"), self.export(self.train("a", 1, imported), "a-out")), [])
+        for out, resume in (("b", imported), ("c", first), ("first", "auto")):
+            self.command("train", "--config", self.path("first", "config.json"), "--output-dir", self.path(out), "--resume", resume)
+            exported = self.export(self.path(out, "checkpoints", "step-2"), out + "-out")
+            self.assertEqual(differences(self.path("away"), exported), [], out)
+
+    def test_one_tokenizer_file_of_the_folder_stands_for_all(self):
+        folder = make_folder(self.path("model"), "gpt2", 5, bare=False, dtype="float32")
+        write(self.folder, "text.txt", "w01 w02 w03 w04 w05 w06 w07 w08 w09\n" * 20)
+        text = ["--set", "data.kind=text", "--set", f"data.path={self.path('text.txt')}"]
+        for number, tokenizer in enumerate((folder, os.path.join(folder, "tokenizer.json"))):
+            checkpoint = self.train(f"run-{number}", 1, folder, *text, "--set", f"data.tokenizer={tokenizer}")
+            self.assertEqual(differences(folder, self.export(checkpoint, f"out-{number}")), [])
+        # A tokenizer from elsewhere comes without the templates and settings of the folder.
+        os.mkdir(self.path("own"))
+        shutil.copy(os.path.join(folder, "tokenizer.json"), self.path("own"))
+        checkpoint = self.train("run", 1, folder, *text, "--set", f"data.tokenizer={self.path('own')}")
+        self.assertEqual(sorted(os.listdir(self.export(checkpoint, "out"))),
+                         sorted({"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}))
+
+
+class Changes(Export):
+    def test_dtype_is_changed_under_the_name_it_has(self):
+        folder = make_folder(self.path("model"), "llama", 3, bare=False, dtype="bfloat16")
+        config = read_json(folder, "config.json")
+        for key in DTYPE_KEYS:
+            config.pop(key, None)
+        for key in DTYPE_KEYS:
+            write(folder, "config.json", {**config, key: "bfloat16"})
+            exported = self.import_and_export(folder, key + "-out", "--dtype", "float16")
+            self.assertEqual(differences(folder, exported, [key]), [])
+            self.assertEqual(read_json(exported, "config.json")[key], "float16")
+        self.command("checkpoint", "import", folder, self.path("wide"), "--dtype", "float32")
+        self.assertEqual(read_json(self.export(self.path("wide"), "wide-out"), "config.json")["torch_dtype"], "float32")
+        exported = self.export(self.train("run", 1, folder), "run-out")
+        self.assertEqual(differences(folder, exported, ["torch_dtype"]), [])
+        self.assertEqual(read_json(exported, "config.json")["torch_dtype"], "float32")
+        write(self.folder, "other.json", {**config, "dtype": "bfloat16", "eos_token_id": 33})
+        exported = self.export(self.path("wide"), "other-out", "--config", self.path("other.json"))
+        self.assertEqual(read_json(exported, "config.json"), {**config, "dtype": "float32", "eos_token_id": 33})
+        write(folder, "config.json", config)
+        self.assertEqual(differences(folder, self.import_and_export(folder, "none", "--dtype", "float16")), [])
+
+    def test_keys_that_the_run_sets_and_the_head_that_it_trains_are_changed(self):
+        llama = make_folder(self.path("llama"), "llama", 4, bare=False, dtype="float32")
+        checkpoint = self.train("run", 1, llama, "--set", "model.attention_dropout=0.25", "--set", "model.rope_theta=500")
+        exported = self.export(checkpoint, "out")
+        changed = ["attention_dropout", "rope_theta", "rope_scaling", "rope_parameters"]
+        self.assertEqual(differences(llama, exported, changed), [])
+        config = read_json(exported, "config.json")
+        self.assertEqual((config["attention_dropout"], config["rope_theta"], config["rope_parameters"]["rope_theta"]), (0.25, 500, 500))
+        camembert = make_folder(self.path("camembert"), "camembert", 5, bare=True, dtype="float32")
+        self.assertEqual(differences(camembert, self.import_and_export(camembert, "bare")), [])
+        exported = self.export(self.train("masked", 1, camembert), "masked-out")
+        self.assertEqual(differences(camembert, exported, ["architectures"]), [])
+        self.assertEqual(read_json(exported, "config.json")["architectures"], ["CamembertForMaskedLM"])
+
+
+class Refusals(Export):
+    def refused(self, finished, *texts):
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        for text in texts:
+            self.assertIn(text, finished.stderr)
+
+    def test_damaged_files_of_checkpoints(self):
+        step = self.train("run", 1, make_folder(self.path("model"), "gpt2", 7, dtype="float32"))
+        write(step, "generation_config.json", "{}")
+        text = "generation_config.json: 2 bytes, the manifest promises"
+        self.refused(orthant("checkpoint", "verify", step), text)
+        self.refused(orthant("checkpoint", "export", step, self.path("out"), "--format", "huggingface"), text)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_files_of_folders(self):
+        folder = make_folder(self.path("model"), "gpt2", 7, dtype="float32")
+        self.train("run", 1, folder)
+        file = os.path.join(folder, "generation_config.json")
+        os.rename(file, self.path("elsewhere.json"))
+        with open(file, "w") as f:
+            f.truncate((16 << 20) + 1)
+        self.folder_refused(folder, "generation_config.json: it has 16 MiB, and such a file has at most 16 MiB")
+        os.remove(file)
+        os.mkfifo(file)
+        self.folder_refused(folder, "generation_config.json: it is a named pipe, not a regular file")
+        os.remove(file)
+        os.symlink(self.path("elsewhere.json"), file)
+        self.folder_refused(folder, "generation_config.json: it is a link that leads out of its folder, to ", "elsewhere.json",
+                            "fix: put the file itself there, or remove the link")
+
+    def folder_refused(self, folder, *texts):
+        self.refused(orthant("checkpoint", "import", folder, self.path("step-0")), *texts)
+        self.refused(orthant("train", "--config", self.path("run.json"), "--output-dir", self.path("again")), *texts)
+        for name in ("step-0", "again"):
+            self.assertFalse(os.path.exists(self.path(name)), name)
+
+    def test_links_of_the_librarys_cache_are_followed(self):
+        snapshot = self.path("models--x", "snapshots", "abc")
+        os.makedirs(self.path("models--x", "blobs"))
+        make_folder(snapshot, "llama", 8, dtype="float32")
+        for number, name in enumerate(sorted(os.listdir(snapshot))):
+            os.rename(os.path.join(snapshot, name), self.path("models--x", "blobs", str(number)))
+            os.symlink(f"../../blobs/{number}", os.path.join(snapshot, name))
+        self.assertEqual(differences(snapshot, self.import_and_export(snapshot, "out")), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
