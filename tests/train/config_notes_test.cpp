@@ -3,22 +3,70 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
+
+#include "files/temporary_folder.h"
 
 namespace orthant {
 namespace config_notes_test {
 
 using Lines = std::vector<std::string>;
 
-Lines notes(std::vector<std::string> overrides) {
-  overrides.insert(overrides.begin(), {"model.kind=llama", "model.preset=llama-tiny", "data.kind=tokens",
-                                       "data.samples=64", "train.global_batch_size=8", "train.eval_every=0"});
-  const auto document = load_run_document("", overrides);
+Lines notes_of(const std::string& path, const std::vector<std::string>& overrides) {
+  const auto document = load_run_document(path, overrides);
   return config_notes(document, read_run_config(document));
 }
 
-TEST(ConfigNotes, ADefaultHasNone) {
+Lines notes(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), {"model.kind=llama", "model.preset=llama-tiny", "data.kind=tokens",
+                                       "data.samples=64", "train.global_batch_size=8"});
+  return notes_of("", overrides);
+}
+
+// The notes on a run's own resolved configuration, read again with further overrides.
+Lines notes_again(const std::vector<std::string>& overrides, const std::vector<std::string>& further = {}) {
+  const auto document = load_run_document("", overrides);
+  read_run_config(document);
+  const test::TemporaryFolder folder;
+  const auto path = (folder / "config.json").string();
+  std::ofstream(path) << resolved_config(document);
+  return notes_of(path, further);
+}
+
+const std::vector<std::string> kLlamaText = {"model.kind=llama", "model.preset=llama-tiny", "data.kind=text",
+                                             "data.path=corpus.txt", "train.global_batch_size=8"};
+const std::vector<std::string> kTable = {
+    "data.kind=trimodal",       "data.path=rows.csv",        "data.label=y",
+    "data.primary_text=a",      "data.secondary_text=b",     R"(data.tabular=["c","d","e","f","g","h","i","j"])",
+    "data.primary_tokenizer=t", "data.secondary_tokenizer=t"};
+
+TEST(ConfigNotes, TheEmbeddedDefaultHasNone) {
+  EXPECT_EQ(notes_of("", {}), Lines());
+  EXPECT_EQ(notes_of("", {"data.eval_fraction=0"}), Lines());
+  EXPECT_EQ(notes_of("", {"optimizer.kind=sgd"}), Lines());
+}
+
+TEST(ConfigNotes, AResolvedConfigurationHasNone) {
+  EXPECT_EQ(notes_again({}), Lines());
+  EXPECT_EQ(notes_again({"data.eval_fraction=0"}), Lines());
+  EXPECT_EQ(notes_again({"optimizer.kind=sgd"}), Lines());
+  EXPECT_EQ(notes_again({"mesh.dp=2"}), Lines());
+  EXPECT_EQ(notes_again(kLlamaText), Lines());
+  EXPECT_EQ(notes_again(kTable), Lines());
+}
+
+TEST(ConfigNotes, WhatIsGivenBesideAResolvedConfigurationIsNamed) {
+  const Lines evaluation{
+      "note: train.eval_every: no effect, there are no data to evaluate on: set data.eval_fraction or eval_path"};
+  EXPECT_EQ(notes_again({"data.eval_fraction=0"}, {"train.eval_every=100"}), evaluation);
+  EXPECT_EQ(notes_again({"data.eval_fraction=0", "train.eval_every=7"}), evaluation);
+  EXPECT_EQ(notes_again(kLlamaText, {"parallel.bucket_mb=25", "parallel.comm_hook=bf16"}),
+            Lines{"note: parallel.comm_hook: no effect, mesh.dp and mesh.fsdp are 1"});
+}
+
+TEST(ConfigNotes, AMeshHasNone) {
   EXPECT_EQ(notes({}), Lines());
   EXPECT_EQ(notes({"mesh.fsdp=2"}), Lines());
   EXPECT_EQ(notes({"mesh.dp=2"}), Lines());
@@ -38,6 +86,8 @@ TEST(ConfigNotes, SettingsOfAnAxisThatIsNotThereHaveOneLine) {
 
 TEST(ConfigNotes, WhatAsksForNothingIsNotNamed) {
   EXPECT_EQ(notes({"parallel.zero=0", "parallel.schedule=1f1b", "parallel.sequence_parallel=false"}), Lines());
+  EXPECT_EQ(notes({"parallel.bucket_mb=25", "lr_schedule.decay_steps=-1", "parallel.placement=[]", "parallel.plan={}"}),
+            Lines());
 }
 
 TEST(ConfigNotes, APipelineOfOneMicrobatchWaits) {

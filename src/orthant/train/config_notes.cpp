@@ -4,36 +4,50 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "orthant/layout/rows.h"
+#include "orthant/train/default_config.h"
 
 namespace orthant {
 namespace {
 
-// A key and the value, as JSON, by which it asks for nothing.
-struct Setting {
-  std::string_view key;
-  std::string_view neutral;
-};
+// The value that the readers take for `key` when the configuration leaves it out; null where they take none.
+nlohmann::json default_of(const JsonDocument& document, const std::string& key) {
+  auto without = JsonDocument::parse(document.value().dump());
+  without.remove(key);
+  read_run_config(without);
+  const auto found = std::ranges::find(without.entries(), key, &JsonEntry::key);
+  return found == without.entries().end() ? nlohmann::json() : nlohmann::json::parse(found->value);
+}
 
-bool is_set(const JsonDocument& document, const Setting& setting) {
-  return std::ranges::any_of(document.entries(), [&](const JsonEntry& entry) {
-    const bool same = entry.key == setting.key || entry.key.starts_with(std::string(setting.key) + ".");
-    return same && entry.origin != "default" && entry.value != setting.neutral && entry.value != "null";
-  });
+// The value of `key` in the embedded default run; null where it has none.
+nlohmann::json value_of_default_run(std::string key) {
+  std::ranges::replace(key, '.', '/');
+  return nlohmann::json::parse(kDefaultConfig).value(nlohmann::json::json_pointer("/" + key), nlohmann::json());
+}
+
+// Whether somebody chose this value. A run's resolved configuration has every key: there, the readers' defaults and the
+// values of the embedded default run count as chosen by nobody. An empty list or object is as good as none.
+bool is_given(const JsonDocument& document, const std::string& key) {
+  const auto entry = std::ranges::find(document.entries(), key, &JsonEntry::key);
+  if (entry == document.entries().end() || entry->origin == "default") return false;
+  const auto value = nlohmann::json::parse(entry->value);
+  const bool by_override = entry->origin.starts_with("--set ");
+  if (value.empty() || (!by_override && value == value_of_default_run(key))) return false;
+  return value != default_of(document, key);
 }
 
 class Notes {
  public:
   explicit Notes(const JsonDocument& document) : document_(document) {}
 
-  // Those of the settings that the user has given, as one line.
-  void add_idle(const std::vector<Setting>& settings, const std::string& reason) {
-    std::vector<std::string_view> keys;
-    for (const auto& setting : settings) {
-      if (is_set(document_, setting)) keys.push_back(setting.key);
-    }
-    if (!keys.empty()) add(fmt::format("{}: no effect, {}", fmt::join(keys, ", "), reason));
+  // One line with those of `keys` that somebody gave.
+  void add_idle(const std::vector<std::string>& keys, const std::string& reason) {
+    std::vector<std::string> given;
+    std::ranges::copy_if(keys, std::back_inserter(given), [&](const auto& key) { return is_given(document_, key); });
+    if (!given.empty()) add(fmt::format("{}: no effect, {}", fmt::join(given, ", "), reason));
   }
 
   void add(const std::string& text) { lines_.push_back("note: " + text); }
@@ -47,29 +61,24 @@ class Notes {
 void add_axes(Notes& notes, const RunConfig& config) {
   const auto is_one = [&](Axis axis) { return config.mesh.degree(axis) == 1; };
   if (is_one(Axis::fsdp)) {
-    notes.add_idle({{"parallel.zero", "0"},
-                    {"parallel.accumulate", "\"full\""},
-                    {"parallel.limit_all_gathers", "2"},
-                    {"parallel.keep_gathered", "false"},
-                    {"parallel.units", "\"layer\""}},
-                   config.mesh.degree(Axis::dp) > 1 ? "mesh.fsdp is 1 and parallel.zero does not shard over dp"
-                                                    : "mesh.fsdp is 1");
+    std::vector<std::string> keys = {"parallel.accumulate", "parallel.limit_all_gathers", "parallel.keep_gathered",
+                                     "parallel.units"};
+    // Zero 0 asks for whole replicas, and there is nothing else here.
+    if (config.trainer.policy.zero > 0) keys.insert(keys.begin(), "parallel.zero");
+    notes.add_idle(keys, config.mesh.degree(Axis::dp) > 1 ? "mesh.fsdp is 1 and parallel.zero does not shard over dp"
+                                                          : "mesh.fsdp is 1");
   }
   if (num_replicas(config.mesh) == 1) {
-    notes.add_idle({{"parallel.bucket_mb", "25"}, {"parallel.comm_hook", "\"none\""}}, "mesh.dp and mesh.fsdp are 1");
+    notes.add_idle({"parallel.bucket_mb", "parallel.comm_hook"}, "mesh.dp and mesh.fsdp are 1");
   }
   if (is_one(Axis::tp)) {
-    notes.add_idle({{"parallel.sequence_parallel", "false"},
-                    {"parallel.loss_parallel", "false"},
-                    {"parallel.regather", "false"},
-                    {"parallel.plan", "{}"}},
+    notes.add_idle({"parallel.sequence_parallel", "parallel.loss_parallel", "parallel.regather", "parallel.plan"},
                    "mesh.tp is 1");
   } else if (!config.trainer.tensor.sequence_parallel) {
-    notes.add_idle({{"parallel.regather", "false"}}, "without parallel.sequence_parallel every rank has all tokens");
+    notes.add_idle({"parallel.regather"}, "without parallel.sequence_parallel every rank has all tokens");
   }
   if (is_one(Axis::pp)) {
-    notes.add_idle({{"parallel.schedule", "\"1f1b\""}, {"parallel.virtual_stages", "1"}, {"parallel.placement", "[]"}},
-                   "mesh.pp is 1");
+    notes.add_idle({"parallel.schedule", "parallel.virtual_stages", "parallel.placement"}, "mesh.pp is 1");
   }
 }
 
@@ -77,7 +86,7 @@ void add_pipeline(Notes& notes, const RunConfig& config) {
   const int pp = config.mesh.degree(Axis::pp);
   if (pp == 1 || config.trainer.microbatches > 1) return;
   const auto rows = config.global_batch_size / num_replicas(config.mesh);
-  std::int64_t more = 4 * pp;  // up to there the pipeline gains from each
+  std::int64_t more = 4 * pp;  // further microbatches would shorten the pipeline's idle time only a little
   while (rows % more != 0) --more;
   notes.add(fmt::format("parallel.microbatches is 1 with mesh.pp {}: no two stages work at the same time; {}", pp,
                         more > 1 ? fmt::format("set parallel.microbatches={}", more)
@@ -90,14 +99,13 @@ void add_others(Notes& notes, const RunConfig& config) {
     notes.add("parallel.offload=params: below parallel.zero 3 it is optimizer");
   }
   if (config.eval_every > 0 && !has_eval_data(config)) {
-    notes.add_idle({{"train.eval_every", "0"}},
-                   "there are no data to evaluate on: set data.eval_fraction or eval_path");
+    notes.add_idle({"train.eval_every"}, "there are no data to evaluate on: set data.eval_fraction or eval_path");
   }
   if (trainer.optimizer.kind == "sgd") {
-    notes.add_idle({{"optimizer.betas", ""}, {"optimizer.eps", ""}}, "optimizer.kind is sgd");
+    notes.add_idle({"optimizer.betas", "optimizer.eps"}, "optimizer.kind is sgd");
   }
   if (trainer.lr.kind != LrSchedule::Kind::wsd) {
-    notes.add_idle({{"lr_schedule.decay_steps", "0"}}, "lr_schedule.kind is not wsd");
+    notes.add_idle({"lr_schedule.decay_steps"}, "lr_schedule.kind is not wsd");
   }
 }
 
