@@ -244,6 +244,11 @@ class NamesOfOtherPrograms(FolderTest):
             with self.subTest(name=name):
                 self.assertIn(f"use --set {key}=", self.asked(f"--{name}", "1"))
 
+    def test_what_is_off_is_to_be_left_out(self):
+        for words in (("--set", "fp16=false"), ("--fp16", "false"), ("--fp16=false",), ("--fp16", "0", "--steps", "3")):
+            with self.subTest(words=words):
+                self.assertIn("\n  fix: fp16 is Hugging Face's name: leave it out\n", self.asked(*words))
+
     def test_the_nearest_name_is_still_given(self):
         self.assertIn('fix: use "steps"', self.asked("--set", "train.step=1"))
         self.assertIn("did you mean --mesh?", self.asked("--mehs", "dp=2"))

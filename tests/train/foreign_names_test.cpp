@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -94,10 +95,59 @@ TEST(ForeignNames, KeysOfOtherSectionsAreFound) {
 }
 
 TEST(ForeignNames, AsOptionsNameTheirKey) {
-  EXPECT_EQ(hint_of_option("--learning-rate"), "learning_rate is Hugging Face's name: use --set optimizer.lr=VALUE");
-  EXPECT_EQ(hint_of_option("--tensor_model_parallel_size"),
+  EXPECT_EQ(hint_of_option("--learning-rate", "3"),
+            "learning_rate is Hugging Face's name: use --set optimizer.lr=VALUE");
+  EXPECT_EQ(hint_of_option("--tensor_model_parallel_size", "3"),
             "tensor_model_parallel_size is Megatron's name: use --set mesh.tp=VALUE");
-  EXPECT_EQ(hint_of_option("--nobody-has-this"), "");
+  EXPECT_EQ(hint_of_option("--nobody-has-this", "3"), "");
+  EXPECT_EQ(hint_of_option("--fp16", ""), "fp16 is Hugging Face's name: use --set precision.compute=float16");
+}
+
+// A switch that is off asks for nothing, and so does any name without a value.
+TEST(ForeignNames, ThatAreOffAreToBeLeftOut) {
+  const std::string fp16 = "fp16 is Hugging Face's name: leave it out";
+  for (const std::string off : {"false", "null", "0", "False"}) {
+    EXPECT_NE(refusal({"fp16=" + off}).find(fp16), std::string::npos) << off;
+  }
+  for (const auto& known : foreign_names()) {
+    SCOPED_TRACE(std::string(known.name));
+    const auto leave_out = fmt::format("{} is {}'s name: leave it out", known.name, known.owner);
+    EXPECT_EQ(hint_of_key(known.name, nullptr), leave_out);
+    EXPECT_EQ(hint_of_key(known.name, true).find("leave it out"), std::string::npos);
+    if (known.name == "reshard_after_forward") continue;
+    EXPECT_EQ(hint_of_key(known.name, false), leave_out);
+    EXPECT_EQ(hint_of_option(fmt::format("--{}", known.name), "false"), leave_out);
+    EXPECT_EQ(hint_of_key(known.name, 0) == leave_out, !known.off.empty());
+  }
+}
+
+TEST(ForeignNames, OneSwitchThatIsOffIsAnotherValueHere) {
+  const std::string expected =
+      "reshard_after_forward is PyTorch FSDP's name: parallel.zero=2 keeps parameters whole until backward";
+  EXPECT_EQ(hint_of_key("reshard_after_forward", false), expected);
+  EXPECT_EQ(hint_of_option("--reshard_after_forward", "false"), expected);
+}
+
+// A name with a fixed value of ours is on or off there, unless it chooses among several or is an object.
+TEST(ForeignNames, WithAFixedValueAreSwitches) {
+  const std::set<std::string_view> others = {"sharding_strategy", "auto_wrap_policy",
+                                             "fsdp_transformer_layer_cls_to_wrap",
+                                             "zero_optimization.offload_optimizer", "zero_optimization.offload_param"};
+  const auto is_capital = [](char letter) { return letter >= 'A' && letter <= 'Z'; };
+  for (const auto& known : foreign_names()) {
+    if (known.value.empty() || std::ranges::any_of(known.value, is_capital)) continue;
+    EXPECT_EQ(known.off.empty(), others.contains(known.name)) << known.name;
+  }
+}
+
+TEST(ForeignNames, ObjectsThatAreOffAreToBeLeftOut) {
+  EXPECT_NE(refusal({R"(fp16={"enabled":false,"loss_scale":0})"}).find("fp16 is Hugging Face's name: leave it out"),
+            std::string::npos);
+  EXPECT_NE(refusal({R"(zero_optimization={"offload_param":{"device":"none"}})"})
+                .find("zero_optimization.offload_param is DeepSpeed's name: leave it out"),
+            std::string::npos);
+  EXPECT_NE(refusal({R"(zero_optimization={"offload_param":{"device":"cpu"}})"}).find("set parallel.offload=params"),
+            std::string::npos);
 }
 
 }  // namespace foreign_names_test

@@ -29,7 +29,16 @@ std::vector<std::string> option_names(const OptionParser& app) {
   return names;
 }
 
-[[noreturn]] void refuse_unknown(const OptionParser& app, const std::string& word) {
+// "false" of `--fp16 false` and `--fp16=false`; empty where no value follows.
+std::string value_of_first(const std::vector<std::string>& words) {
+  const auto equals = words.front().find('=');
+  if (equals != std::string::npos) return words.front().substr(equals + 1);
+  return words.size() > 1 && !words[1].starts_with("-") ? words[1] : "";
+}
+
+// `words` are those that no option of `app` takes; the first one is refused.
+[[noreturn]] void refuse_unknown(const OptionParser& app, const std::vector<std::string>& words) {
+  const auto& word = words.front();
   const auto name = word.substr(0, word.find('='));
   if (app.get_name() == "orthant launch" && !word.starts_with("-")) {
     throw ConfigError(fmt::format("orthant launch: '{}' is not an option", word),
@@ -40,7 +49,8 @@ std::vector<std::string> option_names(const OptionParser& app) {
     throw ConfigError(fmt::format("{}: unknown option '{}'", app.get_name(), word),
                       {.remedy = "name the key file with --set checkpoint.key_file=FILE"});
   }
-  if (const auto hint = hint_of_option(name); !hint.empty() && std::ranges::find(names, "--set") != names.end()) {
+  const auto hint = hint_of_option(name, value_of_first(words));
+  if (!hint.empty() && std::ranges::find(names, "--set") != names.end()) {
     throw ConfigError(fmt::format("{}: unknown option '{}'", app.get_name(), word), {.remedy = hint});
   }
   const auto near = nearest(name, names);
@@ -144,7 +154,7 @@ bool parse(OptionParser& app, const Arguments& arguments, Context& context, cons
   } catch (const ParseError& error) {
     // A mistyped option is the likelier cause of whatever else is missing.
     const auto extras = app.remaining();
-    if (!extras.empty()) refuse_unknown(app, extras.front());
+    if (!extras.empty()) refuse_unknown(app, extras);
     throw ConfigError(fmt::format("{}: {}", app.get_name(), error.what()),
                       {.remedy = error.given_twice() ? "give it once" : fmt::format("see {} --help", app.get_name())});
   }

@@ -19,6 +19,7 @@ constexpr std::string_view kDdp = "PyTorch DDP";
 constexpr std::string_view kRowsNote =
     "it counts all ranks: rows of a microbatch x dp x fsdp x parallel.microbatches (--batch_size counts one replica)";
 constexpr std::string_view kRatioNote = "the ratio x train.steps";
+constexpr std::string_view kLeaveOut = "leave it out";
 
 constexpr ForeignName kNames[] = {
     {"learning_rate", kHuggingFace, "optimizer.lr", "", ""},
@@ -34,18 +35,18 @@ constexpr ForeignName kNames[] = {
     {"adam_epsilon", kHuggingFace, "optimizer.eps", "", ""},
     {"max_grad_norm", kHuggingFace, "optimizer.clip", "", ""},
     {"optim", kHuggingFace, "optimizer.kind", "", "adamw or sgd"},
-    {"fp16", kHuggingFace, "precision.compute", "float16", ""},
-    {"bf16", kHuggingFace, "precision.compute", "bfloat16", ""},
-    {"fp16_full_eval", kHuggingFace, "", "", "evaluation computes as training does: precision.compute"},
-    {"gradient_checkpointing", kHuggingFace, "parallel.recompute", "full", ""},
+    {"fp16", kHuggingFace, "precision.compute", "float16", "", kLeaveOut},
+    {"bf16", kHuggingFace, "precision.compute", "bfloat16", "", kLeaveOut},
+    {"fp16_full_eval", kHuggingFace, "", "", "evaluation computes as training does: precision.compute", kLeaveOut},
+    {"gradient_checkpointing", kHuggingFace, "parallel.recompute", "full", "", kLeaveOut},
     {"save_steps", kHuggingFace, "checkpoint.save_every", "", ""},
     {"save_total_limit", kHuggingFace, "checkpoint.keep_last", "", ""},
     {"eval_steps", kHuggingFace, "train.eval_every", "", ""},
-    {"load_best_model_at_end", kHuggingFace, "checkpoint.keep_best", "1", ""},
+    {"load_best_model_at_end", kHuggingFace, "checkpoint.keep_best", "1", "", kLeaveOut},
     {"early_stopping_patience", kHuggingFace, "train.early_stop", "", ""},
     {"resume_from_checkpoint", kHuggingFace, "", "", "resuming is an option: --resume auto, or --resume CHECKPOINT"},
     {"overwrite_output_dir", kHuggingFace, "", "",
-     "a folder with a run is never overwritten: name another --output_dir"},
+     "a folder with a run is never overwritten: name another --output_dir", kLeaveOut},
     {"logging_steps", kHuggingFace, "", "", "every step has its line in metrics.jsonl"},
     {"report_to", kHuggingFace, "", "", "metrics.jsonl and tensorboard/ are always written"},
     {"dataloader_num_workers", kHuggingFace, "", "", "batches are read ahead in the background, without workers"},
@@ -56,7 +57,7 @@ constexpr ForeignName kNames[] = {
     {"block_size", kHuggingFace, "data.sequence_length", "", ""},
     {"max_seq_length", kHuggingFace, "data.sequence_length", "", ""},
     {"ddp_bucket_cap_mb", kHuggingFace, "parallel.bucket_mb", "", ""},
-    {"ddp_find_unused_parameters", kHuggingFace, "train.allow_unused_parameters", "", ""},
+    {"ddp_find_unused_parameters", kHuggingFace, "train.allow_unused_parameters", "", "", kLeaveOut},
     {"fsdp_transformer_layer_cls_to_wrap", kHuggingFace, "parallel.units", "layer", ""},
 
     {"zero_optimization.stage", kDeepSpeed, "parallel.zero", "", "over fsdp, and over dp where there is no fsdp"},
@@ -71,9 +72,10 @@ constexpr ForeignName kNames[] = {
      "and precision.compute=float16; 0 there is dynamic here"},
     {"fp16.initial_scale_power", kDeepSpeed, "precision.loss_scale", "{\"initial\":SCALE}",
      "2 to that power, and precision.compute=float16"},
-    {"activation_checkpointing", kDeepSpeed, "parallel.recompute", "full", ""},
+    {"activation_checkpointing", kDeepSpeed, "parallel.recompute", "full", "", kLeaveOut},
     {"steps_per_print", kDeepSpeed, "", "", "every step has its line in metrics.jsonl"},
-    {"wall_clock_breakdown", kDeepSpeed, "", "", "a run ends with a table of its times; --hardware adds predictions"},
+    {"wall_clock_breakdown", kDeepSpeed, "", "", "a run ends with a table of its times; --hardware adds predictions",
+     kLeaveOut},
     {"scheduler", kDeepSpeed, "lr_schedule.kind", "KIND", "linear, cosine, wsd or constant"},
     {"deepspeed", kDeepSpeed, "", "",
      "its file has sections of its own: parallel, precision, optimizer and train here"},
@@ -83,7 +85,7 @@ constexpr ForeignName kNames[] = {
     {"num_layers_per_virtual_pipeline_stage", kMegatron, "parallel.virtual_stages", "STAGES",
      "stages per pp coordinate, with parallel.schedule=interleaved"},
     {"micro_batch_size", kMegatron, "train.global_batch_size", "ROWS", kRowsNote},
-    {"use_distributed_optimizer", kMegatron, "parallel.zero", "1", ""},
+    {"use_distributed_optimizer", kMegatron, "parallel.zero", "1", "", kLeaveOut},
     {"recompute_granularity", kMegatron, "parallel.recompute", "", "none, selective or full"},
     {"train_iters", kMegatron, "train.steps", "", ""},
     {"train_samples", kMegatron, "train.steps", "STEPS", "the samples / train.global_batch_size"},
@@ -116,12 +118,13 @@ constexpr ForeignName kNames[] = {
     {"devices", kLightning, "mesh.dp", "", "or another axis: the product of the mesh is the number of ranks"},
 
     {"sharding_strategy", kFsdp, "parallel.zero", "3", "3 is FULL_SHARD, 2 SHARD_GRAD_OP, 0 NO_SHARD"},
-    {"reshard_after_forward", kFsdp, "parallel.zero", "3", "3 gathers again in backward; 2 keeps parameters whole"},
-    {"cpu_offload", kFsdp, "parallel.offload", "params", ""},
+    {"reshard_after_forward", kFsdp, "parallel.zero", "3", "3 gathers again in backward; 2 keeps parameters whole",
+     "parallel.zero=2 keeps parameters whole until backward"},
+    {"cpu_offload", kFsdp, "parallel.offload", "params", "", kLeaveOut},
     {"auto_wrap_policy", kFsdp, "parallel.units", "layer", ""},
     {"param_dtype", kFsdp, "precision.compute", "", "precision.params is what the optimizer updates"},
     {"reduce_dtype", kFsdp, "precision.reduce", "", ""},
-    {"find_unused_parameters", kDdp, "train.allow_unused_parameters", "", ""},
+    {"find_unused_parameters", kDdp, "train.allow_unused_parameters", "", "", kLeaveOut},
 };
 
 const ForeignName* find_name(std::string_view name) {
@@ -129,12 +132,22 @@ const ForeignName* find_name(std::string_view name) {
   return found == std::end(kNames) ? nullptr : &*found;
 }
 
+// Whether the value turns a setting off. Words of a command line come as strings; objects of DeepSpeed have a switch.
+bool is_off(const ForeignName& found, const nlohmann::json& value) {
+  if (value.is_object())
+    return value.value("enabled", nlohmann::json()) == false || value.value("device", nlohmann::json()) == "none";
+  if (value.is_null() || value == false || value == "false" || value == "False") return true;
+  return !found.off.empty() && (value == 0 || value == "0");
+}
+
 // `before` stands in front of a key: "set " or "use --set ".
-std::string text_of(const ForeignName& found, std::string_view before, const std::string& same_value) {
+std::string text_of(const ForeignName& found, const nlohmann::json& value, std::string_view before,
+                    const std::string& same_value) {
   auto text = fmt::format("{} is {}'s name: ", found.name, found.owner);
+  if (is_off(found, value)) return text + std::string(found.off.empty() || value.is_null() ? kLeaveOut : found.off);
   if (found.key.empty()) return text + std::string(found.note);
-  const auto value = found.value.empty() ? same_value : std::string(found.value);
-  text += fmt::format("{}{}{}{}", before, found.key, value.empty() ? "" : "=", value);
+  const auto ours = found.value.empty() ? same_value : std::string(found.value);
+  text += fmt::format("{}{}{}{}", before, found.key, ours.empty() ? "" : "=", ours);
   return found.note.empty() ? text : fmt::format("{} ({})", text, found.note);
 }
 
@@ -145,22 +158,22 @@ std::span<const ForeignName> foreign_names() {
 }
 
 std::string hint_of_key(std::string_view name, const nlohmann::json& value) {
-  if (value.is_object()) {
+  const auto* found = find_name(name);
+  if (value.is_object() && (found == nullptr || !is_off(*found, value))) {
     for (const auto& [child, inner] : value.items()) {
       if (find_name(fmt::format("{}.{}", name, child)) != nullptr)
         return hint_of_key(fmt::format("{}.{}", name, child), inner);
     }
   }
-  const auto* found = find_name(name);
   if (found == nullptr) return {};
-  return text_of(*found, "set ", value.is_number() ? value.dump() : "");
+  return text_of(*found, value, "set ", value.is_number() ? value.dump() : "");
 }
 
-std::string hint_of_option(std::string_view option) {
+std::string hint_of_option(std::string_view option, std::string_view value) {
   std::string name(option.substr(std::min(option.find_first_not_of('-'), option.size())));
   std::ranges::replace(name, '-', '_');
   const auto* found = find_name(name);
-  return found == nullptr ? "" : text_of(*found, "use --set ", "VALUE");
+  return found == nullptr ? "" : text_of(*found, value, "use --set ", "VALUE");
 }
 
 }  // namespace orthant
