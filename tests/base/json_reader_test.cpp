@@ -117,6 +117,15 @@ TEST(JsonReader, ListsTheValidKeysWhenNoneIsNear) {
             "train.json:1:2: unknown key zebra\n  fix: remove it: no key is valid here");
 }
 
+TEST(JsonReader, AcceptsCommentsInEveryObject) {
+  auto reader = reader_of(R"({"_comment": "of all", "model": {"_comments": {"a": 1}, "_comment_size": 2}})");
+  reader.object("model").get<int>("size", 1);
+  EXPECT_NO_THROW(reader.finish());
+  auto near = reader_of(R"({"comment": "x"})");
+  EXPECT_EQ(error_text<ConfigError>([&] { near.finish(); }),
+            "train.json:1:2: unknown key comment\n  fix: remove it: no key is valid here");
+}
+
 TEST(JsonReader, LetsTwoReadersShareASubObject) {
   auto reader = reader_of(R"({"model": {"a": 1, "b": 2}})");
   reader.object("model").require<int>("a");

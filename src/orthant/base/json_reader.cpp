@@ -20,6 +20,11 @@ std::string dumped(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// "_comment", "_comments", "_comment_lr": words for people, in any object.
+bool is_comment(std::string_view key) {
+  return key.starts_with("_comment");
+}
+
 }  // namespace
 
 struct JsonReader::Scope {
@@ -195,7 +200,7 @@ void JsonReader::refuse_unknown(const Scope& scope, const Scope& root) {
   const JsonTree& tree = scope.state->tree;
   const json no_members = json::object();
   for (const auto& [name, value] : (scope.object == nullptr ? no_members : *scope.object).items()) {
-    if (scope.known.contains(name)) continue;
+    if (scope.known.contains(name) || is_comment(name)) continue;
     throw_json_error(tree.options.errors,
                      fmt::format("{}: unknown key {}", tree.key_location(child_pointer(scope.pointer, name)),
                                  child_path(scope.path, name)),

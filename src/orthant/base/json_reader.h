@@ -55,7 +55,8 @@ class JsonReader {
                          std::source_location where = std::source_location::current()) const;
 
   // Refuses keys that were not asked for, here and in every sub-object opened from here; names what the document's hint
-  // knows, the nearest valid key, or the objects that have a key of this name.
+  // knows, the nearest valid key, or the objects that have a key of this name. Keys that begin with "_comment" are
+  // comments and may stand anywhere.
   void finish() const;
 
  private:

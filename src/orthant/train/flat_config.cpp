@@ -106,7 +106,6 @@ JsonDocument sections_of_flat_config(const JsonDocument& flat_document) {
   sections.set("", "train.global_batch_size", 32);
   sections.set("", "train.epochs", 10);
   sections.set("", "parallel.microbatches", 4);
-  if (flat.has("_comments")) flat.require_raw("_comments");
   flat.finish();
   return sections.done();
 }
