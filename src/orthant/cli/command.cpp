@@ -64,6 +64,7 @@ std::string value_of_first(const std::vector<std::string>& words) {
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
       {"train", "train a model by a configuration", run_train},
+      {"init", "look at a model and data, and write a configuration that trains them", run_init},
       {"evaluate", "measure a trained model on another file", run_evaluate},
       {"predict", "say what a trained model makes of each row or document of a file", run_predict},
       {"parity", "prove that two ways to train a model compute the same numbers", run_parity},

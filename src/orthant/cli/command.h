@@ -34,6 +34,7 @@ struct Command {
 const std::vector<Command>& commands();
 
 int run_train(const Arguments& arguments, Context& context);
+int run_init(const Arguments& arguments, Context& context);
 int run_evaluate(const Arguments& arguments, Context& context);
 int run_predict(const Arguments& arguments, Context& context);
 int run_parity(const Arguments& arguments, Context& context);

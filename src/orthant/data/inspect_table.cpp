@@ -132,9 +132,15 @@ TableFacts inspect_table(const InspectTableOptions& options) {
   auto reader = TableReader::open(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
   std::vector<ColumnCounter> counters;
   for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);
-  while (reader.next()) {
+  std::int64_t bytes = 0;
+  const auto enough = [&] {
+    return (options.most_rows > 0 && reader.rows() >= options.most_rows) ||
+           (options.most_bytes > 0 && bytes >= options.most_bytes);
+  };
+  while (!enough() && reader.next()) {
     const auto fields = reader.fields();
     for (std::size_t i = 0; i < counters.size(); ++i) counters[i].add(fields[i]);
+    for (const auto& field : fields) bytes += static_cast<std::int64_t>(field.text.size());
     if (options.progress && reader.rows() % kProgressRows == 0) options.progress(reader.rows());
   }
   TableFacts facts;

@@ -18,6 +18,8 @@ struct InspectTableOptions {
   std::string path;
   std::vector<std::string> columns;    // empty: all
   std::optional<Tokenizer> tokenizer;  // counts the tokens of texts
+  std::int64_t most_rows = 0;          // a sample: so many good rows from the start, or fewer
+  std::int64_t most_bytes = 0;         // of text in them; 0: no limit, here and above
   std::function<void(std::int64_t rows)> progress;
 };
 

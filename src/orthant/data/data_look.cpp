@@ -1,0 +1,319 @@
+#include "orthant/data/data_look.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "orthant/base/error.h"
+#include "orthant/data/document_reader.h"
+#include "orthant/data/token_files.h"
+#include "orthant/data/token_store.h"
+#include "orthant/files/path_facts.h"
+#include "orthant/text/table_reader.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSampleRows = 1000;
+constexpr std::int64_t kSampleBytes = std::int64_t{2} << 20;  // of text that is tokenized
+constexpr std::size_t kSampleFiles = 16;
+constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
+
+std::string lowered(std::string_view name) {
+  std::string text(name);
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
+std::string first_bytes(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw DataError(fmt::format("{}: cannot be read", file), {.remedy = "see who may read it"});
+  std::string text(kFirstBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+bool is_id_list(const nlohmann::json& value) {
+  return value.is_array() && !value.empty() &&
+         std::ranges::all_of(value, [](const auto& id) { return id.is_number_integer(); });
+}
+
+// The key of a list of ids in the first line of JSON lines; nothing when there is none.
+std::optional<std::string> ids_key(const std::string& file) {
+  const auto ending = fs::path(file).extension();
+  if (ending != ".jsonl" && ending != ".ndjson") return std::nullopt;
+  const auto text = first_bytes(file);
+  const auto line = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, /*allow_exceptions=*/false);
+  if (is_id_list(line)) return "ids";
+  if (!line.is_object()) return std::nullopt;
+  for (const char* usual : {"ids", "input_ids", "tokens"}) {
+    if (line.contains(usual) && is_id_list(line[usual])) return usual;
+  }
+  for (const auto& [key, value] : line.items()) {
+    if (is_id_list(value)) return key;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> named(const std::vector<std::string>& columns, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    for (const auto& column : columns) {
+      if (lowered(column) == name) return column;
+    }
+  }
+  return std::nullopt;
+}
+
+// The first rows.
+TableFacts sample_of(const std::string& path, const std::optional<Tokenizer>& tokenizer) {
+  return inspect_table({.path = path,
+                        .columns = {},
+                        .tokenizer = tokenizer,
+                        .most_rows = kSampleRows,
+                        .most_bytes = kSampleBytes,
+                        .progress = {}});
+}
+
+bool is_row_number(const std::string& column) {
+  const auto name = lowered(column);
+  return name.empty() || name == "id" || name == "index" || name.ends_with("_id") || name.starts_with("unnamed:");
+}
+
+constexpr std::int64_t kMostGuessedLabels = 20;
+
+// The last column of few values, each of which comes twice on average; of words rather than numbers.
+std::optional<std::string> guess_label(const TableFacts& facts) {
+  std::optional<std::string> found;
+  bool words = false;
+  for (const auto& column : facts.columns) {
+    if (column.distinct < 2 || column.distinct > kMostGuessedLabels || column.distinct * 2 > facts.rows) continue;
+    const bool numeric = column.is_numeric(facts.rows);
+    if (found && words && numeric) continue;
+    found = column.name;
+    words = !numeric;
+  }
+  return found;
+}
+
+// Documents come with other columns of few values, such as where they are from: beside a column of documents in JSON
+// lines only a name makes a label.
+void add_columns(DataFound& data) {
+  const auto& path = data.files[0];
+  const auto sample = sample_of(path, {});
+  if (sample.rows == 0) throw DataError(fmt::format("{}: has no rows", path), {.remedy = "name a file with rows"});
+  for (const auto& column : sample.columns) data.columns.push_back(column.name);
+  data.text_column = named(data.columns, {"text", "content", "document", "body"});
+  data.label_column = named(data.columns, {"label", "labels", "class", "target", "category", "sentiment", "y"});
+  const auto ending = fs::path(path).extension();
+  const bool may_guess = ending == ".csv" || ending == ".tsv" || !data.text_column;
+  if (!data.label_column && may_guess) data.label_column = guess_label(sample);
+  for (const auto& column : sample.columns) {
+    const bool text = !column.is_numeric(sample.rows) && column.distinct > 1 && !is_row_number(column.name);
+    if (text && column.name != data.label_column) data.text_columns.push_back(column.name);
+  }
+}
+
+DataFound folder_data(const std::string& path) {
+  if (holds_token_index(path)) return {.form = DataForm::prepared, .files = {path}};
+  DataFound data;
+  for (const auto& name : names_in_folder(path)) {
+    const auto file = fs::path(path) / name;
+    if (file.extension() != ".txt" || !orthant::is_regular_file(file)) continue;
+    data.files.push_back(file.string());
+    data.bytes += static_cast<std::int64_t>(fs::file_size(file));
+  }
+  if (!data.files.empty()) return data;
+  throw DataError(fmt::format("{}: a folder without .txt files, and not one that prepare-text made", path),
+                  {.remedy = "name a text file, a table, or a folder of .txt files or prepared tokens"});
+}
+
+// The length that 99 of 100 have at most.
+std::int64_t length_of_most(std::vector<std::int64_t>& lengths) {
+  if (lengths.empty()) return 0;
+  std::ranges::sort(lengths);
+  return lengths[(lengths.size() * 99 + 99) / 100 - 1];
+}
+
+CorpusLook look_at_folder(const std::string& folder) {
+  const auto store = TokenStore::open(folder);
+  CorpusLook look;
+  look.tokens = store->size();
+  look.vocab_size = store->index().tokenizer.vocab_size;
+  look.mask = store->index().tokenizer.mask.has_value();
+  look.largest_id = store->index().max_id;
+  look.fingerprint = store->index().tokenizer.fingerprint;
+  constexpr std::int64_t kMostDocuments = 100000;
+  const auto stride = std::max<std::int64_t>(1, store->documents() / kMostDocuments);
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t d = 0; d < store->documents(); d += stride) {
+    lengths.push_back(store->document_begin(d + 1) - store->document_begin(d));
+  }
+  look.document_tokens = length_of_most(lengths);
+  return look;
+}
+
+// Ids of 32 bits are below 2^19 in every vocabulary there is, so that the upper halves of the sample tell.
+std::string guess_token_type(const std::string& file, std::int64_t bytes) {
+  const auto text = first_bytes(file);
+  if (bytes % 4 != 0) return "uint16";
+  for (std::size_t at = 2; at + 1 < text.size(); at += 4) {
+    if (text[at + 1] != 0 || static_cast<unsigned char>(text[at]) >= 8) return "uint16";
+  }
+  return "uint32";
+}
+
+CorpusLook look_at_ids(const DataFound& data) {
+  CorpusLook look;
+  TokenFileOptions options{.ids_column = data.ids_column};
+  if (data.form == DataForm::id_file) {
+    options.token_type = look.token_type = guess_token_type(data.files[0], data.bytes);
+    look.whole = true;
+  }
+  const auto store = open_token_files(data.files, options, {});
+  look.tokens = store->size();
+  look.largest_id = store->index().max_id;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t d = 0; d < store->documents() && !look.whole; ++d) {
+    lengths.push_back(store->document_begin(d + 1) - store->document_begin(d));
+  }
+  look.document_tokens = length_of_most(lengths);
+  return look;
+}
+
+// Documents of the first files, until the sample is large enough.
+CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
+  CorpusLook look;
+  DocumentOptions options;
+  if (data.form == DataForm::rows) options.text_column = look.text_column = data.text_column.value();
+  options.chunks.may_cut = tokenizer.may_be_cut();
+  options.chunks.bytes = kSampleBytes;
+  std::vector<std::int64_t> lengths;
+  std::int64_t text_bytes = 0, file_bytes = 0, tokens = 0;
+  std::vector<std::int32_t> ids;
+  TextChunk chunk;
+  for (std::size_t i = 0; i < data.files.size() && i < kSampleFiles && text_bytes < kSampleBytes; ++i) {
+    const auto reader = open_documents(data.files[i], options);
+    std::int64_t read = 0;
+    while (text_bytes < kSampleBytes && reader->next(chunk)) {
+      ids.clear();
+      tokenizer.encode_into(chunk.text, {.special = false}, ids);
+      text_bytes += static_cast<std::int64_t>(chunk.text.size());
+      tokens += static_cast<std::int64_t>(ids.size()) + (chunk.ends_document ? 1 : 0);
+      read = chunk.bytes;
+      if (!ids.empty()) lengths.push_back(static_cast<std::int64_t>(ids.size()) + 1);
+      look.whole = look.whole || !chunk.ends_document;
+    }
+    file_bytes += read;
+  }
+  if (lengths.empty())
+    throw DataError(fmt::format("{}: there is no text", data.files[0]), {.remedy = "name other data"});
+  const double share = file_bytes >= data.bytes ? 1 : static_cast<double>(file_bytes) / static_cast<double>(data.bytes);
+  look.tokens = std::llround(static_cast<double>(tokens) / std::max(share, 1e-9));
+  look.document_tokens = length_of_most(lengths);
+  look.vocab_size = tokenizer.vocab_size();
+  return look;
+}
+
+[[noreturn]] void refuse_table(const DataFound& data, std::string_view why, const char* remedy) {
+  throw DataError(fmt::format("{}: {} (columns: {})", data.files[0], why, fmt::join(data.columns, ", ")),
+                  {.remedy = remedy});
+}
+
+}  // namespace
+
+DataFound find_data(const std::string& path) {
+  if (!is_there(path)) {
+    throw DataError(fmt::format("--data {}: there is no such file or folder", path),
+                    {.remedy = "name a text file, a table (.csv, .tsv, .jsonl, .json), a .bin of ids, or a folder of "
+                               ".txt files or prepared tokens"});
+  }
+  if (is_folder(path)) return folder_data(path);
+  if (!orthant::is_regular_file(path)) {
+    throw DataError(fmt::format("--data {}: is neither a file nor a folder", path), {.remedy = "name a regular file"});
+  }
+  DataFound data{.files = {path}, .bytes = static_cast<std::int64_t>(fs::file_size(path))};
+  if (data.bytes == 0) throw DataError(fmt::format("--data {}: is empty", path), {.remedy = "name other data"});
+  if (is_token_bin(path)) {
+    data.form = DataForm::id_file;
+  } else if (const auto key = ids_key(path)) {
+    data.form = DataForm::id_lines;
+    data.ids_column = *key;
+  } else if (is_table(path)) {
+    data.form = DataForm::rows;
+    add_columns(data);
+  } else if (first_bytes(path).find('\0') != std::string::npos) {
+    throw DataError(fmt::format("--data {}: is not text: it has bytes of zero", path),
+                    {.remedy = "name a text file, a table (.csv, .tsv, .jsonl, .json) or a .bin of ids"});
+  }
+  return data;
+}
+
+CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>& tokenizer) {
+  if (data.form == DataForm::prepared) return look_at_folder(data.files[0]);
+  const bool ids = data.form == DataForm::id_file || data.form == DataForm::id_lines;
+  auto look = ids ? look_at_ids(data) : look_at_text(data, tokenizer.value());
+  look.mask = tokenizer && tokenizer->special().mask;
+  return look;
+}
+
+TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label) {
+  const auto sample = sample_of(data.files[0], tokenizer);
+  const auto chosen = label.empty() ? data.label_column : std::optional(label);
+  if (!chosen) {
+    refuse_table(data, "no column looks like a label: few values that come again and again",
+                 "name it with --label COLUMN");
+  }
+  TableLook look;
+  look.label = *chosen;
+  // Every label must have its class, so this column is read to its end.
+  const auto whole = inspect_table({.path = data.files[0],
+                                    .columns = {look.label},
+                                    .tokenizer = {},
+                                    .most_rows = 0,
+                                    .most_bytes = 0,
+                                    .progress = {}});
+  look.labels = whole.columns[0].values;
+  look.bad_rows = whole.bad.count + whole.columns[0].missing;
+  look.rows = whole.rows - whole.columns[0].missing;
+  if (look.labels.size() < 2) {
+    refuse_table(
+        data,
+        fmt::format("column {} has {}, and a label has 2 to {}", look.label,
+                    whole.columns[0].distinct < 2 ? fmt::format("{} value", whole.columns[0].distinct)
+                                                  : fmt::format("more than {} values", ColumnFacts::kMostValues),
+                    ColumnFacts::kMostValues),
+        "name another with --label COLUMN");
+  }
+  std::vector<const ColumnFacts*> texts;
+  for (const auto& column : sample.columns) {
+    if (column.name == look.label) continue;
+    if (column.is_numeric(sample.rows) && !is_row_number(column.name) && column.numbers * 2 >= sample.rows) {
+      look.numbers.push_back(column.name);
+    } else if (column.tokens && column.distinct > 1 && !is_row_number(column.name)) {
+      texts.push_back(&column);
+    } else {
+      look.unused.push_back(column.name);
+    }
+  }
+  std::ranges::stable_sort(texts, [](const auto* a, const auto* b) { return a->tokens->total > b->tokens->total; });
+  if (texts.empty()) refuse_table(data, "no column holds texts", "a classifier needs one column of text at least");
+  look.primary_text = texts[0]->name;
+  look.primary_tokens = texts[0]->tokens->p99;
+  if (texts.size() > 1) {
+    look.secondary_text = texts[1]->name;
+    look.secondary_tokens = texts[1]->tokens->p99;
+  }
+  for (std::size_t i = 2; i < texts.size(); ++i) look.unused.push_back(texts[i]->name);
+  return look;
+}
+
+}  // namespace orthant

@@ -1,0 +1,67 @@
+// A look at data that a user names, before there is a configuration: what kind it is, how long its texts are, which
+// columns of a table are texts, numbers and the label. Looks at a sample; only labels and ids are looked at whole.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orthant/data/inspect_table.h"
+#include "orthant/text/tokenizer.h"
+
+namespace orthant {
+
+// By endings and first bytes; nothing is tokenized.
+enum class DataForm {
+  text,      // files, a document each
+  rows,      // a table, JSON lines among them: rows of a classifier, or documents in one column
+  prepared,  // a folder that prepare-text made
+  id_file,   // a .bin
+  id_lines,  // JSON lines of ids
+};
+
+struct DataFound {
+  DataForm form = DataForm::text;
+  std::vector<std::string> files;  // or the one folder
+  std::int64_t bytes = 0;
+  std::string ids_column = {};                   // of id_lines
+  std::vector<std::string> columns = {};         // of rows
+  std::optional<std::string> text_column = {};   // of rows: the one with documents, by its name
+  std::optional<std::string> label_column = {};  // of rows: by its name, else by its values
+  std::vector<std::string> text_columns = {};    // of rows: those that may be texts of a classifier
+};
+
+// DataError for what is not there, is no data, or holds nothing.
+DataFound find_data(const std::string& path);
+
+// Documents of a corpus: what a sequence length and a number of steps are chosen from.
+struct CorpusLook {
+  std::int64_t tokens = 0;           // estimated from a sample where text is not tokenized yet
+  std::int64_t document_tokens = 0;  // 99 of 100 documents of the sample have at most so many
+  bool whole = false;                // documents are not known, or longer than the sample
+  std::int64_t vocab_size = 0;       // of its tokenizer; 0: not known
+  bool mask = false;                 // its tokenizer has a mask token
+  std::int64_t largest_id = -1;      // where there are ids already
+  std::string token_type = {};       // of an id_file
+  std::string text_column = {};      // of rows
+  std::uint64_t fingerprint = 0;     // of the tokenizer that made a prepared folder; 0: not known
+};
+// Text needs a tokenizer, and rows a text_column.
+CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>& tokenizer);
+
+// Columns of a table, guessed.
+struct TableLook {
+  std::int64_t rows = 0;
+  std::int64_t bad_rows = 0;  // that cannot be read, or have no label
+  std::string label;
+  std::vector<std::pair<std::string, std::int64_t>> labels;  // with their counts, frequent ones first
+  std::string primary_text, secondary_text;                  // the second may be empty
+  std::int64_t primary_tokens = 0, secondary_tokens = 0;     // 99 of 100 texts of the sample have at most so many
+  std::vector<std::string> numbers;
+  std::vector<std::string> unused;
+};
+// `label` is the column when given. DataError when no column can be the label, or none holds text.
+TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label);
+
+}  // namespace orthant

@@ -1,0 +1,227 @@
+"""orthant init: a model and data in, a commented configuration out that passes --dry-run and trains."""
+import json
+import os
+import struct
+
+import crafted_models
+from crafted_files import tensors_file
+from program import FolderTest, only_json, orthant
+
+WORDS = "the a ship sails over seven seas and comes home again with salt tea silk".split()
+BERT = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 24, "vocab_size": 24, "max_position_embeddings": 64, "type_vocab_size": 2}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32, "vocab_size": 261}
+
+
+def bert_shapes():
+    hidden, inner, vocabulary, positions = (BERT[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"))
+    shapes = {"embeddings.word_embeddings.weight": (vocabulary, hidden), "embeddings.position_embeddings.weight": (positions, hidden),
+              "embeddings.token_type_embeddings.weight": (2, hidden)}
+    linears = {"attention.self.query": (hidden, hidden), "attention.self.key": (hidden, hidden), "attention.self.value": (hidden, hidden),
+               "attention.output.dense": (hidden, hidden), "intermediate.dense": (inner, hidden), "output.dense": (hidden, inner)}
+    for name, shape in {**{f"encoder.layer.0.{name}": shape for name, shape in linears.items()}, "pooler.dense": (hidden, hidden)}.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    for norm in ("embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"):
+        shapes |= {f"{norm}.LayerNorm.weight": (hidden,), f"{norm}.LayerNorm.bias": (hidden,)}
+    return shapes
+
+
+def gpt2_shapes():
+    hidden = GPT2["n_embd"]
+    shapes = {"wte.weight": (GPT2["vocab_size"], hidden), "wpe.weight": (GPT2["n_positions"], hidden)}
+    for name, width, inner in (("attn.c_attn", hidden, 3 * hidden), ("attn.c_proj", hidden, hidden), ("mlp.c_fc", hidden, 4 * hidden),
+                               ("mlp.c_proj", 4 * hidden, hidden)):
+        shapes |= {f"h.0.{name}.weight": (width, inner), f"h.0.{name}.bias": (inner,)}
+    for norm in ("h.0.ln_1", "h.0.ln_2", "ln_f"):
+        shapes |= {f"{norm}.weight": (hidden,), f"{norm}.bias": (hidden,)}
+    return {f"transformer.{name}": shape for name, shape in shapes.items()}
+
+
+class InitTest(FolderTest):
+    def write(self, name, content):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as f:
+            f.write(content if isinstance(content, bytes) else content.encode())
+        return name
+
+    def init(self, *words):
+        return orthant("init", *words, cwd=self.folder)
+
+    def written(self, *words):
+        """What init says of these options; its file must be accepted as it is."""
+        said = only_json(self, self.init(*words, "run.json", "--force", "--json"))
+        with open(self.path("run.json")) as f:
+            self.assertEqual(json.load(f), said["config"])
+        dry = orthant("train", "--config", "run.json", "--dry-run", cwd=self.folder)
+        self.assertEqual(dry.returncode, 0, dry.stderr)
+        return said
+
+    def trains(self):
+        done = only_json(self, orthant("train", "--config", "run.json", "--steps", 2, "--json", cwd=self.folder))
+        self.assertEqual(done["steps"], 2)
+        return done
+
+    def sentence(self, i, words=12):
+        return " ".join(WORDS[(i * 7 + j * (i + 1)) % len(WORDS)] for j in range(words))
+
+    def text(self, name="notes.txt", lines=120):
+        return self.write(name, "\n".join(self.sentence(i) for i in range(lines)) + "\n")
+
+    def vocabulary(self, name="vocab.txt"):
+        return self.write(name, "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+
+    def table(self, name="claims.csv", rows=40, more=""):
+        lines = [f"{i},{self.sentence(i)},{self.sentence(i, 3)},{i % 5}.5,{'late' if i % 4 else 'lost'}" for i in range(rows)]
+        return self.write(name, "id,story,note,days,outcome\n" + "\n".join(lines) + "\n" + more)
+
+    def llama(self):
+        os.makedirs(self.path("my-llama"))
+        crafted_models.make_llama(self.path("my-llama"))
+        self.vocabulary("my-llama/vocab.txt")
+        return "my-llama"
+
+    def bert(self):
+        self.write("my-bert/config.json", json.dumps(BERT))
+        self.write("my-bert/model.safetensors", tensors_file(bert_shapes()))
+        self.vocabulary("my-bert/vocab.txt")
+        return "my-bert"
+
+
+class Written(InitTest):
+    def test_a_folder_with_weights_and_text_is_fine_tuned(self):
+        said = self.written("--model", self.llama(), "--data", self.text())
+        config = said["config"]
+        self.assertEqual((said["for"], config["name"]), ("finetune", "notes-finetune"))
+        self.assertIn("a model with weights (--for says otherwise)", said["found"]["use"])
+        self.assertEqual(config["model"]["path"], "my-llama")
+        self.assertEqual((config["data"]["tokenizer"], config["data"]["sequence_length"], config["data"]["eval_fraction"]), ("my-llama", 16, 0.05))
+        self.assertEqual((config["optimizer"]["lr"], config["train"]["epochs"], config["train"]["global_batch_size"]), (2e-5, 3, 8))
+        self.assertEqual(config["precision"]["compute"], "float32")
+        self.assertTrue(all("_comment" in section for section in config.values() if isinstance(section, dict)))
+        self.assertIn("perplexity", self.trains()["eval"])
+        # Values of the file, and none of the demo's.
+        printed = orthant("train", "--config", "run.json", "--print-config", cwd=self.folder).stdout
+        self.assertNotIn("the embedded default", printed)
+        # From scratch: the same sizes without the weights.
+        said = self.written("--model", "my-llama", "--data", "notes.txt", "--for", "pretrain")
+        self.assertNotIn("path", said["config"]["model"])
+        self.assertEqual((said["config"]["model"]["hidden_size"], said["config"]["optimizer"]["lr"]), (16, 1e-3))
+
+    def test_gpt2_reads_a_column_of_documents(self):
+        self.write("my-gpt2/config.json", json.dumps(GPT2))
+        self.write("my-gpt2/model.safetensors", tensors_file(gpt2_shapes()))
+        crafted_models.make_bpe(self.path("my-gpt2"))
+        self.write("lines.jsonl", "".join(json.dumps({"content": self.sentence(i), "label": i % 2}) + "\n" for i in range(60)))
+        said = self.written("--model", "my-gpt2", "--data", "lines.jsonl")
+        self.assertEqual((said["for"], said["config"]["data"]["text_column"]), ("finetune", "content"))
+        self.assertEqual(said["config"]["data"]["sequence_length"], 32, "the model has no more positions")
+        self.trains()
+
+    def test_a_table_is_classified(self):
+        said = self.written("--data", self.table(more="short\n"), "--tokenizer", self.vocabulary())
+        data = said["config"]["data"]
+        self.assertEqual((said["for"], data["label"], data["tabular"]), ("classify", "outcome", ["days"]))
+        self.assertEqual((data["primary_text"], data["secondary_text"]), ("story", "note"))
+        self.assertEqual((data["sequence_length"], data["secondary_length"], data["bad_rows"]), (16, 8, "skip"))
+        self.assertEqual(data["class_weights"], "balanced", "there are three times as many of one class")
+        self.assertIn("late (30), lost (10)", said["found"]["label"])
+        self.assertEqual(said["found"]["unused"], "id")
+        self.trains()
+        said = self.written("--model", self.bert(), "--data", "claims.csv")
+        self.assertEqual((said["config"]["model"]["primary"], said["config"]["optimizer"]["lr"]), ({"path": "my-bert"}, 2e-5))
+        self.trains()
+        said = self.written("--model", "bert-tiny", "--data", "claims.csv", "--tokenizer", "vocab.txt", "--label", "days")
+        self.assertEqual((said["config"]["model"]["num_labels"], said["config"]["data"]["tabular"]), (5, []))
+
+    def test_ids_and_prepared_tokens(self):
+        ids = [(i * 7) % 200 for i in range(4096)]
+        for name, letter, kind in (("two.bin", "H", "uint16"), ("four.bin", "I", "uint32")):
+            self.write(name, struct.pack(f"<{len(ids)}{letter}", *ids))
+            said = self.written("--model", "llama-tiny", "--data", name)
+            self.assertEqual((said["for"], said["config"]["data"]["token_type"]), ("pretrain", kind))
+            self.assertEqual((said["config"]["data"]["sequence_length"], said["config"]["model"]["preset"]), (64, "llama-tiny"))
+        self.write("ids.jsonl", "".join(json.dumps({"input_ids": ids[i:i + 30]}) + "\n" for i in range(0, 3000, 30)))
+        said = self.written("--model", "gpt2-tiny", "--data", "ids.jsonl")
+        self.assertEqual((said["config"]["data"]["ids_column"], said["config"]["data"]["sequence_length"]), ("input_ids", 32))
+        prepared = orthant("data", "prepare-text", "--input", self.text(), "--tokenizer", self.vocabulary(), "--out", "tokens", cwd=self.folder)
+        self.assertEqual(prepared.returncode, 0, prepared.stderr)
+        said = self.written("--data", "tokens")
+        self.assertEqual((said["config"]["model"]["vocab_size"], said["config"]["data"]["path"]), (20, "tokens"))
+        said = self.written("--model", "bert-tiny", "--data", "tokens")
+        self.assertEqual(said["config"]["model"]["vocab_size"], 20, "a preset takes the tokenizer's vocabulary")
+        self.trains()
+
+    def test_without_data_the_run_can_be_tried(self):
+        said = self.written("--model", "llama-tiny")
+        self.assertEqual((said["config"]["data"]["kind"], said["config"]["name"]), ("tokens", "llama-tiny-pretrain"))
+        self.assertIn("name yours with --data", said["found"]["data"])
+
+    def test_a_folder_of_text_files(self):
+        self.text("books/a.txt")
+        self.text("books/b.txt")
+        said = self.written("--data", "books", "--tokenizer", self.vocabulary())
+        self.assertEqual(said["config"]["data"]["path"], ["books/a.txt", "books/b.txt"])
+
+    def test_people_are_told_what_was_found(self):
+        done = self.init("--model", "llama-tiny", "--data", self.text(), "--tokenizer", self.vocabulary(), "run.json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for line in ("model      llama-tiny: llama, ", "use        pretrain: no weights to start from", "tokenizer  vocab.txt: WordPiece, 20 tokens",
+                     "data       notes.txt: text, about 1.4K tokens", "length     16 tokens a sample", "training   learning rate 0.001, 10 x about ",
+                     "wrote      run.json: orthant train --config run.json"):
+            self.assertIn(line, done.stdout)
+        self.assertIn("Example:\n  orthant init --model Llama-3.2-1B --data notes.txt run.json", self.init("--help").stdout)
+        self.assertIn("  init ", orthant("--help").stdout)
+
+
+class Refused(InitTest):
+    def refused(self, code, message, remedy, *words):
+        before = sorted(os.listdir(self.folder))
+        done = self.init(*words)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+        self.assertIn(message, done.stderr)
+        self.assertIn(remedy, done.stderr.split("fix: ")[1])
+        self.assertEqual(sorted(os.listdir(self.folder)), before, "nothing is written")
+
+    def test_a_file_that_is_there_stays(self):
+        self.write("run.json", "mine")
+        self.refused(2, "run.json is there already", "--force", "--model", "llama-tiny", "run.json")
+        with open(self.path("run.json")) as f:
+            self.assertEqual(f.read(), "mine")
+
+    def test_what_does_not_go_together(self):
+        text, vocabulary, table, llama = self.text(), self.vocabulary(), self.table(), self.llama()
+        self.write("empty.txt", "")
+        self.write("picture.png", b"\x89PNG\0\0")
+        self.write("far.bin", struct.pack("<400H", *range(400)))
+        self.write("plain.csv", "text,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
+        self.write("stories.csv", "prose,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
+        os.makedirs(self.path("void"))
+        self.write("few.txt", "the ship\n")
+        self.write("other/vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *reversed(WORDS)]) + "\n")
+        self.assertEqual(orthant("data", "prepare-text", "--input", text, "--tokenizer", "other", "--out", "tokens", cwd=self.folder).returncode, 0)
+        for code, message, remedy, words in (
+                (2, "neither --model nor --data is given", "name a Hugging Face folder or a preset", ()),
+                (2, "--for tune: unknown use", "finetune", ("--model", "llama-tiny", "--for", "tune")),
+                (2, "--model llama-tiney: there is no such folder, no models/llama-tiney and no such preset", "the preset llama-tiny?", ("--model", "llama-tiney")),
+                (2, "--model notes.txt: is a file", "name the folder", ("--model", text)),
+                (4, "--data nothing.txt: there is no such file or folder", "name a text file, a table", ("--data", "nothing.txt")),
+                (4, "--data empty.txt: is empty", "name other data", ("--data", "empty.txt")),
+                (4, "--data picture.png: is not text", "name a text file", ("--data", "picture.png")),
+                (4, "void: a folder without .txt files", "a folder of .txt files", ("--data", "void")),
+                (2, "--tokenizer is missing: text needs a tokenizer", "set --tokenizer to", ("--data", text)),
+                (2, "--tokenizer is missing: text needs a tokenizer", "make-vocabulary --data claims.csv --columns story,note", ("--data", table)),
+                (2, "--for finetune needs weights, found no --model", "use --for pretrain", ("--data", text, "--for", "finetune")),
+                (2, "--for finetune needs weights, found none in llama-tiny", "model.safetensors", ("--model", "llama-tiny", "--for", "finetune")),
+                (2, "--for classify needs a table, found notes.txt", "name a .csv", ("--data", text, "--for", "classify")),
+                (2, "--for classify with --model my-llama: a llama model does not classify here", "BERT or RoBERTa", ("--model", llama, "--data", table, "--for", "classify")),
+                (2, "--model trimodal-tiny classifies rows of a table, and --for is pretrain", "--for classify", ("--model", "trimodal-tiny", "--data", text)),
+                (2, "stories.csv: none of its columns is called text (columns: prose, n)", "--text-column", ("--model", llama, "--data", "stories.csv")),
+                (4, "stories.csv: no column looks like a label", "--label COLUMN", ("--data", "stories.csv", "--tokenizer", vocabulary)),
+                (4, "claims.csv: column id has more than 50 values", "--label COLUMN", ("--data", self.table(rows=80), "--tokenizer", vocabulary, "--label", "id")),
+                (4, "few.txt has 3 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
+                (2, "--model bert-tiny learns masked tokens, and the tokenizer of far.bin has no mask token", "--tokenizer",
+                 ("--model", "bert-tiny", "--data", "far.bin")),
+                (4, "tokens was prepared with another tokenizer than my-llama", "prepare-text --tokenizer my-llama", ("--model", llama, "--data", "tokens")),
+                (4, "far.bin has ids up to 399, and the vocabulary of my-llama has 64", "own tokenizer", ("--model", llama, "--data", "far.bin"))):
+            with self.subTest(message=message):
+                self.refused(code, message, remedy, *words, "run.json")
