@@ -196,6 +196,8 @@ class Refused(InitTest):
         self.write("plain.csv", "text,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
         self.write("stories.csv", "prose,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
         os.makedirs(self.path("void"))
+        self.write("numbers.csv", "n,label\n" + "".join(f"{i},{i % 2}\n" for i in range(30)))
+        self.write("rowless.csv", "text,label\n")
         self.write("few.txt", "the ship\n")
         self.write("other/vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *reversed(WORDS)]) + "\n")
         self.assertEqual(orthant("data", "prepare-text", "--input", text, "--tokenizer", "other", "--out", "tokens", cwd=self.folder).returncode, 0)
@@ -218,6 +220,8 @@ class Refused(InitTest):
                 (2, "stories.csv: none of its columns is called text (columns: prose, n)", "--text-column", ("--model", llama, "--data", "stories.csv")),
                 (4, "stories.csv: no column looks like a label", "--label COLUMN", ("--data", "stories.csv", "--tokenizer", vocabulary)),
                 (4, "claims.csv: column id has more than 50 values", "--label COLUMN", ("--data", self.table(rows=80), "--tokenizer", vocabulary, "--label", "id")),
+                (4, "numbers.csv: no column holds texts (columns: n, label)", "one column of text", ("--data", "numbers.csv", "--tokenizer", vocabulary)),
+                (4, "rowless.csv: has no rows", "a file with rows", ("--data", "rowless.csv")),
                 (4, "few.txt has 3 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
                 (2, "--model bert-tiny learns masked tokens, and the tokenizer of far.bin has no mask token", "--tokenizer",
                  ("--model", "bert-tiny", "--data", "far.bin")),
