@@ -87,10 +87,10 @@ class TrainingLoop {
   std::int64_t evaluated_at_ = -1;
   double least_eval_loss_ = std::numeric_limits<double>::infinity();
   std::int64_t evals_since_least_ = 0;
-  std::int64_t saved_at_ = -1;                             // the step of the newest checkpoint of this run
+  std::int64_t saved_at_ = -1;                            // the step of the newest checkpoint of this run
   std::chrono::steady_clock::time_point last_save_ = {};  // the last save, or the loop
-  bool save_was_due_ = false;                              // when a step that was settled began: alike on all ranks
-  std::int64_t save_stage_since_ = -1;                     // the last step that began before the save's stage did
+  bool save_was_due_ = false;                             // when a step that was settled began: alike on all ranks
+  std::int64_t save_stage_since_ = -1;                    // the last step that began before the save's stage did
   bool ending_ = false;
 };
 
