@@ -173,6 +173,19 @@ class Written(InitTest):
         self.assertIn("  init ", orthant("--help").stdout)
 
 
+class WithoutInit(InitTest):
+    def test_a_model_of_ones_own_takes_nothing_from_the_demo(self):
+        words = ("train", "--set", f"model.path={self.llama()}", "--set", "data.kind=text", "--set", f"data.path={self.text()}",
+                 "--set", "data.tokenizer=my-llama")
+        printed = orthant(*words, "--print-config", cwd=self.folder)
+        self.assertEqual(printed.returncode, 0, printed.stderr)
+        for value in ("name=finetune", "optimizer.lr=2e-05", "train.epochs=3", "train.global_batch_size=16", "data.sequence_length=32"):
+            self.assertIn(f"(default of finetune: {value})", printed.stdout)
+        self.assertNotIn("the embedded default", printed.stdout)
+        done = only_json(self, orthant(*words, "--steps", 2, "--json", cwd=self.folder))
+        self.assertEqual((done["steps"], os.path.basename(done["output_dir"])), (2, "finetune-1"))
+
+
 class Refused(InitTest):
     def refused(self, code, message, remedy, *words):
         before = sorted(os.listdir(self.folder))

@@ -296,9 +296,31 @@ TEST(RunConfig, AnotherKindReplacesItsSection) {
   // The embedded default is a trimodal model on generated data.
   const auto text = loaded({"model.kind=llama", "data.kind=text", "data.path=a.txt", "model.vocab_size=99"});
   EXPECT_EQ(std::get<LlamaConfig>(text.model).vocab_size, 99);
-  EXPECT_EQ(text.data.sequence_length, 32) << "what all kinds share stays";
+  EXPECT_EQ(text.data.sequence_length, 128) << "nothing of the demo is left";
   const auto same = loaded({"data.kind=trimodal_demo", "data.samples=64"});
   EXPECT_EQ(same.data.secondary_length, 24) << "the kind it has already changes nothing";
+}
+
+TEST(RunConfig, AnotherModelOrDataTakesNothingFromTheDemo) {
+  const auto printed = [](const std::vector<std::string>& overrides) {
+    const auto document = load_run_document("", overrides);
+    read_run_config(document);
+    return printed_config(document);
+  };
+  const std::vector<std::string> table = {"data.kind=trimodal", "data.path=a.csv", "data.primary_text=t",
+                                          "data.label=l"};
+  const auto classify = printed(table);
+  EXPECT_NE(classify.find("(default of classify: optimizer.lr=0.0005)"), std::string::npos) << classify;
+  const auto text = printed({"model.kind=llama", "data.kind=text", "data.path=a.txt"});
+  for (const char* part : {"name = \"pretrain\"", "(default of pretrain: train.epochs=1)",
+                           "(default of pretrain: train.global_batch_size=32)", "lr_schedule.warmup_steps = 0"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_EQ(text.find("the embedded default"), std::string::npos) << text;
+  const auto steps = printed({"model.kind=llama", "data.kind=tokens", "train.steps=7", "optimizer.lr=0.5"});
+  EXPECT_NE(steps.find("train.epochs = 0"), std::string::npos) << steps;
+  EXPECT_NE(steps.find("(--set optimizer.lr=0.5)"), std::string::npos) << steps;
+  EXPECT_EQ(printed({"data.kind=random"}).find("default of "), std::string::npos) << "the demo's model";
 }
 
 TEST(RunConfig, AModelIsRequired) {

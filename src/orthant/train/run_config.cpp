@@ -22,6 +22,7 @@
 #include "orthant/train/precision_config.h"
 #include "orthant/train/tensor_parallel_config.h"
 #include "orthant/train/tower_vocabulary.h"
+#include "orthant/train/usual_values.h"
 
 namespace orthant {
 namespace {
@@ -248,6 +249,7 @@ JsonDocument load_run_document(const std::string& path, const std::vector<std::s
   options.hint = hint_of_key;
   auto document = path.empty() ? JsonDocument::parse(kDefaultConfig, options) : JsonDocument::load(path, options);
   if (is_flat_config(document)) document = sections_of_flat_config(document);
+  if (path.empty()) leave_demo(document, overrides);
   for (const auto& assignment : overrides) make_room(document, assignment);
   for (const auto& assignment : overrides) document.apply_override(assignment);
   follow_tokenizers(document);

@@ -6,34 +6,12 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "orthant/train/usual_values.h"
+
 namespace orthant {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What people start from.
-struct UsualValues {
-  double lr = 0;
-  double warmup_fraction = 0;
-  double weight_decay = 0;
-  std::int64_t batch = 0;
-  std::int64_t epochs = 0;
-  const char* schedule = "cosine";
-  const char* why = "";
-};
-
-UsualValues usual_values(const TrainingFacts& facts) {
-  if (facts.use == "finetune") return {2e-5, 0.03, 0.01, 16, 3, "cosine", "small steps keep what the weights know"};
-  if (facts.use == "classify") {
-    if (facts.pretrained) return {2e-5, 0.06, 0.01, 32, 3, "linear", "small steps keep what the encoder knows"};
-    return {5e-4, 0.06, 0.01, 32, 10, "linear", "weights begin at random"};
-  }
-  const double lr = facts.parameters >= 10'000'000'000  ? 1.5e-4
-                    : facts.parameters >= 1'000'000'000 ? 3e-4
-                    : facts.parameters >= 100'000'000   ? 6e-4
-                                                        : 1e-3;
-  return {lr, 0.02, 0.1, 32, 1, "cosine", "weights begin at random, and larger models take smaller steps"};
-}
 
 struct Lengths {
   std::int64_t batch = 1;
@@ -86,7 +64,7 @@ void add_section(Json& config, const char* name, std::string comment, const Json
 }
 
 std::string add_training(Json& config, const TrainingFacts& facts) {
-  const auto usual = usual_values(facts);
+  const auto usual = usual_values(facts.use, facts.pretrained, facts.parameters);
   const auto lengths = choose_lengths(facts, usual);
   const bool pretrain = facts.use == "pretrain";
   const bool evaluates = facts.eval_fraction > 0;
@@ -99,7 +77,7 @@ std::string add_training(Json& config, const TrainingFacts& facts) {
                {"weight_decay", usual.weight_decay},
                {"clip", 1.0}});
   add_section(config, "lr_schedule", fmt::format("Over all of about {} steps.", lengths.steps()),
-              {{"kind", usual.schedule}, {"warmup_steps", warmup}, {"final_fraction", pretrain ? 0.1 : 0.0}});
+              {{"kind", usual.schedule}, {"warmup_steps", warmup}, {"final_fraction", usual.final_fraction}});
   add_section(config, "train",
               fmt::format("About {} steps an epoch; global_batch_size counts the samples of a step on all ranks.",
                           lengths.steps_per_epoch),
