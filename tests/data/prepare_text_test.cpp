@@ -307,7 +307,7 @@ TEST(OpenText, RefusesWhatDoesNotGoTogether) {
             "data.path names text files, but there is no data.tokenizer\nset data.tokenizer to a tokenizer.json or its "
             "folder, or data.path to a folder made by orthant data prepare-text");
   prepare_text(byte_encoder(), lines_of({a}), {.folder = folder / "out"});
-  EXPECT_EQ(text_of(*open_text({(folder / "out").string()}, "")), "ab|");
+  EXPECT_EQ(text_of(*open_text({(folder / "out").string()}, "").tokens), "ab|");
   EXPECT_EQ(thrown_text([&] { open_text({a, (folder / "out").string()}, ""); }),
             "data.path names 2 places, among them the folder " + (folder / "out").string() +
                 "\nname one prepared folder, or text files only");

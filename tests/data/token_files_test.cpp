@@ -7,6 +7,7 @@
 #include "files/temporary_folder.h"
 #include "mesh/thrown_error.h"
 #include "orthant/base/error.h"
+#include "orthant/data/id_lines.h"
 #include "orthant/data/tokenize_text.h"
 
 namespace orthant {
@@ -26,14 +27,14 @@ void expect_part(const std::string& text, const std::string& part) {
 TEST(TokenFiles, ABinIsOneDocumentOfItsIds) {
   TemporaryFolder folder;
   const auto two = write_text(folder / "two.bin", kTwoBytes);
-  const auto store = open_token_files({two}, {.token_type = "uint16"}, {});
+  const auto store = open_token_files({two}, {.token_type = "uint16"}, {}).tokens;
   EXPECT_EQ(text_of(*store), "ab|c");
   EXPECT_EQ(store->documents(), 1);
   EXPECT_EQ(store->document_begin(1), 4);
   EXPECT_EQ(store->index().max_id, 256);
   EXPECT_EQ(store->index().tokenizer.vocab_size, 257);
   const auto four = write_text(folder / "four.bin", std::string_view("a\0\0\0\0\1\0\0", 8));
-  EXPECT_EQ(text_of(*open_token_files({four}, {.token_type = "uint32"}, {})), "a|");
+  EXPECT_EQ(text_of(*open_token_files({four}, {.token_type = "uint32"}, {}).tokens), "a|");
 }
 
 TEST(TokenFiles, LinesAreDocuments) {
@@ -42,12 +43,27 @@ TEST(TokenFiles, LinesAreDocuments) {
       write_text(folder / "a.jsonl",
                  "[97, 98, 256]\n\n{\"ids\": [99], \"more\": {\"ids\": [1, [2]]}}\r\n[]\n{\"x\": 1, \"ids\": []}");
   const auto b = write_text(folder / "b.jsonl", "{\"ids\":[100,256]}\n");
-  const auto store = open_token_files({a, b}, {.ids_column = "ids"}, {});
+  const auto found = open_token_files({a, b}, {.ids_column = "ids"}, {});
+  EXPECT_EQ(found.numbers, (std::vector<std::int64_t>{0, 1, 4}));
+  EXPECT_EQ(found.documents, 5);
+  const auto& store = found.tokens;
   EXPECT_EQ(text_of(*store), "ab|cd|");
   EXPECT_EQ(store->documents(), 3);
   EXPECT_EQ(store->document_begin(1), 3);
   EXPECT_EQ(store->document_begin(2), 4);
   EXPECT_EQ(store->index().empty_documents, 2);
+}
+
+TEST(TokenFiles, TheFirstLineSaysWhetherLinesAreIds) {
+  TemporaryFolder folder;
+  const auto are_ids = [&](const std::string& text) { return begins_with_ids(write_text(folder / "a", text), "ids"); };
+  for (const char* text : {"[1, 2]\nx", "\n \r\n[]", "{\"a\": [1], \"ids\": [2]}", "{\"ids\": \"wrong\"}", "[-1]"}) {
+    EXPECT_TRUE(are_ids(text)) << text;
+  }
+  for (const char* text : {"", "\n", "the ship", "[1] the ship", "[The ship]", "{\"a\": {\"ids\": [1]}}", "7", "{"}) {
+    EXPECT_FALSE(are_ids(text)) << text;
+  }
+  EXPECT_FALSE(are_ids(std::string(std::size_t{66} << 20, 'a'))) << "a text in one line";
 }
 
 TEST(TokenFiles, SaysWhichFilesHoldIds) {

@@ -314,6 +314,55 @@ class LanguageModels(Scored):
         self.write("empty.txt", "")
         self.refused(4, "there is no text in empty.txt", "name files that hold text", "evaluate", "--run", "run", "--data", "empty.txt")
 
+    def test_runs_on_ids_score_ids_and_what_their_tokenizer_reads(self):
+        for name in ("train", "held_out"):
+            done = orthant("data", "prepare-text", "--input", name + ".txt", "--tokenizer", "vocab.txt", "--separator", "blank-line",
+                           "--out", "ids-" + name, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            shutil.copy(self.path("ids-" + name, "tokens.bin"), self.path(name + ".bin"))
+        entry = {word: i + 5 for i, word in enumerate(WORDS)}
+        documents = [[entry[word] for word in text.split()] + [3] for text in self.documents]
+        documents[3] = []
+        self.write("keyed.jsonl", "".join(json.dumps({"text": "none", "tokens": ids}) + "\n" for ids in documents))
+        self.write("lists.jsonl", "\n".join(json.dumps(ids) for ids in documents))
+        self.write("far.jsonl", "[1, 64]\n")
+        ids = {"path": "train.bin", "eval_path": "held_out.bin", "token_type": "uint16"}
+        keyed = {"path": "keyed.jsonl", "eval_path": None, "ids_column": "tokens"}
+        runs = {"bin": {**ids, "tokenizer": None}, "bin-known": ids, "lines": {**keyed, "tokenizer": None}, "lines-known": keyed}
+        for name, data in runs.items():
+            config = self.run_config(LLAMA, **data)
+            config["data"] = {key: value for key, value in config["data"].items() if value is not None}
+            result = self.train(name, config)
+            is_bin, is_known = name.startswith("bin"), name.endswith("known")
+            predict = ("predict", "--out", "x.csv", "--model", name)
+            with self.subTest(run=name):
+                rows = self.predict(name, "lists.jsonl", "lists.csv")
+                self.assertEqual(rows[3], {"row": 4, "tokens": 0, "loss": None, "perplexity": None})
+                self.assertEqual([row["tokens"] for row in rows], [max(len(one) - 1, 0) for one in documents])
+                whole = self.evaluate(name, "ids-held_out")["eval"]
+                self.assertEqual(len(self.predict(name, "ids-held_out", "prepared.csv")), len(documents))
+                if is_bin:
+                    self.assertEqual(whole, result["eval"])
+                    self.assertEqual(self.evaluate(name, "held_out.bin")["eval"], result["eval"])
+                    self.refused(4, "held_out.bin: does not say where documents end", "[1, 2, 3], or measure all of it with orthant evaluate",
+                                 *predict, "--data", "held_out.bin")
+                else:
+                    self.assert_close(self.predict(name, "keyed.jsonl", "keyed.csv"), rows)
+                    self.assertEqual(self.evaluate(name, "keyed.jsonl")["eval"], self.evaluate(name, "lists.jsonl")["eval"])
+                    for words in (predict, ("evaluate", "--run", name)):
+                        self.refused(4, "held_out.bin: the run was not trained on a .bin", "write the ids as JSON lines", *words, "--data",
+                                     "held_out.bin")
+                if is_known:
+                    self.assertEqual(self.evaluate(name, "held_out.txt")["eval"], whole)
+                    self.assert_close(self.predict(name, "rows.jsonl", "texts.csv"), rows)
+                for words in (predict, ("evaluate", "--run", name)):
+                    self.refused(4, "far.jsonl has token ids up to 64, but ", "use ids of th", *words, "--data", "far.jsonl")
+                    for text in () if is_known else ("held_out.txt", "rows.jsonl"):
+                        self.refused(4, text + ": is text, and the run keeps no tokenizer", "name a file of ids, or a folder", *words,
+                                     "--data", text)
+        self.assertEqual(self.predict("lines-known", "keyed.jsonl", "texts.csv", "--text-column", "text")[3]["tokens"], 1)
+        self.assert_close(self.predict("run", "lists.jsonl", "a.csv"), self.predict("run", "rows.jsonl", "b.csv"))
+
     def test_a_model_without_the_head_of_its_task_is_refused(self):
         self.train("headless", self.run_config({**LLAMA, "kind": "bert"}))
         only_json(self, orthant("checkpoint", "export", "headless/checkpoints/step-6", "body", "--format", "huggingface", "--json",

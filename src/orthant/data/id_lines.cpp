@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/text/chunked_input.h"
@@ -23,6 +26,8 @@ class IdTaker : public nlohmann::json_sax<json> {
 
   std::string reason;
   bool found = false;
+  bool has_column = false;
+  bool is_json = true;
 
   bool null() override { return other(); }
   bool boolean(bool) override { return other(); }
@@ -48,11 +53,13 @@ class IdTaker : public nlohmann::json_sax<json> {
   }
   bool key(string_t& name) override {
     if (depth_ == 1) is_column_ = name == column_;
+    has_column = has_column || (depth_ == 1 && is_column_);
     return true;
   }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const json::exception&) override {
+    is_json = false;
     return refuse("this is not JSON");
   }
 
@@ -101,33 +108,67 @@ void take_line(std::string_view line, IdTaker& taker, const ChunkedInput& input,
       {.remedy = fmt::format(R"(write a line as [1, 2, 3] or {{"{}": [1, 2, 3]}}, or set data.ids_column)", column)});
 }
 
+// Loads the next line, without its end; nothing at the end of the file. DataError for one that is too long.
+std::optional<std::string_view> load_line(ChunkedInput& input) {
+  auto end = input.window().find('\n');
+  while (end == std::string_view::npos && !input.at_end()) {
+    const auto seen = input.window().size();
+    if (seen > kMaxLineBytes) {
+      throw DataError(
+          fmt::format("{}:{}: a line of more than {} bytes", input.name(), input.place().line, kMaxLineBytes),
+          {.remedy = "write a document a line"});
+    }
+    input.load_more();
+    end = input.window().find('\n', seen);
+  }
+  if (input.window().empty()) return std::nullopt;
+  return input.window().substr(0, end);
+}
+
+void consume_line(ChunkedInput& input, std::string_view line) {
+  input.consume(std::min(line.size() + 1, input.window().size()));
+}
+
+// Only what opens a list or an object can be a line of ids; a text may well be a single long line.
+bool may_be_ids(ChunkedInput& input) {
+  for (;;) {
+    const auto first = input.window().find_first_not_of(" \t\r\n");
+    if (first != std::string_view::npos) {
+      input.consume(first);
+      return input.window().front() == '[' || input.window().front() == '{';
+    }
+    if (input.at_end()) return false;
+    input.consume(input.window().size());
+    input.load_more();
+  }
+}
+
 }  // namespace
 
-std::int64_t read_id_lines(const std::string& path, const std::string& column, std::int64_t largest,
-                           std::vector<std::uint32_t>& ids, std::vector<std::uint64_t>& ends) {
+bool begins_with_ids(const std::string& path, const std::string& column) {
   auto input = ChunkedInput::of_file(path);
-  std::int64_t num_empty = 0;
-  for (;;) {
-    auto end = input.window().find('\n');
-    while (end == std::string_view::npos && !input.at_end()) {
-      const auto seen = input.window().size();
-      if (seen > kMaxLineBytes) {
-        throw DataError(fmt::format("{}:{}: a line of more than {} bytes", path, input.place().line, kMaxLineBytes),
-                        {.remedy = "write a document a line"});
+  if (!may_be_ids(input)) return false;
+  const auto line = load_line(input);
+  std::vector<std::uint32_t> ids;
+  IdTaker taker(column, std::numeric_limits<std::uint32_t>::max(), ids);
+  json::sax_parse(line->begin(), line->end(), &taker);
+  return taker.has_column || (taker.found && taker.is_json);
+}
+
+void read_id_lines(const std::string& path, const std::string& column, std::int64_t largest, IdLines& lines) {
+  auto input = ChunkedInput::of_file(path);
+  while (const auto line = load_line(input)) {
+    if (!is_blank(*line)) {
+      const auto before = lines.ids.size();
+      IdTaker taker(column, largest, lines.ids);
+      take_line(*line, taker, input, column);
+      if (lines.ids.size() > before) {
+        lines.ends.push_back(lines.ids.size());
+        lines.numbers.push_back(lines.documents);
       }
-      input.load_more();
-      end = input.window().find('\n', seen);
+      ++lines.documents;
     }
-    const auto line = input.window().substr(0, end);
-    if (line.empty() && input.window().empty() && input.at_end()) return num_empty;
-    if (!is_blank(line)) {
-      const auto before = ids.size();
-      IdTaker taker(column, largest, ids);
-      take_line(line, taker, input, column);
-      if (ids.size() == before) ++num_empty;
-      if (ids.size() > before) ends.push_back(ids.size());
-    }
-    input.consume(std::min(line.size() + 1, input.window().size()));
+    consume_line(input, *line);
   }
 }
 

@@ -7,10 +7,20 @@
 
 namespace orthant {
 
-// Adds the ids of every line to `ids`, and where they end to `ends`; gives the number of lines without ids, which are
-// left out. Blank lines count as nothing. DataError names file, line and what is wrong: text that is not JSON, a line
+// A document a line. Those without ids are counted and left out; blank lines count as nothing.
+struct IdLines {
+  std::vector<std::uint32_t> ids = {};
+  std::vector<std::uint64_t> ends = {};    // in `ids`, of each document
+  std::vector<std::int64_t> numbers = {};  // of each document, among all
+  std::int64_t documents = 0;
+};
+
+// Whether the first line that is not blank is a list in JSON, or an object with the key `column`. DataError for a file
+// that cannot be read.
+bool begins_with_ids(const std::string& path, const std::string& column);
+
+// Adds the documents of a file. DataError names file, line and what is wrong: text that is not JSON, a line
 // without the key `column` or with something else than ids between 0 and `largest` under it, a line longer than 64 MiB.
-std::int64_t read_id_lines(const std::string& path, const std::string& column, std::int64_t largest,
-                           std::vector<std::uint32_t>& ids, std::vector<std::uint64_t>& ends);
+void read_id_lines(const std::string& path, const std::string& column, std::int64_t largest, IdLines& lines);
 
 }  // namespace orthant

@@ -34,9 +34,10 @@ void check_token_type(const std::vector<std::string>& paths, const std::string& 
 TokenizerFacts facts_for(const std::string& name, std::int64_t max_id, TokenizerFacts facts) {
   if (facts.vocab_size == 0) facts.vocab_size = max_id + 1;
   if (max_id >= facts.vocab_size) {
-    throw DataError(fmt::format("{} has token ids up to {}, but tokenizer {} has a vocabulary of {}", name, max_id,
-                                facts.path, facts.vocab_size),
-                    {.remedy = "set data.tokenizer to the one that made the ids, or leave it out"});
+    throw DataError(
+        fmt::format("{} has token ids up to {}, but tokenizer {} has a vocabulary of {}", name, max_id, facts.path,
+                    facts.vocab_size),
+        {.remedy = "use ids of this tokenizer; a training may name the one that made them (data.tokenizer), or none"});
   }
   return facts;
 }
@@ -53,16 +54,18 @@ std::shared_ptr<const TokenStore> open_bin(const std::string& path, const std::s
   return TokenStore::with_tokenizer(store, facts_for(path, max_id, facts));
 }
 
-std::shared_ptr<const TokenStore> read_lines(const std::vector<std::string>& paths, const std::string& column,
-                                             const TokenizerFacts& facts) {
-  std::vector<std::uint32_t> ids;
-  std::vector<std::uint64_t> ends;
-  TokenIndex index;
-  for (const auto& path : paths) index.empty_documents += read_id_lines(path, column, kLargestId, ids, ends);
+NumberedDocuments read_lines(const std::vector<std::string>& paths, const std::string& column,
+                             const TokenizerFacts& facts) {
+  IdLines lines;
+  for (const auto& path : paths) read_id_lines(path, column, kLargestId, lines);
   const auto name = paths.size() == 1 ? paths[0] : fmt::format("{} files of ids ({}, ...)", paths.size(), paths[0]);
-  if (ids.empty()) throw DataError(fmt::format("{}: there are no ids in it", name), {.remedy = "name a file with ids"});
-  index.tokenizer = facts_for(name, *std::ranges::max_element(ids), facts);
-  return TokenStore::in_memory(name, std::move(index), std::move(ids), std::move(ends));
+  if (lines.ids.empty())
+    throw DataError(fmt::format("{}: there are no ids in it", name), {.remedy = "name a file with ids"});
+  TokenIndex index;
+  index.empty_documents = lines.documents - static_cast<std::int64_t>(lines.ends.size());
+  index.tokenizer = facts_for(name, *std::ranges::max_element(lines.ids), facts);
+  return {TokenStore::in_memory(name, std::move(index), std::move(lines.ids), std::move(lines.ends)),
+          std::move(lines.numbers), lines.documents};
 }
 
 }  // namespace
@@ -80,9 +83,9 @@ bool hold_ids(const std::vector<std::string>& paths, const TokenFileOptions& opt
   return !options.ids_column.empty();
 }
 
-std::shared_ptr<const TokenStore> open_token_files(const std::vector<std::string>& paths,
-                                                   const TokenFileOptions& options, const TokenizerFacts& facts) {
-  if (is_token_bin(paths.at(0))) return open_bin(paths[0], options.token_type, facts);
+NumberedDocuments open_token_files(const std::vector<std::string>& paths, const TokenFileOptions& options,
+                                   const TokenizerFacts& facts) {
+  if (is_token_bin(paths.at(0))) return {.tokens = open_bin(paths[0], options.token_type, facts), .documents = 1};
   return read_lines(paths, options.ids_column, facts);
 }
 

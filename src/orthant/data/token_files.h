@@ -27,7 +27,7 @@ bool hold_ids(const std::vector<std::string>& paths, const TokenFileOptions& opt
 // mapped into memory and is one document; JSON lines are read. DataError that names file and line for a size that is
 // not a whole number of ids, for what is not a list of ids, for files without ids, and for ids that the tokenizer does
 // not have.
-std::shared_ptr<const TokenStore> open_token_files(const std::vector<std::string>& paths,
-                                                   const TokenFileOptions& options, const TokenizerFacts& facts);
+NumberedDocuments open_token_files(const std::vector<std::string>& paths, const TokenFileOptions& options,
+                                   const TokenizerFacts& facts);
 
 }  // namespace orthant

@@ -55,6 +55,14 @@ class TokenStore {
   std::span<const std::uint64_t> ends_;
 };
 
+// The documents of an input that have tokens, and where they stand among all of it.
+struct NumberedDocuments {
+  std::shared_ptr<const TokenStore> tokens;
+  std::vector<std::int64_t> numbers =
+      {};                      // of the store's documents, empty ones of the input counted; none: 0, 1, 2, …
+  std::int64_t documents = 0;  // of the input
+};
+
 struct DocumentLengths {
   std::int64_t shortest = 0, median = 0, longest = 0;  // tokens
   double mean = 0;

@@ -188,8 +188,8 @@ TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path) {
                     .mask = special.mask}};
 }
 
-std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
-                                            const DocumentOptions& documents, const TextProgressCall& progress) {
+NumberedDocuments open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
+                            const DocumentOptions& documents, const TextProgressCall& progress) {
   const auto folder = std::ranges::find_if(paths, [](const std::string& path) { return is_folder(path); });
   if (folder == paths.end()) {
     if (tokenizer.empty()) {
@@ -199,8 +199,8 @@ std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& path
                      "orthant data prepare-text"});
     }
     const auto encoder = text_encoder(Tokenizer::load(tokenizer), tokenizer);
-    return tokenize_text(encoder, {.files = paths, .documents = documents, .end_token = encoder.facts.end.has_value()},
-                         progress);
+    return tokenize_documents(
+        encoder, {.files = paths, .documents = documents, .end_token = encoder.facts.end.has_value()}, progress);
   }
   if (paths.size() > 1) {
     throw ConfigError(fmt::format("data.path names {} places, among them the folder {}", paths.size(), *folder),
@@ -216,7 +216,7 @@ std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& path
                         {.remedy = "leave data.tokenizer out, or prepare the folder again with it"});
     }
   }
-  return store;
+  return {.tokens = store, .documents = store->documents()};
 }
 
 }  // namespace orthant

@@ -47,20 +47,14 @@ std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, cons
                                                 const TextProgressCall& progress = {});
 
 // The same for text whose documents are looked at one by one. DataError when none of them has a token.
-struct NumberedDocuments {
-  std::shared_ptr<const TokenStore> tokens;
-  std::vector<std::int64_t> numbers;  // of the store's documents among all of the input, empty ones included
-  std::int64_t documents = 0;         // of the input
-};
 NumberedDocuments tokenize_documents(const TextEncoder& encoder, const TextInput& input,
                                      const TextProgressCall& progress = {});
 
 // What `data.path` names: one prepared folder, or text files, which need a tokenizer (file or folder) and are tokenized
 // now, with an end token after every document where the tokenizer has one. A tokenizer given with a prepared folder
 // must be the one that made it. ConfigError otherwise.
-std::shared_ptr<const TokenStore> open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
-                                            const DocumentOptions& documents = {},
-                                            const TextProgressCall& progress = {});
+NumberedDocuments open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
+                            const DocumentOptions& documents = {}, const TextProgressCall& progress = {});
 
 // The index of files that are yet to be tokenized: all but their hashes. Errors as tokenize_text().
 TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input);

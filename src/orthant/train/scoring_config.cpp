@@ -116,7 +116,10 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
         {.remedy = "leave them out: the model's columns and lengths are known"});
   }
   if (settings.separator) data["separator"] = *settings.separator;
-  if (settings.text_column) data["text_column"] = *settings.text_column;
+  if (settings.text_column) {
+    data["text_column"] = *settings.text_column;
+    data.erase("ids_column");
+  }
   if (settings.sequence_length) data["sequence_length"] = *settings.sequence_length;
   return data;
 }

@@ -7,10 +7,11 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_tree.h"
+#include "orthant/data/id_lines.h"
 #include "orthant/data/masked_tokens.h"
-#include "orthant/data/prepare_text.h"
 #include "orthant/data/text_dataset.h"
 #include "orthant/data/token_files.h"
+#include "orthant/data/tokenize_text.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/tokenizer.h"
@@ -60,8 +61,8 @@ DocumentOptions document_options(const RunConfig& config) {
 }
 
 // Files of ids that another program made. Their tokenizer, where it is given, says which ids are special.
-std::shared_ptr<const TokenStore> open_ids(const TextSource& source, const std::vector<std::string>& paths,
-                                           const std::string& tokenizer) {
+NumberedDocuments open_ids(const TextSource& source, const std::vector<std::string>& paths,
+                           const std::string& tokenizer) {
   if (is_token_bin(paths[0]) && !source.packing) {
     throw ConfigError(fmt::format("data.packing is false, but {} does not say where documents end", paths[0]),
                       {.remedy = "set data.packing=true, or write the ids as JSON lines (data.ids_column)"});
@@ -70,7 +71,8 @@ std::shared_ptr<const TokenStore> open_ids(const TextSource& source, const std::
   return open_token_files(paths, {.token_type = source.token_type, .ids_column = source.ids_column}, facts);
 }
 
-std::shared_ptr<const TokenStore> open(const RunConfig& config, const std::vector<std::string>& paths) {
+// Ids or text, to train on or to score: nothing else decides it.
+NumberedDocuments open(const RunConfig& config, const std::vector<std::string>& paths) {
   const auto& source = config.data.text;
   const auto tokenizer =
       source.tokenizer.empty() ? source.tokenizer : require_tokenizer(source.tokenizer, "data.tokenizer");
@@ -93,8 +95,14 @@ nlohmann::json described(const TokenStore& tokens, const std::vector<std::string
   return facts;
 }
 
-// The ids of other text must mean what they meant in training.
-void check_trained_tokenizer(const TokenStore& tokens, const fs::path& checkpoint) {
+// The ids of other text must mean what they meant in training. Ids of another program may have no known tokenizer.
+void check_meaning(const RunConfig& config, const TokenStore& tokens, const fs::path& checkpoint) {
+  const auto vocabulary = vocab_size(config.model);
+  if (vocabulary > 0 && tokens.index().max_id >= vocabulary) {
+    throw DataError(fmt::format("{} has token ids up to {}, but the model has a vocabulary of {}", tokens.name(),
+                                tokens.index().max_id, vocabulary),
+                    {.remedy = "use ids of the tokenizer that the model was trained with"});
+  }
   const auto file = checkpoint / kDataFile;
   if (checkpoint.empty() || !is_there(file)) return;
   const auto facts = *parse_json(read_text_file(file, JsonOptions().max_bytes),
@@ -104,20 +112,42 @@ void check_trained_tokenizer(const TokenStore& tokens, const fs::path& checkpoin
   if (!facts.contains(place)) return;
   const auto& made = tokens.index().tokenizer;
   const auto now = fmt::format("{:016x}", made.fingerprint);
-  if (facts[place] == now) return;
+  const bool is_unknown = made.fingerprint == 0 || facts[place] == fmt::format("{:016x}", 0);
+  if (is_unknown || facts[place] == now) return;
   throw DataError(fmt::format("{}: its tokenizer {} ({}) is another than the model was trained with ({} in {})",
                               tokens.name(), made.path, now, facts[place].dump(), file.string()),
                   {.remedy = "name the text itself, or prepare it with the tokenizer in the run's folder"});
 }
 
-// Of text to score: a prepared folder brings its own tokenizer, which is compared afterwards.
+constexpr const char* kIdsAsLines = "write the ids as JSON lines, a document a line: [1, 2, 3]";
+
+// Of one file to score: the run's keys, where they say how to read it. Lists in JSON lines need none of them.
+bool holds_id_lines(const TextSource& text, const std::string& path) {
+  if (!text.ids_column.empty()) return begins_with_ids(path, text.ids_column);
+  const auto ending = fs::path(path).extension();
+  return (ending == ".jsonl" || ending == ".ndjson") && begins_with_ids(path, "");
+}
+
+// A run's configuration for text to score, which need not be of the kind that the run was trained on. A prepared
+// folder brings its own tokenizer, which is compared afterwards.
 RunConfig with_readable_text(RunConfig config) {
   auto& text = config.data.text;
-  if (is_folder(text.path.front())) {
+  const auto& path = text.path.front();
+  if (is_folder(path)) {
     text.tokenizer.clear();
-  } else if (text.tokenizer.empty()) {
-    throw DataError(fmt::format("{}: the run keeps no tokenizer to read it with", text.path.front()),
-                    {.remedy = "name a folder that orthant data prepare-text made of it with the run's tokenizer"});
+    text.ids_column.clear();
+  } else if (is_token_bin(path)) {
+    if (!text.token_type.empty()) return config;
+    throw DataError(fmt::format("{}: the run was not trained on a .bin, and nothing says how wide its ids are", path),
+                    {.remedy = kIdsAsLines});
+  } else if (!holds_id_lines(text, path)) {
+    text.ids_column.clear();
+    if (!text.tokenizer.empty()) return config;
+    throw DataError(fmt::format("{}: is text, and the run keeps no tokenizer to read it with", path),
+                    {.remedy = "name a file of ids, or a folder that orthant data prepare-text made of it with the "
+                               "tokenizer of the run's ids"});
+  } else if (text.ids_column.empty()) {
+    text.ids_column = "ids";
   }
   return config;
 }
@@ -125,27 +155,24 @@ RunConfig with_readable_text(RunConfig config) {
 }  // namespace
 
 std::shared_ptr<const Dataset> text_to_evaluate(const RunConfig& config, const fs::path& checkpoint) {
-  const auto tokens = open(with_readable_text(config), config.data.text.path);
-  check_trained_tokenizer(*tokens, checkpoint);
+  const auto tokens = open(with_readable_text(config), config.data.text.path).tokens;
+  check_meaning(config, *tokens, checkpoint);
   return for_model(config, tokens, whole(*tokens));
 }
 
 DocumentsToScore documents_to_score(const RunConfig& config, const fs::path& checkpoint) {
   const auto readable = with_readable_text(config);
   const auto& path = config.data.text.path;
-  NumberedDocuments found;
-  if (is_folder(path.front())) {
-    found.tokens = open(readable, path);
-    found.documents = found.tokens->documents();
+  if (is_token_bin(path.front())) {
+    throw DataError(fmt::format("{}: does not say where documents end, and each is scored alone", path.front()),
+                    {.remedy = fmt::format("{}, or measure all of it with orthant evaluate", kIdsAsLines)});
+  }
+  auto found = open(readable, path);
+  check_meaning(config, *found.tokens, checkpoint);
+  if (found.numbers.empty()) {
     found.numbers.resize(static_cast<std::size_t>(found.documents));
     std::iota(found.numbers.begin(), found.numbers.end(), 0);
-  } else {
-    const auto& name = readable.data.text.tokenizer;
-    const auto encoder = text_encoder(Tokenizer::load(require_tokenizer(name, "data.tokenizer")), name);
-    found = tokenize_documents(
-        encoder, {.files = path, .documents = document_options(config), .end_token = encoder.facts.end.has_value()});
   }
-  check_trained_tokenizer(*found.tokens, checkpoint);
   auto options = dataset_options(config);
   options.packing = false;
   options.whole_documents = true;
@@ -165,7 +192,7 @@ RunData text_data(const RunConfig& config) {
     throw ConfigError(fmt::format("data.token_type is {}, but data.path names no .bin file", source.token_type),
                       {.remedy = "leave data.token_type out"});
   }
-  const auto tokens = open(config, source.path);
+  const auto tokens = open(config, source.path).tokens;
   const auto split = split_text(*tokens, config.data.eval_fraction, source.packing);
   RunData data;
   nlohmann::json facts{{"sequence_length", config.data.sequence_length},
@@ -175,7 +202,7 @@ RunData text_data(const RunConfig& config) {
   data.train = for_model(config, tokens, split.train);
   if (split.eval.tokens() > 0) data.eval = for_model(config, tokens, split.eval);
   if (!source.eval_path.empty()) {
-    const auto held_out = open(config, source.eval_path);
+    const auto held_out = open(config, source.eval_path).tokens;
     data.eval = for_model(config, held_out, whole(*held_out));
   }
   data.saved_files[kDataFile] = facts.dump(1) + "\n";
