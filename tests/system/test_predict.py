@@ -172,6 +172,24 @@ class Classifiers(Scored):
         self.refused(4, "damaged: none of its 1 checkpoints is whole; the newest: ", "or use another run", *predict, "damaged")
         self.assertFalse(os.path.exists(self.path("d.csv")))
 
+    def test_latest_and_best_name_a_checkpoint(self):
+        shutil.copytree(self.path("run"), self.path("pointed"))
+        folder = "pointed/checkpoints/"
+        self.write(folder + "best", "step-6\n")
+        expected = self.evaluate("run", "held_out.csv", "--checkpoint", "run/checkpoints/step-6")
+        for name, step in (("latest", 12), ("best", 6)):
+            found = self.evaluate("pointed", "held_out.csv", "--checkpoint", folder + name)
+            self.assertEqual((found["step"], found["checkpoint"]), (step, f"{folder}step-{step}"))
+        self.assertEqual(found["eval"], expected["eval"])
+        self.assertEqual(self.predict(folder + "best", "held_out.csv", "best.csv"),
+                         self.predict("run/checkpoints/step-6", "held_out.csv", "six.csv"))
+        self.refused(4, "best: a checkpoint, not the folder of a run", f"--checkpoint {folder}best", "evaluate", "--run", folder + "best",
+                     "--data", "held_out.csv")
+        self.write(folder + "best", "step-7\n")
+        for words in (("evaluate", "--run", "pointed", "--checkpoint"), ("predict", "--out", "x.csv", "--model")):
+            self.refused(4, "best: names step-7, and there is no such checkpoint beside it", "name a folder step-N\n", *words,
+                         folder + "best", "--data", "held_out.csv")
+
     def test_a_key_is_asked_for(self):
         for name in ("key", "other"):
             self.write(name, name[0] * 64 + "\n")

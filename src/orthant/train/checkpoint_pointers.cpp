@@ -46,7 +46,7 @@ std::string pointed_checkpoint(const std::string& path) {
   if (step_in_name(text) && is_folder(checkpoint)) return checkpoint.string();
   throw DataError(fmt::format("{}: names {}, and there is no such checkpoint beside it", path,
                               step_in_name(text) ? text : "no step-N"),
-                  {.remedy = "name a folder step-N, or use --resume auto"});
+                  {.remedy = "name a folder step-N"});
 }
 
 }  // namespace orthant

@@ -1,6 +1,6 @@
 // checkpoints/latest and checkpoints/best: small files with the name of a checkpoint beside them, for scripts, for
-// --resume and for `orthant checkpoint`. A run finds its own checkpoints by listing them and never goes by a pointer,
-// so that one which a death left behind costs nothing. Local: rank 0's matter.
+// --resume, and for the commands that read checkpoints. A run finds its own checkpoints by listing them and never goes
+// by a pointer, so that one which a death left behind costs nothing. Local: rank 0's matter.
 #pragma once
 
 #include <string>

@@ -12,6 +12,7 @@
 #include "orthant/layout/rows.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/text/table_reader.h"
+#include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/checkpoint_retention.h"
 #include "orthant/train/run_tokenizers.h"
 #include "orthant/train/stored_model.h"
@@ -127,10 +128,10 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
 }  // namespace
 
 ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) {
-  if (is_checkpoint(run)) {
+  if (const fs::path named = pointed_checkpoint(run.string()); is_checkpoint(named)) {
     throw DataError(fmt::format("{}: a checkpoint, not the folder of a run", run.string()),
                     {.remedy = fmt::format("use --run {} --checkpoint {}",
-                                           real_path(run).parent_path().parent_path().string(), run.string())});
+                                           real_path(named).parent_path().parent_path().string(), run.string())});
   }
   if (!is_folder(run)) {
     throw DataError(fmt::format("{}: there is no such folder", run.string()),
@@ -138,12 +139,14 @@ ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) 
   }
   ScoredModel model{.folder = run, .run = run, .config = config_of_run(run)};
   model.chooses = checkpoint.empty();
-  model.checkpoints = checkpoint.empty() ? checkpoints_of(run) : std::vector<std::string>{checkpoint};
+  model.checkpoints =
+      checkpoint.empty() ? checkpoints_of(run) : std::vector<std::string>{pointed_checkpoint(checkpoint)};
   if (model.checkpoints.empty()) refuse_without_checkpoint(run);
   return model;
 }
 
-ScoredModel find_scored_model(const fs::path& folder) {
+ScoredModel find_scored_model(const fs::path& path) {
+  const fs::path folder = pointed_checkpoint(path.string());
   if (!is_folder(folder)) {
     throw DataError(fmt::format("{}: there is no such folder", folder.string()),
                     {.remedy = "name a checkpoint, the folder of a run, or of a Hugging Face model"});

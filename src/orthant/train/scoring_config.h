@@ -24,11 +24,11 @@ struct ScoredModel {
   nlohmann::json config = {};  // sections `model`, `data`, ... as the run has them
 };
 
-// A checkpoint's folder, the folder of a run (its newest checkpoint), or of a language model as Hugging Face writes it,
-// with its tokenizer. DataError for anything else.
-ScoredModel find_scored_model(const std::filesystem::path& folder);
+// A checkpoint's folder or a pointer to it (checkpoints/latest, checkpoints/best), the folder of a run (its newest
+// checkpoint), or of a language model as Hugging Face writes it, with its tokenizer. DataError for anything else.
+ScoredModel find_scored_model(const std::filesystem::path& path);
 
-// The folder of a run, and one of its checkpoints where `checkpoint` is not empty. DataError.
+// The folder of a run, and one of its checkpoints, or a pointer to it, where `checkpoint` is not empty. DataError.
 ScoredModel find_scored_run(const std::filesystem::path& run, const std::string& checkpoint);
 
 struct ScoringSettings {
