@@ -178,7 +178,7 @@ CorpusLook look_at_ids(const DataFound& data) {
     options.token_type = look.token_type = guess_token_type(data.files[0], data.bytes);
     look.whole = true;
   }
-  const auto store = open_token_files(data.files, options, {});
+  const auto store = open_token_files(data.files, options, {}).tokens;
   look.tokens = store->size();
   look.largest_id = store->index().max_id;
   std::vector<std::int64_t> lengths;

@@ -74,8 +74,8 @@ Charsmap::Match Charsmap::walk(std::string_view text, bool first_only) const {
     if (node >= units_.size()) break;
     const std::size_t begin = units_[node] & 0x7fffffffU;
     if (begin >= results_.size()) break;
-    const bool ends_within = at + 1 < text.size() && is_continuation(text[at + 1]);
-    if (ends_within || is_continuation(results_[begin])) continue;
+    const bool whole = unicode::valid_length(text.substr(0, at + 1), 0) == at + 1;
+    if (!whole || is_continuation(results_[begin])) continue;
     match = {at + 1, std::string_view(results_.data() + begin)};
     if (first_only) break;
   }
