@@ -8,7 +8,6 @@
 #include <sys/statvfs.h>
 #include <torch/headeronly/version.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -20,17 +19,6 @@
 
 namespace orthant::cli {
 namespace {
-
-int64_t meminfo_bytes(const std::string& field) {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  int64_t kilobytes = 0;
-  std::string unit;
-  while (file >> name >> kilobytes && std::getline(file, unit)) {
-    if (name == field + ":") return kilobytes * 1024;
-  }
-  return 0;
-}
 
 int usable_cores() {
   cpu_set_t set;
@@ -69,7 +57,7 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
 }  // namespace
 
 int64_t host_memory_bytes() {
-  return meminfo_bytes("MemTotal");
+  return launch::counter_in("/proc/meminfo", "MemTotal").value_or(0) * 1024;
 }
 
 Machine look_at_machine(const launch::Environment& environment) {
