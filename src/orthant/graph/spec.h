@@ -9,12 +9,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "orthant/graph/dtype.h"
+#include "orthant/graph/operation.h"
 
 namespace orthant {
 
@@ -102,6 +104,24 @@ struct ChunkedLogits {
   friend bool operator==(const ChunkedLogits&, const ChunkedLogits&) = default;
 };
 
+// What units of one kind compute, shared by them. Equal when what was recorded is.
+class SharedBody {
+ public:
+  SharedBody() = default;
+  SharedBody(Body body)
+      : body_(std::make_shared<const Body>(std::move(body))) {}  // NOLINT(google-explicit-constructor)
+
+  explicit operator bool() const { return body_ != nullptr; }
+  const Body& operator*() const { return *body_; }
+  const Body* operator->() const { return body_.get(); }
+  friend bool operator==(const SharedBody& a, const SharedBody& b) {
+    return a.body_ == b.body_ || (a && b && *a == *b);
+  }
+
+ private:
+  std::shared_ptr<const Body> body_;
+};
+
 struct UnitSpec {
   std::string name;  // "layers.3"
   std::string kind;  // names the code that runs it: "llama.layer"
@@ -114,6 +134,7 @@ struct UnitSpec {
   bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
   std::optional<ChunkedLogits> logits = {};  // of a head that is the loss, too: it makes and forgets them
   UnitCost cost = {};
+  SharedBody body = {};  // none: a user's own module
 
   std::int64_t num_parameters() const;  // without borrowed ones
   friend bool operator==(const UnitSpec&, const UnitSpec&) = default;

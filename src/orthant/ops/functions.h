@@ -1,0 +1,84 @@
+// The operations as a family records them. Each takes values of one recorder and gives values of it. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "orthant/graph/recorder.h"
+
+namespace orthant::ops {
+
+// x * rsqrt(mean(x^2) + eps) * weight, per token.
+Value rms_norm(Recorder& r, Value x, const std::string& weight, double eps);
+// (x - mean) * rsqrt(variance + eps) * weight + bias.
+Value layer_norm(Recorder& r, Value x, const std::string& weight, const std::string& bias, double eps);
+
+// A weight [out, in] of the unit, and its bias. `joined`: the names are labels of parameters that lie side by side.
+struct LinearParameters {
+  std::string weight;
+  std::string bias = {};  // empty: none
+  std::int64_t out = 0;
+  bool joined = false;
+};
+Value linear(Recorder& r, Value x, const LinearParameters& parameters);
+
+// The layout of a joined projection: queries, keys, values of each token, head after head.
+struct Heads {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t head_size = 1;
+};
+
+// How queries and keys are turned by their positions. `scaling`: as_numbers() of specs/rope.h.
+struct Rotary {
+  double theta = 10000;
+  std::int64_t max_positions = 0;
+  std::vector<double> scaling = {};
+};
+Value rotary(Recorder& r, Value qkv, const Heads& heads, const Rotary& rotary);
+
+struct AttentionKind {
+  bool causal = false;
+  double dropout = 0;  // of the probabilities
+  std::string site = {};
+};
+// `mask` per token, true = attend; id -1: none.
+Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind);
+
+// Of activations by name (swiglu, gelu, gelu_tanh, relu, silu, tanh), with a dropout of the result where p > 0. swiglu
+// takes gates, then ups.
+Value activation(Recorder& r, Value x, const std::string& kind, double p = 0, const std::string& site = {});
+
+Value add(Recorder& r, Value a, Value b);
+// x itself where p is 0.
+Value dropout(Recorder& r, Value x, double p, const std::string& site);
+
+// One table of an embedding: ids per token, or the token's position in its row.
+struct Lookup {
+  enum class By { ids, positions, counted_positions, zeros };
+  Value ids = {};  // of By::ids and counted_positions
+  By by = By::ids;
+  std::string table;
+  std::int64_t entries = 0;
+  std::int64_t padding = 0;  // counted_positions: the id that is not counted
+  std::int64_t first = 0;    // counted_positions: of the first counted token
+};
+Value embedding(Recorder& r, const std::vector<Lookup>& lookups, std::int64_t channels);
+
+// x * scale + sines and cosines of the token's position.
+Value add_waves(Recorder& r, Value x, double scale);
+
+// Position 0 of every row.
+Value first_token(Recorder& r, Value x);
+Value concat(Recorder& r, const std::vector<Value>& values);
+// To the dtype of the computation.
+Value convert(Recorder& r, Value x);
+
+struct LossKind {
+  std::int64_t classes = 0;
+  std::vector<double> class_weights = {};
+};
+// The weighted sum over labels of -log softmax(logits).
+Value cross_entropy(Recorder& r, Value logits, Value labels, const LossKind& kind);
+
+}  // namespace orthant::ops

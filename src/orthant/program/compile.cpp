@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "orthant/base/error.h"
+#include "orthant/base/index.h"
+#include "orthant/program/fuse.h"
+#include "orthant/program/lists.h"
+
+namespace orthant {
+namespace {
+
+// The body as an evaluation runs it: nothing is dropped.
+Body without_dropout(Body body) {
+  std::map<int, int> stands_for;
+  const auto current = [&](int value) {
+    const auto found = stands_for.find(value);
+    return found == stands_for.end() ? value : found->second;
+  };
+  std::vector<Operation> left;
+  for (auto& operation : body.operations) {
+    for (int& value : operation.in) value = current(value);
+    if (operation.name == "dropout") {
+      stands_for[operation.out[0]] = operation.in[0];
+      continue;
+    }
+    if (operation.attributes.find("p") != nullptr) operation.attributes.set("p", 0.0);
+    left.push_back(std::move(operation));
+  }
+  for (int& value : body.outputs) value = current(value);
+  body.operations = std::move(left);
+  return body;
+}
+
+}  // namespace
+
+Remake remake_of(Recompute mode) {
+  switch (mode) {
+    case Recompute::none:
+      return {};
+    case Recompute::selective:
+      return {.operations = {"attention"}};
+    case Recompute::full:
+      return {.all = true};
+  }
+  return {};
+}
+
+Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options) {
+  if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
+  Body recorded = options.training ? *unit.body : without_dropout(*unit.body);
+  mark_sums_of_norms(recorded);
+  PlacedBody body = place_body(graph, unit, recorded);
+  ProgramOptions all = options;
+  all.sharing = graph.tensor.value_or(TensorSharing{});
+  all.needs.resize(unit.inputs.size());
+  Differentiated backward;
+  if (options.training) backward = differentiate(body, all);
+  Program program;
+  program.inputs = body.inputs;
+  program.outputs = body.outputs;
+  program.seeds = backward.seeds;
+  program.gradients = backward.gradients;
+  make_lists(program, body, backward, all);
+  program.values = std::move(body.values);
+  program.parameters = std::move(body.parameters);
+  for (auto* list : {&program.forward, &program.both, &program.input_part, &program.weight_part}) {
+    *list = fused(std::move(*list));
+  }
+  add_frees(program);
+  return program;
+}
+
+}  // namespace orthant

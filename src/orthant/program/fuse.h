@@ -1,0 +1,22 @@
+// Patterns of operations that one kernel serves. Changes neither bits nor what is kept: a fused operation makes all
+// that its parts make and somebody reads. Pure. Internal to this layer.
+//
+// | parts | becomes |
+// |---|---|
+// | product, bias, add | project: a linear layer with its bias and what is added to it |
+// | dropout, add, layer_norm (or without one end) | dropout_add_norm, dropout_add |
+// | rotary, attention; attention_back, rotary_back | rotary_attention, rotary_attention_back |
+// | layer_norm_back, dropout | layer_norm_back with a second output |
+#pragma once
+
+#include "orthant/program/place.h"
+
+namespace orthant {
+
+// Marks the sums that a norm alone reads: they are fused with it and not with the product before them, in every list.
+// Ranks complete such a sum before they add to it.
+void mark_sums_of_norms(Body& body);
+
+std::vector<Operation> fused(std::vector<Operation> list);
+
+}  // namespace orthant
