@@ -24,6 +24,21 @@ constexpr std::string_view activation_name(ActivationFunction activation) {
   return "";
 }
 
+// As operations name it: see ops/functions.h.
+constexpr const char* operation_name(ActivationFunction activation) {
+  switch (activation) {
+    case ActivationFunction::gelu:
+      return "gelu";
+    case ActivationFunction::gelu_new:
+      return "gelu_tanh";
+    case ActivationFunction::relu:
+      return "relu";
+    case ActivationFunction::silu:
+      return "silu";
+  }
+  return "";
+}
+
 // Also by the other names of the same function: gelu_python, gelu_pytorch_tanh, gelu_fast, swish. Nothing when unknown.
 std::optional<ActivationFunction> activation_named(std::string_view name);
 

@@ -2,11 +2,23 @@
 
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/parameter_kinds.h"
 #include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
+
+Body head_body(const BertModelConfig& config) {
+  Recorder r;
+  const std::int64_t h = config.encoder.hidden_size;
+  const Value x = r.tokens("hidden", h);
+  const Value dense = ops::linear(r, x, {.weight = "dense.weight", .bias = "dense.bias", .out = h});
+  const Value active = ops::activation(r, dense, operation_name(config.head_activation()));
+  const Value normed = ops::layer_norm(r, active, "norm.weight", "norm.bias", config.encoder.layer_norm_eps);
+  r.output(ops::linear(r, normed, {.weight = "word.weight", .bias = "bias", .out = config.encoder.vocab_size}));
+  return r.finish();
+}
 
 void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower& tower, const WorkSize& work) {
   const KeptBytes kept(work.compute);
@@ -15,6 +27,7 @@ void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower
   const RankWork rank(work);
   UnitSpec unit = make_unit("head", "bert.head", {tower.last_hidden()}, {"logits"});
   unit.borrowed = {"embed.word.weight"};
+  unit.body = head_body(config);
   unit.parameters = {along_sequence(matrix("head.dense.weight", h, h, config.encoder.initializer_range)),
                      along_sequence(bias("head.dense.bias", h)), along_sequence(norm_weight("head.norm.weight", h)),
                      along_sequence(bias("head.norm.bias", h)), bias("head.bias", vocab, split_dim(0))};

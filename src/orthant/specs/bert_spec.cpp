@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/bert.h"
 #include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/post_norm_body.h"
 #include "orthant/specs/unit_cost.h"
 
 namespace orthant {
@@ -47,6 +49,9 @@ class TowerBuilder {
   void add_layer(std::int64_t index);
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
   UnitCost layer_cost() const;
+  Body embed_body() const;
+  Body layer_body() const;
+  Body pooler_body() const;
 
   GraphSpec& spec_;
   const BertTower& tower_;
@@ -55,7 +60,59 @@ class TowerBuilder {
   const RankWork rank_;
   const KeptBytes kept_;
   std::string owner_;  // prefix of the parameters' names
+  const SharedBody layer_body_ = layer_body();
 };
+
+// BERT counts positions from 0. RoBERTa counts the ids that are not padding, whatever the mask says, from the padding's
+// id + 1 on, and gives padding that id. Without token types all tokens are of type 0.
+Body TowerBuilder::embed_body() const {
+  Recorder r;
+  const Value ids = r.field("input_ids", Sym::tokens, Number::index);
+  ops::Lookup positions{.by = ops::Lookup::By::positions, .table = "position.weight"};
+  if (config_.counts_tokens()) {
+    positions.by = ops::Lookup::By::counted_positions;
+    positions.ids = ids;
+    positions.padding = config_.pad_token_id;
+    positions.first = config_.position_offset;
+  }
+  ops::Lookup types{.by = ops::Lookup::By::zeros, .table = "token_type.weight"};
+  if (has_token_types()) {
+    types.by = ops::Lookup::By::ids;
+    types.ids = r.field("token_type_ids", Sym::tokens, Number::index);
+  }
+  const Value sum = ops::embedding(
+      r, {{.ids = ids, .table = "word.weight", .entries = config_.vocab_size}, positions, types}, config_.hidden_size);
+  const Value normed = ops::layer_norm(r, sum, "norm.weight", "norm.bias", config_.layer_norm_eps);
+  r.output(ops::dropout(r, normed, config_.hidden_dropout_prob, "dropout"));
+  return r.finish();
+}
+
+Body TowerBuilder::layer_body() const {
+  return post_norm_body({.hidden = config_.hidden_size,
+                         .heads = config_.num_attention_heads,
+                         .inner = config_.intermediate_size,
+                         .mask = true,
+                         .eps = config_.layer_norm_eps,
+                         .activation = operation_name(config_.hidden_act),
+                         .attention_dropout = config_.attention_probs_dropout_prob,
+                         .dropout = config_.hidden_dropout_prob});
+}
+
+Body TowerBuilder::pooler_body() const {
+  Recorder r;
+  const std::int64_t h = config_.hidden_size;
+  Value first = ops::first_token(r, r.tokens("hidden", h));
+  if (tower_.pooling == Pooling::pooler) {
+    first =
+        ops::activation(r, ops::linear(r, first, {.weight = "dense.weight", .bias = "dense.bias", .out = h}), "tanh");
+  }
+  if (tower_.projection) {
+    first =
+        ops::linear(r, first, {.weight = "projection.weight", .bias = "projection.bias", .out = tower_.pooled_size()});
+  }
+  r.output(first);
+  return r.finish();
+}
 
 std::string TowerBuilder::hidden_name(std::int64_t index) const {
   if (index == config_.num_hidden_layers) return tower_.last_hidden();
@@ -86,6 +143,7 @@ void TowerBuilder::add_embed() {
   const std::string name = under(owner_, "embed");
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
+  unit.body = embed_body();
   keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.statistics(rank_.own(2)));
   // The norm, and the sum's gradient: the words take that of all tokens, the other tables that of own ones.
   unit.cost.deferred_bytes =
@@ -154,6 +212,7 @@ void TowerBuilder::add_layer(std::int64_t index) {
                             {hidden_name(index), tower_.mask()}, {hidden_name(index + 1)});
   unit.recomputable = true;
   unit.cost = layer_cost();
+  unit.body = layer_body_;
   add(std::move(unit), layer_parameters(under(owner_, fmt::format("layers.{}", index))), hidden(index + 1));
 }
 
@@ -181,6 +240,7 @@ void TowerBuilder::build_pooler() {
   }
   matrices.insert(matrices.end(), biases.begin(), biases.end());
   UnitSpec unit = make_unit(under(tower_.prefix, "pooler"), "bert.pooler", {tower_.last_hidden()}, {tower_.pooled()});
+  unit.body = pooler_body();
   unit.cost = product_cost(products);
   // The first position, and what tanh made of it.
   keep_always(unit.cost, (dense ? 2 : 1) * kept_.activation({work_.rows, h}));

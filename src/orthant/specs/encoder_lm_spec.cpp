@@ -1,9 +1,11 @@
 #include <cmath>
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/decoder_graph.h"
 #include "orthant/specs/encoder_lm.h"
 #include "orthant/specs/parameter_kinds.h"
+#include "orthant/specs/post_norm_body.h"
 #include "orthant/specs/unit_cost.h"
 
 namespace orthant {
@@ -27,15 +29,50 @@ class EncoderLmBuilder : private DecoderGraph {
   void add_head();
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
   UnitCost layer_cost(double products) const;
+  Body embed_body() const;
+  Body layer_body() const;
+  Body head_body() const;
 
   const EncoderLmConfig& config_;
+  const SharedBody layer_body_ = layer_body();
 };
+
+Body EncoderLmBuilder::embed_body() const {
+  Recorder r;
+  const Value ids = r.field("input_ids", Sym::tokens, Number::index);
+  const Value words =
+      ops::embedding(r, {{.ids = ids, .table = "weight", .entries = config_.vocab_size}}, config_.hidden_size);
+  const Value placed = ops::add_waves(r, words, std::sqrt(static_cast<double>(config_.hidden_size)));
+  r.output(ops::dropout(r, placed, config_.dropout, "dropout"));
+  return r.finish();
+}
+
+Body EncoderLmBuilder::layer_body() const {
+  return post_norm_body({.hidden = config_.hidden_size,
+                         .heads = config_.num_attention_heads,
+                         .inner = config_.intermediate_size,
+                         .causal = true,
+                         .mask = use_.mask,
+                         .eps = config_.layer_norm_eps,
+                         .activation = "relu",
+                         .attention_dropout = config_.dropout,
+                         .activation_dropout = config_.dropout,
+                         .dropout = config_.dropout});
+}
+
+Body EncoderLmBuilder::head_body() const {
+  Recorder r;
+  const Value x = r.tokens("hidden", config_.hidden_size);
+  r.output(ops::linear(r, x, {.weight = "weight", .bias = "bias", .out = config_.vocab_size}));
+  return r.finish();
+}
 
 void EncoderLmBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "encoder_lm.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {uniform(table("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range)};
   unit.backward_reads_parameters = false;
+  unit.body = embed_body();
   unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
@@ -92,11 +129,13 @@ void EncoderLmBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, "encoder_lm.layer");
   unit.parameters = layer_parameters(unit.name);
   unit.cost = layer_cost(weight_flops(unit));
+  unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
 
 void EncoderLmBuilder::add_head() {
   UnitSpec unit = head_unit("encoder_lm.head", config_.num_hidden_layers);
+  unit.body = head_body();
   unit.parameters = {uniform(matrix("head.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range),
                      bias("head.bias", config_.vocab_size, split_dim(0))};

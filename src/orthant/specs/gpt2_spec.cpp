@@ -1,6 +1,7 @@
 #include <cmath>
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/decoder_graph.h"
 #include "orthant/specs/gpt2.h"
 #include "orthant/specs/parameter_kinds.h"
@@ -27,9 +28,55 @@ class Gpt2Builder : private DecoderGraph {
   void add_head();
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
   UnitCost layer_cost(double products) const;
+  Body embed_body() const;
+  Body layer_body() const;
+  Body head_body() const;
 
   const Gpt2Config& config_;
+  const SharedBody layer_body_ = layer_body();
 };
+
+Body Gpt2Builder::embed_body() const {
+  Recorder r;
+  const Value ids = r.field("input_ids", Sym::tokens, Number::index);
+  const Value sum = ops::embedding(r,
+                                   {{.ids = ids, .table = "wte.weight", .entries = config_.vocab_size},
+                                    {.by = ops::Lookup::By::positions, .table = "wpe.weight"}},
+                                   config_.hidden_size);
+  r.output(ops::dropout(r, sum, config_.embd_pdrop, "dropout"));
+  return r.finish();
+}
+
+Body Gpt2Builder::layer_body() const {
+  Recorder r;
+  const std::int64_t h = config_.hidden_size;
+  const ops::Heads heads{config_.num_attention_heads, config_.num_attention_heads, config_.head_size()};
+  const double eps = config_.layer_norm_epsilon;
+  const Value x = r.tokens("hidden", h);
+  const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
+  const Value qkv = ops::linear(r, ops::layer_norm(r, x, "ln_1.weight", "ln_1.bias", eps),
+                                {.weight = "attn.c_attn.weight", .bias = "attn.c_attn.bias", .out = 3 * h});
+  const Value attended = ops::attention(r, qkv, mask, heads,
+                                        {.causal = true, .dropout = config_.attn_pdrop, .site = "attn.probabilities"});
+  const Value projected =
+      ops::linear(r, attended, {.weight = "attn.c_proj.weight", .bias = "attn.c_proj.bias", .out = h});
+  const Value middle = ops::add(r, ops::dropout(r, projected, config_.resid_pdrop, "attn.dropout"), x);
+  const Value wide = ops::linear(r, ops::layer_norm(r, middle, "ln_2.weight", "ln_2.bias", eps),
+                                 {.weight = "mlp.c_fc.weight", .bias = "mlp.c_fc.bias", .out = config_.inner_size()});
+  const Value active = ops::activation(r, wide, operation_name(config_.activation_function));
+  const Value narrow = ops::linear(r, active, {.weight = "mlp.c_proj.weight", .bias = "mlp.c_proj.bias", .out = h});
+  r.output(ops::add(r, ops::dropout(r, narrow, config_.resid_pdrop, "mlp.dropout"), middle));
+  return r.finish();
+}
+
+Body Gpt2Builder::head_body() const {
+  Recorder r;
+  const Value x = r.tokens("hidden", config_.hidden_size);
+  const Value normed = ops::layer_norm(r, x, "ln_f.weight", "ln_f.bias", config_.layer_norm_epsilon);
+  r.output(ops::linear(
+      r, normed, {.weight = config_.tie_word_embeddings ? "wte.weight" : "lm_head.weight", .out = config_.vocab_size}));
+  return r.finish();
+}
 
 void Gpt2Builder::add_embed() {
   const std::int64_t h = config_.hidden_size;
@@ -38,6 +85,7 @@ void Gpt2Builder::add_embed() {
   unit.parameters = {table("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
                      along_sequence(table("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
   unit.backward_reads_parameters = false;
+  unit.body = embed_body();
   // The table of positions takes own tokens.
   unit.cost.deferred_bytes = kept_.activation(rank_.own(h)) + kept_.activation(rank_.gathered(h));
   add(std::move(unit), hidden(0));
@@ -89,12 +137,14 @@ void Gpt2Builder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, "gpt2.layer");
   unit.parameters = layer_parameters(unit.name);
   unit.cost = layer_cost(weight_flops(unit));
+  unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
 
 void Gpt2Builder::add_head() {
   const std::int64_t h = config_.hidden_size;
   UnitSpec unit = head_unit("gpt2.head", config_.num_hidden_layers);
+  unit.body = head_body();
   if (config_.tie_word_embeddings) {
     unit.borrowed = {"embed.wte.weight"};
   } else {

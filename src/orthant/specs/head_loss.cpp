@@ -96,6 +96,32 @@ UnitCost joined_cost(const GraphSpec& graph, const UnitSpec& head, const UnitSpe
   return cost;
 }
 
+// The head's last product, its bias and the loss as one operation: in x, labels; out loss, numbers per token.
+Body joined_body(const Body& head, const Body& loss, const ChunkedLogits& logits) {
+  Body body = head;
+  Operation joined{.name = "head_loss"};
+  if (body.operations.back().name == "bias") {
+    joined.parameters = body.operations.back().parameters;
+    body.operations.pop_back();
+  }
+  const Operation product = body.operations.back();
+  body.operations.pop_back();
+  joined.parameters.insert(joined.parameters.begin(), product.parameters.front());
+  const int labels = static_cast<int>(body.values.size());
+  for (const int value : {loss.inputs[1], loss.outputs[0], loss.operations.front().out[1]}) {
+    body.values.push_back(loss.values[to_index(value)]);
+  }
+  body.inputs.push_back(labels);
+  joined.in = {product.in.front(), labels};
+  joined.out = {labels + 1, labels + 2};
+  joined.attributes.set("classes", logits.classes);
+  joined.attributes.set("chunk_rows", logits.rows);
+  joined.attributes.set("loss", logits.loss);
+  body.operations.push_back(std::move(joined));
+  body.outputs = {labels + 1};
+  return body;
+}
+
 }  // namespace
 
 std::string_view join_name(JoinHeadAndLoss choice) {
@@ -138,6 +164,7 @@ GraphSpec join_head_and_loss(GraphSpec graph, const HeadLossOptions& options) {
   unit.logits = {.classes = classes,
                  .rows = options.chunk_rows > 0 ? options.chunk_rows : chunk_rows_of(own, options.on_host),
                  .loss = loss.name};
+  if (unit.body && loss.body) unit.body = joined_body(*unit.body, *loss.body, *unit.logits);
   graph.units[pair.head] = std::move(unit);
   graph.units.erase(graph.units.begin() + static_cast<std::ptrdiff_t>(pair.loss));
   std::erase_if(graph.values, [](const ValueSpec& value) { return value.name == kLogits; });

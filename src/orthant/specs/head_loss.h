@@ -31,4 +31,11 @@ std::int64_t chunk_rows_of(std::int64_t classes, bool on_host);
 // there ConfigError when the options say `on`. A graph that has been joined stays. `graph` may be placed.
 GraphSpec join_head_and_loss(GraphSpec graph, const HeadLossOptions& options);
 
+// Whether a kind is the head of that model, alone or with the loss.
+inline bool is_head(std::string_view kind, std::string_view model) {
+  if (!kind.starts_with(model)) return false;
+  const auto part = kind.substr(model.size());
+  return part == ".head" || part == ".head_loss";
+}
+
 }  // namespace orthant

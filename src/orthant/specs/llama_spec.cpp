@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/decoder_graph.h"
 #include "orthant/specs/llama.h"
 #include "orthant/specs/parameter_kinds.h"
@@ -27,15 +28,73 @@ class LlamaBuilder : private DecoderGraph {
   std::vector<ParameterSpec> layer_matrices(const std::string& layer) const;
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
   UnitCost layer_cost(double products) const;
+  Body embed_body() const;
+  Body layer_body() const;
+  Body head_body() const;
 
   const LlamaConfig& config_;
+  const SharedBody layer_body_ = layer_body();
 };
+
+Body LlamaBuilder::embed_body() const {
+  Recorder r;
+  const Value ids = r.field("input_ids", Sym::tokens, Number::index);
+  r.output(ops::embedding(r, {{.ids = ids, .table = "weight", .entries = config_.vocab_size}}, config_.hidden_size));
+  return r.finish();
+}
+
+Body LlamaBuilder::layer_body() const {
+  Recorder r;
+  const std::int64_t d = config_.head_size();
+  const ops::Heads heads{config_.num_attention_heads, config_.kv_heads(), d};
+  const auto bias = [](bool has, const char* name) { return has ? std::string(name) : std::string(); };
+  const bool biased = config_.attention_bias;
+  const double eps = config_.rms_norm_eps;
+
+  const Value x = r.tokens("hidden", config_.hidden_size);
+  const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
+  const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
+                                {.weight = "qkv",
+                                 .bias = bias(biased, "qkv_bias"),
+                                 .out = (heads.heads + 2 * heads.kv_heads) * d,
+                                 .joined = true});
+  const Value turned = ops::rotary(
+      r, qkv, heads, {config_.rope_theta, config_.max_position_embeddings, as_numbers(config_.rope_scaling)});
+  const Value attended =
+      ops::attention(r, turned, mask, heads,
+                     {.causal = true, .dropout = config_.attention_dropout, .site = "attention.probabilities"});
+  const Value middle = ops::add(
+      r,
+      ops::linear(
+          r, attended,
+          {.weight = "attention.wo.weight", .bias = bias(biased, "attention.wo.bias"), .out = config_.hidden_size}),
+      x);
+  const Value gate_up = ops::linear(r, ops::rms_norm(r, middle, "norm2.weight", eps),
+                                    {.weight = "gate_up",
+                                     .bias = bias(config_.mlp_bias, "gate_up_bias"),
+                                     .out = 2 * config_.intermediate_size,
+                                     .joined = true});
+  const Value down = ops::linear(
+      r, ops::activation(r, gate_up, "swiglu"),
+      {.weight = "mlp.w2.weight", .bias = bias(config_.mlp_bias, "mlp.w2.bias"), .out = config_.hidden_size});
+  r.output(ops::add(r, down, middle));
+  return r.finish();
+}
+
+Body LlamaBuilder::head_body() const {
+  Recorder r;
+  const Value x = r.tokens("hidden", config_.hidden_size);
+  const Value normed = ops::rms_norm(r, x, "norm.weight", config_.rms_norm_eps);
+  r.output(ops::linear(r, normed, {.weight = "weight", .out = config_.vocab_size}));
+  return r.finish();
+}
 
 void LlamaBuilder::add_embed() {
   UnitSpec unit = make_unit("embed", "llama.embed", {"input_ids"}, {"hidden.0"});
   unit.parameters = {
       table("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   unit.backward_reads_parameters = false;
+  unit.body = embed_body();
   unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
@@ -105,11 +164,13 @@ void LlamaBuilder::add_layer(std::int64_t index) {
   unit.parameters = layer_matrices(unit.name);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
   unit.cost = layer_cost(weight_flops(unit));
+  unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
 
 void LlamaBuilder::add_head() {
   UnitSpec unit = head_unit("llama.head", config_.num_hidden_layers);
+  unit.body = head_body();
   if (config_.tie_word_embeddings) {
     unit.borrowed = {"embed.weight"};
   } else {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "orthant/base/error.h"
 #include "orthant/specs/choice.h"
 
 namespace orthant {
@@ -195,6 +196,35 @@ RopeFrequencies rope_frequencies(const RopeScaling& scaling, double theta, std::
       break;
   }
   return result;
+}
+
+std::vector<double> as_numbers(const RopeScaling& scaling) {
+  return {static_cast<double>(scaling.kind),
+          scaling.factor,
+          static_cast<double>(scaling.original_max_position_embeddings),
+          scaling.low_freq_factor,
+          scaling.high_freq_factor,
+          scaling.beta_fast,
+          scaling.beta_slow,
+          scaling.attention_factor,
+          scaling.mscale,
+          scaling.mscale_all_dim,
+          scaling.truncate ? 1.0 : 0.0};
+}
+
+RopeScaling rope_scaling_of(const std::vector<double>& numbers) {
+  if (numbers.size() != 11) throw InternalError("a scaling of rotary frequencies has 11 numbers");
+  return {.kind = static_cast<RopeScaling::Kind>(numbers[0]),
+          .factor = numbers[1],
+          .original_max_position_embeddings = static_cast<std::int64_t>(numbers[2]),
+          .low_freq_factor = numbers[3],
+          .high_freq_factor = numbers[4],
+          .beta_fast = numbers[5],
+          .beta_slow = numbers[6],
+          .attention_factor = numbers[7],
+          .mscale = numbers[8],
+          .mscale_all_dim = numbers[9],
+          .truncate = numbers[10] != 0};
 }
 
 }  // namespace orthant

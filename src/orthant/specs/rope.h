@@ -37,6 +37,10 @@ RopeScaling read_rope_scaling(JsonReader& reader, std::string_view key, const Ro
 // Keys of the problem are the fields' names.
 Problem find_problem(const RopeScaling& scaling);
 
+// The same as a list of numbers, as operations carry it, and back. InternalError for another list.
+std::vector<double> as_numbers(const RopeScaling& scaling);
+RopeScaling rope_scaling_of(const std::vector<double>& numbers);
+
 struct RopeFrequencies {
   std::vector<double> inverse;  // [head_size / 2]: angle of position p is p x inverse[i]
   double magnitude = 1;         // multiplies cos and sin

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "orthant/ops/functions.h"
 #include "orthant/specs/parameter_kinds.h"
 #include "orthant/specs/trimodal.h"
 #include "orthant/specs/unit_cost.h"
@@ -9,6 +10,29 @@ namespace {
 
 // Of the linears outside the towers.
 constexpr double kStddev = 0.02;
+constexpr double kTabularEps = 1e-5;
+
+Body tabular_body(const TabularConfig& tabular) {
+  Recorder r;
+  const Value numbers = ops::convert(r, r.rows("tabular", tabular.input_dim));
+  const Value normed = ops::layer_norm(r, numbers, "norm.weight", "norm.bias", kTabularEps);
+  const Value wide =
+      ops::linear(r, normed, {.weight = "linear.weight", .bias = "linear.bias", .out = tabular.hidden_dim});
+  r.output(ops::activation(r, wide, "relu"));
+  return r.finish();
+}
+
+// Of the parts' vectors, side by side.
+Body fusion_body(const GraphSpec& spec, const TrimodalConfig& config, const std::vector<std::string>& inputs) {
+  Recorder r;
+  std::vector<Value> parts;
+  for (const auto& input : inputs) parts.push_back(r.rows(input, spec.value(input).shape.at(1)));
+  const Value wide = ops::linear(r, ops::concat(r, parts),
+                                 {.weight = "hidden.weight", .bias = "hidden.bias", .out = config.fusion.hidden_size});
+  const Value active = ops::activation(r, wide, "relu", config.fusion.dropout, "dropout");
+  r.output(ops::linear(r, active, {.weight = "output.weight", .bias = "output.bias", .out = config.num_labels}));
+  return r.finish();
+}
 
 void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSize& work) {
   const KeptBytes kept(work.compute);
@@ -28,6 +52,7 @@ void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSiz
   // Input and gradient of the norm, the same of the product.
   unit.cost.deferred_bytes = 3 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output);
   unit.cost.output_bytes = kept.activation(output);
+  unit.body = tabular_body(tabular);
   spec.values.push_back(activation_value("tabular.features", output, work.compute));
   spec.units.push_back(std::move(unit));
 }
@@ -39,7 +64,9 @@ void append_fusion(GraphSpec& spec, const TrimodalConfig& config, std::vector<st
   for (const auto& input : inputs) width += spec.value(input).shape.at(1);
   const FusionConfig& fusion = config.fusion;
   const Shape logits = {work.rows, config.num_labels};
+  const Body body = fusion_body(spec, config, inputs);
   UnitSpec unit = make_unit("fusion", "trimodal.fusion", std::move(inputs), {"logits"});
+  unit.body = body;
   unit.parameters = {matrix("fusion.hidden.weight", fusion.hidden_size, width, kStddev),
                      matrix("fusion.output.weight", config.num_labels, fusion.hidden_size, kStddev),
                      bias("fusion.hidden.bias", fusion.hidden_size), bias("fusion.output.bias", config.num_labels)};
@@ -76,7 +103,7 @@ GraphSpec trimodal_spec(const TrimodalConfig& config, const WorkSize& work) {
   }
   append_fusion(spec, config, std::move(features), work);
   spec.batch_fields.push_back(batch_field("labels", {work.rows}, DType::int64));
-  append_cross_entropy(spec, work);
+  append_cross_entropy(spec, work, config.class_weights);
   spec.check();
   return spec;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/ops/functions.h"
 
 namespace orthant {
 namespace {
@@ -138,13 +139,28 @@ UnitSpec make_unit(std::string name, std::string kind, std::vector<std::string> 
   return unit;
 }
 
-void append_cross_entropy(GraphSpec& spec, const WorkSize& work) {
+namespace {
+
+Body cross_entropy_body(const ValueSpec& logits, std::vector<double> class_weights) {
+  Recorder r;
+  const std::int64_t classes = logits.shape.back();
+  const bool per_token = logits.shape.size() == 3;
+  const Value x = per_token ? r.tokens("logits", classes) : r.rows("logits", classes);
+  const Value labels = r.field("labels", per_token ? Sym::tokens : Sym::rows, Number::index);
+  r.output(ops::cross_entropy(r, x, labels, {classes, std::move(class_weights)}));
+  return r.finish();
+}
+
+}  // namespace
+
+void append_cross_entropy(GraphSpec& spec, const WorkSize& work, std::vector<double> class_weights) {
   const DType dtype = statistics_dtype(work.compute);
   UnitSpec unit = make_unit("loss", "cross_entropy", {"logits", "labels"}, {"loss"});
   unit.is_loss = true;
   // The logits are overwritten by their gradient.
   keep_always(unit.cost, KeptBytes(work.compute).activation(RankWork(work).value(spec.value("logits"))));
   unit.cost.output_bytes = bytes_of(dtype);
+  unit.body = cross_entropy_body(spec.value("logits"), std::move(class_weights));
   spec.values.push_back(activation_value("loss", {}, dtype));
   spec.units.push_back(std::move(unit));
 }

@@ -88,7 +88,8 @@ ValueSpec activation_value(std::string name, Shape shape, DType compute);
 UnitSpec make_unit(std::string name, std::string kind, std::vector<std::string> inputs,
                    std::vector<std::string> outputs);
 
-// Adds unit "loss" (cross_entropy) of values "logits" and "labels", which exist, and its value "loss".
-void append_cross_entropy(GraphSpec& spec, const WorkSize& work);
+// Adds unit "loss" (cross_entropy) of values "logits" and "labels", which exist, and its value "loss". Without weights
+// all classes count alike.
+void append_cross_entropy(GraphSpec& spec, const WorkSize& work, std::vector<double> class_weights = {});
 
 }  // namespace orthant

@@ -1,0 +1,25 @@
+// What a transformer layer computes that adds a branch's dropout to its input and normalises the sum: BERT's, and that
+// of torch.nn.TransformerEncoderLayer. Pure.
+#pragma once
+
+#include <string>
+
+#include "orthant/graph/operation.h"
+
+namespace orthant {
+
+struct PostNormLayer {
+  std::int64_t hidden = 0;
+  std::int64_t heads = 1;
+  std::int64_t inner = 0;
+  bool causal = false;
+  bool mask = false;  // the unit's second input
+  double eps = 1e-5;
+  std::string activation;
+  double attention_dropout = 0;   // of probabilities
+  double activation_dropout = 0;  // inside the MLP
+  double dropout = 0;             // of both branches
+};
+Body post_norm_body(const PostNormLayer& layer);
+
+}  // namespace orthant
