@@ -9,11 +9,12 @@
 #include <map>
 
 #include "nn/oracle.h"
-#include "orthant/models/build.h"
 #include "orthant/nn/attention_heads.h"
 #include "orthant/nn/dropout.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/lowering.h"
+#include "orthant/specs/model_config.h"
 
 namespace orthant {
 
@@ -40,7 +41,7 @@ class ModelCase {
       : graph(std::move(spec)),
         store(graph, Mesh(), 0, {DType::float64, DType::float64, DType::float64},
               [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); }),
-        units(build_units(config, store, tables)) {
+        units(build_units(store, tables)) {
     std::uint64_t seed = 100;
     for (const auto& [name, value] : weights()) {
       const bool norm = name.find("norm") != std::string::npos || name.find("ln_") != std::string::npos;

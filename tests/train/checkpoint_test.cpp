@@ -5,7 +5,7 @@
 
 #include "base/error_text.h"
 #include "orthant/files/xxhash.h"
-#include "orthant/models/build.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/checkpoint_saver.h"
@@ -34,7 +34,7 @@ class Checkpoint : public testing::Test {
     options.seed = seed;
     return std::make_unique<Trainer>(
         build_spec(config, {.rows = 1, .sequence = 8}),
-        [&](ParameterStore& store, Tables& tables) { return build_units(config, store, tables); }, Mesh(), options);
+        [&](ParameterStore& store, Tables& tables) { return build_units(store, tables); }, Mesh(), options);
   }
 
   void write_manifest(const Manifest& manifest) const {

@@ -1,10 +1,11 @@
 #include "orthant/train/pretrained.h"
+#include "orthant/specs/model_config.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
-#include "orthant/models/build.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/train/checkpoint_import.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/hugging_face_export.h"
@@ -97,7 +98,7 @@ TEST(Import, GivesATrainerItsWeightsAndAFreshOptimizer) {
     options.seed = 5;
     return std::make_unique<Trainer>(
         build_spec(config, {.rows = 1, .sequence = 8}),
-        [&](ParameterStore& store, Tables& tables) { return build_units(config, store, tables); }, Mesh(), options);
+        [&](ParameterStore& store, Tables& tables) { return build_units(store, tables); }, Mesh(), options);
   };
   const auto trainer = make_trainer(disk.config);
   trainer->optimizer().state(0, 0).fill_(1);
@@ -172,7 +173,7 @@ TEST(Import, LackingAHeadIsToldWhenTrainingGoesOn) {
   options.seed = 5;
   Trainer trainer(
       build_spec(disk.config, {.rows = 1, .sequence = 8}),
-      [&](ParameterStore& store, Tables& tables) { return build_units(disk.config, store, tables); }, Mesh(), options);
+      [&](ParameterStore& store, Tables& tables) { return build_units(store, tables); }, Mesh(), options);
   EXPECT_EQ(load_checkpoint(trainer, folder).notes,
             std::vector<std::string>{"not in the folder, drawn from the seed: head.weight"});
   std::filesystem::remove_all(folder);

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/models/build.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/specs/head_loss.h"
+#include "orthant/specs/model_config.h"
 #include "orthant/specs/presets.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
@@ -250,7 +251,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
             graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},
             [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); },
             unsharded(lone.communicator.get())),
-        units(build_units(GetParam().config, store, tables)) {
+        units(build_units(store, tables)) {
     store.initialise(0);
   }
 

@@ -4,7 +4,7 @@
 
 #include "orthant/nn/device_kernels.h"
 #include "orthant/nn/dropout_device.h"
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout_sum.h"
 #include "orthant/nn/kept.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/nn/projection.h"
@@ -34,20 +34,12 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual, DropoutGrid grid) {
     BelowAutograd below;
     keep(ctx, grid);
-    return value(x, residual, grid);
+    return dropout_sum(grid, x, residual);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
     return {apply_dropout(kept<DropoutGrid>(ctx), gradients[0]), gradients[0], {}};
-  }
-
-  static at::Tensor value(const at::Tensor& x, const at::Tensor& residual, const DropoutGrid& grid) {
-    if (device::has_kernels(x.device())) {
-      const at::Tensor dense = x.contiguous();
-      if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, residual.contiguous());
-    }
-    return residual + apply_dropout(grid, x);
   }
 };
 
@@ -65,6 +57,14 @@ void draw_rows(const DropoutGrid& grid, const at::Tensor& factors) {
 
 }  // namespace
 
+at::Tensor dropout_sum(const DropoutGrid& grid, const at::Tensor& x, const at::Tensor& residual) {
+  if (device::has_kernels(x.device())) {
+    const at::Tensor dense = x.contiguous();
+    if (device::serves_dropout(dense)) return device::dropout_add(&grid, dense, residual.contiguous());
+  }
+  return residual + apply_dropout(grid, x);
+}
+
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, Pass& pass) {
   if (!drops(p, pass)) return x;
   const DropoutGrid grid = dropout_grid(pass, site, p, x.sizes());
@@ -78,7 +78,7 @@ at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p
   const DropoutGrid grid = dropout_grid(pass, site, p, x.sizes());
   if (at::GradMode::is_enabled()) return DropoutAdd::apply(x, residual, grid);
   BelowAutograd below;
-  return DropoutAdd::value(x, residual, grid);
+  return dropout_sum(grid, x, residual);
 }
 
 at::Tensor dropout_factors(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,

@@ -69,8 +69,8 @@ at::Tensor own_ids(const at::Tensor& ids, const Pass& pass) {
   return ids.index_select(0, at::arange(own.begin, own.end, ids.options()).remainder_(pass.sequence));
 }
 
-at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
-  const Tokens tokens(lookups, pass);
+// Of this rank's entries, where a table is cut.
+at::Tensor sum_here(const std::vector<Lookup>& lookups, const Tokens& tokens, const Pass& pass) {
   std::vector<TableRows> rows;
   bool served = true;
   for (const Lookup& lookup : lookups) {
@@ -80,27 +80,18 @@ at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
     served = served && kernels::serve(rows.back().table);
   }
   const std::int64_t count = tokens.any_cut || !pass.cuts_tokens() ? tokens.count : pass.own_tokens().size();
-  const at::Tensor here = served                         ? fused::sum_table_rows(rows, count)
-                          : device::serves_lookups(rows) ? device::sum_table_rows(rows, count)
-                                                         : plain::sum_table_rows(rows, count);
+  if (served) return fused::sum_table_rows(rows, count);
+  return device::serves_lookups(rows) ? device::sum_table_rows(rows, count) : plain::sum_table_rows(rows, count);
+}
+
+at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
+  const Tokens tokens(lookups, pass);
+  const at::Tensor here = sum_here(lookups, tokens, pass);
   const at::Tensor sum = tokens.any_cut ? sum_tokens(here, tokens.cut_names, pass).get() : here;
   if (pass.cuts_tokens()) return sum;
   at::DimVector shape = tokens.shape;
   shape.push_back(sum.size(1));
   return at::_unsafe_view(sum, shape);
-}
-
-void add_rows(Parameter& table, const at::Tensor& ids, const at::Tensor& gy) {
-  if (table.fresh) table.gradient.zero_();
-  table.fresh = false;
-  const TableRows gradient = {ids, table.gradient, table.cut};
-  if (device::serves_rows(gradient, gy)) return device::add_table_rows(gradient, gy);
-  const at::Tensor wide = gy.to(table.gradient.scalar_type());
-  if (kernels::serve(table.gradient) && table.gradient.is_contiguous()) {
-    fused::add_table_rows(gradient, wide);
-  } else {
-    plain::add_table_rows(gradient, wide);
-  }
 }
 
 struct EmbeddingState {
@@ -141,7 +132,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
         if (is_cut(*state.tables[k]) != cut) continue;
         state.pass->add_weight_gradient([table = state.tables[k], id = ids[k], gy = cut ? all.get() : own] {
           BelowAutograd under;
-          add_rows(*table, id, gy);
+          add_table_gradient(*table, id, gy);
         });
       }
     }
@@ -150,6 +141,27 @@ struct Embedding : torch::autograd::Function<Embedding> {
 };
 
 }  // namespace
+
+void add_table_gradient(Parameter& table, const at::Tensor& ids, const at::Tensor& gy) {
+  if (table.fresh) table.gradient.zero_();
+  table.fresh = false;
+  const TableRows gradient = {ids, table.gradient, table.cut};
+  if (device::serves_rows(gradient, gy)) return device::add_table_rows(gradient, gy);
+  const at::Tensor wide = gy.to(table.gradient.scalar_type());
+  if (kernels::serve(table.gradient) && table.gradient.is_contiguous()) {
+    fused::add_table_rows(gradient, wide);
+  } else {
+    plain::add_table_rows(gradient, wide);
+  }
+}
+
+at::Tensor table_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
+  return sum_here(lookups, Tokens(lookups, pass), pass);
+}
+
+at::Tensor looked_up_ids(const Lookup& lookup, const Pass& pass) {
+  return is_cut(*lookup.table) ? lookup.ids.contiguous() : own_ids(lookup.ids, pass);
+}
 
 at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass) {
   if (!at::GradMode::is_enabled()) {

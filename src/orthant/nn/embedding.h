@@ -17,4 +17,12 @@ struct Lookup {
 // an id outside of its table on the CPU, on every rank; a device is not waited for.
 at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass);
 
+// The same without autograd, before anything is summed over tp: [tokens, hidden], of all tokens where a table is cut,
+// else of the rank's own. Local.
+at::Tensor table_sum(const std::vector<Lookup>& lookups, const Pass& pass);
+// The ids whose rows' gradients a rank adds: of all tokens where the table is cut, else of its own.
+at::Tensor looked_up_ids(const Lookup& lookup, const Pass& pass);
+// table.gradient[ids[t]] += gy[t]. Local.
+void add_table_gradient(Parameter& table, const at::Tensor& ids, const at::Tensor& gy);
+
 }  // namespace orthant::nn

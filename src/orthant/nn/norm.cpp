@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "orthant/base/error.h"
 #include "orthant/nn/columns.h"
 #include "orthant/nn/kept.h"
-#include "orthant/nn/kernels/tensors.h"
-#include "orthant/nn/norm_formulas.h"
+#include "orthant/nn/norm_pass.h"
 #include "orthant/nn/projection.h"
 
 namespace orthant::nn {
@@ -15,68 +13,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct NormState {
-  Norm kind;
-  double eps;
-  Parameter* weight;
-  Parameter* bias;  // nullptr for RMSNorm
+struct NormState : NormWeights {
   Pass* pass;
   std::optional<DropoutGrid> grid = {};
 
   const DropoutGrid* grid_or_null() const { return grid ? &*grid : nullptr; }
-  at::Tensor bias_value() const { return bias == nullptr ? at::Tensor() : bias->value; }
 };
 
 at::Tensor shaped(const at::Tensor& matrix, at::IntArrayRef shape) {
   return shape.size() == 2 ? matrix : at::_unsafe_view(matrix, shape);
-}
-
-at::Tensor wide(const at::Tensor& x) {
-  return x.defined() ? x.to(kernels::compute_dtype(x)) : x;
-}
-
-bool serves_device_norm(Norm kind, const at::Tensor& x) {
-  return kind == Norm::rms ? device::serves_rms_norm(x) : device::serves_layer_norm(x);
-}
-
-// Narrow types on the CPU are widened for the kernels and rounded after them.
-Normalized forward_norm(const at::Tensor& x, const NormState& state) {
-  const at::Tensor& weight = state.weight->value;
-  if (serves_device_norm(state.kind, x)) {
-    return state.kind == Norm::rms ? device::rms_norm(x, weight, state.eps)
-                                   : device::layer_norm(x, weight, state.bias_value(), state.eps);
-  }
-  if (!x.is_cpu()) return plain::norm(state.kind, x, weight, state.bias_value(), state.eps);
-  Normalized out = fused::norm(state.kind, wide(x), wide(weight), wide(state.bias_value()), state.eps);
-  out.y = out.y.to(x.scalar_type());
-  return out;
-}
-
-NormGradients host_backward(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
-                            const DropoutGrid* grid) {
-  const NormInput wide_input = {wide(input.x), input.statistics, wide(input.weight)};
-  NormGradients out = fused::norm_backward(kind, wide(gy), wide_input, parts, grid);
-  if (out.x.defined()) out.x = out.x.to(gy.scalar_type());
-  if (out.dropped.defined()) out.dropped = out.dropped.to(gy.scalar_type());
-  return out;
-}
-
-// `residual`, where defined, is added to the input's gradient before that is dropped.
-NormGradients backward_norm(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
-                            const DropoutGrid* grid, const at::Tensor& residual = {}) {
-  if (kind == Norm::rms && grid != nullptr) throw InternalError("no RMSNorm has a dropout in front of it");
-  if (serves_device_norm(kind, gy)) {
-    return kind == Norm::rms ? device::rms_norm_backward(gy, input, parts, residual)
-                             : device::layer_norm_backward(gy, input, parts, grid, residual);
-  }
-  // What is added comes between the norm and the dropout, which then takes a pass of its own.
-  const bool adds = parts.input && residual.defined();
-  const DropoutGrid* const inner = adds ? nullptr : grid;
-  NormGradients out =
-      gy.is_cpu() ? host_backward(kind, gy, input, parts, inner) : plain::norm_backward(kind, gy, input, parts, inner);
-  if (adds) out.x.add_(residual);
-  if (adds && grid != nullptr) out.dropped = apply_dropout(*grid, out.x);
-  return out;
 }
 
 // Adds the parameters' gradients now, from the pass that gives the input's, or later, from one of their own. Returns
@@ -89,7 +34,7 @@ NormGradients run_backward(const NormState& state, const at::Tensor& gy, const v
   NormGradients now;
   const NormParts parts = {input, learns && !deferred};
   if (parts.input || parts.weights) {
-    now = backward_norm(state.kind, gy, kept_input, parts, state.grid_or_null(), residual);
+    now = norm_backward(state.kind, gy, kept_input, parts, state.grid_or_null(), residual);
   }
   if (!learns) return now;
   const auto add = [weight = state.weight, bias = state.bias](const NormGradients& sums) {
@@ -100,7 +45,7 @@ NormGradients run_backward(const NormState& state, const at::Tensor& gy, const v
     // Without the weights, which may be a shard again by then.
     state.pass->add_weight_gradient([add, kind = state.kind, gy, kept = NormInput{saved[0], saved[1], {}}] {
       BelowAutograd below;
-      add(backward_norm(kind, gy, kept, {false, true}, nullptr));
+      add(norm_backward(kind, gy, kept, {false, true}, nullptr));
     });
   } else {
     state.pass->add_weight_gradient([&] { add(now); });
@@ -114,7 +59,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
                                const std::optional<at::Tensor>& bias, const NormState& state) {
     BelowAutograd below;
     const at::Tensor matrix = as_matrix(x);
-    const Normalized out = forward_norm(matrix, state);
+    const Normalized out = norm_forward(matrix, state);
     ctx->save_for_backward({matrix, out.statistics});
     ctx->set_materialize_grads(false);
     keep(ctx, state);
@@ -131,32 +76,12 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
   }
 };
 
-struct SumAndNorm {
-  at::Tensor sum;
-  Normalized out;
-};
-
-SumAndNorm forward_sum(const at::Tensor& x, const at::Tensor& residual, const NormState& state) {
-  if (device::serves_layer_norm(x)) {
-    const at::Tensor sum = at::empty(x.sizes(), x.options());
-    return {sum, device::dropout_add_norm(sum, x, residual, state.grid_or_null(), state.weight->value,
-                                          state.bias->value, state.eps)};
-  }
-  if (!kernels::serve(x)) {
-    const at::Tensor sum = plain::dropout_add(x, residual, state.grid_or_null());
-    return {sum, forward_norm(sum, state)};
-  }
-  const at::Tensor sum = at::empty(x.sizes(), x.options());
-  return {sum, fused::dropout_add_norm(sum, x, residual, state.grid_or_null(), state.weight->value, state.bias->value,
-                                       state.eps)};
-}
-
 // The norm of the sum, and the sum. Forward and backward are Local.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
                                const at::Tensor& weight, const at::Tensor& bias, const NormState& state) {
     BelowAutograd below;
-    const SumAndNorm result = forward_sum(as_matrix(x), as_matrix(residual), state);
+    const SumAndNorm result = sum_norm_forward(as_matrix(x), as_matrix(residual), state, state.grid_or_null());
     ctx->save_for_backward({result.sum, result.out.statistics});
     ctx->set_materialize_grads(false);
     keep(ctx, state);
@@ -187,7 +112,7 @@ NormAndResidual apply_norm(const at::Tensor& x, const NormState& state) {
     return {out[0], out[1]};
   }
   BelowAutograd below;
-  return {shaped(forward_norm(as_matrix(x), state).y, x.sizes()), x};
+  return {shaped(norm_forward(as_matrix(x), state).y, x.sizes()), x};
 }
 
 }  // namespace
@@ -197,7 +122,7 @@ at::Tensor rms_norm(const at::Tensor& x, Parameter& weight, double eps, Pass& pa
 }
 
 NormAndResidual rms_norm_and_residual(const at::Tensor& x, Parameter& weight, double eps, Pass& pass) {
-  return apply_norm(x, {Norm::rms, eps, &weight, nullptr, &pass});
+  return apply_norm(x, {{Norm::rms, eps, &weight, nullptr}, &pass});
 }
 
 at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps, Pass& pass) {
@@ -206,7 +131,7 @@ at::Tensor layer_norm(const at::Tensor& x, Parameter& weight, Parameter& bias, d
 
 NormAndResidual layer_norm_and_residual(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps,
                                         Pass& pass) {
-  return apply_norm(x, {Norm::layer, eps, &weight, &bias, &pass});
+  return apply_norm(x, {{Norm::layer, eps, &weight, &bias}, &pass});
 }
 
 at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residual, double p, std::string_view site,
@@ -217,14 +142,14 @@ at::Tensor dropout_add_layer_norm(const at::Tensor& x, const at::Tensor& residua
 NormAndResidual dropout_add_layer_norm_and_residual(const at::Tensor& x, const at::Tensor& residual, double p,
                                                     std::string_view site, Parameter& weight, Parameter& bias,
                                                     double eps, Pass& pass) {
-  NormState state = {Norm::layer, eps, &weight, &bias, &pass};
+  NormState state = {{Norm::layer, eps, &weight, &bias}, &pass};
   if (drops(p, pass)) state.grid = dropout_grid(pass, site, p, x.sizes());
   if (at::GradMode::is_enabled()) {
     const variable_list out = DropoutAddNorm::apply(x, residual, weight.value, bias.value, state);
     return {out[0], out[1]};
   }
   BelowAutograd below;
-  const SumAndNorm result = forward_sum(as_matrix(x), as_matrix(residual), state);
+  const SumAndNorm result = sum_norm_forward(as_matrix(x), as_matrix(residual), state, state.grid_or_null());
   return {shaped(result.out.y, x.sizes()), shaped(result.sum, x.sizes())};
 }
 

@@ -45,27 +45,6 @@ at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right, Produ
   return out;
 }
 
-// In one product with the gradient as its output, whatever dtype it has: CUDA adds float32 products of narrow matrices,
-// a CPU widens them first.
-void add_weight_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x, ProductPlans* products) {
-  at::Tensor& gradient = weight.gradient;
-  const at::ScalarType dtype = gradient.scalar_type();
-  if (product_dtype(gradient) != dtype) {
-    add_gradient(weight, matrix_product(gy.t(), x, products));
-    return;
-  }
-  if (by_plan(products, {gradient, gy.t(), x, weight.fresh ? at::Tensor() : gradient, {}})) {
-    weight.fresh = false;
-    return;
-  }
-  if (gradient.is_cuda() && gy.scalar_type() != dtype && dtype == at::kFloat && gy.size(0) > 0) {
-    at::addmm_out(gradient, gradient, gy.t(), x, dtype, weight.fresh ? 0 : 1);
-  } else {
-    multiply_into(gradient, gy.to(dtype).t(), x.to(dtype), /*add=*/!weight.fresh);
-  }
-  weight.fresh = false;
-}
-
 }  // namespace
 
 at::Tensor as_matrix(const at::Tensor& x) {
@@ -135,6 +114,27 @@ at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight, ProductP
   return matrix_product(gy, weight, products);
 }
 
+// In one product with the gradient as its output, whatever dtype it has: CUDA adds float32 products of narrow matrices,
+// a CPU widens them first.
+void add_product_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x, ProductPlans* products) {
+  at::Tensor& gradient = weight.gradient;
+  const at::ScalarType dtype = gradient.scalar_type();
+  if (product_dtype(gradient) != dtype) {
+    add_gradient(weight, matrix_product(gy.t(), x, products));
+    return;
+  }
+  if (by_plan(products, {gradient, gy.t(), x, weight.fresh ? at::Tensor() : gradient, {}})) {
+    weight.fresh = false;
+    return;
+  }
+  if (gradient.is_cuda() && gy.scalar_type() != dtype && dtype == at::kFloat && gy.size(0) > 0) {
+    at::addmm_out(gradient, gradient, gy.t(), x, dtype, weight.fresh ? 0 : 1);
+  } else {
+    multiply_into(gradient, gy.to(dtype).t(), x.to(dtype), /*add=*/!weight.fresh);
+  }
+  weight.fresh = false;
+}
+
 void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,
                              const at::Tensor& x) {
   const bool has_weight = weight.trainable();
@@ -144,7 +144,7 @@ void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, con
   pass.add_weight_gradient(
       [&weight, bias = has_bias ? bias : nullptr, gy, x = has_weight ? x : at::Tensor(), products = pass.products] {
         BelowAutograd below;
-        if (x.defined()) add_weight_gradient(weight, gy.all, x, products);
+        if (x.defined()) add_product_gradient(weight, gy.all, x, products);
         if (bias != nullptr) add_column_sums(*bias, gy.own);
       });
 }

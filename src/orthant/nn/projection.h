@@ -53,6 +53,9 @@ struct OutGradient {
 // `needs_x`: the input's gradient is wanted. Collective over tp where a product needs tokens of other ranks.
 OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass, bool needs_x);
 
+// weight.gradient += gy^T x.
+void add_product_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x, ProductPlans* products);
+
 // weight.gradient += gy^T x, bias.gradient += column sums of gy (bias may be nullptr), each in one pass over the
 // gradient and none where the parameter is frozen. Runs now or is queued: see Note [Weight gradients].
 void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,

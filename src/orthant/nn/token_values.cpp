@@ -35,37 +35,17 @@ struct FirstTokens {
 struct FirstPositions : torch::autograd::Function<FirstPositions> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Pass* pass) {
     BelowAutograd below;
-    const FirstTokens first(*pass);
-    at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
-    if (!first.held.empty()) first.of_rows(y).copy_(first.of_tokens(x));
+    const at::Tensor y = held_first_tokens(x, *pass);
     pass->tensor->sum(y, pass->subject())->wait();
-    keep(ctx, first);
+    keep(ctx, pass);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     BelowAutograd below;
-    const auto& first = kept<FirstTokens>(ctx);
-    const at::Tensor gx = at::zeros({first.own.size(), gradients[0].size(1)}, gradients[0].options());
-    if (!first.held.empty()) first.of_tokens(gx).copy_(first.of_rows(gradients[0]));
-    return {gx, {}};
+    return {first_tokens_gradient(gradients[0], *kept<Pass*>(ctx)), {}};
   }
 };
-
-// [n, own channels] -> [n, channels]. Equal parts travel as they lie; others as channels, of which a gather takes any
-// number.
-at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorAxis& axis) {
-  const std::int64_t n = own.size(0);
-  if (channels % axis.degree() == 0) {
-    const at::Tensor all = at::empty({axis.degree(), n, own.size(1)}, own.options());
-    axis.gather(all, own.unsqueeze(0))->wait();
-    return all.transpose(0, 1).contiguous().view({n, channels});
-  }
-  const at::Tensor all = at::empty({channels, n}, own.options());
-  const at::Tensor turned = own.t().contiguous();
-  axis.gather(all, turned)->wait();
-  return all.t().contiguous();
-}
 
 // Forward gathers over tp, backward is Local.
 struct WholeChannels : torch::autograd::Function<WholeChannels> {
@@ -87,6 +67,39 @@ struct WholeChannels : torch::autograd::Function<WholeChannels> {
 };
 
 }  // namespace
+
+at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
+  if (!pass.cuts_tokens()) return x.view({pass.rows, pass.sequence, x.size(1)}).select(1, 0).contiguous();
+  const FirstTokens first(pass);
+  const at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
+  if (!first.held.empty()) first.of_rows(y).copy_(first.of_tokens(x));
+  return y;
+}
+
+at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass) {
+  if (!pass.cuts_tokens()) {
+    const at::Tensor all = at::zeros({pass.rows, pass.sequence, gy.size(1)}, gy.options());
+    all.select(1, 0).copy_(gy);
+    return all.view({pass.num_tokens(), gy.size(1)});
+  }
+  const FirstTokens first(pass);
+  const at::Tensor gx = at::zeros({first.own.size(), gy.size(1)}, gy.options());
+  if (!first.held.empty()) first.of_tokens(gx).copy_(first.of_rows(gy));
+  return gx;
+}
+
+at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorAxis& axis) {
+  const std::int64_t n = own.size(0);
+  if (channels % axis.degree() == 0) {
+    const at::Tensor all = at::empty({axis.degree(), n, own.size(1)}, own.options());
+    axis.gather(all, own.unsqueeze(0))->wait();
+    return all.transpose(0, 1).contiguous().view({n, channels});
+  }
+  const at::Tensor all = at::empty({channels, n}, own.options());
+  const at::Tensor turned = own.t().contiguous();
+  axis.gather(all, turned)->wait();
+  return all.t().contiguous();
+}
 
 at::Tensor first_positions(const at::Tensor& x, Pass& pass) {
   if (!pass.cuts_tokens()) return x.select(1, 0).contiguous();

@@ -19,4 +19,12 @@ at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass
 // pass does not cut tokens x itself.
 at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass);
 
+// Of matrices, without autograd. The first token of each row [rows, channels] that this rank holds, zeros for rows
+// whose first token is elsewhere; and the gradient of the rank's tokens from that of their sum. Local.
+at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass);
+at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass);
+// [n, own channels] -> [n, channels]. Equal parts travel as they lie; others as channels, of which a gather takes any
+// number. Collective over tp.
+at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorAxis& axis);
+
 }  // namespace orthant::nn

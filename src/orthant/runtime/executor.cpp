@@ -173,11 +173,12 @@ Tensors Executor::with_catches(const UnitWiring& wiring, UnitRun& run, const Ten
 
 Tensors Executor::call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts) {
   if (units_[to_index(unit)]->draws_random_numbers()) {
-    const auto key = stream_hash(graph_.units[to_index(unit)].name, {facts.seed, static_cast<std::uint64_t>(facts.step),
-                                                                     static_cast<std::uint64_t>(run.pass.first_row)});
+    const auto key = stream_hash(
+        graph_.units[to_index(unit)].name,
+        {facts.seed, static_cast<std::uint64_t>(facts.step), static_cast<std::uint64_t>(run.frame.pass.first_row)});
     at::manual_seed(key);
   }
-  auto outputs = units_[to_index(unit)]->forward(inputs, run.pass);
+  auto outputs = units_[to_index(unit)]->forward(inputs, run.frame.pass);
   if (outputs.size() != wirings_[to_index(unit)].outputs.size()) {
     throw ConfigError(fmt::format("unit {} returned {} values; its spec names {}", graph_.units[to_index(unit)].name,
                                   outputs.size(), wirings_[to_index(unit)].outputs.size()));
@@ -196,16 +197,20 @@ void Executor::forward(Step& step, int unit, int m) {
   const auto& wiring = wirings_[to_index(unit)];
   auto& row = step.rows[to_index(m)];
   auto run = std::make_unique<UnitRun>();
-  begin_pass(run->pass, step, unit, m);
-  run->pass.recompute = recompute_;
-  run->pass.owns_inputs = wiring.owns_inputs;
+  begin_pass(run->frame.pass, step, unit, m);
+  run->frame.pass.recompute = recompute_;
+  run->frame.pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
   if (wiring.has_backward && step.gradients_in_forward.contains({unit, m})) {
     const auto type = scalar_type(graph_.values[to_index(wiring.outputs.front())].dtype);
-    run->pass.loss_gradient = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
+    run->frame.pass.loss_gradient = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
   }
   Tensors outputs;
-  {
+  if (auto* program = units_[to_index(unit)]->program()) {
+    const auto& seed = run->frame.pass.loss_gradient;
+    run->program = seed.defined() ? &program->gradients_in_forward() : &program->training();
+    outputs = run->program->forward(run->frame, std::move(inputs), seed);
+  } else {
     const bool record = wiring.has_backward && !wiring.recomputed;
     at::AutoGradMode mode(record);
     if (record) inputs = with_catches(wiring, *run, inputs);
@@ -213,7 +218,7 @@ void Executor::forward(Step& step, int unit, int m) {
     if (record) keep_edges(*run, outputs);
   }
   for (const auto& output : outputs) run->output_options.push_back(output.options());
-  if (wiring.recomputed) run->inputs = std::move(inputs);
+  if (wiring.recomputed && run->program == nullptr) run->inputs = std::move(inputs);
   if (observer_ != nullptr) observer_->wrote(unit, m, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = wiring.outputs[i];
@@ -254,6 +259,41 @@ at::Tensor Executor::loss_gradient(const Step& step, int value, const at::Tensor
   return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
 }
 
+Tensors Executor::backward_by_program(UnitRun& run, Tensors gradients, bool defer_weights) {
+  // Nothing of the loss reaches a unit whose outputs have no gradient.
+  run.reached = std::ranges::any_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
+  if (!run.reached) return Tensors(run.program->program().inputs.size());
+  return run.program->backward(run.frame, std::move(gradients), defer_weights ? Part::inputs : Part::both);
+}
+
+Tensors Executor::backward_by_autograd(Step& step, int unit, UnitRun& run, Tensors gradients, bool defer_weights) {
+  const auto& wiring = wirings_[to_index(unit)];
+  if (wiring.recomputed) {
+    at::AutoGradMode on(true);
+    const auto inputs = with_catches(wiring, run, std::exchange(run.inputs, {}));
+    keep_edges(run, call(unit, run, inputs, step.facts));
+  }
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list seeds;
+  for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
+    if (!gradients[i].defined() || !run.edges[i].is_valid()) continue;
+    roots.push_back(std::move(run.edges[i]));
+    seeds.push_back(std::move(gradients[i]));
+  }
+  run.edges.clear();
+  run.frame.pass.defer_weights = defer_weights;
+  if (!roots.empty()) {
+    torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
+                                                          /*accumulate_grad=*/true, /*outputs=*/{});
+  }
+  Tensors handed;
+  for (std::size_t i = 0; i < wiring.inputs.size(); ++i) {
+    handed.push_back(run.catches.empty() || !run.catches[i] ? at::Tensor() : run.catches[i]->take());
+  }
+  run.catches.clear();
+  return handed;
+}
+
 void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
   const auto& wiring = wirings_[to_index(unit)];
   if (!wiring.has_backward) return;
@@ -263,37 +303,20 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
     throw InternalError(
         fmt::format("backward of unit {} microbatch {} without its forward", graph_.units[to_index(unit)].name, m));
   }
-  std::vector<at::Tensor> gradients;
+  Tensors gradients;
   for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
     gradients.push_back(gradient_of(step, wiring.outputs[i], m, run->output_options[i]));
   }
-  if (wiring.recomputed) {
-    at::AutoGradMode on(true);
-    const auto inputs = with_catches(wiring, *run, std::exchange(run->inputs, {}));
-    keep_edges(*run, call(unit, *run, inputs, step.facts));
-  }
-  torch::autograd::edge_list roots;
-  torch::autograd::variable_list seeds;
-  for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
-    if (!gradients[i].defined() || !run->edges[i].is_valid()) continue;
-    roots.push_back(std::move(run->edges[i]));
-    seeds.push_back(std::move(gradients[i]));
-  }
-  run->edges.clear();
-  gradients.clear();
-  run->pass.defer_weights = defer_weights;
-  if (!roots.empty()) {
-    torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
-                                                          /*accumulate_grad=*/true, /*outputs=*/{});
-  }
+  const Tensors handed = run->program != nullptr
+                             ? backward_by_program(*run, std::move(gradients), defer_weights)
+                             : backward_by_autograd(step, unit, *run, std::move(gradients), defer_weights);
   for (std::size_t i = 0; i < wiring.inputs.size(); ++i) {
     const auto& input = wiring.inputs[i];
     if (!input.needs_gradient) continue;
-    const auto gradient = run->catches.empty() || !run->catches[i] ? at::Tensor() : run->catches[i]->take();
+    const auto& gradient = handed[i];
     if (observer_ != nullptr) observer_->handed_back(unit, m, i, gradient);
     row.gradients[{input.value, unit}] = on_edge(gradient, graph_.values[to_index(input.value)]);
   }
-  run->catches.clear();
   if (!defer_weights) run.reset();
 }
 
@@ -304,7 +327,8 @@ void Executor::run_deferred(Step& step, int unit, int m) {
     throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
                                     graph_.units[to_index(unit)].name, m));
   }
-  for (auto& add : run->pass.deferred) {
+  if (run->program != nullptr && run->reached) run->program->weights(run->frame);
+  for (auto& add : run->frame.pass.deferred) {
     add();
     add = nullptr;
   }
@@ -329,14 +353,17 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
     }
     if (keeper != nullptr) prepare(step, action, *keeper);
     UnitRun run;
-    begin_pass(run.pass, step, action.unit, 0);
-    run.pass.training = false;
-    const auto outputs = call(action.unit, run, take_inputs(step, action.unit, 0), facts);
+    begin_pass(run.frame.pass, step, action.unit, 0);
+    run.frame.pass.training = false;
+    auto* program = units_[to_index(action.unit)]->program();
+    auto inputs = take_inputs(step, action.unit, 0);
+    const auto outputs = program != nullptr ? program->evaluating().forward(run.frame, std::move(inputs))
+                                            : call(action.unit, run, inputs, facts);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const int value = wirings_[to_index(action.unit)].outputs[i];
       const auto& name = graph_.values[to_index(value)].name;
       if (std::ranges::find(wanted, name) != wanted.end()) {
-        found[name] = whole_value(graph_.values[to_index(value)], outputs[i], run.pass);
+        found[name] = whole_value(graph_.values[to_index(value)], outputs[i], run.frame.pass);
       }
       put_value(step, value, 0, outputs[i]);
     }

@@ -138,6 +138,8 @@ class Executor {
   at::Tensor take_value(Step& step, int value, int m) const;
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
+  static Tensors backward_by_program(UnitRun& run, Tensors gradients, bool defer_weights);
+  Tensors backward_by_autograd(Step& step, int unit, UnitRun& run, Tensors gradients, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;

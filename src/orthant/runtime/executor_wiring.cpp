@@ -9,6 +9,7 @@
 #include "orthant/base/index.h"
 #include "orthant/graph/backward.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/runtime/program_unit.h"
 
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
@@ -45,6 +46,11 @@ void Executor::make_wirings(Recompute recompute) {
     }
     for (const auto& name : spec.outputs) {
       wiring.outputs.push_back(value_index_.at(name));
+    }
+    if (auto* program = units_[to_index(u)] ? units_[to_index(u)]->program() : nullptr) {
+      std::vector<bool> needs;
+      for (const auto& input : wiring.inputs) needs.push_back(input.needs_gradient);
+      program->compile(recompute, needs, tensor_);
     }
     if (spec.is_loss) is_loss_[to_index(wiring.outputs.front())] = true;
     wiring.tokens_of = graph_.tokens_of(spec);

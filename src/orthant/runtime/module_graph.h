@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "orthant/graph/spec.h"
+#include "orthant/nn/tables.h"
 #include "orthant/parallel/data/parameter_store.h"
-#include "orthant/runtime/tables.h"
 #include "orthant/runtime/unit.h"
 
 namespace torch::nn {

@@ -12,6 +12,8 @@ namespace orthant {
 
 using Tensors = std::vector<at::Tensor>;
 
+class ProgramUnit;
+
 class Unit {
  public:
   virtual ~Unit() = default;
@@ -26,6 +28,9 @@ class Unit {
 
   // Draws from torch's default generators: the executor seeds them per (seed, step, unit, microbatch).
   virtual bool draws_random_numbers() const { return false; }
+
+  // A unit that runs by programs, and not by forward() and autograd.
+  virtual ProgramUnit* program() { return nullptr; }
 };
 
 }  // namespace orthant

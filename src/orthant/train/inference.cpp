@@ -11,9 +11,9 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
-#include "orthant/models/build.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/tensor/group_axis.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/train/large_buffer.h"
 #include "orthant/train/pretrained.h"
@@ -131,7 +131,7 @@ void Inference::load() {
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
-  units_ = build_units(model_.config, *store_, tables_);
+  units_ = build_units(*store_, tables_);
   found.weights.load(*store_, ranks);
   bytes_read_ = found.weights.bytes_read();
   executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, tensor_.get());

@@ -12,7 +12,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/printable.h"
 #include "orthant/files/xxhash.h"
-#include "orthant/models/build.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
@@ -180,8 +180,8 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedW
   auto options = config.trainer;
   options.drawn = [&](std::string_view parameter) { return !weights.reads(parameter); };
   auto trainer = std::make_unique<Trainer>(
-      run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(config.model, store, tables); },
-      config.mesh, options);
+      run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(store, tables); }, config.mesh,
+      options);
   weights.load(trainer->parameters(), ControlGroup(config.trainer));
   return trainer;
 }

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "orthant/data/batch.h"
+#include "orthant/nn/tables.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/tables.h"
 #include "orthant/train/bad_step.h"
 #include "orthant/train/pending_step.h"
 #include "orthant/train/trainer_setup.h"

@@ -1,0 +1,24 @@
+// One run of a unit's program on one microbatch: its values, what is on its way between ranks, and the pass. Local.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "orthant/nn/pass.h"
+
+namespace orthant {
+
+struct Frame {
+  nn::Pass pass;
+  at::ScalarType compute = at::kFloat;                  // of the unit's parameters
+  std::vector<at::Tensor> values;                       // by their numbers in the program; undefined: not there
+  std::vector<std::unique_ptr<nn::Exchange>> arriving;  // by the number of what arrives
+
+  at::Tensor& operator[](int value) { return values[static_cast<std::size_t>(value)]; }
+  // Undefined for an absent value.
+  at::Tensor get(int value) const { return value < 0 ? at::Tensor() : values[static_cast<std::size_t>(value)]; }
+};
+
+}  // namespace orthant

@@ -1,0 +1,109 @@
+#include "orthant/interpret/unit_program.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "orthant/base/index.h"
+#include "orthant/nn/projection.h"
+
+namespace orthant {
+namespace {
+
+// Asks for no parameter that the program does not use: whoever keeps them expects a gradient of each that is asked for.
+nn::Parameter& parameter_of(const BodyParameter& use, const UnitParameters& parameters) {
+  return use.joined ? parameters.joined(use.name) : parameters[use.name];
+}
+
+at::ScalarType dtype_of(const Program& program, const UnitParameters& parameters) {
+  if (program.parameters.empty()) return at::kFloat;
+  return parameter_of(program.parameters.front().use, parameters).value.scalar_type();
+}
+
+}  // namespace
+
+BoundProgram::BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor)
+    : program_(std::move(program)), compute_(dtype_of(program_, parameters)) {
+  forward_ = bind(program_.forward, parameters, tables, tensor);
+  both_ = bind(program_.both, parameters, tables, tensor);
+  inputs_ = bind(program_.input_part, parameters, tables, tensor);
+  weights_ = bind(program_.weight_part, parameters, tables, tensor);
+}
+
+BoundProgram::List BoundProgram::bind(const std::vector<Operation>& operations, const UnitParameters& parameters,
+                                      Tables& tables, nn::TensorAxis* tensor) {
+  List list;
+  for (const auto& operation : operations) {
+    Binding binding{program_, operation, {}, parameters.spec().name, tables, tensor};
+    for (const int number : operation.parameters) {
+      if (number < 0) {
+        binding.parameters.push_back(nullptr);
+        continue;
+      }
+      binding.parameters.push_back(&parameter_of(program_.parameters[to_index(number)].use, parameters));
+    }
+    list.push_back({bind_operation(binding), operation.frees});
+  }
+  return list;
+}
+
+void BoundProgram::run(const List& list, Frame& frame) {
+  nn::BelowAutograd below;
+  for (const auto& bound : list) {
+    bound.step(frame);
+    for (const int value : bound.frees) frame[value].reset();
+  }
+}
+
+at::Tensor BoundProgram::as_value(const at::Tensor& tensor) {
+  return tensor.dim() > 2 ? nn::as_matrix(tensor) : tensor.contiguous();
+}
+
+at::Tensor BoundProgram::on_edge(int value, const at::Tensor& matrix, const Frame& frame) const {
+  const ValuePlace& at = program_.values[to_index(value)].at;
+  if (at.dims.size() != 2 || at.dims[0].sym != Sym::tokens || at.cuts_tokens()) return matrix;
+  return matrix.view({frame.pass.rows, frame.pass.sequence, matrix.size(1)});
+}
+
+Tensors BoundProgram::forward(Frame& frame, Tensors inputs, const at::Tensor& seed) const {
+  frame.compute = compute_;
+  frame.values.resize(program_.values.size());
+  frame.arriving.resize(program_.values.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    frame[program_.inputs[i]] = as_value(inputs[i]);
+    inputs[i].reset();
+  }
+  if (seed.defined()) frame[program_.seeds.front()] = seed;
+  run(forward_, frame);
+  Tensors outputs;
+  for (const int value : program_.outputs) {
+    outputs.push_back(on_edge(value, frame[value], frame));
+    if (std::ranges::find(program_.kept, value) == program_.kept.end()) frame[value].reset();
+  }
+  return outputs;
+}
+
+Tensors BoundProgram::backward(Frame& frame, Tensors gradients, Part part) const {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const int seed = program_.seeds[i];
+    if (seed >= 0 && gradients[i].defined()) frame[seed] = as_value(gradients[i]);
+    gradients[i].reset();
+  }
+  run(part == Part::both ? both_ : inputs_, frame);
+  Tensors found;
+  for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
+    const int gradient = program_.gradients[i];
+    found.push_back(gradient < 0 ? at::Tensor() : on_edge(program_.inputs[i], frame[gradient], frame));
+  }
+  for (const int gradient : program_.gradients) {
+    const bool later = std::ranges::find(program_.deferred, gradient) != program_.deferred.end();
+    if (gradient >= 0 && !(later && part == Part::inputs)) frame[gradient].reset();
+  }
+  return found;
+}
+
+void BoundProgram::weights(Frame& frame) const {
+  run(weights_, frame);
+}
+
+}  // namespace orthant

@@ -1,0 +1,57 @@
+// A unit's program with its parameters: what the executor runs forward and backward. Local, but for the exchanges that
+// the program's lists name.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "orthant/interpret/binding.h"
+#include "orthant/parallel/data/parameter_store.h"
+
+namespace orthant {
+
+using Tensors = std::vector<at::Tensor>;
+
+// One program, every operation of it bound to code.
+class BoundProgram {
+ public:
+  // Keeps references to parameters, tables and axis.
+  BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor);
+  BoundProgram(const BoundProgram&) = delete;
+  BoundProgram& operator=(const BoundProgram&) = delete;
+
+  const Program& program() const { return program_; }
+
+  // Inputs and outputs in the order of the unit's spec, and as its edges have them. The frame keeps what backward
+  // reads. `seed`: the gradient of the loss, where the program makes gradients in forward.
+  Tensors forward(Frame& frame, Tensors inputs, const at::Tensor& seed = {}) const;
+
+  // `gradients`: of the outputs. To the gradients of the inputs, undefined where there are none. Part::both makes those
+  // of weights, too; Part::inputs leaves them to weights().
+  Tensors backward(Frame& frame, Tensors gradients, Part part) const;
+  void weights(Frame& frame) const;
+
+ private:
+  struct Bound {
+    Step step;
+    std::vector<int> frees;
+  };
+  using List = std::vector<Bound>;
+
+  List bind(const std::vector<Operation>& operations, const UnitParameters& parameters, Tables& tables,
+            nn::TensorAxis* tensor);
+  static void run(const List& list, Frame& frame);
+  // As it lies on an edge: values per token have their rows apart.
+  at::Tensor on_edge(int value, const at::Tensor& matrix, const Frame& frame) const;
+  static at::Tensor as_value(const at::Tensor& tensor);
+
+  Program program_;
+  at::ScalarType compute_;
+  List forward_;
+  List both_;
+  List inputs_;
+  List weights_;
+};
+
+}  // namespace orthant
