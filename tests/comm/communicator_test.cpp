@@ -49,6 +49,26 @@ TEST_P(CommunicatorOn, SubgroupsHoldTheRanksTheyWereAskedFor) {
   });
 }
 
+TEST(Communicator, CountsByNameWhatGroupsAndSubgroupsDid) {
+  run_thread_ranks(2, [&](int rank, Store store) {
+    Communicator communicator(Mesh::parse("tp=2"), rank, store, quick(),
+                              {{Axis::tp, Purpose::activations}, {Axis::tp, Purpose::gradients}, {Axis::dp}},
+                              {{"tied", {{0, 1}}, Purpose::gradients}});
+    const auto tensor = at::zeros({10}, at::kDouble);
+    communicator.world().all_reduce(tensor).wait();
+    communicator.group(Axis::tp, Purpose::activations).all_reduce(tensor).wait();
+    communicator.group(Axis::tp, Purpose::gradients).all_reduce(tensor).wait();
+    communicator.subgroup("tied").all_reduce(tensor.narrow(0, 0, 4)).wait();
+    auto found = communicator.counters_by_name();
+    ASSERT_EQ(found.size(), 3U);  // not the world's
+    EXPECT_EQ(found.at("tp").of(Op::all_reduce).calls, 2);
+    EXPECT_EQ(found.at("tp").of(Op::all_reduce).bytes, 160);
+    EXPECT_EQ(found.at("tied").of(Op::all_reduce).bytes, 32);
+    EXPECT_EQ(found.at("dp").total().calls, 0);
+    communicator.close();
+  });
+}
+
 TEST(Communicator, GroupsWithinAHostShareMemoryByDefault) {
   auto options = quick();
   options.backend = BackendKind::automatic;

@@ -30,6 +30,30 @@ class TensorTest(FolderTest):
         self.assertLessEqual(abs(found - wanted), tolerance * abs(wanted), message)
 
 
+class Traffic(FolderTest):
+    """What `train --json` says of calls and payload bytes."""
+
+    def traffic(self, *words):
+        result = only_json(self, orthant("train", "--json", "--steps", 2, "--output-dir", "run", *words, cwd=self.folder))
+        return result["measured"]["traffic"]
+
+    def test_one_rank_calls_nobody(self):
+        self.assertEqual(self.traffic(), {})
+
+    def test_is_that_of_all_ranks_and_steps(self):
+        # A tower of two layers has four sums a layer and one of its table; 64 rows of 32 and 24 tokens, hidden size 64, float32.
+        self.assertEqual(self.traffic("--mesh", "tp=2"),
+                         {"tp": {"all_reduce": {"calls": 2 * 2 * 2 * 9, "payload_bytes": 2 * 2 * 9 * 64 * (32 + 24) * 64 * 4}}})
+
+    def test_names_subgroups(self):
+        words = ("model.kind=gpt2", "model.preset=gpt2-tiny", "data.kind=tokens", "data.sequence_length=8", "parallel.microbatches=2")
+        found = self.traffic("--mesh", "pp=2", *(word for setting in words for word in ("--set", setting)))
+        self.assertEqual(found["pp"]["send"], found["pp"]["receive"])
+        self.assertEqual(found["pp"]["send"]["calls"], 2 * 2 * 2)  # microbatches forth and back, steps
+        tied = {name: operations for name, operations in found.items() if name != "pp"}
+        self.assertEqual([operations["all_reduce"]["calls"] for operations in tied.values()], [2 * 2])  # ranks, steps
+
+
 class Training(TensorTest):
     def test_the_configurations_train_on_their_meshes(self):
         llama = self.train(LLAMA, "llama")

@@ -50,6 +50,21 @@ TEST(ControlGroup, GathersWhatIsOfDifferentLength) {
   EXPECT_EQ(ControlGroup().gather_texts("one"), std::vector<std::string>{"one"});
 }
 
+TEST(ControlGroup, AddsUpTheCountersOfAllRanks) {
+  comm::run_thread_ranks(3, [&](int rank, comm::Store store) {
+    TrainerOptions options;
+    const std::vector<comm::GroupRequest> groups = {{Axis::dp}, {Axis::tp}};
+    options.communicator =
+        std::make_shared<comm::Communicator>(Mesh(Degrees{{Axis::dp, 3}}), rank, store, comm::test::quick(), groups);
+    options.communicator->group(Axis::dp).all_reduce(at::zeros({5}, at::kFloat)).wait();
+    const auto found = ControlGroup(options).counters();
+    ASSERT_EQ(found.size(), 1U);  // nobody called tp
+    EXPECT_EQ(found.at("dp").of(comm::Op::all_reduce).calls, 3);
+    EXPECT_EQ(found.at("dp").of(comm::Op::all_reduce).bytes, 60);
+  });
+  EXPECT_TRUE(ControlGroup().counters().empty());
+}
+
 TEST(ControlGroup, KnowsWhatIsSoOnSomeRank) {
   on_control_groups(3, [&](const ControlGroup& ranks) {
     EXPECT_TRUE(ranks.any(ranks.rank() == 1));

@@ -213,6 +213,14 @@ void validate(const Call& call, int group_size, int index) {
   }
 }
 
+Counters& Counters::operator+=(const Counters& other) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    entries[i].calls += other.entries[i].calls;
+    entries[i].bytes += other.entries[i].bytes;
+  }
+  return *this;
+}
+
 Counters::Entry Counters::total() const {
   Entry sum;
   for (const auto& entry : entries) {

@@ -79,6 +79,7 @@ struct Counters {
 
   const Entry& of(Op op) const { return entries[static_cast<size_t>(op)]; }
   Entry total() const;
+  Counters& operator+=(const Counters& other);
 };
 
 }  // namespace orthant::comm

@@ -231,17 +231,15 @@ at::Tensor Communicator::allocate(int64_t num_elements, at::ScalarType dtype) co
 }
 
 Counters Communicator::counters(AxisSet axes) const {
-  Counters sum;
-  const auto channels = by_axes_.find(axes.name());
-  if (channels == by_axes_.end()) return sum;
-  for (const auto& channel : channels->second) {
-    const auto& counters = groups_.at(channel).counters();
-    for (size_t i = 0; i < sum.entries.size(); ++i) {
-      sum.entries[i].calls += counters.entries[i].calls;
-      sum.entries[i].bytes += counters.entries[i].bytes;
-    }
+  return counters_by_name()[axes.name()];
+}
+
+std::map<std::string, Counters> Communicator::counters_by_name() const {
+  std::map<std::string, Counters> found;
+  for (const auto& [name, channels] : by_axes_) {
+    for (const auto& channel : channels) found[name] += groups_.at(channel).counters();
   }
-  return sum;
+  return found;
 }
 
 void Communicator::enter(JobPhase phase) const {

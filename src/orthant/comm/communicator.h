@@ -88,6 +88,9 @@ class Communicator {
 
   // Sum of the counters of all groups over `axes`, any purpose.
   Counters counters(AxisSet axes) const;
+  // The same of every requested group and sub-group, by name; the names are the same on every rank. Control of the
+  // whole world is left out.
+  std::map<std::string, Counters> counters_by_name() const;
 
   // What the job does from now on, beginning with JobPhase::start: how long calls wait for peers depends on it where
   // CommOptions::phases says so. Not while a call is under way. Local, but all ranks should agree.

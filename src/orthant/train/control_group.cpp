@@ -90,6 +90,26 @@ std::vector<std::string> ControlGroup::gather_texts(const std::string& text) con
   return texts;
 }
 
+std::map<std::string, comm::Counters> ControlGroup::counters() const {
+  if (alone()) return {};
+  auto found = communicator_->counters_by_name();
+  std::vector<std::int64_t> numbers;
+  for (const auto& [name, counters] : found) {
+    for (const auto& entry : counters.entries) numbers.insert(numbers.end(), {entry.calls, entry.bytes});
+  }
+  auto sum = at::zeros({static_cast<std::int64_t>(numbers.size())}, at::kLong);
+  for (const auto& rank : gather(at::tensor(numbers, at::kLong))) sum += rank;
+  const auto* number = sum.const_data_ptr<std::int64_t>();
+  for (auto& [name, counters] : found) {
+    for (auto& entry : counters.entries) {
+      entry.calls = *number++;
+      entry.bytes = *number++;
+    }
+  }
+  std::erase_if(found, [](const auto& group) { return group.second.total().calls == 0; });
+  return found;
+}
+
 bool ControlGroup::any(bool here) const {
   if (alone()) return here;
   const auto flag = at::tensor({std::int64_t{here}}, at::kLong).to(device_);

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,10 @@ class ControlGroup {
   // Every rank's values, by rank: CPU tensors of one dim and one dtype, of any length. Collective over the world.
   std::vector<at::Tensor> gather(const at::Tensor& values) const;
   std::vector<std::string> gather_texts(const std::string& text) const;
+
+  // Calls and payload bytes of all ranks so far, by groups' names; nothing where no group was called. Collective over
+  // the world.
+  std::map<std::string, comm::Counters> counters() const;
 
   // Whether it is so on some rank. Collective over the world.
   bool any(bool here) const;

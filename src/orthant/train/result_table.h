@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "orthant/comm/call.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/train/metrics.h"
 
@@ -27,9 +29,10 @@ struct RunResult {
   std::uint64_t weights_hash = 0;
   // Of this process; what follows is empty or 0 where too few steps were made.
   std::vector<std::int64_t> rank_memory_bytes =
-      {};                                 // per rank: the most of its steps before the first evaluation or save
-  std::vector<double> busy_seconds = {};  // per pp coordinate and step; not known on a device
-  double step_seconds = 0;                // the median after two steps
+      {};  // per rank: the most of its steps before the first evaluation or save
+  std::map<std::string, comm::Counters> traffic = {};  // of all ranks up to the last step, by groups' names
+  std::vector<double> busy_seconds = {};               // per pp coordinate and step; not known on a device
+  double step_seconds = 0;                             // the median after two steps
 };
 
 // A line of a result: its name and its value.

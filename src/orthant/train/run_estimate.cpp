@@ -38,6 +38,18 @@ std::string compared_seconds(double predicted, double measured) {
   return compared(format_seconds(predicted), format_seconds(measured), predicted / measured);
 }
 
+nlohmann::ordered_json traffic_json(const std::map<std::string, comm::Counters>& traffic) {
+  auto json = nlohmann::ordered_json::object();
+  for (const auto& [group, counters] : traffic) {
+    for (int i = 0; i < comm::kNumOps; ++i) {
+      const auto op = static_cast<comm::Op>(i);
+      const auto& [calls, bytes] = counters.of(op);
+      if (calls > 0) json[group][comm::name_of(op)] = {{"calls", calls}, {"payload_bytes", bytes}};
+    }
+  }
+  return json;
+}
+
 }  // namespace
 
 PlanSettings run_plan_settings(const RunConfig& config) {
@@ -61,7 +73,7 @@ Plan estimate_run(const RunConfig& config, const Hardware& hardware) {
 }
 
 RunComparison::RunComparison(const RunConfig& config, const RunResult& result, const std::optional<Hardware>& hardware)
-    : hardware_(hardware ? hardware->name : "") {
+    : traffic_(result.traffic), hardware_(hardware ? hardware->name : "") {
   // Memory does not depend on it.
   const auto plan = estimate_run(config, hardware ? *hardware : find_hardware("cpu"));
   for (const auto& memory : plan.memory) predicted_.memory_bytes.push_back(memory.total() - memory.reserve);
@@ -108,7 +120,9 @@ nlohmann::ordered_json RunComparison::json_of(const Figures& figures) {
 }
 
 nlohmann::ordered_json RunComparison::json() const {
-  return {{"predicted", json_of(predicted_)}, {"measured", json_of(measured_)}};
+  auto measured = json_of(measured_);
+  measured["traffic"] = traffic_json(traffic_);
+  return {{"predicted", json_of(predicted_)}, {"measured", measured}};
 }
 
 }  // namespace orthant

@@ -2,6 +2,7 @@
 // the time of a step. Local.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ class RunComparison {
   // A few rows for people.
   std::vector<ResultRow> rows() const;
 
-  // {"predicted": {"memory_bytes": [per pp], "busy_seconds": [...], "step_seconds": ...}, "measured": {the same}}.
+  // {"predicted": {"memory_bytes": [per pp], "busy_seconds": [...], "step_seconds": ...}, "measured": {the same,
+  // "traffic": {group: {operation: {"calls", "payload_bytes"}}}}}.
   nlohmann::ordered_json json() const;
 
  private:
@@ -41,7 +43,8 @@ class RunComparison {
 
   Figures predicted_;
   Figures measured_;
-  std::string hardware_;  // its name; empty: not known
+  std::map<std::string, comm::Counters> traffic_;  // measured: of all ranks up to the last step
+  std::string hardware_;                           // its name; empty: not known
 };
 
 }  // namespace orthant

@@ -103,6 +103,7 @@ void TrainingLoop::add_measurements() {
   auto& result = outcome_.result;
   if (steps_made_ == 0) return;
   note_step_memory();
+  result.traffic = ranks_.counters();
   for (const auto& bytes : ranks_.gather(at::tensor({step_bytes_}, at::kLong))) {
     result.rank_memory_bytes.push_back(bytes.item<std::int64_t>());
   }
