@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "orthant/program/cost.h"
 #include "orthant/specs/presets.h"
 #include "specs/model_text.h"
 
@@ -28,6 +29,7 @@ GraphSpec spec_of(const BertTower& tower, const WorkSize& work) {
   GraphSpec spec;
   spec.name = "tower";
   append_bert_tower(spec, tower, work);
+  add_costs(spec, work.tensor);
   return spec;
 }
 
@@ -122,7 +124,7 @@ TEST(BertTower, PoolsAsAsked) {
   tower.pooling = Pooling::cls;
   GraphSpec spec = spec_of(tower, work_of(4, 8));
   EXPECT_EQ(parameter_names(spec.unit("primary.pooler")), Names{});
-  EXPECT_EQ(spec.unit("primary.pooler").cost, (UnitCost{0, 0, 0, {96, 96, 96}, 0, 96}));
+  EXPECT_EQ(spec.unit("primary.pooler").cost, (UnitCost{0, 0, 0, {0, 0, 0}, 0, 96}));
   tower.projection = 3;
   spec = spec_of(tower, work_of(4, 8));
   EXPECT_EQ(parameter_names(spec.unit("primary.pooler")),

@@ -52,9 +52,10 @@ TEST(JoinHeadAndLoss, LogitsAreNeitherKeptNorDeferred) {
     const Shape& shape = apart.value("logits").shape;
     const std::int64_t tokens = shape[0] * shape[1];
     const std::int64_t numbers = tokens * bytes_of(DType::float32);
+    const std::int64_t gradient = bytes_of(DType::float32);  // of the loss
     EXPECT_EQ(unit.cost.kept_bytes[0], head.cost.kept_bytes[0] + numbers) << apart.name;
-    EXPECT_EQ(unit.cost.deferred_bytes,
-              head.cost.deferred_bytes + numbers - num_elements(shape) * bytes_of(apart.value("logits").dtype));
+    EXPECT_EQ(unit.cost.deferred_bytes, head.cost.deferred_bytes + numbers + gradient -
+                                            num_elements(shape) * bytes_of(apart.value("logits").dtype));
     EXPECT_EQ(unit.cost.forward_flops, head.cost.forward_flops);
   }
 }

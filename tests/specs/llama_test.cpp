@@ -150,8 +150,8 @@ TEST(LlamaSpec, CountsTheUnitsAroundTheLayersByHand) {
   // Inputs and output gradients of the norm and the product.
   const std::int64_t deferred = 16 * (6 + 6 + 1 + 6 + 7) * 8;
   EXPECT_EQ(spec.unit("head").cost, (UnitCost{head, head, head, {kept, kept, kept}, deferred, 16 * 7 * 8}));
-  const std::int64_t gradient = 16 * 7 * 8;
-  EXPECT_EQ(spec.unit("loss").cost, (UnitCost{0, 0, 0, {gradient, gradient, gradient}, 0, 8}));
+  const std::int64_t logits = 16 * (7 + 1) * 8;  // and a number per token
+  EXPECT_EQ(spec.unit("loss").cost, (UnitCost{0, 0, 0, {logits, logits, logits}, 0, 8}));
   // Statistics are float64 as well: 50 channels, 8 of heads, 2 and 2 statistics.
   EXPECT_EQ(spec.unit("layers.0").cost.kept_bytes[0], 16 * (50 + 8 + 2 + 2) * 8);
 }
@@ -302,7 +302,7 @@ TEST(LlamaSpec, RefusesWhatAProgramGotWrong) {
   LlamaConfig wide = llama_preset("llama3-405b");
   wide.vocab_size = kMaxEntries;
   EXPECT_EQ(error_text<ConfigError>([&] { llama_spec(wide, work_of(1024, 131072)); }),
-            "one microbatch needs an activation of shape [1024, 131072, 2147483647], more than 2^56 bytes\n"
+            "one microbatch needs an activation of shape [134217728, 2147483647], more than 2^56 bytes\n"
             "  fix: use fewer rows or a shorter sequence");
 }
 

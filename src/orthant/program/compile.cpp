@@ -52,9 +52,9 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
   Body recorded = options.training ? *unit.body : without_dropout(*unit.body);
   mark_sums_of_norms(recorded);
-  PlacedBody body = place_body(graph, unit, recorded);
   ProgramOptions all = options;
-  all.sharing = graph.tensor.value_or(TensorSharing{});
+  all.sharing = graph.tensor.value_or(options.sharing);
+  PlacedBody body = place_body(graph, unit, recorded, all.sharing);
   all.needs.resize(unit.inputs.size());
   Differentiated backward;
   if (options.training) backward = differentiate(body, all);

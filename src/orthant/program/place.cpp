@@ -27,13 +27,13 @@ std::vector<const ParameterSpec*> members(const GraphSpec& graph, const UnitSpec
   return found;
 }
 
-ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const BodyParameter& use) {
+ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const BodyParameter& use, int degree) {
   const auto parts = members(graph, unit, use);
   ParameterAt at{.shape = parts.front()->shape, .trainable = parts.front()->trainable};
   at.shape[0] = 0;
   for (const auto* part : parts) at.shape[0] += part->shape[0];
   const auto& split = parts.front()->tp;
-  if (!split || !graph.tensor || graph.tensor->degree == 1) return at;
+  if (!split || degree == 1) return at;
   at.cut_dim = split->dim;
   at.cut = {Axis::tp, split->granule, split->blocks};
   if (parts.size() > 1) {
@@ -42,26 +42,26 @@ ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const Bod
   return at;
 }
 
-// Where a value lies between units, from its dims within one. A graph that is not resolved is that of one rank.
-ValuePlace edge_placement(const GraphSpec& graph, const std::string& name, std::vector<Dim> dims) {
+// Where a value lies between units, from its dims within one.
+ValuePlace edge_placement(const ValueSpec& value, std::vector<Dim> dims, const TensorSharing& sharing) {
   ValuePlace at{std::move(dims)};
-  if (!graph.tensor || graph.tensor->degree == 1) return at;
-  const ValueSpec& value = graph.value(name);
-  if (value.sequence_sharded) at.dims[0].cuts = {{Axis::tp}};
-  if (value.tp) at.dims.back().cuts = {{Axis::tp, value.tp->granule, value.tp->blocks}};
+  if (sharing.degree == 1) return at;
+  if (value.sequence_sharded && sharing.sequence_parallel) at.dims[0].cuts = {{Axis::tp}};
+  if (value.tp && sharing.loss_parallel) at.dims.back().cuts = {{Axis::tp, value.tp->granule, value.tp->blocks}};
   return at;
 }
 
 class Placer {
  public:
-  Placer(const GraphSpec& graph, const UnitSpec& unit, const Body& body)
-      : graph_(graph), unit_(unit), body_(body), sharing_(graph.tensor.value_or(TensorSharing{})) {
-    for (const auto& use : body.parameters) placed_.parameters.push_back({use, parameter_at(graph, unit, use)});
+  Placer(const GraphSpec& graph, const UnitSpec& unit, const Body& body, const TensorSharing& sharing)
+      : graph_(graph), unit_(unit), body_(body), sharing_(sharing) {
+    for (const auto& use : body.parameters)
+      placed_.parameters.push_back({use, parameter_at(graph, unit, use, sharing.degree)});
     for (const auto& value : body.values) placed_.values.push_back({value.name, {value.dims}, value.number});
     placed_.inputs = body.inputs;
     for (std::size_t i = 0; i < body.inputs.size(); ++i) {
       auto& value = placed_.values[to_index(body.inputs[i])];
-      value.at = edge_placement(graph, unit.inputs[i], value.at.dims);
+      value.at = edge_placement(graph.value(unit.inputs[i]), value.at.dims, sharing);
     }
     made_by_.resize(body.values.size(), -1);
   }
@@ -75,7 +75,7 @@ class Placer {
     for (std::size_t i = 0; i < body_.outputs.size(); ++i) {
       const int value = body_.outputs[i];
       const auto& dims = body_.values[to_index(value)].dims;
-      placed_.outputs.push_back(version(value, edge_placement(graph_, unit_.outputs[i], dims), false));
+      placed_.outputs.push_back(version(value, edge_placement(graph_.value(unit_.outputs[i]), dims, sharing_), false));
     }
     return std::move(placed_);
   }
@@ -211,8 +211,8 @@ class Placer {
 
 }  // namespace
 
-PlacedBody place_body(const GraphSpec& graph, const UnitSpec& unit, const Body& body) {
-  return Placer(graph, unit, body).place();
+PlacedBody place_body(const GraphSpec& graph, const UnitSpec& unit, const Body& body, const TensorSharing& sharing) {
+  return Placer(graph, unit, body, sharing).place();
 }
 
 }  // namespace orthant

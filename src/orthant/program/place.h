@@ -15,7 +15,7 @@ struct PlacedBody {
   std::vector<Operation> operations;
 };
 
-PlacedBody place_body(const GraphSpec& graph, const UnitSpec& unit, const Body& body);
+PlacedBody place_body(const GraphSpec& graph, const UnitSpec& unit, const Body& body, const TensorSharing& sharing);
 
 inline constexpr std::string_view kExchange = "exchange";
 

@@ -33,7 +33,7 @@ struct Remake {
 Remake remake_of(Recompute mode);
 
 struct ProgramOptions {
-  TensorSharing sharing = {};
+  TensorSharing sharing = {};  // of a graph that is not resolved: how it would lie by its declared splits
   Remake remake = {};
   // Per input of the unit: its gradient is wanted.
   std::vector<bool> needs = {};
@@ -61,7 +61,7 @@ struct Program {
   std::vector<int> gradients_made;  // gradients that forward made, where it does
 };
 
-// `unit` is one of the resolved `graph`; it has a body.
+// `unit` is one of `graph`; it has a body.
 Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options);
 
 // One line per operation, lists with headings.

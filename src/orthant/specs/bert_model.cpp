@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "orthant/ops/functions.h"
+#include "orthant/program/cost.h"
+#include "orthant/specs/graph_parts.h"
 #include "orthant/specs/parameter_kinds.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -21,30 +22,17 @@ Body head_body(const BertModelConfig& config) {
 }
 
 void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower& tower, const WorkSize& work) {
-  const KeptBytes kept(work.compute);
   const std::int64_t h = config.encoder.hidden_size;
   const std::int64_t vocab = config.encoder.vocab_size;
-  const RankWork rank(work);
   UnitSpec unit = make_unit("head", "bert.head", {tower.last_hidden()}, {"logits"});
   unit.borrowed = {"embed.word.weight"};
   unit.body = head_body(config);
   unit.parameters = {along_sequence(matrix("head.dense.weight", h, h, config.encoder.initializer_range)),
                      along_sequence(bias("head.dense.bias", h)), along_sequence(norm_weight("head.norm.weight", h)),
                      along_sequence(bias("head.norm.bias", h)), bias("head.bias", vocab, split_dim(0))};
-  const auto width = static_cast<double>(h);
-  unit.cost = product_cost(product_flops(rank.num_own_tokens(), width, width) +
-                           product_flops(rank.num_tokens(), width, static_cast<double>(rank.part(vocab))));
-  // Input, what the dense layer made of it (relu needs only its own result), what the activation did, and the norm.
-  const std::int64_t states = config.head_activation() == ActivationFunction::relu ? 2 : 3;
-  keep_always(unit.cost, states * kept.activation(rank.own(h)) + kept.activation(rank.column_input(h)) +
-                             kept.statistics(rank.own(2)));
-  // The dense layer, the norm, and the product with the words.
-  unit.cost.deferred_bytes =
-      kept.activation(rank.own(4 * h)) + kept.statistics(rank.own(2)) + deferred_logits_bytes(rank, kept, h, vocab);
   ValueSpec logits = activation_value("logits", {work.rows, work.sequence, vocab}, work.compute);
   logits.tokens_of = tower.ids();
   logits.tp = split_dim(2);
-  unit.cost.output_bytes = kept.activation(rank.value(logits));
   spec.values.push_back(std::move(logits));
   spec.units.push_back(std::move(unit));
 }
@@ -67,6 +55,7 @@ GraphSpec bert_model_spec(const BertModelConfig& config, const WorkSize& work) {
   spec.batch_fields.push_back(batch_field("labels", {work.rows, work.sequence}, DType::int64));
   append_cross_entropy(spec, work);
   spec.check();
+  add_costs(spec, work.tensor);
   return spec;
 }
 
@@ -77,6 +66,7 @@ GraphSpec bert_forward_spec(const BertModelConfig& config, const WorkSize& work,
   append_bert_encoder(spec, tower, work);
   if (pooler) append_bert_pooler(spec, tower, work);
   spec.check();
+  add_costs(spec, work.tensor);
   return spec;
 }
 

@@ -4,9 +4,9 @@
 
 #include "orthant/ops/functions.h"
 #include "orthant/specs/bert.h"
+#include "orthant/specs/graph_parts.h"
 #include "orthant/specs/parameter_kinds.h"
 #include "orthant/specs/post_norm_body.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -23,8 +23,6 @@ class TowerBuilder {
         tower_(tower),
         config_(tower.config),
         work_(work),
-        rank_(work),
-        kept_(work.compute),
         owner_(tower.borrow_from.empty() ? tower.prefix : tower.borrow_from) {}
 
   void build_encoder() {
@@ -48,7 +46,6 @@ class TowerBuilder {
   void add_embed();
   void add_layer(std::int64_t index);
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
-  UnitCost layer_cost() const;
   Body embed_body() const;
   Body layer_body() const;
   Body pooler_body() const;
@@ -57,8 +54,6 @@ class TowerBuilder {
   const BertTower& tower_;
   const BertConfig& config_;
   const WorkSize& work_;
-  const RankWork rank_;
-  const KeptBytes kept_;
   std::string owner_;  // prefix of the parameters' names
   const SharedBody layer_body_ = layer_body();
 };
@@ -132,7 +127,6 @@ void TowerBuilder::add(UnitSpec unit, std::vector<ParameterSpec> parameters, Val
   } else {
     for (auto& parameter : parameters) unit.borrowed.push_back(std::move(parameter.name));
   }
-  unit.cost.output_bytes = kept_.activation(rank_.value(output));
   spec_.values.push_back(std::move(output));
   spec_.units.push_back(std::move(unit));
 }
@@ -144,10 +138,6 @@ void TowerBuilder::add_embed() {
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
   unit.body = embed_body();
-  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.statistics(rank_.own(2)));
-  // The norm, and the sum's gradient: the words take that of all tokens, the other tables that of own ones.
-  unit.cost.deferred_bytes =
-      kept_.activation(rank_.own(3 * h)) + kept_.activation(rank_.gathered(h)) + kept_.statistics(rank_.own(2));
   // Only the words are cut; see Note [Cut tables] in nn/embedding_table.h.
   add(std::move(unit),
       {table(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
@@ -180,38 +170,10 @@ std::vector<ParameterSpec> TowerBuilder::layer_parameters(const std::string& lay
           along_sequence(bias(layer + ".mlp.norm.bias", h))};
 }
 
-UnitCost TowerBuilder::layer_cost() const {
-  const std::int64_t a = rank_.part(config_.num_attention_heads);
-  const std::int64_t inner = rank_.part(config_.intermediate_size);
-  const auto rows = static_cast<double>(work_.rows);
-  const auto s = static_cast<double>(work_.sequence);
-  const auto h = static_cast<double>(config_.hidden_size);
-  const auto projected = static_cast<double>(a * config_.head_size());
-  const double attention =
-      attention_flops(rows, static_cast<double>(a), s, static_cast<double>(config_.head_size()), /*causal=*/false);
-  UnitCost cost = product_cost(4 * product_flops(rows * s, projected, h) +
-                               2 * product_flops(rows * s, h, static_cast<double>(inner)));
-  cost.forward_flops += attention;
-  cost.input_flops += 2 * attention;
-
-  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
-  const std::int64_t multiplied = kept_.activation(rank_.column_input(config_.hidden_size));
-  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
-  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));  // probabilities are made again from it
-  const std::int64_t others = 2 * multiplied + 3 * head_channels              // input and norm after attention, q, k, v
-                              + 2 * own                                       // sums after attention and after the MLP
-                              + kept_.activation(rank_.all(inner)) + kept_.statistics(rank_.own(4));
-  cost.kept_bytes = {others + heads, others, own};
-  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, 4 * a * config_.head_size() + 2 * inner,
-                                             /*statistics=*/4);
-  return cost;
-}
-
 void TowerBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = make_unit(under(tower_.prefix, fmt::format("layers.{}", index)), "bert.layer",
                             {hidden_name(index), tower_.mask()}, {hidden_name(index + 1)});
   unit.recomputable = true;
-  unit.cost = layer_cost();
   unit.body = layer_body_;
   add(std::move(unit), layer_parameters(under(owner_, fmt::format("layers.{}", index))), hidden(index + 1));
 }
@@ -220,31 +182,20 @@ void TowerBuilder::build_pooler() {
   const std::int64_t h = config_.hidden_size;
   const std::int64_t width = tower_.pooled_size();
   const bool dense = tower_.pooling == Pooling::pooler;
-  const auto rows = static_cast<double>(work_.rows);
   const std::string name = under(owner_, "pooler");
   std::vector<ParameterSpec> matrices;
   std::vector<ParameterSpec> biases;
-  double products = 0;
-  std::int64_t deferred = 0;  // channels
   if (dense) {
     matrices.push_back(matrix(name + ".dense.weight", h, h, config_.initializer_range));
     biases.push_back(bias(name + ".dense.bias", h));
-    products += product_flops(rows, static_cast<double>(h), static_cast<double>(h));
-    deferred += h + h;
   }
   if (tower_.projection) {
     matrices.push_back(matrix(name + ".projection.weight", width, h, config_.initializer_range));
     biases.push_back(bias(name + ".projection.bias", width));
-    products += product_flops(rows, static_cast<double>(width), static_cast<double>(h));
-    deferred += h + width;
   }
   matrices.insert(matrices.end(), biases.begin(), biases.end());
   UnitSpec unit = make_unit(under(tower_.prefix, "pooler"), "bert.pooler", {tower_.last_hidden()}, {tower_.pooled()});
   unit.body = pooler_body();
-  unit.cost = product_cost(products);
-  // The first position, and what tanh made of it.
-  keep_always(unit.cost, (dense ? 2 : 1) * kept_.activation({work_.rows, h}));
-  unit.cost.deferred_bytes = kept_.activation({work_.rows, deferred});
   add(std::move(unit), std::move(matrices), activation_value(tower_.pooled(), {work_.rows, width}, work_.compute));
 }
 

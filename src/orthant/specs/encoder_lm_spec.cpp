@@ -6,7 +6,6 @@
 #include "orthant/specs/encoder_lm.h"
 #include "orthant/specs/parameter_kinds.h"
 #include "orthant/specs/post_norm_body.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -28,7 +27,6 @@ class EncoderLmBuilder : private DecoderGraph {
   void add_layer(std::int64_t index);
   void add_head();
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
-  UnitCost layer_cost(double products) const;
   Body embed_body() const;
   Body layer_body() const;
   Body head_body() const;
@@ -73,7 +71,6 @@ void EncoderLmBuilder::add_embed() {
                              config_.initializer_range)};
   unit.backward_reads_parameters = false;
   unit.body = embed_body();
-  unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
 
@@ -106,29 +103,9 @@ std::vector<ParameterSpec> EncoderLmBuilder::layer_parameters(const std::string&
           along_sequence(bias(layer + ".mlp.norm.bias", h))};
 }
 
-UnitCost EncoderLmBuilder::layer_cost(double products) const {
-  UnitCost cost = product_cost(products);
-  add_attention_flops(cost, config_.num_attention_heads, config_.head_size());
-
-  const std::int64_t a = rank_.part(config_.num_attention_heads);
-  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
-  const std::int64_t multiplied = kept_.activation(rank_.column_input(config_.hidden_size));
-  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
-  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));
-  const std::int64_t others = 2 * multiplied + 3 * head_channels  // input and norm after attention, q, k, v
-                              + 2 * own                           // sums after attention and after the MLP
-                              + kept_.activation(rank_.all(rank_.part(config_.intermediate_size))) +
-                              kept_.statistics(rank_.own(4));
-  cost.kept_bytes = {others + heads, others, own};
-  const std::int64_t inner = 4 * a * config_.head_size() + 2 * rank_.part(config_.intermediate_size);
-  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/4);
-  return cost;
-}
-
 void EncoderLmBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, "encoder_lm.layer");
   unit.parameters = layer_parameters(unit.name);
-  unit.cost = layer_cost(weight_flops(unit));
   unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
@@ -139,9 +116,6 @@ void EncoderLmBuilder::add_head() {
   unit.parameters = {uniform(matrix("head.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
                              config_.initializer_range),
                      bias("head.bias", config_.vocab_size, split_dim(0))};
-  unit.cost = product_cost(weight_flops(unit));
-  keep_always(unit.cost, kept_.activation(rank_.column_input(config_.hidden_size)));
-  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, config_.hidden_size, config_.vocab_size);
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -5,7 +5,6 @@
 #include "orthant/specs/decoder_graph.h"
 #include "orthant/specs/gpt2.h"
 #include "orthant/specs/parameter_kinds.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -27,7 +26,6 @@ class Gpt2Builder : private DecoderGraph {
   void add_layer(std::int64_t index);
   void add_head();
   std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
-  UnitCost layer_cost(double products) const;
   Body embed_body() const;
   Body layer_body() const;
   Body head_body() const;
@@ -86,8 +84,6 @@ void Gpt2Builder::add_embed() {
                      along_sequence(table("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
   unit.backward_reads_parameters = false;
   unit.body = embed_body();
-  // The table of positions takes own tokens.
-  unit.cost.deferred_bytes = kept_.activation(rank_.own(h)) + kept_.activation(rank_.gathered(h));
   add(std::move(unit), hidden(0));
 }
 
@@ -114,29 +110,9 @@ std::vector<ParameterSpec> Gpt2Builder::layer_parameters(const std::string& laye
           along_sequence(bias(layer + ".ln_2.bias", h))};
 }
 
-UnitCost Gpt2Builder::layer_cost(double products) const {
-  UnitCost cost = product_cost(products);
-  add_attention_flops(cost, config_.num_attention_heads, config_.head_size());
-
-  const std::int64_t a = rank_.part(config_.num_attention_heads);
-  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
-  const std::int64_t normed = kept_.activation(rank_.column_input(config_.hidden_size));
-  const std::int64_t head_channels = kept_.activation(rank_.all(a * config_.head_size()));
-  // The heads' output and its statistic, which selective recompute makes again.
-  const std::int64_t heads = head_channels + kept_.statistics(rank_.all(a));
-  const std::int64_t others = 2 * own + 2 * normed + 3 * head_channels  // input, sum, both normed, q, k, v
-                              + kept_.activation(rank_.all(rank_.part(config_.inner_size()))) +
-                              kept_.statistics(rank_.own(4));
-  cost.kept_bytes = {others + heads, others, own};
-  const std::int64_t inner = 4 * a * config_.head_size() + 2 * rank_.part(config_.inner_size());
-  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/4);
-  return cost;
-}
-
 void Gpt2Builder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, "gpt2.layer");
   unit.parameters = layer_parameters(unit.name);
-  unit.cost = layer_cost(weight_flops(unit));
   unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
@@ -152,12 +128,6 @@ void Gpt2Builder::add_head() {
   }
   unit.parameters.push_back(along_sequence(norm_weight("head.ln_f.weight", h)));
   unit.parameters.push_back(along_sequence(bias("head.ln_f.bias", h)));
-  unit.cost = product_cost(
-      product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
-  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
-                             kept_.statistics(rank_.own(2)));
-  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, h, config_.vocab_size) +
-                             kept_.activation(rank_.own(2 * h)) + kept_.statistics(rank_.own(2));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

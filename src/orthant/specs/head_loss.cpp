@@ -12,6 +12,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
 #include "orthant/base/nearest.h"
+#include "orthant/program/cost.h"
 
 namespace orthant {
 namespace {
@@ -78,24 +79,6 @@ std::int64_t part(std::int64_t size, int degree) {
   return (size + degree - 1) / degree;
 }
 
-// What the joined unit keeps is what the head keeps: x, instead of which its gradient may lie there. The logits' own
-// gradient is never kept; x is of all tokens, also where a product would gather it again.
-UnitCost joined_cost(const GraphSpec& graph, const UnitSpec& head, const UnitSpec& loss) {
-  const int degree = degree_of(graph);
-  const ValueSpec& logits = graph.value(kLogits);
-  const std::int64_t tokens = logits.shape[0] * logits.shape[1];
-  const std::int64_t element = bytes_of(logits.dtype);
-  const std::int64_t hidden = weight_of(graph, head)->shape[1];
-  const std::int64_t numbers = tokens * bytes_of(graph.value(loss.outputs.front()).dtype);  // one per token
-  UnitCost cost = head.cost;
-  const bool regathers = graph.tensor && graph.tensor->regather;
-  const std::int64_t more = regathers ? (tokens - part(tokens, degree)) * hidden * element : 0;
-  for (auto& bytes : cost.kept_bytes) bytes += more + numbers;
-  cost.deferred_bytes += more + numbers - tokens * part(logits.shape.back(), degree) * element;
-  cost.output_bytes = loss.cost.output_bytes;
-  return cost;
-}
-
 // The head's last product, its bias and the loss as one operation: in x, labels; out loss, numbers per token.
 Body joined_body(const Body& head, const Body& loss, const ChunkedLogits& logits) {
   Body body = head;
@@ -154,7 +137,6 @@ GraphSpec join_head_and_loss(GraphSpec graph, const HeadLossOptions& options) {
   const UnitSpec loss = graph.units[pair.loss];
   const std::int64_t classes = graph.value(kLogits).shape.back();
   const std::int64_t own = part(classes, degree_of(graph));
-  unit.cost = joined_cost(graph, unit, loss);
   unit.kind += "_loss";
   for (const auto& name : loss.inputs) {
     if (name != kLogits) unit.inputs.push_back(name);
@@ -169,6 +151,7 @@ GraphSpec join_head_and_loss(GraphSpec graph, const HeadLossOptions& options) {
   graph.units.erase(graph.units.begin() + static_cast<std::ptrdiff_t>(pair.loss));
   std::erase_if(graph.values, [](const ValueSpec& value) { return value.name == kLogits; });
   graph.check();
+  add_costs(graph);
   return graph;
 }
 

@@ -4,7 +4,6 @@
 #include "orthant/specs/decoder_graph.h"
 #include "orthant/specs/llama.h"
 #include "orthant/specs/parameter_kinds.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -27,7 +26,6 @@ class LlamaBuilder : private DecoderGraph {
   void add_head();
   std::vector<ParameterSpec> layer_matrices(const std::string& layer) const;
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
-  UnitCost layer_cost(double products) const;
   Body embed_body() const;
   Body layer_body() const;
   Body head_body() const;
@@ -95,7 +93,6 @@ void LlamaBuilder::add_embed() {
       table("embed.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   unit.backward_reads_parameters = false;
   unit.body = embed_body();
-  unit.cost.deferred_bytes = kept_.activation(rank_.all(config_.hidden_size));
   add(std::move(unit), hidden(0));
 }
 
@@ -137,33 +134,10 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
   return vectors;
 }
 
-UnitCost LlamaBuilder::layer_cost(double products) const {
-  const std::int64_t d = config_.head_size();
-  UnitCost cost = product_cost(products);
-  add_attention_flops(cost, config_.num_attention_heads, d);
-
-  const std::int64_t a = rank_.part(config_.num_attention_heads);
-  const std::int64_t kv = rank_.part(config_.kv_heads());
-  const std::int64_t own = kept_.activation(rank_.own(config_.hidden_size));
-  const std::int64_t normed = kept_.activation(rank_.column_input(config_.hidden_size));
-  // The heads' output and its statistic, which selective recompute makes again.
-  const std::int64_t heads = kept_.activation(rank_.all(a * d)) + kept_.statistics(rank_.all(a));
-  const std::int64_t others = 2 * own + 2 * normed  // input, sum after attention, and both normed
-                              + kept_.activation(rank_.all((a + 2 * kv) * d)) +
-                              kept_.activation(rank_.all(2 * rank_.part(config_.intermediate_size))) +
-                              kept_.statistics(rank_.own(2));
-  cost.kept_bytes = {others + heads, others, own};
-  // The last product keeps gate and up, and makes their product again.
-  const std::int64_t inner = (2 * a + 2 * kv) * d + 4 * rank_.part(config_.intermediate_size);
-  cost.deferred_bytes = deferred_layer_bytes(rank_, kept_, config_.hidden_size, inner, /*statistics=*/2);
-  return cost;
-}
-
 void LlamaBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, "llama.layer");
   unit.parameters = layer_matrices(unit.name);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
-  unit.cost = layer_cost(weight_flops(unit));
   unit.body = layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
@@ -179,12 +153,6 @@ void LlamaBuilder::add_head() {
   }
   unit.parameters.push_back(along_sequence(norm_weight("head.norm.weight", config_.hidden_size)));
   const std::int64_t h = config_.hidden_size;
-  unit.cost = product_cost(
-      product_flops(rank_.num_tokens(), static_cast<double>(rank_.part(config_.vocab_size)), static_cast<double>(h)));
-  keep_always(unit.cost, kept_.activation(rank_.own(h)) + kept_.activation(rank_.column_input(h)) +
-                             kept_.statistics(rank_.own(1)));
-  unit.cost.deferred_bytes = deferred_logits_bytes(rank_, kept_, h, config_.vocab_size) +
-                             kept_.activation(rank_.own(2 * h)) + kept_.statistics(rank_.own(1));
   add(std::move(unit), logits(config_.vocab_size));
 }
 

@@ -1,9 +1,10 @@
 #include <utility>
 
 #include "orthant/ops/functions.h"
+#include "orthant/program/cost.h"
+#include "orthant/specs/graph_parts.h"
 #include "orthant/specs/parameter_kinds.h"
 #include "orthant/specs/trimodal.h"
-#include "orthant/specs/unit_cost.h"
 
 namespace orthant {
 namespace {
@@ -35,7 +36,6 @@ Body fusion_body(const GraphSpec& spec, const TrimodalConfig& config, const std:
 }
 
 void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSize& work) {
-  const KeptBytes kept(work.compute);
   const Shape input = {work.rows, tabular.input_dim};
   const Shape output = {work.rows, tabular.hidden_dim};
   spec.batch_fields.push_back(batch_field("tabular", input, work.compute));
@@ -44,14 +44,6 @@ void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSiz
                      bias("tabular.linear.bias", tabular.hidden_dim),
                      norm_weight("tabular.norm.weight", tabular.input_dim),
                      bias("tabular.norm.bias", tabular.input_dim)};
-  unit.cost = product_cost(product_flops(static_cast<double>(work.rows), static_cast<double>(tabular.hidden_dim),
-                                         static_cast<double>(tabular.input_dim)));
-  unit.cost.input_flops = 0;
-  // Input and normed, their statistics, and what ReLU passed on.
-  keep_always(unit.cost, 2 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output));
-  // Input and gradient of the norm, the same of the product.
-  unit.cost.deferred_bytes = 3 * kept.activation(input) + kept.statistics({work.rows, 2}) + kept.activation(output);
-  unit.cost.output_bytes = kept.activation(output);
   unit.body = tabular_body(tabular);
   spec.values.push_back(activation_value("tabular.features", output, work.compute));
   spec.units.push_back(std::move(unit));
@@ -59,7 +51,6 @@ void append_tabular(GraphSpec& spec, const TabularConfig& tabular, const WorkSiz
 
 void append_fusion(GraphSpec& spec, const TrimodalConfig& config, std::vector<std::string> inputs,
                    const WorkSize& work) {
-  const KeptBytes kept(work.compute);
   std::int64_t width = 0;
   for (const auto& input : inputs) width += spec.value(input).shape.at(1);
   const FusionConfig& fusion = config.fusion;
@@ -70,14 +61,6 @@ void append_fusion(GraphSpec& spec, const TrimodalConfig& config, std::vector<st
   unit.parameters = {matrix("fusion.hidden.weight", fusion.hidden_size, width, kStddev),
                      matrix("fusion.output.weight", config.num_labels, fusion.hidden_size, kStddev),
                      bias("fusion.hidden.bias", fusion.hidden_size), bias("fusion.output.bias", config.num_labels)};
-  const auto hidden = static_cast<double>(fusion.hidden_size);
-  unit.cost = product_cost(
-      product_flops(static_cast<double>(work.rows), hidden, static_cast<double>(width + config.num_labels)));
-  // The concatenation, what ReLU passed on, and what dropout left of that.
-  const std::int64_t hidden_bytes = kept.activation({work.rows, fusion.hidden_size});
-  keep_always(unit.cost, kept.activation({work.rows, width}) + (fusion.dropout > 0 ? 2 : 1) * hidden_bytes);
-  unit.cost.deferred_bytes = kept.activation({work.rows, width}) + 2 * hidden_bytes + kept.activation(logits);
-  unit.cost.output_bytes = kept.activation(logits);
   spec.values.push_back(activation_value("logits", logits, work.compute));
   spec.units.push_back(std::move(unit));
 }
@@ -105,6 +88,7 @@ GraphSpec trimodal_spec(const TrimodalConfig& config, const WorkSize& work) {
   spec.batch_fields.push_back(batch_field("labels", {work.rows}, DType::int64));
   append_cross_entropy(spec, work, config.class_weights);
   spec.check();
+  add_costs(spec, work.tensor);
   return spec;
 }
 

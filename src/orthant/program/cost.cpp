@@ -1,0 +1,90 @@
+#include "orthant/program/cost.h"
+
+#include <algorithm>
+
+#include "orthant/base/index.h"
+#include "orthant/program/sizes.h"
+#include "orthant/program/unit_programs.h"
+
+namespace orthant {
+namespace {
+
+class Counter {
+ public:
+  Counter(const Program& program, const UnitSizes& sizes) : program_(program), sizes_(sizes) {}
+
+  double flops(const std::vector<Operation>& list, std::string_view part) const {
+    double sum = 0;
+    for (const auto& operation : list) {
+      if (operation.name == part) sum += product_flops(operation);
+    }
+    return sum;
+  }
+
+  // Of a weight's product with the tokens of the operation's first input.
+  double product_flops(const Operation& operation) const {
+    const Shape weight = local_shape(program_.parameters[to_index(operation.parameters.front())].at, sizes_);
+    const auto tokens = local_shape(program_.values[to_index(operation.in.front())].at, sizes_).front();
+    return 2 * static_cast<double>(tokens) * static_cast<double>(weight[0]) * static_cast<double>(weight[1]);
+  }
+
+  // Scores and weighted sum, half of it under a causal mask.
+  double attention_flops(const std::vector<Operation>& list) const {
+    double sum = 0;
+    for (const auto& operation : list) {
+      if (operation.name != "attention" && operation.name != "rotary_attention") continue;
+      const int out = operation.out[operation.name == "attention" ? 0 : 1];
+      const auto channels = local_shape(program_.values[to_index(out)].at, sizes_).back();
+      const auto s = static_cast<double>(sizes_.sequence);
+      const double all = 4 * static_cast<double>(sizes_.rows) * s * s * static_cast<double>(channels);
+      sum += operation.attributes.flag("causal") ? all / 2 : all;
+    }
+    return sum;
+  }
+
+  std::int64_t bytes(const std::vector<int>& values) const {
+    std::int64_t sum = 0;
+    for (const int value : values) {
+      const auto& held = program_.values[to_index(value)];
+      if (held.number == Number::compute || held.number == Number::statistic) sum += local_bytes(held, sizes_);
+    }
+    return sum;
+  }
+
+ private:
+  const Program& program_;
+  const UnitSizes& sizes_;
+};
+
+// What a mode changes, and with `none` the rest.
+void add_mode(UnitCost& cost, const Program& program, const UnitSizes& sizes, Recompute mode) {
+  const Counter count(program, sizes);
+  cost.kept_bytes.at(static_cast<std::size_t>(mode)) = count.bytes(program.kept);
+  if (mode != Recompute::none) return;
+  const double attention = count.attention_flops(program.forward);
+  const double head = count.flops(program.forward, "head_loss");
+  const bool head_input = std::ranges::any_of(program.gradients, [](int gradient) { return gradient >= 0; });
+  cost.forward_flops = count.flops(program.forward, "project") + head + attention;
+  cost.input_flops = count.flops(program.both, "product_back") + (head_input ? head : 0) + 2 * attention;
+  cost.weight_flops = count.flops(program.both, "product_weight") + head;
+  cost.deferred_bytes = count.bytes(program.deferred);
+  cost.output_bytes = count.bytes(program.outputs);
+}
+
+}  // namespace
+
+void add_costs(GraphSpec& graph, const TensorSharing& sharing) {
+  const GraphSpec& read = graph;
+  std::vector<UnitCost> costs(graph.units.size());
+  for (const Recompute mode : kRecomputeModes) {
+    UnitPrograms programs(read, remake_of(mode), {.sharing = sharing});
+    for (std::size_t u = 0; u < graph.units.size(); ++u) {
+      if (graph.units[u].body) add_mode(costs[u], programs[u], unit_sizes(read, read.units[u], sharing), mode);
+    }
+  }
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    if (graph.units[u].body) graph.units[u].cost = costs[u];
+  }
+}
+
+}  // namespace orthant

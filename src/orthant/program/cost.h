@@ -1,0 +1,18 @@
+// What units cost, from their programs. Pure.
+//
+// Note [What a cost counts]: FLOPs of matrix products (2 m n k) and of attention's two products; norms, activations,
+// lookups, sums and losses count 0. Attention's backward is twice its forward, all of it in input_flops. Kept bytes are
+// the values that a program keeps from forward to backward, deferred bytes those that wait for the gradients of the
+// weights: activations in the compute dtype, statistics in float32 (float64 when computing in it); ids and masks are
+// not counted. With tensor parallelism a cost is that of one tp rank, the one with the largest parts.
+#pragma once
+
+#include "orthant/program/program.h"
+
+namespace orthant {
+
+// Sets the cost of every unit that has a body. Shapes of `graph` are those of one microbatch; what is trained and needs
+// a gradient is what its specs say. `sharing`: of a graph that is not resolved.
+void add_costs(GraphSpec& graph, const TensorSharing& sharing = {});
+
+}  // namespace orthant

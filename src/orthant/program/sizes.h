@@ -1,0 +1,36 @@
+// Sizes of a program's values in one microbatch, on the tp rank with the largest parts. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "orthant/program/program.h"
+
+namespace orthant {
+
+struct UnitSizes {
+  std::int64_t rows = 1;
+  std::int64_t sequence = 1;
+  int degree = 1;                  // of tp
+  DType compute = DType::float32;  // of activations
+
+  std::int64_t tokens() const { return rows * sequence; }
+};
+
+// Of a unit of a graph whose shapes are those of one microbatch.
+UnitSizes unit_sizes(const GraphSpec& graph, const UnitSpec& unit, const TensorSharing& sharing);
+
+// What a rank has of a value; ConfigError for more elements than any machine holds.
+Shape local_shape(const ValuePlace& at, const UnitSizes& sizes);
+std::int64_t local_elements(const ValuePlace& at, const UnitSizes& sizes);
+// What it has of a parameter.
+Shape local_shape(const ParameterAt& at, const UnitSizes& sizes);
+
+// Sums, norm statistics and losses: float32, or float64 when computing in it.
+DType statistics_dtype(DType compute);
+std::int64_t element_bytes(Number number, DType compute);
+std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes);
+
+// Bytes that a call counts: the tensor of a sum, the gathered output, the whole input of a scatter.
+std::int64_t payload_bytes(const Program& program, const Operation& start, const UnitSizes& sizes);
+
+}  // namespace orthant
