@@ -10,7 +10,7 @@
 #include <string>
 
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/plan/layer_heads.h"
+#include "orthant/plan/device_heads.h"
 #include "orthant/plan/plan.h"
 #include "orthant/plan/unit_work.h"
 #include "orthant/specs/presets.h"
@@ -148,30 +148,28 @@ TEST(MeasuredCard, AMaskOfKeysTakesOurKernels) {
 
 // The conditions of nn::device::serves_heads().
 TEST(MeasuredCard, HeadsAreMadeByWhatServesThem) {
-  const WorkSize work{.rows = 1, .sequence = 16, .compute = DType::bfloat16};
-  const auto by = [&](const PlanSettings& settings, double size, bool mask = false) {
-    const auto graph = llama_spec(llama_preset("llama-tiny"), work, {.loss = false, .mask = mask});
-    return heads_by(graph, graph.unit("layers.0"), {.number = 4, .size = size}, settings);
+  DType compute = DType::bfloat16;
+  const auto by = [&](double p, std::int64_t size, bool mask = false) {
+    Operation attention{.name = "attention", .in = {0, mask ? 1 : -1}};
+    attention.attributes.set("head_size", size);
+    attention.attributes.set("p", p);
+    return heads_by(attention, 1, compute);
   };
-  PlanSettings settings, drops;
-  drops.drops.scores = true;
-  for (const double size : {8, 64, 72, 128}) EXPECT_EQ(by(settings, size), HeadsBy::library) << size;
-  for (const double size : {4, 60, 129, 136, 256}) EXPECT_EQ(by(settings, size), HeadsBy::formulas) << size;
-  for (const double size : {32, 64, 128}) {
-    EXPECT_EQ(by(drops, size), HeadsBy::kernels) << size;
-    EXPECT_EQ(by(settings, size, /*mask=*/true), HeadsBy::kernels) << size;
+  for (const int size : {8, 64, 72, 128}) EXPECT_EQ(by(0, size), HeadsBy::library) << size;
+  for (const int size : {4, 60, 129, 136, 256}) EXPECT_EQ(by(0, size), HeadsBy::formulas) << size;
+  for (const int size : {32, 64, 128}) {
+    EXPECT_EQ(by(0.1, size), HeadsBy::kernels) << size;
+    EXPECT_EQ(by(0, size, /*mask=*/true), HeadsBy::kernels) << size;
   }
-  for (const double size : {8, 16, 72, 96, 256}) {
-    EXPECT_EQ(by(drops, size), HeadsBy::formulas) << size;
-    EXPECT_EQ(by(settings, size, /*mask=*/true), HeadsBy::formulas) << size;
+  for (const int size : {8, 16, 72, 96, 256}) {
+    EXPECT_EQ(by(0.1, size), HeadsBy::formulas) << size;
+    EXPECT_EQ(by(0, size, /*mask=*/true), HeadsBy::formulas) << size;
   }
-  settings.drops.sums = true;
-  EXPECT_EQ(by(settings, 64), HeadsBy::library);
   for (const auto& [dtype, narrow] :
        {std::pair{DType::float16, true}, {DType::float32, false}, {DType::float64, false}}) {
-    settings.compute = drops.compute = dtype;
-    EXPECT_EQ(by(settings, 64), narrow ? HeadsBy::library : HeadsBy::formulas) << dtype_name(dtype);
-    EXPECT_EQ(by(drops, 64), narrow ? HeadsBy::kernels : HeadsBy::formulas) << dtype_name(dtype);
+    compute = dtype;
+    EXPECT_EQ(by(0, 64), narrow ? HeadsBy::library : HeadsBy::formulas) << dtype_name(dtype);
+    EXPECT_EQ(by(0.1, 64), narrow ? HeadsBy::kernels : HeadsBy::formulas) << dtype_name(dtype);
   }
 }
 
@@ -179,11 +177,13 @@ TEST(MeasuredCard, BitsOfDroppedProbabilitiesAreKeptUnlessTheyAreMadeAgain) {
   EXPECT_EQ(kept_bits(8, 16, 1024), 8 * 16 * 1024 * 1024 / 8);
   EXPECT_EQ(kept_bits(2, 3, 33), 2 * 3 * 33 * 8);  // words of 32 keys
   const WorkSize work{.rows = 8, .sequence = 1024, .compute = DType::bfloat16};
-  const auto graph = resolved_graph(gpt2_spec(gpt2_medium(), work), {}, 1);
-  PlanSettings settings = one_card(8, 1024);
-  const UnitWork without = layer_of(graph, settings);
-  settings.drops.scores = true;
-  const UnitWork with = layer_of(graph, settings);
+  const PlanSettings settings = one_card(8, 1024);
+  const auto layer = [&](double p) {
+    auto config = gpt2_medium();
+    config.attn_pdrop = p;
+    return layer_of(resolved_graph(gpt2_spec(config, work), {}, 1), settings);
+  };
+  const UnitWork without = layer(0), with = layer(0.1);
   EXPECT_EQ(with.kept_bytes[0] - without.kept_bytes[0], kept_bits(8, 16, 1024));
   EXPECT_EQ(with.kept_bytes[1], without.kept_bytes[1]);
   EXPECT_EQ(with.kept_bytes[2], without.kept_bytes[2]);
@@ -195,9 +195,10 @@ TEST(MeasuredCard, HeadsAreThoseOfTheModelOnEveryDegreeOfTp) {
     const WorkSize work{
         .rows = 2, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of(TensorPolicy{}, tp)};
     const auto graph = resolved_graph(llama_spec(llama(), work), {}, tp);
-    const auto heads = layer_heads(graph.unit("layers.0"), 2 * 64, 2048.0 / tp, DType::bfloat16);
-    EXPECT_EQ(heads.number, 32.0 / tp);
-    EXPECT_EQ(heads.size, 64);
+    auto settings = run_of(fmt::format("tp={}", tp), 2, 1, 64);
+    const UnitWork layer = layer_of(graph, settings);
+    EXPECT_EQ(layer.head_size, 64);
+    EXPECT_EQ(layer.attention_flops, 4.0 * 2 * 64 * 64 * 2048 / tp / 2);
   }
 }
 
@@ -232,24 +233,23 @@ TEST(MeasuredCard, CountsWhatKernelsMove) {
 // of qkv.
 TEST(MeasuredCard, CountsWhatKernelsOfLayerNormAndDropoutMove) {
   const WorkSize work{.rows = 2, .sequence = 128, .compute = DType::bfloat16};
-  const auto layer = [&](const ModelConfig& config, const Dropouts& drops) {
-    PlanSettings settings = one_card(2, 128);
-    settings.drops = drops;
-    return layer_of(resolved_graph(build_spec(config, work), {}, 1), settings);
+  const auto layer = [&](const ModelConfig& config) {
+    return layer_of(resolved_graph(build_spec(config, work), {}, 1), one_card(2, 128));
   };
-  const Dropouts all{.embedding = true, .scores = true, .sums = true};
   const double tokens = 2 * 128, bert = tokens * 768 * 2, gpt2 = tokens * 1024 * 2;
-  const UnitWork encoder = layer(two_towers(), all);
+  const UnitWork encoder = layer(two_towers());
   EXPECT_DOUBLE_EQ(encoder.moved_bytes, (2 * 9 + 2 * 4 + 2 * 4) * bert);
   EXPECT_DOUBLE_EQ(encoder.backward_moved_bytes, (9 + 2 * 4 + 2 * 3 + 4 * 4) * bert);
   EXPECT_DOUBLE_EQ(encoder.forward_drawn, 2 * tokens * 768);  // attention's are in its time
   EXPECT_DOUBLE_EQ(encoder.inputs_drawn, 2 * tokens * 768);
-  const UnitWork decoder = layer(gpt2_medium(), all);
+  const UnitWork decoder = layer(gpt2_medium());
   EXPECT_DOUBLE_EQ(decoder.moved_bytes, (2 * 9 + 2 + 4 + 3 + 2 * 4) * gpt2);
   EXPECT_DOUBLE_EQ(decoder.backward_moved_bytes, (9 + 4 + 5 + 2 + 4 * 4) * gpt2);
   EXPECT_DOUBLE_EQ(decoder.forward_drawn, 2 * tokens * 1024);
   EXPECT_DOUBLE_EQ(decoder.inputs_drawn, 2 * tokens * 1024);
-  const UnitWork plain = layer(gpt2_medium(), {});
+  auto undropped = gpt2_medium();
+  undropped.embd_pdrop = undropped.attn_pdrop = undropped.resid_pdrop = 0;
+  const UnitWork plain = layer(undropped);
   EXPECT_DOUBLE_EQ(plain.moved_bytes, (2 * 7 + 2 * 3 + 2 * 2 + 2 * 4) * gpt2);
   EXPECT_DOUBLE_EQ(plain.backward_moved_bytes, (9 + 2 * 4 + 2 * 3 + 4 * 4) * gpt2);
   EXPECT_EQ(plain.forward_drawn, 0);

@@ -146,13 +146,10 @@ TEST(Search, FindsTheBestOfAllThatEstimateAccepts) {
   expect_the_optimum(request_for("encoder-lm-tiny", 3, 6, 32, cards_of(std::int64_t{1} << 34)));
 }
 
-TEST(Search, PricesTheDropoutOfItsModelOnItsMachine) {
+TEST(Search, PricesAModelOnItsMachine) {
   auto request = request_for("gpt2-tiny", 1, 4, 64, find_hardware("cpu"));
   request.hardware.widens_products = false;
-  auto& gpt2 = std::get<Gpt2Config>(*request.model.config);
-  gpt2.attn_pdrop = 0;
   const auto settings = settings_of(PricedPoint(), request);
-  EXPECT_EQ(settings.drops, (Dropouts{.embedding = true, .scores = false, .sums = true}));
   EXPECT_TRUE(settings.on_host);
   EXPECT_FALSE(settings.widens_products);
 }

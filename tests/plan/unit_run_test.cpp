@@ -73,11 +73,10 @@ TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
 TEST(UnitRun, ADeviceHasWholeScoresWhereNoKernelServes) {
   auto config = llama_preset("llama-tiny");
   const auto growth = [&](bool on_host, DType compute, bool drops) {
+    config.attention_dropout = drops ? 0.1 : 0;
     const auto moment = [&](std::int64_t sequence) {
       const auto graph = resolved(config, {}, 1, compute, sequence);
-      auto settings = settings_of(Recompute::none, on_host, compute);
-      settings.drops.scores = drops;
-      return run_sized(graph, first_layer(graph), settings).backward;
+      return run_sized(graph, first_layer(graph), settings_of(Recompute::none, on_host, compute)).backward;
     };
     return moment(256) / moment(128);
   };
@@ -101,9 +100,7 @@ TEST(UnitRun, ADeviceKeepsBitsOfDroppedProbabilities) {
     const auto graph = resolved(config, {}, 1, DType::bfloat16, 64);
     const auto& layer = first_layer(graph);
     for (const auto mode : kRecomputeModes) {
-      auto settings = settings_of(mode, /*on_host=*/false, DType::bfloat16);
-      settings.drops = dropouts_of(config);
-      const auto run = run_sized(graph, layer, settings);
+      const auto run = run_sized(graph, layer, settings_of(mode, /*on_host=*/false, DType::bfloat16));
       const double bits =
           mode == Recompute::none ? 4.0 * 64 * 64 / 8 * static_cast<double>(gpt2.num_attention_heads) : 0;
       EXPECT_EQ(run.kept, static_cast<double>(layer.cost.kept_bytes[static_cast<std::size_t>(mode)]) + bits)
@@ -119,10 +116,7 @@ TEST(UnitRun, ADevicesKernelsDrawWhereTheyDrop) {
   const auto config = encoder_lm_preset("encoder-lm-tiny");
   const auto run = [&](DType compute) {
     const auto graph = resolved(config, {}, 1, compute);
-    auto settings = settings_of(Recompute::none, /*on_host=*/false, compute);
-    settings.drops = dropouts_of(config);
-    settings.drops.scores = false;
-    return run_sized(graph, first_layer(graph), settings);
+    return run_sized(graph, first_layer(graph), settings_of(Recompute::none, /*on_host=*/false, compute));
   };
   const double hidden = 64.0 * static_cast<double>(config.hidden_size);
   const double inner = 64.0 * static_cast<double>(config.intermediate_size);
@@ -140,7 +134,8 @@ TEST(UnitRun, ADevicesKernelsDrawWhereTheyDrop) {
 TEST(UnitRun, SumsInOneOrderTakeMemory) {
   LlamaConfig config;
   config.num_hidden_layers = 1;
-  config.hidden_size = 1024;
+  config.hidden_size = 128;
+  config.head_dim = 64;
   config.num_attention_heads = 16;
   config.num_key_value_heads = 4;
   config.intermediate_size = 64;
@@ -198,11 +193,7 @@ TEST(UnitRun, CountsTheFactorsOfDropout) {
     const auto graph = resolved(row.config, {}, 1);
     const auto& layer = first_layer(graph);
     const double forward = row.sums + row.heads + row.inner;
-    const auto run = [&](Recompute mode) {
-      auto settings = settings_of(mode);
-      settings.drops = dropouts_of(row.config);
-      return run_sized(graph, layer, settings);
-    };
+    const auto run = [&](Recompute mode) { return run_sized(graph, layer, settings_of(mode)); };
     const auto none = run(Recompute::none);
     EXPECT_DOUBLE_EQ(none.forward_drawn, forward) << graph.name;
     EXPECT_DOUBLE_EQ(none.inputs_drawn, forward) << graph.name;
@@ -210,7 +201,9 @@ TEST(UnitRun, CountsTheFactorsOfDropout) {
     EXPECT_DOUBLE_EQ(run(Recompute::selective).inputs_drawn, forward + row.heads) << graph.name;
     const auto full = run(Recompute::full);
     EXPECT_DOUBLE_EQ(full.forward_drawn, forward) << graph.name;
-    EXPECT_DOUBLE_EQ(full.inputs_drawn, 2 * forward) << graph.name;
+    // The sum that ends a layer without a norm behind it is not made again.
+    const double last = graph.name == "gpt2" ? row.sums / 2 : 0;
+    EXPECT_DOUBLE_EQ(full.inputs_drawn, 2 * forward - last) << graph.name;
   }
 }
 

@@ -36,7 +36,6 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
   PlanSettings settings;
   settings.compute = settings.params = settings.gradients = GetParam().work.compute;
   settings.on_host = true;
-  settings.drops = dropouts_of(GetParam().config);
   settings.widens_products = !nn::cpu_multiplies(scalar_type(settings.compute));
   using Kinds = std::vector<ActionKind>;
   for (const auto& kinds :

@@ -1,4 +1,4 @@
-#include "orthant/plan/layer_heads.h"
+#include "orthant/plan/device_heads.h"
 
 #include <algorithm>
 #include <array>
@@ -8,33 +8,23 @@ namespace orthant {
 namespace {
 
 // As in nn/attention_library_device.cpp.
-constexpr double kMostChannels = 128;
-constexpr double kChannelStep = 8;
+constexpr std::int64_t kMostChannels = 128;
+constexpr std::int64_t kChannelStep = 8;
 
 // As in nn/attention_device.cpp.
-constexpr std::array<double, 3> kKernelChannels = {32, 64, 128};
+constexpr std::array<std::int64_t, 3> kKernelChannels = {32, 64, 128};
 constexpr double kWordKeys = 32;
 
 }  // namespace
 
-LayerHeads layer_heads(const UnitSpec& layer, double tokens, double channels, DType compute) {
-  const double element = bytes_of(compute);
-  const double statistic = std::max<double>(element, bytes_of(DType::float32));
-  const auto made_again = static_cast<double>(layer.cost.kept_bytes[0] - layer.cost.kept_bytes[1]);
-  const double number = std::max(1.0, std::round((made_again / tokens - channels * element) / statistic));
-  return {number, channels / number};
-}
-
-HeadsBy heads_by(const GraphSpec& graph, const UnitSpec& layer, const LayerHeads& heads, const PlanSettings& settings) {
-  const bool narrow = settings.compute == DType::bfloat16 || settings.compute == DType::float16;
-  if (!narrow) return HeadsBy::formulas;
-  const bool masked = std::ranges::any_of(layer.inputs, [&](const auto& name) { return graph.is_batch_field(name); });
-  if (settings.drops.scores || masked) {
-    const bool sized = std::ranges::find(kKernelChannels, heads.size) != kKernelChannels.end();
+HeadsBy heads_by(const Operation& attention, std::size_t mask, DType compute) {
+  if (compute != DType::bfloat16 && compute != DType::float16) return HeadsBy::formulas;
+  const std::int64_t size = attention.attributes.integer("head_size");
+  if (attention.attributes.number("p") > 0 || attention.in[mask] >= 0) {
+    const bool sized = std::ranges::find(kKernelChannels, size) != kKernelChannels.end();
     return sized ? HeadsBy::kernels : HeadsBy::formulas;
   }
-  const bool sized = heads.size <= kMostChannels && std::fmod(heads.size, kChannelStep) == 0;
-  return sized ? HeadsBy::library : HeadsBy::formulas;
+  return size <= kMostChannels && size % kChannelStep == 0 ? HeadsBy::library : HeadsBy::formulas;
 }
 
 double kept_bits(double rows, double heads, double sequence) {

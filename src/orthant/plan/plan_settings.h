@@ -26,14 +26,6 @@ inline constexpr std::array<PlanRecompute, 4> kPlanRecomputes = {PlanRecompute::
 std::string_view plan_recompute_name(PlanRecompute mode);
 PlanRecompute parse_plan_recompute(std::string_view text);  // ConfigError with the nearest name
 
-// What a model drops out while it trains: dropouts_of() in unit_run.h.
-struct Dropouts {
-  bool embedding = false;
-  bool scores = false;  // attention's probabilities
-  bool sums = false;    // before residual sums; with encoder_lm in the MLP, too
-  friend bool operator==(const Dropouts&, const Dropouts&) = default;
-};
-
 struct PlanSettings {
   Mesh mesh = {};
   std::int64_t micro_batch = 1;  // rows
@@ -57,7 +49,6 @@ struct PlanSettings {
   bool on_host = false;              // ranks compute on the CPU, by kernels of their own
   bool widens_products = true;       // of a host: its products of narrow types are made in float32
   bool deterministic = false;        // of a device: every sum in one order
-  Dropouts drops = {};
   int optimizer_copies = 2;
   UnitGrouping units = {};  // that share gathers and reductions
   bool bf16_hook = false;   // gradients travel in bfloat16

@@ -169,7 +169,6 @@ PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, 
 
 PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware) {
   auto adjusted = settings;
-  adjusted.drops = dropouts_of(config);
   const auto graph = trained_spec(config, adjusted);
   return price_runtime(graph, pipeline_of(graph, adjusted), adjusted, hardware);
 }

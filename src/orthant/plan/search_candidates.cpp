@@ -15,7 +15,6 @@ PlanSettings common_settings(const SearchRequest& request) {
   settings.split = "auto";
   settings.on_host = request.hardware.on_host;
   settings.widens_products = request.hardware.widens_products;
-  if (request.model.config) settings.drops = dropouts_of(*request.model.config);
   settings.params = request.params;
   settings.compute = request.compute;
   settings.gradients = request.gradients;

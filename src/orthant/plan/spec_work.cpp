@@ -1,17 +1,17 @@
-// What our runtime asks of a rank for each unit, from a resolved spec. Products follow from the matrices of a unit and
-// the tokens it sees; what its FLOPs count beside them is attention.
+// What our runtime asks of a rank for each unit, from the programs of a resolved spec. Of a user's own modules products
+// follow from the matrices of a unit and the tokens it sees.
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
+#include <tuple>
 
-#include "orthant/graph/backward.h"
+#include "orthant/base/index.h"
 #include "orthant/layout/local_parameter.h"
-#include "orthant/plan/layer_heads.h"
-#include "orthant/plan/unit_products.h"
+#include "orthant/plan/device_heads.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/plan/unit_work.h"
+#include "orthant/program/unit_programs.h"
 
 namespace orthant {
 namespace {
@@ -41,22 +41,15 @@ class SpecWork {
       : graph_(graph),
         settings_(settings),
         degree_(graph.tensor ? graph.tensor->degree : 1),
-        needs_gradient_(graph.units.size(), false) {
-    for (std::size_t u = 0; u < graph.units.size(); ++u) needs_gradient_[u] = is_trained_before(graph.units[u]);
-  }
+        programs_(graph, remake_of(settings.recompute)),
+        in_forward_(graph, remake_of(settings.recompute), {.gradients_in_forward = true}) {}
 
   UnitWork unit(std::size_t index) {
     const UnitSpec& unit = graph_.units[index];
-    UnitWork work;
+    UnitWork work = unit.body ? by_program(index) : by_matrices(unit);
     work.name = unit.name;
     work.role = role_of(unit);
     add_parameters(work, unit);
-    add_products(work, unit);
-    if (unit.logits) add_chunks(work, unit);
-    add_memory(work, unit);
-    add_device_attention(work, unit);
-    add_exchanges(work, unit, needs_gradient_[index]);
-    add_ring(work, unit);
     return work;
   }
 
@@ -69,29 +62,17 @@ class SpecWork {
     return unit.is_loss || scores ? UnitRole::head : UnitRole::other;
   }
 
-  // Whether a gradient flows into a unit's inputs: something trained lies before it.
-  bool is_trained_before(const UnitSpec& unit) {
-    for (const auto& name : unit.inputs) {
-      const int writer = graph_.producer(name);
-      if (writer < 0) continue;
-      const auto& before = graph_.units[static_cast<std::size_t>(writer)];
-      const bool trains = std::ranges::any_of(before.parameters, &ParameterSpec::trainable);
-      if (trains || needs_gradient_[static_cast<std::size_t>(writer)]) return true;
-    }
-    return false;
-  }
-
-  Shape local_shape(const ParameterSpec& parameter) const {
+  Shape shape_of(const ParameterSpec& parameter) const {
     return parameter.tp ? local_parameter(parameter, degree_, degree_ - 1).shape : parameter.shape;
   }
 
   void add_parameters(UnitWork& work, const UnitSpec& unit) const {
     for (const auto& parameter : unit.parameters) {
-      if (parameter.trainable) work.parameters += as_double(num_elements(local_shape(parameter)));
+      if (parameter.trainable) work.parameters += as_double(num_elements(shape_of(parameter)));
     }
     for (const auto& name : unit.borrowed) {
       const auto& parameter = graph_.parameter(name);
-      if (parameter.trainable) work.borrowed += as_double(num_elements(local_shape(parameter)));
+      if (parameter.trainable) work.borrowed += as_double(num_elements(shape_of(parameter)));
     }
     work.parameters += work.borrowed;
   }
@@ -111,29 +92,66 @@ class SpecWork {
     return found;
   }
 
-  void add_products(UnitWork& work, const UnitSpec& unit) const {
+  // Of a user's own module.
+  UnitWork by_matrices(const UnitSpec& unit) const {
+    UnitWork work;
     const double tokens = tokens_of(unit);
-    std::map<std::string, std::size_t> joined;
     for (const auto* matrix : matrices(unit)) {
-      const auto shape = local_shape(*matrix);
-      if (!matrix->joined.empty()) {
-        const auto [place, added] = joined.emplace(matrix->joined, work.products.size());
-        if (!added) {
-          work.products[place->second].n += as_double(shape[0]);
-          continue;
-        }
-      }
+      const auto shape = shape_of(*matrix);
       work.products.push_back({tokens, as_double(shape[0]), as_double(shape[1])});
     }
-    double flops = 0;
-    for (const auto& product : work.products) flops += product.flops();
-    if (flops > unit.cost.forward_flops && flops > 0) {  // a unit that takes some of its tokens: a pooler
-      for (auto& product : work.products) product.m *= unit.cost.forward_flops / flops;
-      flops = unit.cost.forward_flops;
+    work.kernels = 2 * static_cast<int>(work.products.size()) + 2;
+    add_memory(work, unit);
+    double given = 0;
+    for (const auto& name : unit.inputs) {
+      if (!graph_.is_batch_field(name)) given += value_bytes(graph_.value(name));
     }
-    // A rank of cp has its own queries, and the keys of all.
-    work.attention_flops = (unit.cost.forward_flops - flops) * settings_.mesh.degree(Axis::cp);
-    work.kernels = 2 * static_cast<int>(work.products.size()) + (work.attention_flops > 0 ? 6 : 2);
+    work.forward_bytes = work.backward_bytes = work.inputs_bytes = given + work.output_bytes + widened_bytes(work);
+    work.weights_bytes = widened_bytes(work);
+    return work;
+  }
+
+  // Units that run alike on as many tokens ask for the same.
+  UnitWork by_program(std::size_t index) {
+    const UnitSpec& unit = graph_.units[index];
+    const Program& program = programs_[index];
+    UnitSizes sizes = unit_sizes(graph_, unit, graph_.tensor.value_or(TensorSharing{}));
+    sizes.compute = settings_.compute;
+    const auto [place, added] = known_.try_emplace({&program, sizes.rows, sizes.sequence});
+    if (!added) return place->second;
+    UnitWork& work = place->second;
+    add_products(work, program, sizes);
+    if (unit.logits) add_chunks(work, unit);
+    add_memory(work, unit);
+    add_running(work, unit, run_sized(program, unit.logits ? &in_forward_[index] : nullptr, sizes, settings_));
+    if (const Operation* attention = attention_of(program)) {
+      add_attention(work, program, *attention, sizes);
+      add_ring(work, program, *attention, sizes);
+    }
+    add_exchanges(work, program, sizes);
+    return work;
+  }
+
+  static double elements(const Program& program, int value, const UnitSizes& sizes) {
+    return as_double(local_elements(program.values[to_index(value)].at, sizes));
+  }
+
+  static void add_products(UnitWork& work, const Program& program, const UnitSizes& sizes) {
+    for (const auto& operation : program.forward) {
+      if (operation.name != "project" && operation.name != "head_loss") continue;
+      const Shape weight = local_shape(program.parameters[to_index(operation.parameters.front())].at, sizes);
+      const Shape tokens = local_shape(program.values[to_index(operation.in.front())].at, sizes);
+      work.products.push_back({as_double(tokens[0]), as_double(weight[0]), as_double(weight[1])});
+    }
+    const bool attends = attention_of(program) != nullptr;
+    work.kernels = 2 * static_cast<int>(work.products.size()) + (attends ? 6 : 2);
+  }
+
+  static const Operation* attention_of(const Program& program) {
+    const auto found = std::ranges::find_if(program.forward, [](const Operation& operation) {
+      return operation.name == "attention" || operation.name == "rotary_attention";
+    });
+    return found == program.forward.end() ? nullptr : &*found;
   }
 
   void add_chunks(UnitWork& work, const UnitSpec& unit) const {
@@ -143,41 +161,29 @@ class SpecWork {
         logits_made(settings_.stages.schedule, settings_.mesh.degree(Axis::pp), settings_.microbatches());
   }
 
-  // The heads of a layer on a device, and what makes them; none of other units, and on a host.
-  struct DeviceHeads : LayerHeads {
-    HeadsBy by = HeadsBy::formulas;
-    double bits = 0;  // bytes that they keep of dropout
-  };
-  std::optional<DeviceHeads> device_heads(const UnitWork& work, const UnitSpec& unit) const {
-    const bool attends = work.role == UnitRole::layer && work.products.size() >= 2 && work.attention_flops > 0;
-    if (settings_.on_host || !attends) return std::nullopt;
-    DeviceHeads heads{layer_heads(unit, tokens_of(unit), work.products[1].k, settings_.compute)};
-    heads.by = heads_by(graph_, unit, heads, settings_);
-    const auto field = graph_.tokens_of(unit);
-    if (heads.by == HeadsBy::kernels && settings_.drops.scores && !field.empty()) {
-      const Shape& shape = graph_.value(field).shape;
-      heads.bits = kept_bits(as_double(shape[0]), heads.number, as_double(shape[1]));
-    }
-    return heads;
-  }
-
   // What a fused kernel does not serve runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing
-  // is left out under a causal mask.
-  void add_device_attention(UnitWork& work, const UnitSpec& unit) const {
-    const auto heads = device_heads(work, unit);
-    if (!heads) return;
-    const double tokens = tokens_of(unit);
-    const double element = bytes_of(settings_.compute);
-    const double statistic = std::max<double>(element, bytes_of(DType::float32));
-    if (heads->by != HeadsBy::formulas) {
-      work.head_size = heads->size;
-      work.attention_bytes = tokens * (work.products[0].n + work.products[1].k) * element + heads->bits;
-      work.drops_attention = heads->by == HeadsBy::kernels;
+  // is left out under a causal mask. A rank of cp has its own queries, and the keys of all.
+  void add_attention(UnitWork& work, const Program& program, const Operation& attention, const UnitSizes& sizes) const {
+    const int out = attention.out[attention.name == "attention" ? 0 : 1];
+    const double made = elements(program, out, sizes);
+    const double whole = 4 * made * as_double(sizes.sequence) * settings_.mesh.degree(Axis::cp);
+    work.attention_flops = attention.attributes.flag("causal") ? whole / 2 : whole;
+    if (settings_.on_host) return;
+    const HeadsBy by = heads_by(attention, 1, sizes.compute);
+    const double size = as_double(attention.attributes.integer("head_size"));
+    const double heads = made / as_double(sizes.tokens()) / size;
+    if (by != HeadsBy::formulas) {
+      const bool keeps = by == HeadsBy::kernels && attention.attributes.number("p") > 0;
+      const double bits = keeps ? kept_bits(as_double(sizes.rows), heads, as_double(sizes.sequence)) : 0;
+      work.head_size = size;
+      work.attention_bytes = (elements(program, attention.in[0], sizes) + made) * bytes_of(sizes.compute) + bits;
+      work.drops_attention = by == HeadsBy::kernels;
       return;
     }
-    const double scores = heads->number * tokens * static_cast<double>(settings_.sequence);
+    const double statistic = static_cast<double>(bytes_of(statistics_dtype(sizes.compute)));
+    const double scores = heads * as_double(sizes.tokens()) * static_cast<double>(settings_.sequence);
     work.fused_attention = false;
-    work.attention_flops = 4 * scores * heads->size;
+    work.attention_flops = 4 * scores * size;
     work.attention_moved_bytes = kForwardScoreMoves * scores * statistic;
     work.moved_bytes += work.attention_moved_bytes;
     work.backward_moved_bytes += kBackwardScoreMoves * scores * statistic;
@@ -198,36 +204,27 @@ class SpecWork {
     return 2 * most * bytes_of(DType::float32);
   }
 
-  // What a run has besides what it keeps, what it draws and, on a device, moves. Of units without sizes of their own:
-  // what they were given and hand on.
-  void add_running(UnitWork& work, const UnitSpec& unit) const {
-    const double kept = work.kept_bytes.at(static_cast<std::size_t>(settings_.recompute)) + work.logits_bytes;
-    if (const auto run = run_sized(graph_, unit, settings_); run.forward > 0) {
-      work.forward_drawn = run.forward_drawn;
-      work.inputs_drawn = run.inputs_drawn;
-      work.weights_drawn = run.weights_drawn;
-      work.forward_bytes = run.forward - kept;
-      work.backward_bytes = run.backward - kept;
-      work.inputs_bytes = run.inputs - kept;
-      work.weights_bytes = run.weights - work.deferred_bytes;
-      work.in_forward = run.in_forward;
-      if (work.in_forward) {
-        work.in_forward->forward -= work.in_forward->kept;
-        work.in_forward->backward -= work.in_forward->kept;
-      }
-      if (!settings_.on_host) {
-        work.moved_bytes = run.forward_moved;
-        work.backward_moved_bytes = run.backward_moved;
-        if (unit.logits) work.remade_moved_bytes = run.weights_moved;
-      }
-      return;
+  // What a run has besides what it keeps, what it draws and, on a device, moves.
+  void add_running(UnitWork& work, const UnitSpec& unit, const SizedRun& run) const {
+    const auto mode = static_cast<std::size_t>(settings_.recompute);
+    (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes.at(mode)) = run.kept;
+    work.deferred_bytes = run.deferred;
+    work.forward_drawn = run.forward_drawn;
+    work.inputs_drawn = run.inputs_drawn;
+    work.weights_drawn = run.weights_drawn;
+    work.forward_bytes = run.forward - run.kept;
+    work.backward_bytes = run.backward - run.kept;
+    work.inputs_bytes = run.inputs - run.kept;
+    work.weights_bytes = run.weights - run.deferred;
+    work.in_forward = run.in_forward;
+    if (work.in_forward) {
+      work.in_forward->forward -= work.in_forward->kept;
+      work.in_forward->backward -= work.in_forward->kept;
     }
-    double given = 0;
-    for (const auto& name : unit.inputs) {
-      if (!graph_.is_batch_field(name)) given += value_bytes(graph_.value(name));
-    }
-    work.forward_bytes = work.backward_bytes = work.inputs_bytes = given + work.output_bytes + widened_bytes(work);
-    work.weights_bytes = widened_bytes(work);
+    if (settings_.on_host) return;
+    work.moved_bytes = run.forward_moved;
+    work.backward_moved_bytes = run.backward_moved;
+    if (unit.logits) work.remade_moved_bytes = run.weights_moved;
   }
 
   void add_memory(UnitWork& work, const UnitSpec& unit) const {
@@ -236,7 +233,6 @@ class SpecWork {
       const auto kept = as_double(cost.kept_bytes[mode]);
       (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes[mode]) = kept;
     }
-    if (const auto heads = device_heads(work, unit)) work.kept_bytes.front() += heads->bits;
     work.kept_bytes.back() = work.kept_bytes.front();
     work.deferred_bytes = as_double(cost.deferred_bytes);
     work.output_bytes = as_double(cost.output_bytes);
@@ -244,55 +240,47 @@ class SpecWork {
     const Passes& passes = settings_.on_host ? kFusedPasses : kPlainPasses;
     work.moved_bytes = passes.forward * touched;
     work.backward_moved_bytes = passes.backward * touched;
-    add_running(work, unit);
   }
 
-  // Note [Tensor traffic] in tensor_traffic.h, unit by unit.
-  void add_exchanges(UnitWork& work, const UnitSpec& unit, bool inputs_need_gradient) const {
-    if (degree_ == 1) return;
-    const auto& sharing = *graph_.tensor;
-    const double element = bytes_of(settings_.compute);
-    const auto add = [](std::vector<PricedExchange>& list, ExchangeKind kind, double bytes) {
-      list.push_back({kind, Axis::tp, bytes});
+  static ExchangeKind kind_of(const ExchangeSpec& exchange) {
+    switch (exchange.kind) {
+      case ExchangeSpec::Kind::sum:
+        return ExchangeKind::all_reduce;
+      case ExchangeSpec::Kind::gather:
+        return ExchangeKind::all_gather;
+      case ExchangeSpec::Kind::scatter:
+        return ExchangeKind::reduce_scatter;
+    }
+    return ExchangeKind::all_reduce;
+  }
+
+  // Those of the lists, and the sums of a loss over cut logits.
+  void add_exchanges(UnitWork& work, const Program& program, const UnitSizes& sizes) const {
+    const auto add = [&](std::vector<PricedExchange>& to, const Operation& operation) {
+      if (operation.name != "start") return;
+      const auto& exchange = *operation.exchange;
+      to.push_back({kind_of(exchange), exchange.axis, as_double(payload_bytes(program, operation, sizes))});
     };
-    for (const auto& product : unit_products(graph_, unit, inputs_need_gradient)) {
-      const auto& shape = product.weight->shape;
-      const bool column = product.kind == UnitProduct::Kind::column;
-      const double hidden = as_double(column || product.kind == UnitProduct::Kind::lookup ? shape[1] : shape[0]);
-      const double bytes = tokens_of(unit) * hidden * element;
-      if (column) {
-        if (sharing.sequence_parallel) add(work.forward_exchanges, ExchangeKind::all_gather, bytes);
-        if (sharing.sequence_parallel && sharing.regather && !unit.logits) {
-          add(work.backward_exchanges, ExchangeKind::all_gather, bytes);
-        }
-        if (!product.input_gradient) continue;
-        add(work.backward_exchanges,
-            sharing.sequence_parallel ? ExchangeKind::reduce_scatter : ExchangeKind::all_reduce, bytes);
-      } else {
-        add(work.forward_exchanges, sharing.sequence_parallel ? ExchangeKind::reduce_scatter : ExchangeKind::all_reduce,
-            bytes);
-        if (sharing.sequence_parallel) add(work.backward_exchanges, ExchangeKind::all_gather, bytes);
+    for (const auto& operation : program.forward) {
+      add(work.forward_exchanges, operation);
+      const bool sums = operation.name == "cross_entropy" || operation.name == "head_loss";
+      if (!sums || !operation.attributes.flag("cut")) continue;
+      const double bytes = as_double(sizes.tokens()) / work.chunks * bytes_of(settings_.statistics);
+      for (int sum = 0; sum < 3 * work.chunks; ++sum) {
+        work.forward_exchanges.push_back({ExchangeKind::all_reduce, Axis::tp, bytes});
       }
     }
-    if (settings_.recompute == PlanRecompute::full && unit.recomputable) {
-      work.remade_exchanges = work.forward_exchanges;
-    }
-    if (!unit.is_loss) return;
-    const double tokens = tokens_of(unit);
-    const int sums = unit.logits || sharing.loss_parallel ? 3 * work.chunks : 0;
-    for (int sum = 0; sum < sums; ++sum) {
-      add(work.forward_exchanges, ExchangeKind::all_reduce, tokens / work.chunks * bytes_of(settings_.statistics));
-    }
+    for (const auto& operation : program.both) add(work.backward_exchanges, operation);
   }
 
-  // Keys and values of other cp ranks pass through this one, their gradients on the way back; those of a layer are
-  // what its first column product makes beside queries, which are as wide as the input of its row product.
-  void add_ring(UnitWork& work, const UnitSpec& unit) const {
+  // Keys and values of other cp ranks pass through this one, their gradients on the way back: what attention reads
+  // beside queries, which are as wide as what it makes.
+  void add_ring(UnitWork& work, const Program& program, const Operation& attention, const UnitSizes& sizes) const {
     const int cp = settings_.mesh.degree(Axis::cp);
-    if (cp == 1 || work.role != UnitRole::layer || work.products.size() < 2) return;
-    const auto& made = work.products[0];
-    const double keys = std::max(made.n - work.products[1].k, 0.0);
-    const double bytes = (cp - 1) * made.m * keys * bytes_of(settings_.compute);
+    if (cp == 1) return;
+    const int out = attention.out[attention.name == "attention" ? 0 : 1];
+    const double keys = std::max(elements(program, attention.in[0], sizes) - elements(program, out, sizes), 0.0);
+    const double bytes = (cp - 1) * keys * bytes_of(settings_.compute);
     work.forward_exchanges.push_back({ExchangeKind::ring, Axis::cp, bytes});
     work.backward_exchanges.push_back({ExchangeKind::ring, Axis::cp, 2 * bytes});
     if (settings_.recompute != PlanRecompute::none) {
@@ -303,7 +291,9 @@ class SpecWork {
   const GraphSpec& graph_;
   const PlanSettings& settings_;
   int degree_;
-  std::vector<bool> needs_gradient_;
+  UnitPrograms programs_;
+  UnitPrograms in_forward_;
+  std::map<std::tuple<const Program*, std::int64_t, std::int64_t>, UnitWork> known_;
 };
 
 }  // namespace

@@ -5,16 +5,15 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
-#include "orthant/graph/backward.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/layout/unit_buffers.h"
-#include "orthant/plan/unit_products.h"
+#include "orthant/program/sizes.h"
+#include "orthant/program/unit_programs.h"
 
 namespace orthant {
 namespace {
 
 using Entry = TensorTraffic::Entry;
-using Kind = UnitProduct::Kind;
 
 constexpr std::int64_t kLossSums = 3;  // of maxima, of exponentials, of the targets' logits
 
@@ -30,14 +29,32 @@ void add(TensorTraffic& total, const TensorTraffic& part, std::int64_t times) {
   }
 }
 
-// The tokens of a microbatch that a unit's products see.
-std::int64_t num_tokens(const GraphSpec& graph, const UnitSpec& unit) {
-  if (const auto field = graph.tokens_of(unit); !field.empty()) return num_elements(graph.value(field).shape);
-  throw InternalError(fmt::format("graph \"{}\": unit {} has cut parameters and no tokens", graph.name, unit.name));
+// Calls and bytes of a list's exchanges.
+void add_exchanges(TensorTraffic& traffic, const Program& program, const std::vector<Operation>& list,
+                   const UnitSizes& sizes) {
+  for (const auto& operation : list) {
+    if (operation.name != "start") continue;
+    switch (operation.exchange->kind) {
+      case ExchangeSpec::Kind::sum:
+        add(traffic.sum, payload_bytes(program, operation, sizes));
+        break;
+      case ExchangeSpec::Kind::gather:
+        add(traffic.gather, payload_bytes(program, operation, sizes));
+        break;
+      case ExchangeSpec::Kind::scatter:
+        add(traffic.scatter, payload_bytes(program, operation, sizes));
+        break;
+    }
+  }
 }
 
-std::int64_t num_chunks(const UnitSpec& unit, std::int64_t tokens) {
-  return std::max<std::int64_t>(1, tokens / unit.logits->rows + (tokens % unit.logits->rows > 0 ? 1 : 0));
+// Of an operation that sums numbers per token of the loss itself, in so many chunks; 0: it does not.
+std::int64_t loss_chunks(const Operation& operation, std::int64_t tokens) {
+  const bool loss = operation.name == "cross_entropy" || operation.name.starts_with("head_loss");
+  if (!loss || operation.name.ends_with("_back") || !operation.attributes.flag("cut")) return 0;
+  if (operation.name == "cross_entropy") return 1;
+  const std::int64_t rows = operation.attributes.integer("chunk_rows");
+  return std::max<std::int64_t>(1, tokens / rows + (tokens % rows > 0 ? 1 : 0));
 }
 
 class TrafficCounter {
@@ -46,8 +63,7 @@ class TrafficCounter {
       : graph_(graph),
         settings_(settings),
         trains_(!graph.losses().empty()),
-        facts_(backward_facts(graph)),
-        element_bytes_(bytes_of(settings.compute)) {
+        programs_(graph, remake_of(settings.recompute), {.training = trains_}) {
     if (!graph.tensor || graph.tensor->degree != settings.degree) {
       throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks, and the settings are for {}", graph.name,
                                       graph.tensor ? graph.tensor->degree : 0, settings.degree));
@@ -55,17 +71,13 @@ class TrafficCounter {
     for (const ValueSpec& value : graph.values) check(value);
   }
 
-  TensorTraffic run() const {
+  TensorTraffic run() {
     TensorTraffic traffic;
     for (std::size_t u = 0; u < graph_.units.size(); ++u) {
       if (!runs_here(static_cast<int>(u))) continue;
       const UnitSpec& unit = graph_.units[u];
-      const auto products = unit_products(graph_, unit, inputs_need_gradient(unit));
-      const bool has_backward = trains_ && facts_.units[u];
-      const bool again = has_backward && unit.recomputable && settings_.recompute == Recompute::full;
-      add(traffic, forward(unit, products), (again ? 2 : 1) * settings_.microbatches);
-      if (!has_backward) continue;
-      add(traffic, backward(unit, products), settings_.microbatches);
+      if (unit.body) add(traffic, microbatch(u), settings_.microbatches);
+      if (!trains_ || !programs_.facts().units[u]) continue;
       add_gradient_sums(traffic, static_cast<int>(u));
     }
     return traffic;
@@ -73,22 +85,16 @@ class TrafficCounter {
 
  private:
   void check(const ValueSpec& value) const;
-  bool inputs_need_gradient(const UnitSpec& unit) const;
-  TensorTraffic forward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const;
-  TensorTraffic backward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const;
+  TensorTraffic microbatch(std::size_t unit);
   void add_gradient_sums(TensorTraffic& traffic, int unit) const;
   std::vector<const ParameterSpec*> held_parameters(int unit) const;
 
   bool runs_here(int unit) const { return runs_at(unit, settings_.unit_pp_coordinates, settings_.pp); }
 
-  // The sum over tp of results for all tokens; under sequence parallelism each rank's own part of it.
-  Entry& sum_of(TensorTraffic& traffic) const { return settings_.sequence_parallel ? traffic.scatter : traffic.sum; }
-
   const GraphSpec& graph_;
   const TensorSettings& settings_;
   const bool trains_;
-  const BackwardFacts facts_;
-  const std::int64_t element_bytes_;
+  UnitPrograms programs_;
 };
 
 void TrafficCounter::check(const ValueSpec& value) const {
@@ -99,62 +105,19 @@ void TrafficCounter::check(const ValueSpec& value) const {
   }
 }
 
-bool TrafficCounter::inputs_need_gradient(const UnitSpec& unit) const {
-  return std::ranges::any_of(unit.inputs, [&](const std::string& name) {
-    const auto found = std::ranges::find(graph_.values, name, &ValueSpec::name);
-    return found != graph_.values.end() && facts_.values[static_cast<std::size_t>(found - graph_.values.begin())];
-  });
-}
-
-TensorTraffic TrafficCounter::forward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const {
+TensorTraffic TrafficCounter::microbatch(std::size_t unit) {
+  const Program& program = programs_[unit];
+  UnitSizes sizes = unit_sizes(graph_, graph_.units[unit], *graph_.tensor);
+  sizes.compute = settings_.compute;
   TensorTraffic traffic;
-  const std::int64_t token_bytes = products.empty() ? 0 : num_tokens(graph_, unit) * element_bytes_;
-  for (const UnitProduct& product : products) {
-    const Shape& shape = product.weight->shape;
-    if (product.kind != Kind::column) {
-      add(sum_of(traffic), token_bytes * shape[product.kind == Kind::row ? 0 : 1]);
-    } else if (settings_.sequence_parallel) {
-      add(traffic.gather, token_bytes * shape[1]);
-    }
+  add_exchanges(traffic, program, program.forward, sizes);
+  for (const auto& operation : program.forward) {
+    const std::int64_t chunks = loss_chunks(operation, sizes.tokens());
+    if (chunks == 0) continue;
+    traffic.sum.calls += kLossSums * chunks;
+    traffic.sum.bytes += kLossSums * sizes.tokens() * bytes_of(settings_.statistics);
   }
-  // A column product that no row product follows is a head.
-  const bool is_head =
-      !products.empty() && std::ranges::all_of(products, [](const auto& p) { return p.kind == Kind::column; });
-  if (unit.logits) {
-    const std::int64_t tokens = num_tokens(graph_, unit);
-    traffic.sum.calls += kLossSums * num_chunks(unit, tokens);
-    traffic.sum.bytes += kLossSums * tokens * bytes_of(settings_.statistics);
-  } else if (is_head && !graph_.value(unit.outputs.front()).tp) {
-    add(traffic.gather, num_elements(graph_.value(unit.outputs.front()).shape) * element_bytes_);
-  }
-  for (const std::string& name : unit.inputs) {
-    const ValueSpec& value = graph_.value(name);
-    if (unit.is_loss && value.tp) {
-      const std::int64_t tokens = num_elements(value.shape) / value.shape.at(static_cast<std::size_t>(value.tp->dim));
-      add(traffic.sum, tokens * bytes_of(settings_.statistics), kLossSums);
-    }
-    if (unit.kind.ends_with(".pooler") && value.sequence_sharded) {
-      add(traffic.sum, value.shape.front() * value.shape.back() * element_bytes_);
-    }
-  }
-  return traffic;
-}
-
-TensorTraffic TrafficCounter::backward(const UnitSpec& unit, const std::vector<UnitProduct>& products) const {
-  TensorTraffic traffic;
-  const std::int64_t token_bytes = products.empty() ? 0 : num_tokens(graph_, unit) * element_bytes_;
-  for (const UnitProduct& product : products) {
-    const Shape& shape = product.weight->shape;
-    const bool trained = product.weight->trainable;
-    if (product.kind == Kind::column) {
-      if (product.input_gradient) add(sum_of(traffic), token_bytes * shape[1]);
-      const bool again = trained && settings_.regather && !unit.logits;  // a head that is the loss keeps all tokens
-      if (again && settings_.sequence_parallel) add(traffic.gather, token_bytes * shape[1]);
-    } else if (settings_.sequence_parallel) {
-      const bool row = product.kind == Kind::row;
-      if (trained || (row && product.input_gradient)) add(traffic.gather, token_bytes * shape[row ? 0 : 1]);
-    }
-  }
+  if (trains_ && programs_.facts().units[unit]) add_exchanges(traffic, program, program.both, sizes);
   return traffic;
 }
 

@@ -10,11 +10,12 @@
 //   pooler           forward -, SP sum rows x hidden
 //   whole logits     forward gather tokens x words
 //   cut logits       three sums (one is a maximum) of a number per token in the forward of the loss
-// So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats a
-// layer's forward. With every reduction of a unit, once a step unless gradients are accumulated in shards: the sums of
-// gradients that are partial because ranks see their own tokens, together with those of key/value heads that every rank
-// has a copy of, and of other copies; one call each per unit that owns such parameters. On a pipeline, a rank has the
-// share of its units; where the owner of tied parameters is elsewhere, their first borrower here stands in for it.
+// So a layer has 2 sums forward and 2 backward, or as many gathers and as many scatters. Recompute `full` repeats of
+// a layer's forward what backward reads: not its last sum, unless a norm follows that. With every reduction of a unit,
+// once a step unless gradients are accumulated in shards: the sums of gradients that are partial because ranks see
+// their own tokens, together with those of key/value heads that every rank has a copy of, and of other copies; one call
+// each per unit that owns such parameters. On a pipeline, a rank has the share of its units; where the owner of tied
+// parameters is elsewhere, their first borrower here stands in for it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A run of a unit over sizes alone: the functions of its code in their order, each with the memory it takes, keeps for
-// backward and gives back, and the random numbers it draws. Forward and backward of the runtime have their worst
+// A run of a unit over sizes alone: the operations of its program in their order, each with the memory it takes, keeps
+// for backward and gives back, and the random numbers it draws. Forward and backward of the runtime have their worst
 // moments where this has them.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/plan/plan_settings.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/program/sizes.h"
 
 namespace orthant {
 
@@ -39,10 +39,13 @@ struct SizedRun {
   double weights_moved = 0;  // of a split backward, while the gradients of weights are made
 };
 
+// Of a unit's programs, and of one that makes gradients in forward where the unit has such.
+SizedRun run_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
+                   const PlanSettings& settings);
 // `unit` belongs to the resolved graph. Zeros for a user's own modules.
 SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings);
 
-// Of models with several towers: a dropout counts when any tower has it.
-Dropouts dropouts_of(const ModelConfig& config);
+// The names of what settings.recompute makes again; of published runs' `op` nothing.
+Remake remake_of(PlanRecompute mode);
 
 }  // namespace orthant

@@ -59,7 +59,6 @@ PlanSettings run_plan_settings(const RunConfig& config) {
   settings.global_batch = config.global_batch_size;
   settings.sequence = work.sequence;
   settings.secondary_sequence = work.secondary_sequence;
-  settings.drops = dropouts_of(config.model);
   return settings;
 }
 
