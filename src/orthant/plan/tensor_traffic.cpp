@@ -71,12 +71,13 @@ class TrafficCounter {
     for (const ValueSpec& value : graph.values) check(value);
   }
 
-  TensorTraffic run() {
+  // `gradients_alone`: without what microbatches exchange.
+  TensorTraffic run(bool gradients_alone) {
     TensorTraffic traffic;
     for (std::size_t u = 0; u < graph_.units.size(); ++u) {
       if (!runs_here(static_cast<int>(u))) continue;
       const UnitSpec& unit = graph_.units[u];
-      if (unit.body) add(traffic, microbatch(u), settings_.microbatches);
+      if (unit.body && !gradients_alone) add(traffic, microbatch(u), settings_.microbatches);
       if (!trains_ || !programs_.facts().units[u]) continue;
       add_gradient_sums(traffic, static_cast<int>(u));
     }
@@ -158,7 +159,11 @@ void TrafficCounter::add_gradient_sums(TensorTraffic& traffic, int unit) const {
 }  // namespace
 
 TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings) {
-  return TrafficCounter(graph, settings).run();
+  return TrafficCounter(graph, settings).run(false);
+}
+
+TensorTraffic gradient_traffic(const GraphSpec& graph, const TensorSettings& settings) {
+  return TrafficCounter(graph, settings).run(true);
 }
 
 }  // namespace orthant

@@ -58,4 +58,7 @@ struct TensorTraffic {
 // alone when it has no loss. InternalError when the graph was not resolved by these settings.
 TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings);
 
+// The entries of gradients alone.
+TensorTraffic gradient_traffic(const GraphSpec& graph, const TensorSettings& settings);
+
 }  // namespace orthant

@@ -73,17 +73,21 @@ void add_mode(UnitCost& cost, const Program& program, const UnitSizes& sizes, Re
 
 }  // namespace
 
-void add_costs(GraphSpec& graph, const TensorSharing& sharing) {
+void add_costs(GraphSpec& graph, const TensorSharing& sharing, std::string_view only) {
   const GraphSpec& read = graph;
   std::vector<UnitCost> costs(graph.units.size());
+  const auto is_meant = [&](const UnitSpec& unit) { return unit.body && (only.empty() || unit.name == only); };
   for (const Recompute mode : kRecomputeModes) {
     UnitPrograms programs(read, remake_of(mode), {.sharing = sharing});
     for (std::size_t u = 0; u < graph.units.size(); ++u) {
-      if (graph.units[u].body) add_mode(costs[u], programs[u], unit_sizes(read, read.units[u], sharing), mode);
+      const UnitSpec& unit = read.units[u];
+      if (!is_meant(unit) || (mode != Recompute::none && !unit.recomputable)) continue;
+      add_mode(costs[u], programs[u], unit_sizes(read, unit, read.tensor.value_or(sharing)), mode);
+      if (!unit.recomputable) costs[u].kept_bytes.fill(costs[u].kept_bytes.front());
     }
   }
   for (std::size_t u = 0; u < graph.units.size(); ++u) {
-    if (graph.units[u].body) graph.units[u].cost = costs[u];
+    if (is_meant(graph.units[u])) graph.units[u].cost = costs[u];
   }
 }
 

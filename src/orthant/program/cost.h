@@ -12,7 +12,7 @@
 namespace orthant {
 
 // Sets the cost of every unit that has a body. Shapes of `graph` are those of one microbatch; what is trained and needs
-// a gradient is what its specs say. `sharing`: of a graph that is not resolved.
-void add_costs(GraphSpec& graph, const TensorSharing& sharing = {});
+// a gradient is what its specs say. `sharing`: of a graph that is not resolved. `only`: of the unit of that name.
+void add_costs(GraphSpec& graph, const TensorSharing& sharing = {}, std::string_view only = {});
 
 }  // namespace orthant
