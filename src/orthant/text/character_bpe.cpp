@@ -5,11 +5,9 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
-#include "orthant/text/byte_tokens.h"
 #include "orthant/text/shown.h"
 #include "orthant/text/space_mark.h"
 #include "orthant/text/unicode.h"
-#include "orthant/text/word_cache_pool.h"
 
 namespace orthant {
 namespace {
@@ -29,54 +27,28 @@ bool has_words_at_marks(const CharacterBpeOptions& options, const Vocabulary& to
 }
 
 std::string describe_settings(const CharacterBpeOptions& options) {
-  return fmt::format("characters\n{}\nignore_merges {}\nbytes {}\nunknown {} {}\n{}\n{}\n{}", describe(options.merges),
-                     options.ignore_merges, options.byte_fallback, options.fuse_unknown, options.unknown,
-                     options.normalizer.describe(), options.words.describe(), options.decoder.describe());
+  return fmt::format("characters\n{}\nignore_merges {}\nbytes {}\nunknown {} {}", describe(options.merges),
+                     options.ignore_merges, options.byte_fallback, options.fuse_unknown, options.unknown);
 }
 
-class CharacterBpe : public Tokenizer::Model {
+class CharacterBpe : public WordModel {
  public:
-  explicit CharacterBpe(CharacterBpeOptions options)
-      : Model(Vocabulary(options.tokens, options.source)),
+  explicit CharacterBpe(const CharacterBpeOptions& options)
+      : WordModel(options),
         merges_(merges_of(options.merges, vocabulary(), options.source)),
         ignore_merges_(options.ignore_merges),
         fuse_unknown_(options.fuse_unknown),
-        bytes_(options.byte_fallback ? ByteTokens(vocabulary()) : ByteTokens()),
-        byte_fallback_(options.byte_fallback),
         unknown_(unknown_of(options, vocabulary())),
-        words_at_marks_(has_words_at_marks(options, vocabulary())),
-        normalizer_(options.normalizer),
-        words_(options.words),
-        decoder_(options.decoder) {
-    start(options.parts, describe_settings(options));
+        words_at_marks_(has_words_at_marks(options, vocabulary())) {
+    start(options.parts, describe_settings(options) + "\n" + describe_rules(options));
   }
 
   std::string kind() const override { return "BPE"; }
 
  protected:
-  std::string_view normalize(std::string_view piece, std::string& buffer) const override {
-    return normalizer_.apply_replacing(piece, buffer);
-  }
+  bool words_at_marks() const override { return words_at_marks_; }
 
-  void encode_words(std::string_view piece, Place place, std::vector<std::int32_t>& ids) const override {
-    const WordCachePool::Borrowed cache(caches_);
-    const auto make = [this](std::string_view word, std::vector<std::int32_t>& made) { encode_word(word, made); };
-    const auto add = [&](std::string_view word) { cache.ids_of(word, ids, make); };
-    words_.split(piece, place, [&](std::string_view word) {
-      if (words_at_marks_) {
-        for_each_marked_word(word, add);
-      } else {
-        add(word);
-      }
-    });
-  }
-
-  bool words_may_be_cut() const override { return false; }
-
-  std::string decode_known(std::span<const std::int32_t> ids) const override { return decoder_.decode(tokens_of(ids)); }
-
- private:
-  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
+  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const override {
     if (ignore_merges_) {
       if (const auto id = vocabulary().find(word)) return ids.push_back(*id);
     }
@@ -94,7 +66,7 @@ class CharacterBpe : public Tokenizer::Model {
       if (const auto id = vocabulary().find(character)) {
         flush();
         ids.push_back(*id);
-      } else if (!(byte_fallback_ && bytes_.add(character, ids))) {
+      } else if (!add_bytes(character, ids)) {
         if (!fuse_unknown_) flush();
         check_unknown(character);
         waiting = true;
@@ -104,6 +76,7 @@ class CharacterBpe : public Tokenizer::Model {
     merges_.apply(ids, from);
   }
 
+ private:
   void check_unknown(std::string_view character) const {
     if (unknown_ >= 0) return;
     throw DataError(fmt::format("the vocabulary has no token for {}, and no unk_token", shown(character)),
@@ -113,20 +86,14 @@ class CharacterBpe : public Tokenizer::Model {
   BpeMerges merges_;
   bool ignore_merges_;
   bool fuse_unknown_;
-  ByteTokens bytes_;
-  bool byte_fallback_;
   std::int32_t unknown_;
   bool words_at_marks_;
-  TextNormalizer normalizer_;
-  PreTokenizer words_;
-  TokenDecoder decoder_;
-  mutable WordCachePool caches_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer::Model> make_character_bpe(CharacterBpeOptions options) {
-  return std::make_shared<const CharacterBpe>(std::move(options));
+std::shared_ptr<const Tokenizer::Model> make_character_bpe(const CharacterBpeOptions& options) {
+  return std::make_shared<const CharacterBpe>(options);
 }
 
 }  // namespace orthant

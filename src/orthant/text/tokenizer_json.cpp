@@ -153,6 +153,18 @@ std::shared_ptr<const Tokenizer::Model> read_byte_bpe(const JsonSection& root, T
   return make_byte_bpe(std::move(options));
 }
 
+// What kinds over characters share; false, with no more than the words, for a pre-tokenizer that leads to bytes.
+bool read_rules(const JsonSection& root, const std::string& source, WordModelOptions& options) {
+  options.source = source;
+  options.normalizer = read_normalizer(root);
+  auto [words, byte_level] = read_pre_tokenizer(root, options.normalizer);
+  options.words = std::move(words);
+  if (byte_level) return false;
+  options.decoder = read_decoder(root);
+  options.byte_fallback = root.object("model").flag("byte_fallback", false);
+  return true;
+}
+
 std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, TokenizerFile file,
                                                  const TokenizerRoles& roles) {
   const auto model = root.object("model");
@@ -160,20 +172,16 @@ std::shared_ptr<const Tokenizer::Model> read_bpe(const JsonSection& root, Tokeni
   if (!file.scores.empty()) model.fail("vocab", "is a list", "write the vocabulary of BPE as an object of ids");
   if (model.has("merges")) model.fail("merges", "is no list", "write merges as a list of \"a b\" or [\"a\", \"b\"]");
   CharacterBpeOptions options;
-  options.source = file.source;
-  options.normalizer = read_normalizer(root);
-  auto [words, byte_level] = read_pre_tokenizer(root, options.normalizer);
-  if (byte_level) return read_byte_bpe(root, std::move(file), roles, std::move(words));
-  options.words = std::move(words);
-  options.decoder = read_decoder(root);
+  if (!read_rules(root, file.source, options)) {
+    return read_byte_bpe(root, std::move(file), roles, std::move(options.words));
+  }
   options.ignore_merges = model.flag("ignore_merges", false);
-  options.byte_fallback = model.flag("byte_fallback", false);
   options.unknown = model.find_text("unk_token").value_or("");
   options.fuse_unknown = model.flag("fuse_unk", false);
   options.parts = read_parts(root, file, roles, options.unknown);
   options.tokens = std::move(file.tokens);
   options.merges = std::move(file.merges);
-  return make_character_bpe(std::move(options));
+  return make_character_bpe(options);
 }
 
 std::optional<std::int32_t> read_unknown_id(const JsonSection& model, std::size_t num_tokens) {
@@ -192,19 +200,15 @@ std::shared_ptr<const Tokenizer::Model> read_unigram(const JsonSection& root, To
     model.fail("vocab", "is an object", "write the vocabulary of Unigram as a list of tokens with scores");
   }
   UnigramOptions options;
-  options.source = file.source;
-  options.normalizer = read_normalizer(root);
-  auto [words, byte_level] = read_pre_tokenizer(root, options.normalizer);
-  if (byte_level) root.fail("pre_tokenizer", "ends with ByteLevel", "Unigram is read over characters");
-  options.words = std::move(words);
-  options.decoder = read_decoder(root);
+  if (!read_rules(root, file.source, options)) {
+    root.fail("pre_tokenizer", "ends with ByteLevel", "Unigram is read over characters");
+  }
   options.unknown = read_unknown_id(model, file.tokens.size());
-  options.byte_fallback = model.flag("byte_fallback", false);
   const auto unknown = options.unknown ? file.tokens[static_cast<std::size_t>(*options.unknown)].token : std::string();
   options.parts = read_parts(root, file, roles, unknown);
   options.tokens = std::move(file.tokens);
   options.scores = std::move(file.scores);
-  return make_unigram(std::move(options));
+  return make_unigram(options);
 }
 
 std::shared_ptr<const Tokenizer::Model> read_wordpiece(const JsonSection& root, TokenizerFile file,

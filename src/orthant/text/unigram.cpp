@@ -6,10 +6,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/xxhash.h"
-#include "orthant/text/byte_tokens.h"
 #include "orthant/text/shown.h"
 #include "orthant/text/unigram_search.h"
-#include "orthant/text/word_cache_pool.h"
 
 namespace orthant {
 namespace {
@@ -27,45 +25,23 @@ UnigramSearch search_of(const Vocabulary& tokens, const std::vector<double>& sco
 }
 
 std::string describe_settings(const UnigramOptions& options) {
-  return fmt::format("scores {:016x}\nbytes {}\nunknown {}\n{}\n{}\n{}",
-                     xxh64(std::as_bytes(std::span(options.scores))), options.byte_fallback,
-                     options.unknown.value_or(-1), options.normalizer.describe(), options.words.describe(),
-                     options.decoder.describe());
+  return fmt::format("scores {:016x}\nbytes {}\nunknown {}", xxh64(std::as_bytes(std::span(options.scores))),
+                     options.byte_fallback, options.unknown.value_or(-1));
 }
 
-class Unigram : public Tokenizer::Model {
+class Unigram : public WordModel {
  public:
-  explicit Unigram(UnigramOptions options)
-      : Model(Vocabulary(options.tokens, options.source)),
+  explicit Unigram(const UnigramOptions& options)
+      : WordModel(options),
         search_(search_of(vocabulary(), options.scores, options.source)),
-        bytes_(options.byte_fallback ? ByteTokens(vocabulary()) : ByteTokens()),
-        byte_fallback_(options.byte_fallback),
-        unknown_(options.unknown),
-        normalizer_(options.normalizer),
-        words_(options.words),
-        decoder_(options.decoder) {
-    start(options.parts, describe_settings(options));
+        unknown_(options.unknown) {
+    start(options.parts, describe_settings(options) + "\n" + describe_rules(options));
   }
 
   std::string kind() const override { return "Unigram"; }
 
  protected:
-  std::string_view normalize(std::string_view piece, std::string& buffer) const override {
-    return normalizer_.apply_replacing(piece, buffer);
-  }
-
-  void encode_words(std::string_view piece, Place place, std::vector<std::int32_t>& ids) const override {
-    const WordCachePool::Borrowed cache(caches_);
-    const auto make = [this](std::string_view word, std::vector<std::int32_t>& made) { encode_word(word, made); };
-    words_.split(piece, place, [&](std::string_view word) { cache.ids_of(word, ids, make); });
-  }
-
-  bool words_may_be_cut() const override { return false; }
-
-  std::string decode_known(std::span<const std::int32_t> ids) const override { return decoder_.decode(tokens_of(ids)); }
-
- private:
-  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
+  void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const override {
     std::string_view unknown;  // the run of unknown characters, and of the piece that stands for them, that goes on
     search_.best_path<double>(word, [&](std::string_view piece, std::int32_t id) {
       if (id < 0 && !unknown_) refuse_unknown(piece);
@@ -80,10 +56,11 @@ class Unigram : public Tokenizer::Model {
     add_unknown(unknown, ids);
   }
 
+ private:
   void add_unknown(std::string_view text, std::vector<std::int32_t>& ids) const {
     if (text.empty()) return;
     if (const auto id = vocabulary().find(text)) return ids.push_back(*id);
-    if (!(byte_fallback_ && bytes_.add(text, ids))) ids.push_back(*unknown_);
+    if (!add_bytes(text, ids)) ids.push_back(*unknown_);
   }
 
   [[noreturn]] static void refuse_unknown(std::string_view character) {
@@ -92,13 +69,7 @@ class Unigram : public Tokenizer::Model {
   }
 
   UnigramSearch search_;
-  ByteTokens bytes_;
-  bool byte_fallback_;
   std::optional<std::int32_t> unknown_;
-  TextNormalizer normalizer_;
-  PreTokenizer words_;
-  TokenDecoder decoder_;
-  mutable WordCachePool caches_;
 };
 
 }  // namespace
@@ -109,8 +80,8 @@ void check_piece_length(std::string_view piece, std::size_t most, const std::str
                   {.remedy = fmt::format("use a vocabulary whose pieces have at most {} bytes", most)});
 }
 
-std::shared_ptr<const Tokenizer::Model> make_unigram(UnigramOptions options) {
-  return std::make_shared<const Unigram>(std::move(options));
+std::shared_ptr<const Tokenizer::Model> make_unigram(const UnigramOptions& options) {
+  return std::make_shared<const Unigram>(options);
 }
 
 }  // namespace orthant

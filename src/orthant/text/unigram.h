@@ -7,28 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "orthant/text/pre_tokenizer.h"
-#include "orthant/text/text_normalizer.h"
-#include "orthant/text/token_decoder.h"
-#include "orthant/text/tokenizer_model.h"
+#include "orthant/text/word_model.h"
 
 namespace orthant {
 
-struct UnigramOptions {
-  std::string source;  // what errors call the file
-  std::vector<Vocabulary::Entry> tokens;
+struct UnigramOptions : WordModelOptions {
   std::vector<double> scores;           // by id, one for each token
   std::optional<std::int32_t> unknown;  // its id; without one a character that is no piece is a DataError of encode()
-  bool byte_fallback = false;           // text without a piece becomes <0x..> for each of its bytes
-  TextNormalizer normalizer;
-  PreTokenizer words{{}};
-  TokenDecoder decoder;
-  TokenizerParts parts;
 };
 
 // DataError for pieces longer than kMaxPieceBytes and whatever Vocabulary refuses.
 inline constexpr std::size_t kMaxPieceBytes = 4096;
 void check_piece_length(std::string_view piece, std::size_t most, const std::string& source);
-std::shared_ptr<const Tokenizer::Model> make_unigram(UnigramOptions options);
+std::shared_ptr<const Tokenizer::Model> make_unigram(const UnigramOptions& options);
 
 }  // namespace orthant
