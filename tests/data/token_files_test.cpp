@@ -122,6 +122,46 @@ TEST(TokenFiles, NamesTheLineThatIsNoListOfIds) {
               "there are no ids in it");
 }
 
+// Ids of four bytes that are read as ids of two would train without a word: every second id is their upper half.
+TEST(TokenFiles, IdsOfFourBytesAreNotReadAsIdsOfTwo) {
+  const TemporaryFolder folder;
+  const auto write_ids = [&](const auto& ids) {
+    return write_text(folder / "ids.bin",
+                      std::string_view(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0])));
+  };
+  const auto refused = [&](const std::string& path) {
+    return error_text<DataError>([&] { open_token_files({path}, {.token_type = "uint16"}, {}); });
+  };
+  std::vector<std::uint32_t> small, large, padded;
+  std::vector<std::uint16_t> two, few;
+  for (std::uint32_t i = 0; i < 400; ++i) {
+    small.push_back(i % 50);
+    large.push_back(1 + (i * 331) % 128'000);  // half of them beyond 65535
+    padded.push_back(i % 4 == 0 ? 7 : 0);
+    two.push_back(static_cast<std::uint16_t>(i * 7 % 20));
+    few.push_back(static_cast<std::uint16_t>(i % 2));
+  }
+  for (const auto& ids : {small, large, padded}) {
+    const auto path = write_ids(ids);
+    EXPECT_TRUE(looks_like_uint32(path));
+    expect_part(refused(path), "ids.bin: data.token_type is uint16, but of every two such ids the second is 0");
+    expect_part(refused(path), "fix: set data.token_type=uint32");
+    EXPECT_EQ(open_token_files({path}, {.token_type = "uint32"}, {}).tokens->size(), 400);
+  }
+  for (const auto& ids : {two, few}) {
+    const auto path = write_ids(ids);
+    EXPECT_FALSE(looks_like_uint32(path));
+    EXPECT_EQ(open_token_files({path}, {.token_type = "uint16"}, {}).tokens->size(), 400);
+  }
+}
+
+TEST(TokenFiles, IdsAreNotPreparedAsText) {
+  const auto text = error_text<DataError>([] { tokenize_text(test::byte_encoder(), {.files = {"a.txt", "b.bin"}}); });
+  expect_part(text,
+              "b.bin is by its ending a file of token ids, not text\n  fix: train on it as it is: --set "
+              "data.kind=text --set data.path=b.bin --set data.token_type=uint16 (or uint32)");
+}
+
 TEST(TokenFiles, ParquetIsRefusedWithTheWayThatServes) {
   const auto text = error_text<DataError>([] { tokenize_text(test::byte_encoder(), {.files = {"books/a.parquet"}}); });
   expect_part(text,

@@ -161,21 +161,11 @@ CorpusLook look_at_folder(const std::string& folder) {
   return look;
 }
 
-// Ids of 32 bits are below 2^19 in every vocabulary there is, so that the upper halves of the sample tell.
-std::string guess_token_type(const std::string& file, std::int64_t bytes) {
-  const auto text = first_bytes(file);
-  if (bytes % 4 != 0) return "uint16";
-  for (std::size_t at = 2; at + 1 < text.size(); at += 4) {
-    if (text[at + 1] != 0 || static_cast<unsigned char>(text[at]) >= 8) return "uint16";
-  }
-  return "uint32";
-}
-
 CorpusLook look_at_ids(const DataFound& data) {
   CorpusLook look;
   TokenFileOptions options{.ids_column = data.ids_column};
   if (data.form == DataForm::id_file) {
-    options.token_type = look.token_type = guess_token_type(data.files[0], data.bytes);
+    options.token_type = look.token_type = looks_like_uint32(data.files[0]) ? "uint32" : "uint16";
     look.whole = true;
   }
   const auto store = open_token_files(data.files, options, {}).tokens;

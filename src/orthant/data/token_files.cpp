@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/id_lines.h"
+#include "orthant/files/file_handle.h"
 
 namespace orthant {
 namespace {
@@ -45,6 +47,13 @@ TokenizerFacts facts_for(const std::string& name, std::int64_t max_id, Tokenizer
 std::shared_ptr<const TokenStore> open_bin(const std::string& path, const std::string& type,
                                            const TokenizerFacts& facts) {
   const std::int64_t width = type == "uint16" ? 2 : 4;
+  if (width == 2 && looks_like_uint32(path)) {
+    throw DataError(
+        fmt::format("{}: data.token_type is uint16, but of every two such ids the second is 0 or next to it: these are "
+                    "the halves of ids of four bytes",
+                    path),
+        {.remedy = "set data.token_type=uint32; ids that do alternate so can be read as JSON lines (data.ids_column)"});
+  }
   auto store = TokenStore::map_ids(path, width);
   const auto max_id = store->index().max_id;
   if (max_id > kLargestId) {
@@ -72,6 +81,26 @@ NumberedDocuments read_lines(const std::vector<std::string>& paths, const std::s
 
 bool is_token_bin(const std::string& path) {
   return std::filesystem::path(path).extension() == ".bin";
+}
+
+bool looks_like_uint32(const std::string& path) {
+  constexpr std::int64_t kMostBytes = std::int64_t{2} << 20;
+  constexpr std::size_t kFewest = 4;  // ids of four bytes, that say something
+  const auto file = FileHandle::open_regular(path);
+  if (file.size() % 4 != 0) return false;
+  std::vector<std::uint16_t> halves(static_cast<std::size_t>(std::min(file.size(), kMostBytes)) / 2);
+  file.read_exactly(0, std::as_writable_bytes(std::span(halves)));
+  const auto ids = halves.size() / 2;
+  std::size_t lower_zeros = 0;
+  std::size_t upper_zeros = 0;
+  for (std::size_t i = 0; i < halves.size(); i += 2) {
+    if (halves[i + 1] > (kLargestId >> 16)) return false;
+    lower_zeros += halves[i] == 0 ? 1 : 0;
+    upper_zeros += halves[i + 1] == 0 ? 1 : 0;
+  }
+  if (ids < kFewest) return false;
+  const bool all_small = upper_zeros == ids && lower_zeros < ids;
+  return all_small || (upper_zeros * 2 >= ids && lower_zeros * 10 < ids);
 }
 
 bool hold_ids(const std::vector<std::string>& paths, const TokenFileOptions& options) {

@@ -19,6 +19,10 @@ struct TokenFileOptions {
 
 bool is_token_bin(const std::string& path);
 
+// Whether the first ids of a .bin look like ids of four bytes: of every second two bytes, the upper halves, none is
+// beyond any vocabulary and most are 0, unlike the lower halves. DataError for a file that cannot be read.
+bool looks_like_uint32(const std::string& path);
+
 // Whether the files hold ids instead of text: a .bin among them, or ids_column is set. ConfigError for options that do
 // not go with the files, and for a .bin beside other files.
 bool hold_ids(const std::vector<std::string>& paths, const TokenFileOptions& options);

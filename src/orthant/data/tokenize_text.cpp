@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/data/token_files.h"
 #include "orthant/data/token_writer.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
@@ -101,6 +102,14 @@ void refuse_parquet(const std::string& file) {
                              file, lines, lines)});
 }
 
+void refuse_ids(const std::string& file) {
+  if (!is_token_bin(file)) return;
+  throw DataError(fmt::format("{} is by its ending a file of token ids, not text", file),
+                  {.remedy = fmt::format("train on it as it is: --set data.kind=text --set data.path={} --set "
+                                         "data.token_type=uint16 (or uint32); name it .txt if it does hold text",
+                                         file)});
+}
+
 std::string name_of(const std::vector<std::string>& files) {
   return files.size() == 1 ? files[0] : fmt::format("{} text files ({}, ...)", files.size(), files[0]);
 }
@@ -121,7 +130,10 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
   index.text_column = input.documents.text_column;
   index.end_token = input.end_token;
   index.tokenizer = encoder.facts;
-  for (const auto& file : input.files) refuse_parquet(file);
+  for (const auto& file : input.files) {
+    refuse_parquet(file);
+    refuse_ids(file);
+  }
   for (const auto& file : input.files) {
     index.sources.push_back({.path = file, .bytes = FileHandle::open_regular(file).size()});
   }
