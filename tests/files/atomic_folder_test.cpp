@@ -118,5 +118,26 @@ TEST(StalePartials, LeaveOtherNamesAlone) {
                 ": listing failed: No such file or directory\n  fix: check the path, and that its folder exists");
 }
 
+TEST(LeftPartials, OfOneNameAreRemovedWhenTheirProcessIsDead) {
+  const TemporaryFolder parent;
+  ChildThatStays child([&] {
+    auto folder = std::make_unique<AtomicFolder>(parent / "step-5");
+    write_file_atomically(folder->path() / "a", "text");
+    return folder;
+  });
+  const auto theirs = "step-5.partial-" + std::to_string(child.pid());
+  for (const char* other : {"step-5", "step-5.partial-x", "step-55.partial-1", "a-step-5.partial-1"}) {
+    std::filesystem::create_directory(parent / other);
+  }
+  write_file_atomically(parent / "step-5.partial-1-2", "a file of a process that is no more");
+  remove_left_partials(parent / "step-5");
+  EXPECT_EQ(parent.names(), (Names{"a-step-5.partial-1", "step-5", theirs, "step-5.partial-x", "step-55.partial-1"}));
+  child.end();
+  remove_left_partials(parent / "step-5/");
+  EXPECT_EQ(parent.names(), (Names{"a-step-5.partial-1", "step-5", "step-5.partial-x", "step-55.partial-1"}));
+  remove_left_partials(parent / "none/step-5");
+  remove_left_partials("");
+}
+
 }  // namespace atomic_folder_test
 }  // namespace orthant

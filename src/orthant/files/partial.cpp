@@ -22,8 +22,16 @@
 namespace orthant {
 namespace {
 
+// Whether the name still leads to what was opened under it.
+bool still_there(const FileHandle& made) {
+  struct stat named, opened;
+  return ::stat(made.path().c_str(), &named) == 0 && ::fstat(made.fd(), &opened) == 0 &&
+         named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+}
+
 // Calls create(path) with one name after another until it makes something that did not exist, and takes the flock. It
-// waits for nobody but a stale_partials() that looks at the same moment; without flock the name alone must do.
+// waits for nobody but who looks for stale partials at the same moment, and goes on where that one removed it; without
+// flock the name alone must do.
 template <typename Create>
 FileHandle first_free(const std::filesystem::path& final_path, const Create& create) {
   const std::string stem = fmt::format("{}{}{}", final_path.string(), kPartialMark, getpid());
@@ -32,7 +40,7 @@ FileHandle first_free(const std::filesystem::path& final_path, const Create& cre
     if (!made) continue;
     while (::flock(made->fd(), LOCK_EX) != 0 && errno == EINTR) {
     }
-    return std::move(*made);
+    if (still_there(*made)) return std::move(*made);
   }
 }
 
@@ -106,6 +114,23 @@ std::vector<std::filesystem::path> stale_partials(const std::filesystem::path& p
   if (error) throw_io_error(parent, "listing", error.value());
   std::sort(stale.begin(), stale.end());
   return stale;
+}
+
+void remove_left_partials(const std::filesystem::path& final_path) noexcept try {
+  const auto whole = final_path_of(final_path);
+  const auto stem = whole.filename().string() + std::string(kPartialMark);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(whole.parent_path(), error)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(stem) || !maker_of(name)) continue;
+    const int fd = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    std::error_code ignored;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) std::filesystem::remove_all(entry.path(), ignored);
+    ::close(fd);
+  }
+} catch (const std::exception&) {
+  // It is a courtesy: whoever writes next is told what is wrong with the place.
 }
 
 }  // namespace orthant

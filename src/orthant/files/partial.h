@@ -22,4 +22,9 @@ FileHandle make_partial_folder(const std::filesystem::path& final_path);
 // while a FolderLock keeps other jobs out, in folders where one process of this job makes partials: the one that asks.
 std::vector<std::filesystem::path> stale_partials(const std::filesystem::path& parent);
 
+// Removes what dead processes left half-written of this one file or folder, where the flock proves them dead. Needs no
+// FolderLock: a partial that a living process has just made, and not locked yet, makes it take another name. What
+// cannot be removed stays.
+void remove_left_partials(const std::filesystem::path& final_path) noexcept;
+
 }  // namespace orthant

@@ -22,6 +22,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kFlushBytes = std::size_t{1} << 18;
 
+// Without what a killed process left beside it.
+fs::path cleared_path(const fs::path& path) {
+  remove_left_partials(path);
+  return final_path_of(path);
+}
+
 std::string number_text(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : std::string();
 }
@@ -101,7 +107,7 @@ std::string prediction_line(PredictionFormat format, std::span<const std::string
 }
 
 PredictionFile::PredictionFile(const fs::path& path, std::vector<std::string> columns)
-    : path_(final_path_of(path)),
+    : path_(cleared_path(path)),
       format_(prediction_format(path)),
       columns_(std::move(columns)),
       file_(make_partial_file(path_)) {

@@ -35,7 +35,8 @@ std::string prediction_line(PredictionFormat format, std::span<const std::string
 
 class PredictionFile {
  public:
-  // Begins a file beside the final name. ConfigError as prediction_format(); IoError, here and below.
+  // Begins a file beside the final name, and removes those that killed processes left there. ConfigError as
+  // prediction_format(); IoError, here and below.
   PredictionFile(const std::filesystem::path& path, std::vector<std::string> columns);
   ~PredictionFile();
   PredictionFile(const PredictionFile&) = delete;
