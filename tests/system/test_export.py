@@ -7,6 +7,7 @@ import unittest
 
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from export_folders import differences, greedy_text, make_folder, read_json, write
 from program import only_json, orthant
@@ -124,6 +125,62 @@ class Changes(Export):
         exported = self.export(self.train("masked", 1, camembert), "masked-out")
         self.assertEqual(differences(camembert, exported, ["architectures"]), [])
         self.assertEqual(read_json(exported, "config.json")["architectures"], ["CamembertForMaskedLM"])
+
+
+class Shards(Export):
+    def test_shards_of_many_ranks_are_what_one_file_holds(self):
+        for seed, (family, mesh) in enumerate((("llama", "fsdp=2"), ("gpt2", "tp=2"), ("bert", "pp=2"))):
+            folder = make_folder(self.path(family), family, seed, bare=False, dtype="float32")
+            checkpoint = self.train(family + "-run", 1, folder, "--mesh", mesh)
+            single = load_file(os.path.join(self.export(checkpoint, family + "-single"), "model.safetensors"))
+            size = max(tensor.nbytes for tensor in single.values())
+            out = self.path(family + "-shards")
+            result = self.command("checkpoint", "export", checkpoint, out, "--format", "huggingface", "--max-shard-size", f"{size}B",
+                                  "--mesh", "dp=2")
+            self.assertEqual(sum(result["bytes_per_rank"]), result["bytes"])
+            self.assertGreater(min(result["bytes_per_rank"]), 0)
+            index = read_json(out, "model.safetensors.index.json")
+            names = sorted(set(index["weight_map"].values()))
+            self.assertEqual(names, [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))])
+            self.assertEqual(index["metadata"]["total_size"], result["bytes"])
+            found = {}
+            for name in names:
+                shard = load_file(os.path.join(out, name))
+                self.assertLessEqual(sum(tensor.nbytes for tensor in shard.values()), size)
+                self.assertEqual({tensor: name for tensor in shard}, {t: f for t, f in index["weight_map"].items() if f == name})
+                found.update(shard)
+            self.assertEqual(sorted(found), sorted(single))
+            for name, tensor in single.items():
+                self.assertTrue(torch.equal(found[name], tensor), name)
+            self.assertEqual(greedy_text(out), greedy_text(self.path(family + "-single")))
+
+    def test_tied_words_are_written_once_and_tied_again(self):
+        config = transformers.LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+                                          vocab_size=70, tie_word_embeddings=True)
+        model = transformers.LlamaForCausalLM(config)
+        model.save_pretrained(self.path("tied"))
+        self.command("checkpoint", "import", self.path("tied"), self.path("step-0"))
+        self.command("checkpoint", "export", self.path("step-0"), self.path("out"), "--format", "huggingface", "--max-shard-size", "9KB",
+                     "--mesh", "dp=3")
+        self.assertNotIn("lm_head.weight", read_json(self.path("out"), "model.safetensors.index.json")["weight_map"])
+        loaded = transformers.LlamaForCausalLM.from_pretrained(self.path("out"))
+        ids = torch.arange(12).reshape(2, 6)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(loaded(ids).logits, model.eval()(ids).logits))
+
+    def test_what_cannot_be_written_leaves_nothing(self):
+        folder = make_folder(self.path("model"), "gpt2", 2, dtype="float32")
+        checkpoint = self.train("run", 1, folder)
+        os.mkdir(self.path("taken"))
+        words = ("checkpoint", "export", checkpoint, "--format", "huggingface", "--mesh", "dp=2")
+        for code, text, out, more in ((4, "exists already and is not replaced", "taken", ()),
+                                      (2, "--max-shard-size 0B: must be at least 1 byte", "out", ("--max-shard-size", "0B")),
+                                      (2, "--backend fake moves nothing between ranks", "out", ("--backend", "fake")),
+                                      (4, "mkdir failed", "none/out", ())):
+            done = orthant(*words, self.path(out), *more)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.stderr.count(text), 1, done.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder) if "partial" in name or name == "out"], [])
 
 
 class Refusals(Export):

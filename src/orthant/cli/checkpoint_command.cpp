@@ -12,8 +12,8 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
-#include "orthant/base/nearest.h"
 #include "orthant/base/printable.h"
+#include "orthant/cli/checkpoint.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
@@ -22,7 +22,6 @@
 #include "orthant/train/checkpoint_import.h"
 #include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/checkpoint_reader.h"
-#include "orthant/train/hugging_face_export.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant::cli {
@@ -98,12 +97,6 @@ int run_inspect(const Arguments& arguments, Context& context) {
   return 0;
 }
 
-void print_notes(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) std::cerr << "orthant: " << printable(note) << '\n';
-}
-
-constexpr const char* kKeyHelp = "file of the key (checkpoint.key_file) that the checkpoint must be tagged with";
-
 int run_verify(const Arguments& arguments, Context& context) {
   OptionParser app(
       "Proves a checkpoint whole: manifest, sizes and hashes of all files, and the pieces of every tensor; with a key "
@@ -136,58 +129,6 @@ int run_verify(const Arguments& arguments, Context& context) {
     std::cout << fmt::format("{}: valid{}, step {}, {} tensors, {} file{}, {}\n", printable(folder),
                              access.key ? " and authentic" : "", manifest.step, manifest.tensors.size(),
                              manifest.files.size(), manifest.files.size() == 1 ? "" : "s", format_bytes(bytes))
-              << std::flush;
-  }
-  return 0;
-}
-
-int run_export(const Arguments& arguments, Context& context) {
-  OptionParser app("Writes a checkpoint as a Hugging Face folder: config.json, safetensors, tokenizer files.",
-                   "orthant checkpoint export");
-  std::string folder;
-  std::string out;
-  std::string format;
-  std::string dtype;
-  std::string shard_size = "5GB";
-  std::string key_file;
-  ExportOptions options;
-  bool json = false;
-  app.add_option("folder", folder, "checkpoint, or checkpoints/latest or best of a run").required();
-  app.add_option("out", out, "folder to write").required();
-  app.add_option("--format", format, "huggingface").required();
-  app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
-  app.add_option("--max-shard-size", shard_size, "largest file, e.g. 5GB (default)");
-  app.add_option("--tower", options.tower, "primary or secondary: that encoder of a trimodal model");
-  app.add_option("--key-file", key_file, kKeyHelp);
-  app.add_option("--config", options.config_file, "config.json of the run, when the checkpoint lies elsewhere");
-  app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context,
-             "orthant checkpoint export runs/first/checkpoints/step-100 --format huggingface exported")) {
-    return 0;
-  }
-  refuse_empty(app, {"--key-file"});
-  if (format != "huggingface") {
-    const std::vector<std::string> formats = {"huggingface"};
-    throw ConfigError(fmt::format("--format {}: unknown format", format), {.remedy = did_you_mean(format, formats)});
-  }
-  if (!dtype.empty()) options.dtype = parse_dtype_option(dtype, kWeightDTypes);
-  options.max_shard_bytes = parse_bytes(shard_size, "--max-shard-size");
-  if (options.max_shard_bytes < 1) {
-    throw ConfigError(fmt::format("--max-shard-size {}: must be at least 1 byte", shard_size), {.remedy = "use 5GB"});
-  }
-  if (!key_file.empty()) options.key = TagKey::load(key_file);
-  const auto result = export_hugging_face(pointed_checkpoint(folder), out, options);
-  print_notes(result.notes);
-  if (json) {
-    std::cout << json_text(nlohmann::ordered_json{{"out", out},
-                                                  {"files", result.files},
-                                                  {"tensors", result.tensors},
-                                                  {"bytes", result.bytes},
-                                                  {"notes", result.notes}})
-              << std::endl;
-  } else {
-    std::cout << fmt::format("{}: {} tensors, {}: {}\n", printable(out), result.tensors, format_bytes(result.bytes),
-                             fmt::join(result.files, ", "))
               << std::flush;
   }
   return 0;
@@ -230,11 +171,15 @@ int run_import(const Arguments& arguments, Context& context) {
 const std::vector<Command> kCheckpointCommands = {
     {"inspect", "step, mesh, tensors with global shapes", run_inspect},
     {"verify", "every file's hash", run_verify},
-    {"export", "write a Hugging Face folder", run_export},
+    {"export", "write a Hugging Face folder", run_checkpoint_export},
     {"import", "make a checkpoint of a Hugging Face folder", run_import},
 };
 
 }  // namespace
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const auto& note : notes) std::cerr << "orthant: " << printable(note) << '\n';
+}
 
 int run_checkpoint(const Arguments& arguments, Context& context) {
   return run_sub_command("checkpoint", kCheckpointCommands,

@@ -27,21 +27,23 @@ void print_metrics(const EvaluateOptionsGiven& given, const RunConfig& config, c
   if (given.json) {
     auto eval = nlohmann::ordered_json::object();
     for (const auto& [name, value] : result.metrics) eval[name] = value;
-    std::cout << json_text(nlohmann::ordered_json{{"run", given.run},
-                                                  {"checkpoint", result.weights},
-                                                  {"step", result.step},
-                                                  {"data", given.data},
-                                                  {"samples", result.rows},
-                                                  {"eval", eval},
-                                                  {"mesh", mesh_json(config.mesh)},
-                                                  {"world_size", config.mesh.world_size()},
-                                                  {"parameters", result.parameters},
-                                                  {"seconds", seconds}})
+    std::cout << json_text(nlohmann::ordered_json{
+                     {"run", given.run},
+                     {"checkpoint", result.weights},
+                     {"step", result.step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(result.step)},
+                     {"data", given.data},
+                     {"samples", result.rows},
+                     {"eval", eval},
+                     {"mesh", mesh_json(config.mesh)},
+                     {"world_size", config.mesh.world_size()},
+                     {"parameters", result.parameters},
+                     {"seconds", seconds}})
               << std::endl;
     return;
   }
-  std::cout << fmt::format("{} at step {} on {}: {} samples ({})\n", printable(given.run), result.step,
-                           printable(given.data), result.rows, format_seconds(seconds));
+  const auto step = result.step < 0 ? std::string() : fmt::format(" at step {}", result.step);
+  std::cout << fmt::format("{}{} on {}: {} samples ({})\n", printable(given.run), step, printable(given.data),
+                           result.rows, format_seconds(seconds));
   for (const auto& [name, value] : result.metrics) std::cout << fmt::format("  {:10} {:.6g}\n", name, value);
   std::cout << std::flush;
 }
@@ -55,7 +57,8 @@ int run_evaluate(const Arguments& arguments, Context& context) {
       "orthant evaluate");
   EvaluateOptionsGiven given;
   RankOptions ranks;
-  app.add_option("--run", given.run, "folder of a run that was trained on files").required();
+  app.add_option("--run", given.run, "folder of a run that was trained on files, or of an exported trimodal model")
+      .required();
   app.add_option("--data", given.data, "table or text, or a folder that prepare-text made").required();
   app.add_option("--checkpoint", given.checkpoint, "a checkpoint of it (default: the newest whole one)");
   app.add_option("--key-file", given.key_file,

@@ -62,8 +62,9 @@ int run_predict(const Arguments& arguments, Context& context) {
       "orthant predict");
   PredictOptionsGiven given;
   RankOptions ranks;
-  app.add_option("--model", given.model,
-                 "folder of a run (its newest whole checkpoint), a checkpoint, or a Hugging Face folder")
+  app.add_option(
+         "--model", given.model,
+         "folder of a run (its newest whole checkpoint), a checkpoint, an exported model, or a Hugging Face folder")
       .required();
   app.add_option("--data", given.data, "the table; or a text, a table with texts, or a folder that prepare-text made")
       .required();

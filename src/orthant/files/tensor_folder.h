@@ -58,6 +58,10 @@ class TensorFolder {
 struct TensorFolderOptions {
   std::int64_t max_shard_bytes = 5'000'000'000;       // of tensors; one that is larger has a shard of its own
   SafetensorsMetadata metadata = {{"format", "pt"}};  // transformers refuses files without it
+  // Several writers share the shards in turn: this one of `writers` writes each that comes to its number, and the first
+  // one the index as well.
+  int writer = 0;
+  int writers = 1;
 };
 
 // Gives the tensor's bytes to `put`, in order, in one or more chunks. Called once for each tensor that has bytes, in
@@ -66,8 +70,8 @@ using PutBytes = std::function<void(std::span<const std::byte> bytes)>;
 using TensorSource = std::function<void(const TensorEntry& entry, const PutBytes& put)>;
 
 // Writes model.safetensors, or shards `model-00001-of-00003.safetensors` and their index, into a folder that exists,
-// for callers who put more into an AtomicFolder (config.json) before they commit it. Gives the names of the files
-// written.
+// for callers who put more into an AtomicFolder (config.json) before they commit it. Gives the names of all files,
+// whoever writes them.
 std::vector<std::string> write_tensor_files(const std::filesystem::path& folder,
                                             const std::vector<TensorEntry>& entries, const TensorSource& source,
                                             const TensorFolderOptions& options = {});

@@ -77,21 +77,25 @@ std::vector<std::string> write_tensor_files(const std::filesystem::path& folder,
                                             const TensorFolderOptions& options) {
   check_entries(folder, entries, options);
   const auto shards = cut_into_shards(folder, entries, options.max_shard_bytes);
+  const auto write_own = [&](std::size_t shard, const std::filesystem::path& name) {
+    if (static_cast<int>(shard % static_cast<std::size_t>(options.writers)) != options.writer) return;
+    write_shard(folder / name, shards[shard], source, options.metadata);
+  };
   if (shards.size() == 1) {
-    write_shard(folder / kSingleTensorFile, shards.front(), source, options.metadata);
+    write_own(0, kSingleTensorFile);
     return {std::string(kSingleTensorFile)};
   }
   TensorIndex index;
   std::vector<std::string> files;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     files.push_back(fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
-    write_shard(folder / files.back(), shards[i], source, options.metadata);
+    write_own(i, files.back());
     for (const TensorEntry& entry : shards[i]) {
       index.files_by_tensor.emplace(entry.name, files.back());
       index.total_bytes += tensor_bytes(entry);
     }
   }
-  write_file_atomically(folder / kTensorIndexFile, to_json(index));
+  if (options.writer == 0) write_file_atomically(folder / kTensorIndexFile, to_json(index));
   files.emplace_back(kTensorIndexFile);
   return files;
 }

@@ -5,12 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "orthant/base/error.h"
-#include "orthant/base/nearest.h"
+#include "orthant/data/preprocessing.h"
 #include "orthant/files/atomic_folder.h"
+#include "orthant/files/partial.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/files/whole_file.h"
@@ -19,38 +19,17 @@
 #include "orthant/specs/hugging_face_names.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/exported_part.h"
 #include "orthant/train/original_files.h"
-#include "orthant/train/pretrained.h"
 #include "orthant/train/stored_model.h"
+#include "orthant/train/trimodal_folder.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::array<std::string, 2> kTowers = {"primary", "secondary"};
-
-// The part of a stored model that becomes the folder, and what its parameters begin with.
-struct Exported {
-  ModelConfig config;
-  std::string prefix;
-};
-
-Exported exported_part(const ModelConfig& config, const std::string& tower) {
-  const auto* trimodal = std::get_if<TrimodalConfig>(&config);
-  if (tower.empty()) return {config, ""};
-  if (std::ranges::find(kTowers, tower) == kTowers.end()) {
-    throw ConfigError(fmt::format("unknown tower \"{}\"", tower), {.remedy = did_you_mean(tower, kTowers)});
-  }
-  if (trimodal == nullptr) {
-    throw ConfigError(fmt::format("--tower {}: a model of kind {} has no towers", tower, model_kind(config)),
-                      {.remedy = "leave --tower out"});
-  }
-  BertModelConfig bert;
-  const bool primary = tower == kTowers[0];
-  bert.encoder = primary ? trimodal->primary : trimodal->secondary;
-  return {bert, primary || trimodal->shared_towers ? "primary." : "secondary."};
-}
+constexpr std::int64_t kBlockBytes = std::int64_t{64} << 20;  // of a tensor, read and written at once
 
 // A stored tensor under its name in the folder.
 struct Item {
@@ -76,7 +55,7 @@ Original find_original(const fs::path& checkpoint, const Manifest& manifest, con
     original.source = (checkpoint / (of_run ? kOriginalConfigFile : "config.json")).string();
     original.imported = !of_run;
   }
-  if (!options.config_file.empty() && !is_run_config(options.config_file)) {
+  if (!options.config_file.empty() && !is_run_config(read_config_json(options.config_file))) {
     original.config = read_file(options.config_file);
     original.source = options.config_file.string();
     original.imported = false;
@@ -102,17 +81,12 @@ HuggingFaceHead head_of(const ModelConfig& config, const std::vector<TensorEntry
   return head ? HuggingFaceHead::language_model : HuggingFaceHead::none;
 }
 
-std::vector<Item> find_items(const WeightReader& reader, const Exported& part, bool bare,
+std::vector<Item> find_items(const WeightReader& reader, const ExportedPart& part, bool bare,
                              std::vector<std::string>& notes) {
   std::vector<Item> items;
   std::vector<std::string> left;
   for (const auto& entry : reader.entries()) {
-    if (!entry.name.starts_with(part.prefix)) {
-      left.push_back(entry.name);
-      continue;
-    }
-    auto name = hugging_face_name(tensor_family(part.config), entry.name.substr(part.prefix.size()), bare);
-    if (name) {
+    if (auto name = part.name(entry.name, bare)) {
       items.push_back({&entry, std::move(*name)});
     } else {
       left.push_back(entry.name);
@@ -123,30 +97,6 @@ std::vector<Item> find_items(const WeightReader& reader, const Exported& part, b
                                 reader.entries().size(), left.front(), left.size() > 1 ? ", ..." : ""));
   }
   return items;
-}
-
-// Every parameter of the body must be there in its shape: what is written can be read again.
-void check_complete(const Exported& part, const WeightReader& reader, const fs::path& checkpoint) {
-  const auto spec = std::holds_alternative<BertModelConfig>(part.config)
-                        ? forward_spec(part.config, {.rows = 1, .sequence = 1}, {.pooler = false})
-                        : build_spec(part.config, {.rows = 1, .sequence = 1});
-  std::vector<std::string> differences;
-  for (const auto& unit : spec.units) {
-    for (const auto& parameter : unit.parameters) {
-      const auto name = part.prefix + parameter.name;
-      const auto found = std::ranges::find(reader.entries(), name, &TensorEntry::name);
-      const auto shape = fmt::format("[{}]", fmt::join(parameter.shape, ", "));
-      if (found == reader.entries().end()) {
-        const auto place = hugging_face_name(tensor_family(part.config), parameter.name, false);
-        if (!place || place->body) differences.push_back(fmt::format("{}: missing, {} expected", name, shape));
-      } else if (found->shape != parameter.shape) {
-        differences.push_back(
-            fmt::format("{}: [{}] there, {} by config.json", name, fmt::join(found->shape, ", "), shape));
-      }
-    }
-  }
-  if (differences.empty()) return;
-  throw_differences(checkpoint.string(), "config.json", differences, "give the config.json of the run that wrote it");
 }
 
 std::string config_text(const ModelConfig& config, const Original& original, HuggingFaceHead head, DType written,
@@ -167,56 +117,163 @@ void check_tagged(const fs::path& checkpoint, const Manifest& manifest) {
   }
 }
 
-}  // namespace
+// Everything that the ranks know alike before they write.
+struct ExportPlan {
+  Manifest manifest;
+  StoredModel model;
+  std::optional<ExportedPart> part;
+  std::unique_ptr<WeightReader> reader;
+  Original original;
+  HuggingFaceHead head = HuggingFaceHead::none;
+  std::vector<Item> items;
+  std::vector<TensorEntry> entries;  // as they are written; beside `items`
+};
 
-ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options) {
-  const auto manifest = read_manifest(checkpoint, options.key.get());  // refuses what is no checkpoint
-  if (options.key) check_tagged(checkpoint, manifest);
-  const auto model = find_stored_model(checkpoint, options.config_file);
-  const auto part = exported_part(model.config, options.tower);
-  const auto asked = options.dtype.value_or(DType::float32);
-  hugging_face_config_text(part.config, HuggingFaceHead::none, asked);  // refuses other kinds
-  const auto reader = open_weights(checkpoint, {}, options.key);
-  check_complete(part, *reader, checkpoint);
-
-  ExportResult result;
-  if (auto note = unchecked_tags_note(checkpoint, manifest, {IoPatience(), options.key}); !note.empty()) {
-    result.notes.push_back(std::move(note));
-  }
-  const auto original = find_original(checkpoint, manifest, options);
-  const auto head = head_of(part.config, reader->entries(), part.prefix, original);
-  const auto items = find_items(*reader, part, head == HuggingFaceHead::none, result.notes);
-  std::vector<TensorEntry> entries;
-  std::map<std::string, const Item*> by_name;
-  for (const auto& item : items) {
+void plan_tensors(ExportPlan& plan, const fs::path& checkpoint, const ExportOptions& options, ExportResult& result) {
+  const auto& part = *plan.part;
+  part.check_complete(*plan.reader, checkpoint);
+  plan.original = find_original(checkpoint, plan.manifest, options);
+  plan.head = head_of(part.config(), plan.reader->entries(), part.prefix(), plan.original);
+  plan.items = find_items(*plan.reader, part, plan.head == HuggingFaceHead::none, result.notes);
+  for (const auto& item : plan.items) {
     auto shape = item.stored->shape;
     if (item.name.transposed) std::ranges::reverse(shape);
-    entries.push_back({item.name.tensor, options.dtype ? element_name(asked) : item.stored->dtype, shape});
-    result.bytes += tensor_bytes(entries.back());
-    by_name.emplace(item.name.tensor, &item);
+    plan.entries.push_back(
+        {item.name.tensor, options.dtype ? element_name(*options.dtype) : item.stored->dtype, shape});
+    result.bytes += tensor_bytes(plan.entries.back());
   }
-  result.tensors = static_cast<std::int64_t>(entries.size());
-  const auto written = options.dtype ? asked : stored_dtype(entries.front());
+  result.tensors = static_cast<std::int64_t>(plan.entries.size());
+}
 
-  AtomicFolder folder(out);
-  const TensorSource source = [&](const TensorEntry& entry, const PutBytes& put) {
-    const auto& item = *by_name.at(entry.name);
-    const auto values = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(stored_dtype(entry))));
-    read_into(*reader, *item.stored, item.name.transposed, values);
+// Collective over `ranks`.
+ExportPlan make_plan(const fs::path& checkpoint, const ExportOptions& options, const ControlGroup& ranks,
+                     ExportResult& result) {
+  ExportPlan plan;
+  ranks.together([&] {
+    plan.manifest = read_manifest(checkpoint, options.key.get());  // refuses what is no checkpoint
+    if (options.key) check_tagged(checkpoint, plan.manifest);
+    plan.model = find_stored_model(checkpoint, options.config_file);
+    plan.part.emplace(plan.model.config, options.tower);
+  });
+  plan.reader = open_weights(checkpoint, ranks, options.key);
+  ranks.together([&] {
+    auto note = unchecked_tags_note(checkpoint, plan.manifest, {IoPatience(), options.key});
+    if (!note.empty()) result.notes.push_back(std::move(note));
+    plan_tensors(plan, checkpoint, options, result);
+  });
+  return plan;
+}
+
+// Gives a tensor's bytes by blocks of rows, of at most `most` bytes where a row has no more.
+void put_tensor(const WeightReader& reader, const Item& item, const TensorEntry& entry, std::int64_t most,
+                const PutBytes& put) {
+  TensorBox box{entry.shape, Shape(entry.shape.size(), 0), entry.shape};
+  const bool scalar = entry.shape.empty();
+  const auto rows = scalar ? 1 : entry.shape[0];
+  const auto step = std::clamp<std::int64_t>(most / (tensor_bytes(entry) / rows), 1, rows);
+  if (!scalar) box.lengths[0] = step;
+  const auto block = at::empty(box.lengths, at::TensorOptions().dtype(scalar_type(stored_dtype(entry))));
+  for (std::int64_t first = 0; first < rows; first += step) {
+    const auto count = std::min(step, rows - first);
+    if (!scalar) {
+      box.offsets[0] = first;
+      box.lengths[0] = count;
+    }
+    const auto values = scalar ? block : block.narrow(0, 0, count);
+    read_into(reader, *item.stored, item.name.transposed, box, values);
     put({static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
+  }
+}
+
+// The shards that are this rank's; gives the bytes of their tensors. Local.
+std::int64_t write_own_shards(const ExportPlan& plan, const fs::path& folder, const ExportOptions& options,
+                              const ControlGroup& ranks, ExportResult& result) {
+  std::map<std::string_view, const Item*> by_name;
+  for (const auto& item : plan.items) by_name.emplace(item.name.tensor, &item);
+  std::int64_t written = 0;
+  const TensorSource source = [&](const TensorEntry& entry, const PutBytes& put) {
+    put_tensor(*plan.reader, *by_name.at(entry.name), entry, std::min(kBlockBytes, options.max_shard_bytes), put);
+    written += tensor_bytes(entry);
   };
   TensorFolderOptions shards;
   shards.max_shard_bytes = options.max_shard_bytes;
-  result.files = write_tensor_files(folder.path(), entries, source, shards);
-  write_file_atomically(folder.path() / "config.json", config_text(part.config, original, head, written, options));
+  shards.writer = ranks.rank();
+  shards.writers = ranks.size();
+  result.files = write_tensor_files(folder, plan.entries, source, shards);
+  return written;
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& folder, const std::string& place, ExportResult& result) {
+  if (!is_there(from)) return;
+  if (!place.empty()) fs::create_directories(folder / place);
+  for (const auto& name : copy_tokenizer_files(from, folder / place)) {
+    result.files.push_back((fs::path(place) / name).string());
+  }
+}
+
+// What a trimodal model needs besides its weights: see trimodal_folder.h.
+void write_trimodal_files(const ExportPlan& plan, const fs::path& folder, const fs::path& checkpoint,
+                          const ExportOptions& options, DType written, ExportResult& result) {
+  const auto file = options.config_file.empty() ? plan.model.companions / "config.json" : options.config_file;
+  write_file_atomically(folder / "config.json", trimodal_config_text(read_config_json(file), file.string(), written));
   result.files.emplace_back("config.json");
-  for (const auto& [name, text] : original.files) {
-    write_file_atomically(folder.path() / name, text);
+  const auto& kept = plan.manifest.files;
+  if (std::ranges::find(kept, kPreprocessingFile, &ManifestFile::name) != kept.end()) {
+    write_file_atomically(folder / kPreprocessingFile, read_file(checkpoint / kPreprocessingFile));
+    result.files.emplace_back(kPreprocessingFile);
+  } else {
+    result.notes.push_back(fmt::format(
+        "the checkpoint has no {}: the run was on generated data, and predict cannot prepare rows for this model",
+        kPreprocessingFile));
+  }
+  for (const char* tower : {"primary", "secondary"}) {
+    copy_tokenizer(tokenizer_folder(plan.model.companions, tower), folder, tokenizer_folder("", tower).string(),
+                   result);
+  }
+}
+
+// Everything but weights. Local, on one rank.
+void write_other_files(const ExportPlan& plan, const fs::path& folder, const fs::path& checkpoint,
+                       const ExportOptions& options, ExportResult& result) {
+  const auto written = options.dtype ? *options.dtype : stored_dtype(plan.entries.front());
+  if (plan.part->trimodal() != nullptr) {
+    write_trimodal_files(plan, folder, checkpoint, options, written, result);
+    return;
+  }
+  write_file_atomically(folder / "config.json",
+                        config_text(plan.part->config(), plan.original, plan.head, written, options));
+  result.files.emplace_back("config.json");
+  for (const auto& [name, text] : plan.original.files) {
+    write_file_atomically(folder / name, text);
     result.files.push_back(name);
   }
-  const auto tokenizer = tokenizer_folder(model.companions, options.tower);
-  for (auto& name : copy_tokenizer_files(tokenizer, folder.path())) result.files.push_back(std::move(name));
-  folder.commit();
+  copy_tokenizer(tokenizer_folder(plan.model.companions, options.tower), folder, "", result);
+}
+
+}  // namespace
+
+ExportResult export_hugging_face(const fs::path& checkpoint, const fs::path& out, const ExportOptions& options,
+                                 const ControlGroup& ranks) {
+  const PhaseScope saving(ranks, JobPhase::save);
+  ExportResult result;
+  const auto plan = make_plan(checkpoint, options, ranks, result);
+  std::optional<AtomicFolder> folder;
+  ranks.together([&] {
+    if (!ranks.is_first()) return;
+    remove_left_partials(out);
+    folder.emplace(out);
+  });
+  const fs::path partial = ranks.from_first(folder ? folder->path().string() : "");
+  std::int64_t written = 0;
+  ranks.together([&] { written = write_own_shards(plan, partial, options, ranks, result); });
+  for (const auto& bytes : ranks.gather(at::tensor({written}, at::kLong))) {
+    result.bytes_per_rank.push_back(bytes.item<std::int64_t>());
+  }
+  ranks.together([&] {
+    if (!folder) return;
+    write_other_files(plan, partial, checkpoint, options, result);
+    folder->commit();
+  });
   return result;
 }
 

@@ -54,7 +54,7 @@ bool is_weight_dtype(std::string_view element) {
   return std::ranges::any_of(kWeightDTypes, [&](DType dtype) { return element_name(dtype) == element; });
 }
 
-// The same as match_tensors() in one of our checkpoints, where names are ours.
+// The same as match_tensors() in one of our checkpoints, or in what is read as one, where names are ours.
 TensorMatch match_checkpoint(const Wanted& wanted, const std::vector<TensorEntry>& stored, const std::string& folder) {
   std::map<std::string_view, const TensorEntry*> entries;
   for (const auto& entry : stored) entries.emplace(entry.name, &entry);
@@ -89,7 +89,9 @@ TensorMatch match_checkpoint(const Wanted& wanted, const std::vector<TensorEntry
     }
   }
   if (!differences.empty())
-    throw_differences(folder, "the model", differences, "resume with the config.json of that run");
+    throw_differences(folder, "the model", differences,
+                      is_checkpoint(folder) ? "resume with the config.json of that run"
+                                            : "use the config.json that was exported with these weights");
   return match;
 }
 

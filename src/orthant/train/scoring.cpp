@@ -17,6 +17,7 @@
 #include "orthant/train/prediction_file.h"
 #include "orthant/train/pretrained.h"
 #include "orthant/train/run.h"
+#include "orthant/train/trimodal_folder.h"
 
 namespace orthant {
 namespace {
@@ -35,10 +36,14 @@ class PatientReader : public WeightReader {
   IoPatience patience_;
 };
 
+const TrimodalConfig* classifier_of(const RunConfig& config) {
+  return std::get_if<TrimodalConfig>(&config.model);
+}
+
 // Where the weights are, proved whole; nothing is read of them yet.
 struct OpenModel {
   std::filesystem::path folder;
-  std::filesystem::path checkpoint = {};  // empty: a Hugging Face folder
+  std::filesystem::path checkpoint = {};  // what says how rows are prepared; empty: a Hugging Face folder
   std::int64_t step = -1;
   std::vector<PretrainedSource> sources = {};
 };
@@ -46,7 +51,13 @@ struct OpenModel {
 // Collective over the world.
 OpenModel open_model(const RunConfig& config, const ScoredModel& model, const ControlGroup& ranks,
                      const ScoringReports& reports) {
-  if (model.checkpoints.empty()) return {.folder = model.folder, .sources = pretrained_sources(config.model)};
+  if (model.checkpoints.empty()) {
+    const auto* classifier = classifier_of(config);
+    if (classifier == nullptr) return {.folder = model.folder, .sources = pretrained_sources(config.model)};
+    return {.folder = model.folder,
+            .checkpoint = model.folder,
+            .sources = {{.folder = model.folder, .opened = open_trimodal_folder(model.folder, *classifier, ranks)}}};
+  }
   CheckpointAccess access{.patience = IoPatience(config.checkpoint.retry_seconds)};
   ranks.together([&] { access.key = checkpoint_key(config); });
   std::string newest_refusal;
@@ -96,10 +107,6 @@ void note_skipped(const SkippedRows& skipped, const ScoringReports& reports) {
   if (skipped.count == 0) return;
   reports.note(fmt::format("{} bad rows were left out (data.bad_rows skip); the first:", skipped.count));
   for (const auto& reason : skipped.reasons) reports.note("  " + reason);
-}
-
-const TrimodalConfig* classifier_of(const RunConfig& config) {
-  return std::get_if<TrimodalConfig>(&config.model);
 }
 
 // Losses and logits that are not numbers say nothing of a row.

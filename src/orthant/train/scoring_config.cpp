@@ -8,7 +8,6 @@
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/files/path_facts.h"
-#include "orthant/files/whole_file.h"
 #include "orthant/layout/rows.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/text/table_reader.h"
@@ -16,6 +15,7 @@
 #include "orthant/train/checkpoint_retention.h"
 #include "orthant/train/run_tokenizers.h"
 #include "orthant/train/stored_model.h"
+#include "orthant/train/trimodal_folder.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant {
@@ -25,16 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
 constexpr std::int64_t kMostPositions = 2048;  // of a model's folder, which says only what it could take
-
-nlohmann::json json_of(const fs::path& file) {
-  return *parse_json(read_text_file(file, JsonOptions().max_bytes),
-                     {.source = file.string(), .errors = JsonErrorKind::kData})
-              .value;
-}
-
-bool is_run_config(const nlohmann::json& config) {
-  return config.is_object() && config.contains("model") && config["model"].is_object();
-}
 
 // Of a folder without a run: the text of its tokenizer, at a length that fits.
 nlohmann::json config_of_folder(const fs::path& folder) {
@@ -56,7 +46,7 @@ nlohmann::json config_of_run(const fs::path& run) {
     throw DataError(fmt::format("{}: no config.json says which model this is", run.string()),
                     {.remedy = "name the folder of a run, which orthant train made, or a checkpoint inside it"});
   }
-  auto config = json_of(file);
+  auto config = read_config_json(file);
   if (is_run_config(config)) return config;
   throw DataError(fmt::format("{}: is not the configuration of a run: it has no section \"model\"", file.string()),
                   {.remedy = "name the folder of a run, which orthant train made, or a checkpoint inside it"});
@@ -77,20 +67,6 @@ std::vector<std::string> checkpoints_of(const fs::path& run) {
 nlohmann::json section(const nlohmann::json& config, const char* name) {
   const auto found = config.find(name);
   return found != config.end() && found->is_object() ? *found : nlohmann::json::object();
-}
-
-// Rows of a microbatch of that run.
-std::int64_t rows_of_run(const ScoredModel& model) {
-  JsonReader root(JsonDocument::parse(nlohmann::json{{"mesh", section(model.config, "mesh")},
-                                                     {"parallel", section(model.config, "parallel")},
-                                                     {"train", section(model.config, "train")}}
-                                          .dump(),
-                                      {.source = (model.run / kConfigFile).string(), .errors = JsonErrorKind::kData}));
-  const auto count = [&](const char* place, const char* key) {
-    return std::max<std::int64_t>(root.object(place).get<std::int64_t>(key, 1), 1);
-  };
-  const auto rows = count("train", "global_batch_size") / count("mesh", "dp") / count("mesh", "fsdp");
-  return std::max<std::int64_t>(rows / count("parallel", "microbatches"), 1);
 }
 
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
@@ -127,6 +103,19 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
 
 }  // namespace
 
+std::int64_t microbatch_rows(const nlohmann::json& config, const std::string& source) {
+  JsonReader root(JsonDocument::parse(nlohmann::json{{"mesh", section(config, "mesh")},
+                                                     {"parallel", section(config, "parallel")},
+                                                     {"train", section(config, "train")}}
+                                          .dump(),
+                                      {.source = source, .errors = JsonErrorKind::kData}));
+  const auto count = [&](const char* place, const char* key) {
+    return std::max<std::int64_t>(root.object(place).get<std::int64_t>(key, 1), 1);
+  };
+  const auto rows = count("train", "global_batch_size") / count("mesh", "dp") / count("mesh", "fsdp");
+  return std::max<std::int64_t>(rows / count("parallel", "microbatches"), 1);
+}
+
 ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) {
   if (const fs::path named = pointed_checkpoint(run.string()); is_checkpoint(named)) {
     throw DataError(fmt::format("{}: a checkpoint, not the folder of a run", run.string()),
@@ -138,6 +127,11 @@ ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) 
                     {.remedy = "name the folder of a run, such as runs/NAME-1"});
   }
   ScoredModel model{.folder = run, .run = run, .config = config_of_run(run)};
+  if (is_trimodal_folder(model.config)) {
+    if (checkpoint.empty()) return model;
+    throw DataError(fmt::format("{}: an exported model, which has no checkpoints", run.string()),
+                    {.remedy = "leave --checkpoint out"});
+  }
   model.chooses = checkpoint.empty();
   model.checkpoints =
       checkpoint.empty() ? checkpoints_of(run) : std::vector<std::string>{pointed_checkpoint(checkpoint)};
@@ -167,14 +161,15 @@ ScoredModel find_scored_model(const fs::path& path) {
     throw DataError(fmt::format("{}: holds neither a checkpoint nor a model (config.json)", folder.string()),
                     {.remedy = "name a checkpoint, the folder of a run, or of a Hugging Face model"});
   }
-  if (is_run_config(json_of(folder / kConfigFile))) refuse_without_checkpoint(folder);
+  if (is_run_config(read_config_json(folder / kConfigFile)))
+    return find_scored_run(folder, "");  // an exported trimodal model
   return {.folder = folder, .config = config_of_folder(folder)};
 }
 
 nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& settings) {
   const auto data = scored_data(model, settings);
   const bool one_row = model.run.empty() || (settings.by_document && data.value("kind", "") == "text");
-  const auto rows = one_row ? 1 : rows_of_run(model);
+  const auto rows = one_row ? 1 : microbatch_rows(model.config, (model.run / kConfigFile).string());
   nlohmann::json scoring{{"name", "scoring"},
                          {"model", section(model.config, "model")},
                          {"data", data},

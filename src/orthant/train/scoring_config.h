@@ -16,19 +16,20 @@
 namespace orthant {
 
 struct ScoredModel {
-  std::filesystem::path folder;    // as it was named
-  std::filesystem::path run = {};  // that trained it; empty: a model's own folder
-  std::vector<std::string> checkpoints =
-      {};                      // to read weights from, the best first; none: the folder is Hugging Face's
-  bool chooses = false;        // of several checkpoints the first whole one; else the one that was named
-  nlohmann::json config = {};  // sections `model`, `data`, ... as the run has them
+  std::filesystem::path folder;               // as it was named
+  std::filesystem::path run = {};             // whose tokenizers and settings count; empty: a model's own folder
+  std::vector<std::string> checkpoints = {};  // to read weights from, the best first; none: the folder has them
+  bool chooses = false;                       // of several checkpoints the first whole one; else the one that was named
+  nlohmann::json config = {};                 // sections `model`, `data`, ... as the run has them
 };
 
 // A checkpoint's folder or a pointer to it (checkpoints/latest, checkpoints/best), the folder of a run (its newest
-// checkpoint), or of a language model as Hugging Face writes it, with its tokenizer. DataError for anything else.
+// checkpoint), of a language model as Hugging Face writes it, with its tokenizer, or of an exported trimodal model.
+// DataError for anything else.
 ScoredModel find_scored_model(const std::filesystem::path& path);
 
-// The folder of a run, and one of its checkpoints, or a pointer to it, where `checkpoint` is not empty. DataError.
+// The folder of a run, and one of its checkpoints, or a pointer to it, where `checkpoint` is not empty; or the folder
+// of an exported trimodal model. DataError.
 ScoredModel find_scored_run(const std::filesystem::path& run, const std::string& checkpoint);
 
 struct ScoringSettings {
@@ -40,6 +41,9 @@ struct ScoringSettings {
   std::optional<std::int64_t> sequence_length = {};  // of a language model
   std::string key_file = {};                         // else the run's
 };
+
+// Rows of a microbatch of a run with that configuration. `source` is for errors. DataError.
+std::int64_t microbatch_rows(const nlohmann::json& config, const std::string& source);
 
 // The configuration that scores: model without paths and every parameter frozen, data, precision, seed and checkpoint
 // settings of the run, one microbatch of `rows`; a mesh of its own. ConfigError for a run on generated data.

@@ -33,12 +33,6 @@ constexpr std::array<const char*, 13> kTokenizerFiles = {"tokenizer.json",
                                                          "spm.model",
                                                          "sentencepiece.bpe.model"};
 
-nlohmann::json parsed(const fs::path& file) {
-  return *parse_json(read_text_file(file, JsonOptions().max_bytes),
-                     {.source = file.string(), .errors = JsonErrorKind::kData})
-              .value;
-}
-
 // A run wrote every value of its model down; the folder that its weights came from may be gone.
 ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
   drop_model_paths(config.at("model"));
@@ -46,13 +40,9 @@ ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
   return read_model(root.require_object("model"));
 }
 
-bool describes_run(const nlohmann::json& config) {
-  return config.contains("model") && config["model"].is_object();
-}
-
 ModelConfig model_of_file(const fs::path& file) {
-  auto config = parsed(file);
-  return describes_run(config) ? model_of_run(std::move(config), file.string()) : read_hugging_face_config_file(file);
+  auto config = read_config_json(file);
+  return is_run_config(config) ? model_of_run(std::move(config), file.string()) : read_hugging_face_config_file(file);
 }
 
 fs::path run_of(const fs::path& checkpoint) {
@@ -72,8 +62,14 @@ StoredModel stored_checkpoint(const fs::path& folder, const fs::path& config_fil
 
 }  // namespace
 
-bool is_run_config(const fs::path& file) {
-  return describes_run(parsed(file));
+nlohmann::json read_config_json(const fs::path& file) {
+  return *parse_json(read_text_file(file, JsonOptions().max_bytes),
+                     {.source = file.string(), .errors = JsonErrorKind::kData})
+              .value;
+}
+
+bool is_run_config(const nlohmann::json& config) {
+  return config.is_object() && config.contains("model") && config["model"].is_object();
 }
 
 void drop_model_paths(nlohmann::json& model) {

@@ -22,8 +22,11 @@ struct StoredModel {
 // beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
 StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
 
-// Whether such a file is a run's, not Hugging Face's.
-bool is_run_config(const std::filesystem::path& file);
+// A config.json, a run's or Hugging Face's. DataError for text that is no JSON.
+nlohmann::json read_config_json(const std::filesystem::path& file);
+
+// Whether it is a run's, not Hugging Face's.
+bool is_run_config(const nlohmann::json& config);
 
 // Of the section `model` of a run's config.json, which has every value of the model: where its first weights came from.
 void drop_model_paths(nlohmann::json& model);
