@@ -4,10 +4,11 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import tempfile
 import unittest
 
-from program import only_json, orthant
+from program import ORTHANT, clean_environment, free_port, only_json, orthant
 
 WORDS = "the a ship sails over seven seas and comes home again with salt tea silk".split()
 TOWER = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
@@ -190,6 +191,45 @@ class Classifiers(Scored):
             self.refused(4, "best: names step-7, and there is no such checkpoint beside it", "name a folder step-N\n", *words,
                          folder + "best", "--data", "held_out.csv")
 
+    def test_what_a_killed_prediction_left_is_cleared_away(self):
+        for name in ("left.csv.partial-999999", "left.csv.partial-1-2", "other.csv.partial-999999"):
+            self.write(name, "row,predic")
+        self.predict("run", "held_out.csv", "left.csv")
+        self.assertEqual([name for name in os.listdir(self.folder) if ".partial" in name], ["other.csv.partial-999999"])
+        os.remove(self.path("other.csv.partial-999999"))
+
+    def test_bad_rows_can_be_left_out(self):
+        with open(self.path("held_out.csv"), newline="") as f:
+            header, *rows = list(csv.reader(f))
+        rows[2][header.index("feature_3")] = "much"
+        with open(self.path("bad.csv"), "w", newline="") as f:
+            csv.writer(f, lineterminator="\n").writerows([header] + rows)
+        for words in (("predict", "--out", "bad-out.csv", "--model", "run"), ("evaluate", "--run", "run")):
+            self.refused(4, '"much" is not a number', "or leave such rows out with --bad-rows skip", *words, "--data", "bad.csv")
+            self.refused(2, "--bad-rows skp: there is no such choice", 'did you mean "skip"', *words, "--data", "bad.csv", "--bad-rows", "skp")
+        done = orthant("predict", "--out", "bad-out.csv", "--model", "run", "--data", "bad.csv", "--bad-rows", "skip", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 bad rows were left out", done.stderr)
+        self.assertEqual([row["row"] for row in rows_of(self.path("bad-out.csv"))], [1, 2] + list(range(4, 41)))
+        self.assertEqual(self.evaluate("run", "bad.csv", "--bad-rows", "skip")["samples"], 39)
+
+    def test_ranks_that_see_other_rows_under_the_same_name_are_named(self):
+        port = free_port()
+        ranks = []
+        for rank in range(2):
+            os.makedirs(self.path(f"host-{rank}"))
+            with open(self.path("held_out.csv")) as f, open(self.path(f"host-{rank}", "rows.csv"), "w") as other:
+                other.write(f.read().replace("yes", "yet", rank))  # one label on the second
+            env = clean_environment(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            ranks.append(subprocess.Popen([ORTHANT, "predict", "--model", self.path("run"), "--data", "rows.csv", "--out", "x.csv"], env=env,
+                                          cwd=self.path(f"host-{rank}"), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+            self.addCleanup(ranks[-1].kill)
+        errors = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+        self.assertEqual([rank.returncode for rank in ranks], [4, 4], errors)
+        self.assertRegex(errors, "found other data than rank 0: 40 rows with hash [0-9a-f]{16} instead of 40 rows with hash [0-9a-f]{16}")
+        self.assertIn("let every rank read the same files", errors)
+        self.assertEqual(os.listdir(self.path("host-0")), ["rows.csv"])
+
     def test_a_key_is_asked_for(self):
         for name in ("key", "other"):
             self.write(name, name[0] * 64 + "\n")
@@ -294,6 +334,16 @@ class LanguageModels(Scored):
         rows = self.predict("unpacked", "held_out.txt", "documents.jsonl")
         tokens = sum(row["tokens"] for row in rows)
         self.assertAlmostEqual(sum(row["loss"] * row["tokens"] for row in rows) / tokens, result["eval"]["loss"], delta=1e-6)
+
+    def test_an_evaluation_reads_texts_as_it_is_told(self):
+        whole = self.evaluate("run", "held_out.txt")
+        self.write("lines.txt", "\n".join(self.documents) + "\n")
+        self.assertEqual(self.evaluate("run", "lines.txt", "--separator", "line")["eval"], whole["eval"])
+        self.assertNotEqual(self.evaluate("run", "lines.txt")["eval"], whole["eval"])
+        self.write("column.jsonl", "".join(json.dumps({"body": text}) + "\n" for text in self.documents))
+        self.assertEqual(self.evaluate("run", "column.jsonl", "--text-column", "body")["eval"], whole["eval"])
+        self.refused(2, "--bad-rows for run, a language model", "leave it out", "evaluate", "--run", "run", "--data", "lines.txt",
+                     "--bad-rows", "skip")
 
     def test_masked_models_are_measured_alike(self):
         result = self.train("bert", self.run_config({**LLAMA, "kind": "bert"}))

@@ -19,6 +19,7 @@ struct EvaluateOptionsGiven {
   std::string data;
   std::string checkpoint;
   std::string key_file;
+  ReadingOptions reading;
   bool json = false;
 };
 
@@ -61,6 +62,7 @@ int run_evaluate(const Arguments& arguments, Context& context) {
       .required();
   app.add_option("--data", given.data, "table or text, or a folder that prepare-text made").required();
   app.add_option("--checkpoint", given.checkpoint, "a checkpoint of it (default: the newest whole one)");
+  add_reading_options(app, given.reading);
   app.add_option("--key-file", given.key_file,
                  "file of the key that the checkpoint is tagged with (default: the run's)");
   app.add_flag("--json", given.json, "one JSON document on stdout");
@@ -70,6 +72,7 @@ int run_evaluate(const Arguments& arguments, Context& context) {
   ScoringSettings settings;
   settings.data = given.data;
   settings.key_file = given.key_file;
+  set_reading(app, given.reading, settings);
   const auto job = make_scoring_job(find_scored_run(given.run, given.checkpoint), settings, ranks, context);
   return score_on_ranks(
       job, ranks, context, {{"--run", given.run}, {"--checkpoint", given.checkpoint}},

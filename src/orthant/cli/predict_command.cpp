@@ -22,8 +22,7 @@ struct PredictOptionsGiven {
   std::string data;
   std::string out;
   std::string key_file;
-  std::string separator;
-  std::string text_column;
+  ReadingOptions reading;
   std::optional<std::int64_t> sequence_length;
   bool json = false;
 };
@@ -69,9 +68,7 @@ int run_predict(const Arguments& arguments, Context& context) {
   app.add_option("--data", given.data, "the table; or a text, a table with texts, or a folder that prepare-text made")
       .required();
   app.add_option("--out", given.out, "file to write: .csv, .tsv or .jsonl; one that is there is replaced").required();
-  app.add_option("--separator", given.separator,
-                 "of documents in a text: file, blank-line or line (default: the run's)");
-  app.add_option("--text-column", given.text_column, "of texts in a table, for a language model (default: the run's)");
+  add_reading_options(app, given.reading);
   app.add_option("--sequence-length", given.sequence_length,
                  "tokens that a language model sees at once (default: the run's)")
       .check(NumberRange(std::int64_t{1}, std::int64_t{1} << 20));
@@ -81,13 +78,12 @@ int run_predict(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, "orthant predict --model runs/first --data new_rows.csv --out scores.csv"))
     return 0;
-  refuse_empty(app, {"--model", "--data", "--out", "--separator", "--text-column", "--key-file"});
+  refuse_empty(app, {"--model", "--data", "--out", "--key-file"});
   check_prediction_path("--out", given.out, given.data);
   ScoringSettings settings;
   settings.data = given.data;
   settings.by_document = true;
-  if (!given.separator.empty()) settings.separator = given.separator;
-  if (!given.text_column.empty()) settings.text_column = given.text_column;
+  set_reading(app, given.reading, settings);
   settings.sequence_length = given.sequence_length;
   settings.key_file = given.key_file;
   const auto job = make_scoring_job(find_scored_model(given.model), settings, ranks, context);

@@ -2,16 +2,38 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
+#include "orthant/base/nearest.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/files/path_facts.h"
 
 namespace orthant::cli {
+
+void add_reading_options(OptionParser& app, ReadingOptions& given) {
+  app.add_option("--separator", given.separator,
+                 "of documents in a text: file, blank-line or line (default: the run's)");
+  app.add_option("--text-column", given.text_column, "of texts in a table, for a language model (default: the run's)");
+  app.add_option("--bad-rows", given.bad_rows, "of a classifier's table: stop or skip (default: the run's)");
+}
+
+void set_reading(const OptionParser& app, const ReadingOptions& given, ScoringSettings& settings) {
+  refuse_empty(app, {"--separator", "--text-column", "--bad-rows"});
+  const std::vector<std::string> choices = {"stop", "skip"};
+  if (!given.bad_rows.empty() && std::ranges::find(choices, given.bad_rows) == choices.end()) {
+    throw ConfigError(fmt::format("--bad-rows {}: there is no such choice", given.bad_rows),
+                      {.remedy = did_you_mean(given.bad_rows, choices)});
+  }
+  if (!given.separator.empty()) settings.separator = given.separator;
+  if (!given.text_column.empty()) settings.text_column = given.text_column;
+  if (!given.bad_rows.empty()) settings.bad_rows = given.bad_rows;
+}
 
 ScoringJob make_scoring_job(ScoredModel model, ScoringSettings settings, RankOptions& ranks, const Context& context) {
   if (!is_there(settings.data)) {

@@ -16,6 +16,15 @@ struct ScoringJob {
   RunConfig config;
 };
 
+// Options that say how to read the file, and their values for the settings.
+struct ReadingOptions {
+  std::string separator;
+  std::string text_column;
+  std::string bad_rows;
+};
+void add_reading_options(OptionParser& app, ReadingOptions& given);
+void set_reading(const OptionParser& app, const ReadingOptions& given, ScoringSettings& settings);
+
 // The configuration of these settings on the mesh of the options, which the launcher's world fills where they name
 // none. The mesh is put into `ranks`. ConfigError, DataError.
 ScoringJob make_scoring_job(ScoredModel model, ScoringSettings settings, RankOptions& ranks, const Context& context);

@@ -69,10 +69,11 @@ FieldPlaces field_places(const TrimodalTableOptions& options, bool with_label) {
 }
 
 // The label of the present row; rejects the row when it has none.
-std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, LabelMap& labels) {
+std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, LabelMap& labels,
+                                       const std::string& skip_remedy) {
   const auto& field = reader.fields()[place];
   if (field.missing) {
-    reader.reject(place, "the label is missing", "give every row a label, or set data.bad_rows=skip");
+    reader.reject(place, "the label is missing", fmt::format("give every row a label, or {}", skip_remedy));
     return std::nullopt;
   }
   const auto label = labels.number(field.text);
@@ -96,7 +97,8 @@ std::int32_t read_optional_label(const TableReader& reader, std::size_t place, L
 }
 
 // Adds the numbers of the present row to `numbers`; rejects the row and adds nothing when one is bad.
-bool read_numbers(TableReader& reader, const FieldPlaces& places, std::vector<double>& numbers) {
+bool read_numbers(TableReader& reader, const FieldPlaces& places, std::vector<double>& numbers,
+                  const std::string& skip_remedy) {
   const auto before = numbers.size();
   for (auto place = places.first_number; place < places.label; ++place) {
     const auto& field = reader.fields()[place];
@@ -107,7 +109,7 @@ bool read_numbers(TableReader& reader, const FieldPlaces& places, std::vector<do
     } else {
       numbers.resize(before);
       reader.reject(place, fmt::format("{} is not a number", shown(field.text)),
-                    "write it like -2.5 or 1e3, leave it empty where it is missing, or set data.bad_rows=skip");
+                    fmt::format("write it like -2.5 or 1e3, leave it empty where it is missing, or {}", skip_remedy));
       return false;
     }
   }
@@ -144,10 +146,10 @@ TableFile read_table_file(const std::string& path, const TrimodalTableOptions& o
     const auto file_row = reader.rows() - 1 + reader.skipped().count;
     if (options.progress && file_row % kProgressRows == kProgressRows - 1) options.progress(file_row + 1);
     const auto numbers = file.numbers.size();
-    if (!read_numbers(reader, places, file.numbers)) continue;
+    if (!read_numbers(reader, places, file.numbers, options.skip_remedy)) continue;
     // Last: a row that is left out makes no new class.
     const auto label = options.labels_optional ? read_optional_label(reader, places.label, labels, file)
-                                               : read_label(reader, places.label, labels);
+                                               : read_label(reader, places.label, labels, options.skip_remedy);
     if (!label) {
       file.numbers.resize(numbers);
       continue;

@@ -37,6 +37,7 @@ struct TrimodalTableOptions {
   double eval_fraction = 0;             // round(fraction x rows) rows, drawn by (seed, row number)
   std::uint64_t seed = 0;
   bool skip_bad_rows = false;
+  std::string skip_remedy = "set data.bad_rows=skip";  // what errors name to leave a bad row out
   // Of rows to score: the file need not have the label column, and a label that is missing or no class is no bad row.
   bool labels_optional = false;
   std::optional<Preprocessing> preprocessing;       // of a trained model: applied instead of fitted anew

@@ -9,6 +9,9 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/data/token_index.h"
+#include "orthant/files/path_facts.h"
+#include "orthant/files/whole_file.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/document_scores.h"
@@ -103,9 +106,21 @@ LoadedModel load_model(const RunConfig& config, const OpenModel& open, const Con
   return loaded;
 }
 
+// Each rank reads the file itself, on whatever host it is. Collective over the world.
+void check_same_files(const std::string& found, const RunConfig& config, const ControlGroup& ranks) {
+  if (ranks.alone()) return;
+  std::uint64_t hash = 0;
+  ranks.together([&] {
+    const std::filesystem::path path =
+        classifier_of(config) != nullptr ? config.data.table.path : config.data.text.path.front();
+    hash = xxh64_of_file(is_folder(path) ? path / kTokenIndexFile : path);
+  });
+  check_same_data(fmt::format("{} with hash {:016x}", found, hash), ranks);
+}
+
 void note_skipped(const SkippedRows& skipped, const ScoringReports& reports) {
   if (skipped.count == 0) return;
-  reports.note(fmt::format("{} bad rows were left out (data.bad_rows skip); the first:", skipped.count));
+  reports.note(fmt::format("{} bad rows were left out (data.bad_rows or --bad-rows skip); the first:", skipped.count));
   for (const auto& reason : skipped.reasons) reports.note("  " + reason);
 }
 
@@ -153,7 +168,7 @@ ScoringResult predict_table(const RunConfig& config, const OpenModel& open, cons
                             const ControlGroup& ranks, const ScoringReports& reports) {
   TableToScore table;
   ranks.together([&] { table = table_to_score(config, *classifier_of(config), open.checkpoint, true); });
-  check_same_data(fmt::format("{} rows", table.rows->size()), ranks);
+  check_same_files(fmt::format("{} rows", table.rows->size()), config, ranks);
   note_skipped(table.skipped, reports);
   if (table.unknown_labels > 0) {
     reports.note(fmt::format("labels of {} rows are none of the model's and left out", table.unknown_labels));
@@ -193,7 +208,8 @@ ScoringResult predict_text(const RunConfig& config, const OpenModel& open, const
                            const ControlGroup& ranks, const ScoringReports& reports) {
   DocumentsToScore documents;
   ranks.together([&] { documents = documents_to_score(config, open.checkpoint); });
-  check_same_data(fmt::format("{} documents, {} samples", documents.documents, documents.samples->size()), ranks);
+  check_same_files(fmt::format("{} documents, {} samples", documents.documents, documents.samples->size()), config,
+                   ranks);
   auto [trainer, result] = load_model(config, open, ranks);
   result.columns = {"row", "tokens", "loss", "perplexity"};
   RankedFile file(ranks, out, result.columns);
@@ -239,7 +255,7 @@ ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const Sc
       dataset = text_to_evaluate(config, open.checkpoint);
     }
   });
-  check_same_data(fmt::format("{} samples", dataset->size()), ranks);
+  check_same_files(fmt::format("{} samples", dataset->size()), config, ranks);
   note_skipped(skipped, reports);
   auto [trainer, result] = load_model(config, open, ranks);
   result.metrics = evaluate_dataset(*trainer, *dataset,

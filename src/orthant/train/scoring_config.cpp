@@ -92,6 +92,11 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
                     model.folder.string()),
         {.remedy = "leave them out: the model's columns and lengths are known"});
   }
+  if (kind == "text" && settings.bad_rows) {
+    throw ConfigError(fmt::format("--bad-rows for {}, a language model", model.folder.string()),
+                      {.remedy = "leave it out: rows of a table of texts are all read"});
+  }
+  if (settings.bad_rows) data["bad_rows"] = *settings.bad_rows;
   if (settings.separator) data["separator"] = *settings.separator;
   if (settings.text_column) {
     data["text_column"] = *settings.text_column;

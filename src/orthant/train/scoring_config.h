@@ -39,6 +39,7 @@ struct ScoringSettings {
   std::optional<std::string> separator = {};  // of documents; else the run's
   std::optional<std::string> text_column = {};
   std::optional<std::int64_t> sequence_length = {};  // of a language model
+  std::optional<std::string> bad_rows = {};          // of a table: stop or skip; else the run's
   std::string key_file = {};                         // else the run's
 };
 
