@@ -1,7 +1,11 @@
 // Tokenizers: the first byte chooses between a tokenizer.json of any bytes and one of a few tokenizers made in memory,
 // which encode the rest. Byte-level ones must give back every byte; only the library's own errors may come out.
+// ORTHANT_FUZZ_KIND names the one that every input goes to.
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -95,7 +99,23 @@ std::vector<Tokenizer> make_tokenizers() {
   return all;
 }
 
-constexpr std::size_t kNumExact = 3;  // of make_tokenizers(): those that give back every byte
+// In the order of make_tokenizers(); what lies behind them is a tokenizer.json of any bytes.
+constexpr std::array<std::string_view, 8> kKinds = {"gpt2",      "llama3",        "regex",   "normalized",
+                                                    "wordpiece", "character_bpe", "unigram", "json"};
+constexpr std::size_t kJson = kKinds.size() - 1;
+constexpr std::size_t kNumExact = 3;  // those that give back every byte
+
+// What ORTHANT_FUZZ_KIND says; kKinds.size() without it.
+std::size_t asked_kind() {
+  const char* name = std::getenv("ORTHANT_FUZZ_KIND");
+  if (name == nullptr) return kKinds.size();
+  const auto found = std::find(kKinds.begin(), kKinds.end(), name);
+  if (found == kKinds.end()) {
+    std::fprintf(stderr, "ORTHANT_FUZZ_KIND=%s: there is no such kind\n", name);
+    std::exit(2);
+  }
+  return static_cast<std::size_t>(found - kKinds.begin());
+}
 
 void encode_with(const std::vector<Tokenizer>& all, std::size_t which, std::string_view text) {
   const auto ids = all[which].encode(text);
@@ -108,12 +128,15 @@ void encode_with(const std::vector<Tokenizer>& all, std::size_t which, std::stri
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::vector<Tokenizer> kTokenizers = make_tokenizers();
+  static const std::size_t kAsked = asked_kind();
   if (size == 0) return 0;
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
+  // '{' begins a tokenizer.json; other bytes choose a tokenizer.
+  const auto chosen = data[0] == '{' ? kJson : data[0] % kTokenizers.size();
+  const auto kind = kAsked < kKinds.size() ? kAsked : chosen;
   try {
-    // '{' begins a tokenizer.json; other bytes choose a tokenizer.
-    if (data[0] != '{') {
-      encode_with(kTokenizers, data[0] % kTokenizers.size(), rest);
+    if (kind != kJson) {
+      encode_with(kTokenizers, kind, rest);
       return 0;
     }
     const Tokenizer tokenizer(tokenizer_from_json("{" + std::string(rest), "memory"));
