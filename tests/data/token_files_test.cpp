@@ -162,12 +162,5 @@ TEST(TokenFiles, IdsAreNotPreparedAsText) {
               "data.kind=text --set data.path=b.bin --set data.token_type=uint16 (or uint32)");
 }
 
-TEST(TokenFiles, ParquetIsRefusedWithTheWayThatServes) {
-  const auto text = error_text<DataError>([] { tokenize_text(test::byte_encoder(), {.files = {"books/a.parquet"}}); });
-  expect_part(text,
-              "books/a.parquet is a Parquet file, which is not read\n  fix: write its texts as JSON lines: python3 -c");
-  expect_part(text, "orthant data prepare-text --input books/a.jsonl --text-column text --tokenizer T --out FOLDER");
-}
-
 }  // namespace token_files_test
 }  // namespace orthant

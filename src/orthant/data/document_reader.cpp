@@ -11,6 +11,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/data/byte_window.h"
 #include "orthant/data/open_table.h"
+#include "orthant/data/parquet.h"
 #include "orthant/text/safe_cut.h"
 #include "orthant/text/table_reader.h"
 
@@ -189,6 +190,7 @@ void check_separator(const std::string& separator) {
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path, const DocumentOptions& options,
                                                std::int64_t position, bool inside_document) {
   check_separator(options.separator);
+  if (is_parquet(path)) return open_parquet(path, options.text_column, position);
   if (is_table(path)) return std::make_unique<TableDocuments>(path, options.text_column, position);
   return std::make_unique<PlainText>(path, options, position, inside_document);
 }

@@ -23,8 +23,8 @@ struct ChunkOptions {
   std::int64_t whole_bytes = std::int64_t{256} << 20;  // a document this long that may not be cut is refused
 };
 
-// What a document is in a plain text file. Of a table (see is_table() in text/table_reader.h) a document is the text of
-// one column in one row.
+// What a document is in a plain text file. Of a table (see is_table() in text/table_reader.h) and of a Parquet file
+// (parquet.h) a document is the text of one column in one row.
 struct DocumentOptions {
   std::string separator = "file";    // "file", "blank-line" or "line"
   std::string text_column = "text";  // key or column

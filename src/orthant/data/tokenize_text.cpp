@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "orthant/base/error.h"
+#include "orthant/data/parquet.h"
 #include "orthant/data/token_files.h"
 #include "orthant/data/token_writer.h"
 #include "orthant/files/file_handle.h"
@@ -91,17 +92,6 @@ class Tokenization {
       {.remedy = "name files that hold text, and the column of tables (data.text_column, --text-column)"});
 }
 
-void refuse_parquet(const std::string& file) {
-  if (fs::path(file).extension() != ".parquet") return;
-  const auto lines = fs::path(file).replace_extension(".jsonl").string();
-  throw DataError(
-      fmt::format("{} is a Parquet file, which is not read", file),
-      {.remedy = fmt::format("write its texts as JSON lines: python3 -c \"import pandas; pandas.read_parquet('{}')"
-                             "[['text']].to_json('{}', orient='records', lines=True)\"; then orthant data prepare-text "
-                             "--input {} --text-column text --tokenizer T --out FOLDER",
-                             file, lines, lines)});
-}
-
 void refuse_ids(const std::string& file) {
   if (!is_token_bin(file)) return;
   throw DataError(fmt::format("{} is by its ending a file of token ids, not text", file),
@@ -131,7 +121,7 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
   index.end_token = input.end_token;
   index.tokenizer = encoder.facts;
   for (const auto& file : input.files) {
-    refuse_parquet(file);
+    if (is_parquet(file)) check_parquet(file);
     refuse_ids(file);
   }
   for (const auto& file : input.files) {

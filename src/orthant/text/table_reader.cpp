@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/text/parquet_file.h"
 #include "orthant/text/table_rows.h"
 
 namespace orthant {
@@ -45,6 +46,10 @@ const Ending* ending_of(const std::filesystem::path& path) {
 
 TableFormat format_of(const std::filesystem::path& path) {
   if (const auto* ending = ending_of(path)) return ending->format;
+  if (is_parquet(path)) {
+    throw DataError(fmt::format("{} is a Parquet file, which is not read as a table", path.string()),
+                    {.remedy = parquet_as_lines(path.string(), "")});
+  }
   std::vector<std::string> known;
   for (const auto& ending : kEndings) known.emplace_back(ending.text);
   const auto found = path.extension().string();

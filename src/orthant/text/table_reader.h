@@ -44,7 +44,8 @@ struct SkippedRows {
 class TableReader {
  public:
   // The ending decides: .csv, .tsv, .jsonl or .ndjson, and .json (an array of objects, or JSON lines). ConfigError for
-  // another ending and for a column that the header does not have; DataError for a header that cannot serve.
+  // another ending and for a column that the header does not have; DataError for a header that cannot serve, and for
+  // a Parquet file, with what makes JSON lines of it.
   static TableReader open(const std::filesystem::path& path, TableOptions options);
 
   // The same from memory; `name` is what errors call it. A chunk is what is looked at in one go.
