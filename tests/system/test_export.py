@@ -10,12 +10,21 @@ import transformers
 from safetensors.torch import load_file
 
 from export_folders import differences, greedy_text, make_folder, read_json, write
-from program import only_json, orthant
+from program import ORTHANT, only_json, orthant, python, run
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 DTYPE_KEYS = ("dtype", "torch_dtype")
+
+
+def peak_bytes(*words):
+    """Resident memory of the largest process of a command, at its peak. A small program starts it: a child begins with its parent's."""
+    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
+           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    done = run(python(), "-c", code, *words)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout) << 10
 
 
 class Export(unittest.TestCase):
@@ -167,6 +176,18 @@ class Shards(Export):
         ids = torch.arange(12).reshape(2, 6)
         with torch.no_grad():
             self.assertTrue(torch.equal(loaded(ids).logits, model.eval()(ids).logits))
+
+    def test_the_program_does_not_grow_with_the_model(self):
+        config = transformers.LlamaConfig(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048, vocab_size=20000)
+        transformers.LlamaForCausalLM(config).save_pretrained(self.path("model"))
+        self.command("checkpoint", "import", self.path("model"), self.path("step-0"))
+        size = os.path.getsize(self.path("model", "model.safetensors"))
+        self.assertGreater(size, 170 << 20)
+        bare = peak_bytes(ORTHANT, "--version")
+        for number, words in enumerate((("--mesh", "dp=1"), ("--mesh", "dp=2"), ("--dtype", "bfloat16"))):
+            peak = peak_bytes(ORTHANT, "checkpoint", "export", self.path("step-0"), self.path(f"out-{number}"), "--format", "huggingface",
+                              "--max-shard-size", "8MB", *words)
+            self.assertLess(peak - bare, 48 << 20, words)
 
     def test_what_cannot_be_written_leaves_nothing(self):
         folder = make_folder(self.path("model"), "gpt2", 2, dtype="float32")

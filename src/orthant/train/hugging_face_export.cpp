@@ -164,35 +164,53 @@ ExportPlan make_plan(const fs::path& checkpoint, const ExportOptions& options, c
   return plan;
 }
 
-// Gives a tensor's bytes by blocks of rows, of at most `most` bytes where a row has no more.
-void put_tensor(const WeightReader& reader, const Item& item, const TensorEntry& entry, std::int64_t most,
-                const PutBytes& put) {
-  TensorBox box{entry.shape, Shape(entry.shape.size(), 0), entry.shape};
-  const bool scalar = entry.shape.empty();
-  const auto rows = scalar ? 1 : entry.shape[0];
-  const auto step = std::clamp<std::int64_t>(most / (tensor_bytes(entry) / rows), 1, rows);
-  if (!scalar) box.lengths[0] = step;
-  const auto block = at::empty(box.lengths, at::TensorOptions().dtype(scalar_type(stored_dtype(entry))));
-  for (std::int64_t first = 0; first < rows; first += step) {
-    const auto count = std::min(step, rows - first);
-    if (!scalar) {
-      box.offsets[0] = first;
-      box.lengths[0] = count;
+// Reads tensors by blocks of rows, into memory that all of them share: fresh memory for each would pile up in the heap.
+class BlockReader {
+ public:
+  // Blocks have at most `most` bytes, or one row.
+  BlockReader(const WeightReader& reader, std::int64_t most) : reader_(reader), most_(most) {}
+
+  void put(const Item& item, const TensorEntry& entry, const PutBytes& put) {
+    TensorBox box{entry.shape, Shape(entry.shape.size(), 0), entry.shape};
+    const bool scalar = entry.shape.empty();
+    const auto rows = scalar ? 1 : entry.shape[0];
+    const auto row_bytes = tensor_bytes(entry) / rows;
+    const auto step = std::clamp<std::int64_t>(most_ / row_bytes, 1, rows);
+    for (std::int64_t first = 0; first < rows; first += step) {
+      const auto count = std::min(step, rows - first);
+      if (!scalar) {
+        box.offsets[0] = first;
+        box.lengths[0] = count;
+      }
+      const auto values = memory(count * row_bytes).view(scalar_type(stored_dtype(entry))).view(box.lengths);
+      read_into(reader_, *item.stored, item.name.transposed, box, values);
+      put({static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
     }
-    const auto values = scalar ? block : block.narrow(0, 0, count);
-    read_into(reader, *item.stored, item.name.transposed, box, values);
-    put({static_cast<const std::byte*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())});
   }
-}
+
+ private:
+  at::Tensor memory(std::int64_t bytes) {
+    if (!block_.defined() || block_.numel() < bytes) {
+      block_ = at::Tensor();
+      block_ = at::empty({bytes}, at::kByte);
+    }
+    return block_.narrow(0, 0, bytes);
+  }
+
+  const WeightReader& reader_;
+  std::int64_t most_;
+  at::Tensor block_;
+};
 
 // The shards that are this rank's; gives the bytes of their tensors. Local.
 std::int64_t write_own_shards(const ExportPlan& plan, const fs::path& folder, const ExportOptions& options,
                               const ControlGroup& ranks, ExportResult& result) {
   std::map<std::string_view, const Item*> by_name;
   for (const auto& item : plan.items) by_name.emplace(item.name.tensor, &item);
+  BlockReader reader(*plan.reader, std::min(kBlockBytes, options.max_shard_bytes));
   std::int64_t written = 0;
   const TensorSource source = [&](const TensorEntry& entry, const PutBytes& put) {
-    put_tensor(*plan.reader, *by_name.at(entry.name), entry, std::min(kBlockBytes, options.max_shard_bytes), put);
+    reader.put(*by_name.at(entry.name), entry, put);
     written += tensor_bytes(entry);
   };
   TensorFolderOptions shards;

@@ -16,6 +16,7 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_reader.h"
+#include "orthant/train/large_buffer.h"
 
 namespace orthant {
 namespace {
@@ -73,7 +74,7 @@ void for_each_part(const WeightReader& reader, const TensorEntry& entry, bool tr
   const auto row_elements = num_elements(stored.lengths) / rows;
   const auto row_bytes = row_elements * static_cast<std::int64_t>(c10::elementSize(type));
   const auto most = std::clamp<std::int64_t>(kChunkBytes / row_bytes, 1, rows);
-  const auto buffer = at::empty({most * row_elements}, at::TensorOptions().dtype(type));
+  const auto buffer = make_large_buffer(most * row_elements, type);  // goes back to the system: heaps keep holes
   const auto first_row = scalar ? 0 : stored.offsets[0];
   for (std::int64_t first = 0; first < rows; first += most) {
     const auto count = std::min(most, rows - first);
