@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "orthant/base/error.h"
 #include "orthant/data/preprocessing.h"
