@@ -77,6 +77,21 @@ TEST(ActivityBoard, TellsThePhaseThatEachRankIsIn) {
   EXPECT_EQ(last.phase(), JobPhase::save);
 }
 
+TEST(ActivityBoard, TellsTheMemoryThatEachRankHeldAlsoWhenItIsDead) {
+  const ActivityBoard board(2, For::kForkedRanks);
+  const pid_t rank = fork();
+  if (rank == 0) {
+    Activity activity(board, 1);
+    activity.tensor_bytes().store(700);
+    activity.hold_besides(50);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(rank, &status, 0);
+  EXPECT_EQ(board.entries()[0].held_bytes, 0);
+  EXPECT_EQ(board.entries()[1].held_bytes, 750);
+}
+
 TEST(ActivityBoard, IsReadWholeWhileTheRankSpeaks) {
   const ActivityBoard board(1, For::kForkedRanks);
   std::atomic<bool> enough = false;

@@ -45,7 +45,8 @@ TEST_F(OutOfMemory, IsSeenInTheRanksGroupWithTheSmallestLimitAboveIt) {
   write("proc/vmstat", "oom_kill 8\n");  // somebody else's
   EXPECT_EQ(watch.why_killed(kPid), "");
   write("sys/fs/cgroup/job/rank/memory.events", "low 0\noom 2\noom_kill 3\n");
-  EXPECT_EQ(watch.why_killed(kPid), "out of memory: its control group may use 512 MiB");
+  EXPECT_EQ(watch.why_killed(kPid),
+            "out of memory: its control group may use 512 MiB (oom_kill in memory.events rose)");
 }
 
 TEST_F(OutOfMemory, IsSeenInGroupsOfTheFirstVersionWhoseDeadAreShownElsewhere) {
@@ -59,7 +60,8 @@ TEST_F(OutOfMemory, IsSeenInGroupsOfTheFirstVersionWhoseDeadAreShownElsewhere) {
   in_group("5:cpu,cpuacct:/\n4:memory:/\n0::/init\n");
   watch.note(kPid);
   write("sys/fs/cgroup/memory/rank/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
-  EXPECT_EQ(watch.why_killed(kPid), "out of memory: its control group may use 900 MiB");
+  EXPECT_EQ(watch.why_killed(kPid),
+            "out of memory: its control group may use 900 MiB (oom_kill in memory.oom_control rose)");
 }
 
 TEST_F(OutOfMemory, IsSeenInAGroupThatARankEnteredAfterItsStart) {
@@ -69,7 +71,7 @@ TEST_F(OutOfMemory, IsSeenInAGroupThatARankEnteredAfterItsStart) {
   in_group("0::/late\n");
   write("sys/fs/cgroup/late/memory.max", "1048576\n");
   write("sys/fs/cgroup/late/memory.events", "oom_kill 1\n");
-  EXPECT_EQ(watch.why_killed(kPid), "out of memory: its control group may use 1 MiB");
+  EXPECT_EQ(watch.why_killed(kPid), "out of memory: its control group may use 1 MiB (oom_kill in memory.events rose)");
 }
 
 TEST_F(OutOfMemory, OfTheHostIsSaidToBeLikelyWhereNoGroupTellsMore) {
@@ -79,7 +81,8 @@ TEST_F(OutOfMemory, OfTheHostIsSaidToBeLikelyWhereNoGroupTellsMore) {
   EXPECT_EQ(watch.why_killed(kPid), "");
   write("proc/vmstat", "oom_kill 8\n");
   EXPECT_EQ(watch.why_killed(kPid),
-            "probably out of memory: the kernel has just killed a process of this host for that");
+            "probably out of memory: the kernel has just killed a process of this host for that (oom_kill in "
+            "/proc/vmstat rose)");
 }
 
 TEST_F(OutOfMemory, IsNotGuessedWithoutFiles) {
@@ -93,6 +96,14 @@ TEST_F(OutOfMemory, FollowsTheSignalInTheReport) {
   RankExit exit{.rank = 2, .status = SIGKILL, .turn = 1};
   exit.reason = "out of memory: its control group may use 512 MiB";
   EXPECT_EQ(describe(exit), "rank 2: killed by SIGKILL: out of memory: its control group may use 512 MiB");
+  exit.held = "300 MiB in tensors, in: step 3, F layers.2 m0";
+  EXPECT_EQ(
+      describe(exit),
+      "rank 2: killed by SIGKILL: out of memory: its control group may use 512 MiB; it held 300 MiB in tensors, in: "
+      "step 3, F layers.2 m0");
+  EXPECT_EQ(job_exit_code(exit), 4);
+  exit.reason = "";
+  EXPECT_EQ(job_exit_code(exit), 3);
 }
 
 }  // namespace out_of_memory_test

@@ -55,6 +55,14 @@ std::int64_t peak_resident_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
+TEST(CountingAllocator, TellsWhatItCountsWhereOthersCanReadIt) {
+  static std::atomic<std::int64_t> gauge = -1;  // the allocator keeps it
+  allocator.tell(gauge);
+  const auto kept = at::empty({2 * kMiB}, at::kByte);
+  EXPECT_EQ(gauge.load(), allocator.live_bytes());
+  EXPECT_GE(gauge.load(), 2 * kMiB);
+}
+
 TEST(CountingAllocator, IsInstalledOnce) {
   EXPECT_EQ(&install_counting_allocator(), &allocator);
   EXPECT_EQ(c10::GetAllocator(c10::DeviceType::CPU), &allocator);

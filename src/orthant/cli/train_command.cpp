@@ -22,6 +22,7 @@
 #include "orthant/cli/run_picture.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/launch/meeting.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/output_folder.h"
@@ -125,6 +126,7 @@ void tell_result(const RunConfig& config, const RunResult& result, const std::st
 
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
 int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, const Telling& telling) {
+  install_counting_allocator().tell(launch::Activity::of_process().tensor_bytes());
   auto config = loaded.config;
   find_own_folder(run, rank.job, config);
   const auto resolved = resolved_config(loaded.document);

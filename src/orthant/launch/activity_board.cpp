@@ -37,7 +37,9 @@ struct ActivitySlot {
 
   std::atomic<uint64_t> mark;  // kMark in a board's slots, checked before a descriptor is believed to be a board
   std::atomic<uint64_t> count;
-  std::atomic<uint32_t> phase;  // a JobPhase
+  std::atomic<int64_t> tensor_bytes;   // held now
+  std::atomic<int64_t> besides_bytes;  // and of buffers that are not counted there
+  std::atomic<uint32_t> phase;         // a JobPhase
   Version versions[kNumVersions];
 };
 
@@ -46,7 +48,7 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "processes share these, so they cannot have locks of their own");
 
-constexpr uint64_t kMark = 0x4f72746841637433;  // "OrthAct3"; another layout takes another number
+constexpr uint64_t kMark = 0x4f72746841637434;  // "OrthAct4"; another layout takes another number
 constexpr int kMostTries = 100'000;             // a reader gives up on a writer that does nothing but speak
 
 thread_local Activity* thread_activity = nullptr;
@@ -160,6 +162,10 @@ JobPhase phase_in(const ActivitySlot& slot) {
   return number <= static_cast<uint32_t>(JobPhase::save) ? static_cast<JobPhase>(number) : JobPhase::start;
 }
 
+int64_t held_in(const ActivitySlot& slot) {
+  return slot.tensor_bytes.load(std::memory_order_relaxed) + slot.besides_bytes.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 ActivityBoard::ActivityBoard(int num_slots, For users) : num_slots_(num_slots) {
@@ -185,7 +191,7 @@ std::vector<ActivityBoard::Entry> ActivityBoard::entries() const {
   for (int i = 0; i < num_slots_; ++i) {
     auto said = load_text(slots_.get()[i]);
     const double age = said.text.empty() ? 0 : static_cast<double>(now_ns() - said.at) * 1e-9;
-    entries.push_back({std::move(said.text), std::max(age, 0.0), phase_in(slots_.get()[i])});
+    entries.push_back({std::move(said.text), std::max(age, 0.0), phase_in(slots_.get()[i]), held_in(slots_.get()[i])});
   }
   return entries;
 }
@@ -223,6 +229,14 @@ void Activity::say(ActivityMoment moment, std::string_view text) noexcept {
 
 void Activity::enter(JobPhase phase) noexcept {
   slot_->phase.store(static_cast<uint32_t>(phase), std::memory_order_relaxed);
+}
+
+std::atomic<int64_t>& Activity::tensor_bytes() noexcept {
+  return slot_->tensor_bytes;
+}
+
+void Activity::hold_besides(int64_t bytes) noexcept {
+  slot_->besides_bytes.store(bytes, std::memory_order_relaxed);
 }
 
 JobPhase Activity::phase() const noexcept {

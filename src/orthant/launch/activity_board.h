@@ -32,11 +32,12 @@ class ActivityBoard {
  public:
   enum class For { kForkedRanks, kPrograms };  // programs need a descriptor that survives exec
 
-  // What a slot said last and how long ago, and its phase. Empty text: nothing yet.
+  // What a slot said last and how long ago, its phase, and the memory it held. Empty text: nothing yet.
   struct Entry {
     std::string text;
     double age_seconds = 0;
     JobPhase phase = JobPhase::start;
+    int64_t held_bytes = 0;  // of its tensors
   };
 
   // ConfigError when the system gives no memory or descriptor.
@@ -84,6 +85,11 @@ class Activity {
   // What the job does from now on, as far as this rank goes: the launcher's patience depends on it. Local.
   void enter(JobPhase phase) noexcept;
   JobPhase phase() const noexcept;
+
+  // How much memory the rank's tensors hold now, for whoever counts them to write: it stays readable when the rank is
+  // killed. And that of buffers which are not counted there.
+  std::atomic<int64_t>& tensor_bytes() noexcept;
+  void hold_besides(int64_t bytes) noexcept;
 
   // What was said last, with its moment, control characters as blanks.
   std::string last() const;

@@ -61,7 +61,8 @@ std::optional<RankExit> find_leaver(const std::vector<RankExit>& exits) {
 }
 
 std::string describe(const RankExit& exit) {
-  return fmt::format("rank {}: {}", exit.rank, how_it_ended(exit));
+  const auto held = exit.held.empty() ? "" : "; it held " + exit.held;
+  return fmt::format("rank {}: {}{}", exit.rank, how_it_ended(exit), held);
 }
 
 std::string last_actions_text(std::vector<LastAction> actions, int failed_rank) {
@@ -86,7 +87,8 @@ std::string last_actions_text(std::vector<LastAction> actions, int failed_rank) 
 }
 
 int job_exit_code(const RankExit& exit) {
-  return WIFSIGNALED(exit.status) ? kPeerLostExitCode : WEXITSTATUS(exit.status);
+  if (!WIFSIGNALED(exit.status)) return WEXITSTATUS(exit.status);
+  return exit.reason.empty() ? kPeerLostExitCode : kBadDataExitCode;
 }
 
 std::string signal_name(int signal) {

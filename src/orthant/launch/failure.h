@@ -31,7 +31,8 @@ struct RankExit {
   int status = 0;           // as waitpid gives it
   int turn = 0;             // ends seen at the same time share a turn
   bool asked = false;       // it died of a signal that the launcher had sent
-  std::string reason = {};  // of its death, where more is known than the signal
+  std::string reason = {};  // of its death, where it is known to be lack of memory
+  std::string held = {};    // what it had in memory then and what it did, where that is known
 };
 
 // A failure that ends the job, here or on another host.
@@ -59,7 +60,8 @@ std::optional<RankExit> find_cause(const std::vector<RankExit>& exits);
 // there is none, or when somebody ended badly who had not just lost a peer.
 std::optional<RankExit> find_leaver(const std::vector<RankExit>& exits);
 
-// "rank 3: killed by SIGKILL", with ": " and a reason where there is one, or "rank 2: exit code 70".
+// "rank 3: killed by SIGKILL", with ": " and a reason and "; it held " and what where there is one, or "rank 2: exit
+// code 70".
 std::string describe(const RankExit& exit);
 
 // What a rank did last before the job failed.
@@ -77,7 +79,8 @@ inline constexpr size_t kMostLastActions = 16;
 // longest, longest first, and how many are left out. Empty when nobody said anything.
 std::string last_actions_text(std::vector<LastAction> actions, int failed_rank);
 
-// 3 for a death by signal, else the rank's own exit code.
+// The rank's own exit code; 3 for a death by signal, 4 where the kernel killed it for lack of memory, which a restart
+// would meet again.
 int job_exit_code(const RankExit& exit);
 
 // "SIGKILL", or "signal 35" for one without a name.

@@ -37,14 +37,17 @@ std::string OutOfMemoryWatch::why_killed(pid_t pid) {
     const auto kills = kills_in(group);
     if (kills && *kills > kills_[group.folder]) {
       const auto limit = group.smallest_limit();
-      if (!limit) return "out of memory: the host has no more";
-      return fmt::format("out of memory: its control group may use {}", format_bytes(*limit));
+      const auto* counter = group.second_version ? "memory.events" : "memory.oom_control";
+      const auto evidence = fmt::format("oom_kill in {} rose", counter);
+      if (!limit) return fmt::format("out of memory: the host has no more ({})", evidence);
+      return fmt::format("out of memory: its control group may use {} ({})", format_bytes(*limit), evidence);
     }
     if (kills && group.second_version) return "";  // which shows the group of a process until it is reaped
   }
   const auto host_kills = kills_on_host();
   if (!host_kills || !host_kills_ || *host_kills <= *host_kills_) return "";
-  return "probably out of memory: the kernel has just killed a process of this host for that";
+  return "probably out of memory: the kernel has just killed a process of this host for that (oom_kill in /proc/vmstat "
+         "rose)";
 }
 
 }  // namespace orthant::launch

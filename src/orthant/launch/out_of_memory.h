@@ -22,8 +22,8 @@ class OutOfMemoryWatch {
   // A process that was just started, or may have moved to another control group since.
   void note(pid_t pid);
 
-  // Of a process that was killed and not yet reaped: "out of memory: its control group may use 512 MiB", or without the
-  // limit where there is none; empty when the kernel did not kill it for that reason.
+  // Of a process that was killed and not yet reaped: "out of memory: its control group may use 512 MiB (EVIDENCE)", or
+  // without the limit where there is none; empty when the kernel did not kill it for that reason.
   std::string why_killed(pid_t pid);
 
  private:
@@ -39,6 +39,6 @@ class OutOfMemoryWatch {
 // What a user may do about it.
 inline constexpr const char* kOutOfMemoryRemedy =
     "raise the limit, or use less memory per rank: a smaller train.global_batch_size or more parallel.microbatches, "
-    "parallel.recompute=full, more fsdp, tp or pp ranks (orthant estimate prints the bytes)";
+    "parallel.recompute=full, more fsdp, tp or pp ranks (orthant train --dry-run prices such ways)";
 
 }  // namespace orthant::launch

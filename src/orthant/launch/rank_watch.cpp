@@ -55,7 +55,8 @@ std::vector<RankState> RankWatch::states() const {
                       .text = std::move(entry.text),
                       .age_seconds = entry.age_seconds,
                       .phase = entry.phase,
-                      .stopped_seconds = one.stopped_since ? seconds_between(*one.stopped_since, now) : 0});
+                      .stopped_seconds = one.stopped_since ? seconds_between(*one.stopped_since, now) : 0,
+                      .held_bytes = entry.held_bytes});
   }
   return states;
 }

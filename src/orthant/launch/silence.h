@@ -20,6 +20,7 @@ struct RankState {
   double age_seconds = 0;  // of that
   JobPhase phase = JobPhase::start;
   double stopped_seconds = 0;  // while its process is stopped: for how long
+  int64_t held_bytes = 0;      // by its tensors
 };
 
 // 'X' when there is no such process.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "orthant/base/human.h"
+
 namespace orthant::launch {
 namespace {
 
@@ -128,13 +130,23 @@ void Supervisor::reap() {
     waitpid(rank.pid, &status, 0);
     rank.alive = false;
     watch_.ended(rank.rank);
-    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status)), reason});
+    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status)), reason,
+                    reason.empty() ? "" : held_by(rank.rank)});
     const bool is_job_running = phase_ == Phase::kRunning || phase_ == Phase::kCollecting;
     if (is_job_running && is_bad(seen.back()) && !seen.back().asked) rank.own_bad_end = seen.back();
   }
   exits_.insert(exits_.end(), seen.begin(), seen.end());
   for (const auto& exit : seen) note_exit(exit);
   if (phase_ == Phase::kCollecting && !any_alive()) deadline_ = Clock::now();
+}
+
+// "300 MiB in tensors, in: step 3, F layers.2 m0", by the board; empty when it had said nothing.
+std::string Supervisor::held_by(int rank) const {
+  const auto states = watch_.states();
+  const auto found = std::ranges::find(states, rank, &RankState::rank);
+  if (found == states.end() || (found->held_bytes == 0 && found->text.empty())) return "";
+  return fmt::format("{} in tensors{}", format_bytes(found->held_bytes),
+                     found->text.empty() ? "" : ", in: " + found->text);
 }
 
 void Supervisor::note_exit(const RankExit& exit) {
@@ -282,9 +294,8 @@ std::string Supervisor::last_actions(int failed_rank) const {
   return last_actions_text(std::move(actions), failed_rank);
 }
 
-std::string Supervisor::remedy(int failed_rank) const {
-  const auto lacked_memory = [&](const RankExit& exit) { return exit.rank == failed_rank && !exit.reason.empty(); };
-  return std::ranges::any_of(exits_, lacked_memory) ? fmt::format("\n  fix: {}", kOutOfMemoryRemedy) : "";
+bool Supervisor::lacked_memory(int rank) const {
+  return std::ranges::any_of(exits_, [&](const RankExit& exit) { return exit.rank == rank && !exit.reason.empty(); });
 }
 
 Outcome Supervisor::verdict() const {
@@ -306,10 +317,11 @@ Outcome Supervisor::verdict() const {
     }
   }
   outcome.stop_asked = stop_asked_;
-  outcome.report += remedy(outcome.failed_rank);
+  const bool no_memory = lacked_memory(outcome.failed_rank);
+  if (no_memory) outcome.report += fmt::format("\n  fix: {}", kOutOfMemoryRemedy);
   // A rank that refused its data or its settings has said why, last of all; what the others did meanwhile says nothing.
   const bool refused =
-      failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);
+      !no_memory && failure_ && (failure_->exit_code == kWrongUseExitCode || failure_->exit_code == kBadDataExitCode);
   if (!outcome.report.empty() && !refused) outcome.report += last_actions(outcome.failed_rank);
   if (outcome.failed_rank < 0 || refused) return outcome;
   const auto lines = pump_.last_lines(outcome.failed_rank);

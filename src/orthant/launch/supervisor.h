@@ -78,7 +78,8 @@ class Supervisor {
   int clean_exit_code() const;
   bool ended_cleanly() const;
   std::string last_actions(int failed_rank) const;
-  std::string remedy(int failed_rank) const;
+  std::string held_by(int rank) const;
+  bool lacked_memory(int rank) const;  // and was killed for that
   Outcome verdict() const;
 
   Options options_;

@@ -47,6 +47,7 @@ Header* header_of(void* data) {
 
 void CountingAllocator::count(std::int64_t bytes) {
   const std::int64_t now = live_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (gauge_ != nullptr) gauge_->store(now, std::memory_order_relaxed);
   std::int64_t peak = peak_bytes_.load(std::memory_order_relaxed);
   while (now > peak && !peak_bytes_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
   }
@@ -61,6 +62,8 @@ void* CountingAllocator::allocate_block(std::size_t bytes) {
     // As if malloc had refused.
   }
   c10::profiledCPUMemoryReporter().OutOfMemory(whole);
+  refused_bytes_.store(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  refused_at_bytes_.store(live_bytes(), std::memory_order_relaxed);
   TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory: ", whole, " bytes for one tensor, ", live_bytes(),
                    " bytes in use by others");
 }
@@ -79,7 +82,7 @@ c10::DataPtr CountingAllocator::allocate(std::size_t bytes) {
 void CountingAllocator::release(void* data) {
   if (data == nullptr) return;
   const Header header = *header_of(data);
-  header.owner->live_bytes_.fetch_sub(static_cast<std::int64_t>(header.bytes), std::memory_order_relaxed);
+  header.owner->count(-static_cast<std::int64_t>(header.bytes));
   c10::profiledCPUMemoryReporter().Delete(header.block);
   if (header.bytes < kLargeBytes) {
     std::free(header.block);

@@ -24,6 +24,17 @@ class CountingAllocator final : public c10::Allocator {
   std::int64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
   void reset_peak() { peak_bytes_.store(live_bytes(), std::memory_order_relaxed); }
 
+  // The newest tensor that got no memory, and what the others had then; `bytes` is 0 when none was refused.
+  struct Refusal {
+    std::int64_t bytes = 0;
+    std::int64_t live_bytes = 0;
+  };
+  Refusal last_refusal() const { return {refused_bytes_.load(), refused_at_bytes_.load()}; }
+
+  // From now on live_bytes() is written there, too: where somebody can read it who outlives this process. The place
+  // stays. Before there are threads.
+  void tell(std::atomic<std::int64_t>& gauge) { gauge_ = &gauge; }
+
   PageArena::Usage arena_usage() const { return arena_.usage(); }
 
   // Gives kept blocks back to the system, as after loading a model that is then sharded.
@@ -45,6 +56,9 @@ class CountingAllocator final : public c10::Allocator {
   PageArena arena_;
   std::atomic<std::int64_t> live_bytes_ = 0;
   std::atomic<std::int64_t> peak_bytes_ = 0;
+  std::atomic<std::int64_t> refused_bytes_ = 0;
+  std::atomic<std::int64_t> refused_at_bytes_ = 0;
+  std::atomic<std::int64_t>* gauge_ = nullptr;
 };
 
 // Makes it the allocator of CPU tensors and returns it; later calls return the same one. Tensors made before are freed
