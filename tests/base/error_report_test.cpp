@@ -37,6 +37,16 @@ TEST(ErrorReport, WhatTheSystemRefusesIsNoDefectOfOurs) {
   EXPECT_EQ(report_of(std::runtime_error("DefaultCPUAllocator: can't allocate memory: you tried to ...")).exit_code, 4);
 }
 
+TEST(ErrorReport, LackOfMemoryIsKnownWhoeverThrowsIt) {
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  EXPECT_TRUE(is_out_of_memory(std::system_error(ENOMEM, std::generic_category())));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA out of memory. Tried to allocate 2.00 GiB.")));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling ...")));
+  EXPECT_FALSE(is_out_of_memory(std::system_error(EAGAIN, std::generic_category())));
+  EXPECT_FALSE(is_out_of_memory(std::logic_error("never")));
+  EXPECT_FALSE(is_out_of_memory(DataError("rank 1: out of memory")));  // says so itself
+}
+
 TEST(ErrorReport, TheRestIsOurs) {
   EXPECT_EQ(report_text(std::logic_error("never"), "error: "), "error: never\n");
   EXPECT_EQ(report_of(std::logic_error("never")).exit_code, 70);

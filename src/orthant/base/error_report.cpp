@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <new>
@@ -29,19 +30,27 @@ ErrorReport no_memory() {
 
 // libtorch's allocators say so in their text only.
 bool tells_of_memory(std::string_view what) {
-  return what.find("can't allocate memory") != std::string_view::npos ||
-         what.find("out of memory") != std::string_view::npos;
+  constexpr std::string_view kTexts[] = {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+                                         "CUDNN_STATUS_ALLOC_FAILED"};
+  return std::ranges::any_of(kTexts, [&](auto text) { return what.find(text) != std::string_view::npos; });
 }
 
 ErrorReport of_system(const std::system_error& error) {
   const int number = is_of_system(error.code()) ? error.code().value() : 0;
-  if (number == ENOMEM) return no_memory();
   auto remedy = remedy_for_errno({}, number);
   if (number == EAGAIN) remedy = "raise the limit on processes and threads (ulimit -u), or use fewer threads";
   return {error.what(), std::move(remedy), kDataExitCode, number};
 }
 
 }  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return false;
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    return is_of_system(system->code()) && system->code().value() == ENOMEM;
+  }
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr || tells_of_memory(error.what());
+}
 
 ErrorReport report_of(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) {
@@ -52,10 +61,8 @@ ErrorReport report_of(const std::exception& error) {
     return {fmt::format("{}: {}", files->path1().string(), files->code().message()),
             remedy_for_errno(files->path1(), files->code().value()), kDataExitCode, files->code().value()};
   }
+  if (is_out_of_memory(error)) return no_memory();
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) return of_system(*system);
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || tells_of_memory(error.what())) {
-    return no_memory();
-  }
   return {error.what(), "", 70};
 }
 

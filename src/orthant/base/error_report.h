@@ -14,6 +14,9 @@ struct ErrorReport {
   int error_number = 0;  // as errno has it, where the system refused something
 };
 
+// Whether the system, libtorch or a card had no memory left. Errors of ours say so themselves and are none.
+bool is_out_of_memory(const std::exception& error);
+
 ErrorReport report_of(const std::exception& error);
 
 // "orthant: error: TEXT\n  fix: REMEDY\n" for the prefix "orthant: error: ". Text of files and peers is escaped; the

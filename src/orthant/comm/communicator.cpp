@@ -8,6 +8,7 @@
 #include <set>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/base/nearest.h"
 #include "orthant/comm/checked.h"
 #include "orthant/comm/gloo.h"
@@ -194,6 +195,7 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;
     const std::string text = error.what();
     throw CommError(
         fmt::format("group {} of ranks [{}] could not be connected within {:.6g} s: {}", channel,

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/comm/group_state.h"
 
 namespace orthant::comm {
@@ -49,6 +50,7 @@ void Work::wait() {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;  // nobody else is to blame
     group_->fail(call_, error, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   }
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 
 namespace orthant::comm {
 
@@ -38,6 +39,7 @@ std::unique_ptr<Pending> GroupState::start(Call& call) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;  // nobody else is to blame
     fail(call, error, 0.0);
   }
 }

@@ -66,7 +66,7 @@ void Executor::make_texts(const std::vector<Action>& actions, Texts& texts) cons
   for (const auto& action : actions) texts.texts.push_back(to_string(action, graph_));
 }
 
-void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
+void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) try {
   if (keeper != nullptr) prepare(step, action, *keeper);
   switch (action.kind) {
     case ActionKind::forward:
@@ -97,6 +97,9 @@ void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
       exchange(step, action);
       return;
   }
+} catch (...) {
+  if (keeper != nullptr) keeper->failed();
+  throw;
 }
 
 void Executor::prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const {

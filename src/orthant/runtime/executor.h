@@ -63,6 +63,8 @@ class ParameterKeeper {
   virtual void need_gradients(int /*unit*/) {}
   // The unit's weight gradients are complete on this rank: those of one microbatch, or of the step when negative.
   virtual void reduce(int /*unit*/, int /*microbatch*/) {}
+  // An action has thrown. All that earlier ones keep is still alive.
+  virtual void failed() noexcept {}
 };
 
 // Whoever looks at what units make, in list order, before it is handed on.

@@ -6,14 +6,22 @@
 
 namespace orthant {
 
-std::int64_t live_memory_bytes() {
-  return install_counting_allocator().live_bytes();
+namespace {
+
+auto allocated_on(at::Device device) {
+  return at::getDeviceAllocator(device.type())
+      ->getDeviceStats(device.has_index() ? device.index() : 0)
+      .allocated_bytes[0];
+}
+
+}  // namespace
+
+std::int64_t live_memory_bytes(at::Device device) {
+  return device.is_cpu() ? install_counting_allocator().live_bytes() : allocated_on(device).current;
 }
 
 std::int64_t peak_memory_bytes(at::Device device) {
-  if (device.is_cpu()) return install_counting_allocator().peak_bytes();
-  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.has_index() ? device.index() : 0);
-  return stats.allocated_bytes[0].peak;
+  return device.is_cpu() ? install_counting_allocator().peak_bytes() : allocated_on(device).peak;
 }
 
 }  // namespace orthant

@@ -8,7 +8,7 @@
 namespace orthant {
 
 // Of the CPU tensors made since the counting allocator was installed, which these install when nobody has.
-std::int64_t live_memory_bytes();
+std::int64_t live_memory_bytes(at::Device device = at::kCPU);
 std::int64_t peak_memory_bytes(at::Device device);
 
 }  // namespace orthant

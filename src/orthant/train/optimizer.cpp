@@ -178,6 +178,14 @@ void Optimizer::update_tensors(const FusedTensors& tensors, double weight_decay,
   }
 }
 
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& buffers : states_) {
+    for (const auto& state : buffers) bytes += state.defined() ? static_cast<std::int64_t>(state.nbytes()) : 0;
+  }
+  return bytes;
+}
+
 std::int64_t Optimizer::num_updates() const {
   return count_.to(at::kLong).item<std::int64_t>();
 }

@@ -62,6 +62,9 @@ class Optimizer {
   const std::vector<std::string>& state_names() const { return names_; }
   const at::Tensor& state(std::size_t i, std::size_t buffer) const { return states_[i][buffer]; }
 
+  // Of all states.
+  std::int64_t state_bytes() const;
+
   // Updates made; what the bias correction counts. Reading it waits for the device.
   std::int64_t num_updates() const;
   void set_num_updates(std::int64_t updates);

@@ -53,17 +53,20 @@ void RankLog::say(std::string_view text) {
   }
 }
 
-std::string start_line(const Mesh& mesh, int rank, const std::string& device) {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
+std::string place_text(const Mesh& mesh, int rank) {
   const auto coordinate = mesh.coordinate(rank);
   std::vector<std::string> place;
   for (const auto axis : mesh.active_axes()) {
     if (axis != Axis::ep) place.push_back(fmt::format("{}={}", axis_name(axis), coordinate[axis]));
   }
+  return place.empty() ? "dp=0" : fmt::format("{}", fmt::join(place, ","));
+}
+
+std::string start_line(const Mesh& mesh, int rank, const std::string& device) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
   return fmt::format("rank {} of {} started: host {}, process {}, at {} of mesh {}, device {}", rank, mesh.world_size(),
-                     host.data(), getpid(), place.empty() ? "dp=0" : fmt::format("{}", fmt::join(place, ",")),
-                     mesh.to_string(), device);
+                     host.data(), getpid(), place_text(mesh, rank), mesh.to_string(), device);
 }
 
 }  // namespace orthant

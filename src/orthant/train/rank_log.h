@@ -28,6 +28,9 @@ class RankLog {
   std::vector<std::string> waiting_;
 };
 
+// The rank's coordinate: "dp=0,fsdp=1".
+std::string place_text(const Mesh& mesh, int rank);
+
 // "rank 1 of 4 started: host node7, process 4711, at dp=0,fsdp=1 of mesh dp=2,fsdp=2, device cpu"
 std::string start_line(const Mesh& mesh, int rank, const std::string& device);
 

@@ -9,15 +9,18 @@
 #include <span>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/base/human.h"
 #include "orthant/base/printable.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/launch/activity_board.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/kept_plans.h"
 #include "orthant/train/original_files.h"
+#include "orthant/train/out_of_memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/poison.h"
 #include "orthant/train/pretrained.h"
@@ -53,18 +56,27 @@ void check_same_key(const std::shared_ptr<const TagKey>& key, const ControlGroup
 // What the mesh leaves of the summary's whole to one rank.
 std::string rank_share(const Trainer& trainer) {
   std::int64_t elements = 0;
-  std::int64_t state_bytes = 0;
-  const auto& buffers = trainer.parameters().buffers();
-  for (std::size_t b = 0; b < buffers.size(); ++b) {
-    if (!buffers[b]->trainable()) continue;
-    elements += buffers[b]->owned().size();
-    for (std::size_t s = 0; s < trainer.optimizer().state_names().size(); ++s) {
-      state_bytes += static_cast<std::int64_t>(trainer.optimizer().state(s, b).nbytes());
-    }
+  for (const auto& buffer : trainer.parameters().buffers()) {
+    if (buffer->trainable()) elements += buffer->owned().size();
   }
   return fmt::format("mesh {}, zero {}: this rank updates {} parameters with {} of optimizer state",
                      trainer.mesh().to_string(), trainer.parameters().policy().zero, format_count(elements),
-                     format_bytes(state_bytes));
+                     format_bytes(trainer.optimizer().state_bytes()));
+}
+
+// Calls `act`. Where there is no memory for it, the log gets what libtorch says, and the error says what the rank held.
+// The trainer may be null.
+template <typename Act>
+auto naming_memory(const RunConfig& config, const Trainer* trainer, RankLog& rank_log, const Act& act) {
+  try {
+    return act();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    const auto action = launch::Activity::of_process().last();
+    const auto in_use = memory_in_use(trainer, config.trainer.device);
+    rank_log.say(error.what());
+    throw out_of_memory(config, ControlGroup(config.trainer).rank(), action, in_use);
+  }
 }
 
 RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_config, const RunOptions& options,
@@ -78,6 +90,8 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   std::shared_ptr<const TagKey> key;
   std::optional<OutputFolder> folder;  // rank 0's
   SavedFiles originals;                // rank 0's
+  auto& activity = launch::Activity::of_process();
+  activity.say("reading the data");
   ranks.together([&] {
     key = checkpoint_key(config);
     if ((!options.resume.empty() || options.restarted) && !options.output_dir.empty())
@@ -91,6 +105,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   check_same_data(found_data(data), ranks);
   check_evaluated(config, data, ranks.alike(""));
   for (const auto& text : data.notes) note(text);
+  activity.say("making parameters, gradients and optimizer state");
   // A resumed run has its weights in the checkpoint.
   PretrainedWeights weights;
   const bool resuming = ranks.any(folder && folder->resumes());
@@ -98,6 +113,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   for (const auto& text : weights.notes()) note(text);
   const auto trainer = make_trainer(config, weights);
   if (weights.bytes_read() > 0) note(fmt::format("read {} of weights", format_bytes(weights.bytes_read())));
+  activity.hold_besides(trainer->exchanged_bytes());
   ranks.together([&] {
     if (folder) folder->open();
   });
@@ -128,7 +144,9 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
                       note,
                       [&](const std::string& text) { rank_log.say(text); },
                       key};
-  const auto outcome = TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
+  const auto outcome = naming_memory(config, trainer.get(), rank_log, [&] {
+    return TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
+  });
   if (!outcome.ended_early.empty()) note(outcome.ended_early);
   return outcome;
 }
@@ -191,7 +209,8 @@ RunOutcome run_training(RunConfig config, const std::string& resolved_config, co
   RankLog rank_log;
   rank_log.say(start_line(config.mesh, ControlGroup(config.trainer).rank(), config.trainer.device.str()));
   try {
-    return run_on_this_rank(config, resolved_config, options, out, rank_log);
+    return naming_memory(config, nullptr, rank_log,
+                         [&] { return run_on_this_rank(config, resolved_config, options, out, rank_log); });
   } catch (const std::exception& error) {
     rank_log.say(fmt::format("error: {}", error.what()));
     throw;

@@ -17,16 +17,17 @@
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/device_setup.h"
 #include "orthant/train/measured_plans.h"
+#include "orthant/train/memory_use.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/weights_hash.h"
 
 namespace orthant {
-namespace {
 
 // The store does what the executor's list says. The first gradient is written after a look at those of the last step.
-class StoreKeeper : public ParameterKeeper {
+class Trainer::StoreKeeper : public ParameterKeeper {
  public:
-  StoreKeeper(ParameterStore& store, StepWatch& watch) : store_(store), watch_(watch) {}
+  StoreKeeper(ParameterStore& store, StepWatch& watch, at::Device device)
+      : store_(store), watch_(watch), device_(device) {}
   void gather(int unit) override { store_.gather(unit); }
   void free(int unit) override { store_.free(unit); }
   void need_values(int unit) override { store_.need_values(unit); }
@@ -35,13 +36,15 @@ class StoreKeeper : public ParameterKeeper {
     store_.need_gradients(unit);
   }
   void reduce(int unit, int microbatch) override { store_.reduce(unit, microbatch); }
+  void failed() noexcept override { bytes_at_failure_ = live_memory_bytes(device_); }
+  std::int64_t bytes_at_failure() const { return bytes_at_failure_; }
 
  private:
   ParameterStore& store_;
   StepWatch& watch_;
+  at::Device device_;
+  std::int64_t bytes_at_failure_ = 0;
 };
-
-}  // namespace
 
 Trainer::~Trainer() = default;
 
@@ -83,7 +86,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
   watch_->trust_updates(optimizer_->parameters_verdict());
-  keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_);
+  keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_, options_.device);
   executor_->observe(watch_.get());
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
@@ -334,6 +337,10 @@ std::uint64_t Trainer::weights_hash() const {
   const auto on_host = halves.cpu();
   const auto* half = on_host.const_data_ptr<std::int64_t>();
   return static_cast<std::uint64_t>(half[0]) + (static_cast<std::uint64_t>(half[1]) << 32);
+}
+
+std::int64_t Trainer::bytes_at_failure() const {
+  return keeper_->bytes_at_failure();
 }
 
 std::int64_t Trainer::exchanged_bytes() const {

@@ -95,11 +95,15 @@ class Trainer {
   void record_times(std::vector<ActionTime>* times) { executor_->record_times(times); }
   // Memory of group buffers, which the CPU's counting allocator does not see; 0 on one rank and on a device.
   std::int64_t exchanged_bytes() const;
+  // Of tensors on the device when an action of a step threw, what the step had kept included; 0: none has.
+  std::int64_t bytes_at_failure() const;
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return options_.communicator ? options_.communicator->rank() : 0; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
 
  private:
+  class StoreKeeper;
+
   std::vector<Microbatch> microbatches(const Batch& batch) const;
   // The numbers of a PendingStep; gradients are complete.
   at::Tensor run(const Batch& batch, const RankReport& report);
@@ -122,7 +126,7 @@ class Trainer {
   std::unique_ptr<LossScale> loss_scale_;
   std::unique_ptr<MeasuredPlans> products_;
   std::unique_ptr<StepWatch> watch_;
-  std::unique_ptr<ParameterKeeper> keeper_;
+  std::unique_ptr<StoreKeeper> keeper_;
   std::vector<Action> actions_;
   std::vector<Action> evaluation_actions_;
   std::int64_t steps_done_ = 0;

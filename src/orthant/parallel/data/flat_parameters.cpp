@@ -111,6 +111,28 @@ void FlatParameters::make_gradients(const Precision& precision, const BufferMemo
   owned_gradient_ = policy_.shards_gradients() ? memory.make(owned_.size(), type) : part(users_.front().full, owned_);
 }
 
+std::int64_t FlatParameters::kept_value_bytes() const {
+  std::vector<at::Tensor> kept;
+  if (!transient_values()) kept.push_back(values_);
+  if (shard_.defined()) kept.push_back(shard_);
+  if (master_.is_split()) {
+    kept.push_back(master_.remainder());
+  } else if (!shares_) {
+    kept.push_back(master_.whole());
+  }
+  std::int64_t bytes = 0;
+  for (const auto& tensor : kept) {
+    if (tensor.device() == values_.device()) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+std::int64_t FlatParameters::kept_gradient_bytes() const {
+  if (!trainable()) return 0;
+  const auto of_one = policy_.shards_gradients() ? owned_gradient_.nbytes() : users_.front().full.nbytes();
+  return static_cast<std::int64_t>(policy_.shards_gradients() ? of_one : of_one * users_.size());
+}
+
 void FlatParameters::initialise(std::uint64_t seed, const DrawnParameters& drawn) {
   at::NoGradGuard no_gradients;
   for (const auto& piece : pieces_of(layout_, owned_)) {

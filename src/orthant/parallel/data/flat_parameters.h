@@ -106,6 +106,10 @@ class FlatParameters {
   at::Tensor gradient() const;                                          // full: the sum after completion
   const at::Tensor& owned_gradient() const { return owned_gradient_; }  // what the optimizer reads
 
+  // On the device for good: values and the optimizer's copy of them, and gradients.
+  std::int64_t kept_value_bytes() const;
+  std::int64_t kept_gradient_bytes() const;
+
   const MasterValues& master() const { return master_; }
   // Of a buffer that is owned whole; InternalError otherwise. A copy where the master is stored in halves.
   at::Tensor master_view(const FlatEntry& entry) const;

@@ -182,6 +182,18 @@ std::vector<std::string> ParameterStore::complete_gradients() {
   return finish_gradients();
 }
 
+std::int64_t ParameterStore::value_bytes() const {
+  auto bytes = gathered_.now;
+  for (const auto& buffer : buffers_) bytes += buffer->kept_value_bytes();
+  return bytes;
+}
+
+std::int64_t ParameterStore::gradient_bytes() const {
+  auto bytes = gradients_.now;
+  for (const auto& buffer : buffers_) bytes += buffer->kept_gradient_bytes();
+  return bytes;
+}
+
 std::vector<Range> ParameterStore::answered(std::size_t buffer) const {
   const auto& layout = buffers_[buffer]->layout();
   std::vector<Range> ranges;

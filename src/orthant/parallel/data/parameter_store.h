@@ -122,6 +122,10 @@ class ParameterStore {
   // Memory that was made for all buffers: for good, and for those that come and go.
   std::int64_t bytes() const { return bytes_ + pool_.bytes(); }
   std::int64_t kept_bytes() const { return bytes_; }
+  // Of bytes(), on the device now: values and the optimizer's copy of them, and gradients. Blocks that wait for their
+  // next use are neither.
+  std::int64_t value_bytes() const;
+  std::int64_t gradient_bytes() const;
   // The most that gathered values and full gradients took at one time, where they come and go.
   std::int64_t gathered_peak() const { return gathered_.peak; }
   std::int64_t gradients_peak() const { return gradients_.peak; }
