@@ -10,7 +10,7 @@ namespace orthant::launch::memory_group_test {
 
 namespace fs = std::filesystem;
 
-class FreeMemory : public ::testing::Test {
+class FreeMemoryHere : public ::testing::Test {
  protected:
   void SetUp() override {
     char pattern[] = "/tmp/orthant-memory-XXXXXX";
@@ -27,40 +27,46 @@ class FreeMemory : public ::testing::Test {
     write(fs::path("proc") / std::to_string(getpid()) / "cgroup", line + "\n");
   }
 
+  std::int64_t free_bytes() const {
+    const auto found = free_memory(root_);
+    return found ? found->bytes : -1;
+  }
+
   fs::path root_;
 };
 
-TEST_F(FreeMemory, IsWhatTheHostHasWithoutALimit) {
-  EXPECT_EQ(free_memory(root_), 1000 * 1024);
+TEST_F(FreeMemoryHere, IsWhatTheHostHasWithoutALimit) {
+  EXPECT_EQ(free_bytes(), 1000 * 1024);
   in_group("0::/job");
   write("sys/fs/cgroup/job/memory.max", "max\n");
-  EXPECT_EQ(free_memory(root_), 1000 * 1024);
+  EXPECT_EQ(free_bytes(), 1000 * 1024);
   fs::remove(root_ / "proc/meminfo");
-  EXPECT_EQ(free_memory(root_), std::nullopt);
+  EXPECT_FALSE(free_memory(root_));
 }
 
-TEST_F(FreeMemory, IsWhatTheTightestGroupLeaves) {
+TEST_F(FreeMemoryHere, IsWhatTheTightestGroupLeaves) {
   in_group("0::/job/rank");
   write("sys/fs/cgroup/job/rank/memory.max", "900000\n");
   write("sys/fs/cgroup/job/rank/memory.current", "100000\n");
-  EXPECT_EQ(free_memory(root_), 800000);
+  EXPECT_EQ(free_bytes(), 800000);
   write("sys/fs/cgroup/job/memory.max", "700000\n");
   write("sys/fs/cgroup/job/memory.current", "500000\n");
-  EXPECT_EQ(free_memory(root_), 200000);
+  EXPECT_EQ(free_bytes(), 200000);
+  EXPECT_EQ(free_memory(root_)->group, (root_ / "sys/fs/cgroup/job").string());
   // Files in memory that nobody needs are dropped first.
   write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 150000\nactive_file 7\n");
-  EXPECT_EQ(free_memory(root_), 350000);
+  EXPECT_EQ(free_bytes(), 350000);
   write("sys/fs/cgroup/job/memory.current", "900000\n");
-  EXPECT_EQ(free_memory(root_), 0);
+  EXPECT_EQ(free_bytes(), 0);
 }
 
-TEST_F(FreeMemory, KnowsGroupsOfTheFirstVersion) {
+TEST_F(FreeMemoryHere, KnowsGroupsOfTheFirstVersion) {
   in_group("4:memory:/rank");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   write("sys/fs/cgroup/memory/rank/memory.limit_in_bytes", "500000\n");
   write("sys/fs/cgroup/memory/rank/memory.usage_in_bytes", "200000\n");
   write("sys/fs/cgroup/memory/rank/memory.stat", "inactive_file 1\ntotal_inactive_file 50000\n");
-  EXPECT_EQ(free_memory(root_), 350000);
+  EXPECT_EQ(free_bytes(), 350000);
 }
 
 }  // namespace orthant::launch::memory_group_test

@@ -28,8 +28,9 @@ class Killed(unittest.TestCase):
         self.addCleanup(group.remove)
         enter = f'echo $$ > {group.path}/cgroup.procs && exec "$@"'
         finished = run("sh", "-c", enter, "sh", ORTHANT, "launch", "--nproc", 2, "--", sys.executable, "-c", GREEDY)
-        self.assertEqual(finished.returncode, 3, finished.stderr)
-        self.assertIn("orthant: rank 1: killed by SIGKILL: out of memory: its control group may use 400 MiB\n  fix: ", finished.stderr)
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertRegex(finished.stderr, r"orthant: rank 1: killed by SIGKILL: out of memory: its control group may use 400 MiB "
+                                          r"\(oom_kill in memory\.\w+ rose\)\n  fix: ")
 
     def test_by_somebody_else_is_not(self):
         finished = run(ORTHANT, "launch", "--nproc", 2, "--", "sh", "-c", "if [ $RANK = 1 ]; then kill -9 $$; fi; sleep 60")
@@ -47,11 +48,14 @@ class TooLarge(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def train(self, limit, *words, **model):
+    def train(self, limit, *words, launcher=(), **model):
         sets = [f"model.{key}={value}" for key, value in {"kind": "llama", **LLAMA, **model}.items()]
         sets += ["name=large", 'data={"kind": "tokens", "sequence_length": 512, "samples": 64}', "train.steps=1", "lr_schedule.warmup_steps=0"]
         output = os.path.join(self.folder.name, f"run-{len(os.listdir(self.folder.name))}")
-        command = [ORTHANT, "train", "--json", "--output_dir", output, *(word for text in sets for word in ("--set", text)), *words]
+        json = [] if "--dry-run" in words else ["--json"]
+        command = [ORTHANT, *launcher, "train", *json, "--output_dir", output, *(word for text in sets for word in ("--set", text)), *words]
+        if limit is None:
+            return run(*command), output
         group = Limit(f"orthant-test-{os.getpid()}", limit)
         try:
             return run("sh", "-c", f'echo $$ > {group.path}/cgroup.procs && exec "$@"', "sh", *command), output
@@ -84,13 +88,49 @@ class TooLarge(unittest.TestCase):
     def test_replicas_become_shards(self):
         added, _ = self.refused_then_trained(740 * MIB, "--set", "train.global_batch_size=2", "--mesh", "dp=2", hidden_size=512,
                                              intermediate_size=1024, num_hidden_layers=8)
-        self.assertEqual(added, "--mesh fsdp=2")
+        self.assertEqual(added, "--set parallel.zero=3")
+
+    def test_a_dry_run_says_what_train_would_do(self):
+        said, output = self.train(190 * MIB, "--set", "train.global_batch_size=32", "--dry-run")
+        refused, _ = self.train(190 * MIB, "--set", "train.global_batch_size=32")
+        self.assertEqual((said.returncode, refused.returncode), (0, 2), said.stderr)
+        self.assertFalse(os.path.exists(output))
+        self.assertIn("--set parallel.microbatches=", said.stderr)
+        self.assertIn("\northant: train would be refused with exit code 2: the rank of this run on this host needs ", said.stderr)
+        self.assertEqual(said.stderr.splitlines()[-1], refused.stderr.splitlines()[-1])
+        fits, _ = self.train(400 * MIB, "--set", "train.global_batch_size=32", "--dry-run")
+        self.assertRegex(fits.stderr, r"^orthant: train would start: the rank of this run on this host needs \S+ MiB, and \S+ MiB of memory are "
+                                      r"free here\n$")
+
+    def test_ranks_of_a_launcher_refuse_alike_and_one_says_why(self):
+        finished, output = self.train(190 * MIB, "--set", "train.global_batch_size=64", "--mesh", "dp=2", launcher=["launch", "--nproc", "2", "--", ORTHANT])
+        self.assertEqual(finished.returncode, 2, finished.stderr)
+        self.assertFalse(os.path.exists(output))
+        self.assertEqual(finished.stderr.count("of memory are free here"), 1, finished.stderr)
+        self.assertIn("error: rank 0: the 2 ranks of this run on this host need ", finished.stderr)
+
+    def test_ranks_in_control_groups_of_their_own_are_judged_one_by_one(self):
+        """Each of both fits into its own; together they would not."""
+        groups = [Limit(f"orthant-test-{os.getpid()}-{rank}", 300 * MIB) for rank in range(2)]
+        for group in groups:
+            self.addCleanup(group.remove)
+        enter = f'echo $$ > {os.path.dirname(groups[0].path)}/orthant-test-{os.getpid()}-$RANK/cgroup.procs && exec "$@"'
+        finished, _ = self.train(None, "--set", "train.global_batch_size=32", "--mesh", "dp=2", hidden_size=128, intermediate_size=512,
+                                 launcher=["launch", "--nproc", "2", "--", "sh", "-c", enter, "sh", ORTHANT])
+        self.assertEqual(finished.returncode, 0, finished.stderr)
 
     def test_what_fits_nowhere_is_said_so(self):
         finished, _ = self.train(300 * MIB, "--set", "train.global_batch_size=1", hidden_size=4096, intermediate_size=8192)
         self.assertEqual(finished.returncode, 2, finished.stderr)
         self.assertIn("fix: take a smaller model, shorter sequences, or ranks on more hosts (orthant plan finds a mesh); --force trains as it is",
                       finished.stderr)
+
+    def test_a_rank_that_the_kernel_kills_is_named_with_what_it_held(self):
+        finished, _ = self.train(220 * MIB, "--set", "train.global_batch_size=64", "--mesh", "dp=2", "--force")
+        self.assertEqual(finished.returncode, 4, finished.stderr)
+        self.assertRegex(finished.stderr, r"orthant: rank [01]: killed by SIGKILL: out of memory: its control group may use 220 MiB \(oom_kill in "
+                                          r"memory\.\w+ rose\); it held [\d.]+ [KM]iB in tensors, in: step 1, .*\n  fix: raise the limit, or ")
+        self.assertIn("\nlast actions:\n", finished.stderr)
 
     def test_force_tries(self):
         """The run starts, its folder is there, and the kernel kills the one process: its activations alone are 120 MiB."""

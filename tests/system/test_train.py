@@ -211,10 +211,11 @@ class Training(TrainTest):
         self.assertEqual((alone.returncode, os.listdir(self.folder)), (2, []))
         self.assertIn("--verbose without --dry-run", alone.stderr)
 
-    def test_a_dry_run_warns_of_a_rank_that_this_host_cannot_hold(self):
+    def test_a_dry_run_says_that_train_would_refuse_a_rank_that_this_host_cannot_hold(self):
         finished = self.train("--dry-run", "--set", "model.hidden_size=1048576")
-        self.assertRegex(finished.stderr, r"^orthant: warning: a rank needs \S+ TiB, and this host has \S+ \SiB of memory\n$")
-        self.assertEqual(self.train("--dry-run").stderr, "")
+        self.assertRegex(finished.stderr, r"orthant: train would be refused with exit code 2: the rank of this run on this host needs \S+ TiB, and "
+                                          r"\S+ \SiB of memory are free here; a rank has .*\n  fix: .*; --force trains as it is\n$")
+        self.assertRegex(self.train("--dry-run").stderr, r"^orthant: train would start: the rank of this run on this host needs \S+ MiB, and .*\n$")
 
     def test_the_written_config_trains_the_same(self):
         first = only_json(self, self.train("--output_dir", "first", "--json"))

@@ -70,7 +70,7 @@ Machine look_at_machine(const launch::Environment& environment) {
   machine.num_cores = usable_cores();
   machine.cpu_capability = at::get_cpu_capability();
   machine.memory_bytes = host_memory_bytes();
-  machine.available_memory_bytes = launch::free_memory().value_or(0);
+  machine.available_memory_bytes = launch::free_memory().value_or(launch::FreeMemory{}).bytes;
   machine.shared_memory_bytes = free_bytes_of("/dev/shm");
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);

@@ -3,152 +3,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/text_table.h"
+#include "orthant/cli/devices.h"
+#include "orthant/cli/memory_ways.h"
+#include "orthant/cuda/card_memory.h"
 #include "orthant/launch/memory_group.h"
-#include "orthant/layout/rows.h"
-#include "orthant/train/run.h"
 #include "orthant/train/run_estimate.h"
 
 namespace orthant::cli {
 namespace {
 
-// What a rank's process writes of its own, besides tensors. This process has the program's pages already.
-constexpr std::int64_t kRankBytes = std::int64_t{16} << 20;
-
-// Ranks of the run on this host.
-struct LocalRanks {
-  int first = 0;
-  int count = 1;
-};
-
-// A way to train the same with less memory, as a user would write it.
-struct Way {
-  std::string words;
-  std::int64_t bytes = 0;
-};
-
-// Tries changes of what the user gave; those that cannot be trained and those that save nothing are left out.
-class Ways {
- public:
-  using Change = std::function<void(ConfigOptions&, RankOptions&)>;
-
-  Ways(const LoadedConfig& loaded, const ConfigOptions& options, const RankOptions& ranks, LocalRanks local,
-       const launch::Environment& environment)
-      : loaded_(loaded), options_(options), ranks_(ranks), local_(local), environment_(environment) {
-    options_.pp_size = options_.tp_size = options_.dp_size = options_.fsdp_size = std::nullopt;  // the mesh has them
-    needed_ = host_bytes(loaded.config, local.first, local.count);
+// The place of a rank on this machine, whose device is cores or the card of that number as this process sees them.
+RankPlace place_here(int rank, at::Device device, const launch::Environment& environment) {
+  const auto free = launch::free_memory();
+  RankPlace place{.rank = rank, .host = this_host(), .card = ""};
+  if (device.is_cpu()) {
+    // Ranks in control groups of their own share no limit.
+    if (free && !free->group.empty()) place.host += " " + free->group;
+    if (free) place.free_bytes = free->bytes;
+    return place;
   }
+  const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+  place.card = cuda::visible_card(visible == environment.end() ? "" : visible->second, device.index());
+  place.free_bytes = cuda::free_card_bytes(place.card);
+  return place;
+}
 
-  void try_all(std::int64_t free) {
-    const auto fewer_rows = microbatches(free);
-    add("--set parallel.recompute=selective", set("parallel.recompute=selective"));
-    add("--set parallel.recompute=full", set("parallel.recompute=full"));
-    const auto full = both(set("parallel.recompute=full"), fewer_rows.second);
-    const auto full_words = "--set parallel.recompute=full" + (fewer_rows.first.empty() ? "" : " " + fewer_rows.first);
-    if (!fewer_rows.first.empty()) add(full_words, full);
-    for (const auto& mesh : meshes()) {
-      add("--mesh " + mesh, on(mesh));
-      add(fmt::format("--mesh {} {}", mesh, full_words), both(on(mesh), full));
-    }
-    add("--set precision.compute=bfloat16 " + full_words, both(set("precision.compute=\"bfloat16\""), full));
-  }
-
-  const std::vector<Way>& found() const { return found_; }
-
- private:
-  static Change set(const std::string& assignment) {
-    return [=](ConfigOptions& options, RankOptions&) { options.overrides.push_back(assignment); };
-  }
-  static Change on(const std::string& mesh) {
-    return [=](ConfigOptions&, RankOptions& ranks) { ranks.mesh = mesh; };
-  }
-  static Change both(const Change& first, const Change& second) {
-    return [=](ConfigOptions& options, RankOptions& ranks) {
-      first(options, ranks);
-      if (second) second(options, ranks);
-    };
-  }
-
-  std::optional<std::int64_t> bytes_of(const Change& change) const {
-    auto options = options_;
-    auto ranks = ranks_;
-    change(options, ranks);
-    try {
-      auto config = load_config(options, ranks, environment_).config;
-      config.trainer.device = loaded_.config.trainer.device;
-      check_trainable(config);
-      return host_bytes(config, local_.first, local_.count);
-    } catch (const ConfigError&) {
-      return std::nullopt;
-    }
-  }
-
-  void add(const std::string& words, const Change& change) {
-    const auto bytes = bytes_of(change);
-    if (bytes && *bytes < needed_) found_.push_back({words, *bytes});
-  }
-
-  // More microbatches of fewer rows: the first number that fits, else the largest. Its words are empty where there is
-  // none.
-  std::pair<std::string, Change> microbatches(std::int64_t free) {
-    const auto& config = loaded_.config;
-    const auto rows = config.global_batch_size / num_replicas(config.mesh);
-    std::pair<std::string, Change> last;
-    for (std::int64_t count = config.trainer.microbatches + 1; count <= rows; ++count) {
-      if (rows % count != 0) continue;
-      const bool flag = options_.num_microbatches.has_value();
-      const Change change = [=](ConfigOptions& options, RankOptions&) {
-        if (flag) {
-          options.num_microbatches = count;
-        } else {
-          options.overrides.push_back(fmt::format("parallel.microbatches={}", count));
-        }
-      };
-      const auto bytes = bytes_of(change);
-      if (!bytes || *bytes >= needed_) continue;
-      last = {(flag ? "--num_microbatches " : "--set parallel.microbatches=") + std::to_string(count), change};
-      if (*bytes <= free) break;
-    }
-    if (last.second) add(last.first, last.second);
-    return last;
-  }
-
-  // Of as many ranks: replicas that become shards, or parts of layers.
-  std::vector<std::string> meshes() const {
-    const auto& mesh = loaded_.config.mesh;
-    auto degrees = mesh.degrees();
-    const auto replicas = degrees[Axis::dp];
-    if (replicas == 1) return {};
-    std::vector<std::string> found;
-    const auto order = order_text(mesh.order());
-    degrees[Axis::dp] = 1;
-    degrees[Axis::fsdp] *= replicas;
-    found.push_back(Mesh(degrees, order).to_string());
-    degrees = mesh.degrees();
-    degrees[Axis::dp] = 1;
-    degrees[Axis::tp] *= replicas;
-    found.push_back(Mesh(degrees, order).to_string());
-    return found;
-  }
-
-  const LoadedConfig& loaded_;
-  ConfigOptions options_;
-  RankOptions ranks_;
-  LocalRanks local_;
-  const launch::Environment& environment_;
-  std::int64_t needed_ = 0;
-  std::vector<Way> found_;
-};
-
-std::string remedy(const std::vector<Way>& ways, std::int64_t free, const Mesh& mesh) {
+std::string remedy(const std::vector<MemoryWay>& ways, const Mesh& mesh) {
   const std::string otherwise = "; --force trains as it is";
-  const auto fits = std::ranges::find_if(ways, [&](const Way& way) { return way.bytes <= free; });
+  const auto fits = std::ranges::find_if(ways, &MemoryWay::fits);
   if (fits == ways.end()) {
     return "take a smaller model, shorter sequences, or ranks on more hosts (orthant plan finds a mesh)" + otherwise;
   }
@@ -165,38 +52,61 @@ std::string holders(const RunConfig& config) {
                      format_bytes(worst.activations + worst.logits + worst.temporary));
 }
 
+void say_ways(const std::vector<MemoryWay>& ways) {
+  std::vector<TableLine> lines = {{"needs", "", "with"}};
+  for (const auto& way : ways) lines.push_back({format_bytes(way.bytes), way.fits ? "fits" : "", way.words});
+  if (lines.size() > 1) say("ways to train this with less memory:\n" + text_table(lines, /*left=*/3));
+}
+
 }  // namespace
 
-std::int64_t host_bytes(const RunConfig& config, int first_rank, int num_ranks) {
-  const auto plan = estimate_run(config, find_hardware("cpu"));  // memory is the same on any hardware
-  std::int64_t sum = 0;
-  for (int rank = first_rank; rank < first_rank + num_ranks; ++rank) {
-    const auto& memory = plan.memory.at(static_cast<std::size_t>(config.mesh.coordinate(rank)[Axis::pp]));
-    sum += memory.total() - memory.reserve + kRankBytes;
+std::vector<RankPlace> places_of_local_ranks(const RunConfig& config, int ranks_per_host,
+                                             const launch::Environment& environment) {
+  const int world_size = config.mesh.world_size();
+  const int on_host = ranks_per_host > 0 ? ranks_per_host : world_size;
+  const auto& device = config.trainer.device;
+  const int num_cards = device.is_cpu() ? 1 : std::max(count_gpus(environment), 1);
+  std::vector<RankPlace> cards;  // of rank 0, on each card
+  for (int card = 0; card < std::min(num_cards, on_host); ++card) {
+    const at::Device here = device.is_cpu() ? device : at::Device(device.type(), static_cast<at::DeviceIndex>(card));
+    cards.push_back(place_here(0, here, environment));
   }
-  return sum;
+  std::vector<RankPlace> places;
+  for (int rank = 0; rank < world_size; ++rank) {
+    auto& place = places.emplace_back(cards[static_cast<std::size_t>(rank % on_host % num_cards)]);
+    place.rank = rank;
+    if (rank >= on_host) place.host += fmt::format(" {}", rank / on_host);
+  }
+  return places;
+}
+
+RankPlace place_of_this_rank(const RunConfig& config, const launch::Job& job, const launch::Environment& environment) {
+  return place_here(job.rank, config.trainer.device, environment);
 }
 
 void check_memory(const LoadedConfig& loaded, const ConfigOptions& options, const RankOptions& ranks,
-                  const std::optional<launch::Job>& job, const launch::Environment& environment) {
-  const auto& config = loaded.config;
-  if (!config.trainer.device.is_cpu() || (job && job->local_rank != 0)) return;
-  const LocalRanks local{job ? job->rank : 0, job ? job->local_world_size : config.mesh.world_size()};
-  if (!job && local.count > kMostLocalRanks) return;  // run_on_ranks() refuses so many
-  const auto free = launch::free_memory();
-  const auto needed = host_bytes(config, local.first, local.count);
-  if (!free || needed <= *free) return;
-  Ways ways(loaded, options, ranks, local, environment);
-  ways.try_all(*free);
-  std::vector<TableLine> lines = {{"needs", "", "with"}};
-  for (const auto& way : ways.found())
-    lines.push_back({format_bytes(way.bytes), way.bytes <= *free ? "fits" : "", way.words});
-  if (lines.size() > 1) say("ways to train this with less memory:\n" + text_table(lines, /*left=*/3));
-  const bool one = local.count == 1;
-  throw ConfigError(fmt::format("{} of this run on this host need{} {}, and {} of memory are free here; a rank has {}",
-                                one ? "the rank" : fmt::format("the {} ranks", local.count), one ? "s" : "",
-                                format_bytes(needed), format_bytes(*free), holders(config)),
-                    {.remedy = remedy(ways.found(), *free, config.mesh)});
+                  const std::vector<RankPlace>& places, const launch::Environment& environment,
+                  std::optional<int> own_rank) {
+  const auto shortage = worst_shortage(memory_needs(loaded.config, places));
+  if (!shortage) return;
+  const int first = shortage->ranks.front();
+  const auto ways = ways_with_less_memory(loaded, options, ranks, places, *shortage, environment);
+  if (!own_rank || *own_rank == first) say_ways(ways);
+  throw ConfigError(fmt::format("{}; a rank has {}", shortage->text(), holders(loaded.config)),
+                    {.remedy = remedy(ways, loaded.config.mesh), .rank = own_rank ? first : -1});
+}
+
+std::string memory_verdict(const LoadedConfig& loaded, const ConfigOptions& options, const RankOptions& ranks,
+                           const std::vector<RankPlace>& places, const launch::Environment& environment) {
+  try {
+    check_memory(loaded, options, ranks, places, environment);
+  } catch (const ConfigError& error) {
+    return fmt::format("train would be refused with exit code 2: {}", error.what());
+  }
+  const auto needs = memory_needs(loaded.config, places);
+  if (needs.empty()) return "train would start; what is free here is not known";
+  const auto fullest = std::ranges::max_element(needs, {}, &MemoryNeed::missing_bytes);
+  return fmt::format("train would start: {}", fullest->text());
 }
 
 }  // namespace orthant::cli

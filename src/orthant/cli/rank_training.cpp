@@ -47,18 +47,22 @@ std::string with_options(const std::string& resolved, const comm::CommOptions& o
   return json_text(text);
 }
 
+// Whoever serves the store stays until the others have read it.
+void await_readers(const comm::Store& store, const RankContext& rank, int world_size) {
+  try {
+    comm::wait_for_all(store.below("read"), rank.job.rank, world_size, kGoodbyeSeconds, "");
+  } catch (const Error&) {
+    // It is gone: this rank has read all it needs.
+  }
+}
+
 // Every rank sees all texts, so that all of them refuse alike.
-void check_same_config(comm::Store store, const RankContext& rank, int world_size, const std::string& resolved) {
+void check_same_config(const comm::Store& store, const RankContext& rank, int world_size, const std::string& resolved) {
   const auto texts = comm::wait_for_all(store, rank.job.rank, world_size, rank.comm.timeout_seconds, resolved);
   for (std::size_t r = 1; r < texts.size(); ++r) {
     const auto difference = first_difference(texts.front(), texts[r], static_cast<int>(r));
     if (difference.empty()) continue;
-    // Whoever serves the store stays until the others have read it.
-    try {
-      comm::wait_for_all(store.below("read"), rank.job.rank, world_size, kGoodbyeSeconds, "");
-    } catch (const Error&) {
-      // It is gone: this rank has read all it needs.
-    }
+    await_readers(store, rank, world_size);
     throw ConfigError(fmt::format("ranks were given different configurations: {}", difference),
                       {.remedy = "start every rank with the same file and the same options", .rank = rank.job.rank});
   }
@@ -111,6 +115,16 @@ std::optional<int> said_elsewhere(const RankContext& rank, const Error& error) {
 }
 
 RankTraining::RankTraining(const RankContext& rank) : rank_(rank), store_(comm::join_store(rank.job, rank.comm)) {}
+
+std::vector<std::string> RankTraining::gather_texts(const Mesh& mesh, const std::string& name,
+                                                    const std::string& text) const {
+  if (mesh.world_size() == 1 || !store_) return {text};
+  return comm::wait_for_all(store_->below(name), rank_.job.rank, mesh.world_size(), rank_.comm.timeout_seconds, text);
+}
+
+void RankTraining::await_readers_of(const Mesh& mesh, const std::string& name) const {
+  if (mesh.world_size() > 1 && store_) await_readers(store_->below(name), rank_, mesh.world_size());
+}
 
 void RankTraining::prepare(RunConfig& config, const std::string& resolved, const std::string& name,
                            const comm::WrapTransport& wrap) {

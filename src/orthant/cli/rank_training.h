@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/rank_command.h"
@@ -19,6 +20,12 @@ class RankTraining {
 
   // Whether this rank takes part in a training on that mesh: the first ranks of the job do.
   bool takes_part(const Mesh& mesh) const { return rank_.job.rank < mesh.world_size(); }
+
+  // What every rank brings along, by rank; what this one brings alone when the job has one rank. Collective over the
+  // ranks of the mesh.
+  std::vector<std::string> gather_texts(const Mesh& mesh, const std::string& name, const std::string& text) const;
+  // Before a rank throws what all throw because of these texts: until all have read them.
+  void await_readers_of(const Mesh& mesh, const std::string& name) const;
 
   // Puts device and communicator into the configuration. `resolved` is its text: when ranks have different ones, all of
   // them throw a ConfigError that names the first key that differs. `name` tells trainings of one command apart.

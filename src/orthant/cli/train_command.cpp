@@ -9,12 +9,10 @@
 #include <optional>
 
 #include "orthant/base/error.h"
-#include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
-#include "orthant/cli/machine.h"
 #include "orthant/cli/memory_check.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
@@ -124,8 +122,27 @@ void tell_result(const RunConfig& config, const RunResult& result, const std::st
   std::cout << json_text(document) << std::endl;
 }
 
+// Throws when ranks at these places lack memory; `own_rank` is this one.
+using CheckPlaces = std::function<void(const std::vector<RankPlace>& places, int own_rank)>;
+
+// Where the ranks of a launcher are only they know: each tells its place, and all refuse alike.
+void check_places(const RankTraining& training, const RankPlace& own, const Mesh& mesh, const CheckPlaces& check) {
+  const auto texts = training.gather_texts(mesh, "places", own.to_text());
+  std::vector<RankPlace> places;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    places.push_back(RankPlace::from_text(texts[rank], static_cast<int>(rank)));
+  }
+  try {
+    check(places, own.rank);
+  } catch (const ConfigError&) {
+    training.await_readers_of(mesh, "places");
+    throw;
+  }
+}
+
 // One rank's part. Only rank 0 has something to say, and a rank on which an error happened.
-int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, const Telling& telling) {
+int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run, const Telling& telling,
+                  const std::function<void(const RankTraining&)>& check_memory_of_all) {
   install_counting_allocator().tell(launch::Activity::of_process().tensor_bytes());
   auto config = loaded.config;
   find_own_folder(run, rank.job, config);
@@ -133,7 +150,11 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   std::optional<RankTraining> training;
   try {
     training.emplace(rank);
+    if (check_memory_of_all) check_memory_of_all(*training);
     training->prepare(config, compared_text(resolved, run), "train");
+  } catch (const ConfigError& error) {
+    if (const auto code = said_elsewhere(rank, error)) return *code;
+    throw;
   } catch (const CommError& error) {
     if (stop_requested == 0) throw;
     std::cerr << fmt::format("stopped on request before the first step; {}\n", error.message());
@@ -223,15 +244,6 @@ void check_together(const OptionParser& app, bool json_of_text, const RunOptions
   }
 }
 
-// Empty when one rank fits into this host.
-std::string memory_warning(const RunConfig& config) {
-  const auto needed = estimate_run(config, find_hardware("cpu")).peak_bytes();  // the same on any hardware
-  const auto there = host_memory_bytes();
-  if (there == 0 || needed <= there) return {};
-  return fmt::format("warning: a rank needs {}, and this host has {} of memory", format_bytes(needed),
-                     format_bytes(there));
-}
-
 }  // namespace
 
 int run_train(const Arguments& arguments, Context& context) {
@@ -296,18 +308,36 @@ int run_train(const Arguments& arguments, Context& context) {
   if (ranks.dry_run) {
     say(check_start(loaded.config, resolved_config(loaded.document), run));
     say_notes();
-    if (loaded.config.trainer.device.is_cpu()) say(memory_warning(loaded.config));
     print_dry_run(loaded.config, ranks.ranks_per_host, verbose);
+    std::cout << std::flush;
+    if (loaded.config.mesh.world_size() > kMostLocalRanks && ranks.ranks_per_host == 0) {
+      say(fmt::format("train would need a launcher: at most {} ranks are started on one host", kMostLocalRanks));
+      return 0;
+    }
+    const auto places = places_of_local_ranks(loaded.config, ranks.ranks_per_host, context.environment);
+    say(memory_verdict(loaded, config_options, ranks, places, context.environment));
     return 0;
   }
   refuse_fake_backend(ranks, loaded.config.mesh);
-  if (!force) check_memory(loaded, config_options, ranks, job, context.environment);
+  const auto check = [&](const std::vector<RankPlace>& places, std::optional<int> own_rank) {
+    check_memory(loaded, config_options, ranks, places, context.environment, own_rank);
+  };
+  std::function<void(const RankTraining&)> check_memory_of_all;  // by ranks that a launcher has started
+  if (!force && job) {
+    check_memory_of_all = [&](const RankTraining& training) {
+      check_places(training, place_of_this_rank(loaded.config, *job, context.environment), loaded.config.mesh, check);
+    };
+  } else if (!force && loaded.config.mesh.world_size() <= kMostLocalRanks) {  // run_on_ranks() refuses more
+    check(places_of_local_ranks(loaded.config, /*ranks_per_host=*/0, context.environment), std::nullopt);
+  }
   say_notes();
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };
   ranks.take_signals = take_signals_on_rank;
-  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return train_on_rank(rank, loaded, run, telling); });
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
+    return train_on_rank(rank, loaded, run, telling, check_memory_of_all);
+  });
 }
 
 }  // namespace orthant::cli

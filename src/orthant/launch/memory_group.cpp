@@ -34,15 +34,28 @@ fs::path below(const fs::path& mount, const std::string& path) {
   return !relative.empty() && fs::is_directory(mount / relative, error) ? mount / relative : mount;
 }
 
+// What is left below a limit, files that the kernel can drop counted as free.
+std::int64_t left_below(std::int64_t limit, const fs::path& folder, bool second_version) {
+  const auto used = first_number(folder / (second_version ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
+  const auto droppable =
+      counter_in(folder / "memory.stat", second_version ? "inactive_file" : "total_inactive_file").value_or(0);
+  return std::max<std::int64_t>(limit - std::max<std::int64_t>(used - droppable, 0), 0);
+}
+
+struct Measured {
+  std::int64_t bytes = 0;
+  fs::path folder;
+};
+
 // The smallest of what `measure` says of the group's folder and those above it, from the limit there.
-std::optional<std::int64_t> smallest(
+std::optional<Measured> smallest(
     const MemoryGroup& group, const std::function<std::int64_t(const fs::path& folder, std::int64_t limit)>& measure) {
-  std::optional<std::int64_t> least;
+  std::optional<Measured> least;
   for (auto folder = group.folder;; folder = folder.parent_path()) {
     const auto limit = first_number(folder / (group.second_version ? "memory.max" : "memory.limit_in_bytes"));
     if (limit && *limit < kNoLimit) {
       const auto found = measure(folder, *limit);
-      least = std::min(least.value_or(found), found);
+      if (!least || found < least->bytes) least = Measured{found, folder};
     }
     if (folder == group.mount || !folder.has_relative_path()) return least;
   }
@@ -62,16 +75,8 @@ std::optional<std::int64_t> counter_in(const fs::path& path, const std::string& 
 }
 
 std::optional<std::int64_t> MemoryGroup::smallest_limit() const {
-  return smallest(*this, [](const fs::path& /*folder*/, std::int64_t limit) { return limit; });
-}
-
-std::optional<std::int64_t> MemoryGroup::free_bytes() const {
-  return smallest(*this, [this](const fs::path& level, std::int64_t limit) {
-    const auto used = first_number(level / (second_version ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
-    const auto droppable =
-        counter_in(level / "memory.stat", second_version ? "inactive_file" : "total_inactive_file").value_or(0);
-    return std::max<std::int64_t>(limit - std::max<std::int64_t>(used - droppable, 0), 0);
-  });
+  const auto found = smallest(*this, [](const fs::path& /*folder*/, std::int64_t limit) { return limit; });
+  return found ? std::optional(found->bytes) : std::nullopt;
 }
 
 // Lines "ID:CONTROLLERS:PATH": those of the second version have neither number nor controllers.
@@ -93,13 +98,17 @@ std::optional<MemoryGroup> memory_group_of(pid_t pid, const fs::path& root) {
   return found;
 }
 
-std::optional<std::int64_t> free_memory(const fs::path& root) {
+std::optional<FreeMemory> free_memory(const fs::path& root) {
   const auto kilobytes = counter_in(root / "proc/meminfo", "MemAvailable");
   const auto group = memory_group_of(getpid(), root);
-  const auto in_group = group ? group->free_bytes() : std::nullopt;
-  if (!kilobytes) return in_group;
-  const auto on_host = *kilobytes * 1024;
-  return in_group ? std::min(*in_group, on_host) : on_host;
+  const auto in_group =
+      group ? smallest(*group, [&](const fs::path& folder,
+                                   std::int64_t limit) { return left_below(limit, folder, group->second_version); })
+            : std::nullopt;
+  if (in_group && (!kilobytes || in_group->bytes < *kilobytes * 1024)) {
+    return FreeMemory{in_group->bytes, in_group->folder.string()};
+  }
+  return kilobytes ? std::optional(FreeMemory{*kilobytes * 1024, ""}) : std::nullopt;
 }
 
 }  // namespace orthant::launch
