@@ -87,10 +87,13 @@ RankPlace place_of_this_rank(const RunConfig& config, const launch::Job& job, co
 void check_memory(const LoadedConfig& loaded, const ConfigOptions& options, const RankOptions& ranks,
                   const std::vector<RankPlace>& places, const launch::Environment& environment,
                   std::optional<int> own_rank) {
+  constexpr double kMostSeconds = 10;
+  constexpr double kMostSecondsOfDryRun = 0.15;
   const auto shortage = worst_shortage(memory_needs(loaded.config, places));
   if (!shortage) return;
   const int first = shortage->ranks.front();
-  const auto ways = ways_with_less_memory(loaded, options, ranks, places, *shortage, environment);
+  const auto ways = ways_with_less_memory(loaded, options, ranks, places, *shortage, environment,
+                                          ranks.dry_run ? kMostSecondsOfDryRun : kMostSeconds);
   if (!own_rank || *own_rank == first) say_ways(ways);
   throw ConfigError(fmt::format("{}; a rank has {}", shortage->text(), holders(loaded.config)),
                     {.remedy = remedy(ways, loaded.config.mesh), .rank = own_rank ? first : -1});

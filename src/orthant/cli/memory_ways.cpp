@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -14,19 +15,33 @@
 namespace orthant::cli {
 namespace {
 
+constexpr std::int64_t kMostMicrobatches = 65536;
+
+// Of `rows`, ascending: more than `least` and no more than anybody would train with.
+std::vector<std::int64_t> divisors_above(std::int64_t rows, std::int64_t least) {
+  std::vector<std::int64_t> found;
+  for (auto count = least + 1; count <= std::min(rows, kMostMicrobatches); ++count) {
+    if (rows % count == 0) found.push_back(count);
+  }
+  return found;
+}
+
 // Tries changes one by one.
 class WaySearch {
  public:
+  using Clock = std::chrono::steady_clock;
   using Change = std::function<void(ConfigOptions&, RankOptions&)>;
 
   WaySearch(const LoadedConfig& loaded, const ConfigOptions& options, const RankOptions& ranks,
-            const std::vector<RankPlace>& places, const MemoryNeed& shortage, const launch::Environment& environment)
+            const std::vector<RankPlace>& places, const MemoryNeed& shortage, const launch::Environment& environment,
+            Clock::time_point deadline)
       : loaded_(loaded),
         options_(options),
         ranks_(ranks),
         places_(places),
         shortage_(shortage),
-        environment_(environment) {
+        environment_(environment),
+        deadline_(deadline) {
     options_.pp_size = options_.tp_size = options_.dp_size = options_.fsdp_size = std::nullopt;  // the mesh has them
   }
 
@@ -71,8 +86,9 @@ class WaySearch {
     };
   }
 
-  // Nothing for what cannot be trained.
+  // Nothing for what cannot be trained, and when the time is over.
   std::optional<MemoryWay> priced(const std::string& words, const Change& change) const {
+    if (Clock::now() >= deadline_) return std::nullopt;
     auto options = options_;
     auto ranks = ranks_;
     change(options, ranks);
@@ -94,30 +110,36 @@ class WaySearch {
     if (way && way->bytes < shortage_.needed_bytes) found_.push_back(*way);
   }
 
-  // More microbatches of fewer rows: the first number that fits, else the largest. Its words are empty where there is
-  // none.
+  // More microbatches of fewer rows: the least number that fits, else the largest. Its words are empty where there is
+  // none that saves anything. More microbatches never need more, so that a few of many numbers are looked at.
   std::pair<std::string, Change> microbatches() {
     const auto& config = loaded_.config;
-    const auto rows = config.global_batch_size / num_replicas(config.mesh);
-    std::pair<std::string, Change> last;
-    for (std::int64_t count = config.trainer.microbatches + 1; count <= rows; ++count) {
-      if (rows % count != 0) continue;
-      const bool flag = options_.num_microbatches.has_value();
-      const Change change = [=](ConfigOptions& options, RankOptions&) {
+    const bool flag = options_.num_microbatches.has_value();
+    const auto named = [&](std::int64_t count) {
+      return (flag ? "--num_microbatches " : "--set parallel.microbatches=") + std::to_string(count);
+    };
+    const auto change_to = [&](std::int64_t count) -> Change {
+      return [=](ConfigOptions& options, RankOptions&) {
         if (flag) {
           options.num_microbatches = count;
         } else {
           options.overrides.push_back(fmt::format("parallel.microbatches={}", count));
         }
       };
-      const auto words = (flag ? "--num_microbatches " : "--set parallel.microbatches=") + std::to_string(count);
-      const auto way = priced(words, change);
-      if (!way || way->bytes >= shortage_.needed_bytes) continue;
-      last = {words, change};
-      if (way->fits) break;
-    }
-    if (last.second) add(last.first, last.second);
-    return last;
+    };
+    const auto counts =
+        divisors_above(config.global_batch_size / num_replicas(config.mesh), config.trainer.microbatches);
+    const auto is_too_few = [&](std::int64_t count) {
+      const auto way = priced(named(count), change_to(count));
+      return !way || !way->fits;
+    };
+    auto found = std::ranges::partition_point(counts, is_too_few);
+    if (found == counts.end() && !counts.empty()) --found;
+    if (found == counts.end()) return {};
+    const auto before = found_.size();
+    add(named(*found), change_to(*found));
+    if (found_.size() == before) return {};
+    return {named(*found), change_to(*found)};
   }
 
   // Of as many ranks: replicas that become shards, or parts of layers. Without an fsdp axis zero 3 shards over dp.
@@ -142,6 +164,7 @@ class WaySearch {
   const std::vector<RankPlace>& places_;
   const MemoryNeed& shortage_;
   const launch::Environment& environment_;
+  Clock::time_point deadline_;
   std::vector<MemoryWay> found_;
 };
 
@@ -149,8 +172,11 @@ class WaySearch {
 
 std::vector<MemoryWay> ways_with_less_memory(const LoadedConfig& loaded, const ConfigOptions& options,
                                              const RankOptions& ranks, const std::vector<RankPlace>& places,
-                                             const MemoryNeed& shortage, const launch::Environment& environment) {
-  WaySearch search(loaded, options, ranks, places, shortage, environment);
+                                             const MemoryNeed& shortage, const launch::Environment& environment,
+                                             double most_seconds) {
+  const auto deadline = WaySearch::Clock::now() + std::chrono::duration_cast<WaySearch::Clock::duration>(
+                                                      std::chrono::duration<double>(most_seconds));
+  WaySearch search(loaded, options, ranks, places, shortage, environment, deadline);
   search.try_all();
   return std::move(search).found();
 }

@@ -18,9 +18,11 @@ struct MemoryWay {
 };
 
 // Changes of what the user gave, in the order to try them: those that change no number first, then other meshes of as
-// many ranks, then other precision. Those that cannot be trained and those that save nothing are left out. Local.
+// many ranks, then other precision. Those that cannot be trained and those that save nothing are left out, and those
+// for which `most_seconds` leave no time: pricing a way takes milliseconds, unless sizes are absurd. Local.
 std::vector<MemoryWay> ways_with_less_memory(const LoadedConfig& loaded, const ConfigOptions& options,
                                              const RankOptions& ranks, const std::vector<RankPlace>& places,
-                                             const MemoryNeed& shortage, const launch::Environment& environment);
+                                             const MemoryNeed& shortage, const launch::Environment& environment,
+                                             double most_seconds);
 
 }  // namespace orthant::cli

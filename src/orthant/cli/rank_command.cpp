@@ -251,8 +251,9 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   const auto comm = comm_options(options, context, first, mesh);
   if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
   // A fake world is walked through by its first rank alone. One rank is a process of its own when its death is to be
-  // survived.
-  if (comm.backend == comm::BackendKind::fake || (mesh.world_size() == 1 && options.max_restarts == 0)) {
+  // survived or told of.
+  const bool alone = mesh.world_size() == 1 && options.max_restarts == 0 && !options.watched;
+  if (comm.backend == comm::BackendKind::fake || alone) {
     if (options.stop_requested && options.stop_requested()) return report(launch::stopped_before_start());
     return run_body(options, context, first, body);
   }

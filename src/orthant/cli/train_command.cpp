@@ -323,12 +323,17 @@ int run_train(const Arguments& arguments, Context& context) {
     check_memory(loaded, config_options, ranks, places, context.environment, own_rank);
   };
   std::function<void(const RankTraining&)> check_memory_of_all;  // by ranks that a launcher has started
-  if (!force && job) {
+  if (job && !force) {
     check_memory_of_all = [&](const RankTraining& training) {
       check_places(training, place_of_this_rank(loaded.config, *job, context.environment), loaded.config.mesh, check);
     };
-  } else if (!force && loaded.config.mesh.world_size() <= kMostLocalRanks) {  // run_on_ranks() refuses more
-    check(places_of_local_ranks(loaded.config, /*ranks_per_host=*/0, context.environment), std::nullopt);
+  } else if (!job && loaded.config.mesh.world_size() <= kMostLocalRanks) {  // run_on_ranks() refuses more
+    const auto places = places_of_local_ranks(loaded.config, /*ranks_per_host=*/0, context.environment);
+    if (!force) check(places, std::nullopt);
+    if (const auto shortage = worst_shortage(memory_needs(loaded.config, places))) {
+      say(fmt::format("warning: {}; --force trains as it is", shortage->text()));
+      ranks.watched = true;
+    }
   }
   say_notes();
   install_counting_allocator();
