@@ -4,7 +4,8 @@
   sudo bench/memory_limit.py [--ranks 4] [--limit-mib 900] [--steps 3]
 
 Every rank is put into a control group of its own with that limit (cgroup v1 or v2; needs root), no swap. The same
-configuration is trained twice: sharded (fsdp=N, zero 3), which must end, and replicated (dp=N), which must be killed.
+configuration is trained twice: sharded (fsdp=N, zero 3), which must end, and replicated (dp=N), which is refused without
+--force and must be killed with it.
 """
 import argparse
 import json
@@ -56,7 +57,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def train(mesh, config, ranks, limit, steps):
+def train(mesh, config, ranks, limit, steps, *words):
     """Returns the ranks' exit codes, their peaks in bytes, and what rank 0 printed."""
     groups = [Limit(f"orthant-{os.getpid()}-{mesh.split('=')[0]}-{r}", limit) for r in range(ranks)]
     port, jobs = free_port(), []
@@ -66,7 +67,7 @@ def train(mesh, config, ranks, limit, steps):
             env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks),
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "limited"}
             command = [ORTHANT, "train", "--config", config, "--mesh", mesh, "--steps", str(steps), "--output_dir", os.path.join(out, "run"),
-                       "--timeout", "60", "--json"]
+                       "--timeout", "60", "--json", *words]
             shell = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs && exec "$@"', "sh", *command]
             jobs.append(subprocess.Popen(shell, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         texts = [job.communicate(timeout=600) for job in jobs]
@@ -94,7 +95,8 @@ def main():
         f.flush()
         results = {}
         for mesh in (f"fsdp={a.ranks}", f"dp={a.ranks}"):
-            codes, peaks, texts = train(mesh, f.name, a.ranks, a.limit_mib << 20, a.steps)
+            words = ["--force"] if mesh.startswith("dp") else []
+            codes, peaks, texts = train(mesh, f.name, a.ranks, a.limit_mib << 20, a.steps, *words)
             results[mesh] = codes
             done = codes == [0] * a.ranks
             text = f"exit codes {codes}, peaks {[p >> 20 for p in peaks]} MiB of {a.limit_mib}"

@@ -23,7 +23,7 @@ void print_help(std::ostream& out) {
   for (const auto& command : commands()) out << fmt::format("  {:10} {}\n", command.name, command.summary);
   out << "\nEach command has --help with an example. Exit codes: 0 done, 1 a comparison failed, 2 wrong use or "
          "configuration,\n"
-         "3 communication, 4 bad data, 70 a defect of ours, 75 stopped on request after saving.\n\n"
+         "3 communication, 4 bad data or no memory, 70 a defect of ours, 75 stopped on request after saving.\n\n"
          "Example:\n  orthant doctor --mesh pp=2,dp=2,tp=2\n";
 }
 
