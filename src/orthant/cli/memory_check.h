@@ -1,11 +1,12 @@
 // Whether the ranks of a run fit into the memory of their hosts and cards, asked before any of them allocates.
 #pragma once
 
-#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/rank_command.h"
 #include "orthant/launch/job.h"
 #include "orthant/train/memory_fit.h"
 

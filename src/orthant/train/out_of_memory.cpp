@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "orthant/base/human.h"
