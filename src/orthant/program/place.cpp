@@ -185,8 +185,11 @@ class Placer {
 
   // Notes who made a value, and which parameters its summands come from.
   void made(const Operation& operation) {
-    std::vector<int> subjects = operation.parameters;
-    if (subjects.empty() || operation.name == "bias") {
+    std::vector<int> subjects;
+    for (const int parameter : operation.parameters) {
+      if (placed_.parameters[to_index(parameter)].at.cut_dim >= 0) subjects.push_back(parameter);
+    }
+    if (subjects.empty()) {
       for (const int value : operation.in) {
         if (value < 0 || placed_.values[to_index(value)].at.partial.empty()) continue;
         if (const int maker = made_by_[to_index(value)]; maker >= 0) subjects = subjects_[to_index(maker)];
