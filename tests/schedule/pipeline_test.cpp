@@ -193,7 +193,10 @@ TEST(Pipeline, AMemoryBoundKnowsTheStagesOfAPpCoordinate) {
   }
   settings = {.schedule = "1f1b", .placement = {0, 1, 1}};
   settings.memory = {.rank_bytes = 60, .kept_bytes = {0, 10, 10, 10, 10, 0, 0}};
-  // Of three in a row, the first keeps three microbatches and has 60 bytes, the others two and one and 30 each.
+  // Of three in a row, the first keeps three microbatches and has 60 bytes, the others two and one and 30 each. Two
+  // layers in the last stage fill a rank less than two in the first.
+  EXPECT_EQ(make_pipeline(graph, 2, 4, settings).map.units, (Units{{0, 1}, {2}, {3, 4, 5, 6}}));
+  settings.memory.kept_bytes = {0, 10, 10, 10, 20, 0, 0};
   EXPECT_EQ(make_pipeline(graph, 2, 4, settings).map.units, (Units{{0, 1, 2}, {3}, {4, 5, 6}}));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -99,6 +100,102 @@ TEST(SplitStages, StagesOfOnePpCoordinateShareItsBytes) {
           .ends_with(
               "set parallel.split_memory_gb=0.000001 or more, more stages, recompute, or a schedule that keeps fewer "
               "microbatches"));
+}
+
+// u0 .. u5 of equal time in a chain, then a loss without any: stages of four units are too heavy, so three cuts into
+// two stages are left that take the same time where one unit takes none.
+GraphSpec tied_graph(std::vector<std::int64_t> parameters, std::vector<std::int64_t> values) {
+  test::GraphMaker maker("ties");
+  for (std::size_t u = 0; u < parameters.size(); ++u) {
+    maker.unit("u" + std::to_string(u), {u == 0 ? "ids" : "u" + std::to_string(u - 1) + ".out"});
+  }
+  maker.loss("loss", {"u" + std::to_string(parameters.size() - 1) + ".out"});
+  GraphSpec graph = maker.done();
+  for (std::size_t u = 0; u < parameters.size(); ++u) {
+    graph.units[u].parameters[0].shape = {parameters[u]};
+    graph.values[u].shape = {values[u]};
+  }
+  return graph;
+}
+
+const std::vector<double> kTiedCosts = {2, 2, 0, 0, 2, 2, 0};  // u2 and u3 may stand on either side
+
+std::size_t second_stage(const GraphSpec& graph, const SplitOptions& options) {
+  return static_cast<std::size_t>(split_stages(graph, 2, options).map.units[1].front());
+}
+
+TEST(SplitStages, EqualTimesAreToldApartByMemory) {
+  const SplitOptions options{.unit_costs = kTiedCosts};
+  const std::vector<std::int64_t> alike(6, 8);
+  EXPECT_EQ(second_stage(tied_graph({5, 5, 5, 5, 5, 5}, alike), options), 3U);  // as many units each
+  EXPECT_EQ(second_stage(tied_graph({5, 5, 5, 5, 50, 5}, alike), options), 4U);
+  EXPECT_EQ(second_stage(tied_graph({50, 5, 5, 5, 5, 5}, alike), options), 2U);
+  // Bytes that the caller knows count more than parameters.
+  SplitOptions known = options;
+  known.memory.state_bytes = {5, 5, 5, 5, 50, 5, 0};
+  EXPECT_EQ(second_stage(tied_graph({50, 5, 5, 5, 5, 5}, alike), known), 4U);
+  known.memory.state_bytes = {1, 1, 1, 1, 1, 1, 0};
+  known.memory.kept_bytes = {10, 10, 10, 10, 10, 10, 0};
+  known.memory.in_flight = {2, 1};
+  EXPECT_EQ(second_stage(tied_graph({5, 5, 5, 5, 50, 5}, alike), known), 2U);
+  // A cut that takes longer is never the better one.
+  EXPECT_EQ(second_stage(tied_graph({500, 5, 5, 5, 5, 5}, alike), {.unit_costs = {2, 2, 2, 2, 2, 2, 0}}), 3U);
+}
+
+TEST(SplitStages, EqualTimesAndMemoryAreToldApartByTraffic) {
+  const SplitOptions options{.unit_costs = kTiedCosts};
+  const std::vector<std::int64_t> parameters = {50, 5, 0, 0, 5, 50};
+  EXPECT_EQ(second_stage(tied_graph(parameters, {8, 2, 8, 8, 8, 8}), options), 2U);
+  EXPECT_EQ(second_stage(tied_graph(parameters, {8, 8, 2, 8, 8, 8}), options), 3U);
+  EXPECT_EQ(second_stage(tied_graph(parameters, {8, 8, 8, 2, 8, 8}), options), 4U);
+  // Memory counts before traffic.
+  EXPECT_EQ(second_stage(tied_graph({50, 5, 1, 1, 5, 5}, {8, 8, 8, 2, 8, 8}), options), 2U);
+}
+
+// Against every cut, by the four rules one after the other.
+TEST(SplitStages, NoCutOfTheSameTimeHasLessMemoryOrTraffic) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    const int units = 3 + static_cast<int>(random() % 6);
+    const int stages = 2 + static_cast<int>(random() % 2);
+    std::vector<std::int64_t> parameters, values;
+    std::vector<double> costs;
+    for (int u = 0; u < units; ++u) {
+      parameters.push_back(1 + static_cast<std::int64_t>(random() % 3));
+      values.push_back(1 + static_cast<std::int64_t>(random() % 3));
+      costs.push_back(static_cast<double>(random() % 2));
+    }
+    costs[0] = 1;  // without any cost, units count
+    costs.push_back(0);
+    const GraphSpec graph = tied_graph(parameters, values);
+    using Rank = std::array<double, 4>;  // heaviest, squares, fullest, received
+    const auto rank_of = [&](unsigned cuts) {
+      Rank rank = {};
+      double cost = 0, held = 0;
+      for (int u = 0; u <= units; ++u) {
+        const bool begins = u > 0 && u < units && (cuts >> (u - 1) & 1) != 0;
+        if (begins || u == units) {
+          rank[0] = std::max(rank[0], cost);
+          rank[1] += cost * cost;
+          rank[2] = std::max(rank[2], held);
+          cost = held = 0;
+        }
+        if (begins) rank[3] += static_cast<double>(values[static_cast<std::size_t>(u - 1)]);
+        if (u == units) break;
+        cost += costs[static_cast<std::size_t>(u)];
+        held += static_cast<double>(parameters[static_cast<std::size_t>(u)]);
+      }
+      return rank;
+    };
+    Rank best = {std::numeric_limits<double>::infinity()};
+    for (unsigned cuts = 0; cuts < 1U << (units - 1); ++cuts) {
+      if (__builtin_popcount(cuts) == stages - 1) best = std::min(best, rank_of(cuts));
+    }
+    unsigned chosen = 0;
+    const StageSplit split = split_stages(graph, stages, {.unit_costs = costs});
+    for (std::size_t s = 1; s < split.map.units.size(); ++s) chosen |= 1U << (split.map.units[s].front() - 1);
+    EXPECT_EQ(rank_of(chosen), best) << "round " << round << ", " << stages << " stages";
+  }
 }
 
 TEST(SplitStages, RefuseCostsThatAreNone) {

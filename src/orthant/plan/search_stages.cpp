@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "orthant/plan/collective_time.h"
-#include "orthant/schedule/stage_split.h"
 
 namespace orthant {
 namespace {
@@ -159,7 +158,7 @@ const std::vector<int>& CutCache::cut(const GraphSpec& resolved, int stages) {
   if (!made) return found->second;
   std::vector<double> costs;
   for (int u = 0; u < model_.num_units(); ++u) costs.push_back(flops[static_cast<std::size_t>(model_.standing_for(u))]);
-  for (const auto& units : split_stages(model_.outline(), stages, {.unit_costs = costs}).map.units) {
+  for (const auto& units : split_stages(model_.outline(), stages, {.unit_costs = costs, .sizes = &sizes_}).map.units) {
     found->second.push_back(units.front());
   }
   found->second.push_back(model_.num_units());

@@ -11,6 +11,7 @@
 #include "orthant/plan/hardware.h"
 #include "orthant/plan/search_model.h"
 #include "orthant/plan/unit_time.h"
+#include "orthant/schedule/stage_split.h"
 #include "orthant/schedule/stage_table.h"
 
 namespace orthant {
@@ -86,13 +87,14 @@ class UnitPrices {
 // Where stages begin, and the number of units behind the last. Cuts by FLOPs in the same proportions are made once.
 class CutCache {
  public:
-  explicit CutCache(const SearchModel& model) : model_(model) {}
+  explicit CutCache(const SearchModel& model) : model_(model), sizes_(model.graph()) {}
 
   // `resolved` as SearchModel has it.
   const std::vector<int>& cut(const GraphSpec& resolved, int stages);
 
  private:
   const SearchModel& model_;
+  CutSizes sizes_;
   std::map<std::pair<std::vector<float>, int>, std::vector<int>> cuts_;
 };
 

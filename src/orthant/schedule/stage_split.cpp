@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -77,6 +78,11 @@ class EvenCut {
         state_(sums_before(points_, memory_.state_bytes)),
         kept_(sums_before(points_, memory_.kept_bytes)),
         sharers_(stages, 1) {
+    const bool says_bytes = !memory_.state_bytes.empty() || !memory_.kept_bytes.empty();
+    const CutSizes own(options.sizes == nullptr ? graph : GraphSpec());
+    const CutSizes& sizes = options.sizes == nullptr ? own : *options.sizes;
+    if (!says_bytes) held_ = sums_before(points_, sizes.held);
+    add_received(sizes);
     for (std::size_t s = 0; s < options.pp_coordinates.size(); ++s) {
       sharers_.at(s) = std::ranges::count(options.pp_coordinates, options.pp_coordinates[s]);
     }
@@ -100,33 +106,38 @@ class EvenCut {
     return memory_.rank_bytes == 0 || rank_bytes(stage, begin, end) <= memory_.rank_bytes;
   }
 
-  // First the lightest heaviest stage, then among such cuts the smallest sum of squared costs, then of squared numbers
-  // of units. Nothing when no cut fits.
+  // By time, then memory, then traffic: see split_stages(). Nothing when no cut fits.
   std::optional<Cut> even() const {
     const Table heaviest =
         best(within_reach(), [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
-          return fits(stage, begin, end) ? Score{std::max(left.first, cost(begin, end)), 0} : kNever;
+          return fits(stage, begin, end) ? Score{std::max(left[0], cost(begin, end)), 0, 0} : kNever;
         });
-    const double limit = heaviest.scores.back().back().first;
-    if (limit == kNever.first) return std::nullopt;
-    return cut_of(best(limit, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+    if (heaviest.scores.back().back() == kNever) return std::nullopt;
+    const double limit = heaviest.scores.back().back()[0] * (1 + 1e-9);  // sums of the same costs may differ by as much
+    const Table fullest = best(limit, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
       if (!fits(stage, begin, end)) return kNever;
-      const double weight = cost(begin, end);
+      return Score{left[0] + squared_share(begin, end), std::max(left[1], tie_bytes(stage, begin, end)), 0};
+    });
+    const double room = fullest.scores.back().back()[1];
+    return cut_of(best(limit, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+      if (!fits(stage, begin, end) || tie_bytes(stage, begin, end) > room) return kNever;
       const auto count = static_cast<double>(points_[end] - points_[begin]);
-      return Score{left.first + weight * weight, left.second + count * count};
+      return Score{left[0] + squared_share(begin, end), left[1] + received_bytes(begin, end), left[2] + count * count};
     }));
   }
 
   // The cut whose neediest rank needs least.
   Cut smallest() const {
-    return cut_of(best(kNever.first, [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
-      return Score{std::max(left.first, static_cast<double>(rank_bytes(stage, begin, end))), 0};
+    return cut_of(best(kNever[0], [&](const Score& left, std::size_t stage, std::size_t begin, std::size_t end) {
+      return Score{std::max(left[0], static_cast<double>(rank_bytes(stage, begin, end))), 0, 0};
     }));
   }
 
  private:
-  using Score = std::pair<double, double>;
-  static constexpr Score kNever = {std::numeric_limits<double>::infinity(), 0};
+  // A stage that begins at some block and ends at this one or later receives so many bytes, ascending.
+  using Received = std::pair<std::size_t, std::int64_t>;
+  using Score = std::array<double, 3>;  // the first that differs decides
+  static constexpr Score kNever = {std::numeric_limits<double>::infinity(), 0, 0};
 
   // [stages used][blocks used]: the best score, and where the last of the stages begins.
   struct Table {
@@ -134,10 +145,51 @@ class EvenCut {
     std::vector<std::vector<std::size_t>> begins;
   };
 
+  // Of the stage's share of the cost, in whole millionths of the mean, so that equal sums are equal numbers. Where
+  // nothing costs anything, units count.
+  double squared_share(std::size_t begin, std::size_t end) const {
+    const bool costs = cost_.back() > 0;
+    const double own = costs ? cost(begin, end) : static_cast<double>(points_[end] - points_[begin]);
+    const double mean = (costs ? cost_.back() : static_cast<double>(points_.back())) / static_cast<double>(stages_);
+    const double share = std::round(own / mean * (1 << 20));
+    return share * share;
+  }
+
+  double tie_bytes(std::size_t stage, std::size_t begin, std::size_t end) const {
+    if (held_.empty()) return static_cast<double>(rank_bytes(stage, begin, end));
+    return static_cast<double>((held_[end] - held_[begin]) * sharers_[stage]);
+  }
+
+  // A value travels once to each stage with units that read it.
+  void add_received(const CutSizes& sizes) {
+    const auto block_after = [&](int unit) {  // the first that begins behind the unit
+      const auto place = std::ranges::upper_bound(points_, static_cast<std::size_t>(unit));
+      return static_cast<std::size_t>(place - points_.begin());
+    };
+    received_.resize(points_.size());
+    for (const auto& [producer, consumers, bytes] : sizes.edges) {
+      const std::size_t last = block_after(consumers.back());
+      for (std::size_t begin = block_after(producer); begin < last; ++begin) {
+        const auto reader = std::ranges::lower_bound(consumers, static_cast<int>(points_[begin]));
+        received_[begin].emplace_back(block_after(*reader), bytes);
+      }
+    }
+    for (auto& values : received_) {
+      std::ranges::sort(values);
+      for (std::size_t i = 1; i < values.size(); ++i) values[i].second += values[i - 1].second;
+    }
+  }
+
+  double received_bytes(std::size_t begin, std::size_t end) const {
+    const auto& values = received_[begin];
+    const auto beyond = std::ranges::upper_bound(values, end, {}, &Received::first);
+    return beyond == values.begin() ? 0 : static_cast<double>(std::prev(beyond)->second);
+  }
+
   // No cut needs a heavier stage: whoever fills stages up to the mean goes beyond it by less than one block. Without
   // end where memory may ask for one.
   double within_reach() const {
-    if (memory_.rank_bytes > 0) return kNever.first;
+    if (memory_.rank_bytes > 0) return kNever[0];
     double heaviest = 0;
     for (std::size_t block = 0; block < num_blocks(); ++block) heaviest = std::max(heaviest, cost(block, block + 1));
     return (cost_.back() / static_cast<double>(stages_) + heaviest) * (1 + 1e-9);
@@ -148,7 +200,7 @@ class EvenCut {
   Table best(double most, const Extend& extend) const {
     const std::size_t size = points_.size();
     Table table{{stages_ + 1, std::vector<Score>(size, kNever)}, {stages_ + 1, std::vector<std::size_t>(size, 0)}};
-    table.scores[0][0] = {0, 0};
+    table.scores[0][0] = {0, 0, 0};
     for (std::size_t s = 1; s <= stages_; ++s) {
       std::size_t first = s - 1;
       for (std::size_t end = s; end < size; ++end) {
@@ -178,6 +230,8 @@ class EvenCut {
   std::vector<double> cost_;  // these three: sums over the blocks before each
   std::vector<std::int64_t> state_;
   std::vector<std::int64_t> kept_;
+  std::vector<std::int64_t> held_;  // likewise, of CutSizes; none where memory_ says bytes
+  std::vector<std::vector<Received>> received_;
   std::vector<std::int64_t> sharers_;  // per stage: stages on its pp coordinate
 };
 
@@ -223,6 +277,21 @@ double gib_above(std::int64_t bytes) {
 }
 
 }  // namespace
+
+CutSizes::CutSizes(const GraphSpec& graph) {
+  for (const UnitSpec& unit : graph.units) {
+    auto& elements = held.emplace_back(0);
+    for (const auto& parameter : unit.parameters) elements += num_elements(parameter.shape);
+    for (const auto& name : unit.borrowed) elements += num_elements(graph.parameter(name).shape);
+  }
+  const GraphEdges graph_edges(graph);
+  for (std::size_t v = 0; v < graph_edges.consumers.size(); ++v) {
+    const ValueSpec& value = graph.values[v];
+    const auto bytes = num_elements(value.shape) * bytes_of(value.dtype);
+    if (graph_edges.consumers[v].empty()) continue;
+    edges.push_back({graph_edges.producer[v], graph_edges.consumers[v], value.differentiable ? 2 * bytes : bytes});
+  }
+}
 
 int most_stages(const GraphSpec& graph) {
   return static_cast<int>(cut_points(graph).size()) - 1;
