@@ -2,10 +2,12 @@
 import json
 import os
 import shlex
+import subprocess
 import tempfile
 import unittest
 
-from program import only_json, orthant
+import crafted_models
+from program import ORTHANT, only_json, orthant
 
 STAGE_KEYS = ["parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes", "temporary_bytes", "reserve_bytes",
               "total_bytes"]
@@ -132,7 +134,21 @@ class Text(unittest.TestCase):
     def test_small_models_are_told_to_use_data_parallelism(self):
         text = orthant("plan", "--model", "gpt2", "--gpus", 8, "--gpu", "a100-80gb", "--global-batch", 512, "--seq", 1024).stdout
         self.assertIn("Plain data parallelism will do", text)
-        self.assertIn("orthant train --config RUN.json --mesh dp=8", text)
+        self.assertIn("orthant init --model gpt2 run.json && orthant train --config run.json --mesh dp=8", text)
+
+    def test_the_reserve_is_named_and_can_be_changed(self):
+        text = orthant("plan", *REQUEST).stdout
+        self.assertRegex(text, r"\nreserve +[\d.]+ GiB of the card, [\d.]+%, kept free of tensors \(--reserve PERCENT changes it\)\n")
+        for share in (0, 25):
+            stages = only_json(self, orthant("plan", *REQUEST, "--reserve", share, "--json"))["best"]["memory"]["per_stage"]
+            self.assertEqual({round(100 * stage["reserve_bytes"] / 84932978278) for stage in stages}, {share})
+        host = ("--model", "gpt2-tiny", "--gpus", 2, "--gpu", "cpu", "--global-batch", 8, "--seq", 64)
+        self.assertIn("819.2 MiB of the card, 5.0%, kept free of tensors", orthant("plan", *host).stdout)
+        self.assertIn("none: tensors may fill the card (--reserve PERCENT keeps some free)", orthant("plan", *host, "--reserve", 0).stdout)
+
+    def test_several_nodes_are_said(self):
+        self.assertIn("2 nodes: see docs/launch.md", orthant("plan", *REQUEST).stdout)
+        self.assertNotIn("nodes: see", orthant("plan", *REQUEST, "--gpus-per-node", 16).stdout)
 
     def test_nothing_fits(self):
         request = ("plan", "--model", "llama3-405b", "--gpus", 8, "--gpu", "h100-80gb", "--global-batch", 8, "--seq", 8192)
@@ -142,6 +158,7 @@ class Text(unittest.TestCase):
         self.assertIn("cards", text[text.index("What would:"):])
         result = only_json(self, orthant(*request, "--json"))
         self.assertIsNone(result["best"])
+        self.assertIsNone(result["run"])
         self.assertEqual(result["plans"], [])
         self.assertTrue(result["advice"][0]["effect"].startswith("fits"))
 
@@ -247,6 +264,82 @@ class Runs(unittest.TestCase):
                 finished = orthant("train", "--config", config, "--dry-run", *shlex.split(plan["train"]))
                 self.assertEqual(finished.returncode, 0, f"{plan['train']}\n{finished.stderr}")
         self.assertGreater(len(seen), 4)
+
+    # What the plan must take back where it plans otherwise.
+    ODD = {"schedule": "zbv", "zero": 2, "recompute": "full", "split": "auto", "accumulate": "sharded", "sequence_parallel": True}
+
+    def run_config(self, name="run.json", **more):
+        return self.path(name, {"name": "mine", "model": self.MODEL, "data": {"kind": "tokens", "sequence_length": 64, "samples": 64},
+                                "train": {"steps": 2, "global_batch_size": 16}, **more})
+
+    def plan_words(self, model, *more):
+        return ("plan", "--model", model, "--gpus", 2, "--gpu", "cpu", "--global-batch", 8, "--seq", 32, *more)
+
+    def printed_line(self, *words):
+        finished = orthant(*words, cwd=self.folder)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        line = finished.stdout.split("\nRun it", 1)[1].split(":\n", 1)[1].split("\n\n", 1)[0]
+        again = ["--force"] if "--write-config" in words and "--force" not in words else []
+        self.assertEqual(" ".join(line.replace("\\\n", " ").split()), only_json(self, orthant(*words, *again, "--json", cwd=self.folder))["run"])
+        return line
+
+    def trains(self, line):
+        """Pasted as it is printed, but for the number of steps."""
+        environment = {**os.environ, "PATH": os.path.dirname(ORTHANT) + ":" + os.environ["PATH"]}
+        finished = subprocess.run(["bash", "-c", line + " --steps 2"], cwd=self.folder, env=environment, capture_output=True, text=True)
+        self.assertEqual(finished.returncode, 0, f"{line}\n{finished.stderr}")
+        self.assertRegex(finished.stderr, r"step +2/")
+
+    def test_the_printed_line_trains(self):
+        os.mkdir(os.path.join(self.folder, "my models"))
+        crafted_models.make_llama(os.path.join(self.folder, "my models"))
+        alone = self.path("sizes.json", self.MODEL)
+        gpt = self.path("gpt.json", {"model": {"kind": "gpt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 128}})
+        for model in (self.run_config(parallel=self.ODD), "bert-tiny", "trimodal-tiny", "my models", alone, gpt):
+            self.trains(self.printed_line(*self.plan_words(model)))
+            if os.path.exists(os.path.join(self.folder, "run.json")):
+                os.remove(os.path.join(self.folder, "run.json"))
+
+    def test_a_line_takes_back_what_the_configuration_says_otherwise(self):
+        config = self.run_config(parallel=self.ODD)
+        best = only_json(self, orthant(*self.plan_words(config, "--json")))["best"]
+        self.assertEqual((best["mesh"]["dp"], best["recompute"]), (2, "none"))
+        for part in ("parallel.schedule=1f1b", "parallel.zero=0", "parallel.recompute=none", "parallel.accumulate=full", "parallel.sequence_parallel=false"):
+            self.assertIn(f"--set {part}", best["train"])
+        plain = only_json(self, orthant(*self.plan_words(self.run_config(), "--json")))["best"]
+        self.assertNotIn("recompute", plain["train"])
+
+    def test_write_config(self):
+        config = self.run_config(parallel={"_comment": "mine", **self.ODD}, optimizer={"lr": 0.002})
+        written = os.path.join(self.folder, "planned.json")
+        line = self.printed_line(*self.plan_words(config, "--write-config", "planned.json"))
+        self.assertEqual(line.strip(), "orthant train --config planned.json")
+        with open(written) as file:
+            document = json.load(file)
+        self.assertEqual(document["mesh"], {"dp": 2})
+        self.assertEqual(document["optimizer"], {"lr": 0.002})
+        self.assertEqual(document["train"]["global_batch_size"], 8)
+        self.assertEqual(document["parallel"], {"_comment": "Chosen by orthant plan.", "schedule": "1f1b", "zero": 0, "recompute": "none", "split": "auto",
+                                                "accumulate": "full", "sequence_parallel": False, "microbatches": 1})
+        self.assertEqual(document["precision"], {"params": "float32", "compute": "bfloat16", "reduce": "float32"})
+        self.trains(line)
+        again = orthant(*self.plan_words(config, "--write-config", "planned.json"), cwd=self.folder)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("planned.json is there already", again.stderr)
+        self.assertIn("replace it with --force", again.stderr)
+        for model in ("gpt2-tiny", "trimodal-tiny"):
+            self.trains(self.printed_line(*self.plan_words(model, "--write-config", "planned.json", "--force")))
+
+    def test_write_config_without_a_plan(self):
+        tight = self.plan_words(self.run_config(), "--write-config", "planned.json")
+        tight = [self.card(1 << 16) if word == "cpu" else word for word in tight]
+        finished = orthant(*tight, cwd=self.folder)
+        self.assertEqual(finished.returncode, 2)
+        self.assertIn("nothing fits, so there is no plan to write", finished.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "planned.json")))
+        useless = orthant(*self.plan_words(self.run_config(), "--force"))
+        self.assertEqual(useless.returncode, 2)
+        self.assertIn("--force without --write-config", useless.stderr)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "orthant/cli/command.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
+#include "orthant/cli/planned_run.h"
 #include "orthant/plan/plan_html.h"
 #include "orthant/plan/plan_json.h"
 
@@ -159,6 +160,7 @@ int run_estimate(const Arguments& arguments, Context& context) {
   if (!options.common.html.empty()) {
     ReportExtras extras;
     extras.tokens = options.common.tokens;
+    if (model.config) extras.run = run_line(planned_model(options.common.model));
     extras.command = fmt::format("orthant {}", fmt::join(context.words, " "));
     write_output("--html", options.common.html, plan_html(plan, model, hardware, extras));
   }

@@ -13,8 +13,12 @@
 #include "orthant/base/json_text.h"
 #include "orthant/cli/calibrate.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
+#include "orthant/cli/planned_run.h"
+#include "orthant/files/path_facts.h"
+#include "orthant/launch/scripts.h"
 #include "orthant/plan/inference_size.h"
 #include "orthant/plan/plan_html.h"
 #include "orthant/plan/plan_json.h"
@@ -30,6 +34,8 @@ struct PlanCommand {
   int top = 5;
   std::string strategy = "throughput";
   std::string scaling;
+  std::string write_config;
+  bool force = false;
   std::string scaling_kind = "weak";
   bool inference = false;
   InferenceRequest serving;
@@ -46,10 +52,11 @@ struct Errand {
 const std::vector<Errand>& errands() {
   static const std::vector<Errand> kErrands = {
       {"--calibrate", {"--device", "--compute", "--rounds", "--json"}},
-      {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--json"}},
+      {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--reserve", "--json"}},
       {"",
        {"--model", "--gpu", "--gpus-per-node", "--gpus", "--global-batch", "--seq", "--params", "--compute", "--grads",
-        "--tokens", "--html", "--json", "--top", "--strategy", "--scaling", "--scaling-kind"}}};
+        "--tokens", "--html", "--json", "--top", "--strategy", "--scaling", "--scaling-kind", "--reserve",
+        "--write-config", "--force"}}};
   return kErrands;
 }
 
@@ -112,6 +119,9 @@ void add_options(OptionParser& app, PlanCommand& command) {
   app.add_option("--gpus", command.cards, "number of cards");
   app.add_option("--top", command.top, "how many plans to show (default 5)");
   app.add_option("--strategy", command.strategy, "throughput, memory or latency (default throughput)");
+  app.add_option("--write-config", command.write_config,
+                 "write the best plan over the planned configuration to this file, for orthant train --config");
+  app.add_flag("--force", command.force, "replace the file of --write-config when it is there");
   app.add_option("--scaling", command.scaling, "numbers of cards, e.g. 8,16,32: the best plan and efficiency of each");
   app.add_option("--scaling-kind", command.scaling_kind, "weak (the batch grows) or strong (default weak)");
   app.add_flag("--inference", command.inference, "size inference instead: weights, cache, largest batch and context");
@@ -163,16 +173,54 @@ void write_report(const PlanCommand& command, const SearchResult& result, const 
   write_output("--html", command.common.html, plan_html(result, request, extras));
 }
 
+void check_write_config(const OptionParser& app, const PlanCommand& command) {
+  refuse_empty(app, {"--write-config"});
+  if (command.force && command.write_config.empty()) {
+    throw ConfigError("--force without --write-config, whose file it replaces",
+                      {.remedy = "add --write-config FILE, or leave it out"});
+  }
+  if (command.write_config.empty() || command.force || !is_taken(command.write_config)) return;
+  throw ConfigError(fmt::format("{} is there already", command.write_config),
+                    {.remedy = "name another file, or replace it with --force"});
+}
+
+// Writes the configuration of the best plan, where one was asked for; gives the line that trains it.
+RunLine written_run(const PlanCommand& command, const PlannedModel& model, const PlanSettings& best,
+                    const Context& context) {
+  if (command.write_config.empty()) return run_line(model);
+  const bool card = built_with_cuda() && count_gpus(context.environment) > 0;
+  write_output("--write-config", command.write_config, json_text(config_of_plan(model, best, card), 1) + "\n");
+  return {.start = "orthant train --config " + launch::shell_quote(command.write_config),
+          .note = command.write_config + " was written",
+          .has_plan = true};
+}
+
 int run_search(const PlanCommand& command, const Context& context) {
-  const SearchRequest request = request_of(command);
+  SearchRequest request = request_of(command);
   check_compute(request.compute, request.hardware);
-  const SearchResult result = search(request);
+  keep_some_free(command.common, request.hardware);
+  SearchResult result = search(request);
+  if (!result.plans.empty()) {
+    const auto model = planned_model(command.common.model);
+    const auto configured = configured_keys(model);
+    for (Plan& plan : result.plans) plan.settings.configured = configured;
+    result.run = written_run(command, model, result.plans.front().settings, context);
+    if (const int per_node = request.hardware.cards_per_node; request.cards > per_node) {
+      result.run.note += fmt::format("{}{} nodes: see docs/launch.md", result.run.note.empty() ? "" : "; ",
+                                     (request.cards + per_node - 1) / per_node);
+    }
+  }
   std::optional<ScalingCurve> scaling;
   if (!command.scaling.empty()) {
     scaling = scaling_curve(request, parse_counts(command.scaling), parse_scaling(command.scaling_kind));
   }
   if (!command.common.html.empty()) write_report(command, result, request, scaling, context);
   (command.common.json ? print_json : print_text)(result, request, command.common.tokens, scaling);
+  if (result.plans.empty() && !command.write_config.empty()) {
+    throw ConfigError(
+        fmt::format("--write-config {}: nothing fits, so there is no plan to write", command.write_config),
+        {.remedy = "use more cards, or another model, batch or sequence length"});
+  }
   return 0;
 }
 
@@ -199,6 +247,7 @@ int run_plan(const Arguments& arguments, Context& context) {
   }
   if (command.inference) return size_serving(app, command);
   for (const char* needed : {"--model", "--gpus", "--gpu", "--global-batch", "--seq"}) require_option(app, needed);
+  check_write_config(app, command);
   return run_search(command, context);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
@@ -10,6 +11,14 @@
 #include "orthant/plan/stack.h"
 
 namespace orthant::cli {
+namespace {
+
+void set_reserve(Hardware& hardware, double percent) {
+  hardware.reserve_bytes = std::llround(percent / 100 * static_cast<double>(hardware.memory_bytes));
+  hardware.reserve_share = 0;
+}
+
+}  // namespace
 
 void add_plan_options(OptionParser& app, PlanOptions& options) {
   app.add_option("--model", options.model,
@@ -22,6 +31,9 @@ void add_plan_options(OptionParser& app, PlanOptions& options) {
   app.add_option("--compute", options.compute, "dtype of products and activations (default bfloat16)");
   app.add_option("--grads", options.gradients, "dtype of gradients: float32 or bfloat16 (default float32)");
   app.add_option("--tokens", options.tokens, "tokens to train on, such as 15e12: adds days and cost");
+  app.add_option("--reserve", options.reserve,
+                 "percent of a card's memory that no tensor may have (default: the card's)")
+      .check(NumberRange(0.0, 90.0));
   app.add_option("--html", options.html, "write a page for browsers to this file");
   app.add_flag("--json", options.json, "one JSON document on stdout");
 }
@@ -59,6 +71,7 @@ PlanModel asked_model(const PlanOptions& options) {
 
 Hardware asked_hardware(const PlanOptions& options) {
   Hardware hardware = find_hardware(options.card);
+  if (options.reserve) set_reserve(hardware, *options.reserve);
   if (!options.cards_per_node) return hardware;
   if (*options.cards_per_node < 1) {
     throw ConfigError(fmt::format("--gpus-per-node {}: a node has at least one card", *options.cards_per_node),
@@ -66,6 +79,11 @@ Hardware asked_hardware(const PlanOptions& options) {
   }
   hardware.cards_per_node = *options.cards_per_node;
   return hardware;
+}
+
+void keep_some_free(const PlanOptions& options, Hardware& hardware) {
+  constexpr double kPercent = 5;
+  if (!options.reserve && hardware.reserve_bytes == 0 && hardware.reserve_share == 0) set_reserve(hardware, kPercent);
 }
 
 void check_compute(DType compute, const Hardware& hardware) {

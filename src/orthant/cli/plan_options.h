@@ -23,7 +23,8 @@ struct PlanOptions {
   std::string params = "float32";
   std::string compute = "bfloat16";
   std::string gradients = "float32";
-  double tokens = 0;  // to train on; 0: not said
+  double tokens = 0;              // to train on; 0: not said
+  std::optional<double> reserve;  // percent of a card; nothing: the card's own
   std::string html;
   bool json = false;
 };
@@ -41,6 +42,9 @@ PlanModel asked_model(const PlanOptions& options);
 Hardware asked_hardware(const PlanOptions& options);
 
 // ConfigError for a dtype whose speed the machine's figures do not tell, and for tokens that are none.
+// A card whose description keeps no reserve, such as a host's share of memory, keeps 5% free of tensors.
+void keep_some_free(const PlanOptions& options, Hardware& hardware);
+
 void check_compute(DType compute, const Hardware& hardware);
 void check_tokens(const OptionParser& app, double tokens);
 

@@ -179,6 +179,7 @@ std::string plan_html(const Plan& plan, const PlanModel& model, const Hardware& 
   document["model"] = model_document(model);
   document["hardware"] = hardware_document(hardware);
   document["request"] = request_document(plan.settings, plan.settings.mesh.world_size());
+  document["run"] = run_command(extras.run, plan.settings);
   add_best(document, plan, hardware, extras);
   add_extras(document, extras);
   return page_of(document);

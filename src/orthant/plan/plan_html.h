@@ -17,6 +17,7 @@ struct ReportExtras {
   std::optional<ScalingCurve> scaling = {};
   std::vector<std::string> warnings = {};
   std::string command = {};  // the line that made it
+  RunLine run = {};          // of one plan; a search's result has its own
 };
 
 std::string plan_html(const SearchResult& result, const SearchRequest& request, const ReportExtras& extras);

@@ -134,6 +134,7 @@ std::string to_json(const SearchResult& result) {
     document["advice"].push_back({{"change", advice.change}, {"effect", advice.effect}});
   }
   document["simple"] = result.simple;
+  document["run"] = result.plans.empty() ? Json(nullptr) : Json(run_command(result.run, result.plans.front().settings));
   return json_text(document, 2);
 }
 

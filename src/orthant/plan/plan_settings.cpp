@@ -14,6 +14,21 @@ namespace {
 constexpr std::int64_t kMostMicrobatches = 1'000'000;  // more are taken for a mistake
 constexpr std::array<std::string_view, 4> kRecomputeNames = {"none", "selective", "full", "op"};
 
+// What a plan is priced with where it does not say otherwise.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kStandards = {
+    {{"parallel.schedule", "1f1b"},
+     {"parallel.virtual_stages", "null"},
+     {"parallel.split", "auto"},
+     {"parallel.split_costs", "null"},
+     {"parallel.split_memory_gb", "null"},
+     {"parallel.placement", "null"},
+     {"parallel.zero", "0"},
+     {"parallel.recompute", "none"},
+     {"parallel.sequence_parallel", "false"},
+     {"parallel.loss_parallel", "false"},
+     {"parallel.regather", "false"},
+     {"parallel.accumulate", "full"}}};
+
 void require_positive(std::int64_t size, const char* what) {
   if (size >= 1) return;
   throw ConfigError(fmt::format("{} is {}", what, size), {.remedy = "give a number from 1 up"});
@@ -58,11 +73,9 @@ void check_sizes(const PlanSettings& settings) {
   }
 }
 
-std::string train_words(const PlanSettings& settings) {
-  std::vector<std::string> words = {fmt::format("--mesh {}", settings.mesh.to_string())};
-  const auto set = [&](const std::string& key, const auto& value) {
-    words.push_back(fmt::format("--set {}={}", key, value));
-  };
+std::vector<TrainSetting> train_settings(const PlanSettings& settings) {
+  std::vector<TrainSetting> given;
+  const auto set = [&](const char* key, const auto& value) { given.emplace_back(key, fmt::format("{}", value)); };
   set("train.global_batch_size", settings.global_batch);
   set("data.sequence_length", settings.sequence);
   set("parallel.microbatches", settings.microbatches());
@@ -79,12 +92,33 @@ std::string train_words(const PlanSettings& settings) {
   set("precision.params", dtype_name(settings.params));
   set("precision.compute", dtype_name(settings.compute));
   set("precision.reduce", dtype_name(settings.gradients));
-  if (settings.splits_master) set("precision.master", "bf16_remainder");
+  if (settings.splits_master) {
+    set("precision.master", "bf16_remainder");
+  } else if (std::ranges::find(settings.configured, "precision.master") != settings.configured.end()) {
+    set("precision.master", dtype_name(settings.params));
+  }
   if (settings.join_head_and_loss != JoinHeadAndLoss::automatic) {
     set("train.join_head_and_loss", join_name(settings.join_head_and_loss));
   }
   if (settings.loss_chunk_rows > 0) set("train.loss_chunk_rows", settings.loss_chunk_rows);
   if (settings.deterministic) set("train.deterministic", true);
+  const auto is_configured = [&](std::string_view key) {
+    return std::ranges::find(settings.configured, key) != settings.configured.end();
+  };
+  for (const auto& [key, standard] : kStandards) {
+    if (!is_configured(key) || std::ranges::find(given, key, &TrainSetting::first) != given.end()) continue;
+    given.emplace_back(key, standard);
+  }
+  return given;
+}
+
+std::string run_command(const RunLine& run, const PlanSettings& settings) {
+  return run.has_plan ? run.start : run.start + " " + train_words(settings);
+}
+
+std::string train_words(const PlanSettings& settings) {
+  std::vector<std::string> words = {fmt::format("--mesh {}", settings.mesh.to_string())};
+  for (const auto& [key, value] : train_settings(settings)) words.push_back(fmt::format("--set {}={}", key, value));
   return fmt::format("{}", fmt::join(words, " "));
 }
 

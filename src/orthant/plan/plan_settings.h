@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "orthant/graph/dtype.h"
@@ -50,8 +51,9 @@ struct PlanSettings {
   bool widens_products = true;       // of a host: its products of narrow types are made in float32
   bool deterministic = false;        // of a device: every sum in one order
   int optimizer_copies = 2;
-  UnitGrouping units = {};  // that share gathers and reductions
-  bool bf16_hook = false;   // gradients travel in bfloat16
+  UnitGrouping units = {};                   // that share gathers and reductions
+  bool bf16_hook = false;                    // gradients travel in bfloat16
+  std::vector<std::string> configured = {};  // keys that the planned configuration sets: see train_settings()
 
   int replicas() const { return mesh.degree(Axis::dp) * mesh.degree(Axis::fsdp); }
   std::int64_t microbatches() const { return global_batch / (replicas() * micro_batch); }
@@ -61,7 +63,22 @@ struct PlanSettings {
 // that cp does not divide.
 void check_sizes(const PlanSettings& settings);
 
-// Everything a user can set, as `train` would be told: "--mesh pp=2,tp=4 --set parallel.schedule=1f1b ...".
+// A key of a run's configuration and its value as text: {"parallel.schedule", "1f1b"}.
+using TrainSetting = std::pair<std::string, std::string>;
+
+// Everything besides the mesh that a run must be told. Of what the plan leaves at its default, the keys that the
+// planned configuration sets.
+std::vector<TrainSetting> train_settings(const PlanSettings& settings);
+
+// The command that trains the best plan, as a user can paste it.
+struct RunLine {
+  std::string start = "orthant train --config RUN.json";  // up to the words of the plan
+  std::string note = "RUN.json: a configuration with this model and your data";
+  bool has_plan = false;  // what `start` names says all of the plan
+};
+std::string run_command(const RunLine& run, const PlanSettings& settings);
+
+// Mesh and settings, as `train` would be told: "--mesh pp=2,tp=4 --set parallel.schedule=1f1b ...".
 std::string train_words(const PlanSettings& settings);
 
 }  // namespace orthant

@@ -58,6 +58,15 @@ std::string fit_line(const Plan& plan, const Hardware& hardware) {
   return plan.fits ? "yes, " + text : fmt::format("NO, {}: {}", text, plan.why_not);
 }
 
+// What the plan leaves free, and how to ask for more or less.
+std::string reserve_line(const Plan& plan, const Hardware& hardware) {
+  const auto reserve = plan.memory.at(static_cast<std::size_t>(plan.worst_stage())).reserve;
+  if (reserve == 0) return "none: tensors may fill the card (--reserve PERCENT keeps some free)";
+  const double share = 100 * static_cast<double>(reserve) / static_cast<double>(hardware.memory_bytes);
+  return fmt::format("{} of the card, {:.1f}%, kept free of tensors (--reserve PERCENT changes it)",
+                     format_bytes(reserve), share);
+}
+
 std::string time_line(const PlanTime& time) {
   return fmt::format("{}: {} compute, {} bubble, {} waiting for what travels, {} update", format_seconds(time.step),
                      format_seconds(time.compute), format_seconds(time.bubble),
@@ -73,6 +82,7 @@ std::string answer(const Plan& plan, const Hardware& hardware) {
   if (settings.mesh.degree(Axis::fsdp) > 1) lines.push_back({"zero", sharding_line(settings)});
   if (settings.mesh.degree(Axis::tp) > 1) lines.push_back({"tp cuts", tensor_line(settings.tensor)});
   lines.push_back({"fits", fit_line(plan, hardware)});
+  lines.push_back({"reserve", reserve_line(plan, hardware)});
   lines.push_back({"tokens/s", fmt::format("{:.0f} per card, {:.0f} in all", plan.tokens_per_second_per_gpu,
                                            plan.tokens_per_second_per_gpu * settings.mesh.world_size())});
   lines.push_back({"MFU", fmt::format("{:.1f}% ({:.0f} TFLOP/s per card)", 100 * plan.mfu, plan.model_tflops_per_gpu)});

@@ -62,6 +62,7 @@ struct SearchResult {
   std::vector<PricedPoint> points;  // a sample of what was priced, the best and the Pareto front included
   std::vector<Advice> advice;       // what helps most, first; where nothing fits, what would
   std::string simple;               // where plain data parallelism is as good: said here
+  RunLine run;                      // for the caller to fill in
 };
 
 // ConfigError for a request that no plan can meet by any rule: sizes below 1, a sequence that the model cannot read, a

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "orthant/base/human.h"
 #include "orthant/base/text_table.h"
@@ -44,18 +43,21 @@ std::string plans_table(const std::vector<Plan>& plans) {
          "microbatch; rows: microbatches x rows of each; tok/s: per card\n";
 }
 
-// Words one after another, broken where a shell may be told to go on.
+// Broken where a shell may be told to go on: before an option, which stays with its value.
 std::string wrapped(const std::string& command) {
   constexpr std::size_t kWidth = 94;
   std::string text;
   std::size_t column = 0;
-  std::istringstream words(command);
-  for (std::string word; words >> word;) {
-    // An option stays with its value.
-    const bool breaks = word.starts_with("--") && column + word.size() + 28 > kWidth;
-    if (!text.empty()) text += breaks ? " \\\n      " : " ";
-    column = breaks ? word.size() : column + 1 + word.size();
-    text += word;
+  for (std::size_t at = 0; at < command.size();) {
+    const std::size_t end = std::min(command.find(" --", at + 1), command.size());
+    const std::size_t width = end - at;
+    if (at > 0 && column + width > kWidth) {
+      text += " \\\n     ";
+      column = 5;
+    }
+    text += command.substr(at, width);
+    column += width;
+    at = end;
   }
   return text;
 }
@@ -89,8 +91,8 @@ std::string search_text(const SearchResult& result, const SearchRequest& request
     const Plan& best = result.plans.front();
     text = plan_text(best, request.model, request.hardware);
     if (!result.simple.empty()) text += fmt::format("\n{}\n", result.simple);
-    text += fmt::format("\nRun it (RUN.json: a configuration with this model and your data):\n  {}\n",
-                        wrapped("orthant train --config RUN.json " + train_words(best.settings)));
+    text += fmt::format("\nRun it{}:\n  {}\n", result.run.note.empty() ? "" : fmt::format(" ({})", result.run.note),
+                        wrapped(run_command(result.run, best.settings)));
     if (!result.advice.empty()) text += "\nWhat would help most:\n" + advice_lines(result.advice);
     if (result.plans.size() > 1)
       text += fmt::format("\nThe best {}\n{}", result.plans.size(), plans_table(result.plans));

@@ -18,7 +18,11 @@ function room_sentence(data, plan) {
   const where = pp_degree > 1 ? `pp ${plan.worst}, the fullest of ${pp_degree},` : "each card";
   const held = `${gib_text(plan.memory_bytes)} of ${memory_text(card)}`;
   if (!plan.fits) return `It does not fit: ${plan.why_not || `${where} would need ${held}`}. `;
-  return [`It fits: ${where} holds ${held} and has `, bold(`${memory_text(card - plan.memory_bytes)} to spare`), ". "];
+  const reserve = plan.memory[plan.worst].reserve;
+  const kept = reserve > 0 ? `, ${memory_text(reserve)} of them reserve that no tensor has (--reserve changes it),` : "";
+  return [
+    `It fits: ${where} holds ${held}${kept} and has `, bold(`${memory_text(card - plan.memory_bytes)} to spare`), ". ",
+  ];
 }
 
 function step_sentence(data, plan) {
@@ -95,9 +99,9 @@ async function copy_command() {
   setTimeout(() => put("copy", "Copy"), 1500);
 }
 
-function show_command(plan) {
+function show_command(line, plan) {
   show("command-section");
-  put("command", command_words(`orthant train ${plan.train}`));
+  put("command", command_words(line));
   put("command-note", `${mesh_text(plan)}: ${manner_text(plan)}.`);
   by_id("copy").addEventListener("click", copy_command);
 }
@@ -126,6 +130,6 @@ function show_answer(data, best) {
     show("warnings");
     put("warnings", data.warnings.map(text => html("li", {}, text)));
   }
-  if (best?.fits && best.cp * best.ep === 1) show_command(best);  // `train` has neither axis
+  if (best?.fits && best.cp * best.ep === 1) show_command(data.run, best);  // `train` has neither axis
   show_advice(data, best);
 }
