@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <set>
 
 #include "data/table_files.h"
 #include "mesh/thrown_error.h"
+#include "orthant/base/error.h"
+#include "orthant/data/shared_tables.h"
 
 namespace orthant {
 namespace trimodal_table_test {
@@ -55,6 +58,36 @@ template <typename T>
 std::vector<T> values(const at::Tensor& tensor) {
   const auto flat = tensor.contiguous();
   return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
+}
+
+void expect_same(const TrimodalTable& one, const TrimodalTable& other) {
+  ASSERT_EQ(one.size(), other.size());
+  const auto fields = other.rows(all_of(other));
+  for (const auto& [name, tensor] : one.rows(all_of(one))) EXPECT_TRUE(at::equal(tensor, fields.at(name))) << name;
+  for (std::int64_t i = 0; i < one.size(); ++i) EXPECT_EQ(one.file_row(i), other.file_row(i));
+  EXPECT_EQ(one.class_weights(), other.class_weights());
+}
+
+TEST_F(TrimodalTableTest, MayLieInMemoryThatAnotherFilled) {
+  for (const bool two_files : {false, true}) {
+    auto asked = options(numbered(40));
+    asked.balanced_class_weights = true;
+    if (two_files) asked.eval_path = write("other.csv", "title,plot,x,y,genre\ngood,bad,1,2,a\nbad,,,3,c\n");
+    if (!two_files) asked.eval_fraction = 0.25;
+    const auto tables = read_trimodal_tables(asked);
+    const auto size = shared_size(tables);
+    const auto memory =
+        std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(64, (size + 63) / 64 * 64)),
+                                   [](std::byte* data) { std::free(data); });
+    const auto text = share_tables(tables, {memory.get(), size});
+    const auto shared = open_shared_tables(text, {memory.get(), size}, memory);
+    expect_same(*tables.train, *shared.train);
+    expect_same(*tables.eval, *shared.eval);
+    EXPECT_EQ(tables.preprocessing, shared.preprocessing);
+    EXPECT_EQ(tables.skipped.count, shared.skipped.count);
+    EXPECT_EQ(thrown_text<InternalError>([&] { open_shared_tables(text, {memory.get(), size - 64}, memory); }),
+              "a shared table does not fit its memory\n");
+  }
 }
 
 TEST_F(TrimodalTableTest, GivesTheFieldsThatTheModelReads) {

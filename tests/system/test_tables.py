@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 
-from program import SOURCE, FolderTest, only_json, orthant
+from program import ORTHANT, SOURCE, FolderTest, only_json, orthant
 
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 
@@ -165,6 +165,25 @@ class Runs(TableTest):
             self.assertIn(text, finished.stderr)
             self.assertNotIn("last lines", finished.stderr)
             self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_a_table_is_read_once_on_a_host(self):
+        """Only the first rank finds the file where it runs; the pipeline computes the bits of one rank all the same."""
+        config = self.config(path="table.csv")
+        for rank in range(2):
+            os.makedirs(self.path(f"rank{rank}"))
+        os.rename(self.data, self.path("rank0", "table.csv"))
+        script = 'cd "$0/rank$LOCAL_RANK" && exec "$@"'
+        words = ("train", "--config", config, "--json")
+        shared = orthant("launch", "--nproc", 2, "--", "sh", "-c", script, self.folder, ORTHANT, *words, "--mesh", "pp=2", "--output_dir", self.path("two"))
+        self.assertEqual(shared.returncode, 0, shared.stderr)
+        with open(self.path("two", "log", "rank-1.log")) as f:
+            self.assertIn("rows are shared with rank 0, which read them", f.read())
+        with open(self.path("two", "log", "rank-0.log")) as f:
+            self.assertNotIn("are shared with", f.read())
+        alone = only_json(self, orthant(*words, "--output_dir", self.path("one"), cwd=self.path("rank0")))
+        result = json.loads(shared.stdout.removeprefix("[rank 0] "))
+        for key in ("weights_hash", "eval"):
+            self.assertEqual(result[key], alone[key], key)
 
     def test_rates_are_refused_before_ranks_start(self):
         for setting in ("optimizer.lr=-1", "lr_schedule.warmup_steps=-1", "lr_schedule.final_fraction=2"):

@@ -154,8 +154,8 @@ TableFile read_table_file(const std::string& path, const TrimodalTableOptions& o
       file.numbers.resize(numbers);
       continue;
     }
-    rows.labels.push_back(*label);
-    rows.file_rows.push_back(file_row);
+    rows.labels.own.push_back(*label);
+    rows.file_rows.own.push_back(file_row);
     primary.add(reader.fields()[0].text);
     secondary.add(places.secondary ? reader.fields()[1].text : std::string_view());
   }

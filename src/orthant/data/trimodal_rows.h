@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,28 +10,36 @@
 
 namespace orthant {
 
+// Elements that this process has read, or that lie in memory which another one filled.
+template <class Element>
+struct RowArray {
+  std::vector<Element> own;
+  std::span<const Element> shared;
+
+  std::span<const Element> all() const { return shared.data() != nullptr ? shared : std::span<const Element>(own); }
+};
+
 // Token ids of many texts, end to end.
-class RaggedIds {
- public:
-  void add(std::span<const std::int32_t> ids) {
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    ends_.push_back(static_cast<std::int64_t>(ids_.size()));
+struct RaggedIds {
+  RowArray<std::int32_t> ids;
+  RowArray<std::int64_t> ends;
+
+  void add(std::span<const std::int32_t> more) {
+    ids.own.insert(ids.own.end(), more.begin(), more.end());
+    ends.own.push_back(static_cast<std::int64_t>(ids.own.size()));
   }
 
   std::int64_t length(std::int64_t row) const { return end(row) - end(row - 1); }
   std::span<const std::int32_t> operator[](std::int64_t row) const {
-    return {ids_.data() + end(row - 1), static_cast<std::size_t>(length(row))};
+    return ids.all().subspan(static_cast<std::size_t>(end(row - 1)), static_cast<std::size_t>(length(row)));
   }
   void shrink() {
-    ids_.shrink_to_fit();
-    ends_.shrink_to_fit();
+    ids.own.shrink_to_fit();
+    ends.own.shrink_to_fit();
   }
 
  private:
-  std::int64_t end(std::int64_t row) const { return row < 0 ? 0 : ends_[static_cast<std::size_t>(row)]; }
-
-  std::vector<std::int32_t> ids_;
-  std::vector<std::int64_t> ends_;
+  std::int64_t end(std::int64_t row) const { return row < 0 ? 0 : ends.all()[static_cast<std::size_t>(row)]; }
 };
 
 struct TextRows {
@@ -43,10 +52,11 @@ struct TrimodalTable::Rows {
   TextRows primary;
   TextRows secondary;
   std::int64_t columns = 0;
-  std::vector<float> numbers;  // standardised, row-major
-  std::vector<std::int32_t> labels;
-  std::vector<std::int64_t> file_rows;
+  RowArray<float> numbers;  // standardised, row-major
+  RowArray<std::int32_t> labels;
+  RowArray<std::int64_t> file_rows;
   std::int64_t classes = 0;
+  std::shared_ptr<const void> memory = {};  // of shared elements
 };
 
 }  // namespace orthant

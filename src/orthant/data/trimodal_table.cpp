@@ -30,7 +30,11 @@ void add_text(Fields& fields, const std::string& name, const TextRows& text, std
 
 TrimodalTable::TrimodalTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part,
                              std::vector<double> class_weights)
-    : Dataset(std::move(class_weights)), rows_(std::move(rows)), part_(std::move(part)) {}
+    : Dataset(std::move(class_weights)), rows_(std::move(rows)), own_part_(std::move(part)), part_(own_part_) {}
+
+TrimodalTable::TrimodalTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
+                             std::vector<double> class_weights)
+    : Dataset(std::move(class_weights)), rows_(std::move(rows)), part_(part) {}
 
 std::vector<std::int64_t> TrimodalTable::places(std::span<const std::int64_t> indices) const {
   check_indices(indices, size());
@@ -48,12 +52,12 @@ Fields TrimodalTable::rows(std::span<const std::int64_t> indices) const {
   if (const auto columns = rows_->columns; columns > 0) {
     const at::Tensor tabular = at::empty({count, columns}, at::kFloat);
     auto* out = tabular.mutable_data_ptr<float>();
-    for (const auto place : taken) out = std::copy_n(rows_->numbers.data() + place * columns, columns, out);
+    for (const auto place : taken) out = std::copy_n(rows_->numbers.all().data() + place * columns, columns, out);
     fields["tabular"] = tabular;
   }
   const at::Tensor labels = at::empty({count}, at::kLong);
   std::ranges::transform(taken, labels.mutable_data_ptr<std::int64_t>(),
-                         [&](auto place) { return rows_->labels[static_cast<std::size_t>(place)]; });
+                         [&](auto place) { return rows_->labels.all()[static_cast<std::size_t>(place)]; });
   fields[kLabelsField] = labels;
   return fields;
 }
@@ -63,7 +67,7 @@ Totals TrimodalTable::totals(std::span<const std::int64_t> indices) const {
   const auto& weights = class_weights();
   for (const auto place : places(indices)) {
     totals.tokens += rows_->primary.ids.length(place) + rows_->secondary.ids.length(place);
-    const auto label = rows_->labels[static_cast<std::size_t>(place)];
+    const auto label = rows_->labels.all()[static_cast<std::size_t>(place)];
     if (label >= 0) totals.weight_sum += weights.empty() ? 1.0 : weights[static_cast<std::size_t>(label)];
   }
   return totals;
@@ -84,18 +88,18 @@ std::vector<std::int64_t> TrimodalTable::secondary_lengths(std::span<const std::
 std::vector<std::int64_t> TrimodalTable::label_counts() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(rows_->classes));
   for (const auto place : part_) {
-    const auto label = rows_->labels[static_cast<std::size_t>(place)];
+    const auto label = rows_->labels.all()[static_cast<std::size_t>(place)];
     if (label >= 0) ++counts[static_cast<std::size_t>(label)];
   }
   return counts;
 }
 
 std::int64_t TrimodalTable::file_row(std::int64_t index) const {
-  return rows_->file_rows[static_cast<std::size_t>(places({&index, 1}).front())];
+  return rows_->file_rows.all()[static_cast<std::size_t>(places({&index, 1}).front())];
 }
 
 std::int64_t TrimodalTable::label(std::int64_t index) const {
-  return rows_->labels[static_cast<std::size_t>(places({&index, 1}).front())];
+  return rows_->labels.all()[static_cast<std::size_t>(places({&index, 1}).front())];
 }
 
 }  // namespace orthant

@@ -1,12 +1,13 @@
 // Data kind `trimodal`: a table with two text columns, numbers and a label, from CSV, TSV, JSON or JSON lines. A file
 // is read once and whole: texts as token ids end to end, numbers standardised, labels as classes; 4 bytes a token
-// and 4 a number, whatever the padded length is. Every rank reads the file itself and holds the same rows.
+// and 4 a number, whatever the padded length is. Ranks of a host may share what one of them has read (shared_tables.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ class TrimodalTable : public Dataset {
   struct Rows;  // of one file; the parts of a file share them
 
   TrimodalTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part, std::vector<double> class_weights);
+  // The part lies in the memory that the rows keep alive.
+  TrimodalTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
+                std::vector<double> class_weights);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(part_.size()); }
   Fields rows(std::span<const std::int64_t> indices) const override;
@@ -61,6 +65,9 @@ class TrimodalTable : public Dataset {
   // Ids of each row, special ones included, without building rows.
   std::vector<std::int64_t> primary_lengths(std::span<const std::int64_t> indices) const;
   std::vector<std::int64_t> secondary_lengths(std::span<const std::int64_t> indices) const;
+
+  const Rows& content() const { return *rows_; }
+  std::span<const std::int64_t> part() const { return part_; }
 
   // Rows of each class.
   std::vector<std::int64_t> label_counts() const;
@@ -76,7 +83,8 @@ class TrimodalTable : public Dataset {
   std::vector<std::int64_t> places(std::span<const std::int64_t> indices) const;
 
   std::shared_ptr<const Rows> rows_;
-  std::vector<std::int64_t> part_;
+  std::vector<std::int64_t> own_part_;
+  std::span<const std::int64_t> part_;
 };
 
 struct TrimodalTables {

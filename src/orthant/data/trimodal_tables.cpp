@@ -80,7 +80,7 @@ Preprocessing stated_preprocessing(const TrimodalTableOptions& options) {
 // Labels in class order, in `labels` and in the rows.
 void order_labels(LabelMap& labels, TrimodalTable::Rows& rows, const std::string& path, const std::string& column) {
   const auto classes = labels.sort();
-  for (auto& label : rows.labels) label = classes[static_cast<std::size_t>(label)];
+  for (auto& label : rows.labels.own) label = classes[static_cast<std::size_t>(label)];
   rows.classes = static_cast<std::int64_t>(classes.size());
   if (rows.classes >= 2) return;
   throw DataError(fmt::format("{}: column \"{}\" has only one label, \"{}\"", path, column, labels.labels().front()),
@@ -124,17 +124,17 @@ void standardise(TableFile& file, const Preprocessing& preprocessing, const std:
   constexpr double kFarthest = 1e18;  // squares must fit a float
   auto& rows = *file.rows;
   const auto columns = preprocessing.numbers.size();
-  rows.numbers.resize(file.numbers.size());
+  rows.numbers.own.resize(file.numbers.size());
   for (std::size_t i = 0; i < file.numbers.size(); ++i) {
     const auto& [column, mean, scale] = preprocessing.numbers[i % columns];
     const double value = std::isnan(file.numbers[i]) ? 0 : (file.numbers[i] - mean) / scale;
     if (std::abs(value) > kFarthest) {
       throw DataError(fmt::format("{}: row {}: column \"{}\" is {}, which is {:.0e} standard deviations from the mean "
                                   "of the training part",
-                                  path, rows.file_rows[i / columns] + 1, column, file.numbers[i], std::abs(value)),
+                                  path, rows.file_rows.own[i / columns] + 1, column, file.numbers[i], std::abs(value)),
                       {.remedy = "mend the number, or leave it empty"});
     }
-    rows.numbers[i] = static_cast<float>(value);
+    rows.numbers.own[i] = static_cast<float>(value);
   }
   file.numbers = {};
 }
@@ -164,7 +164,7 @@ TableToScore read_prepared(const std::string& path, const TrimodalTableOptions& 
   auto file = read_table_file(path, options, labels);
   file.rows->classes = static_cast<std::int64_t>(known.labels.size());
   standardise(file, known, path);
-  Part all(file.rows->file_rows.size());
+  Part all(file.rows->file_rows.own.size());
   std::iota(all.begin(), all.end(), 0);
   return {.rows = std::make_shared<TrimodalTable>(file.rows, std::move(all), known.class_weights),
           .preprocessing = known,
@@ -194,7 +194,7 @@ TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options) {
   check_class_weights(fitted.class_weights, file.rows->classes);
   tables.skipped = file.skipped;
 
-  auto [train, eval] = split(file.rows->file_rows, options.eval_fraction, options.seed);
+  auto [train, eval] = split(file.rows->file_rows.own, options.eval_fraction, options.seed);
   if (train.empty()) {
     throw DataError(fmt::format("{}: of {} rows none is left to train on", options.path, eval.size()),
                     {.remedy = "make data.eval_fraction smaller"});

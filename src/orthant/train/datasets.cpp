@@ -15,6 +15,7 @@
 #include "orthant/layout/rows.h"
 #include "orthant/train/control_group.h"
 #include "orthant/train/file_data.h"
+#include "orthant/train/table_of_host.h"
 
 namespace orthant {
 namespace {
@@ -191,12 +192,30 @@ RunData make_run_data(RunConfig& config) {
   RunData data;
   if (auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
     if (kind != "trimodal_demo" && kind != "trimodal") refuse_kinds(config, "trimodal or trimodal_demo");
-    data = kind == "trimodal" ? table_data(config, *trimodal) : trimodal_data(config, *trimodal);
+    data = kind == "trimodal" ? table_data(config, *trimodal, read_table(config, *trimodal))
+                              : trimodal_data(config, *trimodal);
   } else {
     if (kind != "tokens" && kind != "text") refuse_kinds(config, "tokens or text");
     data = kind == "text" ? text_data(config) : tokens_data(config);
   }
   if (config.data.from_files()) set_samples(config, data.train->size());
+  return data;
+}
+
+RunData make_run_data(RunConfig& config, const ControlGroup& ranks) {
+  RunData data;
+  auto* model = std::get_if<TrimodalConfig>(&config.model);
+  if (model == nullptr || config.data.kind != "trimodal" || ranks.alone()) {
+    ranks.together([&] { data = make_run_data(config); });
+    return data;
+  }
+  const auto [table, reader] = read_table_once(config, *model, ranks);
+  ranks.together([&] {
+    data = table_data(config, *model, table);
+    set_samples(config, data.train->size());
+  });
+  if (reader != ranks.rank())
+    data.notes.push_back(fmt::format("rows are shared with rank {}, which read them", reader));
   return data;
 }
 

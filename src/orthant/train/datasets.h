@@ -36,6 +36,10 @@ std::unique_ptr<Loader> make_loader(const RunConfig& config, const RunData& data
 // tabular columns, labels. DataError for bad files.
 RunData make_run_data(RunConfig& config);
 
+// The same for all ranks of a run: a table is read by one rank of each host, whose memory the others read. Collective
+// over the world.
+RunData make_run_data(RunConfig& config, const ControlGroup& ranks);
+
 // DataError, on all ranks, when one of them found other data than rank 0; `found` says what. Ranks with different
 // samples would not even make the same number of calls. Collective over the world.
 void check_same_data(const std::string& found, const ControlGroup& ranks);

@@ -12,8 +12,15 @@ namespace orthant {
 // Saved with the checkpoints of runs on files: sizes and hashes of what they were trained on.
 inline constexpr const char* kDataFile = "data.json";
 
-// data.kind trimodal: a table. Takes the class weights over into the model's configuration.
-RunData table_data(RunConfig& config, TrimodalConfig& model);
+// data.kind trimodal: the table as it was read.
+struct ReadTable {
+  TrimodalTables tables;
+  std::string hash;  // of the file
+};
+ReadTable read_table(const RunConfig& config, const TrimodalConfig& model);
+
+// The run's data of it. Takes the class weights over into the model's configuration.
+RunData table_data(RunConfig& config, TrimodalConfig& model, const ReadTable& table);
 
 // Masked language modelling over the tokens of another data set.
 std::shared_ptr<const Dataset> masked(const RunConfig& config, std::shared_ptr<const Dataset> tokens,

@@ -86,7 +86,6 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     out << printable(text, /*keep_lines=*/true) << '\n';
     rank_log.say(text);
   };
-  RunData data;
   std::shared_ptr<const TagKey> key;
   std::optional<OutputFolder> folder;  // rank 0's
   SavedFiles originals;                // rank 0's
@@ -96,7 +95,9 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     key = checkpoint_key(config);
     if ((!options.resume.empty() || options.restarted) && !options.output_dir.empty())
       use_kept_tokenizers(config, options.output_dir);
-    data = make_run_data(config);
+  });
+  RunData data = make_run_data(config, ranks);
+  ranks.together([&] {
     make_sampler(config, data);
     if (ranks.is_first()) folder.emplace(options.output_dir, config.name, folder_use(config, options));
     if (folder && !folder->resumes()) originals = original_files(config.model);

@@ -104,9 +104,14 @@ std::vector<std::string> notes_of(const TrimodalTables& tables, const TrimodalCo
 
 }  // namespace
 
-RunData table_data(RunConfig& config, TrimodalConfig& model) {
+ReadTable read_table(const RunConfig& config, const TrimodalConfig& model) {
   check_columns(config.data.table, model);
-  const auto tables = read_trimodal_tables(table_options(config, model));
+  return {read_trimodal_tables(table_options(config, model)),
+          fmt::format("{:016x}", xxh64_of_file(config.data.table.path))};
+}
+
+RunData table_data(RunConfig& config, TrimodalConfig& model, const ReadTable& table) {
+  const auto& tables = table.tables;
   const auto classes = static_cast<std::int64_t>(tables.preprocessing.labels.size());
   if (classes != model.num_labels) {
     throw ConfigError(fmt::format("model.num_labels is {}, but column {} of {} has {} labels: {}", model.num_labels,
@@ -120,9 +125,8 @@ RunData table_data(RunConfig& config, TrimodalConfig& model) {
   data.eval = tables.eval;
   data.num_labels = classes;
   data.saved_files[kPreprocessingFile] = to_json(tables.preprocessing);
-  const nlohmann::json facts{{"rows", tables.train->size()},
-                             {"eval_fraction", config.data.eval_fraction},
-                             {"table", fmt::format("{:016x}", xxh64_of_file(config.data.table.path))}};
+  const nlohmann::json facts{
+      {"rows", tables.train->size()}, {"eval_fraction", config.data.eval_fraction}, {"table", table.hash}};
   data.saved_files[kDataFile] = facts.dump(1) + "\n";
   data.notes = notes_of(tables, model, config.data.table.path);
   return data;
