@@ -114,7 +114,7 @@ class Runs(TableTest):
             lines = f.read().splitlines()
         self.write("trimodal.csv", "\n".join(lines[:-20]) + "\n")
         errors = self.refused(4, "train", "--config", config, "--output_dir", run, "--resume", "auto", "--json")
-        self.assertIn("other data: /rows was 160 there and is 144 now", errors)
+        self.assertIn(f"other data: {self.data} has other contents than when that run read it", errors)
         self.assertIn("start a new run", errors)
 
     def test_checkpoints_are_proved_shown_and_exported(self):
@@ -165,6 +165,13 @@ class Runs(TableTest):
             self.assertIn(text, finished.stderr)
             self.assertNotIn("last lines", finished.stderr)
             self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_sizes_of_the_model_are_asked_for_together(self):
+        errors = self.refused(2, "train", "--config", self.config(), "--output_dir", self.path("run"), "--set", "model.tabular.input_dim=3",
+                              "--set", "model.num_labels=5")
+        self.assertIn("model.tabular.input_dim is 3, but data.tabular names 8 columns", errors)
+        self.assertIn("; model.num_labels is 5, but column label of ", errors)
+        self.assertIn("fix: set model.tabular.input_dim=8 and model.num_labels=2", errors)
 
     def test_a_table_is_read_once_on_a_host(self):
         """Only the first rank finds the file where it runs; the pipeline computes the bits of one rank all the same."""

@@ -107,6 +107,14 @@ TEST(ConfigNotes, OtherSettingsThatDoNothing) {
   EXPECT_EQ(notes({"data.eval_fraction=0", "train.eval_every=5"}),
             Lines{"note: train.eval_every: no effect, there are no data to evaluate on: set data.eval_fraction or "
                   "eval_path"});
+  EXPECT_EQ(notes({"precision.loss_scale=1024"}),
+            Lines{"note: precision.loss_scale: no effect, precision.compute is float32: only gradients in float16 "
+                  "underflow"});
+  EXPECT_EQ(notes({"precision.loss_scale=1024", "precision.compute=float16"}), Lines());
+  EXPECT_EQ(notes({"precision.reduce=bfloat16"}), Lines());  // gradients are kept in it on one rank, too
+  EXPECT_EQ(notes({"train.join_head_and_loss=off", "train.loss_chunk_rows=64"}),
+            Lines{"note: train.loss_chunk_rows: no effect, train.join_head_and_loss is off"});
+  EXPECT_EQ(notes({"parallel.split_memory_gb=4"}), Lines{"note: parallel.split_memory_gb: no effect, mesh.pp is 1"});
   EXPECT_EQ(notes({"lr_schedule.decay_steps=5"}),
             Lines{"note: lr_schedule.decay_steps: no effect, lr_schedule.kind is not wsd"});
 }

@@ -78,7 +78,10 @@ void add_axes(Notes& notes, const RunConfig& config) {
     notes.add_idle({"parallel.regather"}, "without parallel.sequence_parallel every rank has all tokens");
   }
   if (is_one(Axis::pp)) {
-    notes.add_idle({"parallel.schedule", "parallel.virtual_stages", "parallel.placement"}, "mesh.pp is 1");
+    std::vector<std::string> keys = {"parallel.schedule", "parallel.virtual_stages", "parallel.placement"};
+    if (config.trainer.stages.stages <= 1)
+      keys.insert(keys.end(), {"parallel.split_costs", "parallel.split_memory_gb"});
+    notes.add_idle(keys, "mesh.pp is 1");
   }
 }
 
@@ -103,6 +106,13 @@ void add_others(Notes& notes, const RunConfig& config) {
   }
   if (trainer.optimizer.kind == "sgd") {
     notes.add_idle({"optimizer.betas", "optimizer.eps"}, "optimizer.kind is sgd");
+  }
+  if (trainer.precision.compute != DType::float16) {
+    notes.add_idle({"precision.loss_scale"}, fmt::format("precision.compute is {}: only gradients in float16 underflow",
+                                                         dtype_name(trainer.precision.compute)));
+  }
+  if (trainer.join_head_and_loss == JoinHeadAndLoss::off) {
+    notes.add_idle({"train.loss_chunk_rows"}, "train.join_head_and_loss is off");
   }
   if (trainer.lr.kind != LrSchedule::Kind::wsd) {
     notes.add_idle({"lr_schedule.decay_steps"}, "lr_schedule.kind is not wsd");

@@ -77,6 +77,13 @@ void check_same_settings(const std::string& checkpoint, const std::string& resol
   }
 }
 
+// Where the facts name the file whose hash this key has; empty for other keys.
+std::string file_of_hash(const std::string& key) {
+  constexpr std::string_view kSources = "/text/sources/";
+  if (key == "/table") return "/files/0";
+  return key.starts_with(kSources) ? "/files/" + key.substr(kSources.size()) : std::string();
+}
+
 // Other texts or rows under the same names would go on in the middle of an order that means nothing for them.
 void check_same_data(const std::string& checkpoint, const SavedFiles& files) {
   const auto saved = fs::path(checkpoint) / kDataFile;
@@ -84,11 +91,22 @@ void check_same_data(const std::string& checkpoint, const SavedFiles& files) {
   if (now == files.end() || !is_there(saved)) return;
   const auto before = json_or_null(saved).flatten();
   const auto found = nlohmann::json::parse(now->second).flatten();
-  for (const auto& [key, value] : found.items()) {
-    if (before.value(key, nlohmann::json()) == value) continue;
-    throw DataError(fmt::format("{}: other data: {} was {} there and is {} now", checkpoint, key,
-                                before.value(key, nlohmann::json()).dump(), value.dump()),
+  const auto differs = [&](const std::string& key) { return before.value(key, nlohmann::json()) != found.at(key); };
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(fmt::format("{}: other data: {}", checkpoint, what),
                     {.remedy = "resume with the files of that run, or start a new run from its weights"});
+  };
+  for (const auto& [key, value] : found.items()) {
+    const auto file = file_of_hash(key);
+    if (file.empty() || !differs(key)) continue;
+    const auto name = found.value(file, nlohmann::json("a file"));
+    const auto theirs = before.value(file, name);
+    refuse(fmt::format("{} has other contents than {}", name.get<std::string>(),
+                       theirs == name ? std::string("when that run read it") : theirs.dump() + " of that run"));
+  }
+  for (const auto& [key, value] : found.items()) {
+    if (key.starts_with("/files/") || !differs(key)) continue;
+    refuse(fmt::format("{} was {} there and is {} now", key, before.value(key, nlohmann::json()).dump(), value.dump()));
   }
 }
 

@@ -58,14 +58,34 @@ TableText text_of(const DataConfig& data, const char* tower, const BertConfig& m
   return text;
 }
 
-void check_columns(const TableSource& table, const TrimodalConfig& model) {
+// What the model's sizes are and should be, all at once.
+struct WrongSizes {
+  std::vector<std::string> found;
+  std::vector<std::string> settings;  // that mend them
+
+  void refuse() const {
+    if (found.empty()) return;
+    throw ConfigError(fmt::format("{}", fmt::join(found, "; ")),
+                      {.remedy = fmt::format("set {}", fmt::join(settings, " and "))});
+  }
+};
+
+void check_columns(const TableSource& table, const TrimodalConfig& model, WrongSizes& wrong) {
   const auto columns = static_cast<std::int64_t>(table.tabular.size());
   const auto width = model.tabular ? model.tabular->input_dim : 0;
   if (width == columns) return;
-  throw ConfigError(
-      fmt::format("model.tabular.input_dim is {}, but data.tabular names {} columns ({})", width, columns,
-                  fmt::join(table.tabular, ", ")),
-      {.remedy = columns == 0 ? "set model.tabular=null" : fmt::format("set model.tabular.input_dim={}", columns)});
+  wrong.found.push_back(fmt::format("model.tabular.input_dim is {}, but data.tabular names {} columns ({})", width,
+                                    columns, fmt::join(table.tabular, ", ")));
+  wrong.settings.push_back(columns == 0 ? "model.tabular=null" : fmt::format("model.tabular.input_dim={}", columns));
+}
+
+void check_labels(const TableSource& table, const TrimodalConfig& model, const std::vector<std::string>& labels,
+                  WrongSizes& wrong) {
+  const auto classes = static_cast<std::int64_t>(labels.size());
+  if (classes == model.num_labels) return;
+  wrong.found.push_back(fmt::format("model.num_labels is {}, but column {} of {} has {} labels: {}", model.num_labels,
+                                    table.label, table.path, classes, fmt::join(labels, ", ")));
+  wrong.settings.push_back(fmt::format("model.num_labels={}", classes));
 }
 
 TrimodalTableOptions table_options(const RunConfig& config, const TrimodalConfig& model) {
@@ -105,28 +125,26 @@ std::vector<std::string> notes_of(const TrimodalTables& tables, const TrimodalCo
 }  // namespace
 
 ReadTable read_table(const RunConfig& config, const TrimodalConfig& model) {
-  check_columns(config.data.table, model);
   return {read_trimodal_tables(table_options(config, model)),
           fmt::format("{:016x}", xxh64_of_file(config.data.table.path))};
 }
 
 RunData table_data(RunConfig& config, TrimodalConfig& model, const ReadTable& table) {
   const auto& tables = table.tables;
-  const auto classes = static_cast<std::int64_t>(tables.preprocessing.labels.size());
-  if (classes != model.num_labels) {
-    throw ConfigError(fmt::format("model.num_labels is {}, but column {} of {} has {} labels: {}", model.num_labels,
-                                  config.data.table.label, config.data.table.path, classes,
-                                  fmt::join(tables.preprocessing.labels, ", ")),
-                      {.remedy = fmt::format("set model.num_labels={}", classes)});
-  }
+  WrongSizes wrong;
+  check_columns(config.data.table, model, wrong);
+  check_labels(config.data.table, model, tables.preprocessing.labels, wrong);
+  wrong.refuse();
   model.class_weights = tables.preprocessing.class_weights;
   RunData data;
   data.train = tables.train;
   data.eval = tables.eval;
-  data.num_labels = classes;
+  data.num_labels = model.num_labels;
   data.saved_files[kPreprocessingFile] = to_json(tables.preprocessing);
-  const nlohmann::json facts{
-      {"rows", tables.train->size()}, {"eval_fraction", config.data.eval_fraction}, {"table", table.hash}};
+  const nlohmann::json facts{{"rows", tables.train->size()},
+                             {"eval_fraction", config.data.eval_fraction},
+                             {"files", nlohmann::json::array({config.data.table.path})},
+                             {"table", table.hash}};
   data.saved_files[kDataFile] = facts.dump(1) + "\n";
   data.notes = notes_of(tables, model, config.data.table.path);
   return data;
@@ -140,7 +158,9 @@ TableToScore table_to_score(const RunConfig& config, const TrimodalConfig& model
         fmt::format("{}: no {} says how rows are prepared for the model", checkpoint.string(), kPreprocessingFile),
         {.remedy = "use a checkpoint of a run with data.kind trimodal"});
   }
-  check_columns(config.data.table, model);
+  WrongSizes wrong;
+  check_columns(config.data.table, model, wrong);
+  wrong.refuse();
   auto options = table_options(config, model);
   options.preprocessing = load_preprocessing(saved);
   options.preprocessing_source = saved.string();

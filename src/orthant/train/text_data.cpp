@@ -198,6 +198,7 @@ RunData text_data(const RunConfig& config) {
   nlohmann::json facts{{"sequence_length", config.data.sequence_length},
                        {"packing", source.packing},
                        {"eval_fraction", config.data.eval_fraction},
+                       {"files", source.path},
                        {"text", described(*tokens, source.path)}};
   data.train = for_model(config, tokens, split.train);
   if (split.eval.tokens() > 0) data.eval = for_model(config, tokens, split.eval);
