@@ -139,6 +139,39 @@ std::string remedy_of_world(const Mesh& asked, std::optional<Axis> inferred, int
   return "start another number of ranks: this model and batch train on none of the meshes near to it";
 }
 
+// The flags that set keys of the configuration, as --set would.
+std::vector<std::string> flag_overrides(const ConfigOptions& options) {
+  auto overrides = options.overrides;
+  if (!options.data_path.empty()) {
+    if (!is_utf8(options.data_path)) {
+      throw ConfigError(fmt::format("--data_path {}: is not UTF-8, and a configuration is", options.data_path),
+                        {.remedy = "give the file a name in UTF-8"});
+    }
+    overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
+  }
+  if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
+  if (options.epochs) {
+    overrides.push_back("train.steps=0");
+    overrides.push_back(fmt::format("train.epochs={}", *options.epochs));
+  }
+  if (options.save_every) {
+    overrides.push_back("checkpoint.save_every=0");
+    overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
+  }
+  return overrides;
+}
+
+// `act`, whose ConfigError about a world gets a remedy that can be followed.
+template <class Act>
+auto with_remedy_of_world(const Mesh& mesh, std::optional<Axis> inferred, int world_size, const Trains& trains,
+                          const Act& act) {
+  try {
+    return act();
+  } catch (const ConfigError& error) {
+    throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, inferred, world_size, trains)});
+  }
+}
+
 }  // namespace
 
 void add_config_options(OptionParser& app, ConfigOptions& options) {
@@ -167,23 +200,7 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
   check_given_once(options);
   const auto job = job_of_launcher(ranks, environment);
   const auto world_size = job ? std::optional(job->world_size) : std::nullopt;
-  auto overrides = options.overrides;
-  if (!options.data_path.empty()) {
-    if (!is_utf8(options.data_path)) {
-      throw ConfigError(fmt::format("--data_path {}: is not UTF-8, and a configuration is", options.data_path),
-                        {.remedy = "give the file a name in UTF-8"});
-    }
-    overrides.push_back(fmt::format("data.path={}", nlohmann::json(options.data_path).dump()));
-  }
-  if (options.num_microbatches) overrides.push_back(fmt::format("parallel.microbatches={}", *options.num_microbatches));
-  if (options.epochs) {
-    overrides.push_back("train.steps=0");
-    overrides.push_back(fmt::format("train.epochs={}", *options.epochs));
-  }
-  if (options.save_every) {
-    overrides.push_back("checkpoint.save_every=0");
-    overrides.push_back(fmt::format("checkpoint.save_every_epochs={}", *options.save_every));
-  }
+  const auto overrides = flag_overrides(options);
   const auto configured = read_run_mesh(load_run_document(options.config, overrides));
   auto mesh = asked_mesh(options, ranks, configured);
   const auto load = [options, overrides, configured](const Mesh& on) {  // also asked after this returns
@@ -201,19 +218,12 @@ LoadedConfig load_config(const ConfigOptions& options, RankOptions& ranks, const
     }
   };
   if (inferred) {
-    try {
-      mesh = mesh.with_inferred(*inferred, *world_size);
-    } catch (const ConfigError& error) {
-      throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, inferred, *world_size, trains)});
-    }
+    mesh = with_remedy_of_world(mesh, inferred, *world_size, trains,
+                                [&] { return mesh.with_inferred(*inferred, *world_size); });
   }
   auto loaded = load(mesh);
   loaded.check_world = [mesh, trains](int ranks_there) {
-    try {
-      mesh.check_world(ranks_there);
-    } catch (const ConfigError& error) {
-      throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, std::nullopt, ranks_there, trains)});
-    }
+    with_remedy_of_world(mesh, std::nullopt, ranks_there, trains, [&] { mesh.check_world(ranks_there); });
   };
   loaded.notes = config_notes(loaded.document, loaded.config);
   if (const int replicas = loaded.config.mesh.degree(Axis::dp); inferred == Axis::dp && replicas > 1) {

@@ -244,12 +244,8 @@ void check_together(const OptionParser& app, bool json_of_text, const RunOptions
   }
 }
 
-}  // namespace
-
-int run_train(const Arguments& arguments, Context& context) {
-  take_signals();
-  OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
-  ConfigOptions config_options;
+struct TrainCommand {
+  ConfigOptions config;
   RankOptions ranks;
   RunOptions run;
   Telling telling;
@@ -257,22 +253,81 @@ int run_train(const Arguments& arguments, Context& context) {
   bool print_config = false;
   bool force = false;
   bool verbose = false;
-  add_config_options(app, config_options);
-  app.add_option("--output-dir", run.output_dir, "folder of this run (default runs/NAME-N)");
-  app.add_option("--resume", run.resume,
+};
+
+void add_options(OptionParser& app, TrainCommand& command) {
+  add_config_options(app, command.config);
+  app.add_option("--output-dir", command.run.output_dir, "folder of this run (default runs/NAME-N)");
+  app.add_option("--resume", command.run.resume,
                  "auto: from the newest valid checkpoint of --output-dir; or a checkpoint's path");
-  app.add_flag("--from-scratch", run.from_scratch,
+  app.add_flag("--from-scratch", command.run.from_scratch,
                "with --resume auto: begin at step 0 where metrics tell of steps but no checkpoint is there");
-  app.add_option("--steps", run.stop_after,
+  app.add_option("--steps", command.run.stop_after,
                  "stop after this step (0: save the initial weights); the learning rate follows train.steps")
       .check(NumberRange(std::int64_t{0}, std::int64_t{1} << 40));
-  app.add_flag("--print-config", print_config, "print every value and where it came from; train nothing");
-  app.add_flag("--force", force, "train also when the ranks need more memory than this host has free");
-  app.add_flag("--verbose", verbose, "with --dry-run: also ranks and groups, placements and all actions of a step");
-  app.add_option("--hardware", hardware, "preset, or file of orthant plan --calibrate: predict a step's time, too");
-  app.add_flag("--json", telling.json, "one JSON document on stdout");
-  add_seed_flags(app, config_options);
-  add_rank_options(app, ranks);
+  app.add_flag("--print-config", command.print_config, "print every value and where it came from; train nothing");
+  app.add_flag("--force", command.force, "train also when the ranks need more memory than this host has free");
+  app.add_flag("--verbose", command.verbose,
+               "with --dry-run: also ranks and groups, placements and all actions of a step");
+  app.add_option("--hardware", command.hardware,
+                 "preset, or file of orthant plan --calibrate: predict a step's time, too");
+  app.add_flag("--json", command.telling.json, "one JSON document on stdout");
+  add_seed_flags(app, command.config);
+  add_rank_options(app, command.ranks);
+}
+
+// Once for all ranks: by the first one of a foreign launcher, or by who starts them.
+void say_notes(const LoadedConfig& loaded, const std::optional<launch::Job>& job) {
+  if (job && (job->rank > 0 || job->is_launched_by_us())) return;
+  for (const auto& note : loaded.notes) say(note);
+}
+
+int dry_run(const TrainCommand& command, const LoadedConfig& loaded, const std::optional<launch::Job>& job,
+            const Context& context) {
+  const RankOptions& ranks = command.ranks;
+  say(check_start(loaded.config, resolved_config(loaded.document), command.run));
+  say_notes(loaded, job);
+  print_dry_run(loaded.config, ranks.ranks_per_host, command.verbose);
+  std::cout << std::flush;
+  if (loaded.config.mesh.world_size() > kMostLocalRanks && ranks.ranks_per_host == 0) {
+    say(fmt::format("train would need a launcher: at most {} ranks are started on one host", kMostLocalRanks));
+    return 0;
+  }
+  const auto places = places_of_local_ranks(loaded.config, ranks.ranks_per_host, context.environment);
+  say(memory_verdict(loaded, command.config, ranks, places, context.environment));
+  return 0;
+}
+
+// Refuses what does not fit into this host or its cards before ranks start. To what ranks that a launcher has started do
+// for that; nothing when they need not.
+std::function<void(const RankTraining&)> memory_check(TrainCommand& command, const LoadedConfig& loaded,
+                                                      const std::optional<launch::Job>& job, const Context& context) {
+  const auto check = [&](const std::vector<RankPlace>& places, std::optional<int> own_rank) {
+    check_memory(loaded, command.config, command.ranks, places, context.environment, own_rank);
+  };
+  if (job && !command.force) {
+    return [&, check](const RankTraining& training) {
+      check_places(training, place_of_this_rank(loaded.config, *job, context.environment), loaded.config.mesh, check);
+    };
+  }
+  if (job || loaded.config.mesh.world_size() > kMostLocalRanks) return {};  // run_on_ranks() refuses more
+  const auto places = places_of_local_ranks(loaded.config, /*ranks_per_host=*/0, context.environment);
+  if (!command.force) check(places, std::nullopt);
+  if (const auto shortage = worst_shortage(memory_needs(loaded.config, places))) {
+    say(fmt::format("warning: {}; --force trains as it is", shortage->text()));
+    command.ranks.watched = true;
+  }
+  return {};
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments, Context& context) {
+  take_signals();
+  OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
+  TrainCommand command;
+  auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose] = command;
+  add_options(app, command);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
   check_together(app, telling.json && (print_config || ranks.dry_run), run);
@@ -283,12 +338,8 @@ int run_train(const Arguments& arguments, Context& context) {
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   auto loaded = load_config(config_options, ranks, context.environment);
   const auto job = job_of_launcher(ranks, context.environment);
-  const auto say_notes = [&] {
-    if (job && (job->rank > 0 || job->is_launched_by_us())) return;
-    for (const auto& note : loaded.notes) say(note);
-  };
   if (print_config) {
-    say_notes();
+    say_notes(loaded, job);
     std::cout << printed_config(loaded.document);
     return 0;
   }
@@ -305,37 +356,10 @@ int run_train(const Arguments& arguments, Context& context) {
     // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
     choose_folder(loaded.config, run, ranks);
   }
-  if (ranks.dry_run) {
-    say(check_start(loaded.config, resolved_config(loaded.document), run));
-    say_notes();
-    print_dry_run(loaded.config, ranks.ranks_per_host, verbose);
-    std::cout << std::flush;
-    if (loaded.config.mesh.world_size() > kMostLocalRanks && ranks.ranks_per_host == 0) {
-      say(fmt::format("train would need a launcher: at most {} ranks are started on one host", kMostLocalRanks));
-      return 0;
-    }
-    const auto places = places_of_local_ranks(loaded.config, ranks.ranks_per_host, context.environment);
-    say(memory_verdict(loaded, config_options, ranks, places, context.environment));
-    return 0;
-  }
+  if (ranks.dry_run) return dry_run(command, loaded, job, context);
   refuse_fake_backend(ranks, loaded.config.mesh);
-  const auto check = [&](const std::vector<RankPlace>& places, std::optional<int> own_rank) {
-    check_memory(loaded, config_options, ranks, places, context.environment, own_rank);
-  };
-  std::function<void(const RankTraining&)> check_memory_of_all;  // by ranks that a launcher has started
-  if (job && !force) {
-    check_memory_of_all = [&](const RankTraining& training) {
-      check_places(training, place_of_this_rank(loaded.config, *job, context.environment), loaded.config.mesh, check);
-    };
-  } else if (!job && loaded.config.mesh.world_size() <= kMostLocalRanks) {  // run_on_ranks() refuses more
-    const auto places = places_of_local_ranks(loaded.config, /*ranks_per_host=*/0, context.environment);
-    if (!force) check(places, std::nullopt);
-    if (const auto shortage = worst_shortage(memory_needs(loaded.config, places))) {
-      say(fmt::format("warning: {}; --force trains as it is", shortage->text()));
-      ranks.watched = true;
-    }
-  }
-  say_notes();
+  const auto check_memory_of_all = memory_check(command, loaded, job, context);
+  say_notes(loaded, job);
   install_counting_allocator();
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };
