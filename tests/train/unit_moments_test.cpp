@@ -56,7 +56,6 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
         const double planned = planned_bytes(graph, work, list[i], settings.recompute,
                                              in_forward.contains({list[i].unit, list[i].microbatch}));
         const auto text = to_string(list[i], graph) + ", recompute " + std::string(recompute_name(mode));
-        if (std::getenv("SHOW")) printf("%s planned %.0f measured %.0f kept %.0f\n", text.c_str(), planned, measured, kept);
         EXPECT_GE(planned, measured - kMissing * kept) << text;
         EXPECT_LE(planned, measured + kTooMuch * kept) << text;
       }

@@ -88,6 +88,7 @@ template Option OptionParser::add_option(const std::string&, std::string&, const
 template Option OptionParser::add_option(const std::string&, std::filesystem::path&, const std::string&);
 template Option OptionParser::add_option(const std::string&, std::optional<int>&, const std::string&);
 template Option OptionParser::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
+template Option OptionParser::add_option(const std::string&, std::optional<double>&, const std::string&);
 template Option OptionParser::add_option(const std::string&, std::vector<std::string>&, const std::string&);
 
 Option OptionParser::add_flag(const std::string& name, bool& value, const std::string& description) {
