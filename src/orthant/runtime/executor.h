@@ -1,5 +1,6 @@
-// The executor: runs a rank's action list over its units. Forward of a unit is its own small autograd graph from
-// detached inputs; values and gradients are handed across edges here. One rank, DDP, FSDP and every pipeline use it.
+// The executor: runs a rank's action list over its units. A unit runs by its programs (program_unit.h), or, when it is
+// a user's own module, by a small autograd graph from detached inputs; values and gradients are handed across edges
+// here. One rank, DDP, FSDP and every pipeline use it.
 //
 // Note [Order of sums]: bits do not depend on where stages are cut or in which order a schedule visits them. The
 // gradient of each consumer of a value is kept apart and the producer adds them in decreasing unit order; a unit adds

@@ -1,5 +1,6 @@
-// A unit that runs: the code behind a UnitSpec. Forward is ordinary libtorch code; the executor gives it detached
-// inputs, so its autograd graph ends at its own borders. A unit does not know its neighbours, the schedule or the mesh.
+// A unit that runs: the code behind a UnitSpec. It has programs (program_unit.h), or it is a user's own module, whose
+// forward is ordinary libtorch code; the executor gives that detached inputs, so its autograd graph ends at its own
+// borders. A unit does not know its neighbours, the schedule or the mesh.
 #pragma once
 
 #include <ATen/core/Tensor.h>
