@@ -25,8 +25,8 @@ def train(*words, **options):
 
 
 def error_of(finished):
-    """The error without the names of ranks that our launcher puts before it."""
-    lines = [line.removeprefix("[rank 0] ") for line in finished.stderr.splitlines()]
+    """The error without the name of the rank, or of the program, that stands before it."""
+    lines = [line.removeprefix("[rank 0] ").removeprefix("orthant: ") for line in finished.stderr.splitlines()]
     begin = next((i for i, line in enumerate(lines) if "error: " in line), None)
     return "\n".join(lines[begin:begin + 2]) if begin is not None else ""
 
@@ -142,7 +142,8 @@ class ExitCodes(FolderTest):
         for limit, words, code, text in (("ulimit -n 12", ["--mesh", "dp=2"], 2, "fix: raise ulimit -n"),
                                          ("ulimit -n 9", [], 4, "fix: raise the limit on open files (ulimit -n)"),
                                          ("ulimit -v 1200000", ["--mesh", "dp=2"], 3, "fix: raise the limit on address space (ulimit -v)"),
-                                         ("ulimit -v 900000", large, 4, "orthant: error: out of memory\n  fix: use a smaller model")):
+                                         ("ulimit -v 900000", large, 4,
+                                          "error: rank 0: out of memory at dp=0 in making parameters, gradients and optimizer state")):
             with self.subTest(limit):
                 done = subprocess.run(["sh", "-c", f'{limit}; exec "$@"', "sh", ORTHANT, "train", *TINY, *words, "--output-dir",
                                        f"{self.folder}/{limit.split()[-1]}"], capture_output=True, text=True, env=clean_environment(), timeout=60)
