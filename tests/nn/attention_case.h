@@ -1,8 +1,8 @@
-// One call of attention with everything it can have, and shapes that reach every part of it.
+// What the heads of attention are given, and shapes that reach every part of it.
 #pragma once
 
 #include "nn/oracle.h"
-#include "orthant/nn/attention.h"
+#include "orthant/nn/attention_heads.h"
 
 namespace orthant::nn {
 
@@ -40,21 +40,25 @@ inline std::string text(const AttentionShape& s) {
       .GetString();
 }
 
-// One call with everything it can have. The output is as wide as the hidden size 5.
+// Row r loses its last r keys, or the first third and r more, and one in the middle.
+inline at::Tensor key_mask_of(const AttentionShape& shape) {
+  at::Tensor mask = at::ones({shape.rows, shape.sequence}, at::kBool);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::int64_t lost = row + (shape.left ? shape.sequence / 3 : 0);
+    mask[row].narrow(0, shape.left ? 0 : shape.sequence - lost, lost).fill_(false);
+    if (shape.sequence > 4) mask[row][2].fill_(false);
+  }
+  return mask;
+}
+
 struct AttentionCase {
   AttentionShape shape;
-  at::Tensor qkv, residual, gy;
-  Parameter weight, bias;
+  at::Tensor qkv;
   AttentionOptions options;
 
   AttentionCase(const AttentionShape& given, at::ScalarType dtype) : shape(given) {
     const auto width = (shape.heads + 2 * shape.kv_heads) * shape.head_size;
-    qkv = make_input(random_tensor({shape.rows, shape.sequence, width}, 1, dtype));
-    residual = make_input(random_tensor({shape.rows, shape.sequence, 5}, 2, dtype));
-    gy = random_tensor({shape.rows, shape.sequence, 5}, 3, dtype);
-    const at::ScalarType gradients = dtype == at::kBFloat16 ? at::kFloat : dtype;
-    weight = make_parameter(random_tensor({5, shape.heads * shape.head_size}, 4, dtype), gradients);
-    bias = make_parameter(random_tensor({5}, 5, dtype), gradients);
+    qkv = random_tensor({shape.rows, shape.sequence, width}, 1, dtype);
     options.heads = shape.heads;
     options.kv_heads = shape.kv_heads;
     options.head_size = shape.head_size;
@@ -65,19 +69,8 @@ struct AttentionCase {
     }
     options.dropout = shape.dropout;
     options.site = "layers.3.attention.dropout";
-    if (shape.masked) {
-      options.key_mask = at::ones({shape.rows, shape.sequence}, at::kBool);
-      for (std::int64_t row = 0; row < shape.rows; ++row) {
-        // Row r loses its last r keys, or the first third and r more, and one in the middle.
-        const std::int64_t lost = row + (shape.left ? shape.sequence / 3 : 0);
-        options.key_mask[row].narrow(0, shape.left ? 0 : shape.sequence - lost, lost).fill_(false);
-        if (shape.sequence > 4) options.key_mask[row][2].fill_(false);
-      }
-    }
+    if (shape.masked) options.key_mask = key_mask_of(shape);
   }
-
-  // The rotation works on a copy, as it does on a projection's output.
-  at::Tensor run(Pass& pass) { return attention(qkv.clone(), weight, &bias, options, pass, residual); }
 };
 
 // Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding

@@ -1,7 +1,7 @@
 // Attention with dropout and hidden keys on a CUDA device: see device_case.h. Bits of what stays are the CPU's.
 #include "nn/device_case.h"
+#include "nn/dropout_factors.h"
 #include "orthant/nn/attention_heads.h"
-#include "orthant/nn/dropout.h"
 
 namespace orthant::nn::device_attention_test {
 

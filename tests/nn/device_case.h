@@ -14,7 +14,7 @@
 
 #include "nn/card.h"
 #include "orthant/cuda/kernel.h"
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 #include "orthant/nn/projection.h"
 
 namespace orthant::nn::device_case {

@@ -8,7 +8,7 @@
 #include "orthant/nn/cross_entropy.h"
 #include "orthant/nn/embedding_table.h"
 #include "orthant/nn/finite_device.h"
-#include "orthant/nn/linear_cross_entropy.h"
+#include "orthant/nn/head_loss.h"
 
 namespace orthant::nn::device_kernels_test {
 
@@ -126,6 +126,7 @@ TEST(DeviceKernels, CrossEntropy) {
 
 // Of classes that fill no vector, in chunks: the rows of logits lie apart.
 TEST(DeviceKernels, HeadAndLossOfOddClasses) {
+  const BelowAutograd below;
   Random random(15);
   for (const std::int64_t classes : {1, 7, 57, 1003}) {
     const auto dtype = random.dtype();
@@ -136,11 +137,13 @@ TEST(DeviceKernels, HeadAndLossOfOddClasses) {
       Parameter head;
       head.value = weight.to(type);
       head.gradient = at::zeros_like(head.value, at::TensorOptions().dtype(type == at::kDouble ? type : at::kFloat));
-      auto leaf = x.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_(true);
+      const auto tokens = x.to(type);
       Pass pass;
-      const auto loss = linear_cross_entropy(leaf, head, nullptr, targets, {.chunk_rows = 16}, pass);
-      loss.backward();
-      return std::vector<at::Tensor>{loss.detach(), leaf.grad(), head.gradient};
+      HeadLoss joined{&head, nullptr, &pass, {.consume_logits = true}, /*chunk_rows=*/16, {}};
+      HeadGradients gradients{.of_x = true, .of_weights = true};
+      gradients.d_loss = at::ones({}, on_card(type == at::kDouble ? type : at::kFloat));
+      const auto loss = forward_chunks(joined, tokens, targets, nullptr, &gradients);
+      return std::vector<at::Tensor>{loss, gradients.x, head.gradient};
     };
     const auto got = of(dtype), wanted = of(at::kDouble);
     expect_near(got[0], wanted[0], bound(dtype), what);

@@ -1,8 +1,8 @@
 #include "orthant/nn/dropout.h"
 
+#include "nn/dropout_factors.h"
 #include "nn/oracle.h"
 #include "orthant/base/error.h"
-#include "orthant/nn/dropout_grid.h"
 
 namespace orthant::nn {
 namespace dropout_test {
@@ -58,8 +58,7 @@ TEST(Dropout, TheArithmeticOfTensorsDrawsTheSame) {
       const Pass pass = make_pass(std::int64_t{11} << 16);
       const DropoutGrid grid = dropout_grid(pass, "site", 0.25, {2, 5, channels}, 3, first_channel);
       const at::Tensor plain = plain_dropout_factors(grid, 10, channels, at::dtype(at::kDouble));
-      const at::Tensor kernel = dropout_factors(pass, "site", 0.25, {2, 5, channels}, at::kDouble, 3, first_channel);
-      expect_same_bits(plain, kernel.view({10, channels}), "factors");
+      expect_same_bits(apply_dropout(grid, at::ones({10, channels}, at::kDouble)), plain, "factors");
     }
   }
 }
@@ -113,63 +112,37 @@ TEST(Dropout, SitesStepsAndSeedsDiffer) {
   EXPECT_FALSE(at::equal(base, dropout_factors(other_seed, "site", 0.5, {1, 4, 64}, at::kFloat)));
 }
 
-TEST(Dropout, ScalesForwardAndBackwardByTheSameFactors) {
+TEST(Dropout, MultipliesByItsFactors) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5, 33}, {2, 3, 40}, {0, 3, 8}, {0, 8}}) {
-      Pass pass = make_pass(3);
-      const at::Tensor x = make_input(random_tensor(shape, 1, dtype));
-      const at::Tensor gy = random_tensor(shape, 2, dtype);
-      const at::Tensor factors = dropout_factors(pass, "site", 0.3, shape, at::kDouble);
-      const at::Tensor y = dropout(x, 0.3, "site", pass);
-      run_backward(y, gy);
+      const Pass pass = make_pass(3);
+      const at::Tensor x = random_tensor(shape, 1, dtype), residual = random_tensor(shape, 2, dtype);
+      const DropoutGrid grid = dropout_grid(pass, "site", 0.3, shape);
+      const at::Tensor y = apply_dropout(grid, x);
       EXPECT_EQ(y.scalar_type(), dtype);
-      expect_close(y, x.to(at::kDouble) * factors, "y");
-      expect_close(x.grad(), gy.to(at::kDouble) * factors, "gradient of x");
+      expect_close(y, x.to(at::kDouble) * dropout_factors(pass, "site", 0.3, shape, at::kDouble), "y");
+      expect_same_bits(dropout_sum(grid, x, residual), residual + y, "with a residual");
     }
   }
 }
 
-TEST(Dropout, AddsToAResidualWhoseGradientStaysWhole) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    Pass pass = make_pass(3);
-    const at::Tensor x = make_input(random_tensor({2, 3, 40}, 1, dtype));
-    const at::Tensor residual = make_input(random_tensor({2, 3, 40}, 2, dtype));
-    const at::Tensor gy = random_tensor({2, 3, 40}, 3, dtype);
-    const at::Tensor y = dropout_add(x, residual, 0.3, "site", pass);
-    run_backward(y, gy);
-    expect_same_bits(y, residual + dropout(x, 0.3, "site", pass), "y");
-    expect_same_bits(residual.grad(), gy, "gradient of the residual");
-    expect_close(x.grad(), gy.to(at::kDouble) * dropout_factors(pass, "site", 0.3, {2, 3, 40}, at::kDouble), "x");
-    pass.training = false;
-    expect_same_bits(dropout_add(x, residual, 0.3, "site", pass), residual + x, "without training");
-  }
-}
-
-TEST(Dropout, ReadsStridedInputsAndGradients) {
-  Pass pass = make_pass();
+TEST(Dropout, ReadsStridedInputs) {
   const at::Tensor x = random_tensor({4, 5, 6}, 1);
-  const at::Tensor strided = x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_();
+  const at::Tensor strided = x.transpose(1, 2).contiguous().transpose(1, 2);
   ASSERT_FALSE(strided.is_contiguous());
-  const at::Tensor y = dropout(strided, 0.5, "site", pass);
-  expect_same_bits(y, dropout(x, 0.5, "site", pass), "y");
-  run_backward(y, at::ones({1, 1, 1}, at::kDouble).expand({4, 5, 6}));
-  expect_same_bits(strided.grad(), dropout_factors(pass, "site", 0.5, {4, 5, 6}, at::kDouble), "gradient");
+  const DropoutGrid grid = dropout_grid(make_pass(), "site", 0.5, x.sizes());
+  expect_same_bits(apply_dropout(grid, strided), apply_dropout(grid, x), "y");
+  const at::Tensor spread = at::ones({1, 1, 1}, at::kDouble).expand({4, 5, 6});
+  expect_same_bits(apply_dropout(grid, spread), dropout_factors(make_pass(), "site", 0.5, x.sizes(), at::kDouble),
+                   "ones");
 }
 
-TEST(Dropout, KeepsNothing) {
+TEST(Dropout, DropsNothingWithoutTrainingOrProbability) {
   Pass pass = make_pass();
-  const at::Tensor x = random_tensor({4, 6}, 1).requires_grad_().mul(1);
-  const at::Tensor y = dropout(x, 0.5, "site", pass);
-  EXPECT_EQ(x.use_count(), 1);
-}
-
-TEST(Dropout, IsTheIdentityWithoutTrainingOrProbability) {
-  Pass pass = make_pass();
-  const at::Tensor x = random_tensor({4, 6}, 1);
-  EXPECT_TRUE(dropout(x, 0, "site", pass).is_same(x));
+  EXPECT_TRUE(drops(0.5, pass));
+  EXPECT_FALSE(drops(0, pass));
   pass.training = false;
-  EXPECT_TRUE(dropout(x, 0.5, "site", pass).is_same(x));
-  expect_same_bits(dropout_factors(pass, "site", 0.5, {2, 3, 4}, at::kFloat), at::ones({2, 3, 4}), "factors");
+  EXPECT_FALSE(drops(0.5, pass));
 }
 
 std::string error_of(const std::function<void()>& call) {
@@ -183,11 +156,10 @@ std::string error_of(const std::function<void()>& call) {
 
 TEST(Dropout, RefusesWhatItsIndexCannotName) {
   Pass pass = make_pass();
-  EXPECT_NE(error_of([&] { dropout(at::ones({2, 2}), 1.5, "site", pass); }).find("a probability lies in [0, 1]"),
+  EXPECT_NE(error_of([&] { drops(1.5, pass); }).find("a probability lies in [0, 1]"), std::string::npos);
+  EXPECT_NE(error_of([&] { dropout_grid(pass, "site", 0.5, {2}); }).find("dropout site of shape [2]"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { dropout(at::ones({2}), 0.5, "site", pass); }).find("dropout site of shape [2]"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { dropout(at::empty({0, (1 << 20) + 1, 2}), 0.5, "site", pass); }).find("at most 1048576"),
+  EXPECT_NE(error_of([&] { dropout_grid(pass, "site", 0.5, {0, (1 << 20) + 1, 2}); }).find("at most 1048576"),
             std::string::npos);
 }
 

@@ -1,170 +1,82 @@
+// Rows of tables: kernels against ATen's functions, whole tables and parts of them, and ids that are refused.
 #include "orthant/nn/embedding.h"
 
-#include <ATen/Parallel.h>
-
+#include "base/error_text.h"
 #include "nn/oracle.h"
+#include "nn/thread_axis.h"
 #include "orthant/nn/embedding_table.h"
 
 namespace orthant::nn {
 namespace embedding_test {
+
+constexpr double kBound = 1e-12;
 
 at::Tensor random_ids(at::IntArrayRef shape, std::int64_t entries, std::uint64_t seed) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randint(entries, shape, generator, at::dtype(at::kLong));
 }
 
-// Tokens, positions for all rows alike, and segments; ids repeat.
+// Tokens, and positions for all rows alike; ids repeat.
 struct Case {
-  Parameter tokens, positions, segments;
-  at::Tensor ids, places, parts, gy;
-
-  Case(std::int64_t rows, std::int64_t sequence, std::int64_t hidden, at::ScalarType dtype, at::ScalarType gradients)
-      : tokens(make_parameter(random_tensor({11, hidden}, 1, dtype), gradients)),
-        positions(make_parameter(random_tensor({8, hidden}, 2, dtype), gradients)),
-        segments(make_parameter(random_tensor({2, hidden}, 3, dtype), gradients)),
-        ids(random_ids({rows, sequence}, 11, 4)),
-        places(at::arange(sequence, at::dtype(at::kLong))),
-        parts(random_ids({rows, sequence}, 2, 5)),
-        gy(random_tensor({rows, sequence, hidden}, 6, dtype)) {}
-
-  std::vector<Lookup> lookups() { return {{ids, &tokens}, {places, &positions}, {parts, &segments}}; }
+  std::vector<at::Tensor> tables = {random_tensor({11, 33}, 1), random_tensor({8, 33}, 2)};
+  std::vector<at::Tensor> ids = {random_ids({4, 6}, 11, 4), at::arange(6, at::dtype(at::kLong))};
+  at::Tensor gy = random_tensor({24, 33}, 6);
 };
 
-struct Oracle {
-  at::Tensor y, tokens, positions, segments;  // all but y are gradients
-};
-
-Oracle oracle(const Case& given) {
-  const auto leaf = [](const Parameter& p) { return p.value.detach().to(at::kDouble).clone().requires_grad_(); };
-  const at::Tensor tokens = leaf(given.tokens), positions = leaf(given.positions), segments = leaf(given.segments);
-  const at::Tensor y =
-      at::embedding(tokens, given.ids) + at::embedding(positions, given.places) + at::embedding(segments, given.parts);
-  run_backward(y, given.gy.to(at::kDouble));
-  return {y, tokens.grad(), positions.grad(), segments.grad()};
-}
-
-void expect_oracle(const Case& given, const at::Tensor& y, double scale = 1) {
-  const Oracle expected = oracle(given);
-  const double bound = tolerance(given.gy.scalar_type());
-  expect_close(y, expected.y, bound, bound, "y");
-  expect_close(given.tokens.gradient, expected.tokens * scale, bound, bound, "gradient of tokens");
-  expect_close(given.positions.gradient, expected.positions * scale, bound, bound, "gradient of positions");
-  expect_close(given.segments.gradient, expected.segments * scale, bound, bound, "gradient of segments");
-}
-
-TEST(Embedding, EqualsAutogradInEveryDtypeAndShape) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const auto& [rows, sequence, hidden] :
-         {std::array<std::int64_t, 3>{3, 7, 5}, {1, 1, 1}, {0, 4, 6}, {5, 8, 300}}) {
-      SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " " << rows << " " << sequence << " " << hidden);
-      Case given(rows, sequence, hidden, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype);
-      Pass pass;
-      const at::Tensor y = embedding(given.lookups(), pass);
-      EXPECT_EQ(y.scalar_type(), dtype);
-      run_backward(y, given.gy);
-      expect_oracle(given, y);
-    }
-  }
-}
-
-TEST(Embedding, GradientsAreThoseOfCentralDifferences) {
-  Case given(2, 3, 4, at::kDouble, at::kDouble);
-  Pass pass;
-  run_backward(embedding(given.lookups(), pass), given.gy);
-  const auto f = [&] { return embedding(given.lookups(), pass); };
-  expect_numerical(given.tokens.gradient, f, given.tokens.value, given.gy, "tokens");
-  expect_numerical(given.positions.gradient, f, given.positions.value, given.gy, "positions");
-}
-
-TEST(Embedding, FusedEqualsPlain) {
-  Case given(4, 6, 33, at::kDouble, at::kDouble);
-  const std::vector<TableRows> rows = {{given.ids, given.tokens.value.detach()},
-                                       {given.places, given.positions.value.detach()}};
+TEST(EmbeddingTable, FusedEqualsPlain) {
+  const Case given;
+  const std::vector<TableRows> rows = {{given.ids[0], given.tables[0]}, {given.ids[1], given.tables[1]}};
   expect_same_bits(fused::sum_table_rows(rows, 24), plain::sum_table_rows(rows, 24), "sum");
-  const at::Tensor gy = given.gy.view({24, 33});
-  for (const auto& [ids, entries] : {std::pair{given.ids, 11}, {given.places, 8}}) {
+  for (const auto& [ids, entries] : {std::pair{given.ids[0], 11}, {given.ids[1], 8}}) {
     const at::Tensor by_kernel = at::ones({entries, 33}, at::kDouble), by_aten = by_kernel.clone();
-    fused::add_table_rows({ids, by_kernel}, gy);
-    plain::add_table_rows({ids, by_aten}, gy);
+    fused::add_table_rows({ids, by_kernel}, given.gy);
+    plain::add_table_rows({ids, by_aten}, given.gy);
     expect_close(by_kernel, by_aten, "gradient");
   }
 }
 
-TEST(Embedding, ASecondBackwardAddsToTheFirst) {
-  Case given(3, 7, 5, at::kFloat, at::kFloat);
-  Pass pass;
-  at::Tensor y;
-  for (int i = 0; i < 2; ++i) {
-    y = embedding(given.lookups(), pass);
-    run_backward(y, given.gy);
+TEST(EmbeddingTable, FusedPartsEqualPlainOnes) {
+  const Case given;
+  for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 4}, {4, 7}, {3, 0}, {10, 1}}) {
+    SCOPED_TRACE(testing::Message() << count << " entries from " << first);
+    const TensorCut cut = {.dim = 0, .first = first};
+    const at::Tensor part = given.tables[0].narrow(0, first, count);
+    const std::vector<TableRows> rows = {{given.ids[1], given.tables[1]},
+                                         {given.ids[0], part, cut},
+                                         {given.ids[1], given.tables[1].narrow(0, 2, 2), {0, 2}}};
+    expect_same_bits(fused::sum_table_rows(rows, 24), plain::sum_table_rows(rows, 24), "sum");
+    for (const at::Tensor& ids : given.ids) {
+      const at::Tensor by_kernel = at::ones({count, 33}, at::kDouble), by_aten = by_kernel.clone();
+      fused::add_table_rows({ids, by_kernel, cut}, given.gy);
+      plain::add_table_rows({ids, by_aten, cut}, given.gy);
+      expect_close(by_kernel, by_aten, kBound, kBound, "gradient");
+    }
   }
-  expect_oracle(given, y, 2);
 }
 
-TEST(Embedding, DeferredGradientsHaveTheSameBits) {
-  Case now(30, 8, 40, at::kFloat, at::kFloat);
-  Case later(30, 8, 40, at::kFloat, at::kFloat);
-  Pass pass;
-  Pass split;
-  split.defer_weights = true;
-  run_backward(embedding(now.lookups(), pass), now.gy);
-  run_backward(embedding(later.lookups(), split), later.gy);
-  EXPECT_TRUE(later.tokens.fresh);
-  EXPECT_EQ(split.deferred.size(), 3);
-  run_deferred(split);
-  expect_same_bits(later.tokens.gradient, now.tokens.gradient, "tokens");
-  expect_same_bits(later.positions.gradient, now.positions.gradient, "positions");
-  expect_same_bits(later.segments.gradient, now.segments.gradient, "segments");
-}
-
-TEST(Embedding, AFrozenTableIsLeftAlone) {
-  Case given(3, 7, 5, at::kDouble, at::kDouble);
-  const Oracle expected = oracle(given);
-  given.tokens = make_frozen(given.tokens.value);
-  Pass pass;
-  const at::Tensor y = embedding(given.lookups(), pass);
-  run_backward(y, given.gy);
-  expect_close(y, expected.y, "y");
-  expect_close(given.positions.gradient, expected.positions, "gradient of positions");
-  EXPECT_TRUE(given.tokens.fresh);
-}
-
-TEST(Embedding, ReadsStridedIdsAndGradients) {
-  Case given(4, 6, 5, at::kDouble, at::kDouble);
-  Case strided(4, 6, 5, at::kDouble, at::kDouble);
-  strided.ids = given.ids.t().contiguous().t();
-  ASSERT_FALSE(strided.ids.is_contiguous());
-  Pass pass;
-  const at::Tensor y = embedding(given.lookups(), pass);
-  const at::Tensor again = embedding(strided.lookups(), pass);
-  expect_same_bits(again, y, "y");
-  run_backward(y, given.gy);
-  run_backward(again, given.gy.transpose(0, 2).contiguous().transpose(0, 2));
-  expect_same_bits(strided.tokens.gradient, given.tokens.gradient, "tokens");
-}
-
-TEST(Embedding, BitsDoNotDependOnTheNumberOfThreads) {
-  const int threads = at::get_num_threads();
-  std::vector<at::Tensor> gradients;
-  for (const int count : {1, 2}) {
-    at::set_num_threads(count);
-    Case given(64, 8, 640, at::kFloat, at::kFloat);
-    Pass pass;
-    run_backward(embedding(given.lookups(), pass), given.gy);
-    gradients.push_back(given.tokens.gradient);
-  }
-  at::set_num_threads(threads);
-  expect_same_bits(gradients[1], gradients[0], "tokens");
-}
-
-TEST(Embedding, WithoutGradientsGivesTheSame) {
-  Case given(3, 7, 5, at::kFloat, at::kFloat);
-  Pass pass;
-  const at::Tensor recorded = embedding(given.lookups(), pass);
+TEST(Embedding, ReadsStridedIds) {
+  const Case given;
+  Parameter table = make_parameter(given.tables[0]), strided = make_parameter(given.tables[0]);
+  const at::Tensor turned = given.ids[0].t().contiguous().t();
+  ASSERT_FALSE(turned.is_contiguous());
   at::NoGradGuard no_grad;
-  const at::Tensor y = embedding(given.lookups(), pass);
-  EXPECT_FALSE(y.requires_grad());
-  expect_same_bits(y, recorded, "y");
+  const Pass pass;
+  expect_same_bits(table_sum({{turned, &strided}}, pass), table_sum({{given.ids[0], &table}}, pass), "sum");
+  add_table_gradient(table, looked_up_ids({given.ids[0], &table}, pass), given.gy);
+  add_table_gradient(strided, looked_up_ids({turned, &strided}, pass), given.gy);
+  expect_same_bits(strided.gradient, table.gradient, "gradient");
+}
+
+TEST(Embedding, IdsThatDoNotFitThePassAreRefused) {
+  run_axis(2, {.sequence_parallel = true}, [](ThreadAxis& axis) {
+    const Case given;
+    Parameter table = make_parameter(given.tables[0]);
+    const Pass pass{.tensor = &axis, .rows = 2, .sequence = 6};
+    const auto text = error_text<InternalError>([&] { table_sum({{given.ids[0], &table}}, pass); });
+    EXPECT_NE(text.find("ids of shape [4, 6] in a pass of 2 rows of 6"), std::string::npos) << text;
+    const auto none = error_text<InternalError>([&] { table_sum({{given.ids[1], &table}}, pass); });
+    EXPECT_NE(none.find("no lookup has ids of shape [rows, sequence]"), std::string::npos) << none;
+  });
 }
 
 }  // namespace embedding_test

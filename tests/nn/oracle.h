@@ -55,11 +55,6 @@ inline void run_backward(const at::Tensor& y, const at::Tensor& gy) {
                                                         /*accumulate_grad=*/true, /*outputs=*/{});
 }
 
-inline void run_deferred(Pass& pass) {
-  for (auto& add : pass.deferred) add();
-  pass.deferred.clear();
-}
-
 // |actual - expected| <= absolute + relative * |expected| everywhere, compared in float64; shapes are equal.
 inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double relative, double absolute,
                          const std::string& what) {

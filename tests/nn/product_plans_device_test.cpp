@@ -143,10 +143,9 @@ TEST(DeviceProducts, ALinearLayerGoesByMeasuredPlans) {
   const BelowAutograd below;
   const auto run = [&] {
     Parameter weight{.value = layer.weight, .gradient = at::empty_like(layer.gradient)};
-    Pass pass{.products = &plans};
     const auto y = project(layer.x, layer.weight, layer.bias, layer.residual, &plans);
     const auto gx = project_back(layer.gy, layer.weight, &plans);
-    for (int i = 0; i < 2; ++i) add_projection_gradient(pass, weight, nullptr, {layer.gy, layer.gy}, layer.x);
+    for (int i = 0; i < 2; ++i) add_product_gradient(weight, layer.gy, layer.x, &plans);
     expect_near(y, expected({{}, layer.x, layer.weight.t(), layer.residual, layer.bias}), "forward");
     expect_near(gx, expected({{}, layer.gy, layer.weight, {}, {}}), "gradient of x");
     expect_near(weight.gradient, expected({{}, layer.gy.t(), layer.x, {}, {}}) * 2, "gradient of the weight");
@@ -195,10 +194,7 @@ TEST(DeviceProducts, TimesBesideLibtorch) {
           [=, &layer] { project(layer.x, layer.weight, layer.bias, {}, products); },
           [=, &layer] { project(layer.x, layer.weight, {}, layer.residual, products); },
           [=, &layer] { project_back(layer.gy, layer.weight, products); },
-          [=, &layer, &weight] {
-            Pass pass{.products = products};
-            add_projection_gradient(pass, weight, nullptr, {layer.gy, layer.gy}, layer.x);
-          }};
+          [=, &layer, &weight] { add_product_gradient(weight, layer.gy, layer.x, products); }};
     };
     const char* const names[] = {"forward", "with bias", "with residual", "gradient of x", "gradient of weight"};
     planned.in_use(false);

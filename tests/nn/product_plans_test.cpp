@@ -96,8 +96,7 @@ std::vector<at::Tensor> linear_layer(ProductPlans* products) {
     }
   }
   results.push_back(project_back(gy, weight.value, products));
-  Pass pass{.products = products};
-  for (int i = 0; i < 2; ++i) add_projection_gradient(pass, weight, nullptr, {gy, gy}, x);
+  for (int i = 0; i < 2; ++i) add_product_gradient(weight, gy, x, products);
   results.push_back(weight.gradient);
   return results;
 }

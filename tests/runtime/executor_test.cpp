@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "nn/dropout_factors.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/schedule/generators.h"
@@ -112,11 +113,14 @@ TEST(Executor, GradientsAreThoseOfOneAutogradGraph) {
     pass.first_row = rows.first_row;
     const auto layer = [&](const std::string& u, const at::Tensor& x) {
       const auto y = at::linear(x, p.at(u + ".weight"), p.at(u + ".bias"));
-      return (y * nn::dropout_factors(pass, u, 0.25, y.sizes(), y.options().requires_grad(false))).tanh();
+      return (y * nn::dropout_factors(pass, u + ".dropout", 0.25, y.sizes(), y.options().requires_grad(false))).tanh();
     };
     const auto h = layer("a", rows.fields.at("x"));
     const auto first = at::linear(layer("e", layer("b", h) + layer("c", h)), p.at("a.weight"));
-    total = total + first.square().sum() * 0.5 + layer("f", h + layer("d", h)).square().sum() * 0.125;
+    const auto loss = [&](const at::Tensor& logits) {
+      return at::cross_entropy_loss(logits, rows.fields.at("labels"), {}, at::Reduction::Sum);
+    };
+    total = total + loss(first) * 0.5 + loss(layer("f", h + layer("d", h))) * 0.125;
   }
   torch::autograd::backward({total}, {});
   for (const auto& buffer : toy.store.buffers()) {

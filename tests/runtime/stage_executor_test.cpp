@@ -19,19 +19,18 @@ TEST(StageExecutor, WithoutLinksASendIsRefused) {
   EXPECT_NE(text.find("send h m0 -> 1: this executor has no links to other stages"), std::string::npos) << text;
 }
 
-// Does what another unit does, but for one microbatch.
-class FailingUnit : public Unit {
+// A layer, but for one microbatch.
+class FailingUnit : public test::LayerByAutograd {
  public:
-  FailingUnit(std::unique_ptr<Unit> unit, std::int64_t first_row, std::function<Tensors(Tensors)> fail)
-      : unit_(std::move(unit)), first_row_(first_row), fail_(std::move(fail)) {}
+  FailingUnit(const UnitParameters& parameters, std::int64_t first_row, std::function<Tensors(Tensors)> fail)
+      : LayerByAutograd(parameters), first_row_(first_row), fail_(std::move(fail)) {}
 
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    auto outputs = unit_->forward(inputs, pass);
+    auto outputs = LayerByAutograd::forward(inputs, pass);
     return pass.first_row == first_row_ ? fail_(std::move(outputs)) : outputs;
   }
 
  private:
-  std::unique_ptr<Unit> unit_;
   std::int64_t first_row_;
   std::function<Tensors(Tensors)> fail_;
 };
@@ -44,8 +43,9 @@ std::vector<std::string> texts_when(const std::string& unit, const std::function
   options.stages.split = test::branching_split(2);
   const auto make_units = [&](ParameterStore& store, Tables& tables) {
     auto units = test::branching_units(store, tables);
-    auto& failing = units[static_cast<std::size_t>(graph.unit_index(unit))];
-    if (failing) failing = std::make_unique<FailingUnit>(std::move(failing), /*first_row=*/6, fail);
+    const int index = graph.unit_index(unit);
+    auto& failing = units[static_cast<std::size_t>(index)];
+    if (failing) failing = std::make_unique<FailingUnit>(store.unit(index), /*first_row=*/6, fail);
     return units;
   };
   const auto groups = trainer_groups(graph, mesh, options);

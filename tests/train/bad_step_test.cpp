@@ -10,8 +10,8 @@ namespace bad_step_test {
 
 TEST(Blame, ADamagedParameterComesFirstAndLasts) {
   std::vector<RankFindings> ranks(3);
-  ranks[0].outputs = {0, 1, 9};
-  ranks[1].parameters = {{8, "head.codes"}};
+  ranks[0].outputs = {0, 1, 10};
+  ranks[1].parameters = {{9, "head.codes"}};
   ranks[2].parameters = {{0, "embed.weight"}};
   const auto bad = blame(test::branching_spec(2), ranks);
   EXPECT_EQ(bad.text, "rank 1, unit head: parameter head.codes is not finite");
@@ -26,10 +26,10 @@ TEST(Blame, OfOutputsTheEarliestUnitThenTheLowestRank) {
   ranks[0].outputs = {5, 6};
   ranks[2].outputs = {1, 2};
   ranks[3].outputs = {1};
-  ranks[0].input_gradients = {9};
+  ranks[0].input_gradients = {10};
   EXPECT_EQ(blame(test::branching_spec(2), ranks).text, "rank 2, unit first: its output is not finite");
   ranks[2].outputs.clear();
-  ranks[3].outputs = {9};
+  ranks[3].outputs = {10};
   ranks[0].outputs.clear();
   EXPECT_EQ(blame(test::branching_spec(2), ranks).text, "rank 3, unit loss: its loss is not finite");
 }

@@ -2,7 +2,6 @@
 // whose gradients autograd accumulates.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cmath>
@@ -59,18 +58,15 @@ TEST(BadSteps, AreToldApartWhenTheyFollowEachOther) {
                     });
 }
 
-struct Breaks : torch::autograd::Function<Breaks> {
-  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) { return x.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
-                                                 const torch::autograd::variable_list& gradients) {
-    return {gradients[0] * std::numeric_limits<double>::infinity()};
-  }
-};
-
-struct BrokenUnit : test::BranchingUnit {
-  using test::BranchingUnit::BranchingUnit;
+// Its backward hands on infinities.
+struct BrokenUnit : test::LayerByAutograd {
+  using test::LayerByAutograd::LayerByAutograd;
   Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return test::BranchingUnit::forward({Breaks::apply(inputs[0])}, pass);
+    auto x = inputs[0].clone();
+    if (x.requires_grad()) {
+      x.register_hook([](const at::Tensor& gradient) { return gradient * std::numeric_limits<double>::infinity(); });
+    }
+    return test::LayerByAutograd::forward({x}, pass);
   }
 };
 

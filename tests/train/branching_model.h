@@ -1,9 +1,9 @@
 // A model with everything a pipeline meets: values that skip stages, one with four readers on several stages, an
 // integer value from the first stage to the last, two losses on different stages, a table that the first and the last
-// stage share, perhaps with one in the middle, and sequences whose length differs between microbatches. Every product
-// is one of orthant::nn, so that weight gradients can be deferred.
+// stage share, perhaps with one in the middle, and sequences whose length differs between microbatches. All units but
+// the one that counts in integers run by programs.
 //
-//   input_ids -> embed -> x, codes; x -> first -> a -> left -> b -> side (labels) -> side_loss
+//   input_ids -> embed -> x; input_ids -> code -> codes; x -> first -> a -> left -> b -> side (labels) -> side_loss
 //   a, b -> middle -> c; a, c -> right -> d -> deep -> e; a, e -> mix -> f; f, x, codes -> head -> logits -> loss
 #pragma once
 
@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "orthant/data/batch.h"
-#include "orthant/nn/embedding.h"
-#include "orthant/nn/linear.h"
-#include "orthant/nn/loss.h"
+#include "orthant/ops/functions.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant::test {
@@ -40,6 +39,37 @@ inline UnitSpec layer_unit(const std::string& name, std::vector<std::string> inp
   return unit;
 }
 
+// Of a layer: inputs are added, multiplied and bent, and once more with a tied table.
+inline Value branching_layer(Recorder& r, const UnitSpec& unit) {
+  Value x = r.tokens(unit.inputs[0], kHidden);
+  for (std::size_t i = 1; i < unit.inputs.size(); ++i) x = ops::add(r, x, r.tokens(unit.inputs[i], kHidden));
+  const Value y = ops::activation(r, ops::linear(r, x, {.weight = "weight", .bias = "bias", .out = kHidden}), "tanh");
+  if (unit.borrowed.empty()) return y;
+  const Value wide = ops::linear(r, y, {.weight = unit.borrowed.front(), .out = kVocabulary});
+  return ops::linear(r, ops::activation(r, wide, "tanh"), {.weight = "back", .out = kHidden});
+}
+
+inline Body branching_body(const UnitSpec& unit) {
+  Recorder r;
+  const auto ids = [&](const char* name) { return r.field(name, Sym::tokens, Number::index); };
+  const ops::LinearParameters logits{.weight = "weight", .out = kVocabulary};
+  if (unit.kind == "branching.embed") {
+    r.output(ops::embedding(r, {{.ids = ids("input_ids"), .table = "weight", .entries = kVocabulary}}, kHidden));
+  } else if (unit.kind == "branching.layer") {
+    r.output(branching_layer(r, unit));
+  } else if (unit.kind == "branching.head") {
+    const Value sum = ops::add(r, r.tokens("f", kHidden), r.tokens("x", kHidden));
+    const Value coded = ops::embedding(r, {{.ids = ids("codes"), .table = "codes", .entries = kCodes}}, kHidden);
+    r.output(ops::linear(r, ops::add(r, sum, coded), logits));
+  } else {
+    const bool side = unit.kind == "branching.side";
+    const Value x = r.tokens(unit.inputs[0], side ? kHidden : kVocabulary);
+    const Value scores = side ? ops::linear(r, x, logits) : x;
+    r.output(ops::cross_entropy(r, scores, ids("labels"), {.classes = kVocabulary}));
+  }
+  return r.finish();
+}
+
 // `users` of embed.weight: embed alone, head as well, or middle too.
 inline GraphSpec branching_spec(int users) {
   GraphSpec graph;
@@ -59,7 +89,7 @@ inline GraphSpec branching_spec(int users) {
                           .differentiable = false,
                           .tokens_of = "input_ids"});
   for (const char* name : {"side_loss", "loss"}) graph.values.push_back({.name = name});
-  UnitSpec embed{.name = "embed", .kind = "branching.embed", .inputs = {"input_ids"}, .outputs = {"x", "codes"}};
+  UnitSpec embed{.name = "embed", .kind = "branching.embed", .inputs = {"input_ids"}, .outputs = {"x"}};
   embed.parameters = {drawn_parameter("embed.weight", {kVocabulary, kHidden})};
   embed.parameters[0].table = true;
   UnitSpec side{.name = "side", .kind = "branching.side", .inputs = {"b", "labels"}, .outputs = {"side_loss"}};
@@ -72,6 +102,7 @@ inline GraphSpec branching_spec(int users) {
   } else {
     head.parameters.push_back(drawn_parameter("head.weight", {kVocabulary, kHidden}));
   }
+  const UnitSpec code{.name = "code", .kind = "branching.code", .inputs = {"input_ids"}, .outputs = {"codes"}};
   UnitSpec loss{.name = "loss", .kind = "branching.loss", .inputs = {"logits", "labels"}, .outputs = {"loss"}};
   side.is_loss = loss.is_loss = true;
   auto middle = layer_unit("middle", {"a", "b"}, "c");
@@ -87,70 +118,75 @@ inline GraphSpec branching_spec(int users) {
                  layer_unit("right", {"a", "c"}, "d"),
                  layer_unit("deep", {"d"}, "e"),
                  layer_unit("mix", {"a", "e"}, "f"),
+                 code,
                  head,
                  loss};
+  for (auto& unit : graph.units) {
+    if (unit.kind != "branching.code") unit.body = branching_body(unit);
+  }
   graph.check();
   return graph;
 }
 
-class BranchingUnit : public Unit {
+class CodeUnit : public Unit {
  public:
-  explicit BranchingUnit(const UnitParameters& p) : kind_(p.spec().kind.substr(p.spec().kind.find('.') + 1)) {
-    for (const char* name : {"weight", "bias", "back", "codes"}) named_[name] = p.find(name);
-    tied_ = p.spec().borrowed.empty() ? nullptr : &p.named(p.spec().borrowed.front());
-  }
-
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    if (kind_ == "embed") {
-      return {nn::embedding({{inputs[0], named_.at("weight")}}, pass), inputs[0].remainder(kCodes)};
-    }
-    if (kind_ == "layer") return {layer(inputs, pass)};
-    if (kind_ == "head") {
-      auto& weight = tied_ == nullptr ? *named_.at("weight") : *tied_;
-      const auto coded = nn::embedding({{inputs[2], named_.at("codes")}}, pass);
-      return {nn::linear(inputs[0] + inputs[1] + coded, weight, nullptr, pass)};
-    }
-    const bool side = kind_ == "side";
-    const auto logits = side ? nn::linear(inputs[0], *named_.at("weight"), nullptr, pass) : inputs[0];
-    return {nn::cross_entropy(logits, inputs[1], {}, pass)};
-  }
-
- private:
-  at::Tensor layer(const Tensors& inputs, nn::Pass& pass) {
-    auto x = inputs[0];
-    for (std::size_t i = 1; i < inputs.size(); ++i) x = x + inputs[i];
-    auto y = nn::linear(x, *named_.at("weight"), named_.at("bias"), pass).tanh();
-    if (tied_ == nullptr) return y;
-    return nn::linear(nn::linear(y, *tied_, nullptr, pass).tanh(), *named_.at("back"), nullptr, pass);
-  }
-
-  std::string kind_;
-  std::map<std::string, nn::Parameter*> named_;
-  nn::Parameter* tied_;
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].remainder(kCodes)}; }
 };
 
-inline std::vector<std::unique_ptr<Unit>> branching_units(ParameterStore& store, Tables& /*tables*/) {
+inline std::vector<std::unique_ptr<Unit>> branching_units(ParameterStore& store, Tables& tables) {
   std::vector<std::unique_ptr<Unit>> units(store.graph().units.size());
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
-    if (store.runs(u)) units[static_cast<std::size_t>(u)] = std::make_unique<BranchingUnit>(store.unit(u));
+    if (!store.runs(u)) continue;
+    auto& unit = units[static_cast<std::size_t>(u)];
+    if (store.graph().units[static_cast<std::size_t>(u)].body) {
+      unit = std::make_unique<ProgramUnit>(store.unit(u), tables);
+    } else {
+      unit = std::make_unique<CodeUnit>();
+    }
   }
   return units;
 }
+
+// What a layer computes, by autograd: in its place for what a test does to it.
+class LayerByAutograd : public Unit {
+ public:
+  explicit LayerByAutograd(const UnitParameters& p) : weight_(p["weight"]), bias_(p["bias"]) {}
+
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override {
+    auto x = inputs[0];
+    for (std::size_t i = 1; i < inputs.size(); ++i) x = x + inputs[i];
+    return {at::linear(x, leaf(weight_), leaf(bias_)).tanh()};
+  }
+
+ private:
+  // Hands its gradient to the parameter.
+  static at::Tensor leaf(nn::Parameter& parameter) {
+    auto value = parameter.value.detach();
+    if (!at::GradMode::is_enabled()) return value;
+    value.requires_grad_();
+    value.register_hook([&parameter](const at::Tensor& gradient) { nn::add_gradient(parameter, gradient); });
+    return value;
+  }
+
+  nn::Parameter& weight_;
+  nn::Parameter& bias_;
+};
 
 // A split of that many stages in which users of the shared table are in the order of their pp coordinates when stage s
 // is on coordinate s: ranks add their shares in that order, as one rank adds its uses.
 inline std::vector<std::vector<std::string>> branching_split(int stages) {
   switch (stages) {
     case 2:
-      return {{"embed", "first", "left", "middle"}, {"side", "right", "deep", "mix", "head", "loss"}};
+      return {{"embed", "code", "first", "left", "middle"}, {"side", "right", "deep", "mix", "head", "loss"}};
     case 3:
-      return {{"embed", "first", "left"}, {"middle", "side", "right"}, {"deep", "mix", "head", "loss"}};
+      return {{"embed", "code", "first", "left"}, {"middle", "side", "right"}, {"deep", "mix", "head", "loss"}};
     case 4:
-      return {{"embed", "first", "left"}, {"middle", "side"}, {"right", "deep"}, {"mix", "head", "loss"}};
+      return {{"embed", "code", "first", "left"}, {"middle", "side"}, {"right", "deep"}, {"mix", "head", "loss"}};
     case 6:
-      return {{"embed", "first"}, {"left"}, {"middle", "side"}, {"right", "deep"}, {"mix"}, {"head", "loss"}};
+      return {{"embed", "code", "first"}, {"left"}, {"middle", "side"}, {"right", "deep"}, {"mix"}, {"head", "loss"}};
     default:
-      return {{"embed"}, {"first"}, {"left"}, {"middle", "side"}, {"right"}, {"deep"}, {"mix"}, {"head", "loss"}};
+      return {{"embed", "code"}, {"first"}, {"left"}, {"middle", "side"},
+              {"right"},         {"deep"},  {"mix"},  {"head", "loss"}};
   }
 }
 

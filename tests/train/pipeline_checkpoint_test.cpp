@@ -159,7 +159,8 @@ TEST(StageCheckpoints, AStageWithoutParametersTrainsAndSaves) {
   const auto one_stage = save_on("dp=1", (folder.path / "one").string());
   const auto mesh = Mesh::parse("pp=2");
   auto options = stage_options(mesh);
-  options.stages.split = {{"embed", "first", "left", "middle", "side", "right", "deep", "mix", "head"}, {"loss"}};
+  options.stages.split = {{"embed", "code", "first", "left", "middle", "side", "right", "deep", "mix", "head"},
+                          {"loss"}};
   for (const char* schedule : {"1f1b", "zbh1"}) {
     options.stages.schedule = schedule;
     test::on_trainers(test::branching_spec(kUsers), test::branching_units, mesh, options, [&](Trainer& trainer) {

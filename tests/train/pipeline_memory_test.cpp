@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "orthant/nn/linear.h"
+#include "orthant/ops/functions.h"
+#include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/grid.h"
 #include "train/trainers_on_ranks.h"
 
@@ -55,44 +56,54 @@ at::Tensor counted(const at::Tensor& x, Live& live) {
   return CountedCopy::apply(x, reinterpret_cast<std::int64_t>(&live));
 }
 
-// Of one rank: inputs, which the product keeps for the weight's gradient, and outputs, which nothing keeps.
+// Of one rank: inputs of products, which they keep for the weight's gradient, and outputs, which nothing keeps.
 struct RankMemory {
   Live inputs;
   Live outputs;
 };
 
-// tanh(x W); the last sums squares.
-class CountedUnit : public Unit {
+class CopyUnit : public Unit {
  public:
-  CountedUnit(const UnitParameters& p, RankMemory& memory)
-      : weight_(p["weight"]), loss_(p.spec().is_loss), memory_(memory) {}
-
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    const auto y = nn::linear(counted(inputs[0], memory_.inputs), weight_, nullptr, pass).tanh();
-    return {loss_ ? y.square().sum() : counted(y, memory_.outputs)};
-  }
+  explicit CopyUnit(Live& live) : live_(live) {}
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {counted(inputs[0], live_)}; }
 
  private:
-  nn::Parameter& weight_;
-  bool loss_;
-  RankMemory& memory_;
+  Live& live_;
 };
 
-// As many units as stages, one after the other.
+class SquaresUnit : public Unit {
+ public:
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].square().sum()}; }
+};
+
+Body product_body() {
+  Recorder r;
+  r.output(ops::activation(r, ops::linear(r, r.rows("x", kWidth), {.weight = "weight", .out = kWidth}), "tanh"));
+  return r.finish();
+}
+
+// Of every stage a copy of its input, tanh(x W) and a copy of that; the last sums squares instead.
 GraphSpec chain_spec(int stages) {
   GraphSpec graph;
   graph.name = "counted";
   graph.batch_fields = {{.name = "x", .shape = {2, kWidth}, .differentiable = false}};
   std::string last = "x";
-  for (int s = 0; s < stages; ++s) {
-    const auto name = "stage" + std::to_string(s);
-    UnitSpec unit{.name = name, .kind = "counted", .inputs = {last}, .outputs = {name + ".out"}};
-    unit.parameters = {{.name = name + ".weight", .shape = {kWidth, kWidth}, .init = {Init::Kind::normal, 0.5}}};
-    unit.is_loss = s + 1 == stages;
-    unit.cost.forward_flops = unit.cost.input_flops = unit.cost.weight_flops = 1;
+  const auto add = [&](const std::string& name, const char* kind) {
+    UnitSpec unit{.name = name, .kind = kind, .inputs = {last}, .outputs = {name + ".value"}};
+    unit.is_loss = unit.kind == "loss";
     last = unit.outputs.front();
     graph.values.push_back({.name = last, .shape = unit.is_loss ? Shape{} : Shape{2, kWidth}});
     graph.units.push_back(std::move(unit));
+  };
+  for (int s = 0; s < stages; ++s) {
+    const auto name = "stage" + std::to_string(s);
+    add(name + ".in", "in");
+    add(name, "product");
+    auto& product = graph.units.back();
+    product.parameters = {{.name = name + ".weight", .shape = {kWidth, kWidth}, .init = {Init::Kind::normal, 0.5}}};
+    product.cost.forward_flops = product.cost.input_flops = product.cost.weight_flops = 1;
+    product.body = product_body();
+    add(name + ".out", s + 1 == stages ? "loss" : "out");
   }
   graph.check();
   return graph;
@@ -112,15 +123,24 @@ Measured measure(int pp, const std::string& schedule) {
   options.stages.schedule = schedule;
   const auto mesh = Mesh(Degrees{{Axis::pp, pp}});
   const auto graph = chain_spec(schedule == "zbv" || schedule == "interleaved" ? 2 * pp : pp);
-  for (const auto& unit : graph.units) options.stages.split.push_back({unit.name});
+  for (std::size_t u = 0; u < graph.units.size(); u += 3) {
+    options.stages.split.push_back({graph.units[u].name, graph.units[u + 1].name, graph.units[u + 2].name});
+  }
   const auto pipeline = trainer_pipeline(graph, mesh, options);
   measured.table = pipeline.table;
-  const auto make_units = [&](ParameterStore& store, Tables&) {
+  const auto make_units = [&](ParameterStore& store, Tables& tables) {
     std::vector<std::unique_ptr<Unit>> units(graph.units.size());
     for (std::size_t u = 0; u < units.size(); ++u) {
       if (!store.runs(static_cast<int>(u))) continue;
       auto& memory = *measured.ranks[static_cast<std::size_t>(pipeline.unit_pp_coordinates()[u])];
-      units[u] = std::make_unique<CountedUnit>(store.unit(static_cast<int>(u)), memory);
+      const std::string& kind = graph.units[u].kind;
+      if (kind == "product") {
+        units[u] = std::make_unique<ProgramUnit>(store.unit(static_cast<int>(u)), tables);
+      } else if (kind == "loss") {
+        units[u] = std::make_unique<SquaresUnit>();
+      } else {
+        units[u] = std::make_unique<CopyUnit>(kind == "in" ? memory.inputs : memory.outputs);
+      }
     }
     return units;
   };

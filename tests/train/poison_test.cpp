@@ -62,7 +62,7 @@ TEST(Poison, RefusesAPlaceThatIsNotThere) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"activation:rank=4,unit=first,step=1,value=nan", "the mesh pp=2,fsdp=2 has 4 ranks\n  fix: use 0 to 3"},
       {"activation:rank=0,unit=frist,step=1,value=nan", "did you mean \"first\"?"},
-      {"activation:rank=0,unit=10,step=1,value=nan", "unit 10 of 10\n  fix: use 0 to 9"},
+      {"activation:rank=0,unit=11,step=1,value=nan", "unit 11 of 11\n  fix: use 0 to 10"},
       {"activation:rank=2,unit=first,step=7,value=nan",
        "train.poison \"activation of rank 2, step 7\": the rank does not run unit first\n  fix: name a rank at pp 0"},
       {"activation:rank=0,unit=first,step=1,value=nan,microbatch=2", "microbatch 2 of 2\n  fix: use 0 to 1"},

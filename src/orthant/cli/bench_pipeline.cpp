@@ -2,7 +2,6 @@
 // says. As sleeping ranks need no core, many ranks show their true schedule on a small machine.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <chrono>
 #include <iostream>
@@ -53,40 +52,23 @@ class Until {
 };
 
 // Takes a nap for each part of its work, and passes on what it was given.
-class Napping : public torch::autograd::Function<Napping> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& /*weight*/, nn::Parameter* parameter, nn::Pass* pass, Nap nap) {
-    context->saved_data["parameter"] = reinterpret_cast<std::int64_t>(parameter);
-    context->saved_data["pass"] = reinterpret_cast<std::int64_t>(pass);
-    context->saved_data["nap"] = nap.count();
-    const Until end(nap);
-    return x.clone();
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    auto* parameter = reinterpret_cast<nn::Parameter*>(context->saved_data["parameter"].toInt());
-    auto* pass = reinterpret_cast<nn::Pass*>(context->saved_data["pass"].toInt());
-    const Nap nap(context->saved_data["nap"].toDouble());
-    at::Tensor of_input;
-    {
-      const Until end(nap);
-      of_input = gradients[0].clone();
-    }
-    pass->add_weight_gradient([parameter, nap] {
-      const Until end(nap);
-      nn::add_gradient(*parameter, at::zeros_like(parameter->gradient));
-    });
-    return {of_input, {}, {}, {}, {}};
-  }
-};
-
 class SleepingStage : public Unit {
  public:
   SleepingStage(nn::Parameter& weight, Nap nap) : weight_(weight), nap_(nap) {}
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    return {Napping::apply(inputs[0], weight_.value, &weight_, &pass, nap_)};
+
+  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override {
+    const Until end(nap_);
+    if (!at::GradMode::is_enabled()) return {inputs[0].clone()};
+    // Of the first stage, too, whose input needs no gradient.
+    const auto x = inputs[0].requires_grad() ? inputs[0] : inputs[0].detach().requires_grad_();
+    auto y = x.clone();
+    y.register_hook([nap = nap_](const at::Tensor& /*gradient*/) { const Until woken(nap); });
+    return {y};
+  }
+
+  void backward_weights() override {
+    const Until end(nap_);
+    nn::add_gradient(weight_, at::zeros_like(weight_.gradient));
   }
 
  private:

@@ -1,16 +1,15 @@
 #include "orthant/cli/compute_bench.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "orthant/nn/activation.h"
 #include "orthant/nn/attention_heads.h"
-#include "orthant/nn/dropout_grid.h"
-#include "orthant/nn/linear.h"
-#include "orthant/nn/norm.h"
+#include "orthant/nn/columns.h"
+#include "orthant/nn/dropout.h"
+#include "orthant/nn/norm_pass.h"
 #include "orthant/nn/projection.h"
 #include "orthant/plan/stack.h"
 #include "orthant/plan/unit_time.h"
@@ -41,9 +40,17 @@ using SharedParameter = std::shared_ptr<nn::Parameter>;
 
 SharedParameter parameter(const at::Tensor& value) {
   auto made = std::make_shared<nn::Parameter>();
-  made->value = value.set_requires_grad(true);
-  made->gradient = at::zeros(value.sizes(), value.options().dtype(at::kFloat).requires_grad(false));
+  made->value = value;
+  made->gradient = at::zeros(value.sizes(), value.options().dtype(at::kFloat));
   return made;
+}
+
+// Forward and backward.
+void run_norm(const nn::NormWeights& norm, const at::Tensor& x, const at::Tensor& gy) {
+  const auto out = nn::norm_forward(x, norm);
+  const auto gradients = nn::norm_backward(norm.kind, gy, {x, out.statistics, norm.weight->value}, {}, nullptr);
+  nn::add_column_sums(*norm.weight, gradients.weight);
+  if (norm.bias != nullptr) nn::add_column_sums(*norm.bias, gradients.bias);
 }
 
 }  // namespace
@@ -94,10 +101,10 @@ void ComputeBench::add_linear(std::int64_t width) {
     nn::project_back(layers->inputs[i], layers->weights[i]->value);
   });
   linear.weights = clock_.add([=] {
+    const nn::BelowAutograd below;
     const auto i = layers->turn();
     const auto& x = layers->inputs[i];
-    nn::Pass pass;
-    nn::add_projection_gradient(pass, *layers->weights[i], nullptr, {x, x}, x);
+    nn::add_product_gradient(*layers->weights[i], x, x, nullptr);
   });
   linears_.push_back(linear);
 }
@@ -152,17 +159,21 @@ ComputeBench::Amount ComputeBench::device_sweeps() {
   const std::int64_t tokens = 8192, hidden = 4096, inner = 4 * hidden;
   const auto weight = parameter(values({hidden}));
   const auto bias = parameter(values({hidden}));
-  const auto x = values({tokens, hidden}).set_requires_grad(true);
-  const auto residual = values({tokens, hidden}).set_requires_grad(true);
+  const auto x = values({tokens, hidden});
+  const auto residual = values({tokens, hidden});
   const auto gradient = values({tokens, hidden});
+  const auto grid = nn::dropout_grid(nn::Pass(), "calibration", 0.1, {tokens, hidden});
   const auto gate_up = values({tokens, 2 * inner});
   const auto inner_gradient = values({tokens, inner});
   const auto call = [=] {
-    nn::Pass pass;
-    torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
-    const auto y = nn::dropout_add_layer_norm(x, residual, 0.1, "calibration", *weight, *bias, 1e-5, pass);
-    torch::autograd::grad({y}, {x, residual}, {gradient});
     const nn::BelowAutograd below;
+    run_norm({nn::Norm::rms, 1e-5, weight.get(), nullptr}, x, gradient);
+    const nn::NormWeights norm = {nn::Norm::layer, 1e-5, weight.get(), bias.get()};
+    const auto summed = nn::sum_norm_forward(x, residual, norm, &grid);
+    const nn::NormInput kept = {summed.sum, summed.out.statistics, weight->value};
+    const auto gradients = nn::norm_backward(nn::Norm::layer, gradient, kept, {}, &grid);
+    nn::add_column_sums(*weight, gradients.weight);
+    nn::add_column_sums(*bias, gradients.bias);
     nn::activate(nn::ActivationKind::swiglu, gate_up);
     nn::activation_gradient(nn::ActivationKind::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
   };
@@ -176,15 +187,14 @@ ComputeBench::Amount ComputeBench::host_sweeps() {
   const std::int64_t tokens = 512, hidden = 512, inner = 4 * hidden;
   const auto weight = parameter(values({hidden}));
   const auto bias = parameter(values({hidden}));
-  const auto x = values({tokens, hidden}).set_requires_grad(true);
+  const auto x = values({tokens, hidden});
   const auto gradient = values({tokens, hidden});
   const auto wide = values({tokens, inner});
   const auto wide_gradient = values({tokens, inner});
   const auto call = [=] {
-    nn::Pass pass;
-    torch::autograd::grad({nn::layer_norm(x, *weight, *bias, 1e-5, pass)}, {x}, {gradient});
-    torch::autograd::grad({nn::rms_norm(x, *weight, 1e-5, pass)}, {x}, {gradient});
     const nn::BelowAutograd below;
+    run_norm({nn::Norm::layer, 1e-5, weight.get(), bias.get()}, x, gradient);
+    run_norm({nn::Norm::rms, 1e-5, weight.get(), nullptr}, x, gradient);
     nn::activate(nn::ActivationKind::gelu, wide);
     nn::activation_gradient(nn::ActivationKind::gelu, wide, wide_gradient, /*wants_activation=*/true);
   };
@@ -192,21 +202,26 @@ ComputeBench::Amount ComputeBench::host_sweeps() {
   return {as_double(elements * x.element_size()), clock_.add(call)};
 }
 
-// A norm and a linear too small to matter: two kernels forward and four backward, with what autograd does.
+// A norm and a linear too small to matter: two kernels forward and four backward.
 ComputeBench::Amount ComputeBench::host_kernels() {
   const auto weight = parameter(values({16, 16}));
   const auto scale = parameter(values({16}));
-  const auto x = values({4, 16}).set_requires_grad(true);
+  const auto x = values({4, 16});
   const auto gradient = values({4, 16});
   const auto call = [=] {
-    nn::Pass pass;
-    const auto y = nn::linear(nn::rms_norm(x, *scale, 1e-5, pass), *weight, nullptr, pass);
-    torch::autograd::grad({y}, {x}, {gradient});
+    const nn::BelowAutograd below;
+    const nn::NormWeights norm = {nn::Norm::rms, 1e-5, scale.get(), nullptr};
+    const auto normed = nn::norm_forward(x, norm);
+    nn::project(normed.y, weight->value, {}, {});
+    const auto back = nn::project_back(gradient, weight->value);
+    nn::add_product_gradient(*weight, gradient, normed.y, nullptr);
+    const auto gradients = nn::norm_backward(norm.kind, back, {x, normed.statistics, scale->value}, {}, nullptr);
+    nn::add_column_sums(*scale, gradients.weight);
   };
   return {6, clock_.add(call)};
 }
 
-// Starts of kernels one after another. What autograd does is left out: in a step its thread is ahead of the device.
+// Starts of kernels one after another.
 ComputeBench::Amount ComputeBench::device_kernels() {
   const auto weight = values({16, 16});
   const auto x = values({16, 16});

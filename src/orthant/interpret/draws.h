@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "orthant/interpret/binding.h"
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 
 namespace orthant {
 

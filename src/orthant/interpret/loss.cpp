@@ -88,9 +88,8 @@ Step bind_head_loss(const Binding& b) {
 Step bind_head_loss_gradients(const Binding& b) {
   return [call = HeadCall(b), x = b.in(0), labels = b.in(1), seed = b.in(2), loss = b.out(0),
           gx = b.out(2)](Frame& frame) {
-    frame.pass.loss_gradient = frame[seed];
     const nn::HeadLoss head = call.get(frame);
-    nn::HeadGradients gradients{.of_x = gx >= 0, .of_weights = head.trains()};
+    nn::HeadGradients gradients{.of_x = gx >= 0, .of_weights = head.trains(), .d_loss = frame[seed]};
     frame[loss] = nn::forward_chunks(head, frame[x], targets_of(frame[labels]), nullptr, &gradients);
     if (gx >= 0) frame[gx] = std::move(gradients.x);
   };
@@ -100,8 +99,8 @@ Step bind_head_loss_gradients(const Binding& b) {
 Step bind_head_loss_back(const Binding& b) {
   return [call = HeadCall(b), gy = b.in(0), x = b.in(1), labels = b.in(2), lse = b.in(3), gx = b.out(0),
           weights = b.attributes().flag("weights")](Frame& frame) {
-    nn::HeadGradients gradients{.of_x = gx >= 0, .of_weights = weights};
-    nn::backward_chunks(call.get(frame), frame[x], targets_of(frame[labels]), frame[lse], frame[gy], gradients);
+    nn::HeadGradients gradients{.of_x = gx >= 0, .of_weights = weights, .d_loss = frame[gy]};
+    nn::backward_chunks(call.get(frame), frame[x], targets_of(frame[labels]), frame[lse], gradients);
     if (gx >= 0) frame[gx] = std::move(gradients.x);
   };
 }

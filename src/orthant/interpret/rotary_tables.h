@@ -2,7 +2,7 @@
 #pragma once
 
 #include "orthant/interpret/binding.h"
-#include "orthant/nn/attention.h"
+#include "orthant/nn/attention_heads.h"
 #include "orthant/specs/rope.h"
 
 namespace orthant {

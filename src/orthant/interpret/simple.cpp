@@ -3,9 +3,7 @@
 
 #include "orthant/interpret/binding.h"
 #include "orthant/interpret/draws.h"
-#include "orthant/nn/dropout_device.h"
-#include "orthant/nn/dropout_grid.h"
-#include "orthant/nn/dropout_sum.h"
+#include "orthant/nn/dropout.h"
 #include "orthant/nn/token_values.h"
 
 namespace orthant {

@@ -1,9 +1,9 @@
-// The activations of mlp.h, the dropout behind them and their gradients, without autograd: fused kernels on the CPU and
+// Activations of an MLP, the dropout behind them and their gradients: fused kernels on the CPU and
 // on CUDA devices, ATen's functions elsewhere and as the kernels' oracle. Matrices are [tokens, width] and contiguous.
 // Local.
 #pragma once
 
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 
 namespace orthant::nn {
 

@@ -1,13 +1,38 @@
-// The heads' part of attention, between the joined projection and the output projection, without autograd: rotation,
+// The heads' part of attention, between the joined projection and the output projection: rotation,
 // scores, softmax, dropout, weighted sums. Fused kernels on the CPU; on a CUDA device cuDNN or attention.cu; ATen's
 // formulas elsewhere and as the kernels' oracle. All tensors of qkv's kind are [rows, sequence, (heads + 2 kv_heads) *
 // head_size] and contiguous. Local.
 #pragma once
 
-#include "orthant/nn/attention.h"
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 
 namespace orthant::nn {
+
+// cos and sin of the rotary angles, [sequence, head_size / 2] each, half-split convention: (x1, x2) = halves of a head,
+// (x1 cos - x2 sin, x2 cos + x1 sin). Built once per rank and shape; belongs to no unit.
+struct RotaryTable {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+// Angle of position p and channel pair i: p * inverse[i]. Both tables are multiplied by `magnitude`.
+RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inverse, double magnitude,
+                         const at::TensorOptions& options);
+// The same from frequencies [head_size / 2] of any dtype: angles are computed in it.
+RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, double magnitude,
+                         const at::TensorOptions& options);
+
+struct AttentionOptions {
+  std::int64_t heads = 1;     // in qkv
+  std::int64_t kv_heads = 1;  // divides heads
+  std::int64_t head_size = 1;
+  bool causal = false;
+  RotaryTable rotary = {};   // undefined tensors: none
+  at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. A query that sees nothing gets 0
+  double dropout = 0;        // of the probabilities
+  std::string site;          // of that dropout
+  std::int64_t first_head = 0;  // of qkv, counted in the whole layer
+};
 
 // AttentionOptions of one call with its dropout: what backward needs besides tensors.
 struct HeadsSetup {

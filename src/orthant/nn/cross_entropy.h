@@ -1,5 +1,6 @@
-// Cross-entropy on matrices, without autograd: fused kernels on the CPU, ATen's formulas elsewhere and as the kernels'
-// oracle. logits [tokens, classes] contiguous, targets [tokens] int64.
+// Cross-entropy: the sum over targets that are not ignored of weight[target] * -log softmax(logits)[target], never a
+// mean; whoever made the batch divides by the global sum of weights. Fused kernels on the CPU, ATen's formulas
+// elsewhere and as the kernels' oracle. logits [tokens, classes] contiguous, targets [tokens] int64.
 //
 // Note [Logits]: forward reads the logits once and keeps one number per token, the logarithm of the sum of
 // exponentials; backward reads them once more and writes the gradient, already scaled, over them or beside them.
@@ -8,12 +9,20 @@
 // exchange one number per token three times, for the whole number and the target's logit.
 #pragma once
 
-#include "orthant/nn/loss.h"
+#include "orthant/nn/pass.h"
 
 namespace orthant::nn {
 
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;
+  at::Tensor class_weights = {};  // [classes]; undefined: all 1
+  std::int64_t classes = 0;       // of all ranks, when the logits are cut over tp; 0: the logits are whole
+  // Backward may overwrite the logits with their gradient: nobody reads them any more. Saves a copy of them.
+  bool consume_logits = false;
+};
+
 struct CrossEntropyForward {
-  at::Tensor loss;  // a scalar: float64 for float64 logits, else float32
+  at::Tensor loss;  // a scalar: float64 for float64 logits, else float32; accumulated in double
   at::Tensor lse;   // [tokens], of all ranks' classes: float64 on the CPU, elsewhere the loss's dtype; of ignored
                     // targets anything
 };

@@ -1,7 +1,7 @@
 // Dropout on a CUDA device: the draw as kernels take it, and the kernel that does nothing else. Local.
 #pragma once
 
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 
 namespace orthant::nn::device {
 

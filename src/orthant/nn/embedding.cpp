@@ -3,20 +3,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "orthant/base/error.h"
 #include "orthant/nn/embedding_table.h"
-#include "orthant/nn/kept.h"
 #include "orthant/nn/kernels/tensors.h"
-#include "orthant/nn/projection.h"
-#include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 bool is_cut(const Parameter& table) {
   return table.cut.dim == 0;
@@ -44,14 +36,11 @@ struct Tokens {
   at::DimVector shape;
   std::int64_t count = 0;  // of all ranks
   bool any_cut = false;    // a table is cut: this rank looks up all tokens, and the ranks' sums are added
-  std::vector<std::string_view> cut_names;  // of these tables
 
   Tokens(const std::vector<Lookup>& lookups, const Pass& pass) {
     for (const Lookup& lookup : lookups) {
       if (lookup.ids.dim() == 2) shape = at::DimVector(lookup.ids.sizes());
-      if (!is_cut(*lookup.table)) continue;
-      any_cut = true;
-      cut_names.insert(cut_names.end(), lookup.table->subject.begin(), lookup.table->subject.end());
+      any_cut = any_cut || is_cut(*lookup.table);
     }
     if (shape.size() != 2) throw InternalError("embedding: no lookup has ids of shape [rows, sequence]");
     count = shape[0] * shape[1];
@@ -84,62 +73,6 @@ at::Tensor sum_here(const std::vector<Lookup>& lookups, const Tokens& tokens, co
   return device::serves_lookups(rows) ? device::sum_table_rows(rows, count) : plain::sum_table_rows(rows, count);
 }
 
-at::Tensor forward_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
-  const Tokens tokens(lookups, pass);
-  const at::Tensor here = sum_here(lookups, tokens, pass);
-  const at::Tensor sum = tokens.any_cut ? sum_tokens(here, tokens.cut_names, pass).get() : here;
-  if (pass.cuts_tokens()) return sum;
-  at::DimVector shape = tokens.shape;
-  shape.push_back(sum.size(1));
-  return at::_unsafe_view(sum, shape);
-}
-
-struct EmbeddingState {
-  std::vector<Parameter*> tables;  // the trainable ones; their ids are saved in the same order
-  Pass* pass;
-  std::size_t num_arguments;  // of apply()
-};
-
-// Forward sums over tp when a table is cut. Backward then gathers the gradient over tp where the pass cuts tokens, also
-// when weight gradients are deferred. Local otherwise.
-struct Embedding : torch::autograd::Function<Embedding> {
-  static at::Tensor forward(AutogradContext* ctx, at::TensorList tables, const std::vector<Lookup>& lookups,
-                            Pass* pass) {
-    BelowAutograd below;
-    at::Tensor sum = forward_sum(lookups, *pass);
-    EmbeddingState state = {{}, pass, tables.size() + 2};
-    variable_list ids;
-    for (const Lookup& lookup : lookups) {
-      if (!lookup.table->trainable()) continue;
-      state.tables.push_back(lookup.table);
-      ids.push_back(is_cut(*lookup.table) ? lookup.ids.contiguous() : own_ids(lookup.ids, *pass));
-    }
-    ctx->save_for_backward(std::move(ids));
-    keep(ctx, std::move(state));
-    return sum;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    BelowAutograd below;
-    const auto& state = kept<EmbeddingState>(ctx);
-    const variable_list ids = ctx->get_saved_variables();
-    const at::Tensor own = as_matrix(gradients[0]);
-    const bool any_cut = std::any_of(state.tables.begin(), state.tables.end(), [](auto* p) { return is_cut(*p); });
-    Arriving all = any_cut ? gather_tokens(own, *state.pass) : Arriving(own);
-    // Whole tables first: the gather is on its way.
-    for (const bool cut : {false, true}) {
-      for (std::size_t k = 0; k < ids.size(); ++k) {
-        if (is_cut(*state.tables[k]) != cut) continue;
-        state.pass->add_weight_gradient([table = state.tables[k], id = ids[k], gy = cut ? all.get() : own] {
-          BelowAutograd under;
-          add_table_gradient(*table, id, gy);
-        });
-      }
-    }
-    return variable_list(state.num_arguments);
-  }
-};
-
 }  // namespace
 
 void add_table_gradient(Parameter& table, const at::Tensor& ids, const at::Tensor& gy) {
@@ -161,16 +94,6 @@ at::Tensor table_sum(const std::vector<Lookup>& lookups, const Pass& pass) {
 
 at::Tensor looked_up_ids(const Lookup& lookup, const Pass& pass) {
   return is_cut(*lookup.table) ? lookup.ids.contiguous() : own_ids(lookup.ids, pass);
-}
-
-at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass) {
-  if (!at::GradMode::is_enabled()) {
-    BelowAutograd below;
-    return forward_sum(lookups, pass);
-  }
-  std::vector<at::Tensor> tables;
-  for (const Lookup& lookup : lookups) tables.push_back(lookup.table->value);
-  return Embedding::apply(at::TensorList(tables), lookups, &pass);
 }
 
 }  // namespace orthant::nn

@@ -1,6 +1,8 @@
-// Sums of table rows: token, position and segment embeddings. A table may be cut along its entries over tp: forward is
-// then a sum over tp, and backward a gather where the pass cuts tokens. Local otherwise.
+// Sums of table rows: token, position and segment embeddings. A table may be cut along its entries over tp: a rank then
+// has a summand of the sum. Local.
 #pragma once
+
+#include <vector>
 
 #include "orthant/nn/pass.h"
 
@@ -12,17 +14,13 @@ struct Lookup {
   std::int64_t entries = 0;    // of the whole table; 0: as many as it holds
 };
 
-// sum over lookups of table[ids] -> [rows, sequence, hidden], or [own tokens, hidden] where the pass cuts tokens; at
-// least one lookup has rows. Keeps the ids. Gradients of whole tables are those of the rank's own tokens. DataError for
-// an id outside of its table on the CPU, on every rank; a device is not waited for.
-at::Tensor embedding(const std::vector<Lookup>& lookups, Pass& pass);
-
-// The same without autograd, before anything is summed over tp: [tokens, hidden], of all tokens where a table is cut,
-// else of the rank's own. Local.
+// sum over lookups of table[ids] -> [tokens, hidden], of all tokens where a table is cut, else of the rank's own; at
+// least one lookup has rows. DataError for an id outside of its table on the CPU, on every rank; a device is not waited
+// for.
 at::Tensor table_sum(const std::vector<Lookup>& lookups, const Pass& pass);
 // The ids whose rows' gradients a rank adds: of all tokens where the table is cut, else of its own.
 at::Tensor looked_up_ids(const Lookup& lookup, const Pass& pass);
-// table.gradient[ids[t]] += gy[t]. Local.
+// table.gradient[ids[t]] += gy[t].
 void add_table_gradient(Parameter& table, const at::Tensor& ids, const at::Tensor& gy);
 
 }  // namespace orthant::nn

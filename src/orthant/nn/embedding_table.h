@@ -1,4 +1,4 @@
-// Rows of embedding tables without autograd, twice: `fused` runs the kernels (float32 and float64 on the CPU), `plain`
+// Rows of embedding tables, twice: `fused` runs the kernels (float32 and float64 on the CPU), `plain`
 // is made of ATen's functions, serves everything else and is the fused one's oracle. Local.
 //
 // Note [Cut tables]: of a table that is cut over tp a rank holds a range of entries, and the ranks' sums are added up.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/nn/columns.h"
 #include "orthant/nn/device_kernels.h"
 #include "orthant/nn/projection.h"
 
@@ -15,8 +16,8 @@ at::Tensor HeadLoss::logits(const at::Tensor& x) const {
   return out;
 }
 
-void HeadGradients::add_chunk(const HeadLoss& head, at::Tensor logits, const at::Tensor& lse, const at::Tensor& d_loss,
-                              const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first) {
+void HeadGradients::add_chunk(const HeadLoss& head, at::Tensor logits, const at::Tensor& lse, const at::Tensor& tokens,
+                              const at::Tensor& targets, std::int64_t first) {
   const std::int64_t rows = targets.size(0);
   const at::Tensor d_logits = cross_entropy_backward(logits, targets, lse, d_loss, head.loss, head.pass->tensor);
   logits.reset();
@@ -28,8 +29,8 @@ void HeadGradients::add_chunk(const HeadLoss& head, at::Tensor logits, const at:
     x.narrow(0, first, rows).copy_(project_back(d_logits, head.weight->value, head.pass->products));
   }
   if (!of_weights) return;
-  Pass now{.products = head.pass->products};
-  add_projection_gradient(now, *head.weight, head.bias, {d_logits, d_logits}, chunk);
+  if (head.weight->trainable()) add_product_gradient(*head.weight, d_logits, chunk, head.pass->products);
+  if (head.bias != nullptr) add_column_sums(*head.bias, d_logits);
 }
 
 at::Tensor forward_chunks(const HeadLoss& head, const at::Tensor& tokens, const at::Tensor& targets,
@@ -45,15 +46,15 @@ at::Tensor forward_chunks(const HeadLoss& head, const at::Tensor& tokens, const 
     total = total.defined() ? total + loss : loss;
     if (lse != nullptr) lse->push_back(found.lse);
     if (gradients == nullptr) return;
-    gradients->add_chunk(head, std::move(logits), found.lse, head.pass->loss_gradient, tokens, some, first);
+    gradients->add_chunk(head, std::move(logits), found.lse, tokens, some, first);
   });
   return total.to(dtype);
 }
 
 void backward_chunks(const HeadLoss& head, const at::Tensor& tokens, const at::Tensor& targets, const at::Tensor& lse,
-                     const at::Tensor& d_loss, HeadGradients& gradients) {
+                     HeadGradients& gradients) {
   head.for_chunks(targets.size(0), [&](std::int64_t first, std::int64_t rows) {
-    gradients.add_chunk(head, head.logits(tokens.narrow(0, first, rows)), lse.narrow(0, first, rows), d_loss, tokens,
+    gradients.add_chunk(head, head.logits(tokens.narrow(0, first, rows)), lse.narrow(0, first, rows), tokens,
                         targets.narrow(0, first, rows), first);
   });
 }

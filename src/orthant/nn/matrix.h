@@ -1,4 +1,4 @@
-// Products of matrices without autograd, by whichever library of libtorch is fastest for the sizes at hand.
+// Products of matrices, by whichever library of libtorch is fastest for the sizes at hand.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
-// RMSNorm and LayerNorm without autograd, twice: `fused` runs the kernels (float32 and float64 on the CPU), `plain` is
+// RMSNorm and LayerNorm, twice: `fused` runs the kernels (float32 and float64 on the CPU), `plain` is
 // made of ATen's functions, serves everything else and is the fused one's oracle. Local.
 #pragma once
 
-#include "orthant/nn/dropout_grid.h"
+#include "orthant/nn/dropout.h"
 
 namespace orthant::nn {
 

@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm by the code that serves dtype and device best: kernels on the CPU and on CUDA devices, formulas
-// elsewhere. Matrices are [tokens, width] and contiguous. No autograd. Local.
+// elsewhere. Matrices are [tokens, width] and contiguous. Local.
 #pragma once
 
 #include "orthant/nn/norm_formulas.h"

@@ -1,19 +1,12 @@
 // One run of a unit on one microbatch, and the parameters it uses: what the functions of this layer need besides
 // tensors.
-//
-// Note [Weight gradients]: a function's backward returns gradients of its inputs to autograd, and adds gradients of its
-// parameters to Parameter::gradient itself, in place; autograd sees an undefined gradient for them. When the schedule
-// has split the backward (Pass::defer_weights), that addition is queued in Pass::deferred instead and run later, in the
-// same order and by the same code: both ways give the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "orthant/base/random.h"
 #include "orthant/graph/spec.h"
@@ -29,9 +22,6 @@ struct TensorCut {
   // output is cut, and dim 1 a row product, whose output is a sum over the axis. A table is cut along its entries.
   int dim = -1;
   std::int64_t first = 0;  // global index of the first held one along that dim; of the first block
-
-  bool column() const { return dim == 0; }
-  bool row() const { return dim == 1; }
 };
 
 // A parameter as the functions see it: views of a unit's flat buffers. Whoever owns the buffers owns this object, and
@@ -39,7 +29,7 @@ struct TensorCut {
 struct Parameter {
   at::Tensor value;     // a leaf of autograd that requires a gradient when trainable
   at::Tensor gradient;  // same shape, the dtype gradients are accumulated in; undefined when frozen
-  bool fresh = true;    // nothing was added in this step yet: the next addition overwrites
+  bool fresh = true;    // nothing was added in this step yet: the next addition overwrites, and reads nothing
   TensorCut cut = {};
   Subject subject = {};  // names of the unit that owns it and of what it covers
 
@@ -53,11 +43,7 @@ struct Pass {
   std::int64_t first_row = 0;  // of this microbatch's rows, counted in the global batch
   bool training = true;        // false: no dropout
   bool repeatable = true;      // every sum has one order, whatever it costs on a device
-  Recompute recompute = Recompute::none;
-  bool owns_inputs = false;  // nobody reads the unit's input values after it: it may overwrite them
-  // Of a loss whose whole backward follows before anything else of its unit: the gradient it will get, a scalar. Its
-  // forward may then make gradients, and add those of weights. Undefined otherwise.
-  at::Tensor loss_gradient = {};
+  bool owns_inputs = false;    // nobody reads the unit's input values after it: it may overwrite them
 
   ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
 
@@ -73,18 +59,6 @@ struct Pass {
 
   // Of what belongs to the unit and to none of its parameters.
   Subject subject() const { return {&unit, unit.empty() ? 0U : 1U}; }
-
-  bool defer_weights = false;
-  std::vector<std::function<void()>> deferred = {};
-
-  // Runs `add`, or queues it when the backward is split.
-  void add_weight_gradient(std::function<void()> add) {
-    if (defer_weights) {
-      deferred.push_back(std::move(add));
-    } else {
-      add();
-    }
-  }
 
   // Random bits of a dropout site ("layers.3.attention.dropout"). The element index is the caller's: built from the
   // sample's row in the global batch and global positions, never from a place in a local or padded tensor.

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-#include "orthant/nn/columns.h"
 #include "orthant/nn/matrix.h"
 #include "orthant/nn/product_plans.h"
-#include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
 
@@ -79,37 +77,6 @@ void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, 
   multiply_into(y, x, turned, /*add=*/residual.defined() || bias.defined());
 }
 
-at::Tensor project_out(const at::Tensor& x, const Parameter& weight, const Parameter* bias, const at::Tensor& residual,
-                       const Pass& pass) {
-  const at::Tensor bias_value = bias == nullptr ? at::Tensor() : bias->value;
-  const at::Tensor added = residual.defined() ? as_matrix(residual) : at::Tensor();
-  const bool sums = pass.tensor != nullptr && weight.cut.row();
-  if (!sums) return project(x, weight.value, bias_value, added, pass.products);
-  if (!pass.cuts_tokens()) {
-    const bool first = pass.tensor->coordinate() == 0;
-    const at::Tensor partial =
-        project(x, weight.value, first ? bias_value : at::Tensor(), first ? added : at::Tensor(), pass.products);
-    return sum_tokens(partial, weight, pass).get();
-  }
-  at::Tensor y = sum_tokens(project(x, weight.value, {}, {}, pass.products), weight, pass).get();
-  if (bias_value.defined()) y.add_(bias_value);
-  if (added.defined()) y.add_(added);
-  return y;
-}
-
-at::Tensor shaped_out(const at::Tensor& y, at::IntArrayRef leading, const Parameter& weight, const Pass& pass) {
-  if (leading.size() == 1 || (weight.cut.row() && pass.cuts_tokens())) return y;
-  at::DimVector shape(leading.begin(), leading.end());
-  shape.push_back(y.size(1));
-  return at::_unsafe_view(y, shape);
-}
-
-OutGradient out_gradient(const at::Tensor& gy, const Parameter& weight, const Pass& pass, bool needs_x) {
-  const at::Tensor own = as_matrix(gy);
-  const bool gathers = weight.cut.row() && (needs_x || weight.trainable());
-  return {gathers ? gather_tokens(own, pass).get() : own, own};
-}
-
 at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight, ProductPlans* products) {
   return matrix_product(gy, weight, products);
 }
@@ -133,20 +100,6 @@ void add_product_gradient(Parameter& weight, const at::Tensor& gy, const at::Ten
     multiply_into(gradient, gy.to(dtype).t(), x.to(dtype), /*add=*/!weight.fresh);
   }
   weight.fresh = false;
-}
-
-void add_projection_gradient(Pass& pass, Parameter& weight, Parameter* bias, const OutGradient& gy,
-                             const at::Tensor& x) {
-  const bool has_weight = weight.trainable();
-  const bool has_bias = bias != nullptr && bias->trainable();
-  if (!has_weight && !has_bias) return;
-  // Without a trainable weight the queued work does not hold on to x.
-  pass.add_weight_gradient(
-      [&weight, bias = has_bias ? bias : nullptr, gy, x = has_weight ? x : at::Tensor(), products = pass.products] {
-        BelowAutograd below;
-        if (x.defined()) add_product_gradient(weight, gy.all, x, products);
-        if (bias != nullptr) add_column_sums(*bias, gy.own);
-      });
 }
 
 }  // namespace orthant::nn

@@ -4,15 +4,10 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
-#include "orthant/nn/kept.h"
 #include "orthant/nn/projection.h"
-#include "orthant/nn/tensor_tokens.h"
 
 namespace orthant::nn {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // Of a pass that cuts tokens: which rows have their first token on this rank, and where.
 struct FirstTokens {
@@ -29,41 +24,6 @@ struct FirstTokens {
     return x.slice(0, held.begin * sequence - own.begin, std::nullopt, sequence);
   }
   at::Tensor of_rows(const at::Tensor& y) const { return y.narrow(0, held.begin, held.size()); }
-};
-
-// Forward sums over tp, backward is Local.
-struct FirstPositions : torch::autograd::Function<FirstPositions> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Pass* pass) {
-    BelowAutograd below;
-    const at::Tensor y = held_first_tokens(x, *pass);
-    pass->tensor->sum(y, pass->subject())->wait();
-    keep(ctx, pass);
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    BelowAutograd below;
-    return {first_tokens_gradient(gradients[0], *kept<Pass*>(ctx)), {}};
-  }
-};
-
-// Forward gathers over tp, backward is Local.
-struct WholeChannels : torch::autograd::Function<WholeChannels> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, std::int64_t channels, TensorAxis* axis) {
-    BelowAutograd below;
-    at::DimVector shape(x.sizes());
-    shape.back() = channels;
-    keep(ctx, axis->part(channels));
-    // Without elements the number of rows cannot be told from the matrix.
-    const std::int64_t n = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
-    return gather_channels(x.contiguous().view({n, x.size(-1)}), channels, *axis).view(shape);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    BelowAutograd below;
-    const auto& own = kept<Range>(ctx);
-    return {gradients[0].narrow(-1, own.begin, own.size()).contiguous(), {}, {}};
-  }
 };
 
 }  // namespace
@@ -101,25 +61,26 @@ at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorA
   return all.t().contiguous();
 }
 
-at::Tensor first_positions(const at::Tensor& x, Pass& pass) {
-  if (!pass.cuts_tokens()) return x.select(1, 0).contiguous();
-  return FirstPositions::apply(x, &pass);
-}
-
-at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass) {
+at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, const Pass& pass) {
   if (pass.tensor == nullptr) return x;
   const Range own = pass.tensor->part(channels);
   if (x.size(-1) != own.size()) {
     throw InternalError(fmt::format("whole_channels: {} channels where tp rank {} of {} has {} of {}", x.size(-1),
                                     pass.tensor->coordinate(), pass.tensor->degree(), own.size(), channels));
   }
-  return WholeChannels::apply(x, channels, pass.tensor);
+  BelowAutograd below;
+  at::DimVector shape(x.sizes());
+  shape.back() = channels;
+  // Without elements the number of rows cannot be told from the matrix.
+  const std::int64_t n = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+  return gather_channels(x.contiguous().view({n, x.size(-1)}), channels, *pass.tensor).view(shape);
 }
 
 at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass) {
   if (!pass.cuts_tokens()) return x;
   BelowAutograd below;
-  const at::Tensor all = gather_tokens(x.detach().contiguous(), pass).get();
+  const at::Tensor all = at::empty({pass.num_tokens(), x.size(1)}, x.options());
+  pass.tensor->gather(all, x.contiguous())->wait();
   return all.view({pass.rows, pass.sequence, x.size(1)});
 }
 

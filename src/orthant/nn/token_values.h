@@ -6,20 +6,15 @@
 
 namespace orthant::nn {
 
-// x [rows, sequence, hidden], or [own tokens, hidden] where the pass cuts tokens -> [rows, hidden], position 0 of every
-// row, on every rank. The result's gradient is alike on all ranks. Where tokens are cut forward is a sum over tp;
-// backward is Local.
-at::Tensor first_positions(const at::Tensor& x, Pass& pass);
+// x [..., own channels], the tp axis's part of `channels` -> [..., channels] on every rank. Gathers over tp. Without an
+// axis x itself.
+at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, const Pass& pass);
 
-// x [..., own channels], the tp axis's part of `channels` -> [..., channels] on every rank. The result's gradient is
-// alike on all ranks. Forward gathers over tp, backward is Local. Without an axis x itself.
-at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, Pass& pass);
-
-// x [own tokens, channels] -> [rows, sequence, channels] on every rank, without autograd. Gathers over tp. Where the
-// pass does not cut tokens x itself.
+// x [own tokens, channels] -> [rows, sequence, channels] on every rank. Gathers over tp. Where the pass does not cut
+// tokens x itself.
 at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass);
 
-// Of matrices, without autograd. The first token of each row [rows, channels] that this rank holds, zeros for rows
+// Of matrices. The first token of each row [rows, channels] that this rank holds, zeros for rows
 // whose first token is elsewhere; and the gradient of the rank's tokens from that of their sum. Local.
 at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass);
 at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass);

@@ -44,7 +44,11 @@ class Placing {
   virtual void set(std::string attribute, std::int64_t value) = 0;
 };
 
-// When an operation of a backward runs. A split backward makes gradients of inputs (B) before those of weights (W).
+// When an operation of a backward runs.
+//
+// Note [Weight gradients]: operations add gradients of parameters in place, to the buffers that the optimizer reads;
+// gradients of inputs are values. A split backward makes those of inputs (B) before those of weights (W). Both halves
+// have the operations of a whole backward, in its order: both ways give the same bits.
 enum class Part : std::uint8_t {
   inputs,   // in B
   weights,  // in W

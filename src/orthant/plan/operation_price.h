@@ -15,7 +15,7 @@
 namespace orthant {
 
 // Per element while ATen's formulas draw dropout on a device, by integers of 8 bytes, the factors among them; and bytes
-// that they move: ten rounds of kernels over such integers (nn/dropout_grid.cpp).
+// that they move: ten rounds of kernels over such integers (nn/dropout.cpp).
 inline constexpr double kDrawnBytes = 36;
 inline constexpr double kFormulaDrawMoves = 1040;
 

@@ -11,7 +11,8 @@
 namespace orthant {
 namespace {
 
-// The unit's parameters that a body's one stands for: its own of that name or label, or a borrowed one.
+// The unit's parameters that a body's one stands for: its own of that name or label, or a borrowed one, whose name ends
+// so or is just that.
 std::vector<const ParameterSpec*> members(const GraphSpec& graph, const UnitSpec& unit, const BodyParameter& use) {
   std::vector<const ParameterSpec*> found;
   for (const auto& parameter : unit.parameters) {
@@ -21,7 +22,8 @@ std::vector<const ParameterSpec*> members(const GraphSpec& graph, const UnitSpec
   }
   for (const auto& name : found.empty() ? unit.borrowed : std::vector<std::string>()) {
     const auto& parameter = graph.parameter(name);
-    if (use.joined ? parameter.joined == use.name : name.ends_with("." + use.name)) found.push_back(&parameter);
+    const bool named = name == use.name || name.ends_with("." + use.name);
+    if (use.joined ? parameter.joined == use.name : named) found.push_back(&parameter);
   }
   if (found.empty()) throw InternalError(fmt::format("unit {} has no parameter \"{}\"", unit.name, use.name));
   return found;

@@ -128,7 +128,7 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   pass.sequence = ids->second.size(1);
 }
 
-at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const {
+at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held, const nn::Pass& pass) const {
   if (value.sequence_sharded) return nn::whole_tokens(held, pass);
   if (value.tp && tensor_ != nullptr) return nn::whole_channels(held, value.shape.back(), pass);
   return held;
@@ -161,16 +161,15 @@ void Executor::forward(Step& step, int unit, int m) {
   auto& row = step.rows[to_index(m)];
   auto run = std::make_unique<UnitRun>();
   begin_pass(run->frame.pass, step, unit, m);
-  run->frame.pass.recompute = recompute_;
   run->frame.pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
+  at::Tensor seed;  // the gradient of a loss whose whole backward follows before anything else of its unit
   if (wiring.has_backward && step.gradients_in_forward.contains({unit, m})) {
     const auto type = scalar_type(graph_.values[to_index(wiring.outputs.front())].dtype);
-    run->frame.pass.loss_gradient = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
+    seed = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
   }
   Tensors outputs;
   if (auto* program = units_[to_index(unit)]->program()) {
-    const auto& seed = run->frame.pass.loss_gradient;
     run->program = seed.defined() ? &program->gradients_in_forward() : &program->training();
     outputs = run->program->forward(run->frame, std::move(inputs), seed);
   } else {
@@ -262,10 +261,10 @@ void Executor::run_deferred(Step& step, int unit, int m) {
     throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
                                     graph_.units[to_index(unit)].name, m));
   }
-  if (run->program != nullptr && run->reached) run->program->weights(run->frame);
-  for (auto& add : run->frame.pass.deferred) {
-    add();
-    add = nullptr;
+  if (run->program == nullptr) {
+    units_[to_index(unit)]->backward_weights();
+  } else if (run->reached) {
+    run->program->weights(run->frame);
   }
 }
 

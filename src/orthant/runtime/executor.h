@@ -146,7 +146,7 @@ class Executor {
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
-  at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, nn::Pass& pass) const;
+  at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, const nn::Pass& pass) const;
   Tensors call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts);
   Tensors take_inputs(Step& step, int unit, int m);
   Tensors with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs);

@@ -65,7 +65,6 @@ Tensors Executor::backward_by_autograd(Step& step, int unit, UnitRun& run, Tenso
     seeds.push_back(std::move(gradients[i]));
   }
   run.edges.clear();
-  run.frame.pass.defer_weights = defer_weights;
   if (!roots.empty()) {
     torch::autograd::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
                                                           /*accumulate_grad=*/true, /*outputs=*/{});
@@ -75,6 +74,7 @@ Tensors Executor::backward_by_autograd(Step& step, int unit, UnitRun& run, Tenso
     handed.push_back(run.catches.empty() || !run.catches[i] ? at::Tensor() : run.catches[i]->take());
   }
   run.catches.clear();
+  if (!defer_weights) units_[to_index(unit)]->backward_weights();
   return handed;
 }
 

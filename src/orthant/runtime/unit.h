@@ -27,6 +27,9 @@ class Unit {
   // before the first microbatch, and a split backward produces them with the input gradients.
   virtual bool accumulates_by_autograd() const { return false; }
 
+  // What a split backward leaves for its second half; a whole one ends with it. For units that run by forward().
+  virtual void backward_weights() {}
+
   // Draws from torch's default generators: the executor seeds them per (seed, step, unit, microbatch).
   virtual bool draws_random_numbers() const { return false; }
 

@@ -1,5 +1,5 @@
 // A language model's head and its loss as one unit, so that logits exist for a chunk of tokens at a time and never
-// whole (nn/linear_cross_entropy.h). Pure: from graph to graph, for whoever plans a training.
+// whole (nn/head_loss.h). Pure: from graph to graph, for whoever plans a training.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ void derive_cross_entropy(Deriving& d) {
   d.contribute(0, gx);
 }
 
-// The product that makes logits and their loss, for some tokens at a time: see nn/linear_cross_entropy.h.
+// The product that makes logits and their loss, for some tokens at a time: see nn/head_loss.h.
 void place_head_loss(Placing& p) {
   p.want(0, p.parameter(0).cut_dim == 0 ? Wanted::all_tokens : Wanted::resting);
   p.set("cut", p.parameter(0).cut_dim == 0 ? 1 : 0);

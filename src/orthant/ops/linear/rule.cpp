@@ -7,7 +7,10 @@ namespace orthant {
 namespace {
 
 // Note [Cut products]: over the tensor axis a column product reads all tokens and makes its own channels; a row product
-// reads its own channels and makes a summand of every output. Between the two nothing travels.
+// reads its own channels and makes a summand of every output. Between the two nothing travels. Forward sums after the
+// row product, backward after the column product, where the sum travels while the weight's gradient is computed. Under
+// sequence parallelism a sum leaves each rank its own tokens (scatter), and what needs all of them gathers them first:
+// the same bytes, cut in two.
 void place_product(Placing& p) {
   const ParameterAt& weight = p.parameter(0);
   ValuePlace out{p.recorded(0)};

@@ -17,7 +17,8 @@ nn::Parameter* UnitParameters::find(std::string_view relative) const {
   const auto is_parameter = std::ranges::any_of(spec_->parameters, [&](const auto& p) { return p.name == name; });
   if (!is_parameter) {
     const auto suffix = fmt::format(".{}", relative);
-    const auto found = std::ranges::find_if(spec_->borrowed, [&](const auto& n) { return n.ends_with(suffix); });
+    const auto found =
+        std::ranges::find_if(spec_->borrowed, [&](const auto& n) { return n == relative || n.ends_with(suffix); });
     if (found == spec_->borrowed.end()) return nullptr;
     name = *found;
   }

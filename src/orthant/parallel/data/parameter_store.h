@@ -22,7 +22,7 @@ class UnitParameters {
         unit_(unit),
         buffers_(std::move(buffers)) {}
 
-  // "norm1.weight" in unit layers.3 is layers.3.norm1.weight, or the borrowed parameter whose name ends so.
+  // "norm1.weight" in unit layers.3 is layers.3.norm1.weight, or the borrowed parameter whose name ends so or is that.
   // InternalError when there is none; find() gives nullptr.
   nn::Parameter& operator[](std::string_view relative) const;
   nn::Parameter* find(std::string_view relative) const;

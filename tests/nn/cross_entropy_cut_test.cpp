@@ -1,12 +1,13 @@
 // Cross-entropy of logits that are cut over tp, against one rank.
+#include <array>
+
+#include "base/error_text.h"
 #include "nn/oracle.h"
 #include "nn/thread_axis.h"
-#include "orthant/base/error.h"
 #include "orthant/nn/cross_entropy.h"
-#include "orthant/nn/loss.h"
 
 namespace orthant::nn {
-namespace loss_cut_test {
+namespace cross_entropy_cut_test {
 
 constexpr double kFactor = 0.37;  // gradient of the loss
 
@@ -30,22 +31,22 @@ struct Result {
   at::Tensor loss, gradient;
 };
 
+constexpr std::array<std::string_view, 1> kNames = {"loss"};
+
 // With an axis, of its rank's classes.
 Result run(const Case& given, TensorAxis* axis) {
-  Pass pass;
-  pass.unit = "loss";
-  pass.tensor = axis;
   CrossEntropyOptions options = given.options;
-  at::Tensor logits = given.logits;
+  at::Tensor logits = given.logits[0];
   if (axis != nullptr) {
     options.classes = given.classes();
     const Range own = axis->part(given.classes());
-    logits = logits.narrow(2, own.begin, own.size());
+    logits = logits.narrow(1, own.begin, own.size());
   }
-  logits = make_input(logits.contiguous());
-  const at::Tensor loss = cross_entropy(options.consume_logits ? logits.clone() : logits, given.targets, options, pass);
-  run_backward(loss, at::scalar_tensor(kFactor, loss.options().requires_grad(false)));
-  return {loss.detach(), logits.grad()};
+  logits = logits.clone();
+  const at::Tensor targets = given.targets[0];
+  const CrossEntropyForward forward = cross_entropy_forward(logits, targets, options, axis, kNames);
+  const at::Tensor d_loss = at::scalar_tensor(kFactor, forward.loss.options());
+  return {forward.loss, cross_entropy_backward(logits, targets, forward.lse, d_loss, options, axis).unsqueeze(0)};
 }
 
 // A rank's result against one rank's.
@@ -151,44 +152,22 @@ TEST(CutCrossEntropy, WholeLogitsExchangeNothing) {
   const Case given(6, 12);
   const Result whole = run(given, nullptr);
   run_axis(2, {}, [&](ThreadAxis& axis) {
-    Pass pass;
-    pass.tensor = &axis;
-    expect_same_bits(cross_entropy(given.logits, given.targets, given.options, pass), whole.loss, "loss");
+    const auto forward = cross_entropy_forward(given.logits[0], given.targets[0], given.options, &axis, kNames);
+    expect_same_bits(forward.loss, whole.loss, "loss");
     EXPECT_TRUE(axis.calls().empty());
-  });
-}
-
-TEST(CutCrossEntropy, WithoutGradModeGivesTheSame) {
-  const Case given(6, 13);
-  run_axis(3, {}, [&](ThreadAxis& axis) {
-    const at::Tensor expected = run(given, &axis).loss;
-    at::NoGradGuard no_grad;
-    Pass pass;
-    pass.tensor = &axis;
-    CrossEntropyOptions options = given.options;
-    options.classes = 13;
-    const Range own = axis.part(13);
-    const at::Tensor logits = given.logits.narrow(2, own.begin, own.size());
-    expect_same_bits(cross_entropy(logits, given.targets, options, pass), expected, "loss");
   });
 }
 
 TEST(CutCrossEntropy, LogitsOfAnotherNumberOfClassesAreRefused) {
   const Case given(6, 12);
   run_axis(2, {}, [&](ThreadAxis& axis) {
-    Pass pass;
-    pass.tensor = &axis;
     CrossEntropyOptions options = given.options;
     options.classes = 12;
-    try {
-      cross_entropy(given.logits, given.targets, options, pass);
-      ADD_FAILURE() << "not refused";
-    } catch (const InternalError& error) {
-      EXPECT_NE(std::string(error.what()).find("logits of 12 classes where this rank has 6 of 12"), std::string::npos)
-          << error.what();
-    }
+    const auto text = error_text<InternalError>(
+        [&] { cross_entropy_forward(given.logits[0], given.targets[0], options, &axis, kNames); });
+    EXPECT_NE(text.find("logits of 12 classes where this rank has 6 of 12"), std::string::npos) << text;
   });
 }
 
-}  // namespace loss_cut_test
+}  // namespace cross_entropy_cut_test
 }  // namespace orthant::nn
