@@ -114,6 +114,15 @@ TEST(Attention, WithoutBiasOrResidual) {
   expect_formula(attention_case(shape, /*bias_and_residual=*/false), formula_of(shape), at::kDouble);
 }
 
+TEST(Attention, OfNoRowsIsEmpty) {
+  const UnitCase given = attention_case({0, 4, 2, 1, 4});
+  const Result result = UnitRun(given, {}, at::kFloat).run();
+  EXPECT_EQ(result.y.sizes(), at::IntArrayRef({0, 4, 5}));
+  for (const char* name : {"qkv", "out", "bias"}) {
+    EXPECT_EQ(result.gradients.at(name).abs().max().item<float>(), 0) << name;
+  }
+}
+
 TEST(Attention, GradientsAreThoseOfCentralDifferences) {
   for (const double dropout : {0.0, 0.3}) {
     expect_central_differences(attention_case({2, 5, 4, 2, 4, true, true, true, dropout}));

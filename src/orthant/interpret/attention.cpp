@@ -6,6 +6,7 @@
 #include "orthant/interpret/draws.h"
 #include "orthant/interpret/rotary_tables.h"
 #include "orthant/nn/attention_heads.h"
+#include "orthant/nn/projection.h"
 
 namespace orthant {
 namespace {
@@ -64,7 +65,7 @@ Step bind_attention(const Binding& b, bool rotates) {
     const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
     nn::HeadsOutput output = nn::heads_forward(heads, call.setup(heads, frame), rotates);
     if (turned >= 0) frame[turned] = frame[qkv];
-    if (out >= 0) frame[out] = output.out.view({frame[qkv].size(0), -1});
+    if (out >= 0) frame[out] = nn::as_matrix(output.out);
     if (lse >= 0) frame[lse] = std::move(output.lse);
     if (bits >= 0) frame[bits] = std::move(output.kept);
   };
@@ -77,7 +78,7 @@ Step bind_attention_back(const Binding& b) {
     const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
     const nn::HeadsOutput output = {HeadsCall::by_rows(frame[out], frame.pass), frame[lse], frame.get(bits)};
     const at::Tensor d_out = HeadsCall::by_rows(frame[gy], frame.pass);
-    frame[gx] = nn::heads_backward(heads, output, d_out, call.setup(heads, frame)).view({frame[qkv].size(0), -1});
+    frame[gx] = nn::as_matrix(nn::heads_backward(heads, output, d_out, call.setup(heads, frame)));
   };
 }
 
