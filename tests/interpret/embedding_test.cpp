@@ -133,6 +133,7 @@ TEST(CutEmbedding, ExchangesOneSumAndOneGather) {
   EXPECT_EQ(kinds(3, false), "sum ");
   EXPECT_EQ(kinds(1, true), "scatter gather ");
   EXPECT_EQ(kinds(1, true, {.split = true}), "scatter gather ");
+  EXPECT_EQ(kinds(1, true, {.frozen = {"token"}}), "scatter ") << "a frozen table needs no gradient";
 }
 
 // The gather is B's: W may run when other ranks are elsewhere.

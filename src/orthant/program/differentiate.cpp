@@ -47,6 +47,7 @@ class Differentiator : public Deriving {
       const auto found = gradients_.find(body_.inputs[i]);
       made_.gradients.push_back(options_.needs[i] && found != gradients_.end() ? found->second : -1);
     }
+    drop_unread_exchanges();
     return std::move(made_);
   }
 
@@ -170,6 +171,20 @@ class Differentiator : public Deriving {
     own.attributes.set("size", placement(gy).dims.back().factor);
     emit(std::move(own), Part::inputs);
     contribute(0, gx);
+  }
+
+  // A gather that undoes a scatter of what only frozen parameters would read.
+  void drop_unread_exchanges() {
+    std::set<int> read(made_.gradients.begin(), made_.gradients.end());
+    auto& all = made_.operations;
+    for (std::size_t i = all.size(); i-- > 0;) {
+      const Operation& operation = all[i].operation;
+      if (operation.name == kExchange && !read.contains(operation.out.front())) {
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        read.insert(operation.in.begin(), operation.in.end());
+      }
+    }
   }
 
   // Forward takes the loss's gradient and makes that of its input.
