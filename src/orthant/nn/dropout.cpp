@@ -108,7 +108,11 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
   const at::Tensor eight =
       at::arange(first_channel / kOfBlock, (first_channel + channels + kOfBlock - 1) / kOfBlock, integers);
   const at::Tensor place = row.mul(static_cast<std::int64_t>(kMaxPositions)).add_(position);
-  const at::Tensor blocks = place.mul_(static_cast<std::int64_t>(kMaxChannels) / kOfBlock).unsqueeze(1).add(eight);
+  // A stream has 2^64 elements: from its end on it begins anew.
+  const at::Tensor blocks = place.mul_(static_cast<std::int64_t>(kMaxChannels) / kOfBlock)
+                                .unsqueeze(1)
+                                .add(eight)
+                                .bitwise_and_((std::int64_t{1} << 61) - 1);
   const at::Tensor words = philox_words(blocks, grid.draw);
   const at::Tensor bits = at::stack({words.bitwise_and(0xffff), words.bitwise_right_shift(16)}, -1)
                               .view({tokens, kOfBlock * eight.numel()})
