@@ -156,7 +156,6 @@ class Executor {
 
   const GraphSpec& graph_;
   const std::vector<std::unique_ptr<Unit>>& units_;
-  Recompute recompute_;
   nn::TensorAxis* tensor_;
   StageLinks* links_;
   std::vector<ActionTime>* times_ = nullptr;

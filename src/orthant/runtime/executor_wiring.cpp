@@ -14,7 +14,7 @@
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
                    nn::TensorAxis* tensor, StageLinks* links)
-    : graph_(graph), units_(units), recompute_(recompute), tensor_(tensor), links_(links) {
+    : graph_(graph), units_(units), tensor_(tensor), links_(links) {
   const int degree = graph.tensor ? graph.tensor->degree : 1;
   if (degree != (tensor == nullptr ? 1 : tensor->degree())) {
     throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
