@@ -85,6 +85,8 @@ struct OpRule {
   bool cheap = false;
   // The first operation of its backward can hand over its first output, too, as an output behind its own.
   bool back_makes_output = false;
+  // Its first output lies in the memory of its first input.
+  bool over_input = false;
 };
 
 // InternalError when there is none.

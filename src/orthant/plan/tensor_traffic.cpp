@@ -7,15 +7,13 @@
 #include "orthant/base/error.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/layout/unit_buffers.h"
-#include "orthant/program/sizes.h"
+#include "orthant/program/exchanged.h"
 #include "orthant/program/unit_programs.h"
 
 namespace orthant {
 namespace {
 
 using Entry = TensorTraffic::Entry;
-
-constexpr std::int64_t kLossSums = 3;  // of maxima, of exponentials, of the targets' logits
 
 void add(Entry& entry, std::int64_t bytes, std::int64_t times = 1) {
   entry.calls += times;
@@ -29,32 +27,14 @@ void add(TensorTraffic& total, const TensorTraffic& part, std::int64_t times) {
   }
 }
 
-// Calls and bytes of a list's exchanges.
-void add_exchanges(TensorTraffic& traffic, const Program& program, const std::vector<Operation>& list,
-                   const UnitSizes& sizes) {
-  for (const auto& operation : list) {
-    if (operation.name != "start") continue;
-    switch (operation.exchange->kind) {
-      case ExchangeSpec::Kind::sum:
-        add(traffic.sum, payload_bytes(program, operation, sizes));
-        break;
-      case ExchangeSpec::Kind::gather:
-        add(traffic.gather, payload_bytes(program, operation, sizes));
-        break;
-      case ExchangeSpec::Kind::scatter:
-        add(traffic.scatter, payload_bytes(program, operation, sizes));
-        break;
-    }
-  }
-}
-
-// Of an operation that sums numbers per token of the loss itself, in so many chunks; 0: it does not.
-std::int64_t loss_chunks(const Operation& operation, std::int64_t tokens) {
-  const bool loss = operation.name == "cross_entropy" || operation.name.starts_with("head_loss");
-  if (!loss || operation.name.ends_with("_back") || !operation.attributes.flag("cut")) return 0;
-  if (operation.name == "cross_entropy") return 1;
-  const std::int64_t rows = operation.attributes.integer("chunk_rows");
-  return std::max<std::int64_t>(1, tokens / rows + (tokens % rows > 0 ? 1 : 0));
+void add(TensorTraffic& total, const Exchanged& part) {
+  const auto add_entry = [](Entry& entry, const Exchanged::Entry& sent) {
+    entry.calls += sent.calls;
+    entry.bytes += sent.bytes;
+  };
+  add_entry(total.sum, part.sum);
+  add_entry(total.gather, part.gather);
+  add_entry(total.scatter, part.scatter);
 }
 
 class TrafficCounter {
@@ -111,14 +91,8 @@ TensorTraffic TrafficCounter::microbatch(std::size_t unit) {
   UnitSizes sizes = unit_sizes(graph_, graph_.units[unit], *graph_.tensor);
   sizes.compute = settings_.compute;
   TensorTraffic traffic;
-  add_exchanges(traffic, program, program.forward, sizes);
-  for (const auto& operation : program.forward) {
-    const std::int64_t chunks = loss_chunks(operation, sizes.tokens());
-    if (chunks == 0) continue;
-    traffic.sum.calls += kLossSums * chunks;
-    traffic.sum.bytes += kLossSums * sizes.tokens() * bytes_of(settings_.statistics);
-  }
-  if (trains_ && programs_.facts().units[unit]) add_exchanges(traffic, program, program.both, sizes);
+  add(traffic, exchanged(program, program.forward, sizes, settings_.statistics));
+  if (trains_ && programs_.facts().units[unit]) add(traffic, exchanged(program, program.both, sizes));
   return traffic;
 }
 

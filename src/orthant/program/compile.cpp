@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
@@ -34,6 +35,23 @@ Body without_dropout(Body body) {
   return body;
 }
 
+// Recorded values of a name are told apart by numbers: normed, normed2.
+void number_names(std::vector<BodyValue>& values) {
+  std::map<std::string, int> seen;
+  for (auto& value : values) {
+    const int number = ++seen[value.name];
+    if (number > 1) value.name += std::to_string(number);
+  }
+}
+
+// Further gradients of a value by strokes: d.normed, d.normed'.
+void mark_names(std::vector<ProgramValue>& values) {
+  std::set<std::string> used;
+  for (auto& value : values) {
+    while (!used.insert(value.name).second) value.name += "'";
+  }
+}
+
 }  // namespace
 
 Remake remake_of(Recompute mode) {
@@ -52,6 +70,7 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
   Body recorded = options.training ? *unit.body : without_dropout(*unit.body);
   mark_sums_of_norms(recorded);
+  number_names(recorded.values);
   ProgramOptions all = options;
   all.sharing = graph.tensor.value_or(options.sharing);
   PlacedBody body = place_body(graph, unit, recorded, all.sharing);
@@ -66,10 +85,13 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   make_lists(program, body, backward, all);
   program.values = std::move(body.values);
   program.parameters = std::move(body.parameters);
-  for (auto* list : {&program.forward, &program.both, &program.input_part, &program.weight_part}) {
-    *list = fused(std::move(*list));
-  }
+  const LiveValues live = live_values(program);
+  program.forward = fused(std::move(program.forward), live.after_forward);
+  program.both = fused(std::move(program.both), live.gradients);
+  program.input_part = fused(std::move(program.input_part), live.after_inputs);
+  program.weight_part = fused(std::move(program.weight_part), {});
   add_frees(program);
+  mark_names(program.values);
   return program;
 }
 

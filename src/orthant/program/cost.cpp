@@ -42,14 +42,7 @@ class Counter {
     return sum;
   }
 
-  std::int64_t bytes(const std::vector<int>& values) const {
-    std::int64_t sum = 0;
-    for (const int value : values) {
-      const auto& held = program_.values[to_index(value)];
-      if (held.number == Number::compute || held.number == Number::statistic) sum += local_bytes(held, sizes_);
-    }
-    return sum;
-  }
+  std::int64_t bytes(const std::vector<int>& values) const { return activation_bytes(program_, values, sizes_); }
 
  private:
   const Program& program_;

@@ -73,7 +73,7 @@ class Differentiator : public Deriving {
 
   int new_gradient(int like, bool partial) override {
     ProgramValue value = body_.values[to_index(like)];
-    value.name = "d." + value.name;
+    value.name = "d." + value.name + (partial ? ".part" : "");
     value.at.partial = partial ? AxisSet(Axis::tp) : AxisSet();
     body_.values.push_back(std::move(value));
     return static_cast<int>(body_.values.size()) - 1;

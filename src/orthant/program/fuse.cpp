@@ -17,7 +17,7 @@ bool reads(const Operation& operation, int value) {
 
 class Fuser {
  public:
-  explicit Fuser(std::vector<Operation> list) : list_(std::move(list)) {}
+  Fuser(std::vector<Operation> list, const std::set<int>& needed) : list_(std::move(list)), needed_(needed) {}
 
   std::vector<Operation> fuse() {
     for (std::size_t i = 0; i < list_.size(); ++i) {
@@ -37,8 +37,9 @@ class Fuser {
     return &list_[i + 1];
   }
 
+  // By the next operation alone, which need not hand it on then.
   bool read_once(int value, std::size_t from) const {
-    std::size_t readers = 0;
+    std::size_t readers = needed_.contains(value) ? 1 : 0;
     for (std::size_t i = from; i < list_.size(); ++i) readers += reads(list_[i], value) ? 1U : 0U;
     return readers == 1;
   }
@@ -111,7 +112,7 @@ class Fuser {
 
   void fuse_rotary_back(std::size_t i) {
     const Operation* turned = next(i, "rotary_back", list_[i].out[0]);
-    if (turned == nullptr) return;
+    if (turned == nullptr || !read_once(list_[i].out[0], i)) return;
     list_[i].name = "rotary_attention_back";
     list_[i].out = turned->out;
     add_attributes(list_[i], *turned);
@@ -132,6 +133,7 @@ class Fuser {
   }
 
   std::vector<Operation> list_;
+  const std::set<int>& needed_;
 };
 
 }  // namespace
@@ -151,8 +153,8 @@ void mark_sums_of_norms(Body& body) {
   }
 }
 
-std::vector<Operation> fused(std::vector<Operation> list) {
-  return Fuser(std::move(list)).fuse();
+std::vector<Operation> fused(std::vector<Operation> list, const std::set<int>& needed) {
+  return Fuser(std::move(list), needed).fuse();
 }
 
 }  // namespace orthant

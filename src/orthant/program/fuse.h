@@ -9,6 +9,8 @@
 // | layer_norm_back, dropout | layer_norm_back with a second output |
 #pragma once
 
+#include <set>
+
 #include "orthant/program/place.h"
 
 namespace orthant {
@@ -17,6 +19,7 @@ namespace orthant {
 // Ranks complete such a sum before they add to it.
 void mark_sums_of_norms(Body& body);
 
-std::vector<Operation> fused(std::vector<Operation> list);
+// `needed`: values that somebody reads when the list is done. A part that makes one of them for others stays apart.
+std::vector<Operation> fused(std::vector<Operation> list, const std::set<int>& needed);
 
 }  // namespace orthant

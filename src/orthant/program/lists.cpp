@@ -38,8 +38,10 @@ class Makers {
   bool made_again(int value) const {
     const Operation* maker = of(value);
     if (maker == nullptr) return false;
-    return options_.remake.all || cheap(*maker) ||
-           std::ranges::find(options_.remake.operations, maker->name) != options_.remake.operations.end();
+    if (options_.remake.all || cheap(*maker)) return true;
+    if (!is_named(*maker)) return false;
+    // What forward wrote over is gone, unless it is made again, too.
+    return is_exchange(*maker) || !op_rule(maker->name).over_input || made_again(maker->in.front());
   }
 
   // Made again rather than deferred from B to W.
@@ -56,6 +58,12 @@ class Makers {
   }
 
  private:
+  bool is_named(const Operation& maker) const {
+    const auto& names = options_.remake.operations;
+    if (std::ranges::find(names, maker.name) != names.end()) return true;
+    return maker.name == "activation" && std::ranges::find(names, maker.attributes.text("kind")) != names.end();
+  }
+
   const PlacedBody& body_;
   const ProgramOptions& options_;
   std::map<int, int> maker_;
@@ -86,6 +94,14 @@ class ListMaker {
     }
   }
 
+  // W reads no parameter, whose value may be gone by then: what it needs of values that are made again is made here,
+  // but for what is cheap.
+  void make_for_weights(const std::vector<BackwardOperation>& weights) {
+    for (const auto& weight : weights) {
+      for (const int value : weight.operation.in) make_costly(value);
+    }
+  }
+
   std::vector<Operation> take() { return std::move(list_); }
   const std::set<int>& made() const { return made_; }
 
@@ -97,6 +113,13 @@ class ListMaker {
       made_.insert(value);
     }
     list_.push_back(operation);
+  }
+
+  void make_costly(int value) {
+    if (value < 0 || available_.contains(value) || !makers_.made_again(value)) return;
+    const Operation& maker = *makers_.of(value);
+    if (!makers_.cheap(maker)) return ensure(value);
+    for (const int input : maker.in) make_costly(input);
   }
 
   void ensure(int value) {
@@ -243,6 +266,7 @@ void make_lists(Program& program, const PlacedBody& body, const Differentiated& 
   const auto list_of = [&](ListKind kind, std::set<int> there) {
     ListMaker maker(makers, std::move(there), kept);
     maker.add(select(backward.operations, kind, makers));
+    if (kind == ListKind::inputs) maker.make_for_weights(select(backward.operations, ListKind::weights, makers));
     return std::pair(maker.take(), maker.made());
   };
   program.both = list_of(ListKind::both, given).first;
@@ -266,30 +290,32 @@ void make_lists(Program& program, const PlacedBody& body, const Differentiated& 
   program.kept.assign(kept.begin(), kept.end());
 }
 
-void add_frees(Program& program) {
-  const std::set<int> kept = values_of(program.kept);
-  std::set<int> live = kept;
-  for (const int value : program.outputs) live.insert(value);
-  free_after_last_use(program.forward, live, values_of(program.inputs));
-
-  const std::set<int> gradients = values_of(program.gradients);
-  std::set<int> given = kept;
-  for (const int value : values_of(program.seeds)) given.insert(value);
-  free_after_last_use(program.both, gradients, given);
-  // What W reads and B or forward has made.
-  std::set<int> deferred;
+LiveValues live_values(const Program& program) {
+  LiveValues live;
+  live.after_forward = values_of(program.kept);
+  for (const int value : program.outputs) live.after_forward.insert(value);
   std::set<int> made_there;
   for (const auto& operation : program.weight_part) {
     for (const int value : operation.in) {
-      if (value >= 0 && !made_there.contains(value)) deferred.insert(value);
+      if (value >= 0 && !made_there.contains(value)) live.deferred.insert(value);
     }
     for (const int value : operation.out) made_there.insert(value);
   }
-  program.deferred.assign(deferred.begin(), deferred.end());
-  std::set<int> after_inputs = gradients;
-  after_inputs.insert(deferred.begin(), deferred.end());
-  free_after_last_use(program.input_part, after_inputs, given);
-  free_after_last_use(program.weight_part, {}, deferred);
+  live.gradients = values_of(program.gradients);
+  live.after_inputs = live.gradients;
+  live.after_inputs.insert(live.deferred.begin(), live.deferred.end());
+  return live;
+}
+
+void add_frees(Program& program) {
+  const LiveValues live = live_values(program);
+  program.deferred.assign(live.deferred.begin(), live.deferred.end());
+  free_after_last_use(program.forward, live.after_forward, values_of(program.inputs));
+  std::set<int> given = values_of(program.kept);
+  for (const int value : values_of(program.seeds)) given.insert(value);
+  free_after_last_use(program.both, live.gradients, given);
+  free_after_last_use(program.input_part, live.after_inputs, given);
+  free_after_last_use(program.weight_part, {}, live.deferred);
 }
 
 }  // namespace orthant

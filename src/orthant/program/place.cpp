@@ -53,6 +53,19 @@ ValuePlace edge_placement(const ValueSpec& value, std::vector<Dim> dims, const T
   return at;
 }
 
+// What tells a value from the one that it was exchanged from.
+const char* form_name(ExchangeSpec::Kind kind) {
+  switch (kind) {
+    case ExchangeSpec::Kind::sum:
+      return ".summed";
+    case ExchangeSpec::Kind::gather:
+      return ".all";
+    case ExchangeSpec::Kind::scatter:
+      return ".own";
+  }
+  return "";
+}
+
 class Placer {
  public:
   Placer(const GraphSpec& graph, const UnitSpec& unit, const Body& body, const TensorSharing& sharing)
@@ -115,7 +128,8 @@ class Placer {
     if (again) exchange.attributes.set("again", 1);
     exchange.exchange = spec;
     const int made = static_cast<int>(placed_.values.size());
-    placed_.values.push_back({placed_.values[to_index(value)].name, wanted, placed_.values[to_index(value)].number});
+    const auto& source = placed_.values[to_index(value)];
+    placed_.values.push_back({source.name + form_name(spec.kind), wanted, source.number});
     made_by_.push_back(-1);
     exchange.out = {made};
     placed_.operations.push_back(std::move(exchange));

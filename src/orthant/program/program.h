@@ -17,11 +17,13 @@ struct ProgramValue {
   std::string name;
   ValuePlace at = {};
   Number number = Number::compute;
+  friend bool operator==(const ProgramValue&, const ProgramValue&) = default;
 };
 
 struct ProgramParameter {
   BodyParameter use;
   ParameterAt at;
+  friend bool operator==(const ProgramParameter&, const ProgramParameter&) = default;
 };
 
 // Which values of forward backward makes again instead of keeping them.
@@ -59,12 +61,10 @@ struct Program {
 
   bool has_backward() const { return !both.empty() || !gradients_made.empty(); }
   std::vector<int> gradients_made;  // gradients that forward made, where it does
+  friend bool operator==(const Program&, const Program&) = default;
 };
 
 // `unit` is one of `graph`; it has a body.
 Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options);
-
-// One line per operation, lists with headings.
-std::string to_string(const Program& program);
 
 }  // namespace orthant

@@ -96,6 +96,15 @@ std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes) {
       {.remedy = "use fewer rows or a shorter sequence"});
 }
 
+std::int64_t activation_bytes(const Program& program, const std::vector<int>& values, const UnitSizes& sizes) {
+  std::int64_t bytes = 0;
+  for (const int value : values) {
+    const auto& held = program.values[to_index(value)];
+    if (held.number == Number::compute || held.number == Number::statistic) bytes += local_bytes(held, sizes);
+  }
+  return bytes;
+}
+
 std::int64_t payload_bytes(const Program& program, const Operation& start, const UnitSizes& sizes) {
   const bool gathers = start.exchange->kind == ExchangeSpec::Kind::gather;
   return local_bytes(program.values[to_index(gathers ? start.out.front() : start.in.front())], sizes);

@@ -29,6 +29,8 @@ Shape local_shape(const ParameterAt& at, const UnitSizes& sizes);
 DType statistics_dtype(DType compute);
 std::int64_t element_bytes(Number number, DType compute);
 std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes);
+// Of activations and statistics among the values; ids and masks, which the batch has anyway, are not counted.
+std::int64_t activation_bytes(const Program& program, const std::vector<int>& values, const UnitSizes& sizes);
 
 // Bytes that a call counts: the tensor of a sum, the gathered output, the whole input of a scatter.
 std::int64_t payload_bytes(const Program& program, const Operation& start, const UnitSizes& sizes);

@@ -1,0 +1,49 @@
+#include "orthant/program/exchanged.h"
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t kLossSums = 3;
+
+// Of an operation that sums numbers per token of the loss itself, in so many chunks; 0: it does not.
+std::int64_t loss_chunks(const Operation& operation, std::int64_t tokens) {
+  const bool loss = operation.name == "cross_entropy" || operation.name.starts_with("head_loss");
+  if (!loss || operation.name.ends_with("_back") || !operation.attributes.flag("cut")) return 0;
+  if (operation.name == "cross_entropy") return 1;
+  const std::int64_t rows = operation.attributes.integer("chunk_rows");
+  return std::max<std::int64_t>(1, tokens / rows + (tokens % rows > 0 ? 1 : 0));
+}
+
+Exchanged::Entry& entry_of(Exchanged& total, ExchangeSpec::Kind kind) {
+  switch (kind) {
+    case ExchangeSpec::Kind::sum:
+      return total.sum;
+    case ExchangeSpec::Kind::gather:
+      return total.gather;
+    case ExchangeSpec::Kind::scatter:
+      break;
+  }
+  return total.scatter;
+}
+
+}  // namespace
+
+Exchanged exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
+                    DType loss_statistics) {
+  Exchanged total;
+  for (const auto& operation : list) {
+    if (operation.name == "start") {
+      Exchanged::Entry& entry = entry_of(total, operation.exchange->kind);
+      ++entry.calls;
+      entry.bytes += payload_bytes(program, operation, sizes);
+    } else if (const std::int64_t chunks = loss_chunks(operation, sizes.tokens()); chunks > 0) {
+      total.sum.calls += kLossSums * chunks;
+      total.sum.bytes += kLossSums * sizes.tokens() * bytes_of(loss_statistics);
+    }
+  }
+  return total;
+}
+
+}  // namespace orthant
