@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/ops/rule.h"
@@ -93,6 +96,14 @@ TEST(Operations, TablesAreLookedUpInTheirOrder) {
   EXPECT_EQ(lookup.attributes.text("by1"), "counted_positions");
   EXPECT_EQ(lookup.attributes.integer("padding1"), 1);
   EXPECT_EQ(lookup.attributes.integer("first1"), 2);
+}
+
+TEST(Operations, NamesThatCanBeMadeAgainAreOperationsOrKindsOfActivations) {
+  const std::set<std::string> kinds = {"swiglu", "gelu", "gelu_tanh", "relu", "silu", "tanh"};
+  for (const auto& name : remade_names()) {
+    if (!kinds.contains(name)) EXPECT_NE(op_rule(name).derive, nullptr) << name;
+  }
+  for (const auto& kind : kinds) EXPECT_EQ(std::ranges::count(remade_names(), kind), 1) << kind;
 }
 
 TEST(Operations, RulesAreFoundByName) {

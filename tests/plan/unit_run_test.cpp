@@ -57,6 +57,21 @@ TEST(UnitRun, KeepsAndDefersWhatSpecsState) {
   }
 }
 
+TEST(UnitRun, OperationsByNameAreMadeAgainAsAModeMakesThem) {
+  for (const auto& config : kModels) {
+    const auto graph = resolved(config, {}, 1);
+    PlanSettings named = settings_of(Recompute::none);
+    named.remade = {"attention"};
+    const auto run = run_sized(graph, first_layer(graph), named);
+    const auto selective = run_sized(graph, first_layer(graph), settings_of(Recompute::selective));
+    EXPECT_EQ(run.kept, selective.kept);
+    EXPECT_EQ(run.forward, selective.forward);
+    EXPECT_EQ(run.backward, selective.backward);
+    named.remade.insert(named.remade.end(), {"rms_norm", "layer_norm"});
+    EXPECT_LT(run_sized(graph, first_layer(graph), named).kept, selective.kept);
+  }
+}
+
 TEST(UnitRun, RecomputingMovesMemoryFromForwardToBackward) {
   for (const auto& config : kModels) {
     const auto graph = resolved(config, {}, 1);

@@ -73,9 +73,14 @@ TEST(Lists, OperationsByNameAreMadeAgain) {
             (Lines{"hidden", "biased", "sum", "biased3"}));
 }
 
-// Rotation writes over its input: without the product before it there is nothing to turn again.
-TEST(Lists, RotationIsMadeAgainWithItsInputAlone) {
-  EXPECT_EQ(kept(test::llama(), {}, {.operations = {"rotary"}}), kept(test::llama(), {}));
+// Rotation writes over its input, and biases and sums are one operation with the product before them.
+TEST(Lists, WhatIsOneWithItsInputIsMadeAgainTogetherWithIt) {
+  for (const char* name : {"rotary", "add", "bias", "dropout"}) {
+    EXPECT_EQ(kept(test::llama(), {}, {.operations = {name}}), kept(test::llama(), {})) << name;
+    EXPECT_EQ(kept(test::gpt2(), {}, {.operations = {name}}), kept(test::gpt2(), {})) << name;
+  }
+  EXPECT_EQ(kept(test::gpt2(), {}, {.operations = {"product", "bias"}}),
+            (Lines{"hidden", "normed", "statistics", "attended", "lse", "bits", "sum", "normed2", "statistics2"}));
   const Lines both = kept(test::llama(), {}, {.operations = {"rotary", "product"}});
   EXPECT_EQ(both,
             (Lines{"hidden", "normed", "statistics", "attended", "lse", "bits", "sum", "normed2", "statistics2"}));
@@ -118,6 +123,22 @@ TEST(Lists, TablesAndHeadsKeepWhatTheyNeed) {
   EXPECT_EQ(names(test::llama(), "head"), (Lines{"hidden", "normed", "statistics"}));
   EXPECT_EQ(names(test::llama(), "loss"), (Lines{"logits", "labels", "lse"}));
   EXPECT_EQ(names(test::bert(), "head"), (Lines{"hidden", "biased", "normed", "statistics"}));
+}
+
+// So bits stay what they are: what is made again changes no operation of forward.
+TEST(Lists, ForwardIsTheSameWhateverIsMadeAgain) {
+  for (const auto& graph : {test::llama(), test::gpt2(), test::bert(), encoder_lm()}) {
+    for (const Over& over : {Over{}, test::kTp, test::kSp, test::kRegather}) {
+      const GraphSpec placed = test::over(graph, over);
+      const Program none = test::program_of(placed, "layers.0");
+      for (const auto& name : remade_names()) {
+        for (const auto& other : remade_names()) {
+          const Program program = test::program_of(placed, "layers.0", {.operations = {name, other}});
+          EXPECT_EQ(test::lines(program, program.forward), test::lines(none, none.forward)) << name << " " << other;
+        }
+      }
+    }
+  }
 }
 
 // The weight's product runs while the gradient of its input travels.

@@ -15,6 +15,7 @@
 #include "orthant/cli/dry_run.h"
 #include "orthant/cli/memory_check.h"
 #include "orthant/cli/option_parser.h"
+#include "orthant/cli/program_report.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_picture.h"
@@ -213,6 +214,10 @@ void choose_folder(const RunConfig& config, RunOptions& run, RankOptions& ranks)
 // A step's time is predicted for the machine that makes it.
 void check_hardware(const Hardware& hardware, const RunConfig& config, const at::Device& device) {
   const std::string remedy = "name a file that orthant plan --calibrate made here, or leave --hardware out";
+  if (!config.trainer.remade.empty()) {
+    throw ConfigError("--hardware beside a list as parallel.recompute: the planner prices its memory and not its time",
+                      {.remedy = "leave --hardware out, or set parallel.recompute to none, selective or full"});
+  }
   if (hardware.on_host != device.is_cpu()) {
     throw ConfigError(fmt::format("--hardware {} describes {}, and this run trains on {}", hardware.name,
                                   hardware.on_host ? "cores" : "GPUs", device.is_cpu() ? "cores" : "GPUs"),
@@ -236,7 +241,8 @@ at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& r
 void check_together(const OptionParser& app, bool json_of_text, const RunOptions& run) {
   refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
   if (json_of_text) {
-    throw ConfigError("--json beside --print-config or --dry-run, which print text", {.remedy = "leave --json out"});
+    throw ConfigError("--json beside --print-config or --dry-run, which print text",
+                      {.remedy = "leave --json out, or add --programs to --dry-run"});
   }
   if (run.from_scratch && run.resume != "auto") {
     throw ConfigError("--from-scratch without --resume auto: nothing would be looked for",
@@ -253,6 +259,7 @@ struct TrainCommand {
   bool print_config = false;
   bool force = false;
   bool verbose = false;
+  bool programs = false;
 };
 
 void add_options(OptionParser& app, TrainCommand& command) {
@@ -269,6 +276,8 @@ void add_options(OptionParser& app, TrainCommand& command) {
   app.add_flag("--force", command.force, "train also when the ranks need more memory than this host has free");
   app.add_flag("--verbose", command.verbose,
                "with --dry-run: also ranks and groups, placements and all actions of a step");
+  app.add_flag("--programs", command.programs,
+               "with --dry-run: the operations of every kind of unit, what they exchange and keep; --json as JSON");
   app.add_option("--hardware", command.hardware,
                  "preset, or file of orthant plan --calibrate: predict a step's time, too");
   app.add_flag("--json", command.telling.json, "one JSON document on stdout");
@@ -287,7 +296,12 @@ int dry_run(const TrainCommand& command, const LoadedConfig& loaded, const std::
   const RankOptions& ranks = command.ranks;
   say(check_start(loaded.config, resolved_config(loaded.document), command.run));
   say_notes(loaded, job);
+  if (command.programs && command.telling.json) {
+    std::cout << json_text(programs_document(loaded.config)) << std::endl;
+    return 0;
+  }
   print_dry_run(loaded.config, ranks.ranks_per_host, command.verbose);
+  if (command.programs) std::cout << programs_text(loaded.config);
   std::cout << std::flush;
   if (loaded.config.mesh.world_size() > kMostLocalRanks && ranks.ranks_per_host == 0) {
     say(fmt::format("train would need a launcher: at most {} ranks are started on one host", kMostLocalRanks));
@@ -298,8 +312,8 @@ int dry_run(const TrainCommand& command, const LoadedConfig& loaded, const std::
   return 0;
 }
 
-// Refuses what does not fit into this host or its cards before ranks start. To what ranks that a launcher has started do
-// for that; nothing when they need not.
+// Refuses what does not fit into this host or its cards before ranks start. To what ranks that a launcher has started
+// do for that; nothing when they need not.
 std::function<void(const RankTraining&)> memory_check(TrainCommand& command, const LoadedConfig& loaded,
                                                       const std::optional<launch::Job>& job, const Context& context) {
   const auto check = [&](const std::vector<RankPlace>& places, std::optional<int> own_rank) {
@@ -326,14 +340,17 @@ int run_train(const Arguments& arguments, Context& context) {
   take_signals();
   OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
   TrainCommand command;
-  auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose] = command;
+  auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose, programs] = command;
   add_options(app, command);
   if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
 
-  check_together(app, telling.json && (print_config || ranks.dry_run), run);
+  check_together(app, telling.json && (print_config || (ranks.dry_run && !programs)), run);
   if (verbose && !ranks.dry_run) {
     throw ConfigError("--verbose without --dry-run, whose text it lengthens",
                       {.remedy = "add --dry-run, or leave it out"});
+  }
+  if (programs && !ranks.dry_run) {
+    throw ConfigError("--programs without --dry-run, which prints them", {.remedy = "add --dry-run, or leave it out"});
   }
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   auto loaded = load_config(config_options, ranks, context.environment);

@@ -17,4 +17,11 @@ const OpRule& op_rule(std::string_view name) {
   return **found;
 }
 
+const std::vector<std::string>& remade_names() {
+  static const std::vector<std::string> kNames = {"activation", "add",     "attention", "bias",   "dropout",
+                                                  "layer_norm", "product", "rms_norm",  "swiglu", "gelu",
+                                                  "gelu_tanh",  "relu",    "silu",      "tanh"};
+  return kNames;
+}
+
 }  // namespace orthant

@@ -85,11 +85,16 @@ struct OpRule {
   bool cheap = false;
   // The first operation of its backward can hand over its first output, too, as an output behind its own.
   bool back_makes_output = false;
-  // Its first output lies in the memory of its first input.
-  bool over_input = false;
+  // By its name alone it is made again only together with its first input: it writes over that, or is one operation
+  // with what makes it (program/fuse.h), so that bits stay what they are.
+  bool with_input = false;
 };
 
 // InternalError when there is none.
 const OpRule& op_rule(std::string_view name);
+
+// Names of operations that layers have, and of kinds of activations: what can be made again by name with equal bits.
+// Not rotation, which a kernel makes together with attention and rounds otherwise than alone.
+const std::vector<std::string>& remade_names();
 
 }  // namespace orthant

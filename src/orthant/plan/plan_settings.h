@@ -39,6 +39,7 @@ struct PlanSettings {
   DataPolicy data = {};
   TensorPolicy tensor = {};
   PlanRecompute recompute = PlanRecompute::none;
+  std::vector<std::string> remade = {};  // operations by name that are made again besides; memory alone is priced
   bool flash = true;
   DType params = DType::float32;  // as the optimizer keeps them
   bool splits_master = false;     // as the compute copy in bfloat16 and 16 more bits

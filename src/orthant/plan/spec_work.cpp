@@ -41,8 +41,8 @@ class SpecWork {
       : graph_(graph),
         settings_(settings),
         degree_(graph.tensor ? graph.tensor->degree : 1),
-        programs_(graph, remake_of(settings.recompute)),
-        in_forward_(graph, remake_of(settings.recompute), {.gradients_in_forward = true}) {}
+        programs_(graph, remake_of(settings)),
+        in_forward_(graph, remake_of(settings), {.gradients_in_forward = true}) {}
 
   UnitWork unit(std::size_t index) {
     const UnitSpec& unit = graph_.units[index];

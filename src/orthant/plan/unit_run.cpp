@@ -76,17 +76,9 @@ class Executed {
 
 }  // namespace
 
-Remake remake_of(PlanRecompute mode) {
-  switch (mode) {
-    case PlanRecompute::selective:
-      return remake_of(Recompute::selective);
-    case PlanRecompute::full:
-      return remake_of(Recompute::full);
-    case PlanRecompute::none:
-    case PlanRecompute::op:
-      break;
-  }
-  return {};
+Remake remake_of(const PlanSettings& settings) {
+  const bool op = settings.recompute == PlanRecompute::op;
+  return remake_of(op ? Recompute::none : static_cast<Recompute>(settings.recompute), settings.remade);
 }
 
 SizedRun run_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
@@ -125,8 +117,8 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
 SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings) {
   if (!unit.body) return {};
   const auto index = to_index(resolved.unit_index(unit.name));
-  UnitPrograms programs(resolved, remake_of(settings.recompute));
-  UnitPrograms in_forward(resolved, remake_of(settings.recompute), {.gradients_in_forward = true});
+  UnitPrograms programs(resolved, remake_of(settings));
+  UnitPrograms in_forward(resolved, remake_of(settings), {.gradients_in_forward = true});
   UnitSizes sizes = unit_sizes(resolved, unit, resolved.tensor.value_or(TensorSharing{}));
   sizes.compute = settings.compute;
   return run_sized(programs[index], unit.logits ? &in_forward[index] : nullptr, sizes, settings);

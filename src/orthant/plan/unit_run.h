@@ -45,7 +45,7 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
 // `unit` belongs to the resolved graph. Zeros for a user's own modules.
 SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings);
 
-// The names of what settings.recompute makes again; of published runs' `op` nothing.
-Remake remake_of(PlanRecompute mode);
+// The names of what settings.recompute and settings.remade make again; of published runs' `op` nothing.
+Remake remake_of(const PlanSettings& settings);
 
 }  // namespace orthant

@@ -66,6 +66,12 @@ Remake remake_of(Recompute mode) {
   return {};
 }
 
+Remake remake_of(Recompute mode, const std::vector<std::string>& operations) {
+  Remake remake = remake_of(mode);
+  remake.operations.insert(remake.operations.end(), operations.begin(), operations.end());
+  return remake;
+}
+
 Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options) {
   if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
   Body recorded = options.training ? *unit.body : without_dropout(*unit.body);

@@ -84,4 +84,15 @@ void add_costs(GraphSpec& graph, const TensorSharing& sharing, std::string_view 
   }
 }
 
+void set_kept_bytes(GraphSpec& graph, const std::vector<std::string>& operations) {
+  const TensorSharing sharing = graph.tensor.value_or(TensorSharing{});
+  UnitPrograms programs(graph, remake_of(Recompute::none, operations));
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    UnitSpec& unit = graph.units[u];
+    if (!unit.body || !unit.recomputable) continue;
+    const Program& program = programs[u];
+    unit.cost.kept_bytes.front() = activation_bytes(program, program.kept, unit_sizes(graph, unit, sharing));
+  }
+}
+
 }  // namespace orthant

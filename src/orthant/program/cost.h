@@ -15,4 +15,7 @@ namespace orthant {
 // a gradient is what its specs say. `sharing`: of a graph that is not resolved. `only`: of the unit of that name.
 void add_costs(GraphSpec& graph, const TensorSharing& sharing = {}, std::string_view only = {});
 
+// Sets the bytes that recomputable units keep where nothing but the results of `operations` is made again.
+void set_kept_bytes(GraphSpec& graph, const std::vector<std::string>& operations);
+
 }  // namespace orthant

@@ -40,8 +40,7 @@ class Makers {
     if (maker == nullptr) return false;
     if (options_.remake.all || cheap(*maker)) return true;
     if (!is_named(*maker)) return false;
-    // What forward wrote over is gone, unless it is made again, too.
-    return is_exchange(*maker) || !op_rule(maker->name).over_input || made_again(maker->in.front());
+    return !op_rule(maker->name).with_input || made_again(maker->in.front());
   }
 
   // Made again rather than deferred from B to W.

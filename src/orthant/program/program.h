@@ -33,6 +33,8 @@ struct Remake {
   friend bool operator==(const Remake&, const Remake&) = default;
 };
 Remake remake_of(Recompute mode);
+// The same, and what `operations` make; activations also by their kind. See remade_names() of ops/rule.h.
+Remake remake_of(Recompute mode, const std::vector<std::string>& operations);
 
 struct ProgramOptions {
   TensorSharing sharing = {};  // of a graph that is not resolved: how it would lie by its declared splits

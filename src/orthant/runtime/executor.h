@@ -82,9 +82,10 @@ class UnitObserver {
 class Executor {
  public:
   // `units[u]` is the code of unit u; null for units of other ranks. `tensor`: the ranks that share each unit, null
-  // when there is one. `links`: to the other stages, null when there are none. Keeps references to all four.
+  // when there is one. `links`: to the other stages, null when there are none. Keeps references to all four. `remade`:
+  // operations whose results are made again, beside what `recompute` says.
   Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-           nn::TensorAxis* tensor = nullptr, StageLinks* links = nullptr);
+           nn::TensorAxis* tensor = nullptr, StageLinks* links = nullptr, const std::vector<std::string>& remade = {});
 
   // Runs the list: forward and backward of every microbatch. Returns each loss of this rank's units as a float64 scalar
   // on the device: the sum over microbatches, not divided. Throws InternalError when the list asks for what is not
@@ -131,7 +132,7 @@ class Executor {
     std::vector<std::string> texts;
   };
 
-  void make_wirings(Recompute recompute);
+  void make_wirings(const std::vector<std::string>& remade);
   void make_texts(const std::vector<Action>& actions, Texts& texts) const;
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);

@@ -13,17 +13,18 @@
 
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-                   nn::TensorAxis* tensor, StageLinks* links)
+                   nn::TensorAxis* tensor, StageLinks* links, const std::vector<std::string>& remade)
     : graph_(graph), units_(units), tensor_(tensor), links_(links) {
   const int degree = graph.tensor ? graph.tensor->degree : 1;
   if (degree != (tensor == nullptr ? 1 : tensor->degree())) {
     throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
                                     tensor == nullptr ? 1 : tensor->degree()));
   }
-  make_wirings(recompute);
+  make_wirings(remade);
 }
 
-void Executor::make_wirings(Recompute recompute) {
+void Executor::make_wirings(const std::vector<std::string>& remade) {
+  const Remake remake = remake_of(recompute_, remade);
   const auto num_values = graph_.values.size();
   const auto backward = backward_facts(graph_);
   readers_.resize(num_values);
@@ -50,11 +51,11 @@ void Executor::make_wirings(Recompute recompute) {
     if (auto* program = units_[to_index(u)] ? units_[to_index(u)]->program() : nullptr) {
       std::vector<bool> needs;
       for (const auto& input : wiring.inputs) needs.push_back(input.needs_gradient);
-      program->compile(recompute, needs, tensor_);
+      program->compile(remake, needs, tensor_);
     }
     if (spec.is_loss) is_loss_[to_index(wiring.outputs.front())] = true;
     wiring.tokens_of = graph_.tokens_of(spec);
-    wiring.recomputed = recompute == Recompute::full && spec.recomputable && wiring.has_backward;
+    wiring.recomputed = recompute_ == Recompute::full && spec.recomputable && wiring.has_backward;
     wirings_.push_back(std::move(wiring));
   }
   for (auto& wiring : wirings_) {

@@ -8,11 +8,11 @@
 
 namespace orthant {
 
-void ProgramUnit::compile(Recompute recompute, const std::vector<bool>& needs, nn::TensorAxis* tensor) {
+void ProgramUnit::compile(const Remake& remake, const std::vector<bool>& needs, nn::TensorAxis* tensor) {
   const UnitSpec& unit = parameters_.spec();
   const GraphSpec& graph = parameters_.graph();
   ProgramOptions options{.needs = needs};
-  if (unit.recomputable) options.remake = remake_of(recompute);
+  if (unit.recomputable) options.remake = remake;
   training_.emplace(compile_unit(graph, unit, options), parameters_, tables_, tensor);
   if (unit.logits) {
     options.gradients_in_forward = true;

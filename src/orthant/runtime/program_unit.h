@@ -18,7 +18,7 @@ class ProgramUnit : public Unit {
   ProgramUnit(UnitParameters parameters, Tables& tables) : parameters_(std::move(parameters)), tables_(tables) {}
 
   // Before anything runs. `needs`: per input, whether its gradient is wanted. Keeps a reference to the axis.
-  void compile(Recompute recompute, const std::vector<bool>& needs, nn::TensorAxis* tensor);
+  void compile(const Remake& remake, const std::vector<bool>& needs, nn::TensorAxis* tensor);
 
   const BoundProgram& training() const { return *training_; }
   // Its forward takes the gradient of the loss and makes gradients.

@@ -171,6 +171,7 @@ SummaryOptions summary_options(const RunConfig& config) {
   options.gradients = config.trainer.precision.reduce;
   options.optimizer_copies = num_states(config.trainer.optimizer);
   options.recompute = config.trainer.recompute;
+  options.remade = config.trainer.remade;
   return options;
 }
 

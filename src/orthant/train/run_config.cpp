@@ -13,6 +13,8 @@
 #include "orthant/base/printable.h"
 #include "orthant/files/io_patience.h"
 #include "orthant/layout/rows.h"
+#include "orthant/ops/rule.h"
+#include "orthant/program/cost.h"
 #include "orthant/train/count_key.h"
 #include "orthant/train/data_parallel_config.h"
 #include "orthant/train/default_config.h"
@@ -37,11 +39,31 @@ int small_number(JsonReader& section, std::string_view key, int standard, int le
   return static_cast<int>(value);
 }
 
+// A mode, or names of operations that are made again.
+void read_recompute(JsonReader& section, TrainerOptions& trainer) {
+  if (!section.has("recompute") || !section.require_raw("recompute").is_array()) {
+    trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
+    return;
+  }
+  trainer.remade = section.get<std::vector<std::string>>("recompute", {});
+  for (const auto& name : trainer.remade) {
+    if (std::ranges::find(remade_names(), name) != remade_names().end()) continue;
+    section.fail("recompute", fmt::format("no operation of a layer is named \"{}\"", name),
+                 did_you_mean(name, remade_names()));
+  }
+}
+
+// Layers keep less where operations are made again by name.
+GraphSpec with_remade(GraphSpec graph, const TrainerOptions& trainer) {
+  if (!trainer.remade.empty()) set_kept_bytes(graph, trainer.remade);
+  return graph;
+}
+
 // A setting of an axis of degree 1 is accepted, checked, and has no effect: one configuration runs on every mesh.
 void read_parallel(JsonReader section, const ModelConfig& model, const Mesh& mesh, TrainerOptions& trainer) {
   trainer.stages = read_pipeline(section, model);
   trainer.microbatches = small_number(section, "microbatches", 1, 1, 1 << 20);
-  trainer.recompute = parse_recompute(section.get<std::string>("recompute", "none"));
+  read_recompute(section, trainer);
   read_data_parallel(section, mesh, trainer);
   trainer.tensor = read_tensor_parallel(section);
 }
@@ -368,11 +390,12 @@ WorkSize work_size(const RunConfig& config) {
 GraphSpec declared_spec(const RunConfig& config) {
   auto work = work_size(config);
   work.tensor = {};
-  return build_spec(config.model, work);
+  return with_remade(build_spec(config.model, work), config.trainer);
 }
 
 GraphSpec run_spec(const RunConfig& config) {
-  return trainer_graph(build_spec(config.model, work_size(config)), config.mesh, config.trainer);
+  return with_remade(trainer_graph(build_spec(config.model, work_size(config)), config.mesh, config.trainer),
+                     config.trainer);
 }
 
 }  // namespace orthant

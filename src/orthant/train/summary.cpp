@@ -1,6 +1,7 @@
 #include "orthant/train/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
@@ -102,9 +103,11 @@ std::string summary_text(const GraphSpec& graph, const SummaryOptions& options) 
       {"unit", "parameters", "trainable", "weights", "gradients", "optimizer", "activations", "together"}};
   for (const SummaryRow& row : rows) lines.push_back(cells_of(row, false));
   lines.push_back(cells_of(total_of(rows), true));
-  return fmt::format("model {}: {} units on one rank, recompute {}, {} microbatch{} in flight\n{}", graph.name,
-                     graph.units.size(), recompute_name(options.recompute), options.microbatches_in_flight,
-                     options.microbatches_in_flight == 1 ? "" : "es", text_table(lines));
+  return fmt::format(
+      "model {}: {} units on one rank, recompute {}, {} microbatch{} in flight\n{}", graph.name, graph.units.size(),
+      options.remade.empty() ? std::string(recompute_name(options.recompute))
+                             : fmt::format("{}", fmt::join(options.remade, ", ")),
+      options.microbatches_in_flight, options.microbatches_in_flight == 1 ? "" : "es", text_table(lines));
 }
 
 }  // namespace orthant

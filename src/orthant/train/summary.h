@@ -16,6 +16,7 @@ struct SummaryOptions {
   DType gradients = DType::float32;
   int optimizer_copies = 2;  // per trainable parameter: AdamW 2, SGD with momentum 1, without 0
   Recompute recompute = Recompute::none;
+  std::vector<std::string> remade = {};     // named instead of it where there are some
   std::int64_t microbatches_in_flight = 1;  // forward done, backward not: what kept activations are multiplied by
 };
 

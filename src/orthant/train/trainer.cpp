@@ -79,7 +79,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   for (const auto& unit : units_) autograd_units_.push_back(unit && unit->accumulates_by_autograd());
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
-  executor_ = std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get());
+  executor_ =
+      std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get(), options_.remade);
   auto poison = locate_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
                               options_.microbatches);
   std::vector<bool> runs_here;

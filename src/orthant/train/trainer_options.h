@@ -36,6 +36,7 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   LrSchedule lr;
   Recompute recompute = Recompute::none;
+  std::vector<std::string> remade;  // operations of layers whose results backward makes again: a list as recompute
   int microbatches = 1;
   PipelineSettings stages;
   DataPolicy policy;                                                // what the fsdp axis shards, which calls are joined

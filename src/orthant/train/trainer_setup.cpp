@@ -132,6 +132,7 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.data = options.policy;
   settings.tensor = options.tensor;
   settings.recompute = static_cast<PlanRecompute>(options.recompute);
+  settings.remade = options.remade;
   settings.params = options.precision.params;
   settings.splits_master = options.precision.master == MasterKind::bf16_remainder;
   settings.compute = options.precision.compute;

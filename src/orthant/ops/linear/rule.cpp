@@ -61,7 +61,7 @@ void derive_bias(Deriving& d) {
 }  // namespace
 
 const OpRule kProduct = {.name = "product", .place = place_product, .derive = derive_product};
-const OpRule kBias = {.name = "bias", .place = place_bias, .derive = derive_bias};
+const OpRule kBias = {.name = "bias", .place = place_bias, .derive = derive_bias, .with_input = true};
 
 Value ops::linear(Recorder& r, Value x, const LinearParameters& parameters) {
   const auto parameter = [&](const std::string& name) {
