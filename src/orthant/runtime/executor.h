@@ -132,7 +132,7 @@ class Executor {
     std::vector<std::string> texts;
   };
 
-  void make_wirings(const std::vector<std::string>& remade);
+  void make_wirings(Recompute recompute, const std::vector<std::string>& remade);
   void make_texts(const std::vector<Action>& actions, Texts& texts) const;
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);

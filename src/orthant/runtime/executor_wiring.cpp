@@ -20,11 +20,11 @@ Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Uni
     throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
                                     tensor == nullptr ? 1 : tensor->degree()));
   }
-  make_wirings(remade);
+  make_wirings(recompute, remade);
 }
 
-void Executor::make_wirings(const std::vector<std::string>& remade) {
-  const Remake remake = remake_of(recompute_, remade);
+void Executor::make_wirings(Recompute recompute, const std::vector<std::string>& remade) {
+  const Remake remake = remake_of(recompute, remade);
   const auto num_values = graph_.values.size();
   const auto backward = backward_facts(graph_);
   readers_.resize(num_values);
@@ -55,7 +55,7 @@ void Executor::make_wirings(const std::vector<std::string>& remade) {
     }
     if (spec.is_loss) is_loss_[to_index(wiring.outputs.front())] = true;
     wiring.tokens_of = graph_.tokens_of(spec);
-    wiring.recomputed = recompute_ == Recompute::full && spec.recomputable && wiring.has_backward;
+    wiring.recomputed = recompute == Recompute::full && spec.recomputable && wiring.has_backward;
     wirings_.push_back(std::move(wiring));
   }
   for (auto& wiring : wirings_) {
