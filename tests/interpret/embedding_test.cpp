@@ -77,7 +77,7 @@ TEST(Embedding, CountsPositionsPastPadding) {
 TEST(Embedding, KeepsIdsAlone) {
   const UnitCase given = embedding_case(3, 7, 5);
   const Program program = UnitRun(given, {}, at::kFloat).program();
-  EXPECT_EQ(program.kept, program.inputs) << to_string(program);
+  EXPECT_EQ(program.kept, program.inputs) << to_string(program, UnitSizes{});
 }
 
 TEST(Embedding, BitsDoNotDependOnTheNumberOfThreads) {
@@ -141,7 +141,8 @@ TEST(CutEmbedding, WExchangesNothing) {
   run_axis(3, {.sequence_parallel = true}, [](ThreadAxis& axis) {
     const UnitCase given = embedding_case(3, 7, 5, 1);
     const Program program = UnitRun(given, {.split = true}, at::kFloat, &axis).program();
-    for (const auto& operation : program.weight_part) EXPECT_FALSE(operation.exchange) << to_string(program);
+    for (const auto& operation : program.weight_part)
+      EXPECT_FALSE(operation.exchange) << to_string(program, UnitSizes{});
   });
 }
 

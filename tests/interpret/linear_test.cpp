@@ -70,7 +70,7 @@ TEST(Linear, KeepsItsInputForTheWeightsGradientAlone) {
 TEST(Linear, TheResidualsGradientIsNotCopied) {
   const UnitCase given = linear_case({3, 5}, 7, 9);
   const Program program = UnitRun(given, {}, at::kFloat).program();
-  EXPECT_EQ(program.gradients[1], program.seeds[0]) << to_string(program);
+  EXPECT_EQ(program.gradients[1], program.seeds[0]) << to_string(program, UnitSizes{});
 }
 
 TEST(Linear, SumsASharedInputsGradients) {

@@ -89,12 +89,12 @@ TEST(Mlp, KeepsItsInputAlone) {
     for (const double p : {0.0, 0.3}) {
       const UnitCase given = mlp_case(kind, {4, 6}, 32, kind == "tanh" ? 0 : p);
       const Program program = UnitRun(given, {}, at::kFloat).program();
-      EXPECT_EQ(program.kept, std::vector<int>{program.inputs[0]}) << to_string(program);
+      EXPECT_EQ(program.kept, std::vector<int>{program.inputs[0]}) << to_string(program, UnitSizes{});
       const auto count = [](const std::vector<Operation>& list) {
         return std::ranges::count(list, std::string("activation"), &Operation::name);
       };
-      EXPECT_EQ(count(program.both), 0) << to_string(program);
-      EXPECT_EQ(count(program.weight_part), 1) << to_string(program);
+      EXPECT_EQ(count(program.both), 0) << to_string(program, UnitSizes{});
+      EXPECT_EQ(count(program.weight_part), 1) << to_string(program, UnitSizes{});
     }
   }
 }

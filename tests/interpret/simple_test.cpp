@@ -47,7 +47,7 @@ TEST(DropoutProgram, KeepsNothing) {
 TEST(DropoutProgram, AnEvaluationDropsNothing) {
   const UnitCase given = dropout_case({2, 3, 40}, false);
   UnitRun run(given, {.evaluate = true}, at::kFloat);
-  EXPECT_TRUE(run.program().forward.empty()) << to_string(run.program());
+  EXPECT_TRUE(run.program().forward.empty()) << to_string(run.program(), UnitSizes{});
   expect_same_bits(run.run().y, given.inputs()[0].value.to(at::kFloat), "y");
 }
 

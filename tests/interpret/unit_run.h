@@ -12,6 +12,8 @@
 #include "orthant/layout/local_parameter.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/program/print.h"
+#include "orthant/program/sizes.h"
 
 namespace orthant::test {
 
@@ -225,7 +227,7 @@ class UnitRun {
     for (std::size_t i = 0; i < frame.values.size(); ++i) {
       if (frame.values[i].defined()) alive.push_back(static_cast<int>(i));
     }
-    EXPECT_EQ(alive, expected) << when << ", " << way_.name << "\n" << to_string(program());
+    EXPECT_EQ(alive, expected) << when << ", " << way_.name << "\n" << to_string(program(), UnitSizes{});
   }
 
   const UnitCase& case_;
