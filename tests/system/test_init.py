@@ -162,6 +162,25 @@ class Written(InitTest):
         said = self.written("--data", "books", "--tokenizer", self.vocabulary())
         self.assertEqual(said["config"]["data"]["path"], ["books/a.txt", "books/b.txt"])
 
+    def test_documents_of_a_text_end_where_the_separator_says(self):
+        self.write("notes.txt", "\n\n".join(self.sentence(i) for i in range(90)) + "\n\n \n")
+        words = ("--model", self.llama(), "--data", "notes.txt")
+        said = self.written(*words)
+        self.assertEqual(said["config"]["data"]["separator"], "file")
+        self.assertIn("blank-line", said["config"]["data"]["_comment_separator"])
+        self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator blank-line would give 90")
+        said = self.written(*words, "--separator", "blank-line")
+        self.assertEqual((said["config"]["data"]["separator"], said["found"]["documents"]), ("blank-line", "90"))
+        self.assertIn("99 of 100 documents have at most 13,", said["found"]["length"])
+        self.trains()
+        self.assertEqual(self.written(*words, "--separator", "file")["found"]["documents"], "1: the end token is hardly seen")
+        self.text("lines.txt", lines=70)
+        said = self.written("--model", "my-llama", "--data", "lines.txt")
+        self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator line would give 70")
+        self.write("large.txt", "\n\n".join(self.sentence(0, 100) for _ in range(8000)))
+        said = self.written("--model", "my-llama", "--data", "large.txt")
+        self.assertRegex(said["found"]["documents"], "^1: the end token is hardly seen; --separator blank-line would give about (79|80)[0-9][0-9]$")
+
     def test_people_are_told_what_was_found(self):
         done = self.init("--model", "llama-tiny", "--data", self.text(), "--tokenizer", self.vocabulary(), "run.json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -219,6 +238,9 @@ class Refused(InitTest):
                 (2, "--for tune: unknown use", "finetune", ("--model", "llama-tiny", "--for", "tune")),
                 (2, "--model llama-tiney: there is no such folder, no models/llama-tiney and no such preset", "the preset llama-tiny?", ("--model", "llama-tiney")),
                 (2, "--model notes.txt: is a file", "name the folder", ("--model", text)),
+                (2, "unknown separator \"lines\"", "line", ("--data", text, "--tokenizer", vocabulary, "--separator", "lines")),
+                (2, "--separator line with claims.csv: only text files have a separator", "leave --separator out", ("--data", table, "--separator", "line")),
+                (2, "--separator line with no --data", "name a text file", ("--model", llama, "--separator", "line")),
                 (4, "--data nothing.txt: there is no such file or folder", "name a text file, a table", ("--data", "nothing.txt")),
                 (4, "--data empty.txt: is empty", "name other data", ("--data", "empty.txt")),
                 (4, "--data picture.png: is not text", "name a text file", ("--data", "picture.png")),

@@ -34,10 +34,12 @@ int run_init(const Arguments& arguments, Context& context) {
   app.add_option("--tokenizer", options.tokenizer, "file or folder (default: that of the model's folder)");
   app.add_option("--label", options.label, "label column of a table (default: guessed)");
   app.add_option("--text-column", options.text_column, "of a table that holds documents (default: text and the like)");
+  app.add_option("--separator", options.separator,
+                 "what ends a document in a text file: file, blank-line or line (default: file)");
   app.add_flag("--force", force, "replace the file when it is there");
   app.add_flag("--json", json, "one JSON document on stdout");
   if (!parse(app, arguments, context, "orthant init --model Llama-3.2-1B --data notes.txt run.json")) return 0;
-  refuse_empty(app, {"file", "--model", "--data", "--for", "--tokenizer", "--label", "--text-column"});
+  refuse_empty(app, {"file", "--model", "--data", "--for", "--tokenizer", "--label", "--text-column", "--separator"});
   if (is_taken(file) && !force) {
     throw ConfigError(fmt::format("{} is there already", file),
                       {.remedy = "name another file, or replace it with --force"});

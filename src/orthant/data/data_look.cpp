@@ -182,7 +182,7 @@ CorpusLook look_at_ids(const DataFound& data) {
 // Documents of the first files, until the sample is large enough.
 CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
   CorpusLook look;
-  DocumentOptions options;
+  DocumentOptions options{.separator = data.separator};
   if (data.form == DataForm::rows) options.text_column = look.text_column = data.text_column.value();
   options.chunks.may_cut = tokenizer.may_be_cut();
   options.chunks.bytes = kSampleBytes;
@@ -245,6 +245,30 @@ DataFound find_data(const std::string& path) {
                     {.remedy = "name a text file, a table (.csv, .tsv, .jsonl, .json) or a .bin of ids"});
   }
   return data;
+}
+
+DocumentCount count_documents(const DataFound& data, const std::string& separator) {
+  if (separator == "file") return {.documents = static_cast<std::int64_t>(data.files.size())};
+  std::int64_t documents = 0, seen = 0;
+  bool all = data.files.size() <= kSampleFiles;
+  TextChunk chunk;
+  for (std::size_t i = 0; i < data.files.size() && i < kSampleFiles; ++i) {
+    const auto reader = open_documents(data.files[i], {.separator = separator});
+    std::int64_t read = 0;
+    while (reader->next(chunk)) {
+      if (seen + read >= kSampleBytes) {
+        all = false;
+        break;
+      }
+      read = chunk.bytes;
+      const bool blank = chunk.text.find_first_not_of(" \t\r\n") == std::string::npos;
+      if (chunk.ends_document && !blank) ++documents;
+    }
+    seen += read;
+  }
+  if (all || seen == 0) return {.documents = documents};
+  const double share = static_cast<double>(seen) / static_cast<double>(data.bytes);
+  return {.documents = std::llround(static_cast<double>(documents) / share), .estimated = true};
 }
 
 CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>& tokenizer) {

@@ -25,6 +25,7 @@ struct DataFound {
   DataForm form = DataForm::text;
   std::vector<std::string> files;  // or the one folder
   std::int64_t bytes = 0;
+  std::string separator = "file";                // of text: what ends a document, as in DocumentOptions
   std::string ids_column = {};                   // of id_lines
   std::vector<std::string> columns = {};         // of rows
   std::optional<std::string> text_column = {};   // of rows: the one with documents, by its name
@@ -34,6 +35,13 @@ struct DataFound {
 
 // DataError for what is not there, is no data, or holds nothing.
 DataFound find_data(const std::string& path);
+
+// Documents of text files, those without text left out; counted in a sample where the files are large.
+struct DocumentCount {
+  std::int64_t documents = 0;
+  bool estimated = false;
+};
+DocumentCount count_documents(const DataFound& data, const std::string& separator);
 
 // Documents of a corpus: what a sequence length and a number of steps are chosen from.
 struct CorpusLook {

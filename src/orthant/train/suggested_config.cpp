@@ -14,6 +14,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
 #include "orthant/data/data_look.h"
+#include "orthant/data/document_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/named_model.h"
@@ -49,6 +50,8 @@ class Suggestion {
   void choose_use();
   void check_use() const;
   void choose_tokenizer();
+  void choose_separator();
+  void tell_documents();
   void choose_corpus();
   void choose_generated();
   void choose_table();
@@ -166,6 +169,38 @@ ModelConfig model_of_section(const Json& section) {
   return read_model(JsonReader(document).require_object("model"));
 }
 
+void Suggestion::choose_separator() {
+  if (options_.separator.empty()) return;
+  check_separator(options_.separator);
+  if (!data_ || data_->form != DataForm::text) {
+    throw ConfigError(fmt::format("--separator {} with {}: only text files have a separator of documents",
+                                  options_.separator, options_.data.empty() ? "no --data" : options_.data),
+                      {.remedy = "leave --separator out, or name a text file or a folder of .txt files with --data"});
+  }
+  data_->separator = options_.separator;
+}
+
+// An end token follows each document: a model that sees few of them does not learn where to stop.
+void Suggestion::tell_documents() {
+  constexpr std::int64_t kFew = 20;
+  const auto text_of = [](const DocumentCount& count) {
+    return fmt::format("{}{}", count.estimated ? "about " : "", count.documents);
+  };
+  const auto count = count_documents(*data_, data_->separator);
+  auto text = text_of(count);
+  if (count.documents < kFew) {
+    text += ": the end token is hardly seen";
+    for (const char* other : {"blank-line", "line"}) {
+      if (!options_.separator.empty()) break;
+      const auto more = count_documents(*data_, other);
+      if (more.documents < kFew) continue;
+      text += fmt::format("; --separator {} would give {}", other, text_of(more));
+      break;
+    }
+  }
+  found("documents", text);
+}
+
 void Suggestion::choose_corpus() {
   const auto look = look_at_corpus(*data_, tokenizer_);
   refuse_foreign_ids(look);
@@ -205,6 +240,11 @@ void Suggestion::choose_corpus() {
   data_section_ = {{"kind", "text"}};
   data_section_["path"] = data_->files.size() == 1 ? Json(data_->files[0]) : Json(data_->files);
   if (data_->form != DataForm::prepared && !tokenizer_name_.empty()) data_section_["tokenizer"] = tokenizer_name_;
+  if (data_->form == DataForm::text) {
+    data_section_["_comment_separator"] =
+        "What ends a document: file, blank-line or line. An end token follows each document.";
+    data_section_["separator"] = data_->separator;
+  }
   if (!look.text_column.empty()) data_section_["text_column"] = look.text_column;
   if (!look.token_type.empty()) data_section_["token_type"] = look.token_type;
   if (!data_->ids_column.empty()) data_section_["ids_column"] = data_->ids_column;
@@ -214,6 +254,7 @@ void Suggestion::choose_corpus() {
   found("data", fmt::format("{}: {}, {}{} tokens{}", options_.data, kForms[static_cast<std::size_t>(data_->form)],
                             holds_documents(data_->form) ? "about " : "", format_count(look.tokens),
                             look.token_type.empty() ? "" : fmt::format(" of type {} by their look", look.token_type)));
+  if (data_->form == DataForm::text) tell_documents();
   found("length", fmt::format("{} tokens a sample, {} samples; {}, the model has {} positions", amount_.length, samples,
                               look.whole ? "documents have no known end"
                                          : fmt::format("99 of 100 documents have at most {}", look.document_tokens),
@@ -328,6 +369,7 @@ SuggestedConfig Suggestion::make() {
   if (!options_.data.empty()) data_ = find_data(options_.data);
   if (data_ && !options_.text_column.empty()) data_->text_column = options_.text_column;
   if (data_ && data_->form == DataForm::rows && data_->columns.size() == 1) data_->text_column = data_->columns[0];
+  choose_separator();
   choose_use();
   check_use();
   choose_tokenizer();

@@ -17,6 +17,7 @@ struct SuggestOptions {
   std::string tokenizer;    // a file or folder
   std::string label;        // column of a table
   std::string text_column;  // of a table that is read as documents
+  std::string separator;    // of documents in text files
   bool card = false;        // the run will find a GPU
 };
 
