@@ -181,6 +181,12 @@ class Written(InitTest):
         said = self.written("--model", "my-llama", "--data", "large.txt")
         self.assertRegex(said["found"]["documents"], "^1: the end token is hardly seen; --separator blank-line would give about (79|80)[0-9][0-9]$")
 
+    def test_weights_in_pickles_are_left_out_when_asked(self):
+        os.rename(self.path(self.llama(), "model.safetensors"), self.path("my-llama", "pytorch_model.bin"))
+        said = self.written("--model", "my-llama", "--data", self.text(), "--for", "pretrain")
+        self.assertIn("without weights", said["found"]["model"])
+        self.assertNotIn("path", said["config"]["model"])
+
     def test_people_are_told_what_was_found(self):
         done = self.init("--model", "llama-tiny", "--data", self.text(), "--tokenizer", self.vocabulary(), "run.json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -231,6 +237,9 @@ class Refused(InitTest):
         self.write("numbers.csv", "n,label\n" + "".join(f"{i},{i % 2}\n" for i in range(30)))
         self.write("rowless.csv", "text,label\n")
         self.write("few.txt", "the ship\n")
+        self.write("pickled/pytorch_model.bin", "")
+        with open(self.path(llama, "config.json")) as f:
+            self.write("pickled/config.json", f.read())
         self.write("other/vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *reversed(WORDS)]) + "\n")
         self.assertEqual(orthant("data", "prepare-text", "--input", text, "--tokenizer", "other", "--out", "tokens", cwd=self.folder).returncode, 0)
         for code, message, remedy, words in (
@@ -238,6 +247,10 @@ class Refused(InitTest):
                 (2, "--for tune: unknown use", "finetune", ("--model", "llama-tiny", "--for", "tune")),
                 (2, "--model llama-tiney: there is no such folder, no models/llama-tiney and no such preset", "the preset llama-tiny?", ("--model", "llama-tiney")),
                 (2, "--model notes.txt: is a file", "name the folder", ("--model", text)),
+                (4, "pickled: has no safetensors, only pytorch_model.bin",
+                 "pickle files are never read; turn them into safetensors with tools/state_dict_to_safetensors.py; or start without weights: --for pretrain",
+                 ("--model", "pickled", "--data", text, "--tokenizer", vocabulary)),
+                (4, "pickled: has no safetensors, only pytorch_model.bin", "never read", ("--model", "pickled", "--data", text, "--for", "finetune")),
                 (2, "unknown separator \"lines\"", "line", ("--data", text, "--tokenizer", vocabulary, "--separator", "lines")),
                 (2, "--separator line with claims.csv: only text files have a separator", "leave --separator out", ("--data", table, "--separator", "line")),
                 (2, "--separator line with no --data", "name a text file", ("--model", llama, "--separator", "line")),

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/base/nearest.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/files/tensor_index.h"
 #include "orthant/specs/presets.h"
 #include "orthant/specs/totals.h"
 #include "orthant/train/model_folders.h"
@@ -50,6 +52,7 @@ NamedModel find_named_model(const std::string& name) {
     model.folder = *folder;
     model.config = find_stored_model(*folder).config;
     model.weights = holds_weights(*folder);
+    model.pickles = !model.weights && std::ranges::any_of(names_in_folder(*folder), is_pickle_name);
     model.tokenizer = holds_tokenizer_files(*folder);
   } else if (family_of_preset(name)) {
     model.preset = name;

@@ -15,6 +15,7 @@ struct NamedModel {
   std::string folder = {};  // empty: a preset
   std::string preset = {};
   bool weights = false;
+  bool pickles = false;  // weights that are never read, and no others
   bool tokenizer = false;
   ModelConfig config = {};
   std::int64_t parameters = 0;

@@ -16,6 +16,7 @@
 #include "orthant/data/data_look.h"
 #include "orthant/data/document_reader.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/files/tensor_folder.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/named_model.h"
 #include "orthant/train/run_config.h"
@@ -78,9 +79,19 @@ bool reads_tables(const std::optional<NamedModel>& model) {
          std::holds_alternative<TrimodalConfig>(model->config);
 }
 
+// As training would refuse the folder.
+void refuse_pickles(const std::string& folder) {
+  try {
+    TensorFolder::open(folder);
+  } catch (const DataError& error) {
+    throw DataError(error.message(), {.remedy = error.remedy() + "; or start without weights: --for pretrain"});
+  }
+}
+
 void Suggestion::look_at_model() {
   if (options_.model.empty()) return;
   model_ = find_named_model(options_.model);
+  if (model_->pickles && options_.use != "pretrain") refuse_pickles(model_->folder);
   found("model", fmt::format("{}: {}, {} parameters, up to {} positions, {}", options_.model,
                              model_kind(model_->config), format_count(model_->parameters), max_sequence(model_->config),
                              model_->folder.empty() ? "a preset without weights"
