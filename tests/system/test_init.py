@@ -181,6 +181,24 @@ class Written(InitTest):
         said = self.written("--model", "my-llama", "--data", "large.txt")
         self.assertRegex(said["found"]["documents"], "^1: the end token is hardly seen; --separator blank-line would give about (79|80)[0-9][0-9]$")
 
+    def test_a_fine_tuned_model_is_exported_as_the_last_lines_say(self):
+        self.written("--model", self.llama(), "--data", self.text())
+        done = orthant("train", "--config", "run.json", "--output-dir", "tuned", "--epochs", 1, "--set", "optimizer.lr=0.01", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("tuned", "eval.jsonl")) as f:
+            losses = {line["step"]: line["loss"] for line in map(json.loads, f)}
+        with open(self.path("tuned", "checkpoints", "best")) as f:
+            step = int(f.read().removeprefix("step-"))
+        self.assertEqual(losses[step], min(losses.values()))
+        self.assertRegex(done.stdout, f"\nbest eval loss +{losses[step]:.4f} at step {step}: tuned/checkpoints/best\n")
+        self.assertRegex(done.stdout, r"\nexport +orthant checkpoint export tuned/checkpoints/best --format huggingface FOLDER\n")
+        exported = orthant("checkpoint", "export", "tuned/checkpoints/best", "--format", "huggingface", "exported", cwd=self.folder)
+        self.assertEqual(exported.returncode, 0, exported.stderr)
+        self.written("--model", "my-llama", "--data", "notes.txt", "--for", "pretrain")
+        scratch = orthant("train", "--config", "run.json", "--steps", 1, "--output-dir", "scratch", cwd=self.folder)
+        self.assertEqual(scratch.returncode, 0, scratch.stderr)
+        self.assertNotIn("export", scratch.stdout)
+
     def test_weights_in_pickles_are_left_out_when_asked(self):
         os.rename(self.path(self.llama(), "model.safetensors"), self.path("my-llama", "pytorch_model.bin"))
         said = self.written("--model", "my-llama", "--data", self.text(), "--for", "pretrain")

@@ -292,6 +292,7 @@ class Stopping(PipelineTest):
             os.kill(victim(job), signal.SIGTERM)
             _, errors = job.communicate(timeout=30)
             self.assertEqual(job.returncode, 75, errors)
+            self.assertIn(f"go on with orthant train --config {run}/config.json --output-dir {run} --resume auto\n", errors)
             self.assertFalse(any(is_alive(pid) for pid in ranks))
             step = self.lines(run)[-1]["step"]
             self.assertEqual(sorted(os.listdir(self.path(run, "checkpoints"))), ["latest", f"step-{step}"])

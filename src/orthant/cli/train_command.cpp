@@ -18,6 +18,7 @@
 #include "orthant/cli/program_report.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/cli/run_ending.h"
 #include "orthant/cli/run_picture.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
@@ -114,8 +115,9 @@ void tell_result(const RunConfig& config, const RunResult& result, const std::st
   std::optional<RunComparison> comparison;
   if (!result.rank_memory_bytes.empty()) comparison.emplace(config, result, telling.hardware);
   if (!telling.json) {
-    const auto compared = comparison ? comparison->rows() : std::vector<ResultRow>();
-    std::cout << result_text(result, compared) << picture << std::flush;
+    auto rows = rows_of_best(config, result);
+    for (auto& row : comparison ? comparison->rows() : std::vector<ResultRow>()) rows.push_back(std::move(row));
+    std::cout << result_text(result, rows) << picture << std::flush;
     return;
   }
   auto document = result_json(result);
@@ -171,7 +173,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
     throw;
   }
   if (rank.is_first() && outcome.stopped) {
-    std::cerr << "stopped on request, saved; go on with --resume auto and the same --output-dir\n";
+    std::cerr << fmt::format("stopped on request, saved; go on with {}\n", resume_command(outcome.result));
   }
   if (rank.is_first()) tell_result(config, outcome.result, picture, telling);
   return outcome.stopped ? launch::kStoppedExitCode : 0;

@@ -49,4 +49,12 @@ std::string pointed_checkpoint(const std::string& path) {
                   {.remedy = "name a folder step-N"});
 }
 
+std::optional<RankedCheckpoint> best_checkpoint(const std::string& parent) {
+  const auto pointer = fs::path(parent) / kBestPointer;
+  if (!orthant::is_regular_file(pointer)) return std::nullopt;
+  const auto path = pointed_checkpoint(pointer);
+  const auto step = step_in_name(fs::path(path).filename().string());
+  return ranked_checkpoints({{.step = step.value(), .path = path}}, /*losses=*/true).front();
+}
+
 }  // namespace orthant

@@ -3,6 +3,7 @@
 // by a pointer, so that one which a death left behind costs nothing. Local: rank 0's matter.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "orthant/train/checkpoint_retention.h"
@@ -19,5 +20,8 @@ void write_pointers(const std::string& parent, const KeepRules& rules, bool loss
 // The checkpoint that a path means: the one that it names where it is a pointer, else the path itself. DataError when a
 // pointer names no checkpoint that is there; IoError.
 std::string pointed_checkpoint(const std::string& path);
+
+// What the pointer `best` of the folder of checkpoints names; nothing when there is none. Errors as above.
+std::optional<RankedCheckpoint> best_checkpoint(const std::string& parent);
 
 }  // namespace orthant
