@@ -145,6 +145,8 @@ class Written(InitTest):
         self.assertEqual((said["config"]["data"]["ids_column"], said["config"]["data"]["sequence_length"]), ("input_ids", 32))
         prepared = orthant("data", "prepare-text", "--input", self.text(), "--tokenizer", self.vocabulary(), "--out", "tokens", cwd=self.folder)
         self.assertEqual(prepared.returncode, 0, prepared.stderr)
+        self.assertRegex(prepared.stdout, "^tokens: [0-9]+ tokens in 1 document from .* in 1 file, ")
+        self.assertRegex(orthant("data", "inspect", "tokens", cwd=self.folder).stdout, "^tokens: [0-9]+ tokens, 1 document [(]0 empty ones")
         said = self.written("--data", "tokens")
         self.assertEqual((said["config"]["model"]["vocab_size"], said["config"]["data"]["path"]), (20, "tokens"))
         said = self.written("--model", "bert-tiny", "--data", "tokens")
@@ -185,6 +187,7 @@ class Written(InitTest):
         self.written("--model", self.llama(), "--data", self.text())
         done = orthant("train", "--config", "run.json", "--output-dir", "tuned", "--epochs", 1, "--set", "optimizer.lr=0.01", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, "notes.txt: [0-9]+ tokens in 1 document; [0-9]+ samples to train on")
         with open(self.path("tuned", "eval.jsonl")) as f:
             losses = {line["step"]: line["loss"] for line in map(json.loads, f)}
         with open(self.path("tuned", "checkpoints", "best")) as f:

@@ -37,6 +37,8 @@ class Commands(TableTest):
         self.assertEqual((text["name"], text["kind"], text["distinct"]), ("text", "text", 3))
         self.assertEqual((number["kind"], number["missing"], number["min"], number["max"]), ("number", 2, 1.5, 1.5))
         self.assertEqual(label["values"], [{"value": "yes", "count": 2}, {"value": "no", "count": 1}])
+        one = orthant("data", "inspect", self.write("one.csv", "label\nyes\n"))
+        self.assertIn("one.csv: 1 row, 1 column\n", one.stdout)
         shown = orthant("data", "inspect", path, "--columns", "label")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("values: yes (2), no (1)", shown.stdout)

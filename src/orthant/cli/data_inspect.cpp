@@ -91,7 +91,8 @@ std::string column_text(const ColumnFacts& column, std::int64_t rows) {
 }
 
 std::string table_text(const std::string& path, const TableFacts& facts) {
-  auto text = fmt::format("{}: {} rows, {} columns\n", printable(path), facts.rows, facts.columns.size());
+  auto text = fmt::format("{}: {} row{}, {} column{}\n", printable(path), facts.rows, facts.rows == 1 ? "" : "s",
+                          facts.columns.size(), facts.columns.size() == 1 ? "" : "s");
   for (const auto& column : facts.columns) text += column_text(column, facts.rows);
   if (facts.bad.count == 0) return text + "no bad rows\n";
   text += fmt::format("{} bad rows{}\n", facts.bad.count,
@@ -128,9 +129,9 @@ Json folder_json(const std::string& path, const TokenFolderFacts& facts) {
 
 std::string folder_text(const std::string& path, const TokenFolderFacts& facts) {
   const auto& index = facts.index;
-  auto text = fmt::format("{}: {} tokens, {} documents ({} empty ones left out), {}{}\n", printable(path), index.tokens,
-                          index.documents, index.empty_documents, format_bytes(facts.bytes),
-                          index.complete ? "" : "; not complete: run prepare-text again");
+  auto text = fmt::format("{}: {} tokens, {} document{} ({} empty ones left out), {}{}\n", printable(path),
+                          index.tokens, index.documents, index.documents == 1 ? "" : "s", index.empty_documents,
+                          format_bytes(facts.bytes), index.complete ? "" : "; not complete: run prepare-text again");
   text += fmt::format("tokenizer {} ({}, {} tokens); largest id {}\n", printable(index.tokenizer.path),
                       index.tokenizer.kind, index.tokenizer.vocab_size, index.max_id);
   if (index.complete) {

@@ -64,9 +64,14 @@ std::string to_text(const std::string& folder, const PreparedText& prepared, dou
       : prepared.resumed_bytes > 0
           ? fmt::format("continued after {} in {}", format_bytes(prepared.resumed_bytes), format_seconds(seconds))
           : fmt::format("in {}", format_seconds(seconds));
-  auto text = fmt::format("{}: {} tokens in {} documents from {} in {} files, {}\n", printable(folder), index.tokens,
-                          index.documents, format_bytes(bytes), index.sources.size(), state);
-  if (index.empty_documents > 0) text += fmt::format("{} empty documents were left out\n", index.empty_documents);
+  const auto ending = [](auto count) { return count == 1 ? "" : "s"; };
+  auto text = fmt::format("{}: {} tokens in {} document{} from {} in {} file{}, {}\n", printable(folder), index.tokens,
+                          index.documents, ending(index.documents), format_bytes(bytes), index.sources.size(),
+                          ending(index.sources.size()), state);
+  if (index.empty_documents > 0) {
+    text += fmt::format("{} empty document{} left out\n", index.empty_documents,
+                        index.empty_documents == 1 ? " was" : "s were");
+  }
   return text + fmt::format("train on it: --set data.kind=text --set data.path={} --set model.vocab_size={}\n",
                             printable(folder), index.tokenizer.vocab_size);
 }

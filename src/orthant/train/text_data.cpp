@@ -207,9 +207,9 @@ RunData text_data(const RunConfig& config) {
     data.eval = for_model(config, held_out, whole(*held_out));
   }
   data.saved_files[kDataFile] = facts.dump(1) + "\n";
-  data.notes.push_back(fmt::format("{}: {} tokens in {} documents; {} samples to train on, {} to evaluate on",
-                                   tokens->name(), tokens->size(), tokens->documents(), data.train->size(),
-                                   data.eval ? data.eval->size() : 0));
+  data.notes.push_back(fmt::format(
+      "{}: {} tokens in {} document{}; {} samples to train on, {} to evaluate on", tokens->name(), tokens->size(),
+      tokens->documents(), tokens->documents() == 1 ? "" : "s", data.train->size(), data.eval ? data.eval->size() : 0));
   return data;
 }
 
