@@ -221,6 +221,25 @@ class Runs(TableTest):
         errors = self.refused(2, "train", "--config", self.config(tokenizer=None), *words)
         self.assertIn("model.primary.vocab_size is null, and there is no data.primary_tokenizer to follow", errors)
 
+    def test_a_cased_vocabulary_given_as_a_file_stays_cased(self):
+        vocabulary = self.path("cased", "vocab.txt")
+        only_json(self, orthant("data", "make-vocabulary", "--data", self.data, "--columns", "dialogue,shiptrack", "--cased", "--size", 500,
+                                "--out", vocabulary, "--json"))
+        run, export = self.path("run"), self.path("export")
+        only_json(self, orthant("train", "--config", self.config(tokenizer=vocabulary), "--output_dir", run, "--steps", 2, "--json"))
+        shutil.rmtree(self.path("cased"))  # the run has its own
+        only_json(self, orthant("evaluate", "--run", run, "--data", self.data, "--json"))
+        only_json(self, orthant("checkpoint", "export", self.path("run", "checkpoints", "step-2"), export, "--format", "huggingface", "--json"))
+        scores = []
+        for model in (run, export):
+            only_json(self, orthant("predict", "--model", model, "--data", self.data, "--out", self.path("scores.csv"), "--json"))
+            with open(self.path("scores.csv")) as f:
+                scores.append(f.read())
+            for tower in ("primary", "secondary"):
+                with open(os.path.join(model, "tokenizers", tower, "tokenizer_config.json")) as f:
+                    self.assertIs(json.load(f)["do_lower_case"], False)
+        self.assertEqual(scores[0], scores[1])
+
     def test_a_vocabulary_for_a_cased_name_keeps_case(self):
         for name, cased in (("bert-base-cased", True), ("bert-base-uncased", False), ("roberta-large", True), ("own", False)):
             errors = self.refused(4, "train", "--config", self.config(), "--set", f"data.tokenizer={name}", "--output_dir", self.path("run"))

@@ -40,7 +40,8 @@ std::filesystem::path tokenizer_folder(const std::filesystem::path& folder, cons
 bool holds_tokenizer_files(const std::filesystem::path& folder);
 
 // Copies tokenizer.json, vocab.txt, merges.txt, chat templates and the like into the folder `to`, where `from` has them
-// or is one of them; gives their names there. What `to` has under those names is replaced.
+// or is one of them; of a file, also the settings beside it. Gives their names there. What `to` has under those names
+// is replaced.
 std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace orthant
