@@ -63,6 +63,18 @@ class Commands(TableTest):
                                                    "--tokenizer", self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "--out", "out"))
         self.assertFalse(os.path.exists(self.path("out")))
 
+    def test_semicolons_are_named_wherever_a_table_is_looked_at(self):
+        vocabulary = self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+        for name, row in (("points.csv", "{};good, old film;1.5;yes\n"), ("commas.csv", "{};good film;1,5;yes\n"),
+                          ("plain.csv", "{};good film;1;yes\n")):
+            self.write(name, "id;text;n;label\n" + "".join(row.format(i) for i in range(30)))
+            for words in (("data", "inspect", name), ("data", "inspect", name, "--columns", "text"), ("init", "--data", name, "out.json"),
+                          ("init", "--data", name, "--tokenizer", vocabulary, "out.json")):
+                with self.subTest(words=words):
+                    self.assertIn(f"{name}: its columns are separated by semicolons, and those of a .csv file by commas\n"
+                                  "  fix: save it with commas between columns and points in numbers", self.refused(2, *words))
+        self.assertFalse(os.path.exists(self.path("out.json")))
+
     def test_an_empty_corpus_leaves_no_folder(self):
         empty = self.write("empty.txt", "")
         vocabulary = self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "orthant/base/error.h"
+#include "orthant/data/open_table.h"
 #include "orthant/data/table_numbers.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/text/shown.h"
@@ -22,6 +23,7 @@ std::string cut_value(std::string_view text) {
 
 // All columns of a file.
 std::vector<std::string> columns_of(const std::string& path) {
+  refuse_other_separator(path);
   auto reader = TableReader::open(path, {.columns = {}, .bad_rows = BadRows::kSkip});
   for (std::int64_t row = 0; row < TableReader::kNamedRows && reader.next(); ++row) {
   }
@@ -129,7 +131,7 @@ class ColumnCounter {
 
 TableFacts inspect_table(const InspectTableOptions& options) {
   const auto columns = options.columns.empty() ? columns_of(options.path) : options.columns;
-  auto reader = TableReader::open(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
+  auto reader = open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
   std::vector<ColumnCounter> counters;
   for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);
   std::int64_t bytes = 0;

@@ -32,15 +32,20 @@ const Separator* other_separator(const std::string& path) {
 
 }  // namespace
 
+void refuse_other_separator(const std::string& path) {
+  const auto* separator = other_separator(path);
+  if (separator == nullptr) return;
+  throw ConfigError(
+      fmt::format("{}: its columns are separated by {}, and those of a .csv file by commas", path, separator->name),
+      {.remedy = separator->remedy});
+}
+
 TableReader open_table(const std::string& path, TableOptions options) {
   try {
     return TableReader::open(path, std::move(options));
   } catch (const ConfigError&) {
-    const auto* separator = other_separator(path);
-    if (separator == nullptr) throw;
-    throw ConfigError(
-        fmt::format("{}: its columns are separated by {}, and those of a .csv file by commas", path, separator->name),
-        {.remedy = separator->remedy});
+    refuse_other_separator(path);
+    throw;
   }
 }
 

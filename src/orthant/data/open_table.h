@@ -7,8 +7,10 @@
 
 namespace orthant {
 
-// As TableReader::open(). ConfigError that names the separator where a .csv file has one column that looks like
-// several.
+// ConfigError that names the separator where a .csv file has one column that looks like several.
+void refuse_other_separator(const std::string& path);
+
+// As TableReader::open(). What refuse_other_separator() says, where a column that was asked for is missing.
 TableReader open_table(const std::string& path, TableOptions options);
 
 }  // namespace orthant
