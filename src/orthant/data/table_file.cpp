@@ -128,13 +128,25 @@ void check_rows(const TableReader& reader) {
   }
 }
 
+// As open_table(), with the remedy of the options where only the label's column is missing.
+TableReader open_labelled(const std::string& path, const TrimodalTableOptions& options,
+                          const std::vector<std::string>& columns) {
+  try {
+    return open_table(path, {.columns = columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
+  } catch (const ConfigError& error) {
+    const bool only_label = std::ranges::all_of(
+        columns, [&](const auto& column) { return has_column(path, column) == (column != options.label); });
+    if (options.label_remedy.empty() || !only_label) throw;
+    throw ConfigError(error.message(), {.remedy = options.label_remedy});
+  }
+}
+
 }  // namespace
 
 TableFile read_table_file(const std::string& path, const TrimodalTableOptions& options, LabelMap& labels) {
   const bool with_label = !options.labels_optional || has_column(path, options.label);
   const auto places = field_places(options, with_label);
-  auto reader = open_table(
-      path, {.columns = places.columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
+  auto reader = open_labelled(path, options, places.columns);
   TableFile file{.rows = std::make_shared<TrimodalTable::Rows>(), .numbers = {}, .skipped = {}};
   file.has_labels = with_label;
   auto& rows = *file.rows;

@@ -39,6 +39,7 @@ struct TrimodalTableOptions {
   std::uint64_t seed = 0;
   bool skip_bad_rows = false;
   std::string skip_remedy = "set data.bad_rows=skip";  // what errors name to leave a bad row out
+  std::string label_remedy;  // of a file without the label's column; empty: the columns it has
   // Of rows to score: the file need not have the label column, and a label that is missing or no class is no bad row.
   bool labels_optional = false;
   std::optional<Preprocessing> preprocessing;       // of a trained model: applied instead of fitted anew

@@ -165,6 +165,7 @@ TableToScore table_to_score(const RunConfig& config, const TrimodalConfig& model
   options.preprocessing = load_preprocessing(saved);
   options.preprocessing_source = saved.string();
   options.labels_optional = labels_optional;
+  options.label_remedy = "evaluate needs labels; to score rows without them use orthant predict";
   options.skip_remedy = "leave such rows out with --bad-rows skip";
   auto table = read_table_to_score(options);
   const auto classes = static_cast<std::int64_t>(table.preprocessing.labels.size());
