@@ -28,7 +28,7 @@ UnitCase attention_case(const AttentionShape& s, bool bias_and_residual = true) 
                       {.theta = kTheta, .max_positions = 512, .scaling = as_numbers(RopeScaling{})});
   }
   const Value attended = ops::attention(given.recorder, qkv, mask, heads,
-                                        {.causal = s.causal, .dropout = s.dropout, .site = "probabilities"});
+                                        {.causal = s.causal, .window = s.window, .dropout = s.dropout, .site = "probabilities"});
   ops::LinearParameters out{.weight = given.parameter("out", random_tensor({5, s.heads * s.head_size}, 4)), .out = 5};
   if (bias_and_residual) out.bias = given.parameter("bias", random_tensor({5}, 5));
   Value y = ops::linear(given.recorder, attended, out);
@@ -80,6 +80,10 @@ Formula formula_of(const AttentionShape& s) {
     at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(s.head_size));
     const double hidden = -std::numeric_limits<double>::infinity();
     if (s.causal) scores = scores.masked_fill(at::ones({s.sequence, s.sequence}, at::kBool).triu(1), hidden);
+    if (s.window > 0) {
+      const at::Tensor query = at::arange(s.sequence).unsqueeze(1), key = at::arange(s.sequence).unsqueeze(0);
+      scores = scores.masked_fill(key <= query - s.window, hidden);
+    }
     if (s.masked) scores = scores.masked_fill(t.at("mask").logical_not().unsqueeze(1).unsqueeze(1), hidden);
     // Queries that see nothing take part with probabilities of 0.
     const at::Tensor seen = scores.isneginf().logical_not();

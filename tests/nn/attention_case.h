@@ -22,6 +22,7 @@ struct AttentionShape {
   bool causal = true, rotary = true, masked = false;
   double dropout = 0;
   bool left = false;  // padding of masked rows comes first: under a causal mask its queries see nothing
+  std::int64_t window = 0;
 };
 
 inline std::vector<double> rotary_frequencies(std::int64_t head_size, double theta) {
@@ -36,7 +37,7 @@ inline std::string text(const AttentionShape& s) {
   return (testing::Message() << s.rows << " rows of " << s.sequence << ", heads " << s.heads << "/" << s.kv_heads
                              << " of " << s.head_size << (s.causal ? " causal" : "") << (s.rotary ? " rotary" : "")
                              << (s.masked ? " masked" : "") << (s.left ? " on the left" : "") << " dropout "
-                             << s.dropout)
+                             << s.dropout << " window " << s.window)
       .GetString();
 }
 
@@ -63,6 +64,7 @@ struct AttentionCase {
     options.kv_heads = shape.kv_heads;
     options.head_size = shape.head_size;
     options.causal = shape.causal;
+    options.window = shape.window;
     if (shape.rotary) {
       options.rotary =
           rotary_table(shape.sequence, rotary_frequencies(shape.head_size, 1e4), kMagnitude, at::dtype(dtype));
@@ -74,7 +76,7 @@ struct AttentionCase {
 };
 
 // Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding
-// on either side, dropout.
+// on either side, dropout, sliding windows: of one token, of one vector and more, beyond the sequence.
 inline const std::vector<AttentionShape> kAttentionShapes = {{},
                                                              {2, 7, 4, 2, 6, false, true, true},
                                                              {3, 9, 3, 3, 20, true, true, true},
@@ -87,6 +89,12 @@ inline const std::vector<AttentionShape> kAttentionShapes = {{},
                                                              {2, 40, 2, 2, 8, false, false, true, 0.1},
                                                              {2, 21, 4, 2, 6, true, true, true, 0, true},
                                                              {2, 21, 4, 2, 6, true, false, true, 0.25, true},
-                                                             {1, 300, 2, 1, 16, true, true, true, 0, true}};
+                                                             {1, 300, 2, 1, 16, true, true, true, 0, true},
+                                                             {2, 21, 4, 2, 6, true, true, false, 0, false, 1},
+                                                             {2, 21, 4, 2, 6, true, true, true, 0.25, true, 5},
+                                                             {1, 300, 2, 1, 16, true, true, true, 0, false, 64},
+                                                             {2, 290, 2, 1, 8, true, false, true, 0.25, true, 17},
+                                                             {1, 530, 2, 2, 8, true, true, false, 0, false, 131},
+                                                             {2, 19, 2, 2, 8, true, true, false, 0, false, 19}};
 
 }  // namespace orthant::nn

@@ -77,6 +77,7 @@ struct GroupRun {
     group.heads = group_heads;
     group.head_size = s.head_size;
     group.causal = s.causal;
+    group.window = setup.options.window;
     group.scale = static_cast<T>(1 / std::sqrt(static_cast<double>(s.head_size)));
     const at::Tensor cos = s.rotary ? setup.options.rotary.cos.to(dtype) : at::Tensor();
     const at::Tensor sin = s.rotary ? setup.options.rotary.sin.to(dtype) : at::Tensor();

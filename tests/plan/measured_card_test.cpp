@@ -149,12 +149,20 @@ TEST(MeasuredCard, AMaskOfKeysTakesOurKernels) {
 // The conditions of nn::device::serves_heads().
 TEST(MeasuredCard, HeadsAreMadeByWhatServesThem) {
   DType compute = DType::bfloat16;
+  std::int64_t window = 0;
   const auto by = [&](double p, std::int64_t size, bool mask = false) {
     Operation attention{.name = "attention", .in = {0, mask ? 1 : -1}};
     attention.attributes.set("head_size", size);
     attention.attributes.set("p", p);
-    return heads_by(attention, 1, compute);
+    attention.attributes.set("window", window);
+    return heads_by(attention, 1, {.rows = 1, .sequence = 64, .degree = 1, .compute = compute});
   };
+  for (const auto& [tokens, hides] : {std::pair{1, true}, {63, true}, {64, false}, {4096, false}}) {
+    window = tokens;
+    EXPECT_EQ(by(0, 64), hides ? HeadsBy::formulas : HeadsBy::library) << tokens;
+    EXPECT_EQ(by(0.1, 64), hides ? HeadsBy::formulas : HeadsBy::kernels) << tokens;
+  }
+  window = 0;
   for (const int size : {8, 64, 72, 128}) EXPECT_EQ(by(0, size), HeadsBy::library) << size;
   for (const int size : {4, 60, 129, 136, 256}) EXPECT_EQ(by(0, size), HeadsBy::formulas) << size;
   for (const int size : {32, 64, 128}) {

@@ -4,6 +4,7 @@
 
 #include "orthant/interpret/binding.h"
 #include "orthant/interpret/draws.h"
+#include "orthant/interpret/local_heads.h"
 #include "orthant/interpret/rotary_tables.h"
 #include "orthant/nn/attention_heads.h"
 #include "orthant/nn/projection.h"
@@ -17,14 +18,14 @@ class HeadsCall {
   // `out`: the value that has a rank's heads side by side.
   HeadsCall(const Binding& b, int qkv, int out, int mask) : mask_(mask) {
     const Attributes& attributes = b.attributes();
-    const std::int64_t size = attributes.integer("head_size");
-    const int degree = b.tensor == nullptr || b.placement(qkv).dims.back().cuts.empty() ? 1 : b.tensor->degree();
-    options_.head_size = size;
-    options_.heads = attributes.integer("heads") / degree;
-    options_.kv_heads = std::max<std::int64_t>(attributes.integer("kv_heads") / degree, 1);
-    if (out >= 0) options_.first_head = first_of(b.placement(out).dims.back(), b.tensor) / size;
+    const LocalHeads local = local_heads(b, qkv);
+    options_.head_size = local.head_size;
+    options_.heads = local.heads;
+    options_.kv_heads = local.kv_heads;
+    if (out >= 0) options_.first_head = first_of(b.placement(out).dims.back(), b.tensor) / local.head_size;
     if (attributes.find("causal") != nullptr) {
       options_.causal = attributes.flag("causal");
+      options_.window = attributes.integer("window");
       options_.dropout = attributes.number("p");
       if (options_.dropout > 0) options_.site = b.site();
     }

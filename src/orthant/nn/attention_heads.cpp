@@ -38,6 +38,7 @@ struct FusedHeads {
     group.heads = options.heads / options.kv_heads;
     group.head_size = options.head_size;
     group.causal = options.causal;
+    group.window = options.window;
     group.scale = static_cast<T>(1 / std::sqrt(static_cast<double>(options.head_size)));
     if (rotated && options.rotary.cos.defined()) {
       group.cos = options.rotary.cos.const_data_ptr<T>();
@@ -134,6 +135,7 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
         options.heads, options.kv_heads, options.head_size, kMaxHeads, c10::str(qkv.sizes())));
   }
   HeadsSetup setup = {options};
+  if (options.window >= qkv.size(1)) setup.options.window = 0;  // it hides nothing
   const at::ScalarType dtype = kernels::compute_dtype(qkv);
   if (options.rotary.cos.defined() || options.rotary.sin.defined()) {
     check_rotary(qkv, options);

@@ -27,6 +27,7 @@ struct AttentionOptions {
   std::int64_t kv_heads = 1;  // divides heads
   std::int64_t head_size = 1;
   bool causal = false;
+  std::int64_t window = 0;   // of a causal one: query i sees keys after i - window; 0: all before it
   RotaryTable rotary = {};   // undefined tensors: none
   at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. A query that sees nothing gets 0
   double dropout = 0;        // of the probabilities

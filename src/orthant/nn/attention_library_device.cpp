@@ -125,6 +125,8 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
   const char* reason = nullptr;
   if (qkv.scalar_type() == at::kFloat) {
     reason = "float32";
+  } else if (options.window > 0) {
+    reason = "a sliding window";
   } else if (needs_kernels(setup)) {
     if (!serves_kernel_heads(qkv, setup))
       reason = "dropout or a mask of keys but for 32, 64 or 128 channels, 65,535 rows and shared memory enough";

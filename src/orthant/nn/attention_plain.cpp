@@ -47,6 +47,9 @@ at::Tensor masked_scores(const HeadViews& heads, const AttentionOptions& options
     const std::int64_t sequence = scores.size(-1);
     const auto flags = at::TensorOptions().dtype(at::kBool).device(scores.device());
     scores.masked_fill_(at::ones({sequence, sequence}, flags).triu_(1), kMinusInfinity);
+    if (options.window > 0) {
+      scores.masked_fill_(at::ones({sequence, sequence}, flags).tril_(-options.window), kMinusInfinity);
+    }
   }
   if (options.key_mask.defined()) {
     const at::Tensor hidden = options.key_mask.logical_not();

@@ -41,6 +41,7 @@ struct AttentionKind {
   bool causal = false;
   double dropout = 0;  // of the probabilities
   std::string site = {};
+  std::int64_t window = 0;  // of a causal one: a token sees so many, itself and those before it; 0: all
 };
 // `mask` per token, true = attend; id -1: none.
 Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind);

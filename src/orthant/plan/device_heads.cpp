@@ -17,8 +17,10 @@ constexpr double kWordKeys = 32;
 
 }  // namespace
 
-HeadsBy heads_by(const Operation& attention, std::size_t mask, DType compute) {
-  if (compute != DType::bfloat16 && compute != DType::float16) return HeadsBy::formulas;
+HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes) {
+  if (sizes.compute != DType::bfloat16 && sizes.compute != DType::float16) return HeadsBy::formulas;
+  const std::int64_t window = attention.attributes.integer("window");
+  if (window > 0 && window < sizes.sequence) return HeadsBy::formulas;
   const std::int64_t size = attention.attributes.integer("head_size");
   if (attention.attributes.number("p") > 0 || attention.in[mask] >= 0) {
     const bool sized = std::ranges::find(kKernelChannels, size) != kKernelChannels.end();

@@ -3,6 +3,7 @@
 
 #include "orthant/graph/operation.h"
 #include "orthant/plan/plan_settings.h"
+#include "orthant/program/sizes.h"
 
 namespace orthant {
 
@@ -14,7 +15,7 @@ enum class HeadsBy {
 };
 
 // Of an operation that attends or makes the gradient of one. `mask`: which of its inputs masks keys.
-HeadsBy heads_by(const Operation& attention, std::size_t mask, DType compute);
+HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes);
 
 // Bits that the kernels keep from forward to backward, one for each probability that may be dropped; in bytes.
 double kept_bits(double rows, double heads, double sequence);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "orthant/plan/operation_price.h"
+#include "orthant/program/cost.h"
 
 namespace orthant {
 namespace {
@@ -40,7 +41,7 @@ double OperationPrices::head_scratch(const Operation& op) const {
 void OperationPrices::draw_scores(const Operation& op, double count) {
   if (!drops(op)) return;
   if (on_host_) {
-    drawn += (op.attributes.flag("causal") ? 0.5 : 1) * count;
+    drawn += attended_share(op.attributes, sizes_.sequence) * count;
     return;
   }
   moved += kFormulaDrawMoves * count;
@@ -50,7 +51,7 @@ void OperationPrices::draw_scores(const Operation& op, double count) {
 void OperationPrices::attention(const Operation& op, bool rotates) {
   const std::size_t first = rotates ? 1 : 0;
   const double count = elements(op.out[first]);
-  const auto by = on_host_ ? HeadsBy::formulas : heads_by(op, 1, sizes_.compute);
+  const auto by = on_host_ ? HeadsBy::formulas : heads_by(op, 1, sizes_);
   if (rotates) {
     move(elements(op.in[0]) + count);  // queries and keys, in place
     value(op.out[0]) = value(op.in[0]);
@@ -110,7 +111,7 @@ void OperationPrices::attention_back(const Operation& op, bool rotates) {
     gradient = host_heads_back(op, qkv);
     return;
   }
-  const auto by = heads_by(op, kBackMask, sizes_.compute);
+  const auto by = heads_by(op, kBackMask, sizes_);
   if (by == HeadsBy::kernels) {  // gradients lie joined at once, and are turned back in place
     if (rotates) move(qkv + out);
     gradient = narrow_values(qkv);

@@ -11,6 +11,7 @@
 #include "orthant/plan/device_heads.h"
 #include "orthant/plan/unit_run.h"
 #include "orthant/plan/unit_work.h"
+#include "orthant/program/cost.h"
 #include "orthant/program/unit_programs.h"
 
 namespace orthant {
@@ -167,9 +168,9 @@ class SpecWork {
     const int out = attention.out[attention.name == "attention" ? 0 : 1];
     const double made = elements(program, out, sizes);
     const double whole = 4 * made * as_double(sizes.sequence) * settings_.mesh.degree(Axis::cp);
-    work.attention_flops = attention.attributes.flag("causal") ? whole / 2 : whole;
+    work.attention_flops = whole * attended_share(attention.attributes, sizes.sequence);
     if (settings_.on_host) return;
-    const HeadsBy by = heads_by(attention, 1, sizes.compute);
+    const HeadsBy by = heads_by(attention, 1, sizes);
     const double size = as_double(attention.attributes.integer("head_size"));
     const double heads = made / as_double(sizes.tokens()) / size;
     if (by != HeadsBy::formulas) {

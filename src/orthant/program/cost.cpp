@@ -28,7 +28,7 @@ class Counter {
     return 2 * static_cast<double>(tokens) * static_cast<double>(weight[0]) * static_cast<double>(weight[1]);
   }
 
-  // Scores and weighted sum, half of it under a causal mask.
+  // Scores and weighted sum, of what masks leave.
   double attention_flops(const std::vector<Operation>& list) const {
     double sum = 0;
     for (const auto& operation : list) {
@@ -37,7 +37,7 @@ class Counter {
       const auto channels = local_shape(program_.values[to_index(out)].at, sizes_).back();
       const auto s = static_cast<double>(sizes_.sequence);
       const double all = 4 * static_cast<double>(sizes_.rows) * s * s * static_cast<double>(channels);
-      sum += operation.attributes.flag("causal") ? all / 2 : all;
+      sum += all * attended_share(operation.attributes, sizes_.sequence);
     }
     return sum;
   }
@@ -65,6 +65,17 @@ void add_mode(UnitCost& cost, const Program& program, const UnitSizes& sizes, Re
 }
 
 }  // namespace
+
+double attended_share(bool causal, std::int64_t window, std::int64_t sequence) {
+  if (!causal) return 1;
+  if (window == 0 || window >= sequence) return 0.5;
+  const double share = static_cast<double>(window) / static_cast<double>(sequence);
+  return share * (1 - share / 2);
+}
+
+double attended_share(const Attributes& attention, std::int64_t sequence) {
+  return attended_share(attention.flag("causal"), attention.integer("window"), sequence);
+}
 
 void add_costs(GraphSpec& graph, const TensorSharing& sharing, std::string_view only) {
   const GraphSpec& read = graph;

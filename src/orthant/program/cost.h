@@ -18,4 +18,9 @@ void add_costs(GraphSpec& graph, const TensorSharing& sharing = {}, std::string_
 // Sets the bytes that recomputable units keep where nothing but the results of `operations` is made again.
 void set_kept_bytes(GraphSpec& graph, const std::vector<std::string>& operations);
 
+// The share of a sequence's scores that masks leave, of all pairs of tokens: half under a causal mask, and less where a
+// query sees the last `window` keys alone (0: all before it).
+double attended_share(bool causal, std::int64_t window, std::int64_t sequence);
+double attended_share(const Attributes& attention, std::int64_t sequence);
+
 }  // namespace orthant

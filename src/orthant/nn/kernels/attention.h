@@ -30,6 +30,7 @@ struct AttentionGroup {
   std::int64_t heads = 0;
   std::int64_t head_size = 0;
   bool causal = false;
+  std::int64_t window = 0;  // of a causal one: query i sees keys after i - window; 0: all before it
   T scale = 1;
   const bool* key_mask = nullptr;  // [sequence], true = attend; nullptr: all
   const T* cos = nullptr;          // [sequence, head_size / 2]; nullptr: no rotation

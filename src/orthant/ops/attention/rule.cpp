@@ -49,6 +49,7 @@ Value ops::attention(Recorder& r, Value qkv, Value mask, const Heads& heads, con
   Operation operation{.name = "attention", .in = {qkv.id, mask.id}, .out = {out, lse, bits}};
   set_heads(operation.attributes, heads);
   operation.attributes.set("causal", std::int64_t{kind.causal});
+  operation.attributes.set("window", kind.window);
   operation.attributes.set("p", kind.dropout);
   operation.attributes.set("site", kind.site);
   r.add(std::move(operation));
