@@ -56,6 +56,9 @@ struct ParameterSpec {
   // Declared: under sequence parallelism each tp rank sees only its own tokens, so the gradient is a partial sum. In a
   // resolved graph: the gradient is a partial sum.
   bool partial_under_sequence_parallel = false;
+  // Used on each head alike. Where heads are cut over tp, a rank sees its own alone, and the gradient is a partial sum
+  // with and without sequence parallelism: partial_under_sequence_parallel says so in a resolved graph.
+  bool used_per_head = false;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 

@@ -13,8 +13,9 @@ namespace {
 const std::map<std::string_view, Binder>& binders() {
   static const auto all = [] {
     std::map<std::string_view, Binder> found;
-    for (const auto& some : {linear_binders(), norm_binders(), attention_binders(), activation_binders(),
-                             embedding_binders(), loss_binders(), exchange_binders(), simple_binders()}) {
+    for (const auto& some :
+         {linear_binders(), norm_binders(), head_norm_binders(), attention_binders(), activation_binders(),
+          embedding_binders(), loss_binders(), exchange_binders(), simple_binders()}) {
       for (const auto& binder : some) found.emplace(binder.name, binder.bind);
     }
     return found;

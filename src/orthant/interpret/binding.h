@@ -47,6 +47,7 @@ struct NamedBinder {
 // The binders of each file.
 std::vector<NamedBinder> linear_binders();
 std::vector<NamedBinder> norm_binders();
+std::vector<NamedBinder> head_norm_binders();
 std::vector<NamedBinder> attention_binders();
 std::vector<NamedBinder> activation_binders();
 std::vector<NamedBinder> embedding_binders();

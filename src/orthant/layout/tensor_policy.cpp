@@ -114,6 +114,17 @@ void clear_sequence(GraphSpec& graph) {
   }
 }
 
+// A weight that every head is used with has a partial gradient where the unit's heads are cut.
+void mark_head_partials(GraphSpec& graph) {
+  for (UnitSpec& unit : graph.units) {
+    const bool cuts_heads = std::ranges::any_of(
+        unit.parameters, [](const ParameterSpec& parameter) { return parameter.tp && parameter.tp->granule > 1; });
+    for (ParameterSpec& parameter : unit.parameters) {
+      if (parameter.used_per_head) parameter.partial_under_sequence_parallel = cuts_heads;
+    }
+  }
+}
+
 void clear_value_splits(GraphSpec& graph) {
   for (ValueSpec& value : graph.values) value.tp.reset();
 }
@@ -176,6 +187,7 @@ GraphSpec resolved_graph(GraphSpec graph, const TensorPolicy& policy, int tp_deg
   apply_tensor_styles(graph, policy);
   check_degree(graph, tp_degree);
   if (!policy.sequence_parallel) clear_sequence(graph);
+  mark_head_partials(graph);
   if (!policy.loss_parallel) clear_value_splits(graph);
   return graph;
 }

@@ -20,6 +20,7 @@ enum class Part {
   row_bias,  // added once, after that sum
   table,     // cut over its entries
   tokens,    // whole, used on each rank's own tokens under sequence parallelism
+  heads,     // whole, used on each rank's own heads
   whole,     // whole, used alike on every rank
 };
 
@@ -45,6 +46,7 @@ Part part_of(const UnitSpec& unit, const ParameterSpec& parameter) {
   if (parameter.tp) return parameter.tp->dim == 0 ? Part::column : Part::row;
   const ParameterSpec* weight = weight_of(unit, parameter);
   if (weight != nullptr && weight->tp) return Part::row_bias;
+  if (parameter.used_per_head) return Part::heads;
   return parameter.partial_under_sequence_parallel ? Part::tokens : Part::whole;
 }
 
@@ -195,6 +197,10 @@ Refusal StyledParameters::refusal_of(const StyledParameter& styled) const {
   return {};
 }
 
+bool is_never_cut(Part part) {
+  return part == Part::tokens || part == Part::heads || part == Part::whole;
+}
+
 Refusal whole_refusal(const std::string& name) {
   return {name + " is used with all channels on every rank, and nothing around it is cut to match",
           "name the weight that is meant, or leave it out of parallel.plan"};
@@ -209,7 +215,7 @@ Refusal StyledParameters::column_refusal(const StyledParameter& styled) const {
                 "what follows needs all of it",
             "use row, which cuts it over its entries (the default), or replicate"};
   }
-  if (styled.part == Part::tokens || styled.part == Part::whole) return whole_refusal(name);
+  if (is_never_cut(styled.part)) return whole_refusal(name);
   const Chain& chain = chain_of(styled);
   const auto before = std::ranges::find(chain.cut, Part::column, &StyledParameter::part);
   return {fmt::format("{} would need all channels of its input, and {} gives each rank its own part of them", name,
@@ -220,7 +226,7 @@ Refusal StyledParameters::column_refusal(const StyledParameter& styled) const {
 Refusal StyledParameters::row_refusal(const StyledParameter& styled) const {
   const std::string& name = styled.parameter->name;
   if (styled.part == Part::row || styled.part == Part::row_bias || styled.part == Part::table) return {};
-  if (styled.part == Part::tokens || styled.part == Part::whole) return whole_refusal(name);
+  if (is_never_cut(styled.part)) return whole_refusal(name);
   const Chain& chain = chain_of(styled);
   const auto after = std::ranges::find(chain.cut, Part::row, &StyledParameter::part);
   const std::string also = after == chain.cut.end()
@@ -245,6 +251,8 @@ Refusal StyledParameters::sequence_refusal(const StyledParameter& styled) const 
     case Part::row:
       return {name + " is cut over channels and multiplies all tokens",
               styled.part == Part::column ? "use column (the default)" : "use row (the default)"};
+    case Part::heads:
+      return {name + " works on heads, which have all tokens", "leave it out of parallel.plan"};
     case Part::whole:
       break;
   }

@@ -29,6 +29,14 @@ struct Heads {
   std::int64_t head_size = 1;
 };
 
+// RMSNorm of every head of queries by one weight and of every head of keys by another, [head_size] each; values stay.
+struct HeadNorm {
+  std::string query;
+  std::string key;
+  double eps = 0;
+};
+Value head_norm(Recorder& r, Value qkv, const Heads& heads, const HeadNorm& norm);
+
 // How queries and keys are turned by their positions. `scaling`: as_numbers() of specs/rope.h.
 struct Rotary {
   double theta = 10000;

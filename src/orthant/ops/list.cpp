@@ -9,9 +9,9 @@
 namespace orthant {
 
 const OpRule& op_rule(std::string_view name) {
-  static constexpr std::array<const OpRule*, 16> kRules = {
-      &kActivation, &kAdd,        &kAttention, &kBias,      &kConcat,  &kConvert, &kCrossEntropy, &kDropout,
-      &kEmbedding,  &kFirstToken, &kHeadLoss,  &kLayerNorm, &kProduct, &kRmsNorm, &kRotary,       &kWaves};
+  static constexpr std::array<const OpRule*, 17> kRules = {
+      &kActivation, &kAdd,      &kAttention, &kBias,      &kConcat,  &kConvert, &kCrossEntropy, &kDropout, &kEmbedding,
+      &kFirstToken, &kHeadLoss, &kHeadNorm,  &kLayerNorm, &kProduct, &kRmsNorm, &kRotary,       &kWaves};
   const auto found = std::ranges::find_if(kRules, [&](const OpRule* rule) { return rule->name == name; });
   if (found == kRules.end()) throw InternalError(fmt::format("no operation is named \"{}\"", name));
   return **found;

@@ -16,6 +16,7 @@ extern const OpRule kDropout;
 extern const OpRule kEmbedding;
 extern const OpRule kFirstToken;
 extern const OpRule kHeadLoss;
+extern const OpRule kHeadNorm;
 extern const OpRule kLayerNorm;
 extern const OpRule kProduct;
 extern const OpRule kRmsNorm;

@@ -12,23 +12,14 @@
 namespace orthant {
 namespace {
 
-constexpr double kRowBlock = 256;  // rows whose column sums are added first: nn/columns.h
-
 // Bytes of the longest row that a device's norms take: of RMSNorm 32 warps of lanes with two vectors of 16 bytes each,
 // of LayerNorm 16 warps with four.
 constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
 
-// Rows of partial column sums that a device's RMSNorm and LayerNorm leave: nn/norm_device.cpp, layer_norm_device.cpp.
-constexpr double kNormBlocks = 896;
+// Rows of partial column sums that a device's LayerNorm leaves: nn/layer_norm_device.cpp.
 constexpr double kLayerNormBlocks = 396;
 
-// Elements that a device reads and writes for each element of an operation: of the compute dtype; and of the wide one,
-// where ATen's formulas compute it (nn/*_plain.cpp).
-struct Moves {
-  double narrow = 0, wide = 0;
-};
 constexpr Moves kPlainNorm = {2, 16};
-constexpr Moves kPlainNormBack = {3, 27};
 constexpr double kActivation = 2;           // by a kernel, too
 constexpr double kPlainActivationBack = 5;  // of one input: made again, and its gradient
 constexpr double kPlainGate = 5, kPlainGateBack = 20;
@@ -117,6 +108,8 @@ void OperationPrices::run(const Operation& op) {
       {"layer_norm", &OperationPrices::norm},
       {"rms_norm_back", &OperationPrices::norm_back},
       {"layer_norm_back", &OperationPrices::norm_back},
+      {"head_norm", &OperationPrices::head_norm},
+      {"head_norm_back", &OperationPrices::head_norm_back},
       {"dropout_add_norm", &OperationPrices::dropout_add_norm},
       {"dropout_add", &OperationPrices::dropout_add},
       {"activation_back", &OperationPrices::activation_back},

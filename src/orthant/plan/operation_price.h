@@ -5,6 +5,7 @@
 // others. Internal to this layer.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "orthant/plan/counted_memory.h"
@@ -21,6 +22,18 @@ inline constexpr double kFormulaDrawMoves = 1040;
 
 // Of each output of a product with a bias, beside the product's own.
 inline constexpr double kBiasMoves = 2;
+
+inline constexpr double kRowBlock = 256;  // rows whose column sums are added first: nn/columns.h
+
+// Rows of partial column sums that a device's RMSNorm leaves: nn/norm_device.cpp.
+inline constexpr double kNormBlocks = 896;
+
+// Elements that a device reads and writes for each element of an operation: of the compute dtype; and of the wide one,
+// where ATen's formulas compute it (nn/*_plain.cpp).
+struct Moves {
+  double narrow = 0, wide = 0;
+};
+inline constexpr Moves kPlainNormBack = {3, 27};
 
 class OperationPrices {
  public:
@@ -76,6 +89,11 @@ class OperationPrices {
   void dropout_add_norm(const Operation& operation);
   void norm_back(const Operation& operation);
   Held device_norm_back(const Operation& operation);
+  std::array<double, 2> normed_heads(const Operation& operation, int qkv) const;  // a rank's queries and keys
+  void head_norm(const Operation& operation);
+  void head_norm_back(const Operation& operation);
+  // Of a matrix of so many rows (out) and channels (in).
+  void norm_rows_back(const Held& x, const Held& g, const Weight& matrix, bool inputs, bool weights);
   Held dropped(const Held& x, double count);
   void dropout_add(const Operation& operation);
 

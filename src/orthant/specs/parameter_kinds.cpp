@@ -57,6 +57,11 @@ ParameterSpec uniform(ParameterSpec parameter, double bound) {
   return parameter;
 }
 
+ParameterSpec per_head(ParameterSpec parameter) {
+  parameter.used_per_head = true;
+  return parameter;
+}
+
 ParameterSpec along_sequence(ParameterSpec parameter) {
   parameter.partial_under_sequence_parallel = true;
   return parameter;

@@ -32,4 +32,7 @@ ParameterSpec uniform(ParameterSpec parameter, double bound);
 // Used where values are cut over the sequence: its gradient is then a partial sum.
 ParameterSpec along_sequence(ParameterSpec parameter);
 
+// Used on each head alike: where heads are cut, its gradient is a partial sum.
+ParameterSpec per_head(ParameterSpec parameter);
+
 }  // namespace orthant
