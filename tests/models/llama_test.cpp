@@ -1,5 +1,5 @@
-// Llama, with biases and every scaling of its rotary frequencies, against plain ATen; and its forward pass over padded
-// texts.
+// Llama, with biases and every scaling of its rotary frequencies, Qwen3 and Mistral against plain ATen; and forward
+// passes over padded texts.
 #include <gtest/gtest.h>
 
 #include "models/model_case.h"
@@ -53,9 +53,13 @@ at::Tensor logits(const Restated& w, const LlamaConfig& config, const at::Tensor
     const auto heads = [&](const char* name) {
       return w.linear(normed, layer + ".attention." + name).unflatten(2, {-1, config.head_size()});
     };
-    x = x + w.linear(
-                w.attention(rotated(heads("wq"), config), rotated(heads("wk"), config), heads("wv"), true, mask, 0, ""),
-                layer + ".attention.wo");
+    const auto turned = [&](const char* name, const char* norm) {
+      if (config.family != LlamaFamily::qwen3) return rotated(heads(name), config);
+      return rotated(rms_norm(heads(name), w[layer + ".attention." + norm], eps), config);
+    };
+    x = x + w.linear(w.attention(turned("wq", "q_norm.weight"), turned("wk", "k_norm.weight"), heads("wv"), true, mask,
+                                 config.attention_dropout, layer + ".attention.probabilities", config.sliding_window),
+                     layer + ".attention.wo");
     const at::Tensor middle = rms_norm(x, w[layer + ".norm2.weight"], eps);
     const at::Tensor gate = w.linear(middle, layer + ".mlp.w1");
     x = x + w.linear(gate * at::sigmoid(gate) * w.linear(middle, layer + ".mlp.w3"), layer + ".mlp.w2");
@@ -76,6 +80,60 @@ TEST(Llama, LossAndGradientsAreThoseOfTheFormulas) {
           Restated::cross_entropy(logits(restated, config, fields.at("input_ids")), fields.at("labels")),
           model.train(fields));
     }
+  }
+}
+
+LlamaConfig small_qwen3(bool biases) {
+  LlamaConfig config = small(biases ? Kind::yarn : Kind::none, biases);
+  config.family = LlamaFamily::qwen3;
+  config.mlp_bias = false;
+  return config;
+}
+
+LlamaConfig small_mistral(std::int64_t window) {
+  LlamaConfig config = small(Kind::none, false);
+  config.family = LlamaFamily::mistral;
+  config.sliding_window = window;
+  return config;
+}
+
+TEST(Llama, FamiliesHaveLossAndGradientsOfTheirFormulas) {
+  std::vector<LlamaConfig> configs = {small_qwen3(false), small_qwen3(true)};
+  for (const std::int64_t window : {0, 1, 4, 9, 20}) configs.push_back(small_mistral(window));
+  for (LlamaConfig& config : configs) {
+    for (const double p : {0.0, 0.25}) {
+      SCOPED_TRACE(testing::Message() << llama_family_name(config.family) << " window " << config.sliding_window
+                                      << " dropout " << p << (config.attention_bias ? " with biases" : ""));
+      config.attention_dropout = p;
+      const Fields fields = {{"input_ids", random_ids(2, 9, 13, 1)}, {"labels", random_ids(2, 9, 13, 2)}};
+      ModelCase model(config, llama_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
+      const Restated restated(model);
+      restated.expect_equal(
+          Restated::cross_entropy(logits(restated, config, fields.at("input_ids")), fields.at("labels")),
+          model.train(fields));
+    }
+  }
+}
+
+TEST(Llama, FamiliesAgreeInEveryRecomputeModeAndMicrobatching) {
+  for (const LlamaConfig& config : {small_qwen3(true), small_mistral(4)}) {
+    ModelCase model(config, llama_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
+    expect_steps_agree(model, {{"input_ids", random_ids(2, 9, 13, 1)}, {"labels", random_ids(2, 9, 13, 2)}}, false);
+  }
+}
+
+// A window that hides nothing runs as none does.
+TEST(Llama, AWindowAsLongAsTheSequenceChangesNoBit) {
+  const Fields fields = {{"input_ids", random_ids(2, 9, 13, 1)}, {"labels", random_ids(2, 9, 13, 2)}};
+  const auto trained = [&](std::int64_t window) {
+    const LlamaConfig config = small_mistral(window);
+    return ModelCase(config, llama_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64})).train(fields);
+  };
+  const StepResult none = trained(0);
+  for (const std::int64_t window : {9, 10, 4096}) {
+    const StepResult found = trained(window);
+    expect_same_bits(found.loss, none.loss, "loss");
+    for (const auto& [name, gradient] : none.gradients) expect_same_bits(found.gradients.at(name), gradient, name);
   }
 }
 

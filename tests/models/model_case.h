@@ -136,15 +136,16 @@ class Restated {
     return p == 0 ? x : x * nn::dropout_factors(pass, site, p, x.sizes(), x.options());
   }
 
-  // q [rows, sequence, heads, size], k and v likewise -> [rows, sequence, heads * size].
+  // q [rows, sequence, heads, size], k and v likewise -> [rows, sequence, heads * size]. A token sees `window` ones.
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                       const at::Tensor& key_mask, double p, const std::string& site) const {
+                       const at::Tensor& key_mask, double p, const std::string& site, std::int64_t window = 0) const {
     const auto heads = q.size(2), sequence = q.size(1);
     const auto by_head = [&](const at::Tensor& x) { return x.transpose(1, 2).repeat_interleave(heads / x.size(2), 1); };
     at::Tensor scores =
         at::matmul(by_head(q), by_head(k).transpose(-1, -2)) / std::sqrt(static_cast<double>(q.size(3)));
     const double hidden = -std::numeric_limits<double>::infinity();
     if (causal) scores = scores.masked_fill(at::ones({sequence, sequence}, at::kBool).triu(1), hidden);
+    if (window > 0) scores = scores.masked_fill(at::ones({sequence, sequence}, at::kBool).tril(-window), hidden);
     if (key_mask.defined()) scores = scores.masked_fill(key_mask.logical_not().unsqueeze(1).unsqueeze(1), hidden);
     at::Tensor probabilities = at::softmax(scores, -1);
     if (p > 0) probabilities = probabilities * attention_factors(probabilities, p, site);

@@ -185,7 +185,7 @@ TEST(PlanModel, APathThatTheSystemRefusesIsNotAnUnknownName) {
 TEST(PlanModel, RefusesWrongFiles) {
   EXPECT_EQ(refusal_of_file(R"({"kind": "gtp"})"),
             "model.json:1:10: kind: unknown model kind \"gtp\"\n  fix: did you mean \"gpt\"? (one of gpt, moe, llama, "
-            "bert, trimodal, gpt2, encoder_lm)");
+            "bert, trimodal, gpt2, encoder_lm, qwen3, mistral)");
   EXPECT_EQ(refusal_of_file(R"({"kind": "gpt", "hidden_size": 64, "num_attention_heads": 4})"),
             "model.json:1:1: missing key num_hidden_layers (an integer)\n  fix: add \"num_hidden_layers\"");
   EXPECT_EQ(refusal_of_file(R"({"kind": "moe", "num_experts": 8, "experts_per_token": 9})"),

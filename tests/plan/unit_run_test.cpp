@@ -17,8 +17,13 @@ BertModelConfig masked_words() {
   return config;
 }
 
-const std::vector<ModelConfig> kModels = {llama_preset("llama-tiny"), gpt2_preset("gpt2-tiny"), masked_words(),
-                                          encoder_lm_preset("encoder-lm-tiny"), trimodal_preset("trimodal-tiny")};
+const std::vector<ModelConfig> kModels = {llama_preset("llama-tiny"),
+                                          llama_preset("qwen3-tiny"),
+                                          llama_preset("mistral-tiny"),
+                                          gpt2_preset("gpt2-tiny"),
+                                          masked_words(),
+                                          encoder_lm_preset("encoder-lm-tiny"),
+                                          trimodal_preset("trimodal-tiny")};
 
 GraphSpec resolved(const ModelConfig& config, const TensorPolicy& policy, int tp, DType compute = DType::float32,
                    std::int64_t sequence = 16) {
@@ -99,6 +104,12 @@ TEST(UnitRun, ADeviceHasWholeScoresWhereNoKernelServes) {
   EXPECT_DOUBLE_EQ(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/false), 2);
   EXPECT_GT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/true), 2.5) << "heads of 16 channels";
   EXPECT_GT(growth(/*on_host=*/false, DType::float32, /*drops=*/false), 2.5);
+  config.sliding_window = 64;
+  EXPECT_GT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/false), 2.5) << "a sliding window";
+  EXPECT_LT(growth(/*on_host=*/true, DType::bfloat16, /*drops=*/false), 2.1) << "a sliding window";
+  config.sliding_window = 256;
+  EXPECT_DOUBLE_EQ(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/false), 2) << "a window that hides nothing";
+  config.sliding_window = 0;
   config.num_attention_heads = config.num_key_value_heads = config.hidden_size / 32;
   config.head_dim = 32;
   EXPECT_LT(growth(/*on_host=*/false, DType::bfloat16, /*drops=*/true), 2.1) << "heads of 32 channels";

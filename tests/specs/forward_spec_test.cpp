@@ -36,8 +36,9 @@ TEST(ForwardSpec, FreezesEverythingAndHasNoLoss) {
 
 TEST(ForwardSpec, RefusesATrimodalModel) {
   EXPECT_EQ(error_text<ConfigError>([] { forward_spec(model_of(R"({"preset": "trimodal-tiny"})"), work_of(1, 1)); }),
-            "a model of kind trimodal has no forward pass of its own\n  fix: use a model of kind llama, bert, gpt2 or "
-            "encoder_lm");
+            "a model of kind trimodal has no forward pass of its own\n  fix: use a model of kind llama, qwen3, "
+            "mistral, bert, "
+            "gpt2 or encoder_lm");
 }
 
 class ModelPath : public testing::Test {

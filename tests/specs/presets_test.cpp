@@ -30,6 +30,27 @@ TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
   EXPECT_EQ(counts, expected);
 }
 
+TEST(Presets, FamiliesOfLlamaHaveTheirPublishedParameterCounts) {
+  const Counts expected = {{"qwen3-0.6b", 596'049'920},
+                           {"qwen3-1.7b", 1'720'574'976},
+                           {"qwen3-4b", 4'022'468'096},
+                           {"qwen3-8b", 8'190'735'360},
+                           {"qwen3-14b", 14'768'307'200},
+                           {"qwen3-32b", 32'762'123'264},
+                           {"qwen3-tiny", 2 * (24576 + 36864 + 128 + 64) + 64 + 32768},
+                           {"mistral-7b", 7'241'732'096},
+                           {"mistral-tiny", 2 * (12288 + 36864 + 128) + 64 + 32768}};
+  Counts counts;
+  for (const auto family : {PresetFamily::qwen3, PresetFamily::mistral}) {
+    for (const auto& name : preset_names(family)) {
+      counts[name] = build_spec(llama_preset(name), work_of(1, 1)).num_parameters();
+    }
+  }
+  EXPECT_EQ(counts, expected);
+  EXPECT_EQ(llama_preset("mistral-7b").sliding_window, 4096);
+  EXPECT_EQ(llama_preset("qwen3-8b").head_dim, 128);
+}
+
 TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {
   const Counts expected = {
       {"bert-base-cased", 108'310'272},          {"bert-large-cased", 333'579'264}, {"bert-base-uncased", 109'482'240},

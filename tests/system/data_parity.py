@@ -16,9 +16,11 @@ CONFIGS = {
                  "data": {"kind": "random", "sequence_length": 16, "secondary_length": 8}},
     "bert": {"model": {"kind": "bert", "preset": "bert-tiny"}, "data": {"kind": "random", "sequence_length": 16}},
     "encoder_lm": {"model": {"kind": "encoder_lm", "preset": "encoder-lm-tiny"}, "data": {"kind": "tokens", "sequence_length": 16}},
+    "qwen3": {"model": {"kind": "qwen3", "preset": "qwen3-tiny"}, "data": {"kind": "tokens", "sequence_length": 16}},
+    "mistral": {"model": {"kind": "mistral", "preset": "mistral-tiny", "sliding_window": 5}, "data": {"kind": "tokens", "sequence_length": 16}},
 }
 FROZEN = {"llama": '["embed.*","layers.0.*"]', "llama tied": '["layers.0.*"]', "trimodal": '["primary.*"]', "bert": '["layers.0.*"]',
-          "encoder_lm": '["layers.0.*"]'}
+          "encoder_lm": '["layers.0.*"]', "qwen3": '["layers.0.*"]', "mistral": '["layers.0.*"]'}
 
 
 

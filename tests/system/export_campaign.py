@@ -15,7 +15,7 @@ import tempfile
 import torch
 import transformers
 
-from export_folders import FAMILIES, differences, greedy_text, make_folder, read_json
+from export_folders import DECODERS, FAMILIES, differences, greedy_text, make_folder, read_json
 from program import orthant
 
 TRAIN = {"name": "export", "data": {"kind": "tokens", "sequence_length": 8, "samples": 8}, "train": {"global_batch_size": 2, "steps": 1}}
@@ -36,7 +36,7 @@ def changed_by_training(folder):
     """A run writes float32, and with a head the class that has one."""
     config = read_json(folder, "config.json")
     keys = [key for key in ("dtype", "torch_dtype") if config.get(key, "float32") != "float32"]
-    encoder = config["model_type"] not in ("llama", "gpt2")
+    encoder = config["model_type"] not in DECODERS
     return keys + (["architectures"] if encoder and config["architectures"][0].endswith("Model") else [])
 
 

@@ -7,10 +7,12 @@ import tokenizers
 import torch
 import transformers
 
-FAMILIES = ("llama", "gpt2", "bert", "roberta", "xlm-roberta", "camembert")
+DECODERS = ("llama", "gpt2", "qwen3", "mistral")
+FAMILIES = ("llama", "gpt2", "bert", "roberta", "xlm-roberta", "camembert", "qwen3", "mistral")
 CLASSES = {"llama": ("LlamaForCausalLM", "LlamaModel"), "gpt2": ("GPT2LMHeadModel", "GPT2Model"), "bert": ("BertForMaskedLM", "BertModel"),
            "roberta": ("RobertaForMaskedLM", "RobertaModel"), "xlm-roberta": ("XLMRobertaForMaskedLM", "XLMRobertaModel"),
-           "camembert": ("CamembertForMaskedLM", "CamembertModel")}
+           "camembert": ("CamembertForMaskedLM", "CamembertModel"), "qwen3": ("Qwen3ForCausalLM", "Qwen3Model"),
+           "mistral": ("MistralForCausalLM", "MistralModel")}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
 
@@ -33,10 +35,15 @@ def model_config(draw, family, vocabulary):
     special = draw.sample(range(6, vocabulary), 4)
     config = {"bos_token_id": special[0], "eos_token_id": special[1], "pad_token_id": special[2]}
     layers, heads = draw.randint(1, 2), draw.choice((2, 4))
-    if family == "llama":
+    if family in ("llama", "qwen3", "mistral"):
         config |= dict(hidden_size=8 * heads, intermediate_size=draw.randint(9, 40), num_hidden_layers=layers, num_attention_heads=heads,
-                       num_key_value_heads=draw.choice((1, 2)), max_position_embeddings=64, tie_word_embeddings=draw.random() < 0.5,
-                       attention_bias=draw.random() < 0.3)
+                       num_key_value_heads=draw.choice((1, 2)), max_position_embeddings=64, tie_word_embeddings=draw.random() < 0.5)
+        if family == "mistral":
+            config["sliding_window"] = draw.choice((None, 3, 100))
+        else:
+            config["attention_bias"] = draw.random() < 0.3
+        if family == "qwen3":
+            config["head_dim"] = draw.choice((4, 12))
         config["eos_token_id"] = [special[1], special[3]] if draw.random() < 0.5 else special[1]
     elif family == "gpt2":
         config |= dict(n_embd=6 * heads, n_layer=layers, n_head=heads, n_positions=64, n_inner=draw.choice((None, 31)),
@@ -91,7 +98,7 @@ def make_folder(folder, family, seed, bare=None, dtype=None):
     bare = draw.random() < 0.25 if bare is None else bare
     dtype = dtype or draw.choice(("float32", "float32", "bfloat16", "float16"))
     config = transformers.AutoConfig.for_model(family, **model_config(draw, family, vocabulary))
-    if bare and family == "llama":
+    if bare and family in DECODERS and family != "gpt2":
         config.tie_word_embeddings = True  # one without a head and without a tied one cannot be trained
     model = getattr(transformers, CLASSES[family][bare])(config)
     with torch.no_grad():
@@ -100,7 +107,7 @@ def make_folder(folder, family, seed, bare=None, dtype=None):
     model.to(DTYPES[dtype]).save_pretrained(folder)
     written = make_config_odd(draw, folder)
     eos = draw.sample(range(6, vocabulary), 2)
-    if family in ("llama", "gpt2") or draw.random() < 0.5:
+    if family in DECODERS or draw.random() < 0.5:
         write(folder, "generation_config.json", {"eos_token_id": draw.choice((eos, eos[0])), "bos_token_id": written["bos_token_id"],
                                                  "pad_token_id": written["pad_token_id"], "max_new_tokens": draw.randint(9, 20),
                                                  "temperature": 0.7, "do_sample": True, "transformers_version": "4.31.0"})
@@ -140,7 +147,7 @@ def greedy_text(folder):
     config = transformers.AutoConfig.from_pretrained(folder)
     batch = tokenizer(["w07 w08 w09 w11", "w30 w06 w21 w13"], return_tensors="pt")
     with torch.no_grad():
-        if config.model_type in ("llama", "gpt2"):
+        if config.model_type in DECODERS:
             model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
             return tokenizer.batch_decode(model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], do_sample=False))
         if config.architectures[0].endswith("Model"):

@@ -28,6 +28,13 @@ CONFIGS = {
                         "data": PAIRS},
     "encoder_lm": {"model": {"kind": "encoder_lm", "preset": "encoder-lm-tiny", **SIZES, "dropout": 0.1}, "data": TEXT},
 }
+# Models that are a Llama but for an option.
+FAMILIES = {
+    "qwen3": {"model": {"kind": "qwen3", "preset": "qwen3-tiny", **SIZES, "head_dim": 10, "num_key_value_heads": 2, "attention_dropout": 0.1},
+              "data": TEXT},
+    "mistral": {"model": {"kind": "mistral", "preset": "mistral-tiny", **SIZES, "num_key_value_heads": 2, "sliding_window": 4,
+                          "attention_dropout": 0.1}, "data": TEXT},
+}
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 TIED = {"llama tied": "embed.weight", "gpt2": "embed.wte.weight", "bert": "embed.word.weight", "trimodal shared": "primary.layers.2"}
 # Two towers at the same time, their outputs meeting in the last stage.
@@ -42,7 +49,7 @@ def schedule(name, microbatches, recompute="none"):
 
 def bitwise_rows():
     counts = {2: 4, 3: 6, 4: 8, 8: 8}
-    for model in CONFIGS:
+    for model in {**CONFIGS, **FAMILIES}:
         for pp in (2, 3, 4, 8):
             for name in SCHEDULES:
                 for recompute in ("none", "full"):
@@ -68,6 +75,8 @@ def bitwise_rows():
         for name in ("zbh1", "zbv"):
             yield Row(model, "pp=2,fsdp=2", *schedule(name, 2), "parallel.zero=3", "train.join_head_and_loss=on", "train.loss_chunk_rows=3",
                       quick=name == "zbh1")
+    for name in ("zbh1", "zbv"):  # weights are not gathered when the gradients of the norms of heads are made
+        yield Row("qwen3", "pp=2,fsdp=2", *schedule(name, 2), "parallel.zero=3", quick=name == "zbh1")
     for model, freeze in (("llama", '["embed.*","layers.0.*"]'), ("trimodal", '["primary.*"]'), ("llama tied", '["embed.*"]')):
         for name in SCHEDULES:
             yield Row(model, "pp=4", *schedule(name, 4), f"model.freeze={freeze}", bitwise=True, quick=name == "zbv")
@@ -75,7 +84,7 @@ def bitwise_rows():
 
 def rows():
     yield from bitwise_rows()
-    for model in CONFIGS:
+    for model in {**CONFIGS, **FAMILIES}:
         for name in SCHEDULES:
             yield Row(model, "pp=2,dp=2", *schedule(name, 3), quick=model == "llama tied" and name == "1f1b")
             yield Row(model, "pp=2,tp=2", *schedule(name, 3), "parallel.sequence_parallel=true", "parallel.loss_parallel=true",
@@ -92,4 +101,4 @@ def rows():
 
 
 if __name__ == "__main__":
-    main(__doc__, list(rows()), CONFIGS)
+    main(__doc__, list(rows()), {**CONFIGS, **FAMILIES})

@@ -2,6 +2,7 @@
 """Random combinations of everything against one rank: model, mesh, order of ranks, schedule and settings.
 
   tests/system/random_parity.py [--count 100] [--seed 0] [--ranks 8] [--jobs 2] [--start N] [--refusals] [--backend gloo]
+                                [--models qwen3 mistral]
 
 Each draw is one `orthant parity` in float64. It must agree with one rank within 1e-10, or be refused: exit code 2 before any rank
 trains, with a line `fix:`. Anything else is a failure, printed with the command that repeats it (its files stay in the folder named
@@ -21,7 +22,7 @@ import sys
 import tempfile
 
 from parity_rows import Row, config_of, largest_error
-from pipeline_parity import CONFIGS, SCHEDULES
+from pipeline_parity import CONFIGS, FAMILIES, SCHEDULES
 from program import orthant, run
 
 BOUND = 1e-10
@@ -29,6 +30,7 @@ SECONDS = 300
 # 12 heads can be shared by 2, 3, 4 and 6 ranks; vocabulary, MLP and sequence length do not divide.
 SIZES = {"hidden_size": 48, "num_attention_heads": 12, "intermediate_size": 50, "vocab_size": 67}
 FREEZE = {"llama": ('["embed.*"]', '["layers.0.*","layers.1.*"]', '["*.norm1.weight"]', '["head.*"]'),
+          "qwen3": ('["layers.0.*"]', '["*_norm.weight"]', '["*.q_norm.weight"]', '["*.wq.weight"]'), "mistral": ('["embed.*"]', '["layers.0.*"]'),
           "gpt2": ('["embed.*"]', '["layers.0.*"]', '["*.bias"]'), "bert": ('["embed.*"]', '["layers.1.*"]', '["*.bias"]'),
           "encoder_lm": ('["embed.*"]', '["layers.0.*"]', '["*.norm.weight"]'),
           "trimodal": ('["primary.*"]', '["primary.embed.*"]', '["*.pooler.*","tabular.*"]', '["fusion.*"]')}
@@ -36,7 +38,7 @@ FREEZE = {"llama": ('["embed.*"]', '["layers.0.*","layers.1.*"]', '["*.norm1.wei
 
 def models():
     """The models of the pipeline campaign in sizes that more degrees divide."""
-    found = copy.deepcopy(CONFIGS)
+    found = copy.deepcopy({**CONFIGS, **FAMILIES})
     for config in found.values():
         model = config["model"]
         for sizes in [model[tower] for tower in ("primary", "secondary") if tower in model] or [model]:
@@ -45,6 +47,7 @@ def models():
 
 
 MODELS = models()
+DRAWN = tuple(CONFIGS)  # unless --models says otherwise
 
 
 def draw_mesh(rng, most):
@@ -59,8 +62,8 @@ def draw_mesh(rng, most):
     return dict(degrees) if rest == 1 else {"dp": world}
 
 
-def draw_model(rng):
-    model = rng.choice(tuple(MODELS))
+def draw_model(rng, names=DRAWN):
+    model = rng.choice(names)
     kind = MODELS[model]["model"]["kind"]
     layers = rng.choice((2, 4, 7, 9))
     if kind == "trimodal":
@@ -68,11 +71,13 @@ def draw_model(rng):
         settings = [f"model.primary.num_hidden_layers={layers}", f"model.secondary.num_hidden_layers={other}"]
     else:
         settings = [f"model.num_hidden_layers={layers}"]
-    if kind == "llama":
+    if kind in ("llama", "qwen3", "mistral"):
         settings.append(f"model.num_key_value_heads={rng.choice((1, 2, 3, 6, 12))}")
     if rng.random() < 0.3:
         settings.append(f"model.freeze={rng.choice(FREEZE[kind])}")
-    if kind in ("llama", "gpt2") and rng.random() < 0.2:
+    if kind == "mistral":
+        settings.append(f"model.sliding_window={rng.choice((1, 3, 7, 100))}")
+    if kind in ("llama", "qwen3", "mistral", "gpt2") and rng.random() < 0.2:
         settings.append(f"model.tie_word_embeddings={rng.choice(('true', 'false'))}")
     return model, settings
 
@@ -118,10 +123,10 @@ def draw_settings(rng, model):
     return [f"parallel.{key}={rng.choice(values)}" for key, values in choices.items() if rng.random() < rate]
 
 
-def draw(seed, number, most):
+def draw(seed, number, most, names=DRAWN):
     rng = random.Random(f"{seed}:{number}")
     mesh = draw_mesh(rng, most)
-    model, settings = draw_model(rng)
+    model, settings = draw_model(rng, names)
     microbatches = rng.choice((1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 5))
     settings.append(f"parallel.microbatches={microbatches}")
     # Mostly a batch that the mesh can share.
@@ -160,9 +165,9 @@ def judge(words, folder):
     return "FAILED", f"exit code {done.returncode}: {done.stdout.strip()}\n{errors[-3000:]}"
 
 
-def trials(seed, numbers, most, folder, jobs=2, extra=()):
+def trials(seed, numbers, most, folder, jobs=2, extra=(), names=DRAWN):
     """(number, words, verdict, text) of each draw, in order."""
-    rows = [draw(seed, number, most) for number in numbers]
+    rows = [draw(seed, number, most, names) for number in numbers]
     commands = [[*row.words(config_of(row, MODELS, folder)), *extra] for row in rows]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for number, words, (verdict, text) in zip(numbers, commands, pool.map(lambda words: judge(words, folder), commands)):
@@ -171,7 +176,7 @@ def trials(seed, numbers, most, folder, jobs=2, extra=()):
 
 def group_of(refusal):
     """The refusal without its numbers and names."""
-    names = r"\b(layers|primary|secondary|embed|head|fusion|tabular|gpipe|1f1b|interleaved|zbh1|zbv|llama|gpt2|bert|trimodal|encoder_lm)[\w.-]*"
+    names = r"\b(layers|primary|secondary|embed|head|fusion|tabular|gpipe|1f1b|interleaved|zbh1|zbv|llama|qwen3|mistral|gpt2|bert|trimodal|encoder_lm)[\w.-]*"
     return re.sub(r"\d+", "N", re.sub(names, "NAME", refusal.partition(" -> ")[0]))[:150]
 
 
@@ -193,12 +198,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="draws at the same time")
     parser.add_argument("--start", type=int, default=0, help="number of the first draw")
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=DRAWN, help="models to draw from (default: all but the families of llama)")
     parser.add_argument("--refusals", action="store_true", help="print every refused draw")
     a = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="orthant-random-parity-")
     counts, refusals, worst = collections.Counter(), [], 0.0
     numbers = range(a.start, a.start + a.count)
-    for number, words, verdict, text in trials(a.seed, numbers, a.ranks, folder, a.jobs, ("--backend", a.backend)):
+    for number, words, verdict, text in trials(a.seed, numbers, a.ranks, folder, a.jobs, ("--backend", a.backend), a.models):
         counts[verdict] += 1
         if verdict == "refused":
             refusals.append((text, words))

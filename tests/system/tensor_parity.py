@@ -17,6 +17,10 @@ CONFIGS = {
     "llama": {"model": {**LLAMA, "num_key_value_heads": 2}, "data": TEXT},  # copies of key/value heads from 4 ranks on
     "llama 3 kv": {"model": {**LLAMA, "num_key_value_heads": 3, "attention_bias": True, "mlp_bias": True}, "data": TEXT},
     "llama tied": {"model": {**LLAMA, "num_key_value_heads": 24, "tie_word_embeddings": True, "attention_bias": True}, "data": TEXT},
+    "qwen3": {"model": {"kind": "qwen3", "preset": "qwen3-tiny", **SIZES, "head_dim": 6, "num_key_value_heads": 2, "attention_dropout": 0.1},
+              "data": TEXT},
+    "mistral": {"model": {"kind": "mistral", "preset": "mistral-tiny", **SIZES, "num_key_value_heads": 2, "sliding_window": 4,
+                          "attention_dropout": 0.1}, "data": TEXT},
     "gpt2": {"model": {"kind": "gpt2", "preset": "gpt2-tiny", **SIZES, "attn_pdrop": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1},
              "data": TEXT},
     "bert": {"model": {"kind": "bert", "preset": "bert-tiny", **BERT}, "data": {"kind": "random", "sequence_length": 15}},
@@ -54,7 +58,7 @@ FROZEN = {"llama": '["embed.*","layers.0.*"]', "trimodal": '["primary.*"]', "tri
 
 
 def degrees(model):
-    return {"llama": (2, 4, 8), "llama 3 kv": (3, 6)}.get(model, (2, 3, 4, 8))
+    return {"llama": (2, 4, 8), "qwen3": (2, 4, 8), "mistral": (2, 4, 8), "llama 3 kv": (3, 6)}.get(model, (2, 3, 4, 8))
 
 
 def rows():
@@ -65,6 +69,7 @@ def rows():
                 if LOSS in settings and model.startswith("trimodal") and settings == (LOSS,):
                     continue  # its loss is over two classes, which nothing cuts
                 quick = (degree == 3 and SEQUENCE in settings and LOSS in settings) or (degree == first and settings in ((), (SEQUENCE,)))
+                quick = quick or (model, degree, settings) == ("qwen3", 4, ())  # copies of heads whose norms are summed over all ranks
                 yield Row(model, f"tp={degree}", *settings, quick=quick)
         for settings in ((), (SEQUENCE, LOSS)):
             yield Row(model, f"tp={first},dp=2", *settings, quick=model == "llama" and bool(settings))
@@ -107,6 +112,11 @@ def rows():
         for name in names:
             yield Row(model, "tp=3" if model == "llama 3 kv" else "tp=2", SEQUENCE, canary=f"tp:{name}", steps=2,
                       quick=model in ("llama", "gpt2"))
+    # Each rank sees its own heads, whether tokens are cut or not; from 4 ranks on copies of heads of keys.
+    for name in ("q_norm", "k_norm"):
+        for mesh, settings in (("tp=2", ()), ("tp=2", (SEQUENCE,)), ("tp=4", ()), ("tp=4", (SEQUENCE, LOSS))):
+            yield Row("qwen3", mesh, *settings, canary=f"tp:layers.1.attention.{name}.weight", steps=2, quick=mesh == "tp=2" or not settings)
+    yield Row("qwen3", "tp=2", 'parallel.plan={"attention":"replicate"}', quick=True)
     # More ranks than a microbatch has tokens.
     yield Row("llama", "tp=8", "data.sequence_length=3", "parallel.microbatches=12", SEQUENCE, LOSS, steps=2, quick=True)
     yield Row("llama", "tp=2", 'parallel.plan={"mlp":"replicate"}', quick=True)

@@ -57,7 +57,7 @@ class Export(unittest.TestCase):
 
 class RoundTrips(Export):
     def test_imported_and_trained_models_keep_what_training_does_not_change(self):
-        for seed, family in enumerate(("llama", "gpt2", "bert")):
+        for seed, family in enumerate(("llama", "gpt2", "bert", "qwen3", "mistral")):
             folder = make_folder(self.path(family), family, seed, bare=False, dtype="float32")
             text = greedy_text(folder)
             exported = self.import_and_export(folder, family + "-out")

@@ -1,9 +1,12 @@
 """Hugging Face folders in and out: the same numbers as transformers, the same tensors on the way back, clear errors."""
+import contextlib
 import json
 import os
+import random
 import shutil
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy
 import torch
@@ -35,6 +38,9 @@ LLAMAS = {
     "yarn": dict(rope_parameters=YARN),
     "yarn_mscale": dict(rope_parameters={**YARN, "beta_fast": 24, "mscale": 1.4, "mscale_all_dim": 0.7, "truncate": False}),
 }
+# The library's own defaults of these are a window of 4,096 tokens and heads of 128 channels.
+FAMILIES = {"qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM)}
 GPT2 = dict(vocab_size=103, n_embd=45, n_layer=3, n_head=5, n_positions=40)
 GPT2S = {
     "plain": {},
@@ -62,6 +68,34 @@ def randomize(model, seed):
             else:
                 parameter.copy_(torch.randn_like(parameter) * 0.15)
     return model.eval()
+
+
+def random_family(family, seed):
+    """A model of the family in random sizes; Mistral's windows are shorter and longer than the text, or none."""
+    rng = random.Random(f"{family} {seed}")
+    kv_heads = rng.choice((1, 2, 3))
+    sizes = dict(vocab_size=rng.randint(60, 140), hidden_size=rng.randint(10, 40) * 2, intermediate_size=rng.randint(20, 90),
+                 num_hidden_layers=rng.randint(1, 4), num_attention_heads=kv_heads * rng.choice((1, 2, 4)), num_key_value_heads=kv_heads,
+                 head_dim=rng.randint(2, 16) * 2, max_position_embeddings=64, rms_norm_eps=rng.choice((1e-6, 1e-5)),
+                 tie_word_embeddings=rng.random() < 0.4)
+    rope = {"rope_type": "default", "rope_theta": rng.choice((1e4, 1e6))}
+    sizes["rope_parameters"] = {**YARN, "rope_theta": rope["rope_theta"]} if rng.random() < 0.25 else rope
+    if family == "qwen3":
+        sizes["attention_bias"] = rng.random() < 0.3
+    else:
+        sizes["sliding_window"] = rng.choice((None, 1, 2, 5, 11, 16, 17, 40))
+    config, model = FAMILIES[family]
+    return model(config(**sizes))
+
+
+@contextlib.contextmanager
+def all_in_float64():
+    """Transformers takes norms and angles in float32 whatever the model's dtype is; here in float64."""
+    with contextlib.ExitStack() as stack:
+        for name in ("float", "float32"):
+            stack.enter_context(mock.patch.object(torch, name, torch.float64))
+        stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
+        yield
 
 
 def run_forward(test, model, out, dtype="float32", **inputs):
@@ -93,24 +127,38 @@ class Folder(unittest.TestCase):
 
 
 class Decoders(Folder):
-    def check(self, model, name, seed):
-        folder = self.saved(randomize(model, seed), name)
+    def check(self, model, name, seed, dtype="float32", bound=2e-5):
+        folder = self.saved(randomize(model.to(DTYPES[dtype]), seed), name)
         ids = torch.randint(0, model.config.vocab_size, (3, 17), generator=torch.Generator().manual_seed(seed))
         mask = torch.ones_like(ids)
         mask[0, 11:] = 0
         mask[1, :4] = 0
         mask[2, 5:8] = 0
-        with torch.no_grad():
+        with torch.no_grad(), all_in_float64() if dtype == "float64" else contextlib.nullcontext():
+            if dtype == "float64":  # its frequencies, too
+                model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
             plain = model(ids).logits
             masked = model(ids, attention_mask=mask).logits
-        found = run_forward(self, folder, self.path("out"), input_ids=ids)["logits"]
-        self.assertLess(largest_difference(found, plain), 2e-5, name)
-        found = run_forward(self, folder, self.path("out"), input_ids=ids.int(), attention_mask=mask)["logits"]
-        self.assertLess(largest_difference(found[mask.bool()], masked[mask.bool()]), 2e-5, name)
+        found = run_forward(self, folder, self.path("out"), dtype, input_ids=ids)["logits"]
+        self.assertLess(largest_difference(found, plain), bound, name)
+        found = run_forward(self, folder, self.path("out"), dtype, input_ids=ids.int(), attention_mask=mask)["logits"]
+        self.assertLess(largest_difference(found[mask.bool()], masked[mask.bool()]), bound, name)
 
     def test_llama(self):
         for seed, (name, change) in enumerate(LLAMAS.items()):
             self.check(transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**LLAMA, **change})), name, seed)
+
+    def check_family(self, family):
+        for seed in range(20):
+            model = random_family(family, seed)
+            self.check(model, f"{family}-{seed}", seed, bound=1e-4)
+            self.check(model, f"{family}-{seed}-wide", seed, "float64", 1e-9)
+
+    def test_qwen3(self):
+        self.check_family("qwen3")
+
+    def test_mistral(self):
+        self.check_family("mistral")
 
     def test_gpt2(self):
         for seed, (name, change) in enumerate(GPT2S.items()):
@@ -222,12 +270,13 @@ class Files(Folder):
     def test_round_trips(self):
         llama = randomize(transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**LLAMA, **LLAMAS["llama3"]})), 4)
         gpt2 = randomize(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)), 5)
-        ids = torch.randint(0, 101, (2, 15))
-        for model, name, kind, options in ((llama, "llama", "llama", {"--max-shard-size": "20KB"}), (gpt2, "gpt2", "gpt2", {})):
+        families = [(randomize(random_family(name, 0), 8), name, name, {}) for name in FAMILIES]
+        for model, name, kind, options in ((llama, "llama", "llama", {"--max-shard-size": "20KB"}), (gpt2, "gpt2", "gpt2", {}), *families):
             out, files = self.round_trip(model, name, kind, **options)
             self.assertEqual(len(files) > 1, bool(options))
             again = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
             with torch.no_grad():
+                ids = torch.randint(0, model.config.vocab_size, (2, 15))
                 self.assertEqual(largest_difference(model(ids).logits, again(ids).logits), 0)
         bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 6)
         roberta = randomize(transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**BERT, **BERTS["roberta"]})), 7)

@@ -57,7 +57,7 @@ class Draw {
   }
 
   void draw_model() {
-    const auto kind = one_of<std::string>({"llama", "gpt2", "bert", "encoder_lm", "trimodal"});
+    const auto kind = one_of<std::string>({"llama", "qwen3", "mistral", "gpt2", "bert", "encoder_lm", "trimodal"});
     const int layers = one_of<int>({2, 3, 5, 7});
     auto sizes = fmt::format(R"("hidden_size":24,"num_attention_heads":6,"intermediate_size":{},"vocab_size":{})",
                              one_of<int>({20, 24, 31}), one_of<int>({53, 72}));
@@ -69,8 +69,9 @@ class Draw {
                                shared, sizes, layers, sizes, shared ? layers : 2));
     } else {
       const auto preset = kind == "encoder_lm" ? "encoder-lm" : kind;
-      if (kind == "llama") sizes += fmt::format(R"(,"num_key_value_heads":{})", one_of<int>({1, 2, 3, 6}));
-      if ((kind == "llama" || kind == "gpt2") && chance(0.5)) {
+      const bool is_llama = llama_family_named(kind).has_value();
+      if (is_llama) sizes += fmt::format(R"(,"num_key_value_heads":{})", one_of<int>({1, 2, 3, 6}));
+      if ((is_llama || kind == "gpt2") && chance(0.5)) {
         sizes += fmt::format(R"(,"tie_word_embeddings":{})", chance(0.5));
       }
       set("data", fmt::format(R"({{"kind":"{}","sequence_length":7}})", kind == "bert" ? "random" : "tokens"));

@@ -114,6 +114,22 @@ inline LlamaConfig llama_with_biases() {
   return config;
 }
 
+inline LlamaConfig qwen3(bool biases) {
+  LlamaConfig config = llama(false);
+  config.family = LlamaFamily::qwen3;
+  config.head_dim = 10;
+  config.attention_bias = biases;
+  return config;
+}
+
+inline LlamaConfig mistral(double dropout) {
+  LlamaConfig config = llama(false);
+  config.family = LlamaFamily::mistral;
+  config.sliding_window = 24;
+  config.attention_dropout = dropout;
+  return config;
+}
+
 // Of `rows` rows: few are quick, many make parameters small beside activations.
 inline std::vector<Model> models(std::int64_t rows) {
   const WorkSize work{.rows = rows, .sequence = 64};
@@ -124,6 +140,11 @@ inline std::vector<Model> models(std::int64_t rows) {
           {"LlamaFloat64", llama(false), wide},
           {"LlamaBfloat16", llama(false), narrow, 2},
           {"LlamaWithBiases", llama_with_biases(), work, 2},
+          {"Qwen3", qwen3(false), work, 2},
+          {"Qwen3CopiedKeys", qwen3(true), work, 6},
+          {"Qwen3Bfloat16", qwen3(false), narrow, 2},
+          {"Mistral", mistral(0.1), work, 2},
+          {"MistralBfloat16", mistral(0), narrow, 2},
           {"Bert", bert(ActivationFunction::gelu), work, 3},
           {"BertRelu", bert(ActivationFunction::relu), wide},
           {"BertBfloat16", bert(ActivationFunction::gelu), narrow, 3},

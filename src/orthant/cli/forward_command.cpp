@@ -227,9 +227,8 @@ void check_ranks(const ForwardOptionsGiven& given, const RankOptions& ranks, con
 
 int run_forward(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Computes the logits (llama, gpt2) or hidden states (bert) of a stored model for the rows of a file, on one rank "
-      "or "
-      "on those of --mesh tp=N.",
+      "Computes the logits of a stored decoder, or the hidden states of a stored bert, for the rows of a file, on one "
+      "rank or on those of --mesh tp=N.",
       "orthant forward");
   ForwardOptionsGiven given;
   RankOptions ranks;

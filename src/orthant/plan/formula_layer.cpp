@@ -61,7 +61,8 @@ void LayerFormulas::set_parameters(UnitWork& work) const {
   const double row_bias = (shape_.attention_biases ? h : 0) + (shape_.mlp_biases ? h : 0);
   const double column_bias = (shape_.attention_biases ? sizes_.query + 2 * sizes_.key : 0) +
                              (shape_.mlp_biases ? first_matrices() * sizes_.inner : 0);
-  work.parameters = h * (2 * sizes_.query + 2 * sizes_.key) + norms + row_bias + column_bias;
+  const double head_norms = shape_.head_norms ? 2 * static_cast<double>(shape_.head_size) : 0;
+  work.parameters = h * (2 * sizes_.query + 2 * sizes_.key) + norms + head_norms + row_bias + column_bias;
   const auto matrices = static_cast<double>(shape_.mlp_matrices());
   if (!has_experts()) {
     work.parameters += matrices * h * sizes_.inner;

@@ -49,6 +49,8 @@ PlanModel mixture(const MixtureRow& row) {
 ModelConfig preset(PresetFamily family, const std::string& name) {
   switch (family) {
     case PresetFamily::llama:
+    case PresetFamily::qwen3:
+    case PresetFamily::mistral:
       return llama_preset(name);
     case PresetFamily::bert:
       return BertModelConfig{.encoder = bert_preset(name), .freeze = {}};

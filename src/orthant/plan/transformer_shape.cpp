@@ -1,5 +1,7 @@
 #include "orthant/plan/transformer_shape.h"
 
+#include "orthant/program/cost.h"
+
 namespace orthant {
 namespace {
 
@@ -9,7 +11,8 @@ std::int64_t attention_matrices(const TransformerShape& shape) {
 }
 
 std::int64_t attention_vectors(const TransformerShape& shape) {
-  return shape.attention_biases ? shape.query_size() + 2 * shape.key_size() + shape.hidden : 0;
+  return (shape.attention_biases ? shape.query_size() + 2 * shape.key_size() + shape.hidden : 0) +
+         (shape.head_norms ? 2 * shape.head_size : 0);
 }
 
 std::int64_t mlp_parameters(const TransformerShape& shape) {
@@ -42,6 +45,8 @@ TransformerShape plain_shape(const LlamaConfig& config) {
   shape.head_size = config.head_size();
   shape.gated = true;
   shape.attention_biases = config.attention_bias;
+  shape.head_norms = config.norms_heads();
+  shape.window = config.sliding_window;
   shape.mlp_biases = config.mlp_bias;
   shape.tied = config.tie_word_embeddings;
   shape.dropout = config.attention_dropout > 0;
@@ -125,7 +130,8 @@ std::int64_t TransformerShape::active_parameters() const {
 double TransformerShape::forward_flops(std::int64_t sequence, bool halved) const {
   const auto s = static_cast<double>(sequence);
   const auto h = static_cast<double>(hidden);
-  const double attention = 4 * s * s * static_cast<double>(query_size()) * (halved && causal ? 0.5 : 1);
+  const double attention =
+      4 * s * s * static_cast<double>(query_size()) * (halved ? attended_share(causal, window, sequence) : 1);
   const double layer = 2 * s * static_cast<double>(multiplied(*this)) + attention;
   const double head = 2 * s * h * (static_cast<double>(vocab) + (head_dense ? h : 0));
   return static_cast<double>(layers) * layer + head;

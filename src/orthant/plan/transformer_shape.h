@@ -22,6 +22,7 @@ struct TransformerShape {
   std::int64_t longest = 0;      // sequence it can read; 0: any
   bool gated = false;            // MLP of three matrices
   bool attention_biases = false;
+  bool head_norms = false;  // a weight for the heads of queries, and one for those of keys
   bool mlp_biases = false;
   bool norm_biases = false;
   bool embedding_norm = false;
@@ -31,7 +32,8 @@ struct TransformerShape {
   bool tied = false;        // head and embedding
   bool dropout = false;
   bool causal = true;
-  bool frozen = false;  // some parameters are not trained
+  std::int64_t window = 0;  // tokens that a token sees; 0: all before it
+  bool frozen = false;      // some parameters are not trained
   // Mixture of experts; without, experts is 0. Experts are MLPs as `gated` says, without biases.
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;

@@ -84,8 +84,28 @@ void read_rope(JsonReader& reader, LlamaConfig& config) {
   }
 }
 
-ModelConfig read_llama_config(JsonReader& reader) {
-  LlamaConfig config;
+// Null: all tokens before a token are seen.
+void read_window(JsonReader& reader, LlamaConfig& config) {
+  constexpr std::string_view kKey = "sliding_window";
+  if (!reader.has(kKey)) return;
+  config.sliding_window = reader.find<std::int64_t>(kKey).value_or(0);
+  if (given(reader, kKey) && config.sliding_window < 1) {
+    reader.fail(kKey, fmt::format("is {}: a token sees at least itself", config.sliding_window),
+                "a window of 1 token or more, or null for none, can be read");
+  }
+}
+
+// Layers that differ in what a token sees.
+void refuse_mixed_layers(JsonReader& reader, std::string_view kind) {
+  for (const auto& layer : reader.find<std::vector<std::string>>("layer_types").value_or(std::vector<std::string>())) {
+    if (layer != kind) {
+      reader.fail("layer_types", fmt::format("has {}: all layers are {} here", layer, kind), kOtherModel);
+    }
+  }
+}
+
+ModelConfig read_llama_config(JsonReader& reader, LlamaFamily family) {
+  LlamaConfig config = llama_defaults(family);
   const auto size = [&](std::string_view key, std::int64_t& field) {
     field = reader.find<std::int64_t>(key).value_or(field);
   };
@@ -98,9 +118,12 @@ ModelConfig read_llama_config(JsonReader& reader) {
   size("vocab_size", config.vocab_size);
   size("max_position_embeddings", config.max_position_embeddings);
   config.rms_norm_eps = reader.find<double>("rms_norm_eps").value_or(1e-6);
-  config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
+  if (family != LlamaFamily::mistral) config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
   config.attention_dropout = reader.find<double>("attention_dropout").value_or(0);
-  config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
+  if (family == LlamaFamily::llama) config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
+  if (family == LlamaFamily::mistral) read_window(reader, config);
+  if (family == LlamaFamily::qwen3) refuse_true(reader, "use_sliding_window", "a sliding window in some of the layers");
+  refuse_mixed_layers(reader, config.sliding_window > 0 ? "sliding_attention" : "full_attention");
   config.tie_word_embeddings = reader.find<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = reader.find<double>("initializer_range").value_or(0.02);
   const auto activation = reader.find<std::string>("hidden_act").value_or("silu");
@@ -175,12 +198,13 @@ ModelConfig read_bert_config(JsonReader& reader, std::int64_t vocabulary, bool p
   return model;
 }
 
-const std::array<std::string, 6> kModelTypes = {"llama", "gpt2", "bert", "roberta", "xlm-roberta", "camembert"};
+const std::array<std::string, 8> kModelTypes = {"llama", "qwen3",   "mistral",     "gpt2",
+                                                "bert",  "roberta", "xlm-roberta", "camembert"};
 
 ModelConfig read_config(JsonReader reader) {
   const auto type = reader.require<std::string>("model_type");
   refuse_other_mathematics(reader);
-  if (type == "llama") return read_llama_config(reader);
+  if (const auto family = llama_family_named(type)) return read_llama_config(reader, *family);
   if (type == "gpt2") return read_gpt2_config(reader);
   if (type == "bert") return read_bert_config(reader, 30522, /*positions_after_padding=*/false);
   if (type == "roberta") return read_bert_config(reader, 50265, /*positions_after_padding=*/true);

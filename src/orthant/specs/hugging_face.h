@@ -13,9 +13,9 @@
 
 namespace orthant {
 
-// What folder/config.json says: a llama, gpt2 or bert (BERT and RoBERTa) model. Keys that are absent have the defaults
-// of that model type there, which are not always ours. The encoder's `path` stays empty. DataError that names file and
-// key: no such folder or file, an unknown model_type, a key that asks for what is not done here.
+// What folder/config.json says: a llama, qwen3, mistral, gpt2 or bert (BERT and RoBERTa) model. Keys that are absent
+// have the defaults of that model type there, which are not always ours. The encoder's `path` stays empty. DataError
+// that names file and key: no such folder or file, an unknown model_type, a key that asks for what is not done here.
 ModelConfig read_hugging_face_config(const std::filesystem::path& folder);
 
 // The same from such a file, wherever it lies.

@@ -7,12 +7,14 @@
 namespace orthant {
 namespace {
 
-constexpr std::array<ModuleRow, 11> kLlamaBody = {{
+constexpr std::array<ModuleRow, 13> kLlamaBody = {{
     {"embed", "embed_tokens"},
     {"layers.*.attention.wq", "layers.*.self_attn.q_proj"},
     {"layers.*.attention.wk", "layers.*.self_attn.k_proj"},
     {"layers.*.attention.wv", "layers.*.self_attn.v_proj"},
     {"layers.*.attention.wo", "layers.*.self_attn.o_proj"},
+    {"layers.*.attention.q_norm", "layers.*.self_attn.q_norm"},
+    {"layers.*.attention.k_norm", "layers.*.self_attn.k_norm"},
     {"layers.*.mlp.w1", "layers.*.mlp.gate_proj"},
     {"layers.*.mlp.w2", "layers.*.mlp.down_proj"},
     {"layers.*.mlp.w3", "layers.*.mlp.up_proj"},

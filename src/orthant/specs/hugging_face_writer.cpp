@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -45,7 +46,11 @@ Json header(std::string_view type, std::string_view architecture, DType dtype) {
 
 // Both generations read this file: older ones rope_theta and rope_scaling, newer ones rope_parameters.
 Json config_json(const LlamaConfig& config, HuggingFaceHead head, DType dtype) {
-  Json json = header("llama", head == HuggingFaceHead::none ? "LlamaModel" : "LlamaForCausalLM", dtype);
+  constexpr std::array<std::string_view, kLlamaFamilies.size()> kClasses = {"Llama", "Qwen3", "Mistral"};
+  const auto family = config.family;
+  const auto name = kClasses[static_cast<std::size_t>(family)];
+  Json json = header(llama_family_name(family),
+                     fmt::format("{}{}", name, head == HuggingFaceHead::none ? "Model" : "ForCausalLM"), dtype);
   json["hidden_size"] = config.hidden_size;
   json["num_hidden_layers"] = config.num_hidden_layers;
   json["num_attention_heads"] = config.num_attention_heads;
@@ -56,9 +61,12 @@ Json config_json(const LlamaConfig& config, HuggingFaceHead head, DType dtype) {
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
   json["hidden_act"] = "silu";
-  json["attention_bias"] = config.attention_bias;
+  if (family != LlamaFamily::mistral) json["attention_bias"] = config.attention_bias;
   json["attention_dropout"] = config.attention_dropout;
-  json["mlp_bias"] = config.mlp_bias;
+  if (family == LlamaFamily::llama) json["mlp_bias"] = config.mlp_bias;
+  if (family == LlamaFamily::qwen3) json["use_sliding_window"] = false;
+  if (family == LlamaFamily::mistral)
+    json["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["initializer_range"] = config.initializer_range;
   auto rope = rope_json(config);

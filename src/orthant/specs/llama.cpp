@@ -28,7 +28,40 @@ Problem find_rope_problem(const LlamaConfig& config) {
   return std::nullopt;
 }
 
+// Null: every token before a token is seen.
+void read_window(JsonReader& reader, std::int64_t& window) {
+  constexpr std::string_view kKey = "sliding_window";
+  window = reader.has(kKey) ? reader.find<std::int64_t>(kKey).value_or(0) : reader.get<std::int64_t>(kKey, window);
+}
+
 }  // namespace
+
+std::string_view llama_family_name(LlamaFamily family) {
+  constexpr std::array<std::string_view, kLlamaFamilies.size()> kNames = {"llama", "qwen3", "mistral"};
+  return kNames[static_cast<std::size_t>(family)];
+}
+
+std::optional<LlamaFamily> llama_family_named(std::string_view name) {
+  const auto* const found = std::ranges::find(kLlamaFamilies, name, llama_family_name);
+  return found == kLlamaFamilies.end() ? std::nullopt : std::optional(*found);
+}
+
+LlamaConfig llama_defaults(LlamaFamily family) {
+  LlamaConfig config;
+  config.family = family;
+  if (family == LlamaFamily::qwen3) {
+    config.head_dim = 128;
+    config.intermediate_size = 22016;
+    config.vocab_size = 151936;
+    config.max_position_embeddings = 32768;
+  } else if (family == LlamaFamily::mistral) {
+    config.num_key_value_heads = 8;
+    config.intermediate_size = 14336;
+    config.max_position_embeddings = 131072;
+    config.sliding_window = 4096;
+  }
+  return config;
+}
 
 std::int64_t LlamaConfig::max_sequence() const {
   const bool longer = rope_scaling.kind == RopeScaling::Kind::linear || rope_scaling.kind == RopeScaling::Kind::dynamic;
@@ -40,12 +73,12 @@ std::int64_t LlamaConfig::max_sequence() const {
 LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   LlamaConfig config = defaults;
   if (const auto name = reader.find<std::string>("preset")) {
-    refuse(find_preset_problem(PresetFamily::llama, *name), reader);
+    refuse(find_preset_problem(preset_family(config.family), *name), reader);
     config = llama_preset(*name);
   }
-  // Values that followed from others do so again when those are overridden.
+  // Values that followed from others do so again when those are overridden. Qwen3's size of heads follows from nothing.
   if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
-  if (config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
+  if (!config.norms_heads() && config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
   const auto read_size = [&](std::string_view key, std::int64_t& field) {
     field = reader.get<std::int64_t>(key, field);
   };
@@ -66,8 +99,9 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   read_number("rope_theta", config.rope_theta);
   read_number("rms_norm_eps", config.rms_norm_eps);
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
-  read_flag("attention_bias", config.attention_bias);
-  read_flag("mlp_bias", config.mlp_bias);
+  if (config.family != LlamaFamily::mistral) read_flag("attention_bias", config.attention_bias);
+  if (config.family == LlamaFamily::llama) read_flag("mlp_bias", config.mlp_bias);
+  if (config.family == LlamaFamily::mistral) read_window(reader, config.sliding_window);
   read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);
@@ -89,6 +123,7 @@ Problem find_problem(const LlamaConfig& config) {
   if (auto problem = check_size("num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers)) return problem;
   if (auto problem = check_size("num_key_value_heads", config.num_key_value_heads, 0, kMaxWidth)) return problem;
   if (auto problem = check_size("head_dim", config.head_dim, 0, kMaxWidth / heads)) return problem;
+  if (auto problem = check_size("sliding_window", config.sliding_window, 0, kMaxEntries)) return problem;
   if (auto problem = check_divides({"num_key_value_heads", config.kv_heads()}, {"num_attention_heads", heads},
                                    Remedy::change_divisor)) {
     return problem;

@@ -11,7 +11,7 @@ namespace {
 class LlamaBuilder : private DecoderGraph {
  public:
   LlamaBuilder(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use)
-      : DecoderGraph("llama", config.hidden_size, work, use), config_(config) {}
+      : DecoderGraph(std::string(llama_family_name(config.family)), config.hidden_size, work, use), config_(config) {}
 
   GraphSpec build() {
     add_embed();
@@ -56,11 +56,18 @@ Body LlamaBuilder::layer_body() const {
                                  .bias = bias(biased, "qkv_bias"),
                                  .out = (heads.heads + 2 * heads.kv_heads) * d,
                                  .joined = true});
+  const Value normed =
+      config_.norms_heads()
+          ? ops::head_norm(r, qkv, heads,
+                           {.query = "attention.q_norm.weight", .key = "attention.k_norm.weight", .eps = eps})
+          : qkv;
   const Value turned = ops::rotary(
-      r, qkv, heads, {config_.rope_theta, config_.max_position_embeddings, as_numbers(config_.rope_scaling)});
-  const Value attended =
-      ops::attention(r, turned, mask, heads,
-                     {.causal = true, .dropout = config_.attention_dropout, .site = "attention.probabilities"});
+      r, normed, heads, {config_.rope_theta, config_.max_position_embeddings, as_numbers(config_.rope_scaling)});
+  const Value attended = ops::attention(r, turned, mask, heads,
+                                        {.causal = true,
+                                         .dropout = config_.attention_dropout,
+                                         .site = "attention.probabilities",
+                                         .window = config_.sliding_window});
   const Value middle = ops::add(
       r,
       ops::linear(
@@ -124,6 +131,10 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
     vectors.push_back(bias(layer + ".attention.wv.bias", key, split_dim(0, d), "qkv_bias"));
     vectors.push_back(along_sequence(bias(layer + ".attention.wo.bias", h)));
   }
+  if (config_.norms_heads()) {
+    vectors.push_back(per_head(norm_weight(layer + ".attention.q_norm.weight", d)));
+    vectors.push_back(per_head(norm_weight(layer + ".attention.k_norm.weight", d)));
+  }
   if (config_.mlp_bias) {
     vectors.push_back(bias(layer + ".mlp.w1.bias", f, split_dim(0), "gate_up_bias"));
     vectors.push_back(bias(layer + ".mlp.w3.bias", f, split_dim(0), "gate_up_bias"));
@@ -159,7 +170,7 @@ void LlamaBuilder::add_head() {
 }  // namespace
 
 GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use) {
-  refuse(find_problem(config), "llama");
+  refuse(find_problem(config), llama_family_name(config.family));
   refuse_work(work, config.max_sequence());
   return LlamaBuilder(config, work, use).build();
 }

@@ -14,8 +14,8 @@
 namespace orthant {
 namespace {
 
-// In the order of ModelConfig.
-const std::array<std::string, 5> kModelKinds = {"llama", "trimodal", "bert", "gpt2", "encoder_lm"};
+// In the order of ModelConfig; then those that are a Llama, too.
+const std::array<std::string, 7> kModelKinds = {"llama", "trimodal", "bert", "gpt2", "encoder_lm", "qwen3", "mistral"};
 
 // The kind that a model's preset implies; its key is refused when it names none.
 std::string kind_of_preset(const JsonReader& model, const std::string& preset) {
@@ -63,7 +63,9 @@ ModelConfig read_model(JsonReader model) {
     model.fail("path", fmt::format("it holds a model of kind {}; kind is {}", model_kind(*folder), kind),
                fmt::format("set kind to {}, or leave it out", model_kind(*folder)));
   }
-  if (kind == kModelKinds[0]) return read_llama(model, defaults_from<LlamaConfig>(folder));
+  if (const auto family = llama_family_named(kind)) {
+    return read_llama(model, folder ? std::get<LlamaConfig>(*folder) : llama_defaults(*family));
+  }
   if (kind == kModelKinds[1]) return read_trimodal(model);
   if (kind == kModelKinds[2]) return read_bert_model(model, defaults_from<BertModelConfig>(folder));
   if (kind == kModelKinds[3]) return read_gpt2(model, defaults_from<Gpt2Config>(folder));
@@ -96,7 +98,7 @@ GraphSpec plain_forward_spec(const ModelConfig& config, const WorkSize& work, co
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) return gpt2_spec(*gpt2, work, use);
   if (const auto* encoder = std::get_if<EncoderLmConfig>(&config)) return encoder_lm_spec(*encoder, work, use);
   throw ConfigError(fmt::format("a model of kind {} has no forward pass of its own", model_kind(config)),
-                    {.remedy = "use a model of kind llama, bert, gpt2 or encoder_lm"});
+                    {.remedy = "use a model of kind llama, qwen3, mistral, bert, gpt2 or encoder_lm"});
 }
 
 const BertConfig& first_tower(const TrimodalConfig& config) {
@@ -125,6 +127,7 @@ GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const Fo
 }
 
 std::string_view model_kind(const ModelConfig& config) {
+  if (const auto* llama = std::get_if<LlamaConfig>(&config)) return llama_family_name(llama->family);
   return kModelKinds[config.index()];
 }
 

@@ -21,17 +21,17 @@ namespace orthant {
 
 using ModelConfig = std::variant<LlamaConfig, TrimodalConfig, BertModelConfig, Gpt2Config, EncoderLmConfig>;
 
-// `kind` is llama, trimodal, bert, gpt2 or encoder_lm; it may be left out when `preset` says it, or `path`, the folder
-// of a Hugging Face model whose config.json then gives the defaults of all keys. The caller's finish() refuses unknown
-// keys.
+// `kind` is llama, qwen3, mistral, trimodal, bert, gpt2 or encoder_lm; it may be left out when `preset` says it, or
+// `path`, the folder of a Hugging Face model whose config.json then gives the defaults of all keys. The caller's
+// finish() refuses unknown keys.
 ModelConfig read_model(JsonReader model);
 
 // The spec with the configuration's frozen parameters, checked.
 GraphSpec build_spec(const ModelConfig& config, const WorkSize& work);
 
-// The forward pass alone, every parameter frozen: logits (llama, gpt2, encoder_lm), or last_hidden_state and
-// pooler_output (bert). With `mask` there is a batch field attention_mask, boolean [rows, sequence], true for tokens;
-// bert always has it. ConfigError for a model of another kind.
+// The forward pass alone, every parameter frozen: logits, or of bert last_hidden_state and pooler_output. With `mask`
+// there is a batch field attention_mask, boolean [rows, sequence], true for tokens; bert always has it. ConfigError for
+// a model of another kind.
 struct ForwardOptions {
   bool mask = false;
   bool pooler = true;  // bert

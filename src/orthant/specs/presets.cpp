@@ -14,7 +14,10 @@ struct LlamaRow {
   std::string_view name;
   std::int64_t hidden, layers, heads, kv_heads, inner, vocab, positions;
   double theta;
-  double scaling = 0;  // factor of Llama 3.1's rotary scaling; 0: none
+  double scaling = 0;          // factor of Llama 3.1's rotary scaling; 0: none
+  std::int64_t head_size = 0;  // 0: hidden / heads
+  bool tied = false;
+  std::int64_t window = 0;
 };
 
 constexpr std::int64_t kLlama3Positions = 8192;  // of Llama 3's first training
@@ -31,6 +34,21 @@ constexpr std::array<LlamaRow, 11> kLlamaRows = {{
     {"llama-1b", 2048, 22, 32, 4, 5632, 32000, 2048, 1e4},
     {"llama-tiny", 64, 2, 4, 2, 192, 256, 512, 1e4},
     {"llama-16", 32, 14, 4, 2, 96, 256, 512, 1e4},
+}};
+
+constexpr std::array<LlamaRow, 7> kQwen3Rows = {{
+    {"qwen3-0.6b", 1024, 28, 16, 8, 3072, 151936, 40960, 1e6, 0, 128, true},
+    {"qwen3-1.7b", 2048, 28, 16, 8, 6144, 151936, 40960, 1e6, 0, 128, true},
+    {"qwen3-4b", 2560, 36, 32, 8, 9728, 151936, 40960, 1e6, 0, 128, true},
+    {"qwen3-8b", 4096, 36, 32, 8, 12288, 151936, 40960, 1e6, 0, 128},
+    {"qwen3-14b", 5120, 40, 40, 8, 17408, 151936, 40960, 1e6, 0, 128},
+    {"qwen3-32b", 5120, 64, 64, 8, 25600, 151936, 40960, 1e6, 0, 128},
+    {"qwen3-tiny", 64, 2, 4, 2, 192, 256, 512, 1e4, 0, 32},
+}};
+
+constexpr std::array<LlamaRow, 2> kMistralRows = {{
+    {"mistral-7b", 4096, 32, 32, 8, 14336, 32000, 32768, 1e4, 0, 0, false, 4096},
+    {"mistral-tiny", 64, 2, 4, 2, 192, 256, 512, 1e4, 0, 0, false, 16},
 }};
 
 struct BertRow {
@@ -114,8 +132,21 @@ const auto& require_row(const Rows& rows, PresetFamily family, std::string_view 
 
 }  // namespace
 
+PresetFamily preset_family(LlamaFamily family) {
+  switch (family) {
+    case LlamaFamily::qwen3:
+      return PresetFamily::qwen3;
+    case LlamaFamily::mistral:
+      return PresetFamily::mistral;
+    case LlamaFamily::llama:
+      break;
+  }
+  return PresetFamily::llama;
+}
+
 std::string_view family_name(PresetFamily family) {
-  constexpr std::array<std::string_view, 5> kNames = {"llama", "bert", "trimodal", "gpt2", "encoder_lm"};
+  constexpr std::array<std::string_view, kPresetFamilies.size()> kNames = {"llama",      "bert",  "trimodal", "gpt2",
+                                                                           "encoder_lm", "qwen3", "mistral"};
   return kNames[static_cast<std::size_t>(family)];
 }
 
@@ -129,6 +160,10 @@ std::vector<std::string> preset_names(PresetFamily family) {
       return names_of(kTrimodalRows);
     case PresetFamily::gpt2:
       return names_of(kGpt2Rows);
+    case PresetFamily::qwen3:
+      return names_of(kQwen3Rows);
+    case PresetFamily::mistral:
+      return names_of(kMistralRows);
     case PresetFamily::encoder_lm:
       break;
   }
@@ -152,25 +187,38 @@ Problem find_preset_problem(PresetFamily family, std::string_view name) {
   return ConfigProblem{"preset", message, did_you_mean(name, preset_names(family))};
 }
 
-LlamaConfig llama_preset(std::string_view name) {
-  const LlamaRow& row = require_row(kLlamaRows, PresetFamily::llama, name);
+namespace {
+
+LlamaConfig preset_of(const LlamaRow& row, LlamaFamily family) {
   LlamaConfig config;
+  config.family = family;
   config.hidden_size = row.hidden;
   config.num_hidden_layers = row.layers;
   config.num_attention_heads = row.heads;
   config.num_key_value_heads = row.kv_heads;
-  config.head_dim = row.hidden / row.heads;
+  config.head_dim = row.head_size != 0 ? row.head_size : row.hidden / row.heads;
   config.intermediate_size = row.inner;
   config.vocab_size = row.vocab;
   config.max_position_embeddings = row.positions;
   config.rope_theta = row.theta;
-  config.rms_norm_eps = 1e-5;
+  config.rms_norm_eps = family == LlamaFamily::qwen3 ? 1e-6 : 1e-5;
+  config.tie_word_embeddings = row.tied;
+  config.sliding_window = row.window;
   if (row.scaling != 0) {
     config.rope_scaling.kind = RopeScaling::Kind::llama3;
     config.rope_scaling.factor = row.scaling;
     config.rope_scaling.original_max_position_embeddings = kLlama3Positions;
   }
   return config;
+}
+
+}  // namespace
+
+LlamaConfig llama_preset(std::string_view name) {
+  const auto family = family_of_preset(name);
+  if (family == PresetFamily::qwen3) return preset_of(*row_named(kQwen3Rows, name), LlamaFamily::qwen3);
+  if (family == PresetFamily::mistral) return preset_of(*row_named(kMistralRows, name), LlamaFamily::mistral);
+  return preset_of(require_row(kLlamaRows, PresetFamily::llama, name), LlamaFamily::llama);
 }
 
 BertConfig bert_preset(std::string_view name) {

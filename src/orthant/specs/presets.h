@@ -19,10 +19,12 @@
 namespace orthant {
 
 // Named as the models' kinds; bert: also towers of a trimodal model.
-enum class PresetFamily { llama, bert, trimodal, gpt2, encoder_lm };
-inline constexpr std::array<PresetFamily, 5> kPresetFamilies = {
-    PresetFamily::llama, PresetFamily::bert, PresetFamily::trimodal, PresetFamily::gpt2, PresetFamily::encoder_lm};
+enum class PresetFamily { llama, bert, trimodal, gpt2, encoder_lm, qwen3, mistral };
+inline constexpr std::array<PresetFamily, 7> kPresetFamilies = {
+    PresetFamily::llama,      PresetFamily::bert,  PresetFamily::trimodal, PresetFamily::gpt2,
+    PresetFamily::encoder_lm, PresetFamily::qwen3, PresetFamily::mistral};
 
+PresetFamily preset_family(LlamaFamily family);
 std::string_view family_name(PresetFamily family);
 std::vector<std::string> preset_names(PresetFamily family);
 std::optional<PresetFamily> family_of_preset(std::string_view name);
@@ -31,7 +33,7 @@ std::optional<PresetFamily> family_of_preset(std::string_view name);
 Problem find_preset_problem(PresetFamily family, std::string_view name);
 
 // ConfigError when there is no such preset in the family.
-LlamaConfig llama_preset(std::string_view name);
+LlamaConfig llama_preset(std::string_view name);  // of qwen3 and mistral, too
 BertConfig bert_preset(std::string_view name);
 TrimodalConfig trimodal_preset(std::string_view name);
 Gpt2Config gpt2_preset(std::string_view name);
