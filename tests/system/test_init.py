@@ -1,6 +1,7 @@
 """orthant init: a model and data in, a commented configuration out that passes --dry-run and trains."""
 import json
 import os
+import shlex
 import struct
 
 import crafted_models
@@ -246,6 +247,18 @@ class Refused(InitTest):
         self.refused(2, "run.json is there already", "--force", "--model", "llama-tiny", "run.json")
         with open(self.path("run.json")) as f:
             self.assertEqual(f.read(), "mine")
+
+    def test_a_fix_is_quoted_for_the_shell(self):
+        self.write("my claims.csv", "the story;long,it's,label\n" + "".join(f"{self.sentence(i)},{self.sentence(i, 3)},{i % 2}\n" for i in range(30)))
+        done = self.init("--data", "my claims.csv", "--tokenizer", "my own", "run.json")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        line = done.stderr.split("your data: ")[1].strip()
+        self.assertEqual(shlex.split(line), ["orthant", "data", "make-vocabulary", "--data", "my claims.csv", "--columns", "the story;long,it's",
+                                             "--out", "models/my own/vocab.txt"])
+        made = orthant(*shlex.split(line)[1:], cwd=self.folder)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        done = self.init("--data", "my claims.csv", "--tokenizer", "my own", "my run.json")
+        self.assertIn("wrote      my run.json: orthant train --config 'my run.json'\n", done.stdout)
 
     def test_what_does_not_go_together(self):
         text, vocabulary, table, llama = self.text(), self.vocabulary(), self.table(), self.llama()

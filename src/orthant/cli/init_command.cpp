@@ -11,6 +11,7 @@
 #include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/launch/scripts.h"
 #include "orthant/train/suggested_config.h"
 
 namespace orthant::cli {
@@ -55,7 +56,8 @@ int run_init(const Arguments& arguments, Context& context) {
     return 0;
   }
   for (const auto& [what, text] : suggested.found) std::cout << fmt::format("{:10} {}\n", what, printable(text));
-  std::cout << fmt::format("wrote      {}: orthant train --config {}\n", printable(file), printable(file))
+  std::cout << fmt::format("wrote      {}: orthant train --config {}\n", printable(file),
+                           printable(launch::shell_quote(file)))
             << std::flush;
   return 0;
 }

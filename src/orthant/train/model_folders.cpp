@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/launch/scripts.h"
 
 namespace orthant {
 
@@ -29,8 +30,10 @@ std::string require_tokenizer(const std::string& name, const std::string& key, c
                         ? std::string()
                         : fmt::format(
                               "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
-                              "--columns {}{} --out models/{}/vocab.txt",
-                              data, fmt::join(columns, ","), cased ? " --cased" : "", name.empty() ? "own" : name);
+                              "--columns {}{} --out {}",
+                              launch::shell_quote(data),
+                              launch::shell_quote(fmt::format("{}", fmt::join(columns, ","))), cased ? " --cased" : "",
+                              launch::shell_quote(fmt::format("models/{}/vocab.txt", name.empty() ? "own" : name)));
   if (name.empty()) {
     throw ConfigError(fmt::format("{} is missing: text needs a tokenizer", key),
                       {.remedy = fmt::format("set {} to a tokenizer.json, a vocab.txt, or the folder of a Hugging Face "

@@ -8,6 +8,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/launch/scripts.h"
 #include "orthant/layout/rows.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/text/table_reader.h"
@@ -125,7 +126,8 @@ ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) 
   if (const fs::path named = pointed_checkpoint(run.string()); is_checkpoint(named)) {
     throw DataError(fmt::format("{}: a checkpoint, not the folder of a run", run.string()),
                     {.remedy = fmt::format("use --run {} --checkpoint {}",
-                                           real_path(named).parent_path().parent_path().string(), run.string())});
+                                           launch::shell_quote(real_path(named).parent_path().parent_path().string()),
+                                           launch::shell_quote(run.string()))});
   }
   if (!is_folder(run)) {
     throw DataError(fmt::format("{}: there is no such folder", run.string()),

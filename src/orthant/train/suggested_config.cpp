@@ -17,6 +17,7 @@
 #include "orthant/data/document_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
+#include "orthant/launch/scripts.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/named_model.h"
 #include "orthant/train/run_config.h"
@@ -165,9 +166,9 @@ void Suggestion::choose_tokenizer() {
 
 void Suggestion::refuse_foreign_ids(const CorpusLook& look) const {
   if (tokenizer_ && look.fingerprint != 0 && tokenizer_->fingerprint() != look.fingerprint) {
-    throw DataError(
-        fmt::format("{} was prepared with another tokenizer than {}", options_.data, tokenizer_name_),
-        {.remedy = fmt::format("prepare it again: orthant data prepare-text --tokenizer {}", tokenizer_name_)});
+    throw DataError(fmt::format("{} was prepared with another tokenizer than {}", options_.data, tokenizer_name_),
+                    {.remedy = fmt::format("prepare it again: orthant data prepare-text --tokenizer {}",
+                                           launch::shell_quote(tokenizer_name_))});
   }
   if (!model_ || model_->folder.empty() || look.largest_id < vocab_size(model_->config)) return;
   throw DataError(fmt::format("{} has ids up to {}, and the vocabulary of {} has {}", options_.data, look.largest_id,
