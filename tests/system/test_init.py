@@ -260,6 +260,21 @@ class Refused(InitTest):
         done = self.init("--data", "my claims.csv", "--tokenizer", "my own", "my run.json")
         self.assertIn("wrote      my run.json: orthant train --config 'my run.json'\n", done.stdout)
 
+    def test_a_text_column_is_one_of_the_table_with_texts(self):
+        table = ("--data", self.table(), "--tokenizer", self.vocabulary())
+        for code, column, message, remedy in (
+                (2, "storys", "--text-column storys: claims.csv has no such column", 'did you mean "story"?'),
+                (4, "days", "claims.csv: column days is the label, or does not hold texts (columns: id, story", "--text-column COLUMN"),
+                (4, "outcome", "claims.csv: column outcome is the label, or does not hold texts", "the label with --label COLUMN")):
+            with self.subTest(column=column):
+                self.refused(code, message, remedy, *table, "--text-column", column, "run.json")
+
+    def test_a_classifier_reads_the_named_text_first(self):
+        table = ("--data", self.table(), "--tokenizer", self.vocabulary(), "--json", "--force", "run.json")
+        for words, texts in (((), ("story", "note")), (("--text-column", "note"), ("note", "story"))):
+            data = only_json(self, self.init(*table, *words))["config"]["data"]
+            self.assertEqual((data["primary_text"], data["secondary_text"]), texts)
+
     def test_what_does_not_go_together(self):
         text, vocabulary, table, llama = self.text(), self.vocabulary(), self.table(), self.llama()
         self.write("empty.txt", "")

@@ -34,7 +34,8 @@ int run_init(const Arguments& arguments, Context& context) {
   app.add_option("--for", options.use, "finetune, pretrain or classify (default: by model and data)");
   app.add_option("--tokenizer", options.tokenizer, "file or folder (default: that of the model's folder)");
   app.add_option("--label", options.label, "label column of a table (default: guessed)");
-  app.add_option("--text-column", options.text_column, "of a table that holds documents (default: text and the like)");
+  app.add_option("--text-column", options.text_column,
+                 "documents of a table, or a classifier's first text (default: guessed)");
   app.add_option("--separator", options.separator,
                  "what ends a document in a text file: file, blank-line or line (default: file)");
   app.add_flag("--force", force, "replace the file when it is there");

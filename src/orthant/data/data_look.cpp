@@ -218,6 +218,16 @@ CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
                   {.remedy = remedy});
 }
 
+// The column that was named comes first.
+void move_to_front(const DataFound& data, std::vector<const ColumnFacts*>& texts, const std::string& name) {
+  const auto found = std::ranges::find_if(texts, [&](const auto* column) { return column->name == name; });
+  if (found == texts.end()) {
+    refuse_table(data, fmt::format("column {} is the label, or does not hold texts", name),
+                 "name another with --text-column COLUMN, or the label with --label COLUMN");
+  }
+  std::rotate(texts.begin(), found, found + 1);
+}
+
 }  // namespace
 
 DataFound find_data(const std::string& path) {
@@ -279,7 +289,8 @@ CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>&
   return look;
 }
 
-TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label) {
+TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label,
+                        const std::string& text) {
   const auto sample = sample_of(data.files[0], tokenizer);
   const auto chosen = label.empty() ? data.label_column : std::optional(label);
   if (!chosen) {
@@ -310,15 +321,17 @@ TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const
   std::vector<const ColumnFacts*> texts;
   for (const auto& column : sample.columns) {
     if (column.name == look.label) continue;
+    const bool named = !text.empty() && column.name == text;
     if (column.is_numeric(sample.rows) && !is_row_number(column.name) && column.numbers * 2 >= sample.rows) {
       look.numbers.push_back(column.name);
-    } else if (column.tokens && column.distinct > 1 && !is_row_number(column.name)) {
+    } else if (column.tokens && column.distinct > 1 && (named || !is_row_number(column.name))) {
       texts.push_back(&column);
     } else {
       look.unused.push_back(column.name);
     }
   }
   std::ranges::stable_sort(texts, [](const auto* a, const auto* b) { return a->tokens->total > b->tokens->total; });
+  if (!text.empty()) move_to_front(data, texts, text);
   if (texts.empty()) refuse_table(data, "no column holds texts", "a classifier needs one column of text at least");
   look.primary_text = texts[0]->name;
   look.primary_tokens = texts[0]->tokens->p99;

@@ -69,7 +69,9 @@ struct TableLook {
   std::vector<std::string> numbers;
   std::vector<std::string> unused;
 };
-// `label` is the column when given. DataError when no column can be the label, or none holds text.
-TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label);
+// `label` and `text` (the first of two) are the columns when given. DataError when no column can be the label, or none
+// holds text, or `text` does not.
+TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label,
+                        const std::string& text = {});
 
 }  // namespace orthant

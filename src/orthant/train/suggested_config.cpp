@@ -49,6 +49,7 @@ class Suggestion {
 
  private:
   void look_at_model();
+  void choose_text_column();
   void choose_use();
   void check_use() const;
   void choose_tokenizer();
@@ -98,6 +99,19 @@ void Suggestion::look_at_model() {
                              model_->folder.empty() ? "a preset without weights"
                              : model_->weights      ? "with weights"
                                                     : "without weights"));
+}
+
+void Suggestion::choose_text_column() {
+  if (!data_ || data_->form != DataForm::rows) return;
+  const auto& columns = data_->columns;
+  if (columns.size() == 1) data_->text_column = columns[0];
+  const auto& named = options_.text_column;
+  if (named.empty()) return;
+  if (std::ranges::find(columns, named) == columns.end()) {
+    throw ConfigError(fmt::format("--text-column {}: {} has no such column", named, options_.data),
+                      {.remedy = did_you_mean(named, columns)});
+  }
+  data_->text_column = named;
 }
 
 void Suggestion::choose_use() {
@@ -288,7 +302,7 @@ void Suggestion::choose_generated() {
 }
 
 void Suggestion::choose_table() {
-  const auto look = look_at_table(*data_, *tokenizer_, options_.label);
+  const auto look = look_at_table(*data_, *tokenizer_, options_.label, options_.text_column);
   model_section_ = table_model(model_, tokenizer_->vocab_size());
   const auto numbers = static_cast<std::int64_t>(look.numbers.size());
   model_section_["tabular"] = numbers == 0 ? Json() : Json{{"input_dim", numbers}, {"hidden_dim", 32}};
@@ -379,8 +393,7 @@ SuggestedConfig Suggestion::make() {
   }
   look_at_model();
   if (!options_.data.empty()) data_ = find_data(options_.data);
-  if (data_ && !options_.text_column.empty()) data_->text_column = options_.text_column;
-  if (data_ && data_->form == DataForm::rows && data_->columns.size() == 1) data_->text_column = data_->columns[0];
+  choose_text_column();
   choose_separator();
   choose_use();
   check_use();
