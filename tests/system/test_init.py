@@ -275,6 +275,21 @@ class Refused(InitTest):
             data = only_json(self, self.init(*table, *words))["config"]["data"]
             self.assertEqual((data["primary_text"], data["secondary_text"]), texts)
 
+    def test_a_missing_vocabulary_is_made_where_it_was_looked_for(self):
+        for path in ("vocab.txt", "words/of/mine.txt"):
+            with self.subTest(path=path):
+                words = ("--data", self.table(), "--tokenizer", path, "--force", "run.json")
+                done = self.init(*words)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn(f"--tokenizer: there is no {path} and no models/{path}\n  fix: name a file that is there, by its path from this folder; "
+                              f"or make a vocabulary from your data: orthant data make-vocabulary --data claims.csv --columns story,note --out {path}\n",
+                              done.stderr)
+                made = orthant(*shlex.split(done.stderr.split("your data: orthant ")[1]), cwd=self.folder)
+                self.assertEqual(made.returncode, 0, made.stderr)
+                self.assertEqual(self.init(*words).returncode, 0)
+        done = self.init("--data", self.table(), "--tokenizer", "tokenizer.json", "run.json", "--force")
+        self.assertTrue(done.stderr.endswith("fix: name a file that is there, by its path from this folder\n"), done.stderr)
+
     def test_what_does_not_go_together(self):
         text, vocabulary, table, llama = self.text(), self.vocabulary(), self.table(), self.llama()
         self.write("empty.txt", "")

@@ -13,6 +13,16 @@ namespace orthant {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// By its ending, the path of a file rather than the name of a model.
+bool is_tokenizer_file(const std::string& name) {
+  const auto ending = fs::path(name).extension();
+  return ending == ".txt" || ending == ".json" || ending == ".model";
+}
+
+}  // namespace
+
 std::optional<std::string> find_model_folder(const std::string& name) {
   if (name.empty()) return std::nullopt;
   if (is_there(name)) return name;
@@ -26,14 +36,17 @@ std::string require_tokenizer(const std::string& name, const std::string& key, c
   // Such names promise that case is kept, and a made vocabulary lowers it unless told so.
   const bool cased = (name.find("cased") != std::string::npos && name.find("uncased") == std::string::npos) ||
                      name.find("roberta") != std::string::npos;
-  const auto make = data.empty()
-                        ? std::string()
-                        : fmt::format(
-                              "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
-                              "--columns {}{} --out {}",
-                              launch::shell_quote(data),
-                              launch::shell_quote(fmt::format("{}", fmt::join(columns, ","))), cased ? " --cased" : "",
-                              launch::shell_quote(fmt::format("models/{}/vocab.txt", name.empty() ? "own" : name)));
+  const bool file = is_tokenizer_file(name);
+  const bool made = name.ends_with(".txt");  // of files, make-vocabulary writes no other kind
+  const auto out = made ? name : fmt::format("models/{}/vocab.txt", name.empty() ? "own" : name);
+  const auto make =
+      data.empty() || (file && !made)
+          ? std::string()
+          : fmt::format(
+                "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
+                "--columns {}{} --out {}",
+                launch::shell_quote(data), launch::shell_quote(fmt::format("{}", fmt::join(columns, ","))),
+                cased ? " --cased" : "", launch::shell_quote(out));
   if (name.empty()) {
     throw ConfigError(fmt::format("{} is missing: text needs a tokenizer", key),
                       {.remedy = fmt::format("set {} to a tokenizer.json, a vocab.txt, or the folder of a Hugging Face "
@@ -41,6 +54,10 @@ std::string require_tokenizer(const std::string& name, const std::string& key, c
                                              key, make)});
   }
   if (auto found = find_model_folder(name)) return *found;
+  if (file) {
+    throw DataError(fmt::format("{}: there is no {} and no models/{}", key, name, name),
+                    {.remedy = fmt::format("name a file that is there, by its path from this folder{}", make)});
+  }
   throw DataError(fmt::format("{}: there is no {} and no models/{}", key, name, name),
                   {.remedy = fmt::format("put its folder (tokenizer.json or vocab.txt; for pretrained weights also "
                                          "config.json and model.safetensors) at models/{}{}",
