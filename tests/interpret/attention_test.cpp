@@ -27,8 +27,9 @@ UnitCase attention_case(const AttentionShape& s, bool bias_and_residual = true) 
     qkv = ops::rotary(given.recorder, qkv, heads,
                       {.theta = kTheta, .max_positions = 512, .scaling = as_numbers(RopeScaling{})});
   }
-  const Value attended = ops::attention(given.recorder, qkv, mask, heads,
-                                        {.causal = s.causal, .dropout = s.dropout, .site = "probabilities", .window = s.window});
+  const Value attended =
+      ops::attention(given.recorder, qkv, mask, heads,
+                     {.causal = s.causal, .dropout = s.dropout, .site = "probabilities", .window = s.window});
   ops::LinearParameters out{.weight = given.parameter("out", random_tensor({5, s.heads * s.head_size}, 4)), .out = 5};
   if (bias_and_residual) out.bias = given.parameter("bias", random_tensor({5}, 5));
   Value y = ops::linear(given.recorder, attended, out);
