@@ -20,17 +20,10 @@ void add(Entry& entry, std::int64_t bytes, std::int64_t times = 1) {
   entry.bytes += times * bytes;
 }
 
-void add(TensorTraffic& total, const TensorTraffic& part, std::int64_t times) {
-  for (const auto member : {&TensorTraffic::sum, &TensorTraffic::gather, &TensorTraffic::scatter}) {
-    (total.*member).calls += times * (part.*member).calls;
-    (total.*member).bytes += times * (part.*member).bytes;
-  }
-}
-
-void add(TensorTraffic& total, const Exchanged& part) {
-  const auto add_entry = [](Entry& entry, const Exchanged::Entry& sent) {
-    entry.calls += sent.calls;
-    entry.bytes += sent.bytes;
+void add(TensorTraffic& total, const Exchanged& part, std::int64_t times) {
+  const auto add_entry = [&](Entry& entry, const Entry& sent) {
+    entry.calls += times * sent.calls;
+    entry.bytes += times * sent.bytes;
   };
   add_entry(total.sum, part.sum);
   add_entry(total.gather, part.gather);
@@ -57,7 +50,7 @@ class TrafficCounter {
     for (std::size_t u = 0; u < graph_.units.size(); ++u) {
       if (!runs_here(static_cast<int>(u))) continue;
       const UnitSpec& unit = graph_.units[u];
-      if (unit.body && !gradients_alone) add(traffic, microbatch(u), settings_.microbatches);
+      if (unit.body && !gradients_alone) add_microbatches(traffic, u);
       if (!trains_ || !programs_.facts().units[u]) continue;
       add_gradient_sums(traffic, static_cast<int>(u));
     }
@@ -66,7 +59,7 @@ class TrafficCounter {
 
  private:
   void check(const ValueSpec& value) const;
-  TensorTraffic microbatch(std::size_t unit);
+  void add_microbatches(TensorTraffic& traffic, std::size_t unit);
   void add_gradient_sums(TensorTraffic& traffic, int unit) const;
   std::vector<const ParameterSpec*> held_parameters(int unit) const;
 
@@ -86,14 +79,13 @@ void TrafficCounter::check(const ValueSpec& value) const {
   }
 }
 
-TensorTraffic TrafficCounter::microbatch(std::size_t unit) {
+void TrafficCounter::add_microbatches(TensorTraffic& traffic, std::size_t unit) {
   const Program& program = programs_[unit];
   UnitSizes sizes = unit_sizes(graph_, graph_.units[unit], *graph_.tensor);
   sizes.compute = settings_.compute;
-  TensorTraffic traffic;
-  add(traffic, exchanged(program, program.forward, sizes, settings_.statistics));
-  if (trains_ && programs_.facts().units[unit]) add(traffic, exchanged(program, program.both, sizes));
-  return traffic;
+  const std::int64_t times = settings_.microbatches;
+  add(traffic, exchanged(program, program.forward, sizes, settings_.statistics), times);
+  if (trains_ && programs_.facts().units[unit]) add(traffic, exchanged(program, program.both, sizes), times);
 }
 
 // Trainable ones whose gradients it reduces: those of which it is the first user on this rank.

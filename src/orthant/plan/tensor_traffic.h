@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "orthant/graph/spec.h"
+#include "orthant/program/exchanged.h"
 
 namespace orthant {
 
@@ -41,11 +42,7 @@ struct TensorSettings {
 };
 
 struct TensorTraffic {
-  struct Entry {
-    std::int64_t calls = 0;
-    std::int64_t bytes = 0;
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
+  using Entry = Exchanged::Entry;
   Entry sum = {};       // all_reduce over tp of activations, their gradients and loss statistics
   Entry gather = {};    // all_gather over tp
   Entry scatter = {};   // reduce_scatter over tp
