@@ -27,7 +27,7 @@ Step bind_activation(const Binding& b) {
   if (is_tanh(b)) return [x = b.in(0), y = b.out(0)](Frame& frame) { frame[y] = frame[x].tanh(); };
   return [kind = kind_of(b), x = b.in(0), y = b.out(0), draw = SiteDraw(b, b.out(0))](Frame& frame) {
     const auto width = nn::activation_width(kind, frame[x].size(1));
-    const auto grid = draw.grid(frame[x].narrow(1, 0, width), frame.pass);
+    const auto grid = draw.grid(frame[x].size(0), width, frame.pass);
     frame[y] = nn::activate(kind, frame[x], grid ? &*grid : nullptr);
   };
 }

@@ -20,13 +20,12 @@ SiteDraw::SiteDraw(const Binding& b, int like) {
   first_channel_ = first_of(at.dims.back(), b.tensor);
 }
 
-std::optional<nn::DropoutGrid> SiteDraw::grid(const at::Tensor& x, const nn::Pass& pass) const {
+std::optional<nn::DropoutGrid> SiteDraw::grid(std::int64_t rows, std::int64_t channels, const nn::Pass& pass) const {
   if (!nn::drops(p_, pass)) return std::nullopt;
-  const std::int64_t channels = x.size(-1);
   if (per_token_) {
     return nn::dropout_grid(pass, site_, p_, {pass.rows, pass.sequence, channels}, 0, first_channel_);
   }
-  return nn::dropout_grid(pass, site_, p_, {x.size(0), channels}, 0, first_channel_);
+  return nn::dropout_grid(pass, site_, p_, {rows, channels}, 0, first_channel_);
 }
 
 }  // namespace orthant

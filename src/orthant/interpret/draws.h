@@ -13,8 +13,11 @@ class SiteDraw {
   // Of the operation's site and probability, if it has one, over a value that lies as `like` does.
   SiteDraw(const Binding& b, int like);
 
-  // Nothing where nothing is dropped.
-  std::optional<nn::DropoutGrid> grid(const at::Tensor& x, const nn::Pass& pass) const;
+  // Of a matrix [rows, channels]; nothing where nothing is dropped.
+  std::optional<nn::DropoutGrid> grid(std::int64_t rows, std::int64_t channels, const nn::Pass& pass) const;
+  std::optional<nn::DropoutGrid> grid(const at::Tensor& x, const nn::Pass& pass) const {
+    return grid(x.size(0), x.size(1), pass);
+  }
 
  private:
   double p_ = 0;
