@@ -5,10 +5,8 @@
 #include "orthant/ops/functions.h"
 #include "orthant/specs/rope.h"
 
-namespace orthant {
-namespace attention_test {
+namespace orthant::test::attention_test {
 
-using namespace test;  // NOLINT(google-build-using-namespace)
 using nn::AttentionShape;
 
 constexpr std::int64_t kHidden = 8;
@@ -169,5 +167,4 @@ TEST(Attention, NaNInTheInputReachesTheOutput) {
   EXPECT_TRUE(run.forward(frame, pass_at(0), /*check=*/false)[0][3].isnan().any().item<bool>());
 }
 
-}  // namespace attention_test
-}  // namespace orthant
+}  // namespace orthant::test::attention_test

@@ -3,10 +3,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace cross_entropy_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::cross_entropy_test {
 
 constexpr double kFactor = 0.37;  // gradient of the loss
 
@@ -142,5 +139,4 @@ TEST(CutCrossEntropy, WithoutItsSumsTheResultDiffers) {
   });
 }
 
-}  // namespace cross_entropy_test
-}  // namespace orthant
+}  // namespace orthant::test::cross_entropy_test

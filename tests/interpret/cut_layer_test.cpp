@@ -2,10 +2,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace cut_layer_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::cut_layer_test {
 
 constexpr std::int64_t kRows = 3, kSequence = 5, kHidden = 24, kInner = 29, kHeads = 12, kHeadSize = 2;
 
@@ -116,5 +113,4 @@ TEST(CutLayer, MissingSumsAreNoticed) {
   }
 }
 
-}  // namespace cut_layer_test
-}  // namespace orthant
+}  // namespace orthant::test::cut_layer_test

@@ -5,10 +5,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace embedding_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::embedding_test {
 
 constexpr std::int64_t kEntries[] = {11, 8, 2};
 const std::vector<std::string> kTables = {"token", "position", "segment"};
@@ -178,5 +175,4 @@ TEST(CutEmbedding, EveryRankRefusesAnIdOutsideOfTheWholeTable) {
   }
 }
 
-}  // namespace embedding_test
-}  // namespace orthant
+}  // namespace orthant::test::embedding_test

@@ -3,10 +3,7 @@
 #include "nn/live_bytes.h"
 #include "orthant/nn/cross_entropy.h"
 
-namespace orthant {
-namespace head_loss_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::head_loss_test {
 
 constexpr double kFactor = 0.37;  // gradient of the loss
 constexpr std::int64_t kHidden = 12;
@@ -146,5 +143,4 @@ TEST(HeadLoss, HasTheLogitsOfOneChunkAtATime) {
   }
 }
 
-}  // namespace head_loss_test
-}  // namespace orthant
+}  // namespace orthant::test::head_loss_test

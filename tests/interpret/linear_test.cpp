@@ -2,10 +2,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace linear_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::linear_test {
 
 struct Parts {
   bool bias = true;
@@ -87,5 +84,4 @@ TEST(Linear, SumsASharedInputsGradients) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) expect_formula(given, sum, dtype);
 }
 
-}  // namespace linear_test
-}  // namespace orthant
+}  // namespace orthant::test::linear_test

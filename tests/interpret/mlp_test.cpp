@@ -4,10 +4,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace mlp_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::mlp_test {
 
 const std::vector<std::string> kKinds = {"swiglu", "gelu", "gelu_tanh", "relu", "silu", "tanh"};
 
@@ -99,5 +96,4 @@ TEST(Mlp, KeepsItsInputAlone) {
   }
 }
 
-}  // namespace mlp_test
-}  // namespace orthant
+}  // namespace orthant::test::mlp_test

@@ -4,10 +4,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace norm_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::norm_test {
 
 constexpr double kEps = 1e-5;
 constexpr double kP = 0.3;
@@ -121,5 +118,4 @@ TEST(Norm, BitsDoNotDependOnTheNumberOfThreads) {
   expect_same_result(results[1], results[0], "two threads");
 }
 
-}  // namespace norm_test
-}  // namespace orthant
+}  // namespace orthant::test::norm_test

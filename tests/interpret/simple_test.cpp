@@ -2,10 +2,7 @@
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 
-namespace orthant {
-namespace simple_test {
-
-using namespace test;  // NOLINT(google-build-using-namespace)
+namespace orthant::test::simple_test {
 
 constexpr double kP = 0.3;
 
@@ -138,5 +135,4 @@ TEST(Waves, AddSinesAndCosinesOfPositions) {
   }
 }
 
-}  // namespace simple_test
-}  // namespace orthant
+}  // namespace orthant::test::simple_test
