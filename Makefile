@@ -44,7 +44,7 @@ run: program ## build the program, then train the default model on 8 local ranks
 test: build ## build, then run every test this machine can run
 	@BUILD=$(BUILD) tools/run_tests $(ARGS)
 
-check: setup ## source rules, then pure and nn tests and a parity row per axis: under 2 minutes once built
+check: setup ## source rules, then tests of pure layers and operations and a parity row per axis: under 2 minutes once built
 	@tools/check
 	@$(MAKE) build
 	@BUILD=$(BUILD) tools/run_tests -L '^(pure|check)$$'

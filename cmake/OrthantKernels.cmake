@@ -8,7 +8,8 @@ if(CMAKE_SCRIPT_MODE_FILE)
     get_filename_component(name ${file} NAME_WE)
     file(READ ${FOLDER}/${file} content)
     if(content MATCHES "#include \"([a-z_]+\\.inc)\"")
-      file(READ ${FOLDER}/${CMAKE_MATCH_1} part)
+      get_filename_component(beside ${file} DIRECTORY)
+      file(READ ${FOLDER}/${beside}/${CMAKE_MATCH_1} part)
       string(REPLACE "${CMAKE_MATCH_0}" "${part}" content "${content}")
     endif()
     string(LENGTH "${content}" length)
@@ -36,7 +37,7 @@ function(orthant_kernels layer)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/kernel_sources.cpp)
   set(paths ${ARGN})
   list(TRANSFORM paths PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-  file(GLOB parts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.inc)
+  file(GLOB_RECURSE parts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.inc)
   add_custom_command(OUTPUT ${output}
     COMMAND ${CMAKE_COMMAND} -DFOLDER=${CMAKE_CURRENT_SOURCE_DIR} "-DFILES=${ARGN}" -DOUTPUT=${output}
       -P ${orthant_kernels_script}

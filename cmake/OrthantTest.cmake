@@ -98,7 +98,7 @@ function(orthant_test name)
 endfunction()
 
 # Tests of a program that run on the emulated card (tests/cuda/emulated_card): orthant_on_emulated_card(program name …).
-# orthant_emulated_test(nn_emulated PROGRAM test_nn_device TOPICS device_norm …) adds entries that run a program's tests of
+# orthant_emulated_test(operations_emulated PROGRAM test_operations_device TOPICS device_norm …) adds entries that run a program's tests of
 # kernels a second time.
 function(orthant_on_emulated_card program)
   add_dependencies(${program} emulated_driver emulated_nvrtc)

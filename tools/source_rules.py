@@ -33,7 +33,7 @@ class Layers:
             line = line.split("#")[0].strip()
             if not line:
                 continue
-            match = re.fullmatch(r'([\w/]+)\s+(pure|torch)\s*:\s*([\w/\s]*)', line)
+            match = re.fullmatch(r'([\w/*]+)\s+(pure|torch)\s*:\s*([\w/*\s]*)', line)
             if not match:
                 self.findings.append((number, "expected `layer pure|torch: layers it may include`"))
                 continue
@@ -48,9 +48,15 @@ class Layers:
                 self.pure.add(name)
 
     def of(self, path):
-        """The layer of a path below src/orthant (parallel/data/flat.h -> parallel/data); None when no layer holds it."""
-        folders = path.split("/")[:-1]
+        """The layer of a path below src/orthant (parallel/data/flat.h -> parallel/data); None when no layer holds it.
+
+        A layer x/* has the folders of x, but for their rule.cpp, which is of x.
+        """
+        *folders, name = path.split("/")
         while folders:
+            many = "/".join([*folders[:-1], "*"])
+            if many in self.allowed and name != "rule.cpp":
+                return many
             if "/".join(folders) in self.allowed:
                 return "/".join(folders)
             folders.pop()

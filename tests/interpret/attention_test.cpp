@@ -1,7 +1,7 @@
 // Attention from the joined projection to the layer's output, by programs: rotary, scores, softmax, dropout, weighted
 // sum, output projection, residual.
 #include "interpret/unit_checks.h"
-#include "nn/attention_case.h"
+#include "ops/attention_case.h"
 #include "orthant/ops/functions.h"
 #include "orthant/specs/rope.h"
 

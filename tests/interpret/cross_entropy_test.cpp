@@ -1,5 +1,5 @@
 // The loss of logits by programs: whole, and cut over tp.
-#include "orthant/nn/cross_entropy.h"
+#include "orthant/ops/cross_entropy/cross_entropy.h"
 #include "interpret/unit_checks.h"
 #include "orthant/ops/functions.h"
 

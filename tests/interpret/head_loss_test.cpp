@@ -1,7 +1,7 @@
 // A head and its loss as one operation, whose logits exist for a chunk of tokens at a time, by programs.
 #include "interpret/unit_checks.h"
-#include "nn/live_bytes.h"
-#include "orthant/nn/cross_entropy.h"
+#include "ops/live_bytes.h"
+#include "orthant/ops/cross_entropy/cross_entropy.h"
 
 namespace orthant::test::head_loss_test {
 

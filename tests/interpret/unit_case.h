@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/oracle.h"
+#include "ops/oracle.h"
 #include "orthant/graph/recorder.h"
 #include "orthant/graph/spec.h"
 

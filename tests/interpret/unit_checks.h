@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "interpret/unit_run.h"
-#include "nn/dropout_factors.h"
-#include "nn/thread_axis.h"
+#include "ops/dropout_factors.h"
+#include "ops/thread_axis.h"
 
 namespace orthant::test {
 

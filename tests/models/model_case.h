@@ -8,9 +8,9 @@
 #include <limits>
 #include <map>
 
-#include "nn/dropout_factors.h"
-#include "nn/oracle.h"
-#include "orthant/nn/attention_heads.h"
+#include "ops/dropout_factors.h"
+#include "ops/oracle.h"
+#include "orthant/ops/attention/attention_heads.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/lowering.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "nn/dropout_factors.h"
+#include "ops/dropout_factors.h"
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/schedule/generators.h"

@@ -36,7 +36,7 @@ class Defect:
 
 
 DEFECTS = [
-    Defect("a missing sum", "interpret/exchange.cpp",
+    Defect("a missing sum", "ops/exchange/bind.cpp",
            "frame.arriving[static_cast<std::size_t>(to)] = frame.pass.tensor->sum(frame[to], subject);", "",
            "test_interpret", "^interpret.linear$"),
     Defect("a wrong index", "mesh/mesh.cpp", "rank / stride(axis) % degree(axis)", "(rank + 1) / stride(axis) % degree(axis)",
@@ -47,8 +47,8 @@ DEFECTS = [
            "    int status = 0;\n", "test_launch", "^launch.(forked_ranks|program)$"),
     Defect("a signal that ends at the wrapper", "launch/supervisor.cpp", "if (rank.alive) kill(-rank.pid, signal);",
            "if (rank.alive) kill(rank.pid, signal);", "test_launch", "^launch.program$"),
-    Defect("a gradient not scaled", "nn/cross_entropy.cpp", "const double scale = d_loss * targets.weight(token);",
-           "const double scale = (d_loss == 0 ? 0 : 1) * targets.weight(token);", "test_nn", "^nn.cross_entropy$"),
+    Defect("a gradient not scaled", "ops/cross_entropy/cross_entropy.cpp", "const double scale = d_loss * targets.weight(token);",
+           "const double scale = (d_loss == 0 ? 0 : 1) * targets.weight(token);", "test_operations", "^operations.cross_entropy$"),
     Defect("a wrong rounding of a split", "layout/rows.cpp", "divided_up(share.replica * global_batch, share.replicas)",
            "share.replica * global_batch / share.replicas", "test_layout", "^layout.rows$"),
     Defect("a lock not taken", "files/folder_lock.cpp", "  take_lock(file_, folder, LOCK_EX);\n", "",

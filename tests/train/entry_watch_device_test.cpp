@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "nn/card.h"
+#include "ops/card.h"
 #include "runtime/toy_graph.h"
 
 namespace orthant::entry_watch_device_test {

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/error_text.h"
-#include "nn/live_bytes.h"
+#include "ops/live_bytes.h"
 #include "orthant/comm/thread_ranks.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/train/checkpoint_import.h"

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/error_text.h"
-#include "nn/fake_products.h"
+#include "ops/fake_products.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/train/device_setup.h"
 #include "orthant/train/kept_plans.h"

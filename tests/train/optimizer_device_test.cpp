@@ -10,7 +10,7 @@
 #include <limits>
 #include <random>
 
-#include "nn/card.h"
+#include "ops/card.h"
 #include "orthant/train/optimizer.h"
 #include "orthant/train/optimizer_kernels.h"
 #include "runtime/toy_graph.h"

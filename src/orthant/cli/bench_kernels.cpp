@@ -18,14 +18,14 @@
 #include "orthant/cli/rank_clock.h"
 #include "orthant/cuda/kernel.h"
 #include "orthant/launch/cache_folder.h"
-#include "orthant/nn/activation.h"
-#include "orthant/nn/attention_heads.h"
-#include "orthant/nn/columns.h"
-#include "orthant/nn/cross_entropy.h"
-#include "orthant/nn/dropout_device.h"
-#include "orthant/nn/embedding_table.h"
-#include "orthant/nn/norm_formulas.h"
-#include "orthant/nn/projection.h"
+#include "orthant/ops/activation/activation.h"
+#include "orthant/ops/attention/attention_heads.h"
+#include "orthant/ops/cross_entropy/cross_entropy.h"
+#include "orthant/ops/dropout/dropout_device.h"
+#include "orthant/ops/embedding/embedding_table.h"
+#include "orthant/ops/linear/columns.h"
+#include "orthant/ops/linear/projection.h"
+#include "orthant/ops/norm/norm_formulas.h"
 
 namespace orthant::cli {
 namespace {

@@ -24,8 +24,8 @@
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/launch/cache_folder.h"
-#include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/ops/linear/projection.h"
 #include "orthant/plan/hardware.h"
 #include "orthant/train/memory.h"
 

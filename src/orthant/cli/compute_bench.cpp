@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <memory>
 
-#include "orthant/nn/activation.h"
-#include "orthant/nn/attention_heads.h"
-#include "orthant/nn/columns.h"
-#include "orthant/nn/dropout.h"
-#include "orthant/nn/norm_pass.h"
-#include "orthant/nn/projection.h"
+#include "orthant/ops/activation/activation.h"
+#include "orthant/ops/attention/attention_heads.h"
+#include "orthant/ops/dropout/dropout.h"
+#include "orthant/ops/linear/columns.h"
+#include "orthant/ops/linear/projection.h"
+#include "orthant/ops/norm/norm_pass.h"
 #include "orthant/plan/stack.h"
 #include "orthant/plan/unit_time.h"
 #include "orthant/train/optimizer.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "orthant/cli/rank_clock.h"
-#include "orthant/nn/attention_heads.h"
+#include "orthant/ops/attention/attention_heads.h"
 #include "orthant/plan/hardware.h"
 
 namespace orthant::cli {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "orthant/nn/projection.h"
+#include "orthant/ops/linear/projection.h"
 #include "orthant/plan/link_fit.h"
 
 namespace orthant::cli {

@@ -164,7 +164,7 @@ DEVICE float row_sum(float x, float* scratch) {
   return x;
 }
 
-// A dropout site's factors over the rows of a matrix, as DropoutGrid (nn/dropout.h) has them. A threshold of 0
+// A dropout site's factors over the rows of a matrix, as DropoutGrid (ops/dropout/dropout.h) has them. A threshold of 0
 // drops nothing.
 struct Grid {
   u64 stream;

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "orthant/base/index.h"
-#include "orthant/nn/projection.h"
+#include "orthant/interpret/binders.h"
+#include "orthant/ops/linear/projection.h"
 
 namespace orthant {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "orthant/interpret/binding.h"
+#include "orthant/nn/binding.h"
 #include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {

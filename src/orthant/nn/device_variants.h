@@ -1,9 +1,8 @@
-// The kernels that a model's step on a CUDA device starts, so that they can be compiled before it, side by side. Local.
+// The kernels that each function starts on a CUDA device: interpret/step_variants.h has those of a step. Local.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <set>
 #include <vector>
 
 #include "orthant/cuda/kernel.h"
@@ -21,8 +20,5 @@ Variants cross_entropy_variants(at::ScalarType dtype);
 Variants finite_variants(at::ScalarType dtype);
 Variants columns_variants(at::ScalarType dtype);
 Variants dropout_variants(at::ScalarType dtype);
-
-// Of all functions on aligned rows; `widths` are those of a model's values. None for a dtype without kernels.
-Variants step_variants(at::ScalarType dtype, const std::set<std::int64_t>& widths);
 
 }  // namespace orthant::nn::device

@@ -1,5 +1,5 @@
 // What compilers ask of an operation: where its inputs must lie and its outputs do, and which operations make its
-// gradients. One rule per operation, in ops/<operation>/rule.cpp; list.cpp has them all. Pure.
+// gradients. One rule per operation, in ops/<operation>/rule.cpp; folders.inc lists the folders. Pure.
 #pragma once
 
 #include <string>
@@ -88,13 +88,15 @@ struct OpRule {
   // By its name alone it is made again only together with its first input: it writes over that, or is one operation
   // with what makes it (program/fuse.h), so that bits stay what they are.
   bool with_input = false;
+  // Layers have it, and made again by its name it gives equal bits. Not rotation, which a kernel makes together with
+  // attention and rounds otherwise than alone.
+  bool remade_by_name = false;
 };
 
 // InternalError when there is none.
 const OpRule& op_rule(std::string_view name);
 
-// Names of operations that layers have, and of kinds of activations: what can be made again by name with equal bits.
-// Not rotation, which a kernel makes together with attention and rounds otherwise than alone.
+// Of operations that can be made again by name, and of kinds of activations.
 const std::vector<std::string>& remade_names();
 
 }  // namespace orthant

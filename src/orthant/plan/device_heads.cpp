@@ -7,11 +7,11 @@
 namespace orthant {
 namespace {
 
-// As in nn/attention_library_device.cpp.
+// As in ops/attention/attention_library_device.cpp.
 constexpr std::int64_t kMostChannels = 128;
 constexpr std::int64_t kChannelStep = 8;
 
-// As in nn/attention_device.cpp.
+// As in ops/attention/attention_device.cpp.
 constexpr std::array<std::int64_t, 3> kKernelChannels = {32, 64, 128};
 constexpr double kWordKeys = 32;
 

@@ -9,9 +9,9 @@ namespace orthant {
 
 // What makes the heads' part of attention on a CUDA device. Scores exist whole by ATen's formulas alone.
 enum class HeadsBy {
-  formulas,  // nn/attention_plain.cpp
+  formulas,  // ops/attention/attention_plain.cpp
   library,   // cuDNN, or FlashAttention where sums must have one order
-  kernels,   // nn/attention.cu: with dropout, or with a mask of keys
+  kernels,   // ops/attention/attention.cu: with dropout, or with a mask of keys
 };
 
 // Of an operation that attends or makes the gradient of one. `mask`: which of its inputs masks keys.

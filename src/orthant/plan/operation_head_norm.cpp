@@ -1,5 +1,5 @@
 // Norms of heads of OperationPrices: queries, then keys are copied out, normalised as rows of one head each and copied
-// back (nn/head_norm.cpp).
+// back (ops/head_norm/head_norm.cpp).
 #include <algorithm>
 #include <array>
 #include <cmath>

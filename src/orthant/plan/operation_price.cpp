@@ -16,7 +16,7 @@ namespace {
 // of LayerNorm 16 warps with four.
 constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
 
-// Rows of partial column sums that a device's LayerNorm leaves: nn/layer_norm_device.cpp.
+// Rows of partial column sums that a device's LayerNorm leaves: ops/norm/layer_norm_device.cpp.
 constexpr double kLayerNormBlocks = 396;
 
 constexpr Moves kPlainNorm = {2, 16};

@@ -16,16 +16,16 @@
 namespace orthant {
 
 // Per element while ATen's formulas draw dropout on a device, by integers of 8 bytes, the factors among them; and bytes
-// that they move: ten rounds of kernels over such integers (nn/dropout.cpp).
+// that they move: ten rounds of kernels over such integers (ops/dropout/dropout.cpp).
 inline constexpr double kDrawnBytes = 36;
 inline constexpr double kFormulaDrawMoves = 1040;
 
 // Of each output of a product with a bias, beside the product's own.
 inline constexpr double kBiasMoves = 2;
 
-inline constexpr double kRowBlock = 256;  // rows whose column sums are added first: nn/columns.h
+inline constexpr double kRowBlock = 256;  // rows whose column sums are added first: ops/linear/columns.h
 
-// Rows of partial column sums that a device's RMSNorm leaves: nn/norm_device.cpp.
+// Rows of partial column sums that a device's RMSNorm leaves: ops/norm/norm_device.cpp.
 inline constexpr double kNormBlocks = 896;
 
 // Elements that a device reads and writes for each element of an operation: of the compute dtype; and of the wide one,

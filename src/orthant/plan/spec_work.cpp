@@ -162,8 +162,8 @@ class SpecWork {
         logits_made(settings_.stages.schedule, settings_.mesh.degree(Axis::pp), settings_.microbatches());
   }
 
-  // What a fused kernel does not serve runs by ATen's formulas (nn/attention_plain.cpp): scores are whole, and nothing
-  // is left out under a causal mask. A rank of cp has its own queries, and the keys of all.
+  // What a fused kernel does not serve runs by ATen's formulas (ops/attention/attention_plain.cpp): scores are whole,
+  // and nothing is left out under a causal mask. A rank of cp has its own queries, and the keys of all.
   void add_attention(UnitWork& work, const Program& program, const Operation& attention, const UnitSizes& sizes) const {
     const int out = attention.out[attention.name == "attention" ? 0 : 1];
     const double made = elements(program, out, sizes);

@@ -12,7 +12,7 @@
 #include "orthant/base/index.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/nn/token_values.h"
+#include "orthant/ops/exchange/token_values.h"
 #include "orthant/runtime/executor_step.h"
 
 namespace orthant {

@@ -138,7 +138,7 @@ void TowerBuilder::add_embed() {
   UnitSpec unit = make_unit(under(tower_.prefix, "embed"), "bert.embed", {tower_.ids()}, {hidden_name(0)});
   if (has_token_types()) unit.inputs.emplace_back("token_type_ids");
   unit.body = embed_body();
-  // Only the words are cut; see Note [Cut tables] in nn/embedding_table.h.
+  // Only the words are cut; see Note [Cut tables] in ops/embedding/embedding_table.h.
   add(std::move(unit),
       {table(name + ".word.weight", config_.vocab_size, h, stddev, split_dim(0)),
        along_sequence(table(name + ".position.weight", config_.max_position_embeddings, h, stddev)),

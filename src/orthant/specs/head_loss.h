@@ -1,5 +1,5 @@
 // A language model's head and its loss as one unit, so that logits exist for a chunk of tokens at a time and never
-// whole (nn/head_loss.h). Pure: from graph to graph, for whoever plans a training.
+// whole (ops/cross_entropy/head_loss.h). Pure: from graph to graph, for whoever plans a training.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/cuda/kernel.h"
+#include "orthant/interpret/step_variants.h"
 #include "orthant/launch/cache_folder.h"
-#include "orthant/nn/device_variants.h"
 #include "orthant/nn/scalar_type.h"
 
 namespace orthant {

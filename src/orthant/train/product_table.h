@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "orthant/nn/product_plans.h"
+#include "orthant/ops/linear/product_plans.h"
 
 namespace orthant {
 

@@ -7,8 +7,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
-#include "orthant/nn/projection.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/ops/linear/projection.h"
 #include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/pipeline_config.h"

@@ -1,14 +1,13 @@
 // Kernels on rows of plain memory, compiled once for each instruction set and chosen once at run time. They see no
 // torch.
 //
-// Note [Kernels]: a group of kernels called `thing` is
-//   kernels/thing.h    struct ThingKernels<T> of function pointers, for T = float and double, and
-//                      ORTHANT_KERNELS(ThingKernels<float>); ORTHANT_KERNELS(ThingKernels<double>);
-//   kernels/thing.inc  the source, in namespace orthant::nn::kernels; its functions lie in an unnamed namespace and
-//   work
-//                      on vectors of ORTHANT_VECTOR_BYTES (vectors.inc); it ends with `void fill(ORTHANT_TARGET,
-//                      ThingKernels<T>& table)` for both T, which sets the pointers
-// and the line `thing` in the list orthant_nn_kernels of CMakeLists.txt. `kernels<ThingKernels<float>>()` is the table.
+// Note [Kernels]: a group of kernels is a folder's
+//   cpu_kernels.h    struct ThingKernels<T> of function pointers, for T = float and double, and
+//                    ORTHANT_KERNELS(ThingKernels<float>); ORTHANT_KERNELS(ThingKernels<double>);
+//   cpu_kernels.inc  the source, in namespace orthant::nn::kernels; its functions lie in an unnamed namespace and work
+//                    on vectors of ORTHANT_VECTOR_BYTES (vectors.inc); it ends with `void fill(ORTHANT_TARGET,
+//                    ThingKernels<T>& table)` for both T, which sets the pointers
+// and its name in orthant_cpu_kernels() of CMakeLists.txt. `kernels<ThingKernels<float>>()` is the table.
 // A .inc calls nothing inline from std or torch that may be emitted as a function: the linker could keep the copy that
 // needs AVX-512 for everybody.
 #pragma once

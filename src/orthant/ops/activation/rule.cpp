@@ -26,11 +26,14 @@ void derive_activation(Deriving& d) {
 
 }  // namespace
 
-const OpRule kActivation = {.name = "activation",
-                            .place = place_activation,
-                            .derive = derive_activation,
-                            .cheap = true,
-                            .back_makes_output = true};
+std::vector<OpRule> activation_rules() {
+  return {{.name = "activation",
+           .place = place_activation,
+           .derive = derive_activation,
+           .cheap = true,
+           .back_makes_output = true,
+           .remade_by_name = true}};
+}
 
 Value ops::activation(Recorder& r, Value x, const std::string& kind, double p, const std::string& site) {
   const std::int64_t channels = kind == "swiglu" ? r.channels(x) / 2 : r.channels(x);

@@ -31,7 +31,9 @@ void derive_add(Deriving& d) {
 
 }  // namespace
 
-const OpRule kAdd = {.name = "add", .place = place_add, .derive = derive_add, .with_input = true};
+std::vector<OpRule> add_rules() {
+  return {{.name = "add", .place = place_add, .derive = derive_add, .with_input = true, .remade_by_name = true}};
+}
 
 Value ops::add(Recorder& r, Value a, Value b) {
   const int sum = r.value("sum", r.dims(a));

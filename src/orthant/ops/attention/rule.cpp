@@ -38,7 +38,9 @@ void derive_attention(Deriving& d) {
 
 }  // namespace
 
-const OpRule kAttention = {.name = "attention", .place = place_attention, .derive = derive_attention};
+std::vector<OpRule> attention_rules() {
+  return {{.name = "attention", .place = place_attention, .derive = derive_attention, .remade_by_name = true}};
+}
 
 Value ops::attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind) {
   const int out = r.value("attended", {r.dims(qkv)[0], {Sym::one, heads.heads * heads.head_size}});

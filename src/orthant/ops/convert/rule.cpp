@@ -11,7 +11,9 @@ void place_convert(Placing& p) {
 }  // namespace
 
 // Of the batch's numbers, which need no gradient.
-const OpRule kConvert = {.name = "convert", .place = place_convert};
+std::vector<OpRule> convert_rules() {
+  return {{.name = "convert", .place = place_convert}};
+}
 
 Value ops::convert(Recorder& r, Value x) {
   const int y = r.value("converted", r.dims(x));

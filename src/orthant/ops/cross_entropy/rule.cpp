@@ -25,7 +25,7 @@ void derive_cross_entropy(Deriving& d) {
   d.contribute(0, gx);
 }
 
-// The product that makes logits and their loss, for some tokens at a time: see nn/head_loss.h.
+// The product that makes logits and their loss, for some tokens at a time: see ops/cross_entropy/head_loss.h.
 void place_head_loss(Placing& p) {
   p.want(0, p.parameter(0).cut_dim == 0 ? Wanted::all_tokens : Wanted::resting);
   p.set("cut", p.parameter(0).cut_dim == 0 ? 1 : 0);
@@ -57,8 +57,10 @@ void derive_head_loss(Deriving& d) {
 
 }  // namespace
 
-const OpRule kCrossEntropy = {.name = "cross_entropy", .place = place_cross_entropy, .derive = derive_cross_entropy};
-const OpRule kHeadLoss = {.name = "head_loss", .place = place_head_loss, .derive = derive_head_loss};
+std::vector<OpRule> cross_entropy_rules() {
+  return {{.name = "cross_entropy", .place = place_cross_entropy, .derive = derive_cross_entropy},
+          {.name = "head_loss", .place = place_head_loss, .derive = derive_head_loss}};
+}
 
 Value ops::cross_entropy(Recorder& r, Value logits, Value labels, const LossKind& kind) {
   const int loss = r.value("loss", {}, Number::statistic);

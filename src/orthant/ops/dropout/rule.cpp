@@ -21,7 +21,13 @@ void derive_dropout(Deriving& d) {
 
 }  // namespace
 
-const OpRule kDropout = {.name = "dropout", .place = place_dropout, .derive = derive_dropout, .with_input = true};
+std::vector<OpRule> dropout_rules() {
+  return {{.name = "dropout",
+           .place = place_dropout,
+           .derive = derive_dropout,
+           .with_input = true,
+           .remade_by_name = true}};
+}
 
 Value ops::dropout(Recorder& r, Value x, double p, const std::string& site) {
   if (p == 0) return x;

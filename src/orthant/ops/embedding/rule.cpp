@@ -50,7 +50,9 @@ const char* by_name(ops::Lookup::By by) {
 
 }  // namespace
 
-const OpRule kEmbedding = {.name = "embedding", .place = place_embedding, .derive = derive_embedding};
+std::vector<OpRule> embedding_rules() {
+  return {{.name = "embedding", .place = place_embedding, .derive = derive_embedding}};
+}
 
 // Attributes of lookup i have its number behind them.
 Value ops::embedding(Recorder& r, const std::vector<Lookup>& lookups, std::int64_t channels) {

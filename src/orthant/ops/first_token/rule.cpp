@@ -23,7 +23,9 @@ void derive_first_token(Deriving& d) {
 
 }  // namespace
 
-const OpRule kFirstToken = {.name = "first_token", .place = place_first_token, .derive = derive_first_token};
+std::vector<OpRule> first_token_rules() {
+  return {{.name = "first_token", .place = place_first_token, .derive = derive_first_token}};
+}
 
 Value ops::first_token(Recorder& r, Value x) {
   const int y = r.value("first", {{Sym::rows}, r.dims(x)[1]});

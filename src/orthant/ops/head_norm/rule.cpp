@@ -41,7 +41,9 @@ void derive_head_norm(Deriving& d) {
 
 }  // namespace
 
-const OpRule kHeadNorm = {.name = "head_norm", .place = place_head_norm, .derive = derive_head_norm};
+std::vector<OpRule> head_norm_rules() {
+  return {{.name = "head_norm", .place = place_head_norm, .derive = derive_head_norm}};
+}
 
 Value ops::head_norm(Recorder& r, Value qkv, const Heads& heads, const HeadNorm& norm) {
   const int normed = r.value("head_normed", r.dims(qkv));

@@ -60,8 +60,10 @@ void derive_bias(Deriving& d) {
 
 }  // namespace
 
-const OpRule kProduct = {.name = "product", .place = place_product, .derive = derive_product};
-const OpRule kBias = {.name = "bias", .place = place_bias, .derive = derive_bias, .with_input = true};
+std::vector<OpRule> linear_rules() {
+  return {{.name = "product", .place = place_product, .derive = derive_product, .remade_by_name = true},
+          {.name = "bias", .place = place_bias, .derive = derive_bias, .with_input = true, .remade_by_name = true}};
+}
 
 Value ops::linear(Recorder& r, Value x, const LinearParameters& parameters) {
   const auto parameter = [&](const std::string& name) {

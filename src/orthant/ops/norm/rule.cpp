@@ -46,10 +46,16 @@ void derive_norm(Deriving& d, const char* back) {
 
 }  // namespace
 
-const OpRule kRmsNorm = {
-    .name = "rms_norm", .place = place_norm, .derive = [](Deriving& d) { derive_norm(d, "rms_norm_back"); }};
-const OpRule kLayerNorm = {
-    .name = "layer_norm", .place = place_norm, .derive = [](Deriving& d) { derive_norm(d, "layer_norm_back"); }};
+std::vector<OpRule> norm_rules() {
+  return {{.name = "rms_norm",
+           .place = place_norm,
+           .derive = [](Deriving& d) { derive_norm(d, "rms_norm_back"); },
+           .remade_by_name = true},
+          {.name = "layer_norm",
+           .place = place_norm,
+           .derive = [](Deriving& d) { derive_norm(d, "layer_norm_back"); },
+           .remade_by_name = true}};
+}
 
 Value ops::rms_norm(Recorder& r, Value x, const std::string& weight, double eps) {
   return record_norm(r, "rms_norm", x, {r.parameter(weight)}, eps, 1);

@@ -21,7 +21,9 @@ void derive_rotary(Deriving& d) {
 
 }  // namespace
 
-const OpRule kRotary = {.name = "rotary", .place = place_rotary, .derive = derive_rotary, .with_input = true};
+std::vector<OpRule> rotary_rules() {
+  return {{.name = "rotary", .place = place_rotary, .derive = derive_rotary, .with_input = true}};
+}
 
 void set_heads(Attributes& attributes, const ops::Heads& heads) {
   attributes.set("heads", heads.heads);

@@ -20,7 +20,9 @@ void derive_waves(Deriving& d) {
 
 }  // namespace
 
-const OpRule kWaves = {.name = "waves", .place = place_waves, .derive = derive_waves};
+std::vector<OpRule> waves_rules() {
+  return {{.name = "waves", .place = place_waves, .derive = derive_waves}};
+}
 
 Value ops::add_waves(Recorder& r, Value x, double scale) {
   const int y = r.value("placed", r.dims(x));

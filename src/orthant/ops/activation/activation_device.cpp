@@ -1,0 +1,96 @@
+// Activations on a CUDA device: see activation.cu for swiglu, pointwise.cu for the others.
+#include <ATen/ATen.h>
+
+#include "orthant/nn/device_kernels.h"
+#include "orthant/nn/device_variants.h"
+#include "orthant/ops/activation/activation.h"
+#include "orthant/ops/dropout/dropout_device.h"
+
+namespace orthant::cuda::sources {
+extern const std::string_view activation;
+extern const std::string_view pointwise;
+}  // namespace orthant::cuda::sources
+
+namespace orthant::nn::device {
+namespace {
+
+const cuda::Source kActivation{"ops/activation/activation.cu", cuda::sources::activation, {"ELEMENT", "ALIGNED"}};
+const cuda::Source kPointwise{"ops/activation/pointwise.cu", cuda::sources::pointwise, {"ELEMENT", "ALIGNED"}};
+constexpr std::int64_t kVectorsOfThread = 2;  // of pointwise.cu
+
+struct KernelNames {
+  const char* forward;
+  const char* backward;
+};
+
+KernelNames pointwise_names(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return {"gelu", "gelu_gradient"};
+    case ActivationKind::gelu_tanh:
+      return {"gelu_tanh", "gelu_tanh_gradient"};
+    case ActivationKind::relu:
+      return {"relu", "relu_gradient"};
+    default:
+      return {"silu", "silu_gradient"};
+  }
+}
+
+void swiglu(const at::Tensor& out, const at::Tensor& x) {
+  const std::int64_t width = out.size(1), vectors = num_vectors(out, width);
+  cuda::kernel(kActivation, "swiglu", {element(x), aligned(width, {x, out}) ? 1 : 0})(
+      threads_for(vectors, x), data(out), data(x), vectors, static_cast<int>(width));
+}
+
+void swiglu_gradient(const at::Tensor& d_x, const at::Tensor& d, const at::Tensor& x, bool wants) {
+  const std::int64_t width = d.size(1), vectors = num_vectors(d, width);
+  cuda::kernel(kActivation, "swiglu_gradient", {element(x), aligned(width, {x, d, d_x}) ? 1 : 0})(
+      threads_for(vectors, x), data(d_x), data(d), data(x), vectors, static_cast<int>(width), wants ? 1 : 0);
+}
+
+}  // namespace
+
+bool serves_activation(ActivationKind kind, const at::Tensor& x) {
+  return serves(x) && (kind == ActivationKind::swiglu || counts_vectors(x, x.size(1)));
+}
+
+at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid* grid) {
+  const std::int64_t width = activation_width(kind, x.size(1));
+  at::Tensor out = at::empty({x.size(0), width}, x.options());
+  if (out.numel() == 0) return out;
+  if (kind == ActivationKind::swiglu) {
+    swiglu(out, x);
+    return grid == nullptr ? out : apply_dropout(*grid, out);
+  }
+  const std::int64_t vectors = num_vectors(x, width);
+  cuda::kernel(kPointwise, pointwise_names(kind).forward, {element(x), aligned(width, {x, out}) ? 1 : 0})(
+      threads_for(vectors, x, kVectorsOfThread), data(out), data(x), static_cast<std::uint32_t>(vectors),
+      static_cast<int>(width), kernel_grid(grid, x.size(0)));
+  return out;
+}
+
+ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x, const at::Tensor& d_activation,
+                                       bool wants_activation, const DropoutGrid* grid) {
+  const at::Tensor d_x = at::empty(x.sizes(), x.options());
+  if (kind == ActivationKind::swiglu) {
+    const at::Tensor d = grid == nullptr ? d_activation : apply_dropout(*grid, d_activation);
+    if (d_x.numel() > 0) swiglu_gradient(d_x, d, x, wants_activation);
+    if (!wants_activation) return {d_x, at::Tensor()};
+    return {d_x, grid == nullptr ? d : apply_dropout(*grid, d)};
+  }
+  if (d_x.numel() > 0) {
+    const std::int64_t width = x.size(1), vectors = num_vectors(x, width);
+    const int is_aligned = aligned(width, {x, d_activation, d_x}) ? 1 : 0;
+    cuda::kernel(kPointwise, pointwise_names(kind).backward, {element(x), is_aligned})(
+        threads_for(vectors, x, kVectorsOfThread), data(d_x), data(d_activation), data(x),
+        static_cast<std::uint32_t>(vectors), static_cast<int>(width), wants_activation ? 1 : 0,
+        kernel_grid(grid, x.size(0)));
+  }
+  return {d_x, wants_activation ? d_activation : at::Tensor()};
+}
+
+Variants activation_variants(at::ScalarType dtype) {
+  return {{&kActivation, {element(dtype), /*ALIGNED=*/1}}, {&kPointwise, {element(dtype), /*ALIGNED=*/1}}};
+}
+
+}  // namespace orthant::nn::device

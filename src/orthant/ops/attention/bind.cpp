@@ -1,0 +1,44 @@
+// Attention over the heads of a joined projection, alone and together with the rotation in front of it.
+#include <ATen/ATen.h>
+
+#include "orthant/ops/attention/heads_call.h"
+#include "orthant/ops/linear/projection.h"
+
+namespace orthant {
+namespace {
+
+// in qkv, mask; out attended, lse, bits; of the first form what was turned before them.
+Step bind_attention(const Binding& b, bool rotates) {
+  const std::size_t first = rotates ? 1 : 0;
+  return [call = HeadsCall(b, b.in(0), b.out(first), b.in(1)), rotates, qkv = b.in(0), turned = rotates ? b.out(0) : -1,
+          out = b.out(first), lse = b.out(first + 1), bits = b.out(first + 2)](Frame& frame) mutable {
+    const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
+    nn::HeadsOutput output = nn::heads_forward(heads, call.setup(heads, frame), rotates);
+    if (turned >= 0) frame[turned] = frame[qkv];
+    if (out >= 0) frame[out] = nn::as_matrix(output.out);
+    if (lse >= 0) frame[lse] = std::move(output.lse);
+    if (bits >= 0) frame[bits] = std::move(output.kept);
+  };
+}
+
+// in gy, qkv, mask, attended, lse, bits.
+Step bind_attention_back(const Binding& b) {
+  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
+          bits = b.in(5), gx = b.out(0)](Frame& frame) mutable {
+    const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
+    const nn::HeadsOutput output = {HeadsCall::by_rows(frame[out], frame.pass), frame[lse], frame.get(bits)};
+    const at::Tensor d_out = HeadsCall::by_rows(frame[gy], frame.pass);
+    frame[gx] = nn::as_matrix(nn::heads_backward(heads, output, d_out, call.setup(heads, frame)));
+  };
+}
+
+}  // namespace
+
+std::vector<NamedBinder> attention_binders() {
+  return {{"attention", [](const Binding& b) { return bind_attention(b, false); }},
+          {"rotary_attention", [](const Binding& b) { return bind_attention(b, true); }},
+          {"attention_back", bind_attention_back},
+          {"rotary_attention_back", bind_attention_back}};
+}
+
+}  // namespace orthant

@@ -1,0 +1,59 @@
+// What the code of attention and rotation needs of a rank's heads besides tensors. Internal to this layer.
+#pragma once
+
+#include <optional>
+
+#include "orthant/nn/binding.h"
+#include "orthant/ops/attention/attention_heads.h"
+#include "orthant/ops/attention/local_heads.h"
+#include "orthant/ops/dropout/site_draw.h"
+#include "orthant/ops/rotary/rotary_tables.h"
+
+namespace orthant {
+
+class HeadsCall {
+ public:
+  // `out`: the value that has a rank's heads side by side.
+  HeadsCall(const Binding& b, int qkv, int out, int mask) : mask_(mask) {
+    const Attributes& attributes = b.attributes();
+    const LocalHeads local = local_heads(b, qkv);
+    options_.head_size = local.head_size;
+    options_.heads = local.heads;
+    options_.kv_heads = local.kv_heads;
+    if (out >= 0) options_.first_head = first_of(b.placement(out).dims.back(), b.tensor) / local.head_size;
+    if (attributes.find("causal") != nullptr) {
+      options_.causal = attributes.flag("causal");
+      options_.window = attributes.integer("window");
+      options_.dropout = attributes.number("p");
+      if (options_.dropout > 0) options_.site = b.site();
+    }
+    if (attributes.find("theta") != nullptr) tables_.emplace(b);
+  }
+
+  nn::HeadsSetup setup(const at::Tensor& qkv, Frame& frame) {
+    prepare(qkv, frame.pass);
+    options_.key_mask = frame.get(mask_);
+    return nn::heads_setup(qkv, options_, frame.pass);
+  }
+
+  // [tokens, channels] as rows of tokens.
+  static at::Tensor by_rows(const at::Tensor& matrix, const nn::Pass& pass) {
+    return matrix.view({pass.rows, pass.sequence, matrix.size(1)});
+  }
+
+  const nn::AttentionOptions& options(const at::Tensor& qkv, const nn::Pass& pass) {
+    prepare(qkv, pass);
+    return options_;
+  }
+
+ private:
+  void prepare(const at::Tensor& qkv, const nn::Pass& pass) {
+    if (tables_) options_.rotary = tables_->get(pass.sequence, qkv.options());
+  }
+
+  nn::AttentionOptions options_;
+  int mask_;
+  std::optional<RotaryTables> tables_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,61 @@
+#include "orthant/ops/dropout/dropout_device.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+#include "orthant/nn/device_kernels.h"
+#include "orthant/nn/device_variants.h"
+
+namespace orthant::cuda::sources {
+extern const std::string_view dropout;
+}
+
+namespace orthant::nn::device {
+namespace {
+
+const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED"}};
+
+}  // namespace
+
+KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens) {
+  KernelGrid out;
+  if (grid == nullptr) return out;
+  if (grid->first_token + static_cast<std::uint64_t>(tokens) >= std::uint64_t{1} << 31) {
+    throw InternalError(
+        fmt::format("dropout of {} tokens from {} on: kernels count 2^31 at most", tokens, grid->first_token));
+  }
+  out.stream = grid->draw.stream;
+  out.first_row = grid->first_row;
+  out.key[0] = grid->draw.key[0];
+  out.key[1] = grid->draw.key[1];
+  out.threshold = grid->draw.threshold;
+  out.factor = static_cast<float>(grid->draw.factor);
+  out.positions = static_cast<std::uint32_t>(grid->positions);
+  out.first_token = static_cast<std::uint32_t>(grid->first_token);
+  out.first_position = static_cast<std::uint32_t>(grid->first_position);
+  out.first_channel = static_cast<std::uint32_t>(grid->first_channel);
+  return out;
+}
+
+bool serves_dropout(const at::Tensor& x) {
+  return x.dim() > 0 && serves(x) && counts_vectors(x, x.size(-1));
+}
+
+at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::Tensor& residual) {
+  at::Tensor out = at::empty(x.sizes(), x.options());
+  if (x.numel() == 0) return out;
+  const std::int64_t width = x.size(-1), tokens = x.numel() / width;
+  const std::int64_t vectors = num_vectors(x, width);
+  const int is_aligned = aligned(width, {x, residual, out}) ? 1 : 0;
+  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(
+      threads_for(vectors, x, /*each=*/2), data(out), data(x), data(residual), static_cast<std::uint32_t>(vectors),
+      static_cast<int>(width), kernel_grid(grid, tokens));
+  return out;
+}
+
+Variants dropout_variants(at::ScalarType dtype) {
+  return {{&kDropout, {element(dtype), /*ALIGNED=*/1}}};
+}
+
+}  // namespace orthant::nn::device

@@ -1,0 +1,31 @@
+// Dropout on a CUDA device: the draw as kernels take it, and the kernel that does nothing else. Local.
+#pragma once
+
+#include "orthant/ops/dropout/dropout.h"
+
+namespace orthant::nn::device {
+
+// `struct Grid` of cuda/prelude.cu. As it stands here it drops nothing.
+struct KernelGrid {
+  std::uint64_t stream = 0;
+  std::uint64_t first_row = 0;
+  std::uint32_t key[2] = {0, 0};
+  std::uint32_t threshold = 0;
+  float factor = 1;
+  std::uint32_t positions = 1;
+  std::uint32_t first_token = 0;
+  std::uint32_t first_position = 0;
+  std::uint32_t first_channel = 0;
+};
+static_assert(sizeof(KernelGrid) == 48);
+
+// Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
+KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);
+
+// Whether the kernel takes x, whose last dim holds channels.
+bool serves_dropout(const at::Tensor& x);
+
+// residual (where defined) + x times the grid's factors, rounded in between; the grid may be null.
+at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::Tensor& residual);
+
+}  // namespace orthant::nn::device

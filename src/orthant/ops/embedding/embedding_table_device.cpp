@@ -1,0 +1,81 @@
+// Rows of embedding tables on a CUDA device: see embedding_table.cu.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "orthant/nn/device_kernels.h"
+#include "orthant/nn/device_variants.h"
+#include "orthant/ops/embedding/embedding_table.h"
+
+namespace orthant::cuda::sources {
+extern const std::string_view embedding_table;
+}
+
+namespace orthant::nn::device {
+namespace {
+
+const cuda::Source kTable{"ops/embedding/embedding_table.cu", cuda::sources::embedding_table, {"ELEMENT", "ALIGNED"}};
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+constexpr std::uint32_t kTokenThreads = 256;
+constexpr std::int64_t kTokensOfBlock = 4;  // TOKENS of look_up
+
+std::int64_t first_entry(const TableRows& rows) {
+  return rows.cut.dim == 0 ? rows.cut.first : 0;
+}
+
+}  // namespace
+
+bool serves_lookups(const std::vector<TableRows>& lookups) {
+  // A cut table beside others decides who adds their rows (Note [Cut tables]); alone it decides for itself.
+  const bool cut = lookups.front().cut.dim == 0;
+  for (const TableRows& lookup : lookups) {
+    if (!serves(lookup.table) || lookup.table.size(1) == 0 || lookup.ids.numel() >= kMostTokens) return false;
+    if (lookups.size() > 1 && (cut || lookup.cut.dim == 0)) return false;
+  }
+  return true;
+}
+
+at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t tokens) {
+  const at::Tensor& first = lookups.front().table;
+  const std::int64_t width = first.size(1);
+  at::Tensor out = at::empty({tokens, width}, first.options());
+  if (out.numel() == 0) return out;
+  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((tokens + kTokensOfBlock - 1) / kTokensOfBlock),
+                                .threads = kTokenThreads,
+                                .stream = stream(out)};
+  int adds = 0;
+  for (const TableRows& lookup : lookups) {
+    const std::int64_t entries = lookup.table.size(0);
+    const std::int64_t all = std::max(lookup.all_entries, entries);
+    const int is_aligned = aligned(width, {out, lookup.table}) ? 1 : 0;
+    cuda::kernel(kTable, "look_up", {element(out), is_aligned})(
+        shape, data(out), data(lookup.table), data(lookup.ids), static_cast<int>(lookup.ids.numel()),
+        first_entry(lookup), entries, all, static_cast<int>(tokens), static_cast<int>(width), adds);
+    adds = 1;
+  }
+  return out;
+}
+
+bool serves_rows(const TableRows& gradient, const at::Tensor& gy) {
+  return serves(gy) && gradient.table.scalar_type() == at::kFloat && gradient.table.is_contiguous() &&
+         gradient.ids.numel() == gy.size(0) && gy.size(0) < kMostTokens;
+}
+
+void add_table_rows(const TableRows& gradient, const at::Tensor& gy) {
+  if (gy.numel() == 0 || gradient.table.size(0) == 0) return;
+  const auto [ids, order] = at::sort(gradient.ids.view({-1}), /*stable=*/true, 0, /*descending=*/false);
+  const cuda::LaunchShape shape{
+      .blocks = static_cast<std::uint32_t>(gy.size(0)), .threads = kTokenThreads, .stream = stream(gy)};
+  const std::int64_t width = gy.size(1);
+  const int is_aligned = aligned(width, {gy}) ? 1 : 0;
+  cuda::kernel(kTable, "add_rows", {element(gy), is_aligned})(
+      shape, data(gradient.table), data(gy), data(ids), data(order), static_cast<int>(gy.size(0)),
+      first_entry(gradient), gradient.table.size(0), static_cast<int>(width));
+}
+
+Variants embedding_variants(at::ScalarType dtype) {
+  return {{&kTable, {element(dtype), /*ALIGNED=*/1}}};
+}
+
+}  // namespace orthant::nn::device

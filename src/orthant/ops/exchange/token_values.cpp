@@ -1,0 +1,87 @@
+#include "orthant/ops/exchange/token_values.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "orthant/base/error.h"
+#include "orthant/ops/linear/projection.h"
+
+namespace orthant::nn {
+namespace {
+
+// Of a pass that cuts tokens: which rows have their first token on this rank, and where.
+struct FirstTokens {
+  std::int64_t rows, sequence;
+  Range own;   // tokens
+  Range held;  // rows
+
+  explicit FirstTokens(const Pass& pass) : rows(pass.rows), sequence(pass.sequence), own(pass.own_tokens()) {
+    const auto row_from = [&](std::int64_t token) { return (token + sequence - 1) / sequence; };
+    held = {row_from(own.begin), row_from(own.end)};
+  }
+
+  at::Tensor of_tokens(const at::Tensor& x) const {
+    return x.slice(0, held.begin * sequence - own.begin, std::nullopt, sequence);
+  }
+  at::Tensor of_rows(const at::Tensor& y) const { return y.narrow(0, held.begin, held.size()); }
+};
+
+}  // namespace
+
+at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
+  if (!pass.cuts_tokens()) return x.view({pass.rows, pass.sequence, x.size(1)}).select(1, 0).contiguous();
+  const FirstTokens first(pass);
+  const at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
+  if (!first.held.empty()) first.of_rows(y).copy_(first.of_tokens(x));
+  return y;
+}
+
+at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass) {
+  if (!pass.cuts_tokens()) {
+    const at::Tensor all = at::zeros({pass.rows, pass.sequence, gy.size(1)}, gy.options());
+    all.select(1, 0).copy_(gy);
+    return all.view({pass.num_tokens(), gy.size(1)});
+  }
+  const FirstTokens first(pass);
+  const at::Tensor gx = at::zeros({first.own.size(), gy.size(1)}, gy.options());
+  if (!first.held.empty()) first.of_tokens(gx).copy_(first.of_rows(gy));
+  return gx;
+}
+
+at::Tensor gather_channels(const at::Tensor& own, std::int64_t channels, TensorAxis& axis) {
+  const std::int64_t n = own.size(0);
+  if (channels % axis.degree() == 0) {
+    const at::Tensor all = at::empty({axis.degree(), n, own.size(1)}, own.options());
+    axis.gather(all, own.unsqueeze(0))->wait();
+    return all.transpose(0, 1).contiguous().view({n, channels});
+  }
+  const at::Tensor all = at::empty({channels, n}, own.options());
+  const at::Tensor turned = own.t().contiguous();
+  axis.gather(all, turned)->wait();
+  return all.t().contiguous();
+}
+
+at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, const Pass& pass) {
+  if (pass.tensor == nullptr) return x;
+  const Range own = pass.tensor->part(channels);
+  if (x.size(-1) != own.size()) {
+    throw InternalError(fmt::format("whole_channels: {} channels where tp rank {} of {} has {} of {}", x.size(-1),
+                                    pass.tensor->coordinate(), pass.tensor->degree(), own.size(), channels));
+  }
+  BelowAutograd below;
+  at::DimVector shape(x.sizes());
+  shape.back() = channels;
+  // Without elements the number of rows cannot be told from the matrix.
+  const std::int64_t n = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+  return gather_channels(x.contiguous().view({n, x.size(-1)}), channels, *pass.tensor).view(shape);
+}
+
+at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass) {
+  if (!pass.cuts_tokens()) return x;
+  BelowAutograd below;
+  const at::Tensor all = at::empty({pass.num_tokens(), x.size(1)}, x.options());
+  pass.tensor->gather(all, x.contiguous())->wait();
+  return all.view({pass.rows, pass.sequence, x.size(1)});
+}
+
+}  // namespace orthant::nn

@@ -1,0 +1,105 @@
+#include "orthant/ops/linear/projection.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "orthant/ops/linear/matrix.h"
+#include "orthant/ops/linear/product_plans.h"
+
+namespace orthant::nn {
+
+#if defined(__x86_64__)
+bool cpu_multiplies(at::ScalarType dtype) {
+  static const bool bfloat16 = __builtin_cpu_supports("avx512bf16");
+  static const bool float16 = __builtin_cpu_supports("avx512fp16");
+  return dtype == at::kBFloat16 ? bfloat16 : dtype == at::kHalf ? float16 : true;
+}
+#else
+bool cpu_multiplies(at::ScalarType dtype) {
+  return dtype != at::kBFloat16 && dtype != at::kHalf;
+}
+#endif
+
+namespace {
+
+// The dtype in which this CPU multiplies matrices of `dtype` fast.
+at::ScalarType product_dtype(const at::Tensor& x) {
+  const at::ScalarType dtype = x.scalar_type();
+  return x.is_cpu() && !cpu_multiplies(dtype) ? at::kFloat : dtype;
+}
+
+// Whether a plan computed it.
+bool by_plan(ProductPlans* products, const ProductOperands& operands) {
+  return products != nullptr && products->multiply(operands);
+}
+
+// left right, computed in the dtype of this CPU's choice.
+at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right, ProductPlans* products) {
+  const at::ScalarType dtype = product_dtype(left);
+  if (dtype != left.scalar_type()) return matrix_times(left.to(dtype), right.to(dtype)).to(left.scalar_type());
+  at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  if (!by_plan(products, {out, left, right, {}, {}})) multiply_into(out, left, right, /*add=*/false);
+  return out;
+}
+
+}  // namespace
+
+at::Tensor as_matrix(const at::Tensor& x) {
+  const at::Tensor dense = x.contiguous();
+  return dense.dim() == 2 ? dense
+                          : dense.view({dense.numel() / std::max<std::int64_t>(dense.size(-1), 1), dense.size(-1)});
+}
+
+at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
+                   ProductPlans* products) {
+  const at::ScalarType dtype = product_dtype(x);
+  if (dtype != x.scalar_type()) {
+    at::Tensor y = matrix_times(x.to(dtype), weight.t().to(dtype));
+    if (bias.defined()) y.add_(bias);
+    if (residual.defined()) y.add_(residual);
+    return y.to(x.scalar_type());
+  }
+  at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  project_into(y, x, weight, bias, residual, products);
+  return y;
+}
+
+void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& residual, ProductPlans* products) {
+  const at::Tensor turned = weight.t();
+  if (by_plan(products, {y, x, turned, residual, bias})) return;
+  if (residual.defined() && bias.defined()) {
+    at::add_out(y, residual, bias);
+  } else if (residual.defined() || bias.defined()) {
+    y.copy_(residual.defined() ? residual : bias);
+  }
+  multiply_into(y, x, turned, /*add=*/residual.defined() || bias.defined());
+}
+
+at::Tensor project_back(const at::Tensor& gy, const at::Tensor& weight, ProductPlans* products) {
+  return matrix_product(gy, weight, products);
+}
+
+// In one product with the gradient as its output, whatever dtype it has: CUDA adds float32 products of narrow matrices,
+// a CPU widens them first.
+void add_product_gradient(Parameter& weight, const at::Tensor& gy, const at::Tensor& x, ProductPlans* products) {
+  at::Tensor& gradient = weight.gradient;
+  const at::ScalarType dtype = gradient.scalar_type();
+  if (product_dtype(gradient) != dtype) {
+    add_gradient(weight, matrix_product(gy.t(), x, products));
+    return;
+  }
+  if (by_plan(products, {gradient, gy.t(), x, weight.fresh ? at::Tensor() : gradient, {}})) {
+    weight.fresh = false;
+    return;
+  }
+  if (gradient.is_cuda() && gy.scalar_type() != dtype && dtype == at::kFloat && gy.size(0) > 0) {
+    at::addmm_out(gradient, gradient, gy.t(), x, dtype, weight.fresh ? 0 : 1);
+  } else {
+    multiply_into(gradient, gy.to(dtype).t(), x.to(dtype), /*add=*/!weight.fresh);
+  }
+  weight.fresh = false;
+}
+
+}  // namespace orthant::nn

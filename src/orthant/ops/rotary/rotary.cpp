@@ -1,0 +1,38 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "orthant/nn/kernels/tensors.h"
+#include "orthant/ops/attention/attention_heads.h"
+
+namespace orthant::nn {
+
+RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, double magnitude,
+                         const at::TensorOptions& options) {
+  at::NoGradGuard no_grad;
+  const at::Tensor angles = at::outer(at::arange(sequence, inverse.options()), inverse);
+  return {angles.cos().mul_(magnitude).to(options), angles.sin().mul_(magnitude).to(options)};
+}
+
+RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inverse, double magnitude,
+                         const at::TensorOptions& options) {
+  return rotary_table(sequence, at::tensor(inverse, at::dtype(at::kDouble)), magnitude, options);
+}
+
+void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
+  if (!options.rotary.cos.defined()) return;
+  if (device::serves_rotation(qkv, options)) return device::rotate_heads(qkv, options);
+  const std::int64_t half = options.head_size / 2;
+  const std::int64_t sequence = qkv.size(1);
+  const at::ScalarType dtype = kernels::compute_dtype(qkv);
+  const auto table = [&](const at::Tensor& values) { return values.narrow(0, 0, sequence).to(dtype).unsqueeze(1); };
+  const at::Tensor cos = table(options.rotary.cos), sin = table(options.rotary.sin);
+  const at::Tensor turned = qkv.view({qkv.size(0), sequence, options.heads + 2 * options.kv_heads, options.head_size})
+                                .narrow(2, 0, options.heads + options.kv_heads);
+  const at::Tensor first = turned.narrow(3, 0, half), second = turned.narrow(3, half, half);
+  const at::Tensor x1 = first.to(dtype), x2 = second.to(dtype);
+  const at::Tensor y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin;
+  first.copy_(y1);
+  second.copy_(y2);
+}
+
+}  // namespace orthant::nn

@@ -1,0 +1,30 @@
+// The tables of a rotary operation, for sequences of any length. Internal to this layer.
+#pragma once
+
+#include "orthant/nn/binding.h"
+#include "orthant/ops/attention/attention_heads.h"
+#include "orthant/specs/rope.h"
+
+namespace orthant {
+
+class RotaryTables {
+ public:
+  explicit RotaryTables(const Binding& b);
+
+  // For positions from 0 on; kept for the next call.
+  const nn::RotaryTable& get(std::int64_t sequence, const at::TensorOptions& options);
+
+ private:
+  nn::RotaryTable make(std::int64_t positions, const at::TensorOptions& options) const;
+  at::Tensor inverse_frequencies(const std::vector<double>& exact, const at::TensorOptions& options) const;
+
+  Tables* tables_;
+  double theta_;
+  std::int64_t head_size_;
+  std::int64_t max_positions_;
+  RopeScaling scaling_;
+  std::int64_t sequence_ = -1;  // that found_ is for
+  nn::RotaryTable found_;
+};
+
+}  // namespace orthant

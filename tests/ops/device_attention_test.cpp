@@ -1,0 +1,107 @@
+// Attention with dropout and hidden keys on a CUDA device: see device_case.h. Bits of what stays are the CPU's.
+#include "ops/device_case.h"
+#include "ops/dropout_factors.h"
+#include "orthant/ops/attention/attention_heads.h"
+
+namespace orthant::nn::device_attention_test {
+
+using namespace device_case;
+
+struct Drawn {
+  at::ScalarType dtype = at::kBFloat16;
+  HeadsSetup setup;
+  Pass pass;
+  std::int64_t rows = 1, sequence = 1;
+  at::Tensor qkv, d_out;
+  std::string what;
+
+  Drawn(Random& random, bool drops, std::int64_t most, bool shares_keys = true) {
+    dtype = random.between(0, 1) == 0 ? at::kBFloat16 : at::kHalf;
+    AttentionOptions options;
+    const std::int64_t sizes[] = {32, 64, 64, 128};
+    options.head_size = sizes[random.between(0, 3)];
+    options.kv_heads = random.between(1, 3);
+    options.heads = options.kv_heads * (!shares_keys || random.between(0, 1) == 0 ? 1 : random.between(2, 3));
+    options.causal = random.between(0, 1) == 0;
+    options.first_head = random.between(0, 9);
+    options.site = fmt::format("layers.{}.attention", random.between(0, 30));
+    options.dropout = drops ? 0.1 * static_cast<double>(random.between(1, 6)) : 0;
+    rows = random.between(1, 3);
+    sequence = random.between(1, most);
+    pass.training = true;
+    pass.seed = static_cast<std::uint64_t>(random.between(0, 1 << 30));
+    pass.step = random.between(0, 5000);
+    pass.first_row = random.between(0, 10000);
+    if (random.between(0, 1) == 0) options.key_mask = at::rand({rows, sequence}, on_card(at::kFloat)).lt(0.7);
+    if (random.between(0, 2) == 0) {
+      const auto angles = at::rand({sequence, options.head_size / 2}, on_card(at::kFloat)) * 7;
+      options.rotary = {angles.cos(), angles.sin()};
+    }
+    qkv = values({rows, sequence, (options.heads + 2 * options.kv_heads) * options.head_size}, dtype);
+    d_out = values({rows, sequence, options.heads * options.head_size}, dtype);
+    setup = heads_setup(qkv, options, pass);
+    what = fmt::format("attention {} x {}, {} heads from {}, {} kv, size {}, causal {}, masked {}, dropout {}, {}",
+                       rows, sequence, options.heads, options.first_head, options.kv_heads, options.head_size,
+                       options.causal, options.key_mask.defined(), options.dropout, c10::toString(dtype));
+  }
+};
+
+TEST(DeviceAttention, WithDropoutAndHiddenKeys) {
+  Random random(61);
+  for (int shape = 0; shape < kShapes; ++shape) {
+    // Short sequences of heads that share no keys have a backward of their own.
+    const bool is_short = shape % 3 == 1;
+    const Drawn drawn(random, shape % 4 != 0, is_short ? 128 : shape % 5 == 0 ? 600 : 140, !is_short);
+    ASSERT_TRUE(device::serves_kernel_heads(drawn.qkv, drawn.setup)) << drawn.what;
+    const auto out = twice(
+        [&] {
+          const auto output = device::kernel_heads_forward(drawn.qkv, drawn.setup);
+          return std::vector<at::Tensor>{output.out, output.lse,
+                                         device::kernel_heads_backward(drawn.qkv, output, drawn.d_out, drawn.setup)};
+        },
+        drawn.what);
+    const BelowAutograd below;
+    if (drawn.setup.options.head_size <= 64) {
+      const HeadsOutput output = device::kernel_heads_forward(drawn.qkv, drawn.setup);
+      const auto wider = device::kernel_heads_backward(drawn.qkv, output, drawn.d_out, drawn.setup, 32);
+      EXPECT_TRUE(at::equal(wider, out[2])) << drawn.what << ", 32 rows of a warp";
+    }
+    HeadsSetup exact = drawn.setup;
+    exact.options.rotary = {wide(exact.options.rotary.cos), wide(exact.options.rotary.sin)};
+    const auto expected = plain_heads_forward(wide(drawn.qkv), exact);
+    const auto gradient = plain_heads_backward(wide(drawn.qkv), expected, wide(drawn.d_out), exact);
+    expect_near(out[0], expected.out, 2 * bound(drawn.dtype), drawn.what);
+    expect_near(out[1], expected.lse, 1e-3, drawn.what);
+    expect_near(out[2], gradient, 4 * bound(drawn.dtype), drawn.what);
+  }
+  if (kShapes < 6) return;  // too few for all of them
+  for (const char* const name : {"attention_forward", "attention_delta", "attention_backward",
+                                 "attention_backward_queries", "attention_backward_short"}) {
+    EXPECT_GT(cuda::KernelLibrary::of_process().num_launches(name), 0U) << name;
+  }
+}
+
+TEST(DeviceAttention, DropsWhatTheCpuDrops) {
+  Random random(62);
+  for (int shape = 0; shape < 500 && shape < 3 * kShapes; ++shape) {
+    Drawn drawn(random, true, 200);
+    drawn.setup.options.causal = false;  // then every bit is drawn
+    const BelowAutograd below;
+    const auto kept = device::kernel_heads_forward(drawn.qkv, drawn.setup).kept.cpu().view(at::kByte);
+    const auto bits = kept.unsqueeze(-1)
+                          .bitwise_right_shift(at::arange(8, at::kByte))
+                          .bitwise_and(1)
+                          .flatten(3)
+                          .slice(3, 0, drawn.sequence);
+    for (std::int64_t row = 0; row < drawn.rows; ++row) {
+      // A head is a row of the site's stream, 4096 of them to a row of the batch.
+      Pass head = drawn.pass;
+      head.first_row = (drawn.pass.first_row + row) * kMaxHeads + drawn.setup.options.first_head;
+      const auto factors = dropout_factors(head, drawn.setup.options.site, drawn.setup.options.dropout,
+                                           {drawn.setup.options.heads, drawn.sequence, drawn.sequence}, at::kFloat);
+      ASSERT_TRUE(at::equal(bits[row], factors.ne(0).to(at::kByte))) << drawn.what << ", row " << row;
+    }
+  }
+}
+
+}  // namespace orthant::nn::device_attention_test
