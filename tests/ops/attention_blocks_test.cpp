@@ -152,9 +152,10 @@ TEST(AttentionBlocks, AnyCutsInAnyOrderGiveWhatOneCallGives) {
         blocks_forward(trial.heads, first, trial.setup, sums) + blocks_forward(trial.heads, second, trial.setup, sums),
         computed);
     const HeadsMatrices gradients = trial.no_gradients();
-    const at::Tensor d_out = trial.in_blocks(trial.d_out, trial.queries), delta = blocks_delta(sums, d_out);
-    EXPECT_EQ(blocks_backward(trial.heads, second, trial.setup, sums, delta, d_out, gradients) +
-                  blocks_backward(trial.heads, first, trial.setup, sums, delta, d_out, gradients),
+    const at::Tensor d_out = trial.in_blocks(trial.d_out, trial.queries),
+                     delta = blocks_delta(sums.out, d_out, trial.setup.options.heads);
+    EXPECT_EQ(blocks_backward(trial.heads, second, trial.setup, sums.lse, delta, d_out, gradients) +
+                  blocks_backward(trial.heads, first, trial.setup, sums.lse, delta, d_out, gradients),
               computed);
     trial.expect_whole(sums, gradients);
     if (testing::Test::HasFailure()) return;
@@ -173,7 +174,8 @@ TEST(AttentionBlocks, PlainFormulasGiveWhatOneCallGives) {
     plain_blocks_forward(trial.heads, trial.blocks, trial.setup, sums);
     const HeadsMatrices gradients = trial.no_gradients();
     const at::Tensor d_out = trial.in_blocks(trial.d_out, trial.queries);
-    plain_blocks_backward(trial.heads, trial.blocks, trial.setup, sums, blocks_delta(sums, d_out), d_out, gradients);
+    plain_blocks_backward(trial.heads, trial.blocks, trial.setup, sums.lse,
+                          blocks_delta(sums.out, d_out, trial.setup.options.heads), d_out, gradients);
     trial.expect_whole(sums, gradients);
     if (testing::Test::HasFailure()) return;
   }

@@ -173,6 +173,7 @@ struct Grid {
   u32 threshold;
   float factor;
   u32 positions, first_token, first_position, first_channel;
+  u32 second_piece, jump;  // positions of columns from second_piece on are `jump` further
 };
 
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
@@ -207,7 +208,8 @@ DEVICE u32 kept_bits(const Grid& grid, const u32 (&words)[4]) {
 DEVICE u64 stream_index(const Grid& grid, int row) {
   const u32 token = grid.first_token + (u32)row;
   const u32 batch_row = token / grid.positions;
-  const u32 position = grid.first_position + (token - batch_row * grid.positions);
+  const u32 column = token - batch_row * grid.positions;
+  const u32 position = grid.first_position + column + (column >= grid.second_piece ? grid.jump : 0u);
   return (((grid.first_row + batch_row) << 20) + position << 20) + grid.first_channel;
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "orthant/graph/context.h"
 #include "orthant/graph/dtype.h"
 #include "orthant/graph/operation.h"
 
@@ -160,6 +161,8 @@ struct GraphSpec {
   // Nothing: not resolved, placements say what could be cut over tp. Set: resolved, placements say what is cut. See
   // layout/tensor_policy.h.
   std::optional<TensorSharing> tensor = {};
+  // How cp ranks share every row. Shapes are of whole rows.
+  ContextSharing context = {};
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
   // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph

@@ -67,10 +67,35 @@ DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh) {
   return policy;
 }
 
+AxisSet shard_axes(const DataPolicy& policy, const Mesh& mesh) {
+  const bool spans = policy.shard_over_context && mesh.degree(Axis::fsdp) > 1 && mesh.degree(Axis::cp) > 1;
+  return spans ? AxisSet{Axis::fsdp, Axis::cp} : AxisSet{Axis::fsdp};
+}
+
+Mesh parameter_mesh(const Mesh& mesh, const DataPolicy& policy) {
+  if (!shard_axes(policy, mesh).contains(Axis::cp)) return mesh;
+  const auto& order = mesh.order();
+  auto first = std::ranges::find(order, Axis::fsdp);
+  auto last = std::ranges::find(order, Axis::cp);
+  if (last < first) std::swap(first, last);
+  if (std::any_of(first + 1, last, [&](Axis axis) { return mesh.degree(axis) > 1; })) {
+    throw ConfigError(
+        fmt::format("mesh {}: shards span fsdp and cp, and another axis lies between them in the order {}",
+                    mesh.to_string(), order_text(order)),
+        {.remedy = "use the order pp,dp,fsdp,cp,tp, or set parallel.shard_over_context=false"});
+  }
+  auto degrees = mesh.degrees();
+  degrees[Axis::fsdp] *= degrees[Axis::cp];
+  degrees[Axis::cp] = 1;
+  return Mesh(degrees, order_text(order));
+}
+
 AxisSet copy_axes(const DataPolicy& policy, const Mesh& mesh) {
   AxisSet axes;
-  if (mesh.degree(Axis::dp) > 1) axes = axes | Axis::dp;
-  if (policy.zero == 0 && mesh.degree(Axis::fsdp) > 1) axes = axes | Axis::fsdp;
+  const AxisSet shards = policy.zero == 0 ? AxisSet{} : shard_axes(policy, mesh);
+  for (const Axis axis : {Axis::dp, Axis::fsdp, Axis::cp}) {
+    if (mesh.degree(axis) > 1 && !shards.contains(axis)) axes = axes | axis;
+  }
   return axes;
 }
 

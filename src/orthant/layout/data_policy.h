@@ -38,6 +38,7 @@ struct DataPolicy {
   bool keep_gathered = false;       // full from the first use in a step to the last (zero 3)
   std::int64_t bucket_bytes = std::int64_t{25} << 20;  // 0: every unit has a call of its own
   Offload offload = Offload::none;
+  bool shard_over_context = true;  // with fsdp, shards span fsdp and cp; false: ranks of cp hold the same shards
 
   bool shards_state() const { return zero >= 1; }
   bool shards_gradients() const { return zero >= 2; }
@@ -54,11 +55,19 @@ DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh);
 // fsdp.
 Mesh with_shards_of_dp(const Mesh& mesh);
 
+// The mesh as parameters lie on it. Ranks of cp work on parts of the same rows and need the same parameters: where
+// there is an fsdp axis and shards span cp, both are one axis fsdp. Every rank keeps its place. ConfigError where
+// another axis lies between the two in the order.
+Mesh parameter_mesh(const Mesh& mesh, const DataPolicy& policy);
+
+// The axes that are that mesh's fsdp: fsdp, and cp where shards span it.
+AxisSet shard_axes(const DataPolicy& policy, const Mesh& mesh);
+
 // 0 to 3, or FULL_SHARD (3), SHARD_GRAD_OP (2), NO_SHARD (0). ConfigError with the nearest name.
 int parse_zero(std::string_view text);
 
-// The axes whose ranks hold equal owned ranges, over which the last sum of a gradient goes: dp, and fsdp when `zero`
-// is 0; those of degree above 1. `policy` is effective.
+// The axes whose ranks hold equal owned ranges, over which the last sum of a gradient goes: dp, cp where shards do not
+// span it, and all of them when `zero` is 0; those of degree above 1. `policy` is effective.
 AxisSet copy_axes(const DataPolicy& policy, const Mesh& mesh);
 
 }  // namespace orthant

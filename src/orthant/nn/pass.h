@@ -10,6 +10,7 @@
 
 #include "orthant/base/random.h"
 #include "orthant/graph/spec.h"
+#include "orthant/nn/context_axis.h"
 #include "orthant/nn/tensor_axis.h"
 
 namespace orthant::nn {
@@ -47,13 +48,17 @@ struct Pass {
 
   ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
 
-  TensorAxis* tensor = nullptr;  // null: this rank holds whole layers
-  // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none.
+  TensorAxis* tensor = nullptr;    // null: this rank holds whole layers
+  ContextAxis* context = nullptr;  // null: this rank has whole rows
+  // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none. With a context axis `sequence`
+  // counts the tokens of a row that this coordinate has, which are those of `positions`.
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
+  OwnPositions positions = {};
 
   // Whether each tp rank holds a part of the tokens between products. Their values are then [own tokens, channels].
   bool cuts_tokens() const { return tensor != nullptr && tensor->sequence_parallel() && sequence > 0; }
+  std::int64_t whole_sequence() const { return context == nullptr ? sequence : positions.all; }
   std::int64_t num_tokens() const { return rows * sequence; }
   Range own_tokens() const { return cuts_tokens() ? tensor->part(num_tokens()) : Range{0, num_tokens()}; }
 

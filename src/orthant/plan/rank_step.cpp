@@ -7,7 +7,7 @@ namespace orthant {
 
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {
   DataSettings data;
-  data.mesh = settings.mesh;
+  data.mesh = parameter_mesh(settings.mesh, settings.data);
   data.coordinate[Axis::pp] = pp;
   data.policy = effective_policy(settings.data, settings.mesh);
   data.params = settings.params;

@@ -180,7 +180,7 @@ class StepWalk {
 // for the update, and are widened for their norm, of which each replica adds up a part.
 double other_moments(const GraphSpec& graph, const DataSettings& data, bool on_host) {
   const std::int64_t shards = data.policy.shards_state() ? data.mesh.degree(Axis::fsdp) : 1;
-  const std::int64_t parts = std::int64_t{data.mesh.degree(Axis::dp)} * data.mesh.degree(Axis::fsdp);
+  const std::int64_t parts = data.mesh.group_size({Axis::dp, Axis::fsdp, Axis::cp});
   std::int64_t drawn = 0;
   std::int64_t counted = 0;
   std::int64_t trained = 0;

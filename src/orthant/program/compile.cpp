@@ -35,6 +35,19 @@ Body without_dropout(Body body) {
   return body;
 }
 
+// Attention of rows that are cut over cp; of all_to_all what has arrived is kept in place of what was sent.
+void share_rows(Body& body, const ContextSharing& context) {
+  if (context.degree == 1) return;
+  for (auto& operation : body.operations) {
+    if (operation.name != "attention") continue;
+    operation.attributes.set("context", std::string(context_way_name(context.way)));
+    if (context.way != ContextWay::all_to_all) continue;
+    const BodyValue& qkv = body.values[to_index(operation.in.front())];
+    operation.out.push_back(static_cast<int>(body.values.size()));
+    body.values.push_back({"met", qkv.dims, qkv.number});
+  }
+}
+
 // Recorded values of a name are told apart by numbers: normed, normed2.
 void number_names(std::vector<BodyValue>& values) {
   std::map<std::string, int> seen;
@@ -75,6 +88,7 @@ Remake remake_of(Recompute mode, const std::vector<std::string>& operations) {
 Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options) {
   if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
   Body recorded = options.training ? *unit.body : without_dropout(*unit.body);
+  share_rows(recorded, graph.context);
   mark_sums_of_norms(recorded);
   number_names(recorded.values);
   ProgramOptions all = options;

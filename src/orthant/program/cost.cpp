@@ -35,9 +35,9 @@ class Counter {
       if (operation.name != "attention" && operation.name != "rotary_attention") continue;
       const int out = operation.out[operation.name == "attention" ? 0 : 1];
       const auto channels = local_shape(program_.values[to_index(out)].at, sizes_).back();
-      const auto s = static_cast<double>(sizes_.sequence);
-      const double all = 4 * static_cast<double>(sizes_.rows) * s * s * static_cast<double>(channels);
-      sum += all * attended_share(operation.attributes, sizes_.sequence);
+      const double pairs = static_cast<double>(sizes_.sequence) * static_cast<double>(sizes_.whole_sequence);
+      const double all = 4 * static_cast<double>(sizes_.rows) * pairs * static_cast<double>(channels);
+      sum += all * attended_share(operation.attributes, sizes_.whole_sequence);
     }
     return sum;
   }

@@ -11,6 +11,11 @@ namespace {
 
 constexpr const char* kOfNorm = "of_norm";  // ops/add reads it, too
 
+// Of rows that are cut over cp: keys are turned before they travel.
+bool shares_rows(const Operation& attention) {
+  return attention.attributes.find("context") != nullptr;
+}
+
 bool reads(const Operation& operation, int value) {
   return std::ranges::find(operation.in, value) != operation.in.end();
 }
@@ -100,7 +105,7 @@ class Fuser {
   // rotary_attention: in qkv, mask; out turned, and attention's.
   void fuse_rotary(std::size_t i) {
     const Operation* attention = next(i, "attention", list_[i].out[0]);
-    if (attention == nullptr) return;
+    if (attention == nullptr || shares_rows(*attention)) return;
     Operation made = *attention;
     made.name = "rotary_attention";
     made.in[0] = list_[i].in[0];
@@ -112,7 +117,7 @@ class Fuser {
 
   void fuse_rotary_back(std::size_t i) {
     const Operation* turned = next(i, "rotary_back", list_[i].out[0]);
-    if (turned == nullptr || !read_once(list_[i].out[0], i)) return;
+    if (turned == nullptr || shares_rows(list_[i]) || !read_once(list_[i].out[0], i)) return;
     list_[i].name = "rotary_attention_back";
     list_[i].out = turned->out;
     add_attributes(list_[i], *turned);

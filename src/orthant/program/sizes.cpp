@@ -43,7 +43,8 @@ UnitSizes unit_sizes(const GraphSpec& graph, const UnitSpec& unit, const TensorS
   if (const auto field = graph.tokens_of(unit); !field.empty()) {
     const Shape& shape = graph.value(field).shape;
     sizes.rows = shape[0];
-    sizes.sequence = shape[1];
+    sizes.whole_sequence = shape[1];
+    sizes.sequence = most_own_positions(shape[1], graph.context);
   } else if (const Shape& shape = graph.value(unit.inputs.front()).shape; !shape.empty()) {
     sizes.rows = shape[0];
   }

@@ -9,9 +9,10 @@ namespace orthant {
 
 struct UnitSizes {
   std::int64_t rows = 1;
-  std::int64_t sequence = 1;
-  int degree = 1;                  // of tp
-  DType compute = DType::float32;  // of activations
+  std::int64_t sequence = 1;        // that a rank has of each row: of the cp rank with the most
+  std::int64_t whole_sequence = 1;  // of all cp ranks
+  int degree = 1;                   // of tp
+  DType compute = DType::float32;   // of activations
 
   std::int64_t tokens() const { return rows * sequence; }
 };

@@ -126,12 +126,27 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   if (ids == microbatch.fields.end()) return;
   pass.rows = ids->second.size(0);
   pass.sequence = ids->second.size(1);
+  if (context_ == nullptr) return;
+  pass.context = context_;
+  pass.positions = context_->positions(pass.sequence);
+  pass.sequence = pass.positions.size();
 }
 
-at::Tensor Executor::whole_value(const ValueSpec& value, const at::Tensor& held, const nn::Pass& pass) const {
-  if (value.sequence_sharded) return nn::whole_tokens(held, pass);
-  if (value.tp && tensor_ != nullptr) return nn::whole_channels(held, value.shape.back(), pass);
-  return held;
+at::Tensor Executor::whole_value(int value, const at::Tensor& held, const nn::Pass& pass) const {
+  const ValueSpec& spec = graph_.values[to_index(value)];
+  at::Tensor whole = held;
+  if (spec.sequence_sharded) {
+    whole = nn::whole_tokens(held, pass);
+  } else if (spec.tp && tensor_ != nullptr) {
+    whole = nn::whole_channels(held, spec.shape.back(), pass);
+  }
+  if (context_ == nullptr) return whole;
+  if (!spec.tokens_of.empty()) return nn::whole_sequences(whole, pass);
+  // A sum over tokens, or of rows: then it is coordinate 0's.
+  const bool counts = is_loss_[to_index(value)] ? loss_counts_[to_index(value)] : context_->coordinate() == 0;
+  const at::Tensor sum = counts ? whole.clone() : at::zeros_like(whole);
+  context_->sum(sum, {})->wait();
+  return sum;
 }
 
 Tensors Executor::take_inputs(Step& step, int unit, int m) {
@@ -190,7 +205,8 @@ void Executor::forward(Step& step, int unit, int m) {
             fmt::format("unit {}: its loss is a float16 sum, which ends at 65504", graph_.units[to_index(unit)].name),
             {.remedy = "compute the loss from float32, as in logits.to(torch::kFloat)"});
       }
-      row.losses[value] = outputs[i].detach().to(at::kDouble);
+      const at::Tensor loss = outputs[i].detach().to(at::kDouble);
+      row.losses[value] = loss_counts_[to_index(value)] ? loss : at::zeros_like(loss);
     }
     put_value(step, value, m, outputs[i].detach());
   }
@@ -216,7 +232,8 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
 // Of a loss value, besides what its readers hand back.
 at::Tensor Executor::loss_gradient(const Step& step, int value, const at::TensorOptions& options) const {
   const auto found = step.facts.loss_factors.find(graph_.values[to_index(value)].name);
-  const double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
+  double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
+  if (!loss_counts_[to_index(value)]) factor = 0;
   const auto& scale = step.facts.loss_scale;
   return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
 }
@@ -297,7 +314,7 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
       const int value = wirings_[to_index(action.unit)].outputs[i];
       const auto& name = graph_.values[to_index(value)].name;
       if (std::ranges::find(wanted, name) != wanted.end()) {
-        found[name] = whole_value(graph_.values[to_index(value)], outputs[i], run.frame.pass);
+        found[name] = whole_value(value, outputs[i], run.frame.pass);
       }
       put_value(step, value, 0, outputs[i]);
     }

@@ -79,13 +79,19 @@ class UnitObserver {
   virtual void handed_back(int /*unit*/, int /*microbatch*/, std::size_t /*input*/, const at::Tensor& /*gradient*/) {}
 };
 
+// The ranks with which a rank runs its units; null where there are none.
+struct Peers {
+  nn::TensorAxis* tensor = nullptr;    // share each unit
+  nn::ContextAxis* context = nullptr;  // share each row
+  StageLinks* links = nullptr;         // run other stages
+};
+
 class Executor {
  public:
-  // `units[u]` is the code of unit u; null for units of other ranks. `tensor`: the ranks that share each unit, null
-  // when there is one. `links`: to the other stages, null when there are none. Keeps references to all four. `remade`:
-  // operations whose results are made again, beside what `recompute` says.
+  // `units[u]` is the code of unit u; null for units of other ranks. Keeps references to graph, units and peers.
+  // `remade`: operations whose results are made again, beside what `recompute` says.
   Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-           nn::TensorAxis* tensor = nullptr, StageLinks* links = nullptr, const std::vector<std::string>& remade = {});
+           const Peers& peers = {}, const std::vector<std::string>& remade = {});
 
   // Runs the list: forward and backward of every microbatch. Returns each loss of this rank's units as a float64 scalar
   // on the device: the sum over microbatches, not divided. Throws InternalError when the list asks for what is not
@@ -147,7 +153,7 @@ class Executor {
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
-  at::Tensor whole_value(const ValueSpec& value, const at::Tensor& held, const nn::Pass& pass) const;
+  at::Tensor whole_value(int value, const at::Tensor& held, const nn::Pass& pass) const;
   Tensors call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts);
   Tensors take_inputs(Step& step, int unit, int m);
   Tensors with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs);
@@ -158,6 +164,7 @@ class Executor {
   const GraphSpec& graph_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   nn::TensorAxis* tensor_;
+  nn::ContextAxis* context_;
   StageLinks* links_;
   std::vector<ActionTime>* times_ = nullptr;
   UnitObserver* observer_ = nullptr;
@@ -166,6 +173,9 @@ class Executor {
   std::vector<int> local_readers_;         // per value: how many of them are here
   std::map<std::string, int> value_index_;
   std::vector<bool> is_loss_;  // per value
+  // Per value: a loss of this rank. Units that work on rows alone run on every cp rank, but the first tokens that they
+  // read are coordinate 0's: its loss counts, and those of the others have gradients of zero.
+  std::vector<bool> loss_counts_;
   Texts trained_;
   Texts evaluated_;
 };

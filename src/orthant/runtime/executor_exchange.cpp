@@ -68,11 +68,13 @@ StageLinks::Form Executor::form_of(const Step& step, const Action& action) const
     sizes[0] = fields.begin()->second.size(0);
   } else {
     const auto& ids = fields.at(value.tokens_of);
+    const std::int64_t rows = ids.size(0);
+    const std::int64_t sequence = context_ == nullptr ? ids.size(1) : context_->positions(ids.size(1)).size();
     if (value.sequence_sharded) {
-      sizes = {tensor_->part(ids.numel()).size(), sizes.back()};
+      sizes = {tensor_->part(rows * sequence).size(), sizes.back()};
     } else {
-      sizes[0] = ids.size(0);
-      sizes[1] = ids.size(1);
+      sizes[0] = rows;
+      sizes[1] = sequence;
     }
   }
   if (value.tp && tensor_ != nullptr) sizes.back() = tensor_->part(value.shape.back()).size();

@@ -13,13 +13,15 @@
 
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
-                   nn::TensorAxis* tensor, StageLinks* links, const std::vector<std::string>& remade)
-    : graph_(graph), units_(units), tensor_(tensor), links_(links) {
-  const int degree = graph.tensor ? graph.tensor->degree : 1;
-  if (degree != (tensor == nullptr ? 1 : tensor->degree())) {
-    throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks; the executor was given {}", graph.name, degree,
-                                    tensor == nullptr ? 1 : tensor->degree()));
-  }
+                   const Peers& peers, const std::vector<std::string>& remade)
+    : graph_(graph), units_(units), tensor_(peers.tensor), context_(peers.context), links_(peers.links) {
+  const auto compare = [&](const char* axis, int degree, int given) {
+    if (degree == given) return;
+    throw InternalError(
+        fmt::format("graph \"{}\" lies over {} {} ranks; the executor was given {}", graph.name, degree, axis, given));
+  };
+  compare("tp", graph.tensor ? graph.tensor->degree : 1, tensor_ == nullptr ? 1 : tensor_->degree());
+  compare("cp", graph.context.degree, context_ == nullptr ? 1 : context_->degree());
   make_wirings(recompute, remade);
 }
 
@@ -30,6 +32,7 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
   readers_.resize(num_values);
   local_readers_.resize(num_values);
   is_loss_.resize(num_values);
+  loss_counts_.resize(num_values);
   for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
     const auto& spec = graph_.units[to_index(u)];
@@ -53,8 +56,12 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
       for (const auto& input : wiring.inputs) needs.push_back(input.needs_gradient);
       program->compile(remake, needs, tensor_);
     }
-    if (spec.is_loss) is_loss_[to_index(wiring.outputs.front())] = true;
     wiring.tokens_of = graph_.tokens_of(spec);
+    if (spec.is_loss) {
+      is_loss_[to_index(wiring.outputs.front())] = true;
+      loss_counts_[to_index(wiring.outputs.front())] =
+          context_ == nullptr || !wiring.tokens_of.empty() || context_->coordinate() == 0;
+    }
     wiring.recomputed = recompute == Recompute::full && spec.recomputable && wiring.has_backward;
     wirings_.push_back(std::move(wiring));
   }

@@ -91,7 +91,7 @@ std::vector<SavedFlat> saved_flats(const Trainer& trainer) {
 
 RankFile plan_file(const Trainer& trainer, int rank) {
   RankFile file{fmt::format("rank-{}.safetensors", rank), {}};
-  const auto& mesh = trainer.mesh();
+  const auto& mesh = trainer.parameters().mesh();
   const auto buffers =
       unit_buffers(trainer.graph(), mesh, mesh.coordinate(rank), {}, trainer.pipeline().unit_pp_coordinates());
   const auto dtype = element_name(trainer.options().precision.params);

@@ -80,6 +80,8 @@ void read_data_parallel(JsonReader& section, const Mesh& mesh, TrainerOptions& t
   }
   policy.bucket_bytes = std::llround(bucket * (1 << 20));
   policy.offload = parse_offload(section.get<std::string>("offload", "none"));
+  policy.shard_over_context = section.get<bool>("shard_over_context", policy.shard_over_context);
+  parameter_mesh(mesh, policy);
   trainer.hook = named_hook(section.get<std::string>("comm_hook", "none"));
   trainer.units = read_units(section);
   effective_policy(policy, mesh);

@@ -100,8 +100,9 @@ EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const Eva
   const std::int64_t replica = replica_index(mesh, mesh.coordinate(ranks.rank()));
   const auto microbatches = (dataset.size() + options.rows - 1) / options.rows;
   const auto calls = (microbatches + replicas - 1) / replicas;
-  // The tp ranks of a stage have the same numbers: one of them counts. Other stages have none.
-  const bool counts = mesh.coordinate(ranks.rank())[Axis::tp] == 0;
+  // The tp and cp ranks of a stage have the same numbers: one of them counts. Other stages have none.
+  const Coordinate here = mesh.coordinate(ranks.rank());
+  const bool counts = here[Axis::tp] == 0 && here[Axis::cp] == 0;
   // All ranks meet to ask, which also bounds how far one stage runs ahead of another. Stages work on different calls
   // at one time, so that they meet seldom.
   const std::int64_t meet_every = mesh.degree(Axis::pp) == 1 ? 1 : 4 * mesh.degree(Axis::pp);

@@ -134,7 +134,7 @@ void Inference::load() {
   units_ = build_units(*store_, tables_);
   found.weights.load(*store_, ranks);
   bytes_read_ = found.weights.bytes_read();
-  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, tensor_.get());
+  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, Peers{.tensor = tensor_.get()});
 }
 
 std::vector<std::string> Inference::outputs() const {

@@ -15,6 +15,7 @@
 #include "orthant/layout/rows.h"
 #include "orthant/ops/rule.h"
 #include "orthant/program/cost.h"
+#include "orthant/train/context_parallel_config.h"
 #include "orthant/train/count_key.h"
 #include "orthant/train/data_parallel_config.h"
 #include "orthant/train/default_config.h"
@@ -66,6 +67,7 @@ void read_parallel(JsonReader section, const ModelConfig& model, const Mesh& mes
   read_recompute(section, trainer);
   read_data_parallel(section, mesh, trainer);
   trainer.tensor = read_tensor_parallel(section);
+  trainer.context = read_context_parallel(section);
 }
 
 OptimizerOptions read_optimizer(JsonReader& section) {

@@ -12,6 +12,7 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
+#include "orthant/parallel/context/group_context.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/checkpoint.h"
@@ -69,6 +70,10 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
+  if (mesh_.degree(Axis::cp) > 1) {
+    context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
+                                              graph_.context);
+  }
   if (mesh_.degree(Axis::pp) > 1) {
     check_stage_backend(mesh_, options_.communicator->backend_name());
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
@@ -79,10 +84,11 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   for (const auto& unit : units_) autograd_units_.push_back(unit && unit->accumulates_by_autograd());
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
-  executor_ =
-      std::make_unique<Executor>(graph_, units_, options_.recompute, tensor_.get(), links_.get(), options_.remade);
-  auto poison = locate_poison(options_.poison, graph_, mesh_, pipeline_.unit_pp_coordinates(), store_->policy(),
-                              options_.microbatches);
+  executor_ = std::make_unique<Executor>(
+      graph_, units_, options_.recompute,
+      Peers{.tensor = tensor_.get(), .context = context_.get(), .links = links_.get()}, options_.remade);
+  auto poison = locate_poison(options_.poison, graph_, store_->mesh(), pipeline_.unit_pp_coordinates(),
+                              store_->policy(), options_.microbatches);
   std::vector<bool> runs_here;
   for (const auto& unit : units_) runs_here.push_back(unit != nullptr);
   watch_ = std::make_unique<StepWatch>(graph_, *store_, options_, runs_here, Poisoner(std::move(poison), rank()));
@@ -163,7 +169,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
     if (!options_.pad_to_longest) continue;
     Fields on_host;
     for (const auto& [name, field] : batch.fields) on_host[name] = rows_of(field, m);
-    columns[place] = needed_columns(on_host);
+    columns[place] = needed_columns(on_host, least_sequence(graph_.context));
   }
   for (const auto& [name, field] : batch.fields) {
     const auto moved = to_device(field, options_.device);
@@ -302,7 +308,7 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
                       {.remedy = "ask for a value of the graph; logits exist with train.join_head_and_loss=off"});
   }
   Fields trimmed = fields;
-  if (options_.pad_to_longest) trim_padding(trimmed);
+  if (options_.pad_to_longest) trim_padding(trimmed, least_sequence(graph_.context));
   Microbatch rows;
   for (const auto& [name, field] : trimmed) {
     rows.fields[name] = to_device(field.contiguous(), options_.device);
@@ -322,7 +328,7 @@ std::uint64_t Trainer::weights_hash() const {
   for (std::size_t b = 0; b < store_->buffers().size(); ++b) {
     if (!store_->answers(b)) continue;
     const auto& buffer = store_->buffers()[b];
-    for (const auto& piece : pieces_to_write(buffer->layout(), mesh_, rank())) {
+    for (const auto& piece : pieces_to_write(buffer->layout(), store_->mesh(), rank())) {
       const auto held = buffer->master().narrow(piece.local_offset - buffer->owned().begin, piece.elements());
       const TensorBox box{graph_.parameter(piece.tensor).shape, piece.offsets, piece.lengths};
       held.in_pieces([&](std::int64_t first, const MasterValues& part) {

@@ -116,8 +116,9 @@ class Trainer {
   TrainerOptions options_;
   Pipeline pipeline_;
   Tables tables_;
-  std::unique_ptr<nn::TensorAxis> tensor_;  // null on one tp rank
-  std::unique_ptr<StageLinks> links_;       // null when pp is 1
+  std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank
+  std::unique_ptr<nn::ContextAxis> context_;  // null on one cp rank
+  std::unique_ptr<StageLinks> links_;         // null when pp is 1
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<bool> autograd_units_;

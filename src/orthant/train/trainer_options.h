@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
 #include "orthant/parallel/data/parameter_store.h"
@@ -43,6 +44,7 @@ struct TrainerOptions {
   UnitGrouping units;                                               // which units share calls
   GradientHook hook;                                                // how gradients travel
   TensorPolicy tensor;                                              // how units lie over tp
+  ContextPolicy context;                                            // how attention meets rows that lie over cp
   JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see specs/head_loss.h
   std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
   std::vector<Poison> poison;        // faults put in on purpose

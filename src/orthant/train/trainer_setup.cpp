@@ -10,22 +10,18 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
 #include "orthant/plan/trained_graph.h"
+#include "orthant/program/cost.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/pipeline_config.h"
 
 namespace orthant {
 namespace {
 
-// As many ranks, the axes that training does not use given to dp.
+// The same ranks without a second view for experts.
 std::string nearest_mesh(const Mesh& mesh) {
-  const int pp = mesh.degree(Axis::pp);
-  const int fsdp = mesh.degree(Axis::fsdp);
-  const int tp = mesh.degree(Axis::tp);
-  std::string text = pp > 1 ? fmt::format("pp={},", pp) : "";
-  text += fmt::format("dp={}", mesh.world_size() / pp / fsdp / tp);
-  if (fsdp > 1) text += fmt::format(",fsdp={}", fsdp);
-  if (tp > 1) text += fmt::format(",tp={}", tp);
-  return text;
+  auto degrees = mesh.degrees();
+  degrees[Axis::ep] = 1;
+  return Mesh(degrees, order_text(mesh.order())).to_string();
 }
 
 // The lists of a step grow with these products, on every rank: more is taken for a mistake, before it is paid for.
@@ -50,16 +46,18 @@ void check_passes(std::size_t units, int stages, int microbatches) {
 GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options) {
   const HeadLossOptions head_loss{
       .join = options.join_head_and_loss, .on_host = options.device.is_cpu(), .chunk_rows = options.loss_chunk_rows};
-  return trained_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp), head_loss, options.stages.split);
+  const bool shared = graph.context.degree == mesh.degree(Axis::cp);
+  graph = with_shared_rows(
+      trained_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp), head_loss, options.stages.split),
+      options.context, mesh.degree(Axis::cp));
+  if (!shared) add_costs(graph);
+  return graph;
 }
 
 void check_mesh(const Mesh& mesh) {
-  for (const auto axis : mesh.active_axes()) {
-    if (axis == Axis::pp || axis == Axis::dp || axis == Axis::fsdp || axis == Axis::tp) continue;
-    throw ConfigError(
-        fmt::format("mesh {}: training has no {} axis; it uses pp, dp, fsdp and tp", mesh.to_string(), axis_name(axis)),
-        {.remedy = fmt::format("use --mesh {}, or leave {} out", nearest_mesh(mesh), axis_name(axis))});
-  }
+  if (mesh.degree(Axis::ep) == 1) return;
+  throw ConfigError(fmt::format("mesh {}: training has no ep axis; it uses pp, dp, fsdp, cp and tp", mesh.to_string()),
+                    {.remedy = fmt::format("use --mesh {}, or leave ep out", nearest_mesh(mesh))});
 }
 
 void check_stage_backend(const Mesh& mesh, std::string_view backend) {
@@ -83,6 +81,7 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
     groups.axes.push_back({Axis::tp, comm::Purpose::activations});
     groups.subsets = copy_groups(resolved, mesh);
   }
+  if (mesh.degree(Axis::cp) > 1) groups.axes.push_back({Axis::cp, comm::Purpose::activations});
   if (mesh.degree(Axis::pp) == 1) return groups;
   groups.axes.push_back({Axis::pp, comm::Purpose::activations});
   groups.axes.push_back({Axis::pp, comm::Purpose::gradients});

@@ -84,28 +84,28 @@ std::int64_t blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsB
   return count;
 }
 
-at::Tensor blocks_delta(const HeadsSums& sums, const at::Tensor& d_out) {
-  const std::int64_t heads = sums.lse.size(0);
-  const at::Tensor products = d_out.to(sums.out.scalar_type()) * sums.out;
+at::Tensor blocks_delta(const at::Tensor& out, const at::Tensor& d_out, std::int64_t heads) {
+  const at::ScalarType wide = out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor products = d_out.to(wide) * out.to(wide);
   return products.view({products.size(0), heads, -1}).sum(-1).t().contiguous();
 }
 
 std::int64_t blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                             const HeadsSums& sums, const at::Tensor& delta, const at::Tensor& d_out,
+                             const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
                              const HeadsMatrices& gradients) {
   check_blocks(heads, blocks);
   const std::vector<HeadsBlock> computed = computed_blocks(blocks, setup.options);
   const auto count = static_cast<std::int64_t>(computed.size());
   if (count == 0) return 0;
   if (!heads.q.is_cpu()) {
-    plain_blocks_backward(heads, computed, setup, sums, delta, d_out, gradients);
+    plain_blocks_backward(heads, computed, setup, lse, delta, d_out, gradients);
     return count;
   }
   const HeadsMatrices wide = widened(heads);
   const at::Tensor wide_d_out = d_out.to(wide.q.scalar_type()).contiguous();
   kernels::with_element(wide.q, [&](auto element) {
     FusedBlocks<decltype(element)> fused(wide, computed, setup);
-    fused.give(sums.out, sums.lse);
+    fused.give(wide_d_out, lse);
     fused.backward(wide_d_out, delta, gradients);
   });
   return count;

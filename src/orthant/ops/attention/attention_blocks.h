@@ -48,20 +48,20 @@ HeadsSetup blocks_setup(std::int64_t rows, std::int64_t sequence, const Attentio
 std::int64_t blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
                             const HeadsSums& sums);
 
-// d_out . out of every query and head, [heads, query tokens] like lse.
-at::Tensor blocks_delta(const HeadsSums& sums, const at::Tensor& d_out);
+// d_out . out of every query and head, [heads, query tokens] like lse; out is [query tokens, heads * head_size].
+at::Tensor blocks_delta(const at::Tensor& out, const at::Tensor& d_out, std::int64_t heads);
 
-// Adds to the gradients what the blocks give, from the sums over all blocks of their queries; of those only lse is
-// read. Gradients have the dtype of the sums. Returns how many blocks were computed.
+// Adds to the gradients what the blocks give, from lse over all blocks of their queries. Gradients have the dtype of
+// lse. Returns how many blocks were computed.
 std::int64_t blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                             const HeadsSums& sums, const at::Tensor& delta, const at::Tensor& d_out,
+                             const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
                              const HeadsMatrices& gradients);
 
 // The same by ATen's formulas.
 void plain_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
                           const HeadsSums& sums);
 void plain_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                           const HeadsSums& sums, const at::Tensor& delta, const at::Tensor& d_out,
+                           const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
                            const HeadsMatrices& gradients);
 
 }  // namespace orthant::nn

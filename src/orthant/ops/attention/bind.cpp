@@ -1,6 +1,7 @@
 // Attention over the heads of a joined projection, alone and together with the rotation in front of it.
 #include <ATen/ATen.h>
 
+#include "orthant/ops/attention/context_attention.h"
 #include "orthant/ops/attention/heads_call.h"
 #include "orthant/ops/linear/projection.h"
 
@@ -21,6 +22,30 @@ Step bind_attention(const Binding& b, bool rotates) {
   };
 }
 
+// in qkv, mask; out attended, lse, none, what all_to_all keeps. Collective over cp.
+Step bind_context_attention(const Binding& b) {
+  return [call = HeadsCall(b, b.in(0), b.out(0), b.in(1)), qkv = b.in(0), out = b.out(0), lse = b.out(1),
+          met = b.out(3)](Frame& frame) mutable {
+    nn::ContextOutput output = nn::context_forward(frame[qkv], call.options(frame), frame.pass);
+    frame[out] = std::move(output.out);
+    if (lse >= 0) frame[lse] = std::move(output.lse);
+    if (met >= 0) frame[met] = std::move(output.met);
+  };
+}
+
+// in gy, qkv or what all_to_all has kept, mask, attended, lse.
+Step bind_context_attention_back(const Binding& b) {
+  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
+          gx = b.out(0)](Frame& frame) mutable {
+    const nn::ContextOutput output = {frame[out], frame[lse], frame[qkv]};
+    frame[gx] = nn::context_backward(frame[qkv], output, frame[gy], call.options(frame), frame.pass);
+  };
+}
+
+bool shares_rows(const Binding& b) {
+  return b.attributes().find("context") != nullptr;
+}
+
 // in gy, qkv, mask, attended, lse, bits.
 Step bind_attention_back(const Binding& b) {
   return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
@@ -35,9 +60,11 @@ Step bind_attention_back(const Binding& b) {
 }  // namespace
 
 std::vector<NamedBinder> attention_binders() {
-  return {{"attention", [](const Binding& b) { return bind_attention(b, false); }},
+  return {{"attention",
+           [](const Binding& b) { return shares_rows(b) ? bind_context_attention(b) : bind_attention(b, false); }},
           {"rotary_attention", [](const Binding& b) { return bind_attention(b, true); }},
-          {"attention_back", bind_attention_back},
+          {"attention_back",
+           [](const Binding& b) { return shares_rows(b) ? bind_context_attention_back(b) : bind_attention_back(b); }},
           {"rotary_attention_back", bind_attention_back}};
 }
 

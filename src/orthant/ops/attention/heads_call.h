@@ -36,6 +36,12 @@ class HeadsCall {
     return nn::heads_setup(qkv, options_, frame.pass);
   }
 
+  // With the mask of whole rows, and without rotation.
+  const nn::AttentionOptions& options(Frame& frame) {
+    options_.key_mask = frame.get(mask_);
+    return options_;
+  }
+
   // [tokens, channels] as rows of tokens.
   static at::Tensor by_rows(const at::Tensor& matrix, const nn::Pass& pass) {
     return matrix.view({pass.rows, pass.sequence, matrix.size(1)});
@@ -48,7 +54,7 @@ class HeadsCall {
 
  private:
   void prepare(const at::Tensor& qkv, const nn::Pass& pass) {
-    if (tables_) options_.rotary = tables_->get(pass.sequence, qkv.options());
+    if (tables_) options_.rotary = tables_->get(pass, qkv.options());
   }
 
   nn::AttentionOptions options_;

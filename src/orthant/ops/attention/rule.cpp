@@ -6,9 +6,10 @@ namespace orthant {
 namespace {
 
 // Outputs of the operation.
-enum : std::size_t { kHeadsOut, kLse, kKeptBits };
+enum : std::size_t { kHeadsOut, kLse, kKeptBits, kMet };
 
-// Each rank has all tokens of its own heads.
+// Each rank has all tokens of its own heads; with a context axis those of its positions, and the operation exchanges
+// keys and values itself (ops/attention/context_attention.h).
 void place_attention(Placing& p) {
   p.want(0, Wanted::all_tokens);
   const Attributes& attributes = p.operation().attributes;
@@ -21,6 +22,7 @@ void place_attention(Placing& p) {
   p.give(kHeadsOut, std::move(out));
   p.give(kLse, std::move(lse));
   p.give(kKeptBits, std::move(bits));
+  if (p.operation().out.size() > kMet) p.give(kMet, p.input(0));
 }
 
 void derive_attention(Deriving& d) {
@@ -28,8 +30,9 @@ void derive_attention(Deriving& d) {
   const int gy = d.gradient(0);
   if (gy < 0 || !d.needs(0)) return;
   const int gx = d.new_gradient(op.in[0]);
+  const int read = op.out.size() > kMet ? op.out[kMet] : op.in[0];
   d.emit({.name = "attention_back",
-          .in = {gy, op.in[0], op.in[1], op.out[kHeadsOut], op.out[kLse], op.out[kKeptBits]},
+          .in = {gy, read, op.in[1], op.out[kHeadsOut], op.out[kLse], op.out[kKeptBits]},
           .out = {gx},
           .attributes = op.attributes},
          Part::inputs);

@@ -72,7 +72,8 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
                                     pass.own_tokens().size()));
   }
   const std::int64_t positions = own_tokens ? pass.sequence : valid && shape.size() == 3 ? shape[1] : 1;
-  if (!valid || first_position + positions > static_cast<std::int64_t>(kMaxPositions) ||
+  const std::int64_t last = pass.context == nullptr ? first_position + positions : pass.positions.all;
+  if (!valid || last > static_cast<std::int64_t>(kMaxPositions) ||
       first_channel + shape.back() > static_cast<std::int64_t>(kMaxChannels)) {
     throw InternalError(
         fmt::format("dropout {} of shape [{}] at position {} and channel {}: it takes [rows, channels] or [rows, "
@@ -89,6 +90,11 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
   grid.positions = static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 1));
   grid.first_token = own_tokens ? static_cast<std::uint64_t>(pass.own_tokens().begin) : 0;
   grid.first_position = static_cast<std::uint64_t>(first_position);
+  if (pass.context != nullptr && (own_tokens || shape.size() == 3)) {
+    grid.first_position = static_cast<std::uint64_t>(pass.positions.pieces[0].begin);
+    grid.second_piece = static_cast<std::uint64_t>(pass.positions.second_piece());
+    grid.jump = static_cast<std::uint64_t>(pass.positions.jump());
+  }
   grid.first_channel = static_cast<std::uint64_t>(first_channel);
   return grid;
 }
@@ -101,7 +107,12 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
   const auto first_token = static_cast<std::int64_t>(grid.first_token);
   const at::Tensor token = at::arange(first_token, first_token + tokens, integers);
   const at::Tensor row = token.div(positions, "floor").add_(static_cast<std::int64_t>(grid.first_row));
-  const at::Tensor position = token.remainder(positions).add_(static_cast<std::int64_t>(grid.first_position));
+  at::Tensor position = token.remainder(positions);
+  if (grid.jump > 0) {
+    const at::Tensor second = position.ge(static_cast<std::int64_t>(grid.second_piece));
+    position = position.add(second.to(at::kLong).mul_(static_cast<std::int64_t>(grid.jump)));
+  }
+  position = position.add(static_cast<std::int64_t>(grid.first_position));
   // A block holds eight neighbouring channels.
   constexpr std::int64_t kOfBlock = 8;
   const std::int64_t skipped = first_channel % kOfBlock;

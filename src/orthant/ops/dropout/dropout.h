@@ -18,7 +18,7 @@ bool drops(double p, const Pass& pass);
 
 // A site's factors over a matrix of tokens: everything a backward needs to draw them again, as plain values. With
 // n = first_token + t, matrix row t holds the channels of position first_position + n % positions of batch row
-// first_row + n / positions.
+// first_row + n / positions; where a rank has two pieces of each row, positions of the second are `jump` further.
 struct DropoutGrid {
   kernels::DropoutDraw draw = {};
   std::uint64_t first_row = 0;
@@ -26,20 +26,23 @@ struct DropoutGrid {
   std::uint64_t first_token = 0;
   std::uint64_t first_position = 0;
   std::uint64_t first_channel = 0;
+  std::uint64_t second_piece = kMaxPositions;  // n % positions from which on the second piece is
+  std::uint64_t jump = 0;
 
   // Index in the stream of the first element of matrix row `token`.
   std::uint64_t index(std::int64_t token) const {
     const std::uint64_t n = first_token + static_cast<std::uint64_t>(token);
     const std::uint64_t row = first_row + n / positions;
-    const std::uint64_t position = first_position + n % positions;
+    const std::uint64_t column = n % positions;
+    const std::uint64_t position = first_position + column + (column >= second_piece ? jump : 0);
     return (row * kMaxPositions + position) * kMaxChannels + first_channel;
   }
 };
 
 // For x [rows, channels] or [rows, positions, channels]; where the pass cuts tokens [own tokens, channels].
-// `first_position` and `first_channel` are global: a rank with a slice of the sequence or of the channels draws its
-// part. p is rounded down to a multiple of 2^-16. InternalError for another shape or a larger one than the strides of
-// the global index allow.
+// `first_channel` is global: a rank with a slice of the channels draws its part. Positions are those that the pass has
+// of each row, unless `first_position` says where they begin. p is rounded down to a multiple of 2^-16. InternalError
+// for another shape or a larger one than the strides of the global index allow.
 DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::IntArrayRef shape,
                          std::int64_t first_position = 0, std::int64_t first_channel = 0);
 

@@ -35,6 +35,8 @@ KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens) {
   out.first_token = static_cast<std::uint32_t>(grid->first_token);
   out.first_position = static_cast<std::uint32_t>(grid->first_position);
   out.first_channel = static_cast<std::uint32_t>(grid->first_channel);
+  out.second_piece = static_cast<std::uint32_t>(grid->second_piece);
+  out.jump = static_cast<std::uint32_t>(grid->jump);
   return out;
 }
 

@@ -16,8 +16,10 @@ struct KernelGrid {
   std::uint32_t first_token = 0;
   std::uint32_t first_position = 0;
   std::uint32_t first_channel = 0;
+  std::uint32_t second_piece = 1U << 20;
+  std::uint32_t jump = 0;
 };
-static_assert(sizeof(KernelGrid) == 48);
+static_assert(sizeof(KernelGrid) == 56);
 
 // Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
 KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);

@@ -5,6 +5,7 @@
 
 #include "orthant/nn/binding.h"
 #include "orthant/ops/embedding/embedding.h"
+#include "orthant/ops/exchange/token_values.h"
 
 namespace orthant {
 namespace {
@@ -24,20 +25,22 @@ class TableLookup {
 
  private:
   at::Tensor ids(Frame& frame) const {
-    if (by_ == "ids") return by_rows(frame);
+    if (by_ == "ids") return nn::own_columns(whole_rows(frame), frame.pass);
     if (by_ == "counted_positions") {
-      const auto real = by_rows(frame).ne(padding_).to(at::kLong);
-      return real.cumsum(1).mul_(real).add_(first_ - 1);
+      const auto real = whole_rows(frame).ne(padding_).to(at::kLong);
+      return nn::own_columns(real.cumsum(1).mul_(real).add_(first_ - 1), frame.pass);
     }
     const auto options = at::TensorOptions().dtype(at::kLong).device(table_->value.device());
     if (by_ == "positions") {
-      return tables_->rows("positions", frame.pass.sequence,
-                           [&](std::int64_t rows) { return at::arange(rows, options); });
+      const auto all = tables_->rows("positions", frame.pass.whole_sequence(),
+                                     [&](std::int64_t rows) { return at::arange(rows, options); });
+      return nn::own_table_rows(all, frame.pass);
     }
     return tables_->rows("zeros", frame.pass.sequence, [&](std::int64_t rows) { return at::zeros({rows}, options); });
   }
 
-  at::Tensor by_rows(Frame& frame) const { return frame[ids_].view({frame.pass.rows, frame.pass.sequence}); }
+  // Every rank has all ids.
+  at::Tensor whole_rows(Frame& frame) const { return frame[ids_].view({frame.pass.rows, frame.pass.whole_sequence()}); }
 
   std::string by_;
   int ids_;

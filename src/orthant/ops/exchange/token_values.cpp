@@ -9,6 +9,13 @@
 namespace orthant::nn {
 namespace {
 
+// What belongs to own positions along a dim of the whole sequence.
+at::Tensor own_part_of(const at::Tensor& whole, int dim, const OwnPositions& own) {
+  const auto piece = [&](Range range) { return whole.narrow(dim, range.begin, range.size()); };
+  if (own.pieces[1].empty()) return piece(own.pieces[0]);
+  return at::cat({piece(own.pieces[0]), piece(own.pieces[1])}, dim);
+}
+
 // Of a pass that cuts tokens: which rows have their first token on this rank, and where.
 struct FirstTokens {
   std::int64_t rows, sequence;
@@ -27,6 +34,42 @@ struct FirstTokens {
 };
 
 }  // namespace
+
+at::Tensor own_columns(const at::Tensor& field, const Pass& pass) {
+  return pass.context == nullptr ? field : own_part_of(field, 1, pass.positions);
+}
+
+at::Tensor own_table_rows(const at::Tensor& table, const Pass& pass) {
+  return pass.context == nullptr ? table : own_part_of(table, 0, pass.positions);
+}
+
+at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass) {
+  if (pass.context == nullptr) return x;
+  BelowAutograd below;
+  const std::int64_t rows = x.size(0), all = pass.positions.all;
+  at::DimVector shape(x.sizes());
+  const std::int64_t width = c10::multiply_integers(x.sizes().slice(2));
+  std::vector<std::int64_t> counts;
+  for (int c = 0; c < pass.context->degree(); ++c)
+    counts.push_back(rows * pass.context->positions(all, c).size() * width);
+  const at::Tensor arrived = at::empty({rows * all * width}, x.options());
+  pass.context->gather(arrived, x.contiguous(), counts)->wait();
+  const at::Tensor whole = at::empty({rows, all, width}, x.options());
+  std::int64_t first = 0;
+  for (int c = 0; c < pass.context->degree(); ++c) {
+    const OwnPositions own = pass.context->positions(all, c);
+    const at::Tensor part =
+        arrived.narrow(0, first, counts[static_cast<std::size_t>(c)]).view({rows, own.size(), width});
+    first += counts[static_cast<std::size_t>(c)];
+    std::int64_t token = 0;
+    for (const Range piece : own.pieces) {
+      whole.narrow(1, piece.begin, piece.size()).copy_(part.narrow(1, token, piece.size()));
+      token += piece.size();
+    }
+  }
+  shape[1] = all;
+  return whole.view(shape);
+}
 
 at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
   if (!pass.cuts_tokens()) return x.view({pass.rows, pass.sequence, x.size(1)}).select(1, 0).contiguous();

@@ -14,6 +14,15 @@ at::Tensor whole_channels(const at::Tensor& x, std::int64_t channels, const Pass
 // tokens x itself.
 at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass);
 
+// Of a batch field [rows, whole sequence], or of a table [whole sequence, ...]: what belongs to the positions that this
+// rank has of each row. The tensor itself where the pass has whole rows. Local.
+at::Tensor own_columns(const at::Tensor& field, const Pass& pass);
+at::Tensor own_table_rows(const at::Tensor& table, const Pass& pass);
+
+// x [rows, own positions, ...] -> [rows, whole sequence, ...] on every rank. Gathers over cp. x itself where the pass
+// has whole rows.
+at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass);
+
 // Of matrices. The first token of each row [rows, channels] that this rank holds, zeros for rows
 // whose first token is elsewhere; and the gradient of the rank's tokens from that of their sum. Local.
 at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass);

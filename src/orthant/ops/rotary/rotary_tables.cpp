@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "orthant/ops/exchange/token_values.h"
+
 namespace orthant {
 
 RotaryTables::RotaryTables(const Binding& b)
@@ -12,15 +14,17 @@ RotaryTables::RotaryTables(const Binding& b)
       max_positions_(b.attributes().integer("max_positions")),
       scaling_(rope_scaling_of(b.attributes().numbers("scaling"))) {}
 
-const nn::RotaryTable& RotaryTables::get(std::int64_t sequence, const at::TensorOptions& options) {
+const nn::RotaryTable& RotaryTables::get(const nn::Pass& pass, const at::TensorOptions& options) {
+  const std::int64_t sequence = pass.whole_sequence();
   if (sequence_ == sequence) return found_;
   sequence_ = sequence;
   // Dynamic frequencies are those of one length; all others serve every length.
   const bool dynamic = scaling_.kind == RopeScaling::Kind::dynamic;
   const auto name = fmt::format("rotary {} {} {}", head_size_, theta_, dynamic ? sequence : 0);
   const auto table = [&](const char* part, at::Tensor nn::RotaryTable::* member) {
-    return tables_->rows(fmt::format("{} {}", name, part), sequence,
-                         [&](std::int64_t positions) { return make(positions, options).*member; });
+    const auto all = tables_->rows(fmt::format("{} {}", name, part), sequence,
+                                   [&](std::int64_t positions) { return make(positions, options).*member; });
+    return nn::own_table_rows(all, pass);
   };
   found_ = {table("cos", &nn::RotaryTable::cos), table("sin", &nn::RotaryTable::sin)};
   return found_;

@@ -11,8 +11,8 @@ class RotaryTables {
  public:
   explicit RotaryTables(const Binding& b);
 
-  // For positions from 0 on; kept for the next call.
-  const nn::RotaryTable& get(std::int64_t sequence, const at::TensorOptions& options);
+  // For the positions that the pass has of each row; kept for the next call.
+  const nn::RotaryTable& get(const nn::Pass& pass, const at::TensorOptions& options);
 
  private:
   nn::RotaryTable make(std::int64_t positions, const at::TensorOptions& options) const;
@@ -23,7 +23,7 @@ class RotaryTables {
   std::int64_t head_size_;
   std::int64_t max_positions_;
   RopeScaling scaling_;
-  std::int64_t sequence_ = -1;  // that found_ is for
+  std::int64_t sequence_ = -1;  // of whole rows, that found_ is for
   nn::RotaryTable found_;
 };
 

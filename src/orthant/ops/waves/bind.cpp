@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "orthant/nn/binding.h"
+#include "orthant/ops/exchange/token_values.h"
 
 namespace orthant {
 namespace {
@@ -25,8 +26,9 @@ Step bind_waves(const Binding& b) {
           cut = b.placement(b.in(0)).cuts_tokens()](Frame& frame) {
     const nn::Pass& pass = frame.pass;
     const std::int64_t width = frame[x].size(1);
-    const auto waves = tables->rows(fmt::format("sines {}", width), pass.sequence,
-                                    [&](std::int64_t rows) { return sine_positions(rows, width, frame[x].options()); });
+    const auto all = tables->rows(fmt::format("sines {}", width), pass.whole_sequence(),
+                                  [&](std::int64_t rows) { return sine_positions(rows, width, frame[x].options()); });
+    const at::Tensor waves = nn::own_table_rows(all, pass);
     const at::Tensor scaled = frame[x] * scale;
     if (cut) {
       const Range own = pass.own_tokens();

@@ -56,8 +56,8 @@ std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy&
   std::vector<comm::GroupRequest> groups;
   if (mesh.degree(Axis::tp) > 1) groups.push_back({Axis::tp, comm::Purpose::gradients});
   if (effective.shards_state()) {
-    groups.push_back({Axis::fsdp, comm::Purpose::gradients});
-    groups.push_back({Axis::fsdp, comm::Purpose::parameters});
+    groups.push_back({shard_axes(effective, mesh), comm::Purpose::gradients});
+    groups.push_back({shard_axes(effective, mesh), comm::Purpose::parameters});
   }
   if (const auto axes = copy_axes(effective, mesh); !axes.empty()) {
     groups.push_back({axes, comm::Purpose::gradients});
@@ -70,11 +70,11 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
     : graph_(graph),
       policy_(effective_policy(options.policy, mesh)),
       pool_(make),
-      mesh_(mesh),
+      mesh_(parameter_mesh(mesh, policy_)),
       rank_(rank),
       unit_pp_coordinates_(std::move(options.unit_pp_coordinates)) {
   check_master(precision, options.policy);
-  const auto coordinate = mesh.coordinate(rank);
+  const auto coordinate = mesh_.coordinate(rank);
   const auto counted = [&](const MakeBuffer& from) {
     return [&](std::int64_t elements, at::ScalarType type) {
       auto buffer = from(elements, type);
@@ -88,7 +88,7 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
                             .gathered = &gathered_,
                             .gradients = &gradients_,
                             .device = make(kFlatAlignment, at::kFloat).device()};
-  units_ = unit_buffers(graph, mesh, coordinate, options.unit_groups, unit_pp_coordinates_);
+  units_ = unit_buffers(graph, mesh_, coordinate, options.unit_groups, unit_pp_coordinates_);
   for (const auto& layout : units_.all) {
     buffers_.push_back(
         std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
@@ -97,8 +97,9 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
   comm::Group parameters;
   if (options.communicator != nullptr) {
     if (policy_.shards_state()) {
-      groups.shards = options.communicator->group(Axis::fsdp, comm::Purpose::gradients);
-      parameters = options.communicator->group(Axis::fsdp, comm::Purpose::parameters);
+      const AxisSet axes = shard_axes(policy_, mesh);
+      groups.shards = options.communicator->group(axes, comm::Purpose::gradients);
+      parameters = options.communicator->group(axes, comm::Purpose::parameters);
     }
     if (const auto axes = copy_axes(policy_, mesh); !axes.empty()) {
       groups.copies = options.communicator->group(axes, comm::Purpose::gradients);

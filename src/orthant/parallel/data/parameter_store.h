@@ -115,6 +115,8 @@ class ParameterStore {
   int owner(std::size_t buffer) const { return buffers_[buffer]->layout().owner; }
   const GraphSpec& graph() const { return graph_; }
   const DataPolicy& policy() const { return policy_; }
+  // parameter_mesh() of the mesh.
+  const Mesh& mesh() const { return mesh_; }
   // Ranges of the buffer that this rank answers for, a part of what it owns: over all ranks of the mesh each element of
   // the model is in exactly one such range. Padding, which is zero, may be in any range. Empty when another stage owns
   // the buffer.

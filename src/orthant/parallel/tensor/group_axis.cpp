@@ -5,25 +5,9 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/parallel/tensor/started_call.h"
 
 namespace orthant {
-namespace {
-
-class Call : public nn::Exchange {
- public:
-  explicit Call(comm::Work work) : work_(std::move(work)) {}
-  void wait() override { work_.wait(); }
-
- private:
-  comm::Work work_;
-};
-
-std::unique_ptr<nn::Exchange> started(comm::Work work) {
-  return std::make_unique<Call>(std::move(work));
-}
-
-}  // namespace
-
 GroupAxis::GroupAxis(comm::Group group, const TensorSharing& sharing)
     : TensorAxis(sharing, group.index()), group_(std::move(group)) {
   if (group_.size() == sharing.degree) return;

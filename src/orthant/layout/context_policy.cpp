@@ -1,0 +1,85 @@
+#include "orthant/layout/context_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "orthant/base/error.h"
+
+namespace orthant {
+namespace {
+
+void for_attentions(const GraphSpec& graph, const std::function<void(const UnitSpec&, const Attributes&)>& action) {
+  for (const UnitSpec& unit : graph.units) {
+    if (!unit.body) continue;
+    for (const auto& operation : unit.body->operations) {
+      if (operation.name == "attention") action(unit, operation.attributes);
+    }
+  }
+}
+
+bool any_causal(const GraphSpec& graph) {
+  bool causal = false;
+  for_attentions(graph, [&](const UnitSpec&, const Attributes& attention) { causal |= attention.flag("causal"); });
+  return causal;
+}
+
+std::int64_t sequence_of(const GraphSpec& graph, const UnitSpec& unit) {
+  const auto field = graph.tokens_of(unit);
+  return field.empty() ? 0 : graph.value(field).shape.at(1);
+}
+
+void check_rows(const GraphSpec& graph, const ContextSharing& sharing) {
+  for (const UnitSpec& unit : graph.units) {
+    if (!unit.body) {
+      throw ConfigError(fmt::format("unit {}: a program's own module does not say how cp={} would cut its rows",
+                                    unit.name, sharing.degree),
+                        {.remedy = "use a mesh without cp, or one of the models of build_spec()"});
+    }
+    const std::int64_t sequence = sequence_of(graph, unit), least = least_sequence(sharing);
+    if (sequence == 0 || sequence >= least) continue;
+    throw ConfigError(fmt::format("unit {}: rows of {} tokens over cp={}: a rank would have none", unit.name, sequence,
+                                  sharing.degree),
+                      {.remedy = fmt::format("use rows of {} tokens or more, or a smaller cp", least)});
+  }
+}
+
+}  // namespace
+
+ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
+  const int tp = graph.tensor ? graph.tensor->degree : 1;
+  double ring = 0, all_to_all = 0;
+  bool divides = true;
+  for_attentions(graph, [&](const UnitSpec& unit, const Attributes& attention) {
+    const KeyRule rule{attention.flag("causal"), attention.integer("window")};
+    const ContextSharing sharing{cp_degree, ContextWay::ring, rule.causal};
+    const std::int64_t sequence = sequence_of(graph, unit);
+    const std::int64_t heads = attention.integer("heads") / tp;
+    const std::int64_t kv_heads = std::max<std::int64_t>(attention.integer("kv_heads") / tp, 1);
+    divides = divides && heads % cp_degree == 0;
+    std::int64_t seen = 0;
+    for (int reader = 0; reader < cp_degree; ++reader) {
+      for (int holder = 0; holder < cp_degree; ++holder) {
+        if (holder != reader) seen += seen_positions(sequence, sharing, rule, holder, reader);
+      }
+    }
+    // Keys and values, in forward; again in backward, and their gradients.
+    ring += 3.0 * 2 * static_cast<double>(seen * kv_heads) / cp_degree;
+    const double own = static_cast<double>(sequence) / cp_degree * (cp_degree - 1) / cp_degree;
+    // Queries, keys, values and the output, and gradients of them.
+    all_to_all += 2.0 * own * static_cast<double>(2 * heads + 2 * std::max<std::int64_t>(kv_heads, cp_degree));
+  });
+  return divides && all_to_all < ring ? ContextWay::all_to_all : ContextWay::ring;
+}
+
+GraphSpec with_shared_rows(GraphSpec graph, const ContextPolicy& policy, int cp_degree) {
+  if (cp_degree == 1) return graph;
+  ContextSharing sharing{.degree = cp_degree, .way = policy ? *policy : chosen_way(graph, cp_degree)};
+  sharing.zigzag = sharing.way != ContextWay::all_to_all && any_causal(graph);
+  check_rows(graph, sharing);
+  graph.context = sharing;
+  return graph;
+}
+
+}  // namespace orthant
