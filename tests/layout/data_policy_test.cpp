@@ -93,5 +93,39 @@ TEST(DataPolicy, ShardsOfDpAreAnFsdpAxisInItsPlace) {
   }
 }
 
+TEST(DataPolicy, ShardsSpanFsdpAndCpAsOneAxisOfParameters) {
+  const Mesh mesh = Mesh::parse("pp=2,dp=2,fsdp=3,cp=2,tp=2");
+  const DataPolicy spans{.zero = 3}, apart{.zero = 3, .shard_over_context = false};
+  const Mesh found = parameter_mesh(mesh, spans);
+  EXPECT_EQ(found, Mesh::parse("pp=2,dp=2,fsdp=6,tp=2"));
+  EXPECT_EQ(parameter_mesh(mesh, apart), mesh);
+  EXPECT_EQ(shard_axes(spans, mesh), (AxisSet{Axis::fsdp, Axis::cp}));
+  EXPECT_EQ(copy_axes(spans, mesh), AxisSet{Axis::dp});
+  EXPECT_EQ(copy_axes(apart, mesh), (AxisSet{Axis::dp, Axis::cp}));
+  EXPECT_EQ(copy_axes({.zero = 0}, mesh), (AxisSet{Axis::dp, Axis::fsdp, Axis::cp}));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    EXPECT_EQ(found.group_of(rank, Axis::fsdp), mesh.group_of(rank, shard_axes(spans, mesh)));
+    EXPECT_EQ(found.coordinate(rank)[Axis::fsdp], mesh.index_in_group(rank, shard_axes(spans, mesh)));
+  }
+}
+
+TEST(DataPolicy, ParametersAreWholeOverCpWithoutAnFsdpAxis) {
+  const Mesh mesh = Mesh::parse("dp=2,cp=4");
+  EXPECT_EQ(parameter_mesh(mesh, {.zero = 3}), mesh);
+  EXPECT_EQ(copy_axes(effective_policy({.zero = 3}, mesh), mesh), (AxisSet{Axis::dp, Axis::cp}));
+}
+
+TEST(DataPolicy, RefusesShardsOverAxesWithAnotherBetweenThem) {
+  const Mesh mesh = Mesh::parse("dp=2,fsdp=2,cp=2", "pp,fsdp,dp,cp,tp");
+  const auto text = error_text<ConfigError>([&] { parameter_mesh(mesh, {.zero = 3}); });
+  EXPECT_NE(text.find("shards span fsdp and cp, and another axis lies between them in the order pp,fsdp,dp,cp,tp"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("parallel.shard_over_context=false"), std::string::npos) << text;
+  EXPECT_EQ(parameter_mesh(mesh, {.zero = 3, .shard_over_context = false}), mesh);
+  EXPECT_NO_THROW(parameter_mesh(Mesh::parse("fsdp=2,cp=2", "pp,fsdp,dp,cp,tp"), {.zero = 3}));
+  EXPECT_NO_THROW(parameter_mesh(Mesh::parse("fsdp=2,cp=2,tp=2", "pp,dp,cp,fsdp,tp"), {.zero = 3}));
+}
+
 }  // namespace data_policy_test
 }  // namespace orthant

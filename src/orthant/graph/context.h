@@ -70,7 +70,7 @@ std::int64_t seen_positions(std::int64_t sequence, const ContextSharing& sharing
 // Of the rank with the most.
 std::int64_t most_own_positions(std::int64_t sequence, const ContextSharing& sharing);
 
-// The shortest row of which every rank has a token.
+// The shortest row of which every chunk has a token. Of all such rows coordinate 0 has the first token.
 std::int64_t least_sequence(const ContextSharing& sharing);
 
 }  // namespace orthant

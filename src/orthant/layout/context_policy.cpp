@@ -39,8 +39,8 @@ void check_rows(const GraphSpec& graph, const ContextSharing& sharing) {
     }
     const std::int64_t sequence = sequence_of(graph, unit), least = least_sequence(sharing);
     if (sequence == 0 || sequence >= least) continue;
-    throw ConfigError(fmt::format("unit {}: rows of {} tokens over cp={}: a rank would have none", unit.name, sequence,
-                                  sharing.degree),
+    throw ConfigError(fmt::format("unit {}: rows of {} tokens over cp={}: a chunk of them would have none", unit.name,
+                                  sequence, sharing.degree),
                       {.remedy = fmt::format("use rows of {} tokens or more, or a smaller cp", least)});
   }
 }

@@ -3,32 +3,10 @@
 
 #include "orthant/ops/attention/context_blocks.h"
 #include "orthant/ops/attention/fused_blocks.h"
+#include "orthant/ops/heads_part.h"
 
 namespace orthant::nn {
 namespace {
-
-// The heads of one rank, by their numbers in the joined projection.
-struct HeadsPart {
-  Range heads;
-  std::vector<std::int64_t> kv_heads;  // in their order here; one for each query head where groups are not whole
-
-  HeadsPart(const AttentionOptions& options, int degree, int coordinate)
-      : heads(balanced_range(options.heads, degree, coordinate)) {
-    const std::int64_t group = options.heads / options.kv_heads;
-    if (heads.empty()) return;
-    const std::int64_t first = heads.begin / group, last = (heads.end - 1) / group;
-    const bool whole = (heads.begin % group == 0 && heads.end % group == 0) || first == last;
-    if (whole) {
-      for (std::int64_t kv = first; kv <= last; ++kv) kv_heads.push_back(kv);
-    } else {
-      for (std::int64_t head = heads.begin; head < heads.end; ++head) kv_heads.push_back(head / group);
-    }
-  }
-
-  std::int64_t num_kv_heads() const { return static_cast<std::int64_t>(kv_heads.size()); }
-  // Of the joined projection.
-  std::int64_t width(std::int64_t head_size) const { return (heads.size() + 2 * num_kv_heads()) * head_size; }
-};
 
 // Whose tokens and heads go where.
 class HeadsExchange {
@@ -36,7 +14,7 @@ class HeadsExchange {
   HeadsExchange(const AttentionOptions& options, const Pass& pass)
       : options_(options), axis_(*pass.context), rows_(pass.rows), sequence_(pass.whole_sequence()) {
     for (int c = 0; c < axis_.degree(); ++c) {
-      parts_.emplace_back(options, axis_.degree(), c);
+      parts_.emplace_back(ops::Heads{options.heads, options.kv_heads, options.head_size}, axis_.degree(), c);
       positions_.push_back(axis_.positions(sequence_, c));
     }
   }
@@ -155,7 +133,7 @@ ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& 
   const std::int64_t size = options.head_size;
   const at::Tensor met = exchange.to_heads(
       qkv, [&](const HeadsPart& part, const at::Tensor& x) { return joined_columns(part, x, options); },
-      [&](const HeadsPart& part) { return part.width(size); });
+      [&](const HeadsPart& part) { return part.joined() * size; });
   const AttentionOptions own = exchange.own_options();
   ContextOutput output{.met = met};
   at::Tensor out = at::empty({met.size(0), 0}, qkv.options());
@@ -188,8 +166,8 @@ at::Tensor all_to_all_backward(const ContextOutput& output, const at::Tensor& d_
                     blocks_setup(pass.rows, pass.whole_sequence(), own, pass), output.lse, delta, d_met_out,
                     split_heads(d_met, own));
   }
-  const auto parts =
-      exchange.to_tokens(d_met.to(output.met.scalar_type()), [&](const HeadsPart& part) { return part.width(size); });
+  const auto parts = exchange.to_tokens(d_met.to(output.met.scalar_type()),
+                                        [&](const HeadsPart& part) { return part.joined() * size; });
   OwnGradients gradients(d_out, options, wide);
   const HeadsMatrices all = with_keys(gradients.q, gradients.keys_values);
   for (std::size_t c = 0; c < parts.size(); ++c) {

@@ -1,0 +1,112 @@
+#include "orthant/program/context_exchanged.h"
+
+#include <algorithm>
+
+#include "orthant/base/index.h"
+#include "orthant/ops/heads_part.h"
+
+namespace orthant {
+namespace {
+
+void count(Exchanged::Entry& entry, std::int64_t bytes) {
+  ++entry.calls;
+  entry.bytes += bytes;
+}
+
+// One attention of a rank.
+class AttentionExchange {
+ public:
+  AttentionExchange(const Operation& attention, bool heads_are_cut, const UnitSizes& sizes,
+                    const ContextSharing& sharing, int coordinate)
+      : sizes_(sizes), sharing_(sharing), coordinate_(coordinate) {
+    const Attributes& attributes = attention.attributes;
+    const int tp = heads_are_cut ? sizes.degree : 1;
+    heads_ = {attributes.integer("heads") / tp, std::max<std::int64_t>(attributes.integer("kv_heads") / tp, 1),
+              attributes.integer("head_size")};
+    rule_ = {attributes.flag("causal"), attributes.integer("window")};
+    head_bytes_ = heads_.head_size * element_bytes(Number::compute, sizes.compute);
+  }
+
+  void add_ring(ContextExchanged& total, bool backward) const {
+    for (int other = 0; other < sharing_.degree; ++other) {
+      if (other == coordinate_) continue;
+      const std::int64_t sent = seen_bytes(coordinate_, other), received = seen_bytes(other, coordinate_);
+      if (sent > 0) count(total.sent, sent);
+      if (received > 0) count(total.received, received);
+      if (!backward) continue;
+      if (received > 0) count(total.sent, received);
+      if (sent > 0) count(total.received, sent);
+    }
+  }
+
+  void add_gather(ContextExchanged& total, bool backward) const {
+    const std::int64_t bytes = sizes_.rows * sizes_.whole_sequence * 2 * heads_.kv_heads * head_bytes_;
+    count(total.gather, bytes);
+    if (backward) count(total.scatter, bytes);
+  }
+
+  void add_all_to_all(ContextExchanged& total, bool backward) const {
+    const std::int64_t own = sizes_.rows * own_positions(sizes_.whole_sequence, sharing_, coordinate_).size();
+    const std::int64_t all = sizes_.rows * sizes_.whole_sequence;
+    const HeadsPart part(heads_, sharing_.degree, coordinate_);
+    if (backward) {
+      count(total.all_to_all, own * heads_.heads * head_bytes_);
+      count(total.all_to_all, own * heads_.heads * element_bytes(Number::statistic, sizes_.compute));
+      count(total.all_to_all, all * part.joined() * head_bytes_);
+      return;
+    }
+    std::int64_t joined = 0;
+    for (int c = 0; c < sharing_.degree; ++c) joined += HeadsPart(heads_, sharing_.degree, c).joined();
+    count(total.all_to_all, own * joined * head_bytes_);
+    count(total.all_to_all, all * part.heads.size() * head_bytes_);
+  }
+
+ private:
+  std::int64_t seen_bytes(int holder, int reader) const {
+    const std::int64_t seen = seen_positions(sizes_.whole_sequence, sharing_, rule_, holder, reader);
+    return sizes_.rows * seen * 2 * heads_.kv_heads * head_bytes_;
+  }
+
+  const UnitSizes& sizes_;
+  const ContextSharing& sharing_;
+  int coordinate_;
+  ops::Heads heads_;
+  KeyRule rule_;
+  std::int64_t head_bytes_ = 0;
+};
+
+}  // namespace
+
+void add(ContextExchanged& total, const ContextExchanged& part, std::int64_t times) {
+  for (const auto entry : {&ContextExchanged::sent, &ContextExchanged::received, &ContextExchanged::gather,
+                           &ContextExchanged::scatter, &ContextExchanged::all_to_all}) {
+    (total.*entry).calls += times * (part.*entry).calls;
+    (total.*entry).bytes += times * (part.*entry).bytes;
+  }
+}
+
+ContextExchanged context_exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
+                                   const ContextSharing& sharing, int coordinate) {
+  ContextExchanged total;
+  for (const auto& operation : list) {
+    if (operation.attributes.find("context") == nullptr) continue;
+    const bool backward = operation.name == "attention_back";
+    const int attended = backward ? operation.in[3] : operation.out[0];
+    const bool cut = !program.values[to_index(attended)].at.dims.back().cuts.empty();
+    const AttentionExchange exchange(operation, cut, sizes, sharing, coordinate);
+    switch (sharing.way) {
+      case ContextWay::ring:
+        exchange.add_ring(total, backward);
+        break;
+      case ContextWay::all_to_all:
+        exchange.add_all_to_all(total, backward);
+        break;
+      case ContextWay::gather:
+        exchange.add_gather(total, backward);
+        break;
+    }
+  }
+  return total;
+}
+
+}  // namespace orthant
