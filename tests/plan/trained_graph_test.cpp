@@ -10,12 +10,12 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
-#include "orthant/plan/plan.h"
-#include "orthant/plan/unit_time.h"
-#include "orthant/plan/unit_work.h"
+#include "orthant/plan/estimate/plan.h"
+#include "orthant/plan/estimate/unit_time.h"
+#include "orthant/plan/estimate/unit_work.h"
 #include "orthant/specs/model_config.h"
 #include "orthant/specs/presets.h"
-#include "plan/published_runs.h"
+#include "plan/estimate/published_runs.h"
 
 namespace orthant {
 namespace trained_graph_test {

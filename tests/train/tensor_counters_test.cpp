@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
-#include "orthant/plan/tensor_traffic.h"
+#include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/train/datasets.h"
 #include "training_ranks.h"
 

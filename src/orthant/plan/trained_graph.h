@@ -7,7 +7,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/plan/plan_settings.h"
+#include "orthant/plan/estimate/plan_settings.h"
 #include "orthant/specs/head_loss.h"
 
 namespace orthant {

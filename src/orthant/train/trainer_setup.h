@@ -8,7 +8,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/mesh/mesh.h"
-#include "orthant/plan/rank_step.h"
+#include "orthant/plan/estimate/rank_step.h"
 #include "orthant/schedule/actions.h"
 #include "orthant/train/trainer_options.h"
 
@@ -51,13 +51,13 @@ Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const Traine
 // The settings of a trainer in the planner's words.
 PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options);
 
-// What the closed forms of data and pipeline parallelism (plan/data_traffic.h, plan/data_state.h,
-// plan/pipeline_traffic.h) are computed from. `pipeline` is that of trainer_pipeline(), here and below; the rank is
-// that of the options' communicator, or the first. Local, as are all below.
+// What the closed forms of data and pipeline parallelism (plan/estimate/data_traffic.h, plan/estimate/data_state.h,
+// plan/estimate/pipeline_traffic.h) are computed from. `pipeline` is that of trainer_pipeline(), here and below; the
+// rank is that of the options' communicator, or the first. Local, as are all below.
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                            const TrainerOptions& options);
 
-// What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
+// What that of tensor parallelism (plan/estimate/tensor_traffic.h) is computed from.
 TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                const TrainerOptions& options);
 
