@@ -9,6 +9,7 @@
 #include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/planned_trainer.h"
 #include "trainers_on_ranks.h"
 #include "training_ranks.h"
 

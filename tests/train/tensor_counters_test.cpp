@@ -4,6 +4,7 @@
 #include "orthant/data/loader.h"
 #include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
 
 namespace orthant {

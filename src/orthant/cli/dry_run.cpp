@@ -18,6 +18,7 @@
 #include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/schedule/grid.h"
 #include "orthant/schedule/stage_lines.h"
+#include "orthant/train/planned_trainer.h"
 #include "orthant/train/run.h"
 #include "orthant/train/summary.h"
 

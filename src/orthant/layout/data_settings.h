@@ -1,4 +1,4 @@
-// What the closed forms of data parallelism are computed for: the mesh, the policy, dtypes. Pure data.
+// What the lists of data parallelism and their closed forms are made for: the mesh, the policy, dtypes. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ struct DataSettings {
   std::vector<int> unit_groups = {};          // per unit, see layout/unit_groups.h; empty: every unit alone
   std::vector<int> unit_pp_coordinates = {};  // per unit: its pp coordinate; empty: one stage
   bool bf16_hook = false;                     // gradients travel in bfloat16
+  friend bool operator==(const DataSettings&, const DataSettings&) = default;
 };
 
 }  // namespace orthant

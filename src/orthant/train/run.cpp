@@ -186,7 +186,7 @@ void check_trainable(const RunConfig& config) {
   check_trains(spec);
   check_generated_data(config);
   const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
-  rank_steps(pipeline, spec, config.mesh, config.trainer);
+  check_lists(pipeline, spec, config.mesh, config.trainer);
   locate_poison(config.trainer.poison, spec, config.mesh, pipeline.unit_pp_coordinates(),
                 effective_policy(config.trainer.policy, config.mesh), config.trainer.microbatches);
 }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/search/engine.h"
-#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/stage_split.h"
 

@@ -14,7 +14,6 @@
 #include "orthant/plan/estimate/stage_cut.h"
 #include "orthant/plan/estimate/step_memory.h"
 #include "orthant/plan/estimate/unit_run.h"
-#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {

@@ -1,9 +1,18 @@
 #include "orthant/plan/estimate/rank_step.h"
 
-#include "orthant/schedule/data_actions.h"
-#include "orthant/schedule/lowering.h"
+#include <utility>
+
+#include "orthant/schedule/rank_actions.h"
+#include "orthant/schedule/trained_graph.h"
 
 namespace orthant {
+
+GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings) {
+  const HeadLossOptions head_loss{
+      .join = settings.join_head_and_loss, .on_host = settings.on_host, .chunk_rows = settings.loss_chunk_rows};
+  return trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
+                       settings.stages.split);
+}
 
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {
   DataSettings data;
@@ -16,9 +25,8 @@ DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, con
   data.reduce = settings.gradients;
   data.optimizer_copies = settings.optimizer_copies;
   data.microbatches = static_cast<int>(settings.microbatches());
-  data.unit_groups = unit_groups(graph, settings.units, pipeline.unit_stages());
-  if (pipeline.pp_degree() > 1) data.unit_pp_coordinates = pipeline.unit_pp_coordinates();
   data.bf16_hook = settings.bf16_hook;
+  place_units(data, pipeline, graph, settings.units);
   return data;
 }
 
@@ -37,11 +45,6 @@ TensorSettings tensor_settings(const DataSettings& data, const PlanSettings& set
   tensor.unit_pp_coordinates = data.unit_pp_coordinates;
   tensor.pp = data.coordinate[Axis::pp];
   return tensor;
-}
-
-std::vector<Action> rank_actions(const StageTable& table, const Pipeline& pipeline, const GraphSpec& graph,
-                                 const DataSettings& data) {
-  return data_actions(lower(table, pipeline.map, graph, data.coordinate[Axis::pp]), graph, data);
 }
 
 RankStep rank_step(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {

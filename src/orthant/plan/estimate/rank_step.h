@@ -13,13 +13,12 @@
 
 namespace orthant {
 
+// The graph that a trainer with these settings would run.
+GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings);
+
 // Of the first rank of a pp coordinate.
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp);
 TensorSettings tensor_settings(const DataSettings& data, const PlanSettings& settings);
-
-// The list that runs at data.coordinate, of the step's table or of another one of the same stages.
-std::vector<Action> rank_actions(const StageTable& table, const Pipeline& pipeline, const GraphSpec& graph,
-                                 const DataSettings& data);
 
 struct RankStep {
   int pp = 0;

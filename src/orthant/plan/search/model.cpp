@@ -12,7 +12,6 @@
 #include "orthant/graph/backward.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/plan/estimate/rank_step.h"
-#include "orthant/plan/trained_graph.h"
 #include "orthant/schedule/stage_split.h"
 
 namespace orthant {

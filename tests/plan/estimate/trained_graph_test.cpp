@@ -1,6 +1,6 @@
 // Head and loss as one unit, as the planner prices it: where they are one, what that takes, and how often schedules
 // make the logits.
-#include "orthant/plan/trained_graph.h"
+#include "orthant/schedule/trained_graph.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/plan/estimate/plan.h"
+#include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/estimate/unit_time.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/specs/model_config.h"

@@ -1,4 +1,4 @@
-#include "orthant/plan/trained_graph.h"
+#include "orthant/schedule/trained_graph.h"
 
 #include <algorithm>
 #include <utility>
@@ -34,13 +34,6 @@ GraphSpec trained_graph(GraphSpec graph, const TensorPolicy& tensor, int tp, con
   graph = resolved_graph(std::move(graph), tensor, tp);
   if (head_loss.join == JoinHeadAndLoss::automatic && cuts_loss_off(split, graph)) return graph;
   return join_head_and_loss(std::move(graph), head_loss);
-}
-
-GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings) {
-  const HeadLossOptions head_loss{
-      .join = settings.join_head_and_loss, .on_host = settings.on_host, .chunk_rows = settings.loss_chunk_rows};
-  return trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
-                       settings.stages.split);
 }
 
 }  // namespace orthant

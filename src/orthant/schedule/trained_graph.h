@@ -7,7 +7,6 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/plan/estimate/plan_settings.h"
 #include "orthant/specs/head_loss.h"
 
 namespace orthant {
@@ -16,7 +15,5 @@ namespace orthant {
 // that they are one. A graph that is so already stays. ConfigError where it cannot.
 GraphSpec trained_graph(GraphSpec graph, const TensorPolicy& tensor, int tp, const HeadLossOptions& head_loss,
                         const std::vector<std::vector<std::string>>& split);
-
-GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings);
 
 }  // namespace orthant
