@@ -1,16 +1,16 @@
 # Files that a library carries with it. Run as a script it writes a C++ file that holds them:
-#   cmake -DFOLDER=… -DFILES="a.json;b/c.json" -DOUTPUT=out.cpp -P OrthantEmbed.cmake
-# Included, it offers orthant_embed(target folder), which adds that file for everything in the folder; the code reads
-# it through the array `kEmbeddedFiles` in namespace orthant::embedded.
+#   cmake -DNAMES="hardware/a.json;report/b.js" -DPATHS="folder/a.json;other/b.js" -DOUTPUT=out.cpp -P OrthantEmbed.cmake
+# Included, it offers orthant_embed(target name=folder ...), which adds that file for everything in these folders of the
+# calling one, as name/FILE; the code reads it through the array `kFiles` in namespace orthant::embedded.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "// Written by cmake/OrthantEmbed.cmake.\n#include <array>\n#include <string_view>\n#include <utility>\n\n")
   string(APPEND text "namespace orthant::embedded {\n\n")
-  list(LENGTH FILES count)
+  list(LENGTH NAMES count)
   string(APPEND text "using File = std::pair<std::string_view, std::string_view>;\n")
   string(APPEND text "extern const File* const kFiles;\nextern const unsigned long kNumFiles;\n\n")
   string(APPEND text "static const File kTexts[] = {\n")
-  foreach(file IN LISTS FILES)
-    file(READ ${FOLDER}/${file} content)
+  foreach(file path IN ZIP_LISTS NAMES PATHS)
+    file(READ ${path} content)
     # Compilers limit the length of one literal: long texts are several, side by side.
     string(LENGTH "${content}" length)
     string(APPEND text "{\"${file}\", {")
@@ -30,13 +30,23 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 set(orthant_embed_script ${CMAKE_CURRENT_LIST_FILE})
-function(orthant_embed target folder)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
-  list(SORT files)
-  list(TRANSFORM files PREPEND ${folder}/ OUTPUT_VARIABLE paths)
+function(orthant_embed target)
+  set(names)
+  set(paths)
+  foreach(pair IN LISTS ARGN)
+    string(REGEX MATCH "^(.+)=(.+)$" matched ${pair})
+    set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${CMAKE_MATCH_2})
+    set(name ${CMAKE_MATCH_1})
+    file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
+    list(SORT files)
+    list(TRANSFORM files PREPEND ${folder}/ OUTPUT_VARIABLE folder_paths)
+    list(TRANSFORM files PREPEND ${name}/)
+    list(APPEND names ${files})
+    list(APPEND paths ${folder_paths})
+  endforeach()
   set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_files.cpp)
   add_custom_command(OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} "-DFILES=${files}" -DOUTPUT=${output} -P ${orthant_embed_script}
+    COMMAND ${CMAKE_COMMAND} "-DNAMES=${names}" "-DPATHS=${paths}" -DOUTPUT=${output} -P ${orthant_embed_script}
     DEPENDS ${paths} ${orthant_embed_script} VERBATIM)
   target_sources(${target} PRIVATE ${output})
 endfunction()

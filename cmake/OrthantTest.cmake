@@ -1,5 +1,6 @@
 # orthant_test(comm [TORCH] SOURCES checked_test.cpp … LABELS torch): one program with all these files, test_comm (PROGRAM
-# names another), and for each file a ctest entry that runs its tests in a process of their own, comm.checked.
+# names another), and for each file a ctest entry that runs its tests in a process of their own, comm.checked
+# (plan.search for search/search_test.cpp).
 # A skipped test fails: what cannot run on a machine is left out by label and counted, see tools/run_tests.
 #
 # Files are compiled in batches as those of layers are; each has a namespace named after it, so that names may repeat.
@@ -89,7 +90,8 @@ function(orthant_test name)
     orthant_reuse_pch(${target} pure_test_pch)
   endif()
   foreach(source IN LISTS test_SOURCES)
-    string(REGEX REPLACE "_test.cpp$" "" topic ${source})
+    get_filename_component(topic ${source} NAME)
+    string(REGEX REPLACE "_test.cpp$" "" topic ${topic})
     add_test(NAME ${name}.${topic} COMMAND ${target} ${topic})
     set_tests_properties(${name}.${topic} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS 2
       FAIL_REGULAR_EXPRESSION "  SKIPPED ")

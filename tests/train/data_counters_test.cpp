@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
-#include "orthant/plan/data_state.h"
-#include "orthant/plan/data_traffic.h"
+#include "orthant/plan/estimate/data_state.h"
+#include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/train/datasets.h"
 #include "training_ranks.h"
 

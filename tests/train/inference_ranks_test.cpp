@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "base/error_text.h"
+#include "checkpoint/model_on_disk.h"
 #include "orthant/comm/thread_ranks.h"
 #include "orthant/train/inference.h"
-#include "train/model_on_disk.h"
 
 namespace orthant {
 namespace inference_ranks_test {

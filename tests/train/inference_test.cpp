@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
-#include "train/model_on_disk.h"
+#include "checkpoint/model_on_disk.h"
 
 namespace orthant {
 namespace inference_test {

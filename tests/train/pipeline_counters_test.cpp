@@ -3,12 +3,13 @@
 
 #include "orthant/data/loader.h"
 #include "orthant/parallel/data/tied_sums.h"
-#include "orthant/plan/data_state.h"
-#include "orthant/plan/data_traffic.h"
-#include "orthant/plan/pipeline_traffic.h"
-#include "orthant/plan/tensor_traffic.h"
+#include "orthant/plan/estimate/data_state.h"
+#include "orthant/plan/estimate/data_traffic.h"
+#include "orthant/plan/estimate/pipeline_traffic.h"
+#include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/planned_trainer.h"
 #include "trainers_on_ranks.h"
 #include "training_ranks.h"
 

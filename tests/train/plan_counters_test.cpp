@@ -12,7 +12,7 @@
 #include "orthant/base/error.h"
 #include "orthant/data/loader.h"
 #include "orthant/parallel/data/tied_sums.h"
-#include "orthant/plan/data_state.h"
+#include "orthant/plan/estimate/data_state.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/run_estimate.h"
 #include "training_ranks.h"

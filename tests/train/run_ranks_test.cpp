@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/train/checkpoint.h"
 #include "train/training_ranks.h"
 
 namespace orthant {

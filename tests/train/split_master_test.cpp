@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "base/error_text.h"
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/train/checkpoint.h"
 #include "train/training_ranks.h"
 
 namespace orthant {

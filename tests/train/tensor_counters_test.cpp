@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
-#include "orthant/plan/tensor_traffic.h"
+#include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
 
 namespace orthant {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/reader.h"
 #include "orthant/comm/thread_ranks.h"
 #include "orthant/runtime/module_graph.h"
-#include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/trainer.h"
 #include "orthant/train/whole_tensors.h"
 

@@ -1,8 +1,8 @@
 // Planner against runtime: the most that forward and backward of every unit take.
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
-#include "orthant/plan/unit_run.h"
-#include "orthant/plan/unit_work.h"
+#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/unit_work.h"
 #include "orthant/schedule/forward_gradients.h"
 #include "spec_against_runtime.h"
 

@@ -15,6 +15,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
+#include "orthant/checkpoint/saver.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/option_parser.h"
@@ -22,7 +23,6 @@
 #include "orthant/cli/rank_training.h"
 #include "orthant/data/loader.h"
 #include "orthant/layout/pieces.h"
-#include "orthant/train/checkpoint_saver.h"
 #include "orthant/train/run.h"
 
 namespace orthant::cli {
@@ -73,7 +73,7 @@ double seconds_of(const ControlGroup& ranks, const std::function<void()>& act) {
 // What a rank holds of parameters and optimizer state.
 std::int64_t held_bytes(const Trainer& trainer) {
   std::int64_t bytes = 0;
-  for (const auto& saved : saved_flats(trainer)) {
+  for (const auto& saved : saved_flats(trainer.checkpointed())) {
     for (const auto& piece : pieces_of(saved.parameters->layout(), saved.parameters->owned())) {
       bytes += piece.elements() * static_cast<std::int64_t>(c10::elementSize(saved.owned.scalar_type()));
     }
@@ -89,7 +89,7 @@ void save_once(CheckpointSaver& saver, const fs::path& folder) {
 
 // By a save in the background that a step follows: until begin() is done, and while the update waits for the copy.
 double seconds_held_up(Trainer& trainer, Loader& loader, CheckpointSaver& background, const fs::path& folder) {
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   const auto held = trainer.seconds_held();
   const auto begun = seconds_of(ranks, [&] { background.begin(folder.string(), {}); });
   trainer.step(loader.next()).get();
@@ -98,7 +98,7 @@ double seconds_held_up(Trainer& trainer, Loader& loader, CheckpointSaver& backgr
 }
 
 void time_saves(Trainer& trainer, Loader& loader, const fs::path& folder, int rounds, CheckpointTimes& times) {
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   CheckpointSaver saver(trainer, /*asynchronous=*/false);
   CheckpointSaver background(trainer, /*asynchronous=*/true);
   for (int round = 0; round <= rounds; ++round) {
@@ -117,7 +117,7 @@ void time_saves(Trainer& trainer, Loader& loader, const fs::path& folder, int ro
 }
 
 void time_loads(Trainer& trainer, const std::string& folder, int rounds, CheckpointTimes& times) {
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   for (int round = 0; round <= rounds; ++round) {
     std::int64_t read = 0;
     const auto load = seconds_of(ranks, [&] {
@@ -166,7 +166,7 @@ class ScratchFolder {
 CheckpointTimes measure(RunConfig config, const CheckpointOptions& options) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
-  const ControlGroup ranks(config.trainer);
+  const ControlGroup ranks = control_group(config.trainer);
   CheckpointTimes times;
   if (!options.load.empty()) {
     time_loads(*trainer, options.load, options.rounds, times);

@@ -19,13 +19,13 @@
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
+#include "orthant/checkpoint/weight_reader.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/train/inference.h"
-#include "orthant/train/weight_reader.h"
 
 namespace orthant::cli {
 namespace {

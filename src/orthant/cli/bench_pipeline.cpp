@@ -144,7 +144,7 @@ Measured measure(const Options& options, RankContext& rank) {
   const StepProfiler profiler(trainer);
   for (int i = 0; i < options.steps; ++i) trainer.step(batch).get();
   Measured measured;
-  const auto profile = profiler.result(ControlGroup(trainer_options));
+  const auto profile = profiler.result(control_group(trainer_options));
   measured.seconds = profile.list_seconds;
   measured.costs = profile.costs;
   const StageCosts costs(static_cast<std::size_t>(stages), {nap.count(), nap.count(), nap.count(), 0});

@@ -69,7 +69,7 @@ StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile, bo
     times.activity = stop_watching_device();
     times.watched_steps = kWatchedSteps;
   }
-  if (profiler) times.profile = profiler->result(ControlGroup(config.trainer));
+  if (profiler) times.profile = profiler->result(control_group(config.trainer));
   times.stage_pp_coordinates = trainer->pipeline().map.pp_coordinates;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);

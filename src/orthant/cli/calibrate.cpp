@@ -26,7 +26,7 @@
 #include "orthant/launch/cache_folder.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
-#include "orthant/plan/hardware.h"
+#include "orthant/plan/estimate/hardware.h"
 #include "orthant/train/memory.h"
 
 namespace orthant::cli {

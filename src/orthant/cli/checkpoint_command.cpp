@@ -13,16 +13,16 @@
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
+#include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/hugging_face_import.h"
+#include "orthant/checkpoint/pointers.h"
+#include "orthant/checkpoint/reader.h"
+#include "orthant/checkpoint/weight_reader.h"
 #include "orthant/cli/checkpoint.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/layout/manifest.h"
-#include "orthant/train/checkpoint.h"
-#include "orthant/train/checkpoint_import.h"
-#include "orthant/train/checkpoint_pointers.h"
-#include "orthant/train/checkpoint_reader.h"
-#include "orthant/train/weight_reader.h"
 
 namespace orthant::cli {
 namespace {

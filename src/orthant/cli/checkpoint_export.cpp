@@ -11,14 +11,14 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/printable.h"
+#include "orthant/checkpoint/hugging_face_export.h"
+#include "orthant/checkpoint/pointers.h"
+#include "orthant/checkpoint/weight_reader.h"
 #include "orthant/cli/checkpoint.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_training.h"
-#include "orthant/train/checkpoint_pointers.h"
-#include "orthant/train/hugging_face_export.h"
 #include "orthant/train/trainer_options.h"
-#include "orthant/train/weight_reader.h"
 
 namespace orthant::cli {
 namespace {
@@ -70,11 +70,9 @@ void print_export(const ExportOptionsGiven& given, const ExportResult& result) {
 int export_on_rank(const ExportOptionsGiven& given, RankContext& rank) {
   std::shared_ptr<comm::Communicator> communicator;
   if (rank.mesh.world_size() > 1) communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm);
-  TrainerOptions ranks;
-  ranks.communicator = communicator;
-  ranks.device = rank.comm.device;
+  const ControlGroup ranks(communicator, rank.comm.device);
   try {
-    const auto result = export_hugging_face(given.folder, given.out, given.options, ControlGroup(ranks));
+    const auto result = export_hugging_face(given.folder, given.out, given.options, ranks);
     if (rank.is_first()) print_export(given, result);
   } catch (const Error& error) {
     if (const auto code = said_elsewhere(rank, error)) return *code;

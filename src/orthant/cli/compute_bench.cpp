@@ -11,8 +11,8 @@
 #include "orthant/ops/linear/columns.h"
 #include "orthant/ops/linear/projection.h"
 #include "orthant/ops/norm/norm_pass.h"
-#include "orthant/plan/stack.h"
-#include "orthant/plan/unit_time.h"
+#include "orthant/plan/estimate/unit_time.h"
+#include "orthant/plan/stacks/stack.h"
 #include "orthant/train/optimizer.h"
 #include "orthant/train/optimizer_kernels.h"
 

@@ -10,7 +10,7 @@
 
 #include "orthant/cli/rank_clock.h"
 #include "orthant/ops/attention/attention_heads.h"
-#include "orthant/plan/hardware.h"
+#include "orthant/plan/estimate/hardware.h"
 
 namespace orthant::cli {
 

@@ -9,6 +9,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/printable.h"
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/data.h"
@@ -17,7 +18,6 @@
 #include "orthant/data/make_trimodal.h"
 #include "orthant/files/safetensors.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/train/checkpoint.h"
 #include "orthant/train/datasets.h"
 
 namespace orthant::cli {

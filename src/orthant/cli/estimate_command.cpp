@@ -13,8 +13,8 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
 #include "orthant/cli/planned_run.h"
-#include "orthant/plan/plan_html.h"
-#include "orthant/plan/plan_json.h"
+#include "orthant/plan/report/plan_html.h"
+#include "orthant/plan/report/plan_json.h"
 
 namespace orthant::cli {
 namespace {

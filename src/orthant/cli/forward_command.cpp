@@ -15,12 +15,12 @@
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/cli/dtype_option.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/files/safetensors.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/train/checkpoint.h"
 #include "orthant/train/inference.h"
 
 namespace orthant::cli {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "orthant/ops/linear/projection.h"
-#include "orthant/plan/link_fit.h"
+#include "orthant/plan/estimate/link_fit.h"
 
 namespace orthant::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "orthant/cli/rank_clock.h"
 #include "orthant/comm/communicator.h"
-#include "orthant/plan/hardware.h"
+#include "orthant/plan/estimate/hardware.h"
 
 namespace orthant::cli {
 

@@ -19,11 +19,11 @@
 #include "orthant/cli/planned_run.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
-#include "orthant/plan/inference_size.h"
-#include "orthant/plan/plan_html.h"
-#include "orthant/plan/plan_json.h"
-#include "orthant/plan/scaling.h"
-#include "orthant/plan/search.h"
+#include "orthant/plan/estimate/inference_size.h"
+#include "orthant/plan/report/plan_html.h"
+#include "orthant/plan/report/plan_json.h"
+#include "orthant/plan/search/scaling.h"
+#include "orthant/plan/search/search.h"
 
 namespace orthant::cli {
 namespace {

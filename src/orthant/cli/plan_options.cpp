@@ -8,7 +8,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/option_parser.h"
-#include "orthant/plan/stack.h"
+#include "orthant/plan/stacks/stack.h"
 
 namespace orthant::cli {
 namespace {

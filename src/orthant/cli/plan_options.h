@@ -6,9 +6,9 @@
 #include <string>
 
 #include "orthant/graph/dtype.h"
-#include "orthant/plan/hardware.h"
-#include "orthant/plan/plan.h"
-#include "orthant/plan/plan_model.h"
+#include "orthant/plan/estimate/hardware.h"
+#include "orthant/plan/estimate/plan.h"
+#include "orthant/plan/estimate/plan_model.h"
 
 namespace orthant::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "orthant/plan/plan_settings.h"
+#include "orthant/plan/estimate/plan_settings.h"
 
 namespace orthant::cli {
 

@@ -11,6 +11,7 @@
 #include "orthant/graph/backward.h"
 #include "orthant/program/print.h"
 #include "orthant/program/unit_programs.h"
+#include "orthant/train/planned_trainer.h"
 #include "orthant/train/run.h"
 
 namespace orthant::cli {

@@ -4,8 +4,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
-#include "orthant/train/checkpoint_pointers.h"
-#include "orthant/train/pretrained.h"
+#include "orthant/checkpoint/pointers.h"
+#include "orthant/checkpoint/pretrained.h"
 
 namespace orthant::cli {
 

@@ -22,7 +22,8 @@ struct LoaderOptions {
   std::int64_t replicas = 1;  // dp x fsdp
   std::int64_t replica = 0;
   std::int64_t start_step = 0;  // the first step that next() gives
-  std::int64_t prefetch = 2;  // batches read ahead, as plan/step_memory.cpp counts; 0 reads in next(), without a thread
+  std::int64_t prefetch =
+      2;  // batches read ahead, as plan/estimate/step_memory.cpp counts; 0 reads in next(), without a thread
   std::int64_t microbatches = 1;     // per replica and step
   std::int64_t microbatch_rows = 0;  // 0: as few as hold the replica's rows
 };

@@ -1,4 +1,4 @@
-// Files of src/orthant/plan/data, which the library carries with it: hardware, stacks, the report's page.
+// Files that the library carries with it (CMakeLists.txt names their folders): hardware, stacks, the report's page.
 #pragma once
 
 #include <string>

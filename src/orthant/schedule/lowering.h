@@ -1,5 +1,5 @@
 // From stage actions to actions of units and values. Data parallelism adds gathers and the like afterwards
-// (plan/data_actions.h); the result is what runs.
+// (schedule/data_actions.h); the result is what runs.
 //
 // Note [Lowered order]: F of a stage is F of its units ascending; B, W and BW are those of its units descending. Before
 // a stage's F come the receives of values that other pp coordinates wrote (once per pp coordinate and microbatch,

@@ -7,13 +7,13 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/random.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/data/field_checks.h"
 #include "orthant/data/fixed_dataset.h"
 #include "orthant/data/masked_tokens.h"
 #include "orthant/data/tokens.h"
 #include "orthant/data/trimodal_demo.h"
 #include "orthant/layout/rows.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/table_of_host.h"
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/data/dataset.h"
 #include "orthant/data/loader.h"
 #include "orthant/data/sampler.h"
-#include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "orthant/base/ranges.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/layout/rows.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/evaluation.h"
 #include "orthant/train/trainer.h"
 
@@ -76,7 +76,7 @@ class RowResults {
 }  // namespace
 
 EvalMetrics evaluate_dataset(Trainer& trainer, const Dataset& dataset, const EvaluationOptions& options) {
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   const ClassificationTally no_classes(std::max<std::int64_t>(options.num_labels, 2));
   auto classes = no_classes;
   LanguageTally language;

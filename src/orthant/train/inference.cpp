@@ -8,6 +8,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/checkpoint/large_buffer.h"
+#include "orthant/checkpoint/pretrained.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
@@ -15,8 +17,6 @@
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/lowering.h"
-#include "orthant/train/large_buffer.h"
-#include "orthant/train/pretrained.h"
 #include "orthant/train/shape_text.h"
 #include "orthant/train/trainer.h"
 
@@ -82,10 +82,7 @@ std::vector<comm::GroupRequest> inference_groups(const Mesh& mesh) {
 }
 
 ControlGroup inference_ranks(const InferenceOptions& options) {
-  TrainerOptions ranks;
-  ranks.communicator = options.communicator;
-  ranks.device = options.device;
-  return ControlGroup(ranks);
+  return ControlGroup(options.communicator, options.device);
 }
 
 GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler) {

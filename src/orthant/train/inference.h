@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/stored_model.h"
 #include "orthant/comm/communicator.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/data/batch.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/nn/tables.h"
@@ -19,8 +21,6 @@
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/specs/model_config.h"
-#include "orthant/train/control_group.h"
-#include "orthant/train/stored_model.h"
 
 namespace orthant {
 

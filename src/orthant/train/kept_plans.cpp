@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
-#include "orthant/train/control_group.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/train/measured_plans.h"
 
 namespace orthant {
@@ -53,7 +53,7 @@ void check_kept_plans(const OutputFolder& folder, const TrainerOptions& options,
 void use_kept_plans(Trainer& trainer, const OutputFolder* folder, const std::function<void(const std::string&)>& note) {
   auto* const measured = trainer.measured_plans();
   if (measured == nullptr) return;
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   const auto step = trainer.steps_done();
   FoundPlans found;
   ranks.together([&] {

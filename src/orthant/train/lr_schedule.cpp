@@ -19,7 +19,7 @@
 namespace orthant {
 namespace {
 
-const std::array<std::string, 4> kNames = {"linear", "cosine", "wsd", "constant"};
+const std::array<std::string, 4> kScheduleNames = {"linear", "cosine", "wsd", "constant"};
 
 [[noreturn]] void refuse(std::string_view key, std::string_view found, std::string_view rule, std::string remedy) {
   throw ConfigError(fmt::format("{} is {}: {}", key, found, rule), {.remedy = std::move(remedy)});
@@ -75,16 +75,16 @@ void LrSchedule::check() const {
 }
 
 std::string_view lr_schedule_name(LrSchedule::Kind kind) {
-  return kNames.at(static_cast<std::size_t>(kind));
+  return kScheduleNames.at(static_cast<std::size_t>(kind));
 }
 
 LrSchedule::Kind parse_lr_schedule(std::string_view text) {
-  const auto found = std::find(kNames.begin(), kNames.end(), text);
-  if (found == kNames.end()) {
+  const auto found = std::find(kScheduleNames.begin(), kScheduleNames.end(), text);
+  if (found == kScheduleNames.end()) {
     throw ConfigError(fmt::format("lr_schedule.kind: unknown schedule \"{}\"", text),
-                      {.remedy = did_you_mean(text, kNames)});
+                      {.remedy = did_you_mean(text, kScheduleNames)});
   }
-  return static_cast<LrSchedule::Kind>(found - kNames.begin());
+  return static_cast<LrSchedule::Kind>(found - kScheduleNames.begin());
 }
 
 }  // namespace orthant

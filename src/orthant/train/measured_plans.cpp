@@ -7,7 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/stable_hash.h"
-#include "orthant/train/control_group.h"
+#include "orthant/comm/control_group.h"
 
 namespace orthant {
 namespace {
@@ -84,7 +84,7 @@ ProductTable MeasuredPlans::measure(const std::vector<std::string>& products) {
 
 void MeasuredPlans::end_step() {
   if (table_) return;
-  const ControlGroup ranks(options_);
+  const ControlGroup ranks = control_group(options_);
   const auto products = ranks.gather_texts(to_text(plans_.noted()));
   std::string text;
   ranks.together([&] {

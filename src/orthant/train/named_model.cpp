@@ -9,13 +9,13 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
 #include "orthant/base/nearest.h"
+#include "orthant/checkpoint/stored_model.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_index.h"
 #include "orthant/specs/presets.h"
 #include "orthant/specs/totals.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/run_config.h"
-#include "orthant/train/stored_model.h"
 
 namespace orthant {
 namespace {

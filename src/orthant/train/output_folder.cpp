@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/pointers.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
@@ -20,7 +21,6 @@
 #include "orthant/files/partial.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/progress.h"
 #include "orthant/train/same_run.h"

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/files/folder_lock.h"
 #include "orthant/files/io_patience.h"
 #include "orthant/files/metrics_file.h"
-#include "orthant/train/checkpoint.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/run_log.h"
 

@@ -62,7 +62,7 @@ void check_resume(const OutputFolder& folder, const Sampler& sampler, const Trai
 
 std::string resume_run(Trainer& trainer, const Sampler& sampler, const OutputFolder* folder,
                        const ResumeOptions& options) {
-  const ControlGroup ranks(trainer.options());
+  const ControlGroup ranks = control_group(trainer.options());
   const auto resume = ranks.from_first(folder != nullptr ? folder->resume() : "");
   const auto candidates = folder != nullptr ? folder->checkpoints_to_resume() : std::vector<std::string>{};
   std::vector<std::string> refused;

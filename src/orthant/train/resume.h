@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
+#include "orthant/checkpoint/checkpoint.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/data/sampler.h"
-#include "orthant/train/checkpoint.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/output_folder.h"
 
 namespace orthant {

@@ -12,18 +12,18 @@
 #include "orthant/base/error_report.h"
 #include "orthant/base/human.h"
 #include "orthant/base/printable.h"
+#include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/original_files.h"
+#include "orthant/checkpoint/pretrained.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/stage_lines.h"
-#include "orthant/train/checkpoint.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/kept_plans.h"
-#include "orthant/train/original_files.h"
 #include "orthant/train/out_of_memory.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/poison.h"
-#include "orthant/train/pretrained.h"
 #include "orthant/train/rank_log.h"
 #include "orthant/train/resume.h"
 #include "orthant/train/run_tokenizers.h"
@@ -75,13 +75,13 @@ auto naming_memory(const RunConfig& config, const Trainer* trainer, RankLog& ran
     const auto action = launch::Activity::of_process().last();
     const auto in_use = memory_in_use(trainer, config.trainer.device);
     rank_log.say(error.what());
-    throw out_of_memory(config, ControlGroup(config.trainer).rank(), action, in_use);
+    throw out_of_memory(config, control_group(config.trainer).rank(), action, in_use);
   }
 }
 
 RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_config, const RunOptions& options,
                             std::ostream& out, RankLog& rank_log) {
-  const ControlGroup ranks(config.trainer);
+  const ControlGroup ranks = control_group(config.trainer);
   const auto note = [&](const std::string& text) {
     out << printable(text, /*keep_lines=*/true) << '\n';
     rank_log.say(text);
@@ -186,14 +186,14 @@ void check_trainable(const RunConfig& config) {
   check_trains(spec);
   check_generated_data(config);
   const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
-  rank_steps(pipeline, spec, config.mesh, config.trainer);
+  check_lists(pipeline, spec, config.mesh, config.trainer);
   locate_poison(config.trainer.poison, spec, config.mesh, pipeline.unit_pp_coordinates(),
                 effective_policy(config.trainer.policy, config.mesh), config.trainer.microbatches);
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config) {
   return make_trainer(
-      config, PretrainedWeights(run_spec(config), pretrained_sources(config.model), ControlGroup(config.trainer)));
+      config, PretrainedWeights(run_spec(config), pretrained_sources(config.model), control_group(config.trainer)));
 }
 
 std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedWeights& weights) {
@@ -202,14 +202,14 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, const PretrainedW
   auto trainer = std::make_unique<Trainer>(
       run_spec(config), [&](ParameterStore& store, Tables& tables) { return build_units(store, tables); }, config.mesh,
       options);
-  weights.load(trainer->parameters(), ControlGroup(config.trainer));
+  weights.load(trainer->parameters(), control_group(config.trainer));
   return trainer;
 }
 
 RunOutcome run_training(RunConfig config, const std::string& resolved_config, const RunOptions& options,
                         std::ostream& out) {
   RankLog rank_log;
-  rank_log.say(start_line(config.mesh, ControlGroup(config.trainer).rank(), config.trainer.device.str()));
+  rank_log.say(start_line(config.mesh, control_group(config.trainer).rank(), config.trainer.device.str()));
   try {
     return naming_memory(config, nullptr, rank_log,
                          [&] { return run_on_this_rank(config, resolved_config, options, out, rank_log); });

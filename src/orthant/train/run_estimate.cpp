@@ -7,9 +7,9 @@
 
 #include "orthant/base/human.h"
 #include "orthant/graph/backward.h"
-#include "orthant/plan/estimate_parts.h"
-#include "orthant/plan/unit_run.h"
-#include "orthant/train/trainer_setup.h"
+#include "orthant/plan/estimate/estimate_parts.h"
+#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/train/planned_trainer.h"
 
 namespace orthant {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "orthant/plan/plan.h"
+#include "orthant/plan/estimate/plan.h"
 #include "orthant/train/result_table.h"
 #include "orthant/train/run_config.h"
 

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/pretrained.h"
+#include "orthant/checkpoint/stored_model.h"
 #include "orthant/data/token_index.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/train/model_folders.h"
-#include "orthant/train/pretrained.h"
-#include "orthant/train/stored_model.h"
 
 namespace orthant {
 namespace {

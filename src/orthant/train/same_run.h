@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "orthant/train/checkpoint.h"
+#include "orthant/checkpoint/checkpoint.h"
 
 namespace orthant {
 

@@ -9,18 +9,18 @@
 #include <optional>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/pretrained.h"
+#include "orthant/checkpoint/trimodal_folder.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/data/token_index.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/train/checkpoint.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/document_scores.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/prediction_file.h"
-#include "orthant/train/pretrained.h"
 #include "orthant/train/run.h"
-#include "orthant/train/trimodal_folder.h"
 
 namespace orthant {
 namespace {
@@ -235,14 +235,14 @@ ScoringResult predict_text(const RunConfig& config, const OpenModel& open, const
 
 ScoringResult predict_file(RunConfig config, const ScoredModel& model, const std::string& out,
                            const ScoringReports& reports) {
-  const ControlGroup ranks(config.trainer);
+  const ControlGroup ranks = control_group(config.trainer);
   const auto open = open_model(config, model, ranks, reports);
   return classifier_of(config) != nullptr ? predict_table(config, open, out, ranks, reports)
                                           : predict_text(config, open, out, ranks, reports);
 }
 
 ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const ScoringReports& reports) {
-  const ControlGroup ranks(config.trainer);
+  const ControlGroup ranks = control_group(config.trainer);
   const auto open = open_model(config, model, ranks, reports);
   std::shared_ptr<const Dataset> dataset;
   SkippedRows skipped;

@@ -7,17 +7,17 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/checkpoint/pointers.h"
+#include "orthant/checkpoint/retention.h"
+#include "orthant/checkpoint/stored_model.h"
+#include "orthant/checkpoint/trimodal_folder.h"
+#include "orthant/checkpoint/weight_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
 #include "orthant/layout/rows.h"
 #include "orthant/specs/hugging_face.h"
 #include "orthant/text/table_reader.h"
-#include "orthant/train/checkpoint_pointers.h"
-#include "orthant/train/checkpoint_retention.h"
 #include "orthant/train/run_tokenizers.h"
-#include "orthant/train/stored_model.h"
-#include "orthant/train/trimodal_folder.h"
-#include "orthant/train/weight_reader.h"
 
 namespace orthant {
 namespace {
@@ -64,14 +64,8 @@ std::vector<std::string> checkpoints_of(const fs::path& run) {
   return paths;
 }
 
-// A run's section, or an empty one.
-nlohmann::json section(const nlohmann::json& config, const char* name) {
-  const auto found = config.find(name);
-  return found != config.end() && found->is_object() ? *found : nlohmann::json::object();
-}
-
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
-  auto data = section(model.config, "data");
+  auto data = run_section(model.config, "data");
   const auto kind = data.contains("kind") && data["kind"].is_string() ? data["kind"].get<std::string>() : "tokens";
   if (kind != "text" && kind != "trimodal") {
     throw ConfigError(fmt::format("{} was trained on generated data (data.kind {}): nothing says how to read {} for it",
@@ -108,19 +102,6 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
 }
 
 }  // namespace
-
-std::int64_t microbatch_rows(const nlohmann::json& config, const std::string& source) {
-  JsonReader root(JsonDocument::parse(nlohmann::json{{"mesh", section(config, "mesh")},
-                                                     {"parallel", section(config, "parallel")},
-                                                     {"train", section(config, "train")}}
-                                          .dump(),
-                                      {.source = source, .errors = JsonErrorKind::kData}));
-  const auto count = [&](const char* place, const char* key) {
-    return std::max<std::int64_t>(root.object(place).get<std::int64_t>(key, 1), 1);
-  };
-  const auto rows = count("train", "global_batch_size") / count("mesh", "dp") / count("mesh", "fsdp");
-  return std::max<std::int64_t>(rows / count("parallel", "microbatches"), 1);
-}
 
 ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) {
   if (const fs::path named = pointed_checkpoint(run.string()); is_checkpoint(named)) {
@@ -178,16 +159,16 @@ nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& s
   const bool one_row = model.run.empty() || (settings.by_document && data.value("kind", "") == "text");
   const auto rows = one_row ? 1 : microbatch_rows(model.config, (model.run / kConfigFile).string());
   nlohmann::json scoring{{"name", "scoring"},
-                         {"model", section(model.config, "model")},
+                         {"model", run_section(model.config, "model")},
                          {"data", data},
                          {"mesh", {{"order", order_text(settings.mesh.order())}}},
-                         {"precision", section(model.config, "precision")},
+                         {"precision", run_section(model.config, "precision")},
                          {"train", {{"global_batch_size", rows * num_replicas(settings.mesh)}, {"steps", 1}}}};
   if (model.config.contains("seed")) scoring["seed"] = model.config["seed"];
   if (!model.run.empty()) drop_model_paths(scoring["model"]);
   scoring["model"]["freeze"] = {"*"};
   for (const auto axis : kAxes) scoring["mesh"][std::string(axis_name(axis))] = settings.mesh.degree(axis);
-  const auto checkpoint = section(model.config, "checkpoint");
+  const auto checkpoint = run_section(model.config, "checkpoint");
   scoring["checkpoint"] = nlohmann::json::object();
   for (const char* key : {"key_file", "retry_seconds"}) {
     if (checkpoint.contains(key)) scoring["checkpoint"][key] = checkpoint[key];

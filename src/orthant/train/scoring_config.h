@@ -43,9 +43,6 @@ struct ScoringSettings {
   std::string key_file = {};                         // else the run's
 };
 
-// Rows of a microbatch of a run with that configuration. `source` is for errors. DataError.
-std::int64_t microbatch_rows(const nlohmann::json& config, const std::string& source);
-
 // The configuration that scores: model without paths and every parameter frozen, data, precision, seed and checkpoint
 // settings of the run, one microbatch of `rows`; a mesh of its own. ConfigError for a run on generated data.
 nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& settings);

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/pretrained.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/files/path_facts.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/output_folder.h"
-#include "orthant/train/pretrained.h"
 #include "orthant/train/resume.h"
 #include "orthant/train/run_tokenizers.h"
 
@@ -25,7 +25,7 @@ std::string absent_data(const DataConfig& data) {
 }  // namespace
 
 std::string check_start(RunConfig config, const std::string& resolved_config, const RunOptions& options) {
-  const ControlGroup alone(config.trainer);
+  const ControlGroup alone = control_group(config.trainer);
   if (!options.resume.empty() && !options.output_dir.empty()) use_kept_tokenizers(config, options.output_dir);
   const OutputFolder folder(options.output_dir, config.name, folder_use(config, options));
   folder.check_not_in_use();

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/comm/control_group.h"
 #include "orthant/schedule/simulate.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {

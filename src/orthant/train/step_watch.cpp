@@ -17,7 +17,7 @@ StepWatch::StepWatch(const GraphSpec& graph, ParameterStore& store, const Traine
     : graph_(graph),
       store_(store),
       device_(options.device),
-      ranks_(options),
+      ranks_(control_group(options)),
       poisoner_(std::move(poisoner)),
       microbatches_(options.microbatches),
       looks_per_use_(store.policy().accumulate_sharded ? options.microbatches : 1),

@@ -25,10 +25,10 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/comm/control_group.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/finite_watch.h"
 #include "orthant/train/bad_step.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/entry_watch.h"
 #include "orthant/train/pending_step.h"
 #include "orthant/train/poison.h"

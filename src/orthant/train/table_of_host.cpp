@@ -8,10 +8,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "orthant/comm/control_group.h"
 #include "orthant/data/shared_tables.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/shm/mapping.h"
-#include "orthant/train/control_group.h"
 
 namespace orthant {
 namespace {

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/checkpoint.h"
 #include "orthant/data/trim_padding.h"
 #include "orthant/graph/backward.h"
 #include "orthant/launch/activity_board.h"
@@ -15,7 +16,6 @@
 #include "orthant/parallel/context/group_context.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
-#include "orthant/train/checkpoint.h"
 #include "orthant/train/device_setup.h"
 #include "orthant/train/measured_plans.h"
 #include "orthant/train/memory_use.h"
@@ -282,7 +282,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   const PendingStep pending(numbers);
   watch_->end(pending, numbers);
   if (products_) products_->end_step();
-  if (!has_stepped_) ControlGroup(options_).enter(JobPhase::step);
+  if (!has_stepped_) control_group(options_).enter(JobPhase::step);
   has_stepped_ = true;
   return pending;
 }
@@ -352,6 +352,37 @@ std::int64_t Trainer::bytes_at_failure() const {
 
 std::int64_t Trainer::exchanged_bytes() const {
   return options_.communicator && options_.communicator->allocates_shared() ? store_->bytes() : 0;
+}
+
+CheckpointedTensors Trainer::checkpointed() const {
+  CheckpointedTensors tensors{.graph = &graph_,
+                              .mesh = mesh_,
+                              .unit_pp_coordinates = pipeline_.unit_pp_coordinates(),
+                              .ranks = control_group(options_),
+                              .dtype = options_.precision.params,
+                              .parameters = store_.get()};
+  const auto& names = optimizer_->state_names();
+  for (std::size_t s = 0; s < names.size(); ++s) {
+    auto& state = tensors.states.emplace_back(CheckpointedTensors::OptimizerState{names[s], {}});
+    for (std::size_t b = 0; b < store_->buffers().size(); ++b) state.buffers.push_back(optimizer_->state(s, b));
+  }
+  return tensors;
+}
+
+TrainingProgress Trainer::progress() const {
+  TrainingProgress progress{.step = steps_done_, .updates = optimizer_->num_updates()};
+  if (loss_scale_->dynamic()) {
+    const auto scale = loss_scale_->state();
+    progress.loss_scale = scale.value;
+    progress.good_steps = scale.good_steps;
+  }
+  return progress;
+}
+
+void Trainer::set_progress(const TrainingProgress& progress) {
+  optimizer_->set_num_updates(progress.updates);
+  if (progress.loss_scale > 0) loss_scale_->set_state({progress.loss_scale, progress.good_steps});
+  steps_done_ = progress.step;
 }
 
 void Trainer::save(const std::string& folder) const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/checkpoint/checkpointed.h"
 #include "orthant/data/batch.h"
 #include "orthant/nn/tables.h"
 #include "orthant/runtime/executor.h"
@@ -35,7 +36,7 @@ struct RankReport {
 // Makes the units once the parameters exist.
 using MakeUnits = std::function<std::vector<std::unique_ptr<Unit>>(ParameterStore&, Tables&)>;
 
-class Trainer {
+class Trainer : public Checkpointed {
  public:
   // Resolves the graph for tp, draws the initial weights and validates the schedule. ConfigError for what cannot run:
   // axes that training does not use, fewer units than stages. Collective, as are step(), evaluate(), weights_hash(),
@@ -43,18 +44,20 @@ class Trainer {
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
   // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: nothing says how to cut them.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);
-  ~Trainer();
+  ~Trainer() override;
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   // Forward and backward of all microbatches, global norm, clip, update. The first step is step 1.
   PendingStep step(const Batch& batch, const RankReport& report = {});
 
-  // Somebody reads what a checkpoint holds until the future is ready: the next update, or load(), waits for it. One at
-  // a time; a second takes the place of the first. Local, as are the next two.
-  void hold_update(std::shared_future<void> until) { readers_ = std::move(until); }
-  void await_readers();                                  // blocks until nobody reads
-  double seconds_held() const { return seconds_held_; }  // by all such waits
+  CheckpointedTensors checkpointed() const override;
+  std::uint64_t seed() const override { return options_.seed; }
+  TrainingProgress progress() const override;
+  void set_progress(const TrainingProgress& progress) override;
+  void hold_update(std::shared_future<void> until) override { readers_ = std::move(until); }
+  void await_readers() override;
+  double seconds_held() const { return seconds_held_; }  // by all waits for readers. Local
 
   // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Valid until
   // step() is called for the second time after it. Every rank must ask, and every rank gets the same answer.
@@ -71,7 +74,7 @@ class Trainer {
   // gets the values that its stages write.
   std::map<std::string, at::Tensor> evaluate(const Fields& fields, const std::vector<std::string>& wanted);
 
-  std::int64_t steps_done() const { return steps_done_; }
+  std::int64_t steps_done() const override { return steps_done_; }
   double lr() const { return options_.lr.at(steps_done_ + 1); }  // of the next step
   std::uint64_t weights_hash() const;                            // of all ranks, see weights_hash.h
 
@@ -98,8 +101,8 @@ class Trainer {
   // Of tensors on the device when an action of a step threw, what the step had kept included; 0: none has.
   std::int64_t bytes_at_failure() const;
   const Mesh& mesh() const { return mesh_; }
-  int rank() const { return options_.communicator ? options_.communicator->rank() : 0; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  int rank() const { return options_.communicator ? options_.communicator->rank() : 0; }
 
  private:
   class StoreKeeper;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/comm/control_group.h"
 #include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
@@ -66,5 +67,10 @@ struct TrainerOptions {
   std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
   DrawnParameters drawn;                            // the others are zero until the caller fills them
 };
+
+// The ranks of a trainer with these options.
+inline ControlGroup control_group(const TrainerOptions& options) {
+  return ControlGroup(options.communicator, options.device);
+}
 
 }  // namespace orthant

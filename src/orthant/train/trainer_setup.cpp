@@ -8,10 +8,10 @@
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/ops/linear/projection.h"
-#include "orthant/plan/trained_graph.h"
 #include "orthant/program/cost.h"
 #include "orthant/schedule/named_schedules.h"
+#include "orthant/schedule/rank_actions.h"
+#include "orthant/schedule/trained_graph.h"
 #include "orthant/train/pipeline_config.h"
 
 namespace orthant {
@@ -121,49 +121,26 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
   return connect_ranks(GraphSpec(), without_tensor_axis(mesh), job, options, timeout_seconds);
 }
 
-PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
-  PlanSettings settings;
-  settings.mesh = mesh;
-  settings.global_batch =
-      static_cast<std::int64_t>(settings.replicas()) * options.microbatches;  // rows are the caller's
-  settings.stages = options.stages;
-  settings.split = "auto";
-  settings.data = options.policy;
-  settings.tensor = options.tensor;
-  settings.recompute = static_cast<PlanRecompute>(options.recompute);
-  settings.remade = options.remade;
-  settings.params = options.precision.params;
-  settings.splits_master = options.precision.master == MasterKind::bf16_remainder;
-  settings.compute = options.precision.compute;
-  settings.gradients = options.precision.reduce;
-  const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;
-  settings.statistics = on_device ? DType::float32 : DType::float64;
-  settings.join_head_and_loss = options.join_head_and_loss;
-  settings.loss_chunk_rows = options.loss_chunk_rows;
-  settings.on_host = options.device.is_cpu();
-  settings.deterministic = options.deterministic.value_or(false);
-  const auto narrower =
-      std::min(settings.compute, settings.gradients, [](DType a, DType b) { return bytes_of(a) < bytes_of(b); });
-  settings.widens_products = !nn::cpu_multiplies(scalar_type(narrower));
-  settings.optimizer_copies = num_states(options.optimizer);
-  settings.units = options.units;
-  if (options.hook) {
-    const auto probe = at::zeros({1}, scalar_type(options.precision.reduce));
-    settings.bf16_hook = encoded(options.hook, probe).element_size() == 2;
-  }
-  return settings;
+bool encodes_bf16(const TrainerOptions& options) {
+  if (!options.hook) return false;
+  return encoded(options.hook, at::zeros({1}, scalar_type(options.precision.reduce))).element_size() == 2;
 }
 
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                            const TrainerOptions& options) {
-  auto settings = data_settings(pipeline, graph, plan_settings(mesh, options), /*pp=*/0);
-  if (options.communicator) settings.coordinate = mesh.coordinate(options.communicator->rank());
-  return settings;
-}
-
-TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
-                               const TrainerOptions& options) {
-  return tensor_settings(data_settings(pipeline, graph, mesh, options), plan_settings(mesh, options));
+  DataSettings data;
+  data.mesh = parameter_mesh(mesh, options.policy);
+  if (options.communicator) data.coordinate = data.mesh.coordinate(options.communicator->rank());
+  data.policy = effective_policy(options.policy, mesh);
+  data.params = options.precision.params;
+  data.compute = options.precision.compute;
+  data.reduce = options.precision.reduce;
+  data.splits_master = options.precision.master == MasterKind::bf16_remainder;
+  data.optimizer_copies = num_states(options.optimizer);
+  data.microbatches = options.microbatches;
+  data.bf16_hook = encodes_bf16(options);
+  place_units(data, pipeline, graph, options.units);
+  return data;
 }
 
 std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
@@ -177,12 +154,13 @@ std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& grap
   return rank_actions(pipeline.table, pipeline, graph, data_settings(pipeline, graph, mesh, options));
 }
 
-std::vector<RankStep> rank_steps(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
-                                 const TrainerOptions& options) {
-  const auto settings = plan_settings(mesh, options);
-  std::vector<RankStep> steps;
-  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) steps.push_back(rank_step(pipeline, graph, settings, pp));
-  return steps;
+void check_lists(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options) {
+  auto data = data_settings(pipeline, graph, mesh, options);
+  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) {
+    data.coordinate = {};
+    data.coordinate[Axis::pp] = pp;
+    rank_actions(pipeline.table, pipeline, graph, data);
+  }
 }
 
 }  // namespace orthant

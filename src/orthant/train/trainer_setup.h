@@ -1,5 +1,5 @@
 // What follows from a graph, a mesh and a trainer's options before anything is made: the ranks it talks to, its stages,
-// the actions of its ranks, and what the closed forms of the planner are computed from.
+// the actions of its ranks. What the planner is told of them: planned_trainer.h.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "orthant/graph/spec.h"
+#include "orthant/layout/data_settings.h"
 #include "orthant/mesh/mesh.h"
-#include "orthant/plan/rank_step.h"
 #include "orthant/schedule/actions.h"
 #include "orthant/train/trainer_options.h"
 
@@ -48,18 +48,13 @@ std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch
 // Which units run on which pp coordinate, and in which order. The graph is resolved.
 Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
-// The settings of a trainer in the planner's words.
-PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options);
+// Whether the options' hook sends gradients in bfloat16.
+bool encodes_bf16(const TrainerOptions& options);
 
-// What the closed forms of data and pipeline parallelism (plan/data_traffic.h, plan/data_state.h,
-// plan/pipeline_traffic.h) are computed from. `pipeline` is that of trainer_pipeline(), here and below; the rank is
-// that of the options' communicator, or the first. Local, as are all below.
+// What data parallelism does of a trainer follows from these. `pipeline` is that of trainer_pipeline(), here and below;
+// the rank is that of the options' communicator, or the first. Local, as are all below.
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                            const TrainerOptions& options);
-
-// What that of tensor parallelism (plan/tensor_traffic.h) is computed from.
-TensorSettings tensor_settings(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
-                               const TrainerOptions& options);
 
 // What a step of a rank does, by the stages, schedule and policy of the options, and what an evaluation does: lowered.
 std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
@@ -67,8 +62,7 @@ std::vector<Action> step_actions(const Pipeline& pipeline, const GraphSpec& grap
 std::vector<Action> evaluation_actions(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
                                        const TrainerOptions& options);
 
-// Of every pp coordinate, so that whatever cannot run is refused.
-std::vector<RankStep> rank_steps(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh,
-                                 const TrainerOptions& options);
+// ConfigError for what cannot run at some pp coordinate.
+void check_lists(const Pipeline& pipeline, const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
 }  // namespace orthant

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "orthant/base/error.h"
+#include "orthant/checkpoint/room.h"
 #include "orthant/launch/activity_board.h"
-#include "orthant/train/checkpoint_room.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/memory_use.h"
 
@@ -38,7 +38,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const RunOptions& options, c
       options_(options),
       data_(data),
       trainer_(trainer),
-      ranks_(config.trainer),
+      ranks_(control_group(config.trainer)),
       reports_(std::move(reports)),
       saver_(trainer, config.checkpoint.asynchronous),
       last_step_(std::min(options.stop_after.value_or(config.steps), config.steps)),

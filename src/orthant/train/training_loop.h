@@ -10,9 +10,9 @@
 #include <string>
 
 #include "orthant/base/quantile.h"
+#include "orthant/checkpoint/saver.h"
+#include "orthant/comm/control_group.h"
 #include "orthant/data/loader.h"
-#include "orthant/train/checkpoint_saver.h"
-#include "orthant/train/control_group.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/rank_log.h"

@@ -1,0 +1,31 @@
+// A whole trimodal model as a folder that needs no run: config.json of a model_type of its own with the run's sections
+// `model` and `data`, preprocessing.json, tokenizers/primary and tokenizers/secondary, and safetensors. Tensors of a
+// tower have the names of BertModel or RobertaModel behind "primary." or "secondary."; all others have ours.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "orthant/checkpoint/weight_reader.h"
+#include "orthant/graph/dtype.h"
+#include "orthant/specs/trimodal.h"
+
+namespace orthant {
+
+// Whether a config.json is that of such a folder.
+bool is_trimodal_folder(const nlohmann::json& config);
+
+// What the folder calls a parameter.
+std::string trimodal_tensor_name(const TrimodalConfig& config, const std::string& parameter);
+
+// The text of its config.json, from the run's: without where weights, tokenizers and data came from. `source` is for
+// errors. DataError unless the configuration is a run's.
+std::string trimodal_config_text(nlohmann::json run, const std::string& source, DType dtype);
+
+// The weights of such a folder under our names. DataError as open_weights(). Collective over `ranks`.
+std::shared_ptr<const WeightReader> open_trimodal_folder(const std::filesystem::path& folder,
+                                                         const TrimodalConfig& config, const ControlGroup& ranks = {});
+
+}  // namespace orthant

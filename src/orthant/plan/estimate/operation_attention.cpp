@@ -1,0 +1,134 @@
+// Attention of OperationPrices: by a host's kernels, and of a device by a library, by our kernels or by ATen's
+// formulas.
+#include <algorithm>
+#include <cmath>
+
+#include "orthant/plan/estimate/operation_price.h"
+#include "orthant/program/cost.h"
+
+namespace orthant {
+namespace {
+
+// Keys, values and their gradients of a head, packed; and a block of scores with its gradient.
+constexpr double kPackedMatrices = 5;
+constexpr double kBlockBytes = 64 * 1024;
+
+// Of an H100 and an H200.
+constexpr double kMultiprocessors = 132;
+
+// Inputs of the gradient's operation.
+enum : std::size_t { kQkv = 1, kBackMask = 2, kAttended = 3 };
+
+}  // namespace
+
+double OperationPrices::local_heads(const Operation& op) const {
+  const int attended = op.name.ends_with("_back") ? op.in[kAttended] : op.out[op.name == "attention" ? 0 : 1];
+  return std::max(1.0, channels(attended) / static_cast<double>(op.attributes.integer("head_size")));
+}
+
+double OperationPrices::scores(const Operation& op) const {
+  return static_cast<double>(sizes_.tokens() * sizes_.sequence) * local_heads(op);
+}
+
+double OperationPrices::head_scratch(const Operation& op) const {
+  const auto s = static_cast<double>(sizes_.sequence);
+  const auto size = static_cast<double>(op.attributes.integer("head_size"));
+  return kPackedMatrices * s * size * wide_ + 2 * std::min(kBlockBytes, s * s * wide_);
+}
+
+// A host draws where it uses them, and only what a mask leaves; ATen's formulas row by row, then all factors in one.
+// What a device's kernels draw is in the time of their attention.
+void OperationPrices::draw_scores(const Operation& op, double count) {
+  if (!drops(op)) return;
+  if (on_host_) {
+    drawn += attended_share(op.attributes, sizes_.sequence) * count;
+    return;
+  }
+  moved += kFormulaDrawMoves * count;
+  memory.for_a_while(count * std::max(kDrawnBytes / static_cast<double>(sizes_.rows) + wide_, 2 * wide_));
+}
+
+void OperationPrices::attention(const Operation& op, bool rotates) {
+  const std::size_t first = rotates ? 1 : 0;
+  const double count = elements(op.out[first]);
+  const auto by = on_host_ ? HeadsBy::formulas : heads_by(op, 1, sizes_);
+  if (rotates) {
+    move(elements(op.in[0]) + count);  // queries and keys, in place
+    value(op.out[0]) = value(op.in[0]);
+  }
+  const Held statistics = take(op.out[first + 1]);
+  value(op.out[first + 1]) = statistics;
+  if (by == HeadsBy::library) {
+    value(op.out[first]) = narrow_values(count);
+  } else if (by == HeadsBy::kernels) {
+    const auto rows = static_cast<double>(sizes_.rows), s = static_cast<double>(sizes_.sequence);
+    value(op.out[first]) = narrow_values(count);
+    if (drops(op) && op.out[first + 2] >= 0) {
+      value(op.out[first + 2]) = memory.take(kept_bits(rows, local_heads(op), s));
+    }
+  } else if (!on_host_) {
+    const Held wide = memory.take(scores(op) * wide_);
+    memory.for_a_while(scores(op) * wide_);
+    draw_scores(op, scores(op));
+    value(op.out[first]) = narrow_values(count);
+  } else {
+    Held out;
+    {
+      const Held qkv = narrow() ? memory.take(elements(op.in[0]) * wide_) : Held();
+      out = memory.take(count * wide_);
+      memory.for_a_while(head_scratch(op));
+      draw_scores(op, scores(op));
+    }
+    value(op.out[first]) = narrowed(std::move(out), count);
+  }
+}
+
+// Sums of the queries' gradient, and a number per row and head. Where all sums have one order, FlashAttention adds up
+// parts of the keys apart, as many as it takes to keep the card busy, and gradients of keys and values head by head.
+double OperationPrices::fused_sums(const Operation& op, double qkv, double out) const {
+  const auto rows = static_cast<double>(sizes_.rows), all = static_cast<double>(sizes_.tokens());
+  const double heads = local_heads(op);
+  const double parts = settings_.deterministic ? std::ceil(kMultiprocessors / (rows * heads)) : 1;
+  const bool shares_keys = qkv < 3 * out;
+  const double by_head = settings_.deterministic && shares_keys ? 2 * out * element_ : 0;
+  return (parts * out + all * heads) * wide_ + by_head;
+}
+
+Held OperationPrices::host_heads_back(const Operation& op, double qkv) {
+  const double out = elements(op.in[kAttended]);
+  const Held wide = narrow() ? memory.take((qkv + 2 * out) * wide_) : Held();
+  const Held gradient = memory.take(qkv * wide_);
+  memory.for_a_while(head_scratch(op));
+  draw_scores(op, scores(op));
+  return narrowed(gradient, qkv);
+}
+
+void OperationPrices::attention_back(const Operation& op, bool rotates) {
+  const double qkv = elements(op.in[kQkv]), out = elements(op.in[kAttended]);
+  Held& gradient = value(op.out[0]);
+  if (on_host_) {
+    move(2 * qkv);
+    gradient = host_heads_back(op, qkv);
+    return;
+  }
+  const auto by = heads_by(op, kBackMask, sizes_);
+  if (by == HeadsBy::kernels) {  // gradients lie joined at once, and are turned back in place
+    if (rotates) move(qkv + out);
+    gradient = narrow_values(qkv);
+    memory.for_a_while(static_cast<double>(sizes_.tokens()) * local_heads(op) * wide_);
+    return;
+  }
+  move(2 * qkv);  // to join the gradients of queries, keys and values
+  if (by == HeadsBy::library) {
+    const Held apart = narrow_values(qkv);
+    memory.for_a_while(fused_sums(op, qkv, out));
+    gradient = narrow_values(qkv);
+    return;
+  }
+  const Held probabilities = memory.take(2 * scores(op) * wide_);
+  draw_scores(op, scores(op));
+  const Held narrow_scores = memory.take(narrow() ? 2 * scores(op) * element_ : 0);
+  gradient = narrow_values(qkv);
+}
+
+}  // namespace orthant

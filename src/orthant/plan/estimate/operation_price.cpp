@@ -1,0 +1,404 @@
+#include "orthant/plan/estimate/operation_price.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "orthant/base/error.h"
+#include "orthant/base/index.h"
+
+namespace orthant {
+namespace {
+
+// Bytes of the longest row that a device's norms take: of RMSNorm 32 warps of lanes with two vectors of 16 bytes each,
+// of LayerNorm 16 warps with four.
+constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
+
+// Rows of partial column sums that a device's LayerNorm leaves: ops/norm/layer_norm_device.cpp.
+constexpr double kLayerNormBlocks = 396;
+
+constexpr Moves kPlainNorm = {2, 16};
+constexpr double kActivation = 2;           // by a kernel, too
+constexpr double kPlainActivationBack = 5;  // of one input: made again, and its gradient
+constexpr double kPlainGate = 5, kPlainGateBack = 20;
+// The same of our kernels, per element of what an activation makes.
+constexpr double kActivationBack = 4;
+constexpr double kGate = 3, kGateBack = 6;
+constexpr double kSumMoves = 3;  // of a product with a value that is added, the bias included
+// Of each row that tables give: of one table, and of several, which are summed.
+constexpr double kLookupMoves = 2;
+constexpr double kLookupsMoves = 5;
+
+}  // namespace
+
+OperationPrices::OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings)
+    : program_(program),
+      sizes_(sizes),
+      settings_(settings),
+      element_(static_cast<double>(bytes_of(sizes.compute))),
+      wide_(static_cast<double>(bytes_of(statistics_dtype(sizes.compute)))),
+      gradient_(static_cast<double>(bytes_of(settings.gradients))),
+      on_host_(settings.on_host),
+      kernels_(!settings.on_host && sizes.compute != DType::float64),  // as nn::device::serves()
+      values_(program.values.size()) {}
+
+double OperationPrices::bytes(int number) const {
+  const ProgramValue& value = program_.values[to_index(number)];
+  const bool counted = value.number == Number::compute || value.number == Number::statistic;
+  return counted ? static_cast<double>(local_bytes(value, sizes_)) : 0;
+}
+
+double OperationPrices::elements(int number) const {
+  return static_cast<double>(local_elements(program_.values[to_index(number)].at, sizes_));
+}
+
+double OperationPrices::channels(int number) const {
+  return static_cast<double>(local_shape(program_.values[to_index(number)].at, sizes_).back());
+}
+
+double OperationPrices::tokens(int number) const {
+  return static_cast<double>(local_shape(program_.values[to_index(number)].at, sizes_).front());
+}
+
+OperationPrices::Weight OperationPrices::weight(const Operation& operation, std::size_t i) const {
+  const Shape shape = local_shape(program_.parameters[to_index(operation.parameters[i])].at, sizes_);
+  return {static_cast<double>(shape[0]), static_cast<double>(shape[1])};
+}
+
+// As Binding::owns_input().
+bool OperationPrices::owns(const Operation& operation) const {
+  const auto holds = [&](const std::vector<int>& values) {
+    return std::ranges::find(values, operation.in.front()) != values.end();
+  };
+  return holds(operation.frees) && !holds(program_.inputs) && !holds(program_.seeds) && !holds(program_.kept);
+}
+
+bool OperationPrices::drops(const Operation& operation) {
+  return operation.attributes.find("p") != nullptr && operation.attributes.number("p") > 0;
+}
+
+void OperationPrices::free(const std::vector<int>& numbers) {
+  for (const int number : numbers) value(number).reset();
+}
+
+bool OperationPrices::serves_norm(double width) const {
+  return kernels_ && width * element_ <= kMostNormBytes;
+}
+
+// By ATen's formulas it takes passes over memory; elsewhere a kernel draws what it uses.
+void OperationPrices::draw(double factors) {
+  if (on_host_ || kernels_) {
+    drawn += factors;
+  } else {
+    moved += kFormulaDrawMoves * factors;
+  }
+}
+
+void OperationPrices::run(const Operation& op) {
+  using Price = void (OperationPrices::*)(const Operation&);
+  static const std::map<std::string_view, Price> kPrices = {
+      {"project", &OperationPrices::project},
+      {"bias", &OperationPrices::bias},
+      {"bias_weight", &OperationPrices::bias_weight},
+      {"product_weight", &OperationPrices::product_weight},
+      {"add", &OperationPrices::add},
+      {"rms_norm", &OperationPrices::norm},
+      {"layer_norm", &OperationPrices::norm},
+      {"rms_norm_back", &OperationPrices::norm_back},
+      {"layer_norm_back", &OperationPrices::norm_back},
+      {"head_norm", &OperationPrices::head_norm},
+      {"head_norm_back", &OperationPrices::head_norm_back},
+      {"dropout_add_norm", &OperationPrices::dropout_add_norm},
+      {"dropout_add", &OperationPrices::dropout_add},
+      {"activation_back", &OperationPrices::activation_back},
+      {"embedding_weight", &OperationPrices::embedding_weight},
+      {"waves", &OperationPrices::waves},
+      {"cross_entropy", &OperationPrices::cross_entropy},
+      {"cross_entropy_back", &OperationPrices::cross_entropy_back},
+      {"head_loss", &OperationPrices::head_loss},
+      {"head_loss_gradients", &OperationPrices::head_loss_gradients},
+      {"head_loss_back", &OperationPrices::head_loss_back},
+      {"start", &OperationPrices::start},
+  };
+  if (const auto found = kPrices.find(op.name); found != kPrices.end()) {
+    (this->*found->second)(op);
+  } else if (op.name == "attention" || op.name == "rotary_attention") {
+    attention(op, op.name != "attention");
+  } else if (op.name == "attention_back" || op.name == "rotary_attention_back") {
+    attention_back(op, op.name != "attention_back");
+  } else if (op.name == "activation") {
+    value(op.out[0]) = activated(op, op.in[0], op.out[0]);
+  } else if (op.name == "product_back") {
+    const Weight w = weight(op);
+    value(op.out[0]) = product(tokens(op.in[0]), w.out, w.in);
+  } else if (op.name == "dropout") {
+    value(op.out[0]) = dropped(value(op.in[0]), elements(op.in[0]));
+  } else if (op.name == "embedding") {
+    move((op.parameters.size() == 1 ? kLookupMoves : kLookupsMoves) * elements(op.out[0]));
+    value(op.out[0]) = take(op.out[0]);
+  } else if (op.name == "part" || op.name == "rotary" || op.name == "rotary_back") {
+    value(op.out[0]) = value(op.in[0]);
+  } else if (op.name != "wait") {  // what makes a value of others by a pass over them
+    move(2 * elements(op.out[0]));
+    value(op.out[0]) = take(op.out[0]);
+  }
+}
+
+Held OperationPrices::product(double rows, double in, double out) {
+  if (!widens_products()) return narrow_values(rows * out);
+  Held made;
+  {
+    const Held x = memory.take(rows * in * wide_);
+    const Held w = memory.take(in * out * wide_);
+    made = memory.take(rows * out * wide_);
+  }
+  return narrowed(std::move(made), rows * out);
+}
+
+void OperationPrices::project(const Operation& op) {
+  const Weight w = weight(op);
+  const double made = elements(op.out[0]);
+  if (op.in[1] >= 0) {
+    move(kSumMoves * made);
+  } else if (op.parameters[1] >= 0) {
+    move(kBiasMoves * made);
+  }
+  value(op.out[0]) = product(tokens(op.in[0]), w.in, w.out);
+}
+
+// A product adds itself to copies of the bias; behind a sum over ranks it is added in place.
+void OperationPrices::bias(const Operation& op) {
+  move(kBiasMoves * elements(op.out[0]));
+  value(op.out[0]) = owns(op) ? value(op.in[0]) : take(op.out[0]);
+}
+
+void OperationPrices::add(const Operation& op) {
+  move(kSumMoves * elements(op.out[0]));
+  value(op.out[0]) = owns(op) ? value(op.in[0]) : take(op.out[0]);
+}
+
+double OperationPrices::weight_bytes(double rows, const Weight& w) const {
+  if (!on_host_) return 0;
+  const double operands = rows * (w.out + w.in);
+  if (gradient_ < wide_ && settings_.widens_products) {
+    return (narrow() ? operands * wide_ : 0) + w.out * w.in * (wide_ + gradient_);
+  }
+  return gradient_ == element_ ? 0 : operands * gradient_;
+}
+
+void OperationPrices::product_weight(const Operation& op) {
+  memory.for_a_while(weight_bytes(tokens(op.in[0]), weight(op)));
+}
+
+void OperationPrices::bias_weight(const Operation& op) {
+  move(elements(op.in[0]));
+  if (on_host_ && narrow()) memory.for_a_while(elements(op.in[0]) * wide_);
+}
+
+Held OperationPrices::normed(const Held& x, double count, double width, int statistics) {
+  const Held numbers = statistics < 0 ? Held() : take(statistics);
+  if (statistics >= 0) value(statistics) = numbers;
+  if (serves_norm(width)) {
+    move(2 * count);
+    return narrow_values(count);
+  }
+  move(kPlainNorm.narrow * count, kPlainNorm.wide * count);
+  Held y;
+  {
+    const Held wide = widened(x, count);
+    y = memory.take(count * wide_);
+    if (!on_host_) memory.for_a_while(count * wide_);
+  }
+  return narrowed(std::move(y), count);
+}
+
+void OperationPrices::norm(const Operation& op) {
+  value(op.out[0]) = normed(value(op.in[0]), elements(op.in[0]), channels(op.in[0]), op.out[1]);
+}
+
+void OperationPrices::dropout_add_norm(const Operation& op) {
+  const double count = elements(op.in[0]), width = channels(op.in[0]);
+  Held& sum = value(op.out[0]);
+  if (serves_norm(width)) {
+    if (drops(op)) draw(count);
+    move(2 * count);  // in the norm's pass, which writes the sum instead of reading it
+    sum = narrow_values(count);
+  } else if (!drops(op) || (on_host_ && !narrow())) {
+    if (drops(op)) draw(count);
+    move(3 * count);
+    sum = narrow_values(count);
+  } else {
+    move(3 * count, 4 * count);
+    const Held wide = widened(value(op.in[0]), count);
+    sum = narrowed(dropped(wide, count), count);
+  }
+  value(op.out[1]) = normed(sum, count, width, op.out[2]);
+}
+
+Held OperationPrices::device_norm_back(const Operation& op) {
+  const double count = elements(op.in[0]), width = channels(op.in[0]);
+  const bool rms = op.name == "rms_norm_back";
+  const double blocks = std::min(rms ? kNormBlocks : kLayerNormBlocks, tokens(op.in[0]));
+  const bool adds = op.in.size() > 3 && op.in[3] >= 0;
+  const bool inputs = op.out[0] >= 0;
+  move(!inputs ? 2 * count : (adds ? 4 : 3) * count);
+  const Held gx = inputs ? narrow_values(count) : Held();
+  if (op.out.size() > 1) {
+    draw(count);
+    move(count);
+    value(op.out[1]) = narrow_values(count);
+  }
+  if (op.attributes.flag("weights")) memory.for_a_while(blocks * width * (rms ? 1 : 2) * wide_);
+  return gx;
+}
+
+void OperationPrices::norm_back(const Operation& op) {
+  const double count = elements(op.in[0]), width = channels(op.in[0]);
+  if (serves_norm(width)) {
+    const Held gx = device_norm_back(op);
+    if (op.out[0] >= 0) value(op.out[0]) = gx;
+    return;
+  }
+  const bool adds = op.in.size() > 3 && op.in[3] >= 0;
+  const bool inputs = op.out[0] >= 0, drop = op.out.size() > 1;
+  const double sums = op.attributes.flag("weights") ? std::ceil(tokens(op.in[0]) / kRowBlock) * width *
+                                                          (op.name == "rms_norm_back" ? 1 : 2) * wide_
+                                                    : 0;
+  if (inputs) move((kPlainNormBack.narrow + (adds ? 3 : 0)) * count, kPlainNormBack.wide * count);
+  const Held x = widened(value(op.in[1]), count);
+  const bool apart = drop && adds;  // a dropout behind what is added takes a pass of its own
+  Held gx, left;
+  {
+    const Held wide = widened(value(op.in[0]), count);
+    if (!on_host_) memory.for_a_while((narrow() ? 4 : 5) * count * wide_);
+    if (inputs) gx = memory.take(count * wide_);
+    if (drop && !apart) {
+      draw(count);
+      move(2 * count, count);
+      left = memory.take(count * wide_);
+    }
+    memory.for_a_while(sums);
+  }
+  if (!inputs) return;
+  value(op.out[0]) = narrowed(std::move(gx), count);
+  if (apart) {
+    value(op.out[1]) = dropped(value(op.out[0]), count);
+  } else if (drop) {
+    value(op.out[1]) = narrowed(std::move(left), count);
+  }
+}
+
+Held OperationPrices::dropped(const Held& x, double count) {
+  draw(count);
+  if (kernels_) {
+    move(2 * count);
+    return narrow_values(count);
+  }
+  move(2 * count, count);
+  if (!on_host_) {
+    memory.for_a_while(count * kDrawnBytes);
+    const Held factors = memory.take(count * wide_);
+    return narrow_values(count);
+  }
+  const Held wide = widened(x, count);
+  const Held y = memory.take(count * wide_);
+  return narrowed(y, count);
+}
+
+void OperationPrices::dropout_add(const Operation& op) {
+  const double count = elements(op.in[0]);
+  move(3 * count);
+  const Held left = kernels_ ? Held() : dropped(value(op.in[0]), count);
+  if (kernels_) draw(count);
+  value(op.out[0]) = narrow_values(count);
+}
+
+// A device's activation of one input drops what it makes, too.
+Held OperationPrices::activated(const Operation& op, int from, int to) {
+  const double in = elements(from), out = elements(to);
+  move((in == out ? kActivation : kernels_ ? kGate : kPlainGate) * out);
+  Held active;
+  if (on_host_) {
+    const Held wide = widened(value(from), in);
+    active = narrowed(memory.take(out * wide_), out);
+  } else {
+    active = narrow_values(out);
+  }
+  if (!drops(op)) return active;
+  if (kernels_ && in == out) {
+    draw(out);
+    return active;
+  }
+  return dropped(active, out);
+}
+
+void OperationPrices::activation_back(const Operation& op) {
+  const double out = elements(op.in[0]), in = elements(op.in[1]);
+  const bool again = op.out.size() > 1;
+  const bool drops_apart = drops(op) && !(kernels_ && in == out);
+  Held gradient = value(op.in[0]);
+  if (drops_apart) {
+    gradient = dropped(gradient, out);
+  } else if (drops(op)) {
+    draw(out);
+  }
+  const double plain_moves = in == out ? kPlainActivationBack : kPlainGateBack;
+  const double kernel_moves = in == out ? kActivationBack : kGateBack;
+  move((kernels_ ? kernel_moves : plain_moves) * out);
+  Held active = gradient;  // which leaves the activation in its place
+  Held gx;
+  if (on_host_ && narrow()) {
+    Held wide;
+    {
+      const Held x = memory.take(in * wide_);
+      wide = memory.take(out * wide_);
+      gx = memory.take(in * wide_);
+    }
+    gx = narrowed(std::move(gx), in);
+    if (again) active = narrowed(std::move(wide), out);
+  } else {
+    const bool plain = !on_host_ && !kernels_;
+    if (plain && again) active = narrow_values(out);  // but beside it by ATen's formulas
+    gx = narrow_values(in);
+    if (plain && in > out) memory.for_a_while(2 * out * element_);
+  }
+  value(op.out[0]) = gx;
+  if (again) value(op.out[1]) = drops_apart ? dropped(active, out) : active;
+}
+
+void OperationPrices::embedding_weight(const Operation& op) {
+  const double count = elements(op.in[0]);
+  moved += count * (element_ + 2 * gradient_);  // added to rows
+  const auto lookup = op.attributes.integer("lookup");
+  // nn::device::serves_rows(); positions repeat from row to row.
+  const bool served = kernels_ && gradient_ == wide_ && op.attributes.text(fmt::format("by{}", lookup)) == "ids";
+  const bool cut = program_.parameters[to_index(op.parameters.front())].at.cut_dim == 0;
+  const double converted = gradient_ != element_ && !served ? 1 : 0;
+  const double hidden = cut && !served && (!on_host_ || gradient_ < wide_) ? 1 : 0;  // words of others, copied
+  memory.for_a_while((converted + hidden) * count * gradient_);
+}
+
+void OperationPrices::waves(const Operation& op) {
+  move(5 * elements(op.out[0]));
+  const Held scaled = take(op.out[0]);
+  value(op.out[0]) = take(op.out[0]);
+}
+
+void OperationPrices::start(const Operation& op) {
+  const auto& exchange = *op.exchange;
+  if (exchange.kind == ExchangeSpec::Kind::sum) {
+    value(op.out[0]) = value(op.in[0]);
+  } else if (exchange.kind == ExchangeSpec::Kind::gather && exchange.dim != 0) {
+    move(4 * elements(op.out[0]));  // gathered, and put in order
+    const bool even = elements(op.in[0]) * sizes_.degree == elements(op.out[0]);
+    const Held turned = even ? Held() : take(op.in[0]);
+    const Held gathered = take(op.out[0]);
+    value(op.out[0]) = take(op.out[0]);
+  } else {
+    value(op.out[0]) = take(op.out[0]);
+  }
+}
+
+}  // namespace orthant

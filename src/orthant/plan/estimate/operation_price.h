@@ -1,0 +1,136 @@
+// Operations of programs over sizes alone: each takes and gives back the memory that its code in `interpret` and `nn`
+// does, in the same order, counts the factors of dropout that it draws and, for a device, the bytes that kernels
+// without products move. On the host narrow types are widened for kernels, and for products where the host has no
+// product of that type. On a device kernels of our own serve most operations (nn/*_device.cpp) and ATen's formulas the
+// others. Internal to this layer.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "orthant/plan/estimate/counted_memory.h"
+#include "orthant/plan/estimate/device_heads.h"
+#include "orthant/plan/estimate/plan_settings.h"
+#include "orthant/program/sizes.h"
+
+namespace orthant {
+
+// Per element while ATen's formulas draw dropout on a device, by integers of 8 bytes, the factors among them; and bytes
+// that they move: ten rounds of kernels over such integers (ops/dropout/dropout.cpp).
+inline constexpr double kDrawnBytes = 36;
+inline constexpr double kFormulaDrawMoves = 1040;
+
+// Of each output of a product with a bias, beside the product's own.
+inline constexpr double kBiasMoves = 2;
+
+inline constexpr double kRowBlock = 256;  // rows whose column sums are added first: ops/linear/columns.h
+
+// Rows of partial column sums that a device's RMSNorm leaves: ops/norm/norm_device.cpp.
+inline constexpr double kNormBlocks = 896;
+
+// Elements that a device reads and writes for each element of an operation: of the compute dtype; and of the wide one,
+// where ATen's formulas compute it (nn/*_plain.cpp).
+struct Moves {
+  double narrow = 0, wide = 0;
+};
+inline constexpr Moves kPlainNormBack = {3, 27};
+
+class OperationPrices {
+ public:
+  OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings);
+
+  // Runs it over `values`, which it fills; what it frees is the caller's.
+  void run(const Operation& operation);
+
+  Held& value(int number) { return values_[static_cast<std::size_t>(number)]; }
+  Held take(int number) { return memory.take(bytes(number)); }
+  double bytes(int number) const;
+  void free(const std::vector<int>& numbers);
+
+  CountedMemory memory;
+  double drawn = 0;  // factors of dropout, so far
+  double moved = 0;  // bytes that kernels without products read and write on a device, so far
+
+ private:
+  struct Weight {
+    double out = 0, in = 0;
+  };
+
+  double elements(int number) const;
+  double channels(int number) const;
+  double tokens(int number) const;
+  Weight weight(const Operation& operation, std::size_t i = 0) const;
+  bool owns(const Operation& operation) const;
+  static bool drops(const Operation& operation);
+  bool narrow() const { return element_ < wide_; }
+  bool widens_products() const { return on_host_ && narrow() && settings_.widens_products; }
+  bool serves_norm(double width) const;
+  double loss_number() const { return on_host_ ? bytes_of(DType::float64) : wide_; }
+
+  Held narrow_values(double count) { return memory.take(count * element_); }
+  Held widened(const Held& x, double count) { return narrow() ? memory.take(count * wide_) : x; }
+  Held narrowed(Held wide, double count) { return narrow() ? memory.take(count * element_) : wide; }
+  // So many elements of the compute dtype, and of the wide one, are read or written.
+  void move(double narrow_elements, double wide_elements = 0) {
+    moved += narrow_elements * element_ + wide_elements * wide_;
+  }
+  void draw(double factors);
+
+  Held product(double rows, double in, double out);
+  double weight_bytes(double rows, const Weight& weight) const;
+  void project(const Operation& operation);
+  void product_weight(const Operation& operation);
+  void bias(const Operation& operation);
+  void bias_weight(const Operation& operation);
+  void add(const Operation& operation);
+
+  Held normed(const Held& x, double count, double width, int statistics);
+  void norm(const Operation& operation);
+  void dropout_add_norm(const Operation& operation);
+  void norm_back(const Operation& operation);
+  Held device_norm_back(const Operation& operation);
+  std::array<double, 2> normed_heads(const Operation& operation, int qkv) const;  // a rank's queries and keys
+  void head_norm(const Operation& operation);
+  void head_norm_back(const Operation& operation);
+  // Of a matrix of so many rows (out) and channels (in).
+  void norm_rows_back(const Held& x, const Held& g, const Weight& matrix, bool inputs, bool weights);
+  Held dropped(const Held& x, double count);
+  void dropout_add(const Operation& operation);
+
+  void attention(const Operation& operation, bool rotates);
+  void attention_back(const Operation& operation, bool rotates);
+  Held host_heads_back(const Operation& operation, double qkv);
+  void draw_scores(const Operation& operation, double scores);
+  double head_scratch(const Operation& operation) const;
+  double fused_sums(const Operation& operation, double qkv, double out) const;
+  double local_heads(const Operation& operation) const;
+  double scores(const Operation& operation) const;
+
+  Held activated(const Operation& operation, int from, int to);
+  void activation_back(const Operation& operation);
+
+  void embedding_weight(const Operation& operation);
+  void waves(const Operation& operation);
+  void cross_entropy(const Operation& operation);
+  void cross_entropy_back(const Operation& operation);
+  void head_loss(const Operation& operation);
+  void head_loss_gradients(const Operation& operation);
+  void head_loss_back(const Operation& operation);
+  Held loss_chunk(const Operation& operation, int x);
+  Held loss_chunk_back(const Operation& operation, int x, Held logits, bool inputs, bool weights);
+  double chunk_rows(const Operation& operation) const;
+  void move_logits(double narrow_moves, double wide_moves, double logits);
+  void start(const Operation& operation);
+
+  const Program& program_;
+  UnitSizes sizes_;
+  const PlanSettings& settings_;
+  double element_;   // bytes of the compute dtype
+  double wide_;      // in which narrower ones are computed
+  double gradient_;  // of weights
+  bool on_host_;
+  bool kernels_;  // of a device: it has kernels for the compute dtype
+  std::vector<Held> values_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,150 @@
+#include "orthant/plan/estimate/transformer_shape.h"
+
+#include "orthant/program/cost.h"
+
+namespace orthant {
+namespace {
+
+// Matrices of a layer that one token passes, without experts.
+std::int64_t attention_matrices(const TransformerShape& shape) {
+  return shape.hidden * (2 * shape.query_size() + 2 * shape.key_size());
+}
+
+std::int64_t attention_vectors(const TransformerShape& shape) {
+  return (shape.attention_biases ? shape.query_size() + 2 * shape.key_size() + shape.hidden : 0) +
+         (shape.head_norms ? 2 * shape.head_size : 0);
+}
+
+std::int64_t mlp_parameters(const TransformerShape& shape) {
+  const std::int64_t matrices = shape.mlp_matrices() * shape.hidden * shape.inner;
+  return shape.mlp_biases ? matrices + (shape.mlp_matrices() - 1) * shape.inner + shape.hidden : matrices;
+}
+
+std::int64_t router_parameters(const TransformerShape& shape) {
+  return shape.hidden * shape.experts;
+}
+
+std::int64_t shared_parameters(const TransformerShape& shape) {
+  return shape.mlp_matrices() * shape.hidden * shape.shared_inner;
+}
+
+// Elements of the matrices that one token is multiplied with in a layer.
+std::int64_t multiplied(const TransformerShape& shape) {
+  if (shape.experts == 0) return attention_matrices(shape) + shape.mlp_matrices() * shape.hidden * shape.inner;
+  return attention_matrices(shape) + router_parameters(shape) + shared_parameters(shape) +
+         shape.experts_per_token * shape.expert_parameters();
+}
+
+TransformerShape plain_shape(const LlamaConfig& config) {
+  TransformerShape shape;
+  shape.layers = config.num_hidden_layers;
+  shape.hidden = config.hidden_size;
+  shape.inner = config.intermediate_size;
+  shape.heads = config.num_attention_heads;
+  shape.kv_heads = config.kv_heads();
+  shape.head_size = config.head_size();
+  shape.gated = true;
+  shape.attention_biases = config.attention_bias;
+  shape.head_norms = config.norms_heads();
+  shape.window = config.sliding_window;
+  shape.mlp_biases = config.mlp_bias;
+  shape.tied = config.tie_word_embeddings;
+  shape.dropout = config.attention_dropout > 0;
+  return shape;
+}
+
+// What GPT-2, BERT and encoder_lm share.
+template <typename Config>
+TransformerShape biased_shape(const Config& config, std::int64_t inner) {
+  TransformerShape shape;
+  shape.layers = config.num_hidden_layers;
+  shape.hidden = config.hidden_size;
+  shape.inner = inner;
+  shape.heads = config.num_attention_heads;
+  shape.kv_heads = config.num_attention_heads;
+  shape.head_size = config.head_size();
+  shape.attention_biases = true;
+  shape.mlp_biases = true;
+  shape.norm_biases = true;
+  return shape;
+}
+
+TransformerShape plain_shape(const Gpt2Config& config) {
+  TransformerShape shape = biased_shape(config, config.inner_size());
+  shape.positions = config.max_position_embeddings;
+  shape.tied = config.tie_word_embeddings;
+  shape.dropout = config.resid_pdrop > 0;
+  return shape;
+}
+
+TransformerShape plain_shape(const BertModelConfig& config) {
+  TransformerShape shape = biased_shape(config.encoder, config.encoder.intermediate_size);
+  shape.positions = config.encoder.max_position_embeddings;
+  shape.token_types = config.encoder.type_vocab_size;
+  shape.embedding_norm = true;
+  shape.head_dense = true;
+  shape.head_bias = true;
+  shape.tied = true;
+  shape.dropout = config.encoder.hidden_dropout_prob > 0;
+  shape.causal = false;
+  return shape;
+}
+
+TransformerShape plain_shape(const EncoderLmConfig& config) {
+  TransformerShape shape = biased_shape(config, config.intermediate_size);
+  shape.final_norm = false;
+  shape.head_bias = true;
+  shape.dropout = config.dropout > 0;
+  return shape;
+}
+
+std::optional<TransformerShape> plain_shape(const TrimodalConfig&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t TransformerShape::embedding_parameters() const {
+  return (vocab + positions + token_types) * hidden + (embedding_norm ? norm_parameters() : 0);
+}
+
+std::int64_t TransformerShape::layer_parameters() const {
+  const std::int64_t attention = attention_matrices(*this) + attention_vectors(*this) + 2 * norm_parameters();
+  if (experts == 0) return attention + mlp_parameters(*this);
+  return attention + router_parameters(*this) + shared_parameters(*this) + experts * expert_parameters();
+}
+
+std::int64_t TransformerShape::head_parameters() const {
+  return (tied ? 0 : vocab * hidden) + (final_norm ? norm_parameters() : 0) +
+         (head_dense ? hidden * hidden + hidden : 0) + (head_bias ? vocab : 0);
+}
+
+std::int64_t TransformerShape::num_parameters() const {
+  return embedding_parameters() + layers * layer_parameters() + head_parameters();
+}
+
+std::int64_t TransformerShape::active_parameters() const {
+  return num_parameters() - layers * (experts - experts_per_token) * expert_parameters();
+}
+
+double TransformerShape::forward_flops(std::int64_t sequence, bool halved) const {
+  const auto s = static_cast<double>(sequence);
+  const auto h = static_cast<double>(hidden);
+  const double attention =
+      4 * s * s * static_cast<double>(query_size()) * (halved ? attended_share(causal, window, sequence) : 1);
+  const double layer = 2 * s * static_cast<double>(multiplied(*this)) + attention;
+  const double head = 2 * s * h * (static_cast<double>(vocab) + (head_dense ? h : 0));
+  return static_cast<double>(layers) * layer + head;
+}
+
+std::optional<TransformerShape> shape_of(const ModelConfig& config) {
+  auto shape =
+      std::visit([](const auto& model) -> std::optional<TransformerShape> { return plain_shape(model); }, config);
+  if (!shape) return shape;
+  shape->vocab = vocab_size(config);
+  shape->longest = max_sequence(config);
+  shape->frozen = !frozen_patterns(config).empty();
+  return shape;
+}
+
+}  // namespace orthant

@@ -1,0 +1,70 @@
+#include "orthant/plan/search/space.h"
+
+#include <array>
+
+#include "orthant/schedule/named_schedules.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t kMostPasses = 1'000'000;
+constexpr std::int64_t kMostMicrobatches = 1 << 20;
+
+struct Sharding {
+  int zero = 0;
+  bool accumulate_sharded = false;
+};
+
+// Of an fsdp axis.
+constexpr std::array<Sharding, 5> kShardings = {{{1, false}, {2, false}, {2, true}, {3, false}, {3, true}}};
+
+}  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> small;
+  std::vector<std::int64_t> large;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    small.push_back(d);
+    if (d * d != number) large.push_back(number / d);
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+std::vector<TensorChoice> tensor_choices(int tp) {
+  if (tp == 1) return {{}};
+  return {{tp, false, false}, {tp, true, false}, {tp, true, true}};
+}
+
+std::vector<ScheduleChoice> schedule_choices(int pp, int most_stages) {
+  if (pp == 1) return {{"1f1b", 1}};
+  std::vector<ScheduleChoice> choices;
+  for (const std::string& name : schedule_names()) {
+    const int least = virtual_stages(name);
+    const int most = name == "interleaved" ? most_stages / pp : least;
+    for (int v = least; v <= most && v * pp <= most_stages; ++v) choices.push_back({name, v});
+  }
+  return choices;
+}
+
+std::vector<DataChoice> data_choices(int replicas) {
+  std::vector<DataChoice> choices = {{.dp = replicas}};
+  for (const std::int64_t fsdp : divisors(replicas)) {
+    if (fsdp == 1) continue;
+    for (const auto& [zero, sharded] : kShardings) {
+      choices.push_back({.dp = static_cast<int>(replicas / fsdp),
+                         .fsdp = static_cast<int>(fsdp),
+                         .zero = zero,
+                         .accumulate_sharded = sharded});
+    }
+  }
+  return choices;
+}
+
+bool is_table_small(int pp, int virtual_stages, std::int64_t microbatches) {
+  return microbatches <= kMostMicrobatches &&
+         (pp == 1 || std::int64_t{pp} * virtual_stages * microbatches <= kMostPasses);
+}
+
+}  // namespace orthant
