@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/tensor_policy.h"
-#include "specs/small_models.h"
 
 namespace orthant {
 namespace head_partials_test {

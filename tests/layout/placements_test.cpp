@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/placement_table.h"
 #include "orthant/layout/tensor_policy.h"
-#include "specs/small_models.h"
 
 namespace orthant {
 namespace placements_test {

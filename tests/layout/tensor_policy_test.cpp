@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/local_parameter.h"
-#include "specs/small_models.h"
 
 namespace orthant {
 namespace tensor_policy_test {

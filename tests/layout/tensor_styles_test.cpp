@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
-#include "specs/small_models.h"
+#include "models/small_models.h"
 
 namespace orthant {
 namespace tensor_styles_test {

@@ -7,10 +7,10 @@
 
 #include "orthant/base/error.h"
 #include "orthant/layout/unit_groups.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/presets.h"
 #include "plan/data_graphs.h"
 #include "plan/one_stage_traffic.h"
 #include "schedule/random_tables.h"

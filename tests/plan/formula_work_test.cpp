@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/unit_work.h"
-#include "orthant/specs/presets.h"
 #include "plan/published_runs.h"
 
 namespace orthant {

@@ -10,10 +10,10 @@
 #include <string>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/device_heads.h"
 #include "orthant/plan/plan.h"
 #include "orthant/plan/unit_work.h"
-#include "orthant/specs/presets.h"
 #include "plan/published_runs.h"
 
 namespace orthant {

@@ -6,8 +6,8 @@
 
 #include "base/error_text.h"
 #include "files/temporary_folder.h"
-#include "orthant/specs/presets.h"
-#include "orthant/specs/totals.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/totals.h"
 #include "plan/published_runs.h"
 
 namespace orthant {

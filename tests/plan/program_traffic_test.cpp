@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "orthant/specs/freeze.h"
+#include "orthant/models/freeze.h"
 #include "plan/product_traffic.h"
 #include "program/compiled.h"
 

@@ -5,10 +5,10 @@
 #include <random>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/freeze.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/freeze.h"
-#include "specs/small_models.h"
 
 namespace orthant {
 

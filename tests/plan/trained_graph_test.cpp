@@ -10,11 +10,11 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/plan.h"
 #include "orthant/plan/unit_time.h"
 #include "orthant/plan/unit_work.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "plan/published_runs.h"
 
 namespace orthant {

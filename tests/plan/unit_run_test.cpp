@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 
 namespace orthant {
 namespace unit_run_test {

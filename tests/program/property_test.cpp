@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "orthant/specs/freeze.h"
-#include "orthant/specs/head_loss.h"
+#include "orthant/models/freeze.h"
+#include "orthant/models/head_loss.h"
 #include "program/compiled.h"
 #include "program/list_checker.h"
 

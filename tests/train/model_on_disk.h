@@ -12,9 +12,9 @@
 
 #include "orthant/files/tensor_folder.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/hugging_face.h"
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/specs/hugging_face.h"
-#include "orthant/specs/hugging_face_names.h"
 #include "orthant/train/checkpoint.h"
 
 namespace orthant {

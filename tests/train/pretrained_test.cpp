@@ -1,5 +1,5 @@
 #include "orthant/train/pretrained.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

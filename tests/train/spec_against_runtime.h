@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/head_loss.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/program_unit.h"
-#include "orthant/specs/head_loss.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
 

@@ -10,7 +10,7 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/launch/scripts.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/presets.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/suggested_config.h"
 

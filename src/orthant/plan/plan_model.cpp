@@ -11,10 +11,10 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/regular_file.h"
+#include "orthant/models/hugging_face.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/totals.h"
 #include "orthant/plan/plan_data.h"
-#include "orthant/specs/hugging_face.h"
-#include "orthant/specs/presets.h"
-#include "orthant/specs/totals.h"
 
 namespace orthant {
 namespace {

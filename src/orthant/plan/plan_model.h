@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/models/model_config.h"
 #include "orthant/plan/transformer_shape.h"
-#include "orthant/specs/model_config.h"
 
 namespace orthant {
 

@@ -7,8 +7,8 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/head_loss.h"
 #include "orthant/plan/plan_settings.h"
-#include "orthant/specs/head_loss.h"
 
 namespace orthant {
 

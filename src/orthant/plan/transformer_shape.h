@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 namespace orthant {
 

@@ -8,7 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 #include "orthant/train/trimodal_folder.h"
 
 namespace orthant {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "orthant/specs/hugging_face_names.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/hugging_face_names.h"
+#include "orthant/models/model_config.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant {

@@ -7,7 +7,7 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/files/path_facts.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/presets.h"
 #include "orthant/train/foreign_names.h"
 #include "orthant/train/model_folders.h"
 

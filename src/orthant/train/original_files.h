@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 #include "orthant/train/checkpoint.h"
 
 namespace orthant {

@@ -12,8 +12,8 @@
 #include "orthant/base/nearest.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/models/totals.h"
 #include "orthant/schedule/named_schedules.h"
-#include "orthant/specs/totals.h"
 #include "orthant/train/count_key.h"
 
 namespace orthant {

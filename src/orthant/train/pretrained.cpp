@@ -9,7 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/layout/pieces.h"
-#include "orthant/specs/head_loss.h"
+#include "orthant/models/head_loss.h"
 #include "orthant/train/checkpoint.h"
 
 namespace orthant {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/parallel/data/parameter_store.h"
-#include "orthant/specs/hugging_face_names.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant {

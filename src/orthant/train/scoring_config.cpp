@@ -10,7 +10,7 @@
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
 #include "orthant/layout/rows.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 #include "orthant/text/table_reader.h"
 #include "orthant/train/checkpoint_pointers.h"
 #include "orthant/train/checkpoint_retention.h"

@@ -10,7 +10,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/weight_reader.h"
 

@@ -7,7 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
-#include "orthant/specs/hugging_face_names.h"
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/train/scoring_config.h"
 #include "orthant/train/stored_model.h"
 

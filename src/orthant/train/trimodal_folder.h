@@ -9,7 +9,7 @@
 #include <string>
 
 #include "orthant/graph/dtype.h"
-#include "orthant/specs/trimodal.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/train/weight_reader.h"
 
 namespace orthant {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "orthant/base/error.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 
 namespace orthant {
 namespace {
