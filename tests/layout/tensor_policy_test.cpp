@@ -5,6 +5,8 @@
 #include "base/error_text.h"
 #include "models/small_models.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace tensor_policy_test {

@@ -4,6 +4,8 @@
 
 #include "base/error_text.h"
 #include "models/small_models.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace tensor_styles_test {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model_numbers/model_case.h"
+#include "orthant/models/bert/config.h"
 
 namespace orthant {
 namespace bert_test {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model_numbers/model_case.h"
+#include "orthant/models/encoder_lm/config.h"
 
 namespace orthant {
 namespace encoder_lm_test {

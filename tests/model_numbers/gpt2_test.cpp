@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model_numbers/model_case.h"
+#include "orthant/models/gpt2/config.h"
 
 namespace orthant {
 namespace gpt2_test {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "model_numbers/model_case.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/mistral/config.h"
+#include "orthant/models/qwen3/config.h"
 
 namespace orthant {
 namespace llama_test {
@@ -54,7 +57,7 @@ at::Tensor logits(const Restated& w, const LlamaConfig& config, const at::Tensor
       return w.linear(normed, layer + ".attention." + name).unflatten(2, {-1, config.head_size()});
     };
     const auto turned = [&](const char* name, const char* norm) {
-      if (config.family != LlamaFamily::qwen3) return rotated(heads(name), config);
+      if (!config.norms_heads()) return rotated(heads(name), config);
       return rotated(rms_norm(heads(name), w[layer + ".attention." + norm], eps), config);
     };
     x = x + w.linear(w.attention(turned("wq", "q_norm.weight"), turned("wk", "k_norm.weight"), heads("wv"), true, mask,
@@ -85,14 +88,14 @@ TEST(Llama, LossAndGradientsAreThoseOfTheFormulas) {
 
 LlamaConfig small_qwen3(bool biases) {
   LlamaConfig config = small(biases ? Kind::yarn : Kind::none, biases);
-  config.family = LlamaFamily::qwen3;
+  config.variant = &kQwen3;
   config.mlp_bias = false;
   return config;
 }
 
 LlamaConfig small_mistral(std::int64_t window) {
   LlamaConfig config = small(Kind::none, false);
-  config.family = LlamaFamily::mistral;
+  config.variant = &kMistral;
   config.sliding_window = window;
   return config;
 }
@@ -102,8 +105,8 @@ TEST(Llama, FamiliesHaveLossAndGradientsOfTheirFormulas) {
   for (const std::int64_t window : {0, 1, 4, 9, 20}) configs.push_back(small_mistral(window));
   for (LlamaConfig& config : configs) {
     for (const double p : {0.0, 0.25}) {
-      SCOPED_TRACE(testing::Message() << llama_family_name(config.family) << " window " << config.sliding_window
-                                      << " dropout " << p << (config.attention_bias ? " with biases" : ""));
+      SCOPED_TRACE(testing::Message() << family_of(config).name << " window " << config.sliding_window << " dropout "
+                                      << p << (config.attention_bias ? " with biases" : ""));
       config.attention_dropout = p;
       const Fields fields = {{"input_ids", random_ids(2, 9, 13, 1)}, {"labels", random_ids(2, 9, 13, 2)}};
       ModelCase model(config, llama_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));

@@ -81,15 +81,14 @@ TEST(BertModelSpec, ForwardHasAPoolerAndNoLoss) {
 }
 
 TEST(BertModelConfig, ReadsTheEncodersKeys) {
-  const auto config = std::get<BertModelConfig>(
+  const auto config = get<BertModelConfig>(
       model_of(R"({"kind": "bert", "hidden_size": 24, "hidden_act": "silu", "freeze": ["embed.*"]})"));
   BertModelConfig expected;
   expected.encoder.hidden_size = 24;
   expected.encoder.hidden_act = ActivationFunction::silu;
   expected.freeze = {"embed.*"};
   EXPECT_EQ(config, expected);
-  EXPECT_EQ(std::get<BertModelConfig>(model_of(R"({"preset": "bert-base-cased"})")).encoder,
-            bert_preset("bert-base-cased"));
+  EXPECT_EQ(get<BertModelConfig>(model_of(R"({"preset": "bert-base-cased"})")).encoder, bert_preset("bert-base-cased"));
   EXPECT_EQ(model_refusal(R"({"kind": "bert", "num_attention_heads": 10})"),
             "model.json:1:41: num_attention_heads: 10 does not divide hidden_size 768\n"
             "  fix: set num_attention_heads to 8 or 12, or hidden_size to 760 or 770");

@@ -1,8 +1,9 @@
-#include "orthant/models/bert/encoder.h"
+#include "orthant/models/bert/tower.h"
 
 #include <gtest/gtest.h>
 
 #include "models/model_text.h"
+#include "orthant/models/bert/config.h"
 #include "orthant/models/presets.h"
 #include "orthant/program/cost.h"
 

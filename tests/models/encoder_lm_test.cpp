@@ -78,7 +78,7 @@ TEST(EncoderLmSpec, CountsFlopsAndKeptBytes) {
 }
 
 EncoderLmConfig encoder_lm_of(std::string_view text) {
-  return std::get<EncoderLmConfig>(model_of(text));
+  return get<EncoderLmConfig>(model_of(text));
 }
 
 TEST(EncoderLmConfig, ReadsEveryKey) {

@@ -6,7 +6,10 @@
 
 #include "files/temporary_folder.h"
 #include "models/model_text.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/gpt2/config.h"
 #include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace forward_spec_test {
@@ -36,9 +39,8 @@ TEST(ForwardSpec, FreezesEverythingAndHasNoLoss) {
 
 TEST(ForwardSpec, RefusesATrimodalModel) {
   EXPECT_EQ(error_text<ConfigError>([] { forward_spec(model_of(R"({"preset": "trimodal-tiny"})"), work_of(1, 1)); }),
-            "a model of kind trimodal has no forward pass of its own\n  fix: use a model of kind llama, qwen3, "
-            "mistral, bert, "
-            "gpt2 or encoder_lm");
+            "a model of kind trimodal has no forward pass of its own\n  fix: use a model of kind llama, bert, "
+            "gpt2, encoder_lm, qwen3 or mistral");
 }
 
 class ModelPath : public testing::Test {
@@ -59,17 +61,17 @@ class ModelPath : public testing::Test {
 };
 
 TEST_F(ModelPath, GivesKindAndDefaults) {
-  const auto config = std::get<Gpt2Config>(model_of("{\"path\": \"" + at("gpt2") + "\", \"n_layer\": 2}"));
+  const auto config = get<Gpt2Config>(model_of("{\"path\": \"" + at("gpt2") + "\", \"n_layer\": 2}"));
   EXPECT_EQ(config.hidden_size, 24);
   EXPECT_EQ(config.num_hidden_layers, 2);
   EXPECT_EQ(config.path, at("gpt2"));
   const ModelConfig named = model_of("{\"kind\": \"bert\", \"path\": \"" + at("roberta") + "\"}");
-  EXPECT_EQ(std::get<BertModelConfig>(named).encoder.position_offset, 2);
-  EXPECT_EQ(std::get<BertModelConfig>(named).encoder.path, at("roberta"));
+  EXPECT_EQ(get<BertModelConfig>(named).encoder.position_offset, 2);
+  EXPECT_EQ(get<BertModelConfig>(named).encoder.path, at("roberta"));
 }
 
 TEST_F(ModelPath, APresetSaysAllThatTheFolderWould) {
-  const auto config = std::get<Gpt2Config>(model_of(R"({"preset": "gpt2-tiny", "path": "nowhere"})"));
+  const auto config = get<Gpt2Config>(model_of(R"({"preset": "gpt2-tiny", "path": "nowhere"})"));
   EXPECT_EQ(config.hidden_size, 64);
   EXPECT_EQ(config.path, "nowhere");
 }

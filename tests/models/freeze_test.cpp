@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/model_text.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
 #include "orthant/models/totals.h"
 

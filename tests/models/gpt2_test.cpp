@@ -97,7 +97,7 @@ TEST(Gpt2Spec, CountsFlopsAndKeptBytes) {
 }
 
 Gpt2Config gpt2_of(std::string_view text) {
-  return std::get<Gpt2Config>(model_of(text));
+  return get<Gpt2Config>(model_of(text));
 }
 
 TEST(Gpt2Config, ReadsBothFamiliesOfKeys) {

@@ -6,6 +6,11 @@
 
 #include "base/error_text.h"
 #include "models/small_models.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace head_loss_test {

@@ -5,7 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error_text.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
 #include "orthant/models/hugging_face.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace hugging_face_config_test {
@@ -22,7 +27,7 @@ std::string refusal(std::string_view text) {
 
 template <typename Config>
 Config read(std::string_view text) {
-  return std::get<Config>(config_of(text));
+  return get<Config>(config_of(text));
 }
 
 TEST(HuggingFaceConfig, TakesTheLibrarysDefaultsOfEachType) {
@@ -153,7 +158,7 @@ TEST(HuggingFaceConfig, RefusesByNameWhatWouldBeAnotherModel) {
 TEST(HuggingFaceConfig, RefusesUnknownTypesAndSizesThatDoNotFit) {
   EXPECT_EQ(refusal(R"({"model_type": "mamba"})"),
             "config.json:1:16: model_type: models of type \"mamba\" are not supported\n"
-            "  fix: use one of llama, qwen3, mistral, gpt2, bert, roberta, xlm-roberta, camembert");
+            "  fix: use one of llama, bert, roberta, xlm-roberta, camembert, gpt2, qwen3, mistral");
   EXPECT_EQ(refusal("{}"), "config.json:1:1: missing key model_type (a string)\n  fix: add \"model_type\"");
   EXPECT_NE(refusal(R"({"model_type": "bert", "hidden_size": 10, "num_attention_heads": 3})")
                 .find("num_attention_heads: 3 does not divide hidden_size 10"),
@@ -173,7 +178,7 @@ TEST(HuggingFaceConfig, SaysWhatAFolderNeeds) {
   EXPECT_EQ(error_text<DataError>([&] { read_hugging_face_config(folder); }),
             folder.string() + ": no model folder, it has no config.json" + needs);
   std::ofstream(folder / "config.json") << R"({"model_type": "gpt2", "n_layer": 3})";
-  EXPECT_EQ(std::get<Gpt2Config>(read_hugging_face_config(folder)).num_hidden_layers, 3);
+  EXPECT_EQ(get<Gpt2Config>(read_hugging_face_config(folder)).num_hidden_layers, 3);
   fs::remove_all(folder);
 }
 

@@ -6,7 +6,10 @@
 #include <set>
 
 #include "base/error_text.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/gpt2/config.h"
 #include "orthant/models/hugging_face.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant {
 namespace hugging_face_names_test {
@@ -35,15 +38,15 @@ std::vector<WantedParameter> wanted_by(const GraphSpec& spec) {
 
 // A model and a folder that fits it exactly, for tests to spoil.
 struct Case {
-  TensorFamily family;
+  const NameTable& names;
   std::vector<WantedParameter> wanted;
   std::vector<TensorEntry> stored;
 
   explicit Case(const char* text, bool bare = false, bool forward = false)
-      : family(tensor_family(config_of(text))),
+      : names(tensor_names(config_of(text))),
         wanted(wanted_by(forward ? forward_spec(config_of(text), {}) : build_spec(config_of(text), {}))) {
     for (const auto& parameter : wanted) {
-      const auto name = hugging_face_name(family, parameter.name, bare).value();
+      const auto name = hugging_face_name(names, parameter.name, bare).value();
       auto shape = parameter.shape;
       if (name.transposed) std::ranges::reverse(shape);
       stored.push_back({name.tensor, "F32", shape});
@@ -54,7 +57,7 @@ struct Case {
   void drop(std::string_view name) {
     std::erase_if(stored, [&](const TensorEntry& tensor) { return tensor.name == name; });
   }
-  TensorMatch match() const { return match_tensors(family, wanted, stored, "folder"); }
+  TensorMatch match() const { return match_tensors(names, wanted, stored, "folder"); }
   std::string refusal() const {
     return error_text<DataError>([&] { match(); });
   }
@@ -78,10 +81,13 @@ TEST(HuggingFaceNames, CoverEveryParameterOfEveryModelOnce) {
 }
 
 TEST(HuggingFaceNames, AreTheLibrarys) {
-  const auto name = [](TensorFamily family, std::string_view parameter, bool bare = false) {
-    return hugging_face_name(family, parameter, bare).value().tensor;
+  const auto name = [](const NameTable& names, std::string_view parameter, bool bare = false) {
+    return hugging_face_name(names, parameter, bare).value().tensor;
   };
-  using enum TensorFamily;
+  const NameTable& llama = tensor_names(LlamaConfig());
+  const NameTable& gpt2 = tensor_names(Gpt2Config());
+  const NameTable& bert = tensor_names(BertModelConfig());
+  const NameTable& roberta = tensor_names(BertModelConfig{.encoder = bert_preset("roberta-base"), .freeze = {}});
   EXPECT_EQ(name(llama, "layers.31.attention.wq.bias"), "model.layers.31.self_attn.q_proj.bias");
   EXPECT_EQ(name(llama, "head.norm.weight"), "model.norm.weight");
   EXPECT_EQ(name(llama, "head.weight"), "lm_head.weight");
@@ -95,10 +101,11 @@ TEST(HuggingFaceNames, AreTheLibrarys) {
 }
 
 TEST(HuggingFaceNames, TransposeOnlyGpt2sMatrices) {
-  EXPECT_TRUE(hugging_face_name(TensorFamily::gpt2, "layers.1.attn.c_attn.weight", false)->transposed);
-  EXPECT_FALSE(hugging_face_name(TensorFamily::gpt2, "layers.1.attn.c_attn.bias", false)->transposed);
-  EXPECT_FALSE(hugging_face_name(TensorFamily::gpt2, "embed.wte.weight", false)->transposed);
-  EXPECT_FALSE(hugging_face_name(TensorFamily::gpt2, "head.lm_head.weight", false)->transposed);
+  const NameTable& gpt2 = tensor_names(Gpt2Config());
+  EXPECT_TRUE(hugging_face_name(gpt2, "layers.1.attn.c_attn.weight", false)->transposed);
+  EXPECT_FALSE(hugging_face_name(gpt2, "layers.1.attn.c_attn.bias", false)->transposed);
+  EXPECT_FALSE(hugging_face_name(gpt2, "embed.wte.weight", false)->transposed);
+  EXPECT_FALSE(hugging_face_name(gpt2, "head.lm_head.weight", false)->transposed);
   for (const auto& use : Case(kLlama).match().uses) EXPECT_FALSE(use.transposed);
 }
 

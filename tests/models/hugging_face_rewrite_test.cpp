@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error_text.h"
+#include "orthant/models/gpt2/config.h"
 #include "orthant/models/hugging_face.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant {
 namespace hugging_face_rewrite_test {
@@ -34,7 +36,7 @@ TEST(HuggingFaceRewrite, LeavesTheTextWhereNothingChanges) {
 }
 
 TEST(HuggingFaceRewrite, ChangesKeysOfTheModelAndLeavesOrderAndOthers) {
-  auto config = std::get<LlamaConfig>(config_of(kOlderLlama));
+  auto config = get<LlamaConfig>(config_of(kOlderLlama));
   config.attention_dropout = 0.5;
   auto expected = Json::parse(kOlderLlama);
   expected["attention_dropout"] = 0.5;
@@ -42,15 +44,15 @@ TEST(HuggingFaceRewrite, ChangesKeysOfTheModelAndLeavesOrderAndOthers) {
 }
 
 TEST(HuggingFaceRewrite, ChangesKeysOfOneMeaningTogether) {
-  auto llama = std::get<LlamaConfig>(config_of(kOlderLlama));
+  auto llama = get<LlamaConfig>(config_of(kOlderLlama));
   llama.rope_theta = 700;
   const auto found = Json::parse(rewritten(kOlderLlama, llama));
   EXPECT_EQ(found["rope_theta"], 700);
   EXPECT_EQ(found["rope_parameters"]["rope_theta"], 700);
-  EXPECT_EQ(std::get<LlamaConfig>(config_of(found.dump())).rope_theta, 700);
+  EXPECT_EQ(get<LlamaConfig>(config_of(found.dump())).rope_theta, 700);
 
   const std::string text = R"({"model_type": "gpt2", "hidden_size": 24, "num_attention_heads": 2, "n_head": 2})";
-  auto gpt2 = std::get<Gpt2Config>(config_of(text));
+  auto gpt2 = get<Gpt2Config>(config_of(text));
   gpt2.hidden_size = 48;
   const auto wider = Json::parse(rewritten(text, gpt2));
   EXPECT_EQ(wider["n_embd"], 48);

@@ -5,17 +5,19 @@
 #include "models/model_text.h"
 #include "models/small_models.h"
 #include "orthant/models/hugging_face.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
+#include "orthant/models/qwen3/config.h"
 
 namespace orthant {
 namespace llama_families_test {
 
 LlamaConfig family_of(std::string_view text) {
-  return std::get<LlamaConfig>(model_of(text));
+  return get<LlamaConfig>(model_of(text));
 }
 
 LlamaConfig folder_of(std::string_view text) {
-  return std::get<LlamaConfig>(parse_hugging_face_config(text, "config.json"));
+  return get<LlamaConfig>(parse_hugging_face_config(text, "config.json"));
 }
 
 std::string folder_refusal(std::string_view text) {
@@ -24,7 +26,7 @@ std::string folder_refusal(std::string_view text) {
 
 LlamaConfig small_qwen3() {
   LlamaConfig config = test::small_llama();
-  config.family = LlamaFamily::qwen3;
+  config.variant = &kQwen3;
   config.head_dim = 6;
   return config;
 }
@@ -89,7 +91,7 @@ TEST(LlamaFamilies, AreWrittenAsTheyAreRead) {
   for (const LlamaConfig& config : configs) {
     const auto text = hugging_face_config_text(config, HuggingFaceHead::language_model, DType::float32);
     EXPECT_EQ(folder_of(text), config) << text;
-    const std::string name = config.family == LlamaFamily::qwen3 ? "Qwen3ForCausalLM" : "MistralForCausalLM";
+    const std::string name = config.norms_heads() ? "Qwen3ForCausalLM" : "MistralForCausalLM";
     EXPECT_NE(text.find(name), std::string::npos) << text;
   }
 }
@@ -106,7 +108,7 @@ TEST(LlamaFamilies, NormsOfHeadsHaveTwoWeightsOfOneHead) {
   // A layer keeps the projection before its norms, and a number for each of 4 + 2 heads.
   const auto kept = [](const GraphSpec& graph) { return graph.unit("layers.0").cost.kept_bytes[0]; };
   LlamaConfig without = small_qwen3();
-  without.family = LlamaFamily::llama;
+  without.variant = &kLlama;
   EXPECT_EQ(kept(spec) - kept(llama_spec(without, test::small_work())), 6 * (8 * 6 + 6) * 4);
 }
 

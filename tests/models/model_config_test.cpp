@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/model_text.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {
@@ -16,10 +17,10 @@ TEST(ModelConfig, ReadsTheKindThatIsNamed) {
 }
 
 TEST(ModelConfig, TakesTheKindFromThePreset) {
-  for (const auto family : kPresetFamilies) {
-    for (const auto& name : preset_names(family)) {
+  for (const Family* family : families()) {
+    for (const auto& name : preset_names(*family)) {
       const ModelConfig config = model_of("{\"preset\": \"" + name + "\"}");
-      EXPECT_EQ(model_kind(config), family_name(family));
+      EXPECT_EQ(model_kind(config), family->name);
       EXPECT_NO_THROW(build_spec(config, work_of(1, 1)).check()) << name;
     }
   }
@@ -46,7 +47,7 @@ TEST(ModelConfig, AnswersForEveryKind) {
 TEST(ModelConfig, RefusesUnknownKinds) {
   EXPECT_EQ(model_refusal(R"({"kind": "lama"})"),
             "model.json:1:10: kind: unknown model kind \"lama\"\n  fix: did you mean \"llama\"? (one of llama, "
-            "trimodal, bert, gpt2, encoder_lm, qwen3, mistral)");
+            "bert, trimodal, gpt2, encoder_lm, qwen3, mistral)");
   EXPECT_EQ(model_refusal("{}"), "model.json:1:1: missing key kind (a string)\n  fix: add \"kind\"");
 }
 

@@ -6,7 +6,9 @@
 
 #include "base/error_text.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 
@@ -18,11 +20,11 @@ inline ModelConfig model_of(std::string_view text) {
 }
 
 inline LlamaConfig llama_of(std::string_view text) {
-  return std::get<LlamaConfig>(model_of(text));
+  return get<LlamaConfig>(model_of(text));
 }
 
 inline TrimodalConfig trimodal_of(std::string_view text) {
-  return std::get<TrimodalConfig>(model_of(text));
+  return get<TrimodalConfig>(model_of(text));
 }
 
 inline std::string model_refusal(std::string_view text) {

@@ -5,6 +5,13 @@
 #include <map>
 
 #include "models/model_text.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/bert/tower.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/mistral/config.h"
+#include "orthant/models/qwen3/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace presets_test {
@@ -24,7 +31,7 @@ TEST(Presets, LlamasHaveTheirPublishedParameterCounts) {
                            {"llama-tiny", 2 * (12288 + 36864 + 128) + 64 + 32768},
                            {"llama-16", 14 * (3072 + 9216 + 64) + 32 + 16384}};
   Counts counts;
-  for (const auto& name : preset_names(PresetFamily::llama)) {
+  for (const auto& name : preset_names(llama_family())) {
     counts[name] = llama_spec(llama_preset(name), work_of(1, 1)).num_parameters();
   }
   EXPECT_EQ(counts, expected);
@@ -41,8 +48,8 @@ TEST(Presets, FamiliesOfLlamaHaveTheirPublishedParameterCounts) {
                            {"mistral-7b", 7'241'732'096},
                            {"mistral-tiny", 2 * (12288 + 36864 + 128) + 64 + 32768}};
   Counts counts;
-  for (const auto family : {PresetFamily::qwen3, PresetFamily::mistral}) {
-    for (const auto& name : preset_names(family)) {
+  for (const Family* family : {&qwen3_family(), &mistral_family()}) {
+    for (const auto& name : preset_names(*family)) {
       counts[name] = build_spec(llama_preset(name), work_of(1, 1)).num_parameters();
     }
   }
@@ -57,7 +64,7 @@ TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {
       {"bert-large-uncased", 335'141'888},       {"roberta-base", 124'645'632},     {"roberta-large", 355'359'744},
       {"bert-tiny", 73'984 + 2 * 49'984 + 4'160}};
   Counts counts;
-  for (const auto& name : preset_names(PresetFamily::bert)) {
+  for (const auto& name : preset_names(bert_family())) {
     GraphSpec spec;
     append_bert_tower(spec, {"primary", bert_preset(name)}, work_of(1, 1));
     counts[name] = spec.num_parameters();
@@ -84,7 +91,7 @@ TEST(Presets, SmallModelsHaveUnitsForSixteenStages) {
   EXPECT_EQ(llama_spec(llama_preset("llama-16"), work_of(1, 1)).units.size(), 17U);
   EXPECT_EQ(trimodal_spec(trimodal_preset("trimodal-16"), work_of(1, 1)).units.size(), 17U);
   EXPECT_EQ(trimodal_spec(trimodal_preset("trimodal-tiny"), work_of(1, 1)).units.size(), 11U);
-  EXPECT_EQ(preset_names(PresetFamily::trimodal), (std::vector<std::string>{"trimodal-tiny", "trimodal-16"}));
+  EXPECT_EQ(preset_names(trimodal_family()), (std::vector<std::string>{"trimodal-tiny", "trimodal-16"}));
 }
 
 TEST(Presets, HavePublishedConstants) {
@@ -102,10 +109,10 @@ TEST(Presets, HavePublishedConstants) {
 }
 
 TEST(Presets, BelongToOneFamily) {
-  for (const auto family : kPresetFamilies) {
-    for (const auto& name : preset_names(family)) EXPECT_EQ(family_of_preset(name), family) << name;
+  for (const Family* family : families()) {
+    for (const auto& name : preset_names(*family)) EXPECT_EQ(family_of_preset(name), family) << name;
   }
-  EXPECT_EQ(family_of_preset("gpt3"), std::nullopt);
+  EXPECT_EQ(family_of_preset("gpt3"), nullptr);
 }
 
 TEST(Presets, SuggestTheNearestName) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/model_text.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant {
 namespace rope_test {

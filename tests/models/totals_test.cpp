@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "models/model_text.h"
+#include "orthant/models/freeze.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {

@@ -7,7 +7,11 @@
 
 #include "orthant/base/error.h"
 #include "orthant/layout/unit_groups.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/plan/data_state.h"
 #include "orthant/plan/data_traffic.h"
 #include "orthant/schedule/pipeline.h"

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
 #include "orthant/plan/unit_work.h"
 #include "plan/published_runs.h"

@@ -10,7 +10,11 @@
 #include <string>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/bert/tower.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/plan/device_heads.h"
 #include "orthant/plan/plan.h"
 #include "orthant/plan/unit_work.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "orthant/models/llama/config.h"
 #include "orthant/plan/plan.h"
 #include "plan/published_runs.h"
 

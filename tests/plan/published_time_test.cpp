@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "orthant/models/llama/config.h"
 #include "orthant/plan/plan.h"
 #include "orthant/plan/unit_time.h"
 #include "plan/published_runs.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 #include "orthant/models/presets.h"
 #include "orthant/schedule/pipeline.h"

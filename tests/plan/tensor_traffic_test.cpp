@@ -7,7 +7,12 @@
 #include "base/error_text.h"
 #include "models/small_models.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/encoder_lm/config.h"
 #include "orthant/models/freeze.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/schedule/pipeline.h"
 
 namespace orthant {

@@ -10,6 +10,8 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 #include "orthant/models/presets.h"
 #include "orthant/plan/plan.h"

@@ -7,8 +7,10 @@
 #include <algorithm>
 
 #include "mesh/thrown_error.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 #include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/validate.h"

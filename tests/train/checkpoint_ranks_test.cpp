@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/checkpoint_import.h"
 #include "orthant/train/control_group.h"

@@ -5,6 +5,7 @@
 
 #include "base/error_text.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "orthant/files/xxhash.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/train/control_group.h"
 #include "train/damaged_checkpoint.h"
 #include "train/forked_saves.h"
@@ -157,7 +158,7 @@ void flip(const fs::path& path, std::int64_t place) {
 TEST_F(Corruption, OfAnyBlockOfALargeFileIsRefusedByAllRanks) {
   const auto path = scratch_->path / "large";
   auto large = config(false, 3);
-  std::get<LlamaConfig>(large.model).vocab_size = 70000;
+  get<LlamaConfig>(large.model).vocab_size = 70000;
   const auto trainer = make_trainer(large);
   trainer->set_steps_done(1);
   trainer->save(path.string());

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 #include "orthant/models/presets.h"
 #include "orthant/schedule/named_schedules.h"

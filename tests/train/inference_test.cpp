@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "orthant/models/llama/config.h"
 #include "train/model_on_disk.h"
 
 namespace orthant {

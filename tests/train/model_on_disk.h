@@ -47,7 +47,7 @@ struct ModelOnDisk {
     for (const auto& spec : {build_spec(config, {}), forward_spec(config, {})}) {
       for (const auto& unit : spec.units) {
         for (const auto& parameter : unit.parameters) {
-          const auto name = hugging_face_name(tensor_family(config), parameter.name, false).value();
+          const auto name = hugging_face_name(tensor_names(config), parameter.name, false).value();
           auto shape = parameter.shape;
           if (name.transposed) std::ranges::reverse(shape);
           tensors[name.tensor] = at::randn(shape) * 0.2;

@@ -7,6 +7,7 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/models/gpt2/config.h"
 #include "orthant/models/presets.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/runtime/program_unit.h"

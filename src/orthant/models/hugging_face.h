@@ -13,7 +13,7 @@
 
 namespace orthant {
 
-// What folder/config.json says: a llama, qwen3, mistral, gpt2 or bert (BERT and RoBERTa) model. Keys that are absent
+// What folder/config.json says of a model of one of the families that Hugging Face has. Keys that are absent
 // have the defaults of that model type there, which are not always ours. The encoder's `path` stays empty. DataError
 // that names file and key: no such folder or file, an unknown model_type, a key that asks for what is not done here.
 ModelConfig read_hugging_face_config(const std::filesystem::path& folder);
@@ -27,7 +27,7 @@ ModelConfig parse_hugging_face_config(std::string_view text, const std::string& 
 // What a folder holds besides the body; decides `architectures`.
 enum class HuggingFaceHead { none, language_model };
 
-// The text of a config.json. ConfigError for models that Hugging Face does not have (encoder_lm, trimodal).
+// The text of a config.json. ConfigError for models that Hugging Face does not have.
 std::string hugging_face_config_text(const ModelConfig& config, HuggingFaceHead head, DType dtype);
 
 // What such a text says of the head by `architectures`; nothing when it does not say, or for another head. DataError as

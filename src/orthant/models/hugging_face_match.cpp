@@ -9,7 +9,6 @@
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
 #include "orthant/models/hugging_face_names.h"
-#include "orthant/models/hugging_face_tables.h"
 
 namespace orthant {
 namespace {
@@ -29,7 +28,7 @@ bool is_floating(std::string_view dtype) {
 
 class Matcher {
  public:
-  Matcher(TensorFamily family, std::span<const TensorEntry> stored) : family_(family), table_(name_table(family)) {
+  Matcher(const NameTable& names, std::span<const TensorEntry> stored) : table_(names) {
     for (const auto& entry : stored) stored_.emplace(entry.name, &entry);
     find_prefix();
   }
@@ -44,7 +43,6 @@ class Matcher {
   void note_repeats();
   void sort_leftovers();
 
-  TensorFamily family_;
   const NameTable& table_;
   std::map<std::string, const TensorEntry*, std::less<>> stored_;
   std::string prefix_;  // of the base model in this folder
@@ -86,7 +84,7 @@ const TensorEntry* Matcher::find_any_name(const std::string& name) const {
 }
 
 void Matcher::place(const WantedParameter& wanted) {
-  auto name = hugging_face_name(family_, wanted.name, /*bare=*/true);
+  auto name = hugging_face_name(table_, wanted.name, /*bare=*/true);
   if (!name) return;
   const bool in_head = !name->body && !wanted.name.starts_with("pooler.");
   head_wanted_ |= in_head;
@@ -120,7 +118,7 @@ void Matcher::note_repeats() {
     const auto* original = find((repeat.of_body ? prefix_ : "") + std::string(repeat.of));
     if (copy == nullptr || original == nullptr || used_.contains(copy->name) || !used_.contains(original->name))
       continue;
-    if (!head_wanted_ && (family_ == TensorFamily::bert || family_ == TensorFamily::roberta)) continue;
+    if (!head_wanted_ && table_.always_tied) continue;
     used_.insert(copy->name);
     if (copy->shape != original->shape || copy->dtype != original->dtype) {
       differences_.push_back(fmt::format("{}: {} [{}]; it is tied to {}, {} [{}]", copy->name, copy->dtype,
@@ -183,9 +181,9 @@ void throw_differences(const std::string& folder, std::string_view what, const s
   throw DataError(text, {.remedy = std::move(remedy)});
 }
 
-TensorMatch match_tensors(TensorFamily family, std::span<const WantedParameter> wanted,
+TensorMatch match_tensors(const NameTable& names, std::span<const WantedParameter> wanted,
                           std::span<const TensorEntry> stored, const std::string& folder) {
-  return Matcher(family, stored).match(wanted, folder);
+  return Matcher(names, stored).match(wanted, folder);
 }
 
 }  // namespace orthant

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "orthant/base/error.h"
-#include "orthant/models/hugging_face_tables.h"
+#include "orthant/models/family.h"
+#include "orthant/models/hugging_face_family.h"
 
 namespace orthant {
 namespace {
@@ -33,20 +34,13 @@ NameParts split_name(std::string_view name) {
 
 }  // namespace
 
-TensorFamily tensor_family(const BertConfig& config) {
-  return config.position_offset != 0 ? TensorFamily::roberta : TensorFamily::bert;
-}
-
-TensorFamily tensor_family(const ModelConfig& config) {
-  if (std::holds_alternative<LlamaConfig>(config)) return TensorFamily::llama;
-  if (std::holds_alternative<Gpt2Config>(config)) return TensorFamily::gpt2;
-  if (const auto* bert = std::get_if<BertModelConfig>(&config)) return tensor_family(bert->encoder);
+const NameTable& tensor_names(const ModelConfig& config) {
+  if (const auto* hugging_face = config.family().hugging_face) return hugging_face->names(config);
   throw InternalError("a model of this kind has no names in Hugging Face folders");
 }
 
-std::optional<HuggingFaceName> hugging_face_name(TensorFamily family, std::string_view parameter, bool bare) {
+std::optional<HuggingFaceName> hugging_face_name(const NameTable& table, std::string_view parameter, bool bare) {
   const auto parts = split_name(parameter);
-  const auto& table = name_table(family);
   const auto look_up = [&](std::span<const ModuleRow> rows, std::string_view prefix) -> std::optional<HuggingFaceName> {
     const auto row = std::ranges::find(rows, parts.module, &ModuleRow::ours);
     if (row == rows.end()) return std::nullopt;

@@ -3,23 +3,20 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "orthant/models/family.h"
 #include "orthant/models/hugging_face.h"
+#include "orthant/models/hugging_face_family.h"
 
 namespace orthant {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Keys that say the same in different generations, or that are read together: they change together.
-const std::vector<std::vector<std::string>> kOneMeaning = {{"rope_theta", "rope_scaling", "rope_parameters"},
-                                                           {"n_embd", "hidden_size"},
-                                                           {"n_layer", "num_hidden_layers"},
-                                                           {"n_head", "num_attention_heads"},
-                                                           {"n_positions", "n_ctx", "max_position_embeddings"}};
-
-void change(Json& json, const std::string& key, const Json& values) {
+// A key, and those that change together with it.
+void change(Json& json, const std::string& key, const Json& values,
+            const std::vector<std::vector<std::string>>& one_meaning) {
   json[key] = values[key];
-  for (const auto& group : kOneMeaning) {
+  for (const auto& group : one_meaning) {
     if (std::ranges::find(group, key) == group.end()) continue;
     for (const auto& other : group) {
       if (values.contains(other)) {
@@ -45,13 +42,6 @@ std::optional<HuggingFaceHead> head_of(const Json& json) {
   return head_of_class(found->front());
 }
 
-// Types that have RoBERTa's model under a name of their own.
-std::string class_name(const std::string& type, std::string roberta_or_other) {
-  const auto instead = type == "xlm-roberta" ? "XLMRoberta" : type == "camembert" ? "Camembert" : "";
-  if (*instead != '\0') roberta_or_other.replace(0, std::string_view("Roberta").size(), instead);
-  return roberta_or_other;
-}
-
 }  // namespace
 
 std::optional<HuggingFaceHead> hugging_face_head(std::string_view text, const std::string& source) {
@@ -62,6 +52,7 @@ std::optional<HuggingFaceHead> hugging_face_head(std::string_view text, const st
 std::string rewritten_hugging_face_config(std::string_view original, const std::string& source,
                                           const ModelConfig& config, const ConfigChanges& changes) {
   const auto before = parse_hugging_face_config(original, source);
+  const HuggingFaceFamily* const family = config.family().hugging_face;
   auto json = Json::parse(original);
   const auto untouched = json;
   // What is neither asked for nor another value of the model is the same in both.
@@ -69,12 +60,14 @@ std::string rewritten_hugging_face_config(std::string_view original, const std::
   const auto was = Json::parse(hugging_face_config_text(before, head, DType::float32));
   const auto now = Json::parse(hugging_face_config_text(config, head, DType::float32));
   for (const auto& [key, value] : now.items()) {
-    if (key != "architectures" && was.value(key, Json()) != value) change(json, key, now);
+    if (key != "architectures" && was.value(key, Json()) != value) change(json, key, now, family->one_meaning);
   }
   const bool says_class = json.contains("architectures") && json["architectures"].is_array();
   const bool other_model = was["model_type"] != now["model_type"];
   if (changes.head && says_class && (other_model || head_of(json) != changes.head)) {
-    json["architectures"] = {class_name(json["model_type"], now["architectures"][0])};
+    std::string name = now["architectures"][0];
+    if (family->class_name != nullptr) name = family->class_name(json["model_type"], std::move(name));
+    json["architectures"] = {std::move(name)};
   }
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (changes.dtype && json.contains(key) && json[key].is_string()) json[key] = dtype_name(*changes.dtype);

@@ -1,4 +1,4 @@
-#include "orthant/models/bert/config.h"
+#include "orthant/models/bert/tower.h"
 
 #include <utility>
 
@@ -38,13 +38,6 @@ void append_head(GraphSpec& spec, const BertModelConfig& config, const BertTower
 }
 
 }  // namespace
-
-BertModelConfig read_bert_model(JsonReader& reader, const BertModelConfig& defaults) {
-  BertModelConfig config;
-  config.encoder = read_bert(reader, defaults.encoder);
-  config.freeze = reader.get<std::vector<std::string>>("freeze", defaults.freeze);
-  return config;
-}
 
 GraphSpec bert_model_spec(const BertModelConfig& config, const WorkSize& work) {
   GraphSpec spec;

@@ -11,6 +11,7 @@
 #include "orthant/graph/spec.h"
 #include "orthant/models/config_problem.h"
 #include "orthant/models/decoder_graph.h"
+#include "orthant/models/family.h"
 #include "orthant/models/work_size.h"
 
 namespace orthant {
@@ -38,7 +39,16 @@ EncoderLmConfig read_encoder_lm(JsonReader& reader, const EncoderLmConfig& defau
 
 Problem find_problem(const EncoderLmConfig& config);
 
+EncoderLmConfig encoder_lm_preset(std::string_view name);  // ConfigError when there is none
+
 // ConfigError when the configuration or the work has a problem. Does not freeze.
 GraphSpec encoder_lm_spec(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use = {});
+
+// What encoder_lm_family() is made of.
+const Family& encoder_lm_family();
+inline const Family& family_of(const EncoderLmConfig&) {
+  return encoder_lm_family();
+}
+std::vector<Preset> encoder_lm_presets();
 
 }  // namespace orthant

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {
@@ -30,7 +31,7 @@ void read_size(JsonReader& reader, const std::vector<std::string_view>& names, s
 Gpt2Config read_gpt2(JsonReader& reader, const Gpt2Config& defaults) {
   Gpt2Config config = defaults;
   if (const auto name = reader.find<std::string>("preset")) {
-    refuse(find_preset_problem(PresetFamily::gpt2, *name), reader);
+    refuse(find_preset_problem(gpt2_family(), *name), reader);
     config = gpt2_preset(*name);
   }
   // It follows again when hidden_size is overridden.
@@ -72,6 +73,45 @@ Problem find_problem(const Gpt2Config& config) {
   if (auto problem = check_probability("attn_pdrop", config.attn_pdrop)) return problem;
   if (auto problem = check_positive("layer_norm_epsilon", config.layer_norm_epsilon)) return problem;
   return check_positive("initializer_range", config.initializer_range);
+}
+
+namespace {
+
+ModelFacts gpt2_facts(const ModelConfig& model) {
+  const auto& config = get<Gpt2Config>(model);
+  ModelFacts facts;
+  facts.vocab_size = config.vocab_size;
+  facts.max_sequence = config.max_sequence();
+  facts.freeze = config.freeze;
+  facts.tied_head = config.tie_word_embeddings;
+  if (config.path) facts.sources.push_back({*config.path, &tensor_names(model), ""});
+  facts.chain = biased_chain(config, config.inner_size());
+  facts.chain->positions = config.max_position_embeddings;
+  facts.chain->tied = config.tie_word_embeddings;
+  facts.chain->dropout = config.resid_pdrop > 0;
+  return facts;
+}
+
+}  // namespace
+
+const Family& gpt2_family() {
+  static const Family kFamily = {
+      .name = "gpt2",
+      .task = Task::next_token,
+      .read = [](JsonReader& section, const ModelConfig* folder) -> ModelConfig {
+        return read_gpt2(section, folder != nullptr ? get<Gpt2Config>(*folder) : Gpt2Config());
+      },
+      .facts = gpt2_facts,
+      .shorten = [](ModelConfig& config, std::int64_t layers) { keep_layers(get<Gpt2Config>(config), layers); },
+      .spec = [](const ModelConfig& config, const WorkSize& work) { return gpt2_spec(get<Gpt2Config>(config), work); },
+      .forward =
+          [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+            return gpt2_spec(get<Gpt2Config>(config), work, {.loss = false, .mask = options.mask});
+          },
+      .body_in_head = "head.ln_f.",
+      .presets = gpt2_presets,
+      .hugging_face = &gpt2_hugging_face()};
+  return kFamily;
 }
 
 }  // namespace orthant

@@ -14,6 +14,7 @@
 #include "orthant/models/activation.h"
 #include "orthant/models/config_problem.h"
 #include "orthant/models/decoder_graph.h"
+#include "orthant/models/family.h"
 #include "orthant/models/work_size.h"
 
 namespace orthant {
@@ -48,7 +49,17 @@ Gpt2Config read_gpt2(JsonReader& reader, const Gpt2Config& defaults = {});
 
 Problem find_problem(const Gpt2Config& config);
 
+Gpt2Config gpt2_preset(std::string_view name);  // ConfigError when there is none
+
 // ConfigError when the configuration or the work has a problem. Does not freeze.
 GraphSpec gpt2_spec(const Gpt2Config& config, const WorkSize& work, const DecoderUse& use = {});
+
+// What gpt2_family() is made of.
+const Family& gpt2_family();
+inline const Family& family_of(const Gpt2Config&) {
+  return gpt2_family();
+}
+std::vector<Preset> gpt2_presets();
+const HuggingFaceFamily& gpt2_hugging_face();
 
 }  // namespace orthant

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "orthant/models/hugging_face_names.h"
+#include "orthant/models/llama/variant.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {
@@ -36,31 +38,8 @@ void read_window(JsonReader& reader, std::int64_t& window) {
 
 }  // namespace
 
-std::string_view llama_family_name(LlamaFamily family) {
-  constexpr std::array<std::string_view, kLlamaFamilies.size()> kNames = {"llama", "qwen3", "mistral"};
-  return kNames[static_cast<std::size_t>(family)];
-}
-
-std::optional<LlamaFamily> llama_family_named(std::string_view name) {
-  const auto* const found = std::ranges::find(kLlamaFamilies, name, llama_family_name);
-  return found == kLlamaFamilies.end() ? std::nullopt : std::optional(*found);
-}
-
-LlamaConfig llama_defaults(LlamaFamily family) {
-  LlamaConfig config;
-  config.family = family;
-  if (family == LlamaFamily::qwen3) {
-    config.head_dim = 128;
-    config.intermediate_size = 22016;
-    config.vocab_size = 151936;
-    config.max_position_embeddings = 32768;
-  } else if (family == LlamaFamily::mistral) {
-    config.num_key_value_heads = 8;
-    config.intermediate_size = 14336;
-    config.max_position_embeddings = 131072;
-    config.sliding_window = 4096;
-  }
-  return config;
+bool LlamaConfig::norms_heads() const {
+  return variant->norms_heads;
 }
 
 std::int64_t LlamaConfig::max_sequence() const {
@@ -73,10 +52,11 @@ std::int64_t LlamaConfig::max_sequence() const {
 LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   LlamaConfig config = defaults;
   if (const auto name = reader.find<std::string>("preset")) {
-    refuse(find_preset_problem(preset_family(config.family), *name), reader);
+    refuse(find_preset_problem(family_of(config), *name), reader);
     config = llama_preset(*name);
   }
-  // Values that followed from others do so again when those are overridden. Qwen3's size of heads follows from nothing.
+  // Values that followed from others do so again when those are overridden. The size of heads that have norms follows
+  // from nothing.
   if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
   if (!config.norms_heads() && config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
   const auto read_size = [&](std::string_view key, std::int64_t& field) {
@@ -99,9 +79,9 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   read_number("rope_theta", config.rope_theta);
   read_number("rms_norm_eps", config.rms_norm_eps);
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
-  if (config.family != LlamaFamily::mistral) read_flag("attention_bias", config.attention_bias);
-  if (config.family == LlamaFamily::llama) read_flag("mlp_bias", config.mlp_bias);
-  if (config.family == LlamaFamily::mistral) read_window(reader, config.sliding_window);
+  if (config.variant->attention_bias) read_flag("attention_bias", config.attention_bias);
+  if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
+  if (config.variant->sliding_window) read_window(reader, config.sliding_window);
   read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);
@@ -145,5 +125,70 @@ Problem find_problem(const LlamaConfig& config) {
   if (auto problem = check_positive("rms_norm_eps", config.rms_norm_eps)) return problem;
   return check_positive("initializer_range", config.initializer_range);
 }
+
+namespace {
+
+ModelFacts llama_facts(const ModelConfig& model) {
+  const auto& config = get<LlamaConfig>(model);
+  ModelFacts facts;
+  facts.vocab_size = config.vocab_size;
+  facts.max_sequence = config.max_sequence();
+  facts.freeze = config.freeze;
+  facts.tied_head = config.tie_word_embeddings;
+  facts.positions_end = false;
+  if (config.rope_scaling.kind == RopeScaling::Kind::dynamic) facts.dynamic_positions = config.max_position_embeddings;
+  if (config.path) facts.sources.push_back({*config.path, &tensor_names(model), ""});
+  ChainShape& chain = facts.chain.emplace();
+  chain.layers = config.num_hidden_layers;
+  chain.hidden = config.hidden_size;
+  chain.inner = config.intermediate_size;
+  chain.heads = config.num_attention_heads;
+  chain.kv_heads = config.kv_heads();
+  chain.head_size = config.head_size();
+  chain.gated = true;
+  chain.attention_biases = config.attention_bias;
+  chain.head_norms = config.norms_heads();
+  chain.window = config.sliding_window;
+  chain.mlp_biases = config.mlp_bias;
+  chain.tied = config.tie_word_embeddings;
+  chain.dropout = config.attention_dropout > 0;
+  return facts;
+}
+
+}  // namespace
+
+const Family& family_of(const LlamaConfig& config) {
+  return config.variant->family();
+}
+
+Family llama_like_family(std::string_view name) {
+  return {.name = name,
+          .task = Task::next_token,
+          .facts = llama_facts,
+          .shorten = [](ModelConfig& config, std::int64_t layers) { keep_layers(get<LlamaConfig>(config), layers); },
+          .spec = [](const ModelConfig& config,
+                     const WorkSize& work) { return llama_spec(get<LlamaConfig>(config), work); },
+          .forward =
+              [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+                return llama_spec(get<LlamaConfig>(config), work, {.loss = false, .mask = options.mask});
+              },
+          .body_in_head = "head.norm."};
+}
+
+const Family& llama_family() {
+  static const Family kFamily = [] {
+    Family family = llama_like_family("llama");
+    family.read = [](JsonReader& section, const ModelConfig* folder) -> ModelConfig {
+      return read_llama(section, folder != nullptr ? get<LlamaConfig>(*folder) : LlamaConfig());
+    };
+    family.presets = llama_presets;
+    family.hugging_face = &llama_hugging_face();
+    return family;
+  }();
+  return kFamily;
+}
+
+constinit const LlamaVariant kLlama = {
+    .family = llama_family, .defaults = [] { return LlamaConfig(); }, .class_name = "Llama", .mlp_bias = true};
 
 }  // namespace orthant

@@ -1,10 +1,8 @@
-// Llama: a decoder with rotary positions, RMS norms, grouped key/value heads and a gated MLP; and families that are a
-// Llama but for an option or two. Qwen3 normalises every head of queries and keys before their rotation; in Mistral a
-// token sees the last `sliding_window` ones alone. Each has Hugging Face's keys and defaults, and is a kind of model of
-// its own; the spec has the units embed, layers.N, head and loss.
+// Llama: a decoder with rotary positions, RMS norms, grouped key/value heads and a gated MLP. Families that are a Llama
+// but for an option or two have the same configuration and a variant of their own (llama/variant.h); each is a kind of
+// model. Keys and defaults are Hugging Face's; the spec has the units embed, layers.N, head and loss.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,17 +13,14 @@
 #include "orthant/graph/spec.h"
 #include "orthant/models/config_problem.h"
 #include "orthant/models/decoder_graph.h"
+#include "orthant/models/family.h"
 #include "orthant/models/rope.h"
 #include "orthant/models/work_size.h"
 
 namespace orthant {
 
-enum class LlamaFamily { llama, qwen3, mistral };
-inline constexpr std::array<LlamaFamily, 3> kLlamaFamilies = {LlamaFamily::llama, LlamaFamily::qwen3,
-                                                              LlamaFamily::mistral};
-
-std::string_view llama_family_name(LlamaFamily family);  // "qwen3": its kind, and Hugging Face's model_type
-std::optional<LlamaFamily> llama_family_named(std::string_view name);
+struct LlamaVariant;
+extern const LlamaVariant kLlama;
 
 struct LlamaConfig {
   std::int64_t hidden_size = 4096;
@@ -39,17 +34,17 @@ struct LlamaConfig {
   double rope_theta = 10000;
   double rms_norm_eps = 1e-6;
   RopeScaling rope_scaling;
-  bool attention_bias = false;  // in the four projections of attention; not Mistral's
-  bool mlp_bias = false;        // Llama's alone
+  bool attention_bias = false;  // in the four projections of attention
+  bool mlp_bias = false;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
-  std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
-  std::optional<std::string> path;  // where pretrained weights lie
-  double attention_dropout = 0;     // of the probabilities
-  std::int64_t sliding_window = 0;  // tokens that a token sees, itself included; 0: all before it. Mistral's alone
-  LlamaFamily family = LlamaFamily::llama;
+  std::vector<std::string> freeze;        // patterns of parameter names, see freeze.h
+  std::optional<std::string> path;        // where pretrained weights lie
+  double attention_dropout = 0;           // of the probabilities
+  std::int64_t sliding_window = 0;        // tokens that a token sees, itself included; 0: all before it
+  const LlamaVariant* variant = &kLlama;  // which of the families it is
 
-  bool norms_heads() const { return family == LlamaFamily::qwen3; }
+  bool norms_heads() const;  // each head of queries and keys, before their rotation
   std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
   std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
   // Linear and dynamic scaling read texts longer than max_position_embeddings, by their factor.
@@ -58,15 +53,20 @@ struct LlamaConfig {
   friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
 };
 
-// A family's defaults, which are Hugging Face's.
-LlamaConfig llama_defaults(LlamaFamily family);
-
 // Keys as the fields, over `defaults`; `preset` replaces those. Zeros that stand for another value are replaced by it.
 LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults = {});
 
 Problem find_problem(const LlamaConfig& config);
 
+LlamaConfig llama_preset(std::string_view name);  // also of its variants; ConfigError when there is none
+
 // ConfigError when the configuration or the work has a problem. Does not freeze.
 GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use = {});
+
+// What llama_family() is made of.
+const Family& llama_family();
+const Family& family_of(const LlamaConfig& config);
+std::vector<Preset> llama_presets();
+const HuggingFaceFamily& llama_hugging_face();
 
 }  // namespace orthant

@@ -11,7 +11,7 @@ namespace {
 class LlamaBuilder : private DecoderGraph {
  public:
   LlamaBuilder(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use)
-      : DecoderGraph(std::string(llama_family_name(config.family)), config.hidden_size, work, use), config_(config) {}
+      : DecoderGraph(std::string(family_of(config).name), config.hidden_size, work, use), config_(config) {}
 
   GraphSpec build() {
     add_embed();
@@ -170,7 +170,7 @@ void LlamaBuilder::add_head() {
 }  // namespace
 
 GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use) {
-  refuse(find_problem(config), llama_family_name(config.family));
+  refuse(find_problem(config), family_of(config).name);
   refuse_work(work, config.max_sequence());
   return LlamaBuilder(config, work, use).build();
 }

@@ -82,7 +82,7 @@ BertConfig read_tower(JsonReader& reader, std::string_view key, const BertConfig
   const auto path = tower.find<std::string>("path");
   if (!path || tower.has("preset")) return read_bert(tower, defaults);
   const ModelConfig folder = read_hugging_face_config(*path);
-  const auto* bert = std::get_if<BertModelConfig>(&folder);
+  const auto* bert = folder.get_if<BertModelConfig>();
   if (bert == nullptr) {
     tower.fail("path", fmt::format("it holds a model of kind {}; a tower is a BERT or RoBERTa", model_kind(folder)),
                "give the folder of a BERT or RoBERTa model");
@@ -95,7 +95,7 @@ BertConfig read_tower(JsonReader& reader, std::string_view key, const BertConfig
 TrimodalConfig read_trimodal(JsonReader& reader) {
   TrimodalConfig config;
   if (const auto name = reader.find<std::string>("preset")) {
-    refuse(find_preset_problem(PresetFamily::trimodal, *name), reader);
+    refuse(find_preset_problem(trimodal_family(), *name), reader);
     config = trimodal_preset(*name);
   }
   config.shared_towers = reader.get<bool>("shared_towers", config.shared_towers);
@@ -143,6 +143,67 @@ Problem find_problem(const TrimodalConfig& config) {
     if (auto problem = check_positive("class_weights", weight)) return problem;
   }
   return std::nullopt;
+}
+
+namespace {
+
+Tower tower_facts(const std::string& name, const BertConfig& config, const std::string& owner) {
+  return {.name = name,
+          .prefix = owner + ".",
+          .model = BertModelConfig{.encoder = config, .freeze = {}},
+          .vocab_size = config.vocab_size,
+          .pad_token_id = config.pad_token_id,
+          .counts_tokens = config.counts_tokens(),
+          .path = config.path};
+}
+
+ModelFacts trimodal_facts(const ModelConfig& model) {
+  const auto& config = get<TrimodalConfig>(model);
+  ModelFacts facts;
+  facts.vocab_size = config.primary.vocab_size;
+  facts.max_sequence = config.primary.max_sequence();
+  facts.freeze = config.freeze;
+  facts.field_limits = {{"secondary_ids", config.secondary.vocab_size}};
+  Classifier classifier;
+  classifier.towers = {tower_facts("primary", config.primary, "primary"),
+                       tower_facts("secondary", config.secondary, config.shared_towers ? "primary" : "secondary")};
+  if (config.tabular) classifier.columns = config.tabular->input_dim;
+  classifier.num_labels = config.num_labels;
+  classifier.class_weights = config.class_weights;
+  const auto add_source = [&](const BertConfig& tower, const char* prefix) {
+    if (tower.path) facts.sources.push_back({*tower.path, &bert_names(tower), prefix});
+  };
+  add_source(config.primary, "primary.");
+  if (!config.shared_towers) add_source(config.secondary, "secondary.");
+  facts.classifier = std::move(classifier);
+  return facts;
+}
+
+}  // namespace
+
+const Family& trimodal_family() {
+  static const Family kFamily = {
+      .name = "trimodal",
+      .task = Task::classification,
+      .read = [](JsonReader& section, const ModelConfig*) -> ModelConfig { return read_trimodal(section); },
+      .facts = trimodal_facts,
+      .shorten =
+          [](ModelConfig& config, std::int64_t layers) {
+            keep_layers(get<TrimodalConfig>(config).primary, layers);
+            keep_layers(get<TrimodalConfig>(config).secondary, layers);
+          },
+      .set_class_weights =
+          [](ModelConfig& config, std::vector<double> weights) {
+            get<TrimodalConfig>(config).class_weights = std::move(weights);
+          },
+      .spec = [](const ModelConfig& config,
+                 const WorkSize& work) { return trimodal_spec(get<TrimodalConfig>(config), work); },
+      .presets = trimodal_presets,
+      .without_folder = {.path_message = "a trimodal model has no folder of its own",
+                         .path_remedy = "set primary.path and secondary.path",
+                         .export_remedy = "write one of its encoders with --tower primary or --tower secondary"},
+      .tensor_name = trimodal_tensor_name};
+  return kFamily;
 }
 
 }  // namespace orthant

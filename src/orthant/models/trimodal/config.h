@@ -10,7 +10,7 @@
 #include "orthant/base/json_reader.h"
 #include "orthant/graph/spec.h"
 #include "orthant/models/activation.h"
-#include "orthant/models/bert/encoder.h"
+#include "orthant/models/bert/tower.h"
 #include "orthant/models/config_problem.h"
 #include "orthant/models/work_size.h"
 
@@ -53,7 +53,19 @@ TrimodalConfig read_trimodal(JsonReader& reader);
 // Of what is not one tower's alone.
 Problem find_problem(const TrimodalConfig& config);
 
+TrimodalConfig trimodal_preset(std::string_view name);  // ConfigError when there is none
+
 // ConfigError when the configuration or the work has a problem. Does not freeze.
 GraphSpec trimodal_spec(const TrimodalConfig& config, const WorkSize& work);
+
+// What trimodal_family() is made of.
+const Family& trimodal_family();
+inline const Family& family_of(const TrimodalConfig&) {
+  return trimodal_family();
+}
+std::vector<Preset> trimodal_presets();
+// Tensors of a tower have the names of BertModel or RobertaModel behind "primary." or "secondary."; all others have
+// ours.
+std::string trimodal_tensor_name(const ModelConfig& model, const std::string& parameter);
 
 }  // namespace orthant

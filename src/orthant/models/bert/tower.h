@@ -1,47 +1,16 @@
-// BERT and RoBERTa encoders: learned positions, post-norm layers, an optional pooler and projection. The configuration
-// has Hugging Face's keys and defaults. An encoder is a tower: some units under a prefix of a larger graph.
+// A BERT or RoBERTa encoder as a tower: some units under a prefix of a larger graph.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "orthant/base/json_reader.h"
 #include "orthant/graph/spec.h"
-#include "orthant/models/activation.h"
-#include "orthant/models/config_problem.h"
+#include "orthant/models/bert/config.h"
 #include "orthant/models/work_size.h"
 
 namespace orthant {
-
-struct BertConfig {
-  std::int64_t hidden_size = 768;
-  std::int64_t num_hidden_layers = 12;
-  std::int64_t num_attention_heads = 12;
-  std::int64_t intermediate_size = 3072;
-  std::int64_t vocab_size = 30522;
-  std::int64_t max_position_embeddings = 512;
-  std::int64_t type_vocab_size = 2;
-  double layer_norm_eps = 1e-12;
-  ActivationFunction hidden_act = ActivationFunction::gelu;
-  double hidden_dropout_prob = 0.1;
-  double attention_probs_dropout_prob = 0.1;
-  std::int64_t pad_token_id = 0;
-  double initializer_range = 0.02;
-  std::int64_t position_offset = 0;  // row of the first position in the table: pad_token_id + 1 for RoBERTa
-  std::optional<std::string> path;   // where pretrained weights lie
-
-  std::int64_t head_size() const { return hidden_size / num_attention_heads; }
-  bool counts_tokens() const { return position_offset > 0; }  // RoBERTa's positions: of tokens that are not padding
-  std::int64_t max_sequence() const { return max_position_embeddings - position_offset; }
-
-  friend bool operator==(const BertConfig&, const BertConfig&) = default;
-};
-
-// Keys as the fields, over `defaults`; `preset` replaces those.
-BertConfig read_bert(JsonReader& reader, const BertConfig& defaults = {});
-
-Problem find_problem(const BertConfig& config);
 
 // What a sequence is reduced to: the first position, through a linear and tanh (pooler) or as it is (cls).
 enum class Pooling { pooler, cls };

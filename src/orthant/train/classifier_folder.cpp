@@ -1,20 +1,23 @@
-#include "orthant/train/trimodal_folder.h"
+#include "orthant/train/classifier_folder.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
-#include "orthant/models/hugging_face_names.h"
+#include "orthant/models/family.h"
 #include "orthant/train/scoring_config.h"
 #include "orthant/train/stored_model.h"
 
 namespace orthant {
 namespace {
 
-constexpr const char* kModelType = "orthant_trimodal";
+std::string model_type(const Family& family) {
+  return fmt::format("orthant_{}", family.name);
+}
 
 // Another reader's tensors under other names.
 class RenamedReader : public WeightReader {
@@ -53,27 +56,21 @@ class RenamedReader : public WeightReader {
 
 }  // namespace
 
-bool is_trimodal_folder(const nlohmann::json& config) {
-  return is_run_config(config) && config.contains("model_type") && config["model_type"] == kModelType;
+bool is_classifier_folder(const nlohmann::json& config) {
+  if (!is_run_config(config) || !config.contains("model_type")) return false;
+  return std::ranges::any_of(families(), [&](const Family* family) {
+    return family->task == Task::classification && config["model_type"] == model_type(*family);
+  });
 }
 
-std::string trimodal_tensor_name(const TrimodalConfig& config, const std::string& parameter) {
-  for (const auto& [prefix, tower] : {std::pair("primary.", &config.primary), {"secondary.", &config.secondary}}) {
-    if (!parameter.starts_with(prefix)) continue;
-    const auto name = hugging_face_name(tensor_family(*tower), parameter.substr(std::string(prefix).size()), true);
-    if (name) return prefix + name->tensor;
-  }
-  return parameter;
-}
-
-std::string trimodal_config_text(nlohmann::json run, const std::string& source, DType dtype) {
+std::string classifier_config_text(nlohmann::json run, const Family& family, const std::string& source, DType dtype) {
   if (!is_run_config(run)) {
     throw DataError(
-        fmt::format("{}: is not the configuration of a run, which a trimodal model is exported with", source),
+        fmt::format("{}: is not the configuration of a run, which a {} model is exported with", source, family.name),
         {.remedy = "give the config.json of the run that wrote the checkpoint"});
   }
   drop_model_paths(run["model"]);
-  nlohmann::ordered_json config{{"model_type", kModelType},
+  nlohmann::ordered_json config{{"model_type", model_type(family)},
                                 {"dtype", dtype_name(dtype)},
                                 {"model", run["model"]},
                                 {"train", {{"global_batch_size", microbatch_rows(run, source)}}}};
@@ -92,12 +89,12 @@ std::string trimodal_config_text(nlohmann::json run, const std::string& source, 
   return json_text(config, 2) + "\n";
 }
 
-std::shared_ptr<const WeightReader> open_trimodal_folder(const std::filesystem::path& folder,
-                                                         const TrimodalConfig& config, const ControlGroup& ranks) {
+std::shared_ptr<const WeightReader> open_classifier_folder(const std::filesystem::path& folder,
+                                                           const ModelConfig& config, const ControlGroup& ranks) {
   std::map<std::string, std::string> names;
-  for (const auto& unit : trimodal_spec(config, {.rows = 1, .sequence = 1}).units) {
+  for (const auto& unit : build_spec(config, {.rows = 1, .sequence = 1}).units) {
     for (const auto& parameter : unit.parameters) {
-      names.emplace(parameter.name, trimodal_tensor_name(config, parameter.name));
+      names.emplace(parameter.name, config.family().tensor_name(config, parameter.name));
     }
   }
   return std::make_shared<RenamedReader>(open_weights(folder, ranks), names);

@@ -1,7 +1,8 @@
-#include "orthant/models/bert/encoder.h"
+#include "orthant/models/bert/config.h"
 
 #include <fmt/format.h>
 
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {
@@ -9,7 +10,7 @@ namespace orthant {
 BertConfig read_bert(JsonReader& reader, const BertConfig& defaults) {
   BertConfig config = defaults;
   if (const auto name = reader.find<std::string>("preset")) {
-    refuse(find_preset_problem(PresetFamily::bert, *name), reader);
+    refuse(find_preset_problem(bert_family(), *name), reader);
     config = bert_preset(*name);
   }
   const auto read_size = [&](std::string_view key, std::int64_t& field) {
@@ -61,8 +62,57 @@ Problem find_problem(const BertConfig& config) {
   return check_positive("initializer_range", config.initializer_range);
 }
 
-std::string_view pooling_name(Pooling pooling) {
-  return pooling == Pooling::pooler ? "pooler" : "cls";
+BertModelConfig read_bert_model(JsonReader& reader, const BertModelConfig& defaults) {
+  BertModelConfig config;
+  config.encoder = read_bert(reader, defaults.encoder);
+  config.freeze = reader.get<std::vector<std::string>>("freeze", defaults.freeze);
+  return config;
+}
+
+namespace {
+
+ModelFacts bert_facts(const ModelConfig& model) {
+  const BertConfig& config = get<BertModelConfig>(model).encoder;
+  ModelFacts facts;
+  facts.vocab_size = config.vocab_size;
+  facts.max_sequence = config.max_sequence();
+  facts.freeze = get<BertModelConfig>(model).freeze;
+  facts.field_limits = {{"token_type_ids", config.type_vocab_size}};
+  facts.pad_token_id = config.pad_token_id;
+  if (config.path) facts.sources.push_back({*config.path, &bert_names(config), ""});
+  facts.chain = biased_chain(config, config.intermediate_size);
+  facts.chain->positions = config.max_position_embeddings;
+  facts.chain->token_types = config.type_vocab_size;
+  facts.chain->embedding_norm = true;
+  facts.chain->head_dense = true;
+  facts.chain->head_bias = true;
+  facts.chain->tied = true;
+  facts.chain->dropout = config.hidden_dropout_prob > 0;
+  facts.chain->causal = false;
+  return facts;
+}
+
+}  // namespace
+
+const Family& bert_family() {
+  static const Family kFamily = {
+      .name = "bert",
+      .task = Task::masked_token,
+      .read = [](JsonReader& section, const ModelConfig* folder) -> ModelConfig {
+        return read_bert_model(section, folder != nullptr ? get<BertModelConfig>(*folder) : BertModelConfig());
+      },
+      .facts = bert_facts,
+      .shorten = [](ModelConfig& config,
+                    std::int64_t layers) { keep_layers(get<BertModelConfig>(config).encoder, layers); },
+      .spec = [](const ModelConfig& config,
+                 const WorkSize& work) { return bert_model_spec(get<BertModelConfig>(config), work); },
+      .forward =
+          [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+            return bert_forward_spec(get<BertModelConfig>(config), work, options.pooler);
+          },
+      .presets = bert_presets,
+      .hugging_face = &bert_hugging_face()};
+  return kFamily;
 }
 
 }  // namespace orthant

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "orthant/models/bert/encoder.h"
+#include "orthant/models/bert/tower.h"
 #include "orthant/models/graph_parts.h"
 #include "orthant/models/parameter_kinds.h"
 #include "orthant/models/post_norm_body.h"
@@ -200,6 +200,10 @@ void TowerBuilder::build_pooler() {
 }
 
 }  // namespace
+
+std::string_view pooling_name(Pooling pooling) {
+  return pooling == Pooling::pooler ? "pooler" : "cls";
+}
 
 std::string BertTower::last_hidden() const {
   return prefix.empty() ? "last_hidden_state" : fmt::format("{}.hidden.{}", prefix, config.num_hidden_layers);
