@@ -14,6 +14,7 @@
 #include "orthant/checkpoint/hugging_face_import.h"
 #include "orthant/comm/control_group.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/train/whole_tensors.h"
 #include "train/training_ranks.h"
 

@@ -10,6 +10,7 @@
 #include "orthant/checkpoint/saver.h"
 #include "orthant/checkpoint/stored_model.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/train/trainer.h"
 

@@ -11,6 +11,7 @@
 #include "checkpoint/forked_saves.h"
 #include "orthant/comm/control_group.h"
 #include "orthant/files/xxhash.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant::test {
 namespace corruption_test {
@@ -159,7 +160,7 @@ void flip(const fs::path& path, std::int64_t place) {
 TEST_F(Corruption, OfAnyBlockOfALargeFileIsRefusedByAllRanks) {
   const auto path = scratch_->path / "large";
   auto large = config(false, 3);
-  std::get<LlamaConfig>(large.model).vocab_size = 70000;
+  get<LlamaConfig>(large.model).vocab_size = 70000;
   const auto trainer = make_trainer(large);
   trainer->set_steps_done(1);
   trainer->save(path.string());

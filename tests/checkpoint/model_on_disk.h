@@ -13,9 +13,10 @@
 #include "orthant/checkpoint/checkpoint.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/hugging_face.h"
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/specs/hugging_face.h"
-#include "orthant/specs/hugging_face_names.h"
+
 
 namespace orthant {
 
@@ -47,7 +48,7 @@ struct ModelOnDisk {
     for (const auto& spec : {build_spec(config, {}), forward_spec(config, {})}) {
       for (const auto& unit : spec.units) {
         for (const auto& parameter : unit.parameters) {
-          const auto name = hugging_face_name(tensor_family(config), parameter.name, false).value();
+          const auto name = hugging_face_name(tensor_names(config), parameter.name, false).value();
           auto shape = parameter.shape;
           if (name.transposed) std::ranges::reverse(shape);
           tensors[name.tensor] = at::randn(shape) * 0.2;

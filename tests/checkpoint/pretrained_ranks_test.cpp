@@ -49,7 +49,7 @@ struct RankStore {
 
 // What the folder holds of a parameter, whole and in our orientation.
 at::Tensor stored(const ModelOnDisk& disk, const std::string& parameter) {
-  const auto name = hugging_face_name(tensor_family(disk.config), parameter, false).value();
+  const auto name = hugging_face_name(tensor_names(disk.config), parameter, false).value();
   const auto& tensor = disk.tensors.at(name.tensor);
   return name.transposed ? tensor.t() : tensor;
 }
@@ -111,7 +111,7 @@ TEST(PretrainedRanks, ReadWhatTheyHoldAndNoMore) {
         FileBytes file;
         comm::run_thread_ranks(Mesh::parse(ranks.mesh).world_size(), [&](int rank, const comm::Store& board) {
           const RankStore store(disk.config, ranks, rank, board);
-          const PretrainedWeights weights(store.graph, {{disk.folder, tensor_family(disk.config)}});
+          const PretrainedWeights weights(store.graph, {{disk.folder, &tensor_names(disk.config)}});
           EXPECT_EQ(weights.bytes_read(), 0);
           weights.load(*store.parameters);
           const std::lock_guard lock(mutex);
@@ -159,7 +159,7 @@ TEST(PretrainedRanks, CompareTheirPartsOfATiedHead) {
   disk.write_unequal_head();
   const auto errors = comm::try_thread_ranks(2, [&](int rank, const comm::Store& board) {
     const RankStore store(disk.config, {"tp=2"}, rank, board);
-    const PretrainedWeights weights(store.graph, {{disk.folder, TensorFamily::llama}});
+    const PretrainedWeights weights(store.graph, {{disk.folder, &tensor_names(disk.config)}});
     weights.fill(*store.parameters);
     EXPECT_EQ(rank, 0);
     EXPECT_EQ(weights.bytes_read(), bytes_to_read(weights, *store.parameters));

@@ -1,5 +1,5 @@
 #include "orthant/checkpoint/pretrained.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include "orthant/checkpoint/hugging_face_import.h"
 #include "orthant/checkpoint/large_buffer.h"
 #include "orthant/checkpoint/reader.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/runtime/program_unit.h"
 #include "orthant/train/inference.h"
 #include "orthant/train/trainer.h"
@@ -43,7 +44,7 @@ TEST(PretrainedWeights, AreConvertedAndTurned) {
     const auto spec = build_spec(disk.config, {});
     for (const auto dtype : {DType::float32, DType::float64}) {
       auto store = make_store(spec, dtype);
-      PretrainedWeights(spec, {{disk.folder, TensorFamily::gpt2}}).load(store);
+      PretrainedWeights(spec, {{disk.folder, &tensor_names(disk.config)}}).load(store);
       const auto fc = disk.tensors.at("transformer.h.1.mlp.c_fc.weight").to(scalar_type(dtype));
       EXPECT_TRUE(at::equal(parameter(store, "layers.1.mlp.c_fc.weight"), fc.t())) << stored;
       EXPECT_TRUE(at::equal(parameter(store, "layers.1.mlp.c_fc.bias"),
@@ -61,7 +62,7 @@ TEST(PretrainedWeights, TellWhatIsMissingAndWhatIsNotUsed) {
   });
   disk.tensors["classifier.weight"] = at::zeros({2, 12});
   disk.write();
-  const PretrainedWeights weights(build_spec(disk.config, {}), {{disk.folder, TensorFamily::bert}});
+  const PretrainedWeights weights(build_spec(disk.config, {}), {{disk.folder, &tensor_names(disk.config)}});
   EXPECT_TRUE(weights.reads("embed.word.weight"));
   EXPECT_FALSE(weights.reads("head.bias"));
   EXPECT_EQ(weights.notes(),
@@ -77,10 +78,10 @@ TEST(PretrainedWeights, RefuseATiedHeadThatDiffers) {
   disk.write();
   const auto spec = build_spec(disk.config, {});
   auto store = make_store(spec, DType::float32);
-  EXPECT_NO_THROW(PretrainedWeights(spec, {{disk.folder, TensorFamily::llama}}).load(store));
+  EXPECT_NO_THROW(PretrainedWeights(spec, {{disk.folder, &tensor_names(disk.config)}}).load(store));
   disk.tensors["lm_head.weight"][30][11] += 1;
   disk.write();
-  const PretrainedWeights weights(spec, {{disk.folder, TensorFamily::llama}});
+  const PretrainedWeights weights(spec, {{disk.folder, &tensor_names(disk.config)}});
   EXPECT_EQ(error_text<DataError>([&] { weights.load(store); }),
             disk.folder.string() +
                 ": lm_head.weight differs from model.embed_tokens.weight, to which config.json ties it\n"
@@ -107,7 +108,7 @@ TEST(Import, GivesATrainerItsWeightsAndAFreshOptimizer) {
                         disk.tensors.at("model.layers.0.mlp.down_proj.weight").to(at::kBFloat16).to(at::kFloat)));
   EXPECT_EQ(trainer->optimizer().state(0, 0).abs().max().item<float>(), 0);
   EXPECT_EQ(trainer->steps_done(), 0);
-  auto other = std::get<LlamaConfig>(disk.config);
+  auto other = get<LlamaConfig>(disk.config);
   other.vocab_size = 32;
   const auto text = error_text<DataError>([&] { make_trainer(other)->load(imported); });
   EXPECT_NE(text.find("the weights do not fit the model (2 differences)"), std::string::npos) << text;
@@ -154,7 +155,7 @@ TEST(PretrainedWeights, ComeFromACheckpointThatAModelNames) {
   ModelOnDisk disk(kLlama);
   disk.write();
   const auto folder = imported_without(disk, {});
-  auto config = std::get<LlamaConfig>(disk.config);
+  auto config = get<LlamaConfig>(disk.config);
   config.path = folder;
   const auto spec = build_spec(config, {});
   auto store = make_store(spec, DType::float32);

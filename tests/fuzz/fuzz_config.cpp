@@ -7,7 +7,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orthant;

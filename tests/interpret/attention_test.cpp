@@ -2,8 +2,8 @@
 // sum, output projection, residual.
 #include "interpret/unit_checks.h"
 #include "ops/attention_case.h"
+#include "orthant/models/rope.h"
 #include "orthant/ops/functions.h"
-#include "orthant/specs/rope.h"
 
 namespace orthant::test::attention_test {
 

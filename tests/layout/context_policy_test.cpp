@@ -4,8 +4,8 @@
 
 #include "base/error_text.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 
 namespace orthant {
 namespace context_policy_test {

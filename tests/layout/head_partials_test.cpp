@@ -2,15 +2,17 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/tensor_policy.h"
-#include "specs/small_models.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/qwen3/config.h"
 
 namespace orthant {
 namespace head_partials_test {
 
 LlamaConfig small_qwen3() {
   LlamaConfig config = test::small_llama();
-  config.family = LlamaFamily::qwen3;
+  config.variant = &kQwen3;
   config.head_dim = 6;
   return config;
 }

@@ -6,9 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/placement_table.h"
 #include "orthant/layout/tensor_policy.h"
-#include "specs/small_models.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace placements_test {

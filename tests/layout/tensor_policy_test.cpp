@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/layout/local_parameter.h"
-#include "specs/small_models.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace tensor_policy_test {

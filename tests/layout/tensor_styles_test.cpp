@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
-#include "specs/small_models.h"
+#include "models/small_models.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace tensor_styles_test {

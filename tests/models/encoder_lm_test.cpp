@@ -1,96 +1,115 @@
-// The language model of encoder layers against its restatement in plain ATen, written after PyTorch's tutorial and
-// torch.nn.TransformerEncoderLayer.
+#include "orthant/models/encoder_lm/config.h"
+
 #include <gtest/gtest.h>
 
-#include "models/model_case.h"
+#include <cmath>
+
+#include "models/model_text.h"
+#include "orthant/models/presets.h"
 
 namespace orthant {
 namespace encoder_lm_test {
 
-EncoderLmConfig small(std::int64_t hidden_size, double dropout) {
+using Names = std::vector<std::string>;
+
+// 6 wide, 2 heads, 5 inner, 7 words, 9 positions: every size differs.
+EncoderLmConfig small() {
   EncoderLmConfig config;
-  config.hidden_size = hidden_size;
+  config.hidden_size = 6;
   config.num_hidden_layers = 2;
-  config.num_attention_heads = 3;
-  config.intermediate_size = 22;
-  config.vocab_size = 13;
-  config.max_position_embeddings = 12;
-  config.dropout = dropout;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 5;
+  config.vocab_size = 7;
+  config.max_position_embeddings = 9;
   return config;
 }
 
-at::Tensor sine_table(std::int64_t sequence, std::int64_t width) {
-  at::Tensor table = at::empty({sequence, width}, at::kDouble);
-  for (std::int64_t position = 0; position < sequence; ++position) {
-    for (std::int64_t channel = 0; channel < width; ++channel) {
-      const double rate =
-          std::exp(static_cast<double>(channel / 2 * 2) * -std::log(10000.0) / static_cast<double>(width));
-      const double angle = static_cast<double>(position) * rate;
-      table[position][channel] = channel % 2 == 0 ? std::sin(angle) : std::cos(angle);
-    }
+TEST(EncoderLmSpec, HasUnitsInOrderAndParametersDecayedOnesFirst) {
+  const GraphSpec spec = encoder_lm_spec(small(), work_of(3, 8));
+  EXPECT_EQ(spec.name, "encoder_lm");
+  EXPECT_EQ(unit_names(spec), (Names{"embed", "layers.0", "layers.1", "head", "loss"}));
+  EXPECT_EQ(parameter_names(spec.unit("embed")), (Names{"embed.weight"}));
+  EXPECT_EQ(parameter_names(spec.unit("head")), (Names{"head.weight", "head.bias"}));
+  Names layer;
+  for (const auto* name :
+       {"attention.query.weight", "attention.key.weight", "attention.value.weight", "attention.output.weight",
+        "mlp.up.weight", "mlp.down.weight", "attention.query.bias", "attention.key.bias", "attention.value.bias",
+        "attention.output.bias", "attention.norm.weight", "attention.norm.bias", "mlp.up.bias", "mlp.down.bias",
+        "mlp.norm.weight", "mlp.norm.bias"}) {
+    layer.push_back(std::string("layers.1.") + name);
   }
-  return table;
-}
-
-at::Tensor logits(const Restated& w, const EncoderLmConfig& config, const at::Tensor& ids,
-                  const at::Tensor& mask = {}) {
-  const double p = config.dropout;
-  at::Tensor x = w["embed.weight"].index({ids}) * std::sqrt(static_cast<double>(config.hidden_size)) +
-                 sine_table(ids.size(1), config.hidden_size);
-  x = w.dropout(x, p, "embed.dropout");
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string layer = "layers." + std::to_string(i);
-    const auto heads = [&](const char* name) {
-      return w.linear(x, layer + ".attention." + name).unflatten(2, {config.num_attention_heads, config.head_size()});
-    };
-    const at::Tensor attended =
-        w.attention(heads("query"), heads("key"), heads("value"), true, mask, p, layer + ".attention.probabilities");
-    x = w.layer_norm(x + w.dropout(w.linear(attended, layer + ".attention.output"), p, layer + ".attention.dropout"),
-                     layer + ".attention.norm", config.layer_norm_eps);
-    const at::Tensor wide = w.dropout(at::relu(w.linear(x, layer + ".mlp.up")), p, layer + ".mlp.activation");
-    x = w.layer_norm(x + w.dropout(w.linear(wide, layer + ".mlp.down"), p, layer + ".mlp.dropout"), layer + ".mlp.norm",
-                     config.layer_norm_eps);
-  }
-  return w.linear(x, "head");
-}
-
-Fields some_fields() {
-  return {{"input_ids", random_ids(2, 9, 13, 1)}, {"labels", random_ids(2, 9, 13, 2)}};
-}
-
-TEST(EncoderLm, LossAndGradientsAreThoseOfTheFormulas) {
-  for (const std::int64_t hidden_size : {12, 15}) {
-    for (const double dropout : {0.0, 0.3}) {
-      SCOPED_TRACE(testing::Message() << hidden_size << " wide, dropout " << dropout);
-      const EncoderLmConfig config = small(hidden_size, dropout);
-      const Fields fields = some_fields();
-      ModelCase model(config, encoder_lm_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
-      const Restated restated(model);
-      restated.expect_equal(
-          Restated::cross_entropy(logits(restated, config, fields.at("input_ids")), fields.at("labels")),
-          model.train(fields));
-    }
+  EXPECT_EQ(parameter_names(spec.unit("layers.1")), layer);
+  for (const auto& unit : spec.units) {
+    EXPECT_EQ(unit.recomputable, unit.kind == "encoder_lm.layer") << unit.name;
+    for (const auto& p : unit.parameters) EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
   }
 }
 
-TEST(EncoderLm, EveryRecomputeModeAndMicrobatchingAgree) {
-  for (const double dropout : {0.0, 0.3}) {
-    const EncoderLmConfig config = small(15, dropout);
-    ModelCase model(config, encoder_lm_spec(config, {.rows = 2, .sequence = 9, .compute = DType::float64}));
-    expect_steps_agree(model, some_fields(), dropout > 0);
-  }
+TEST(EncoderLmSpec, DrawsAsTorchDoes) {
+  const GraphSpec spec = encoder_lm_spec(small(), work_of(1, 1));
+  const auto uniform = [](double bound) { return Init{Init::Kind::uniform, bound}; };
+  EXPECT_EQ(spec.parameter("embed.weight").init, uniform(0.1));
+  EXPECT_EQ(spec.parameter("head.weight").init, uniform(0.1));
+  EXPECT_EQ(spec.parameter("head.bias").init, Init{});
+  EXPECT_EQ(spec.parameter("layers.0.attention.key.weight").init, uniform(std::sqrt(6.0 / 24)));
+  EXPECT_EQ(spec.parameter("layers.0.attention.key.bias").init, Init{});
+  EXPECT_EQ(spec.parameter("layers.0.attention.output.weight").init, uniform(1 / std::sqrt(6.0)));
+  EXPECT_EQ(spec.parameter("layers.0.attention.output.bias").init, Init{});
+  EXPECT_EQ(spec.parameter("layers.0.mlp.up.bias").init, uniform(1 / std::sqrt(6.0)));
+  EXPECT_EQ(spec.parameter("layers.0.mlp.down.weight").init, uniform(1 / std::sqrt(5.0)));
+  EXPECT_EQ(spec.parameter("layers.0.mlp.down.bias").init, uniform(1 / std::sqrt(5.0)));
 }
 
-TEST(EncoderLm, ForwardMasksPadding) {
-  const EncoderLmConfig config = small(15, 0.3);
-  const WorkSize work{.rows = 2, .sequence = 9, .compute = DType::float64};
-  ModelCase model(config, forward_spec(config, work, {.mask = true}));
-  const at::Tensor ids = random_ids(2, 9, 13, 1);
-  at::Tensor mask = at::ones({2, 9}, at::kBool);
-  mask[1].narrow(0, 5, 4).fill_(false);
-  const at::Tensor found = model.evaluate({{"input_ids", ids}, {"attention_mask", mask}}, {"logits"}).at("logits");
-  const Restated restated(model, false);
-  expect_close(found, logits(restated, small(15, 0), ids, mask), 1e-10, 1e-10, "logits");
+TEST(EncoderLmSpec, CountsFlopsAndKeptBytes) {
+  const GraphSpec spec = encoder_lm_spec(small(), work_of(2, 8, DType::bfloat16));
+  const auto& layer = spec.unit("layers.0");
+  const double products = 2.0 * 16 * (4 * 6 * 6 + 2 * 6 * 5);
+  const double attention = 2.0 * 2 * 2 * 2 * 8 * 8 * 3 / 2;
+  EXPECT_EQ(layer.cost.forward_flops, products + attention);
+  EXPECT_EQ(layer.cost.input_flops, products + 2 * attention);
+  const std::int64_t others = 16 * (2 * (7 * 6 + 5) + 4 * 4);
+  EXPECT_EQ(layer.cost.kept_bytes, (std::array<std::int64_t, 3>{others + 16 * (2 * 6 + 4 * 2), others, 16 * 2 * 6}));
+  EXPECT_EQ(spec.unit("head").cost.weight_flops, 2.0 * 16 * 6 * 7);
+  EXPECT_EQ(spec.unit("head").cost.kept_bytes[0], 16 * 2 * 6);
+  // Inputs and output gradients of: two norms, q k v, output, up, down.
+  EXPECT_EQ(layer.cost.deferred_bytes, 16 * ((2 * (6 + 6) + (6 + 18) + (6 + 6) + (6 + 5) + (5 + 6)) * 2 + 4 * 4));
+  EXPECT_EQ(spec.unit("head").cost.deferred_bytes, 16 * 2 * (6 + 7));
+  EXPECT_EQ(spec.unit("embed").cost.deferred_bytes, 16 * 2 * 6);
+}
+
+EncoderLmConfig encoder_lm_of(std::string_view text) {
+  return get<EncoderLmConfig>(model_of(text));
+}
+
+TEST(EncoderLmConfig, ReadsEveryKey) {
+  EncoderLmConfig expected = small();
+  expected.layer_norm_eps = 1e-4;
+  expected.dropout = 0.3;
+  expected.initializer_range = 0.05;
+  expected.freeze = {"head.*"};
+  EXPECT_EQ(encoder_lm_of(R"({"kind": "encoder_lm", "hidden_size": 6, "num_hidden_layers": 2,
+      "num_attention_heads": 2, "intermediate_size": 5, "vocab_size": 7, "max_position_embeddings": 9,
+      "layer_norm_eps": 1e-4, "dropout": 0.3, "initializer_range": 0.05, "freeze": ["head.*"]})"),
+            expected);
+  EXPECT_EQ(encoder_lm_of(R"({"preset": "encoder-lm"})"), EncoderLmConfig{});
+  EXPECT_EQ(encoder_lm_of(R"({"preset": "encoder-lm-tiny", "dropout": 0})").hidden_size, 64);
+}
+
+TEST(EncoderLmConfig, TheTutorialsModelHasItsParameters) {
+  const std::int64_t h = 4096, words = 32768;
+  EXPECT_EQ(encoder_lm_spec(encoder_lm_preset("encoder-lm"), work_of(1, 1)).num_parameters(),
+            2 * words * h + words + 8 * (6 * h * h + 10 * h));
+}
+
+TEST(EncoderLmConfig, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(model_refusal(R"({"kind": "encoder_lm", "num_attention_heads": 10})"),
+            "model.json:1:47: num_attention_heads: 10 does not divide hidden_size 4096\n"
+            "  fix: set num_attention_heads to 8 or 16, or hidden_size to 4090 or 4100");
+  for (const auto* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+                          "max_position_embeddings", "layer_norm_eps", "dropout", "initializer_range"}) {
+    const std::string text = model_refusal(std::string(R"({"kind": "encoder_lm", ")") + key + R"(": -1})");
+    EXPECT_NE(text.find(std::string(key) + ": -1 is not"), std::string::npos) << text;
+  }
 }
 
 }  // namespace encoder_lm_test

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "models/small_models.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/head_loss.h"
 #include "orthant/program/print.h"
 #include "orthant/program/unit_programs.h"
-#include "orthant/specs/head_loss.h"
-#include "specs/small_models.h"
 
 namespace orthant::test {
 

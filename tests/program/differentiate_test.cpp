@@ -5,8 +5,8 @@
 
 #include <functional>
 
+#include "orthant/models/freeze.h"
 #include "orthant/ops/functions.h"
-#include "orthant/specs/freeze.h"
 #include "program/compiled.h"
 
 namespace orthant::differentiate_test {

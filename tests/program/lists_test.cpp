@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "orthant/models/encoder_lm/config.h"
 #include "program/compiled.h"
 
 namespace orthant::lists_test {

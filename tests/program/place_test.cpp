@@ -1,6 +1,7 @@
 // The exchanges that placing puts between the operations of a unit, in the order of the list.
 #include <gtest/gtest.h>
 
+#include "orthant/models/trimodal/config.h"
 #include "program/compiled.h"
 
 namespace orthant::place_test {

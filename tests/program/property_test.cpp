@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <set>
 
-#include "orthant/specs/freeze.h"
-#include "orthant/specs/head_loss.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/freeze.h"
+#include "orthant/models/head_loss.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 #include "program/compiled.h"
 #include "program/list_checker.h"
 

@@ -7,11 +7,13 @@
 #include <algorithm>
 
 #include "mesh/thrown_error.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/schedule/generators.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/validate.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "schedule/graphs.h"
 #include "schedule/schedule_file.h"
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "orthant/schedule/named_schedules.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "orthant/train/pipeline_config.h"
 #include "schedule/schedule_file.h"
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "orthant/layout/rows.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/train/evaluation_pass.h"
 #include "train/training_ranks.h"
 
@@ -140,7 +141,7 @@ TEST(EvaluationRanks, OfATrainerThatOnlyEvaluatesMeasureTheSameWithoutGradientsA
     const auto trained = evaluate_on(tiny_llama(mesh), 7, 2);
     on_ranks(tiny_llama(mesh), [&](const RunConfig& config) {
       auto frozen = config;
-      std::get<LlamaConfig>(frozen.model).freeze = {"*"};
+      get<LlamaConfig>(frozen.model).freeze = {"*"};
       frozen.trainer.trains = false;
       auto data_config = config;
       const auto data = make_run_data(data_config);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error_text.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant {
@@ -52,7 +53,7 @@ TEST(FlatConfig, IsToldFromSectionsByItsKeys) {
 
 TEST(FlatConfig, EveryValueArrivesInItsSection) {
   const auto config = read(flat());
-  const auto& model = std::get<TrimodalConfig>(config.model);
+  const auto& model = get<TrimodalConfig>(config.model);
   EXPECT_EQ(model.primary.hidden_size, 768);
   EXPECT_EQ(model.secondary.hidden_size, 1024);
   EXPECT_EQ(model.projection, 256);
@@ -83,7 +84,7 @@ TEST(FlatConfig, EveryValueArrivesInItsSection) {
 
 TEST(FlatConfig, OverridesAddressTheSections) {
   const auto config = read(flat(), {"data.path=rows.csv", "model.primary.hidden_size=24", "train.epochs=2"});
-  EXPECT_EQ(std::get<TrimodalConfig>(config.model).primary.hidden_size, 24);
+  EXPECT_EQ(get<TrimodalConfig>(config.model).primary.hidden_size, 24);
   EXPECT_EQ(config.epochs, 2);
 }
 
@@ -126,7 +127,7 @@ TEST(FlatConfig, TheSeedsConfigurationsAreRead) {
     SCOPED_TRACE(name);
     const auto path = std::string(ORTHANT_SOURCE_DIR) + "/configs/" + name + ".json";
     const auto config = read_run_config(load_run_document(path, {"data.path=rows.csv"}));
-    EXPECT_EQ(std::get<TrimodalConfig>(config.model).tabular->input_dim, 3);
+    EXPECT_EQ(get<TrimodalConfig>(config.model).tabular->input_dim, 3);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error_text.h"
 #include "checkpoint/model_on_disk.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant {
 namespace inference_test {

@@ -12,8 +12,10 @@
 
 #include "base/error_text.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant {

@@ -69,7 +69,7 @@ class Draw {
                                shared, sizes, layers, sizes, shared ? layers : 2));
     } else {
       const auto preset = kind == "encoder_lm" ? "encoder-lm" : kind;
-      const bool is_llama = llama_family_named(kind).has_value();
+      const bool is_llama = kind == "llama" || kind == "qwen3" || kind == "mistral";
       if (is_llama) sizes += fmt::format(R"(,"num_key_value_heads":{})", one_of<int>({1, 2, 3, 6}));
       if ((is_llama || kind == "gpt2") && chance(0.5)) {
         sizes += fmt::format(R"(,"tie_word_embeddings":{})", chance(0.5));

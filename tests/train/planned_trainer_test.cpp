@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 namespace orthant {
 namespace planned_trainer_test {

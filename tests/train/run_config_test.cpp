@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error_text.h"
+#include "orthant/models/llama/config.h"
 
 namespace orthant {
 namespace run_config_test {
@@ -295,7 +296,7 @@ TEST(RunConfig, AnotherKindReplacesItsSection) {
   };
   // The embedded default is a trimodal model on generated data.
   const auto text = loaded({"model.kind=llama", "data.kind=text", "data.path=a.txt", "model.vocab_size=99"});
-  EXPECT_EQ(std::get<LlamaConfig>(text.model).vocab_size, 99);
+  EXPECT_EQ(get<LlamaConfig>(text.model).vocab_size, 99);
   EXPECT_EQ(text.data.sequence_length, 128) << "nothing of the demo is left";
   const auto same = loaded({"data.kind=trimodal_demo", "data.samples=64"});
   EXPECT_EQ(same.data.secondary_length, 24) << "the kind it has already changes nothing";

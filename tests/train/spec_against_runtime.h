@@ -13,12 +13,20 @@
 #include <vector>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/bert/tower.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/head_loss.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/mistral/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/qwen3/config.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/program_unit.h"
-#include "orthant/specs/head_loss.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
 
@@ -116,7 +124,7 @@ inline LlamaConfig llama_with_biases() {
 
 inline LlamaConfig qwen3(bool biases) {
   LlamaConfig config = llama(false);
-  config.family = LlamaFamily::qwen3;
+  config.variant = &kQwen3;
   config.head_dim = 10;
   config.attention_bias = biases;
   return config;
@@ -124,7 +132,7 @@ inline LlamaConfig qwen3(bool biases) {
 
 inline LlamaConfig mistral(double dropout) {
   LlamaConfig config = llama(false);
-  config.family = LlamaFamily::mistral;
+  config.variant = &kMistral;
   config.sliding_window = 24;
   config.attention_dropout = dropout;
   return config;
@@ -320,7 +328,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
     if (!work.tensor.sequence_parallel) return 0;
     if (unit.kind.ends_with(".embed")) return kTables * work.rows * work.sequence * bytes_of(DType::int64);
     if (unit.kind != "llama.layer" || work.compute != DType::bfloat16) return 0;
-    return work.sequence * std::get<LlamaConfig>(GetParam().config).head_size() * bytes_of(DType::float32);
+    return work.sequence * get<LlamaConfig>(GetParam().config).head_size() * bytes_of(DType::float32);
   }
 
   int num_units() const { return static_cast<int>(graph.units.size()); }

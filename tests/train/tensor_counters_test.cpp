@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/planned_trainer.h"

@@ -1,5 +1,5 @@
 #include "orthant/train/trainer.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,10 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/presets.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/runtime/program_unit.h"
-#include "orthant/specs/presets.h"
 
 namespace orthant {
 namespace trainer_test {

@@ -8,8 +8,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
-#include "orthant/checkpoint/trimodal_folder.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/family.h"
+#include "orthant/models/hugging_face.h"
 
 namespace orthant {
 namespace {
@@ -18,36 +18,37 @@ const std::array<std::string, 2> kTowers = {"primary", "secondary"};
 
 GraphSpec spec_of(const ModelConfig& config) {
   const WorkSize one{.rows = 1, .sequence = 1};
-  return std::holds_alternative<BertModelConfig>(config) ? forward_spec(config, one, {.pooler = false})
-                                                         : build_spec(config, one);
+  return config.family().forward != nullptr ? forward_spec(config, one, {.pooler = false}) : build_spec(config, one);
 }
 
 }  // namespace
 
 ExportedPart::ExportedPart(const ModelConfig& model, const std::string& tower) : config_(model) {
-  const auto* trimodal = std::get_if<TrimodalConfig>(&model);
+  const auto classifier = facts_of(model).classifier;
   if (!tower.empty()) {
     if (std::ranges::find(kTowers, tower) == kTowers.end()) {
       throw ConfigError(fmt::format("unknown tower \"{}\"", tower), {.remedy = did_you_mean(tower, kTowers)});
     }
-    if (trimodal == nullptr) {
+    if (!classifier) {
       throw ConfigError(fmt::format("--tower {}: a model of kind {} has no towers", tower, model_kind(model)),
                         {.remedy = "leave --tower out"});
     }
-    BertModelConfig bert;
-    const bool primary = tower == kTowers[0];
-    bert.encoder = primary ? trimodal->primary : trimodal->secondary;
-    prefix_ = primary || trimodal->shared_towers ? "primary." : "secondary.";
-    config_ = bert;
+    const auto& chosen = *std::ranges::find(classifier->towers, tower, &Tower::name);
+    prefix_ = chosen.prefix;
+    config_ = chosen.model;
   }
   // Refuses other kinds.
-  if (this->trimodal() == nullptr) hugging_face_config_text(config_, HuggingFaceHead::none, DType::float32);
+  if (!is_classifier()) hugging_face_config_text(config_, HuggingFaceHead::none, DType::float32);
+}
+
+bool ExportedPart::is_classifier() const {
+  return config_.family().task == Task::classification;
 }
 
 std::optional<HuggingFaceName> ExportedPart::name(const std::string& parameter, bool bare) const {
-  if (const auto* whole = trimodal()) return HuggingFaceName{trimodal_tensor_name(*whole, parameter)};
+  if (is_classifier()) return HuggingFaceName{config_.family().tensor_name(config_, parameter)};
   if (!parameter.starts_with(prefix_)) return std::nullopt;
-  return hugging_face_name(tensor_family(config_), parameter.substr(prefix_.size()), bare);
+  return hugging_face_name(tensor_names(config_), parameter.substr(prefix_.size()), bare);
 }
 
 void ExportedPart::check_complete(const WeightReader& reader, const std::filesystem::path& checkpoint) const {

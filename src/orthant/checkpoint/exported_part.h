@@ -1,4 +1,4 @@
-// What of a stored model becomes a folder: all of it, or one tower of a trimodal model; and under which names.
+// What of a stored model becomes a folder: all of it, or one tower of a classifier; and under which names.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "orthant/checkpoint/weight_reader.h"
-#include "orthant/specs/hugging_face_names.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/hugging_face_names.h"
+#include "orthant/models/model_config.h"
 
 namespace orthant {
 
@@ -20,8 +20,8 @@ class ExportedPart {
 
   const ModelConfig& config() const { return config_; }
   const std::string& prefix() const { return prefix_; }  // of its parameters in the checkpoint
-  // A whole trimodal model, whose folder is of our own kind; null otherwise.
-  const TrimodalConfig* trimodal() const { return std::get_if<TrimodalConfig>(&config_); }
+  // A whole classifier, whose folder is of our own kind.
+  bool is_classifier() const;
 
   // Of a parameter of the checkpoint; nothing when it has no place in the folder. `bare`: see hugging_face_name().
   std::optional<HuggingFaceName> name(const std::string& parameter, bool bare) const;

@@ -15,16 +15,16 @@
 #include "orthant/checkpoint/original_files.h"
 #include "orthant/checkpoint/reader.h"
 #include "orthant/checkpoint/stored_model.h"
-#include "orthant/checkpoint/trimodal_folder.h"
 #include "orthant/data/preprocessing.h"
 #include "orthant/files/atomic_folder.h"
 #include "orthant/files/partial.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/hugging_face.h"
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/specs/hugging_face.h"
-#include "orthant/specs/hugging_face_names.h"
+#include "orthant/checkpoint/classifier_folder.h"
 
 namespace orthant {
 namespace {
@@ -72,9 +72,7 @@ HuggingFaceHead head_of(const ModelConfig& config, const std::vector<TensorEntry
   const auto stored = [&](std::string_view name) {
     return std::ranges::any_of(entries, [&](const auto& entry) { return entry.name == prefix + std::string(name); });
   };
-  const auto* llama = std::get_if<LlamaConfig>(&config);
-  const auto* gpt2 = std::get_if<Gpt2Config>(&config);
-  const bool tied = (llama != nullptr && llama->tie_word_embeddings) || (gpt2 != nullptr && gpt2->tie_word_embeddings);
+  const bool tied = facts_of(config).tied_head;
   if (tied && !original.config.empty() &&
       hugging_face_head(original.config, original.source) == HuggingFaceHead::none) {
     return HuggingFaceHead::none;
@@ -231,11 +229,13 @@ void copy_tokenizer(const fs::path& from, const fs::path& folder, const std::str
   }
 }
 
-// What a trimodal model needs besides its weights: see trimodal_folder.h.
-void write_trimodal_files(const ExportPlan& plan, const fs::path& folder, const fs::path& checkpoint,
-                          const ExportOptions& options, DType written, ExportResult& result) {
+// What a classifier needs besides its weights: see classifier_folder.h.
+void write_classifier_files(const ExportPlan& plan, const fs::path& folder, const fs::path& checkpoint,
+                            const ExportOptions& options, DType written, ExportResult& result) {
   const auto file = options.config_file.empty() ? plan.model.companions / "config.json" : options.config_file;
-  write_file_atomically(folder / "config.json", trimodal_config_text(read_config_json(file), file.string(), written));
+  write_file_atomically(
+      folder / "config.json",
+      classifier_config_text(read_config_json(file), plan.part->config().family(), file.string(), written));
   result.files.emplace_back("config.json");
   const auto& kept = plan.manifest.files;
   if (std::ranges::find(kept, kPreprocessingFile, &ManifestFile::name) != kept.end()) {
@@ -256,8 +256,8 @@ void write_trimodal_files(const ExportPlan& plan, const fs::path& folder, const 
 void write_other_files(const ExportPlan& plan, const fs::path& folder, const fs::path& checkpoint,
                        const ExportOptions& options, ExportResult& result) {
   const auto written = options.dtype ? *options.dtype : stored_dtype(plan.entries.front());
-  if (plan.part->trimodal() != nullptr) {
-    write_trimodal_files(plan, folder, checkpoint, options, written, result);
+  if (plan.part->is_classifier()) {
+    write_classifier_files(plan, folder, checkpoint, options, written, result);
     return;
   }
   write_file_atomically(folder / "config.json",

@@ -1,6 +1,6 @@
 // From a checkpoint to a Hugging Face folder: config.json, model.safetensors or shards, and the tokenizer where there
 // is one. A model that began as such a folder has its config.json again, with the keys changed that became others, and
-// its original files (see original_files.h). A whole trimodal model has a folder of our own kind (trimodal_folder.h).
+// its original files (see original_files.h). A whole classifier has a folder of our own kind (classifier_folder.h).
 // Ranks write the shards in turn; none holds more of the model than a block of one tensor.
 #pragma once
 

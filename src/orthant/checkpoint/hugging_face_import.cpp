@@ -15,8 +15,10 @@
 #include "orthant/files/atomic_folder.h"
 #include "orthant/layout/manifest.h"
 #include "orthant/mesh/mesh.h"
+#include "orthant/models/family.h"
+#include "orthant/models/hugging_face.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/specs/hugging_face.h"
+
 
 namespace orthant {
 namespace {
@@ -29,7 +31,7 @@ constexpr const char* kTensorFile = "rank-0.safetensors";
 GraphSpec importable_spec(const ModelConfig& config) {
   const WorkSize one{.rows = 1, .sequence = 1};
   auto spec = build_spec(config, one);
-  if (!std::holds_alternative<BertModelConfig>(config)) return spec;
+  if (config.family().forward == nullptr) return spec;
   for (const auto& unit : forward_spec(config, one).units) {
     if (unit.name == "pooler") spec.units.push_back(unit);
   }
@@ -55,7 +57,7 @@ ImportResult import_hugging_face(const fs::path& folder, const fs::path& out, st
   }
   const auto model = find_stored_model(folder);
   const auto spec = importable_spec(model.config);
-  const PretrainedWeights weights(spec, {{folder, tensor_family(model.config)}});
+  const PretrainedWeights weights(spec, {{folder, &tensor_names(model.config)}});
   weights.check_tied();
   auto places = weights.places();
   // Wide elements first, so that all are aligned.

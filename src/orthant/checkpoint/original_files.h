@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "orthant/checkpoint/checkpoint.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 namespace orthant {
 

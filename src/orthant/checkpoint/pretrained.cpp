@@ -10,7 +10,7 @@
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/checkpoint.h"
 #include "orthant/layout/pieces.h"
-#include "orthant/specs/head_loss.h"
+#include "orthant/models/family.h"
 
 namespace orthant {
 namespace {
@@ -27,8 +27,7 @@ std::string listed(const std::vector<std::string>& names) {
 // Whether weights without this parameter are whole: it is of a pooler or of a task's head. A decoder's last norm lies
 // in the unit of its head, but belongs to the body.
 bool may_be_absent(const UnitSpec& unit, std::string_view name) {
-  if (is_head(unit.kind, "llama") && name.starts_with("head.norm.")) return false;
-  if (is_head(unit.kind, "gpt2") && name.starts_with("head.ln_f.")) return false;
+  if (is_of_body(unit, name)) return false;
   return name.starts_with("head.") || name.starts_with("pooler.");
 }
 
@@ -103,28 +102,19 @@ const TensorEntry& entry_named(const WeightReader& reader, const std::string& na
 
 [[noreturn]] void throw_different(const PretrainedSource& source, const std::string& copy,
                                   const std::string& original) {
-  const bool decoder = source.family == TensorFamily::llama || source.family == TensorFamily::gpt2;
+  const bool may_untie = source.names != nullptr && !source.names->always_tied;
   throw DataError(
       fmt::format("{}: {} differs from {}, to which config.json ties it", source.folder.string(), copy, original),
-      {.remedy = decoder ? "set tie_word_embeddings to false in config.json"
-                         : "a head with a matrix of its own cannot be trained here"});
+      {.remedy = may_untie ? "set tie_word_embeddings to false in config.json"
+                           : "a head with a matrix of its own cannot be trained here"});
 }
 
 }  // namespace
 
 std::vector<PretrainedSource> pretrained_sources(const ModelConfig& config) {
   std::vector<PretrainedSource> sources;
-  const auto add = [&](const std::optional<std::string>& path, TensorFamily family, const char* prefix) {
-    if (path) sources.push_back({*path, is_checkpoint(*path) ? std::nullopt : std::optional(family), prefix});
-  };
-  if (const auto* llama = std::get_if<LlamaConfig>(&config)) add(llama->path, TensorFamily::llama, "");
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) add(gpt2->path, TensorFamily::gpt2, "");
-  if (const auto* bert = std::get_if<BertModelConfig>(&config)) {
-    add(bert->encoder.path, tensor_family(bert->encoder), "");
-  }
-  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config)) {
-    add(trimodal->primary.path, tensor_family(trimodal->primary), "primary.");
-    if (!trimodal->shared_towers) add(trimodal->secondary.path, tensor_family(trimodal->secondary), "secondary.");
+  for (const auto& source : facts_of(config).sources) {
+    sources.push_back({source.path, is_checkpoint(source.path) ? nullptr : source.names, source.prefix});
   }
   return sources;
 }
@@ -139,8 +129,8 @@ void PretrainedWeights::open(const GraphSpec& graph, const PretrainedSource& sou
   Folder folder{source, std::make_shared<CountingReader>(std::move(opened)), {}, {}};
   const auto wanted = wanted_parameters(graph, source.prefix);
   const auto& stored = folder.reader->entries();
-  auto match = source.family ? match_tensors(*source.family, wanted.parameters, stored, source.folder.string())
-                             : match_checkpoint(wanted, stored, source.folder.string());
+  auto match = source.names != nullptr ? match_tensors(*source.names, wanted.parameters, stored, source.folder.string())
+                                       : match_checkpoint(wanted, stored, source.folder.string());
   for (const auto& use : match.uses) {
     const auto name = source.prefix + use.parameter;
     index_.emplace(name, places_.size());

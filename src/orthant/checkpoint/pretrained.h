@@ -1,5 +1,5 @@
 // Weights that a model starts from: a Hugging Face folder, under its names, or one of our checkpoints, under ours; one
-// for the whole model, or one for each tower of a trimodal one. Everything is checked by name, shape and dtype when it
+// for the whole model, or one for each tower of a classifier. Everything is checked by name, shape and dtype when it
 // is opened; values are read once, straight into the flat buffers, and each rank reads the parts that it holds.
 #pragma once
 
@@ -12,15 +12,16 @@
 #include <vector>
 
 #include "orthant/checkpoint/weight_reader.h"
+#include "orthant/models/hugging_face_names.h"
 #include "orthant/parallel/data/parameter_store.h"
-#include "orthant/specs/hugging_face_names.h"
+
 
 namespace orthant {
 
 // A folder and the parameters it serves.
 struct PretrainedSource {
   std::filesystem::path folder;
-  std::optional<TensorFamily> family = {};          // whose names its tensors have; nothing: ours, of a checkpoint
+  const NameTable* names = nullptr;                 // of its tensors; null: ours, of a checkpoint
   std::string prefix = {};                          // "primary." for that tower; empty for a whole model
   std::shared_ptr<const WeightReader> opened = {};  // the folder, where it is open already
 };

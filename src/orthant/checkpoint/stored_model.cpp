@@ -13,7 +13,7 @@
 #include "orthant/checkpoint/weight_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 
 namespace orthant {
 namespace {

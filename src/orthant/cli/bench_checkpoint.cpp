@@ -18,6 +18,7 @@
 #include "orthant/checkpoint/saver.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
@@ -230,7 +231,7 @@ int run_bench_checkpoint(const Arguments& arguments, Context& context) {
   app.add_option("--rounds", own.rounds, "of each, after one that does not count (default 5)")
       .check(NumberRange(1, 1000));
   app.add_flag("--json", own.json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant bench checkpoint --config llama.json --mesh fsdp=2 --json")) return 0;
+  if (!parse(app, arguments, context, example::kBenchCheckpoint)) return 0;
 
   if (!own.keep.empty() && fs::exists(own.keep)) {
     throw ConfigError(fmt::format("--keep {}: exists already and is not replaced", own.keep),

@@ -22,6 +22,7 @@
 #include "orthant/checkpoint/weight_reader.h"
 #include "orthant/cli/bench.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/tensor_folder.h"
@@ -147,7 +148,7 @@ int run_bench_load(const Arguments& arguments, Context& context) {
   app.add_option("--dtype", dtype, fmt::format("of the parameters: {} (default float32)", dtype_list(kComputeDTypes)));
   app.add_option("--rounds", rounds, "of both (default 7)").check(NumberRange(1, 1000));
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant bench load --model Llama-3.2-1B --json")) return 0;
+  if (!parse(app, arguments, context, example::kBenchLoad)) return 0;
   if (is_checkpoint(folder)) {
     throw ConfigError(fmt::format("{}: a checkpoint; its files also hold optimizer state", folder),
                       {.remedy = "name a Hugging Face folder"});

@@ -15,6 +15,7 @@
 #include "orthant/cli/bench.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/kernel_times.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
@@ -179,7 +180,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
   app.add_option("--svg", own.svg, "draw the last step's actions, time by pp coordinate, into this file");
   app.add_flag("--json", own.json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant bench step --config llama.json --steps 10 --json")) return 0;
+  if (!parse(app, arguments, context, example::kBenchStep)) return 0;
 
   const auto loaded = load_config(options, ranks, context.environment);
   check_trainable(loaded.config);

@@ -11,6 +11,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/quantile.h"
 #include "orthant/cli/bench.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/text/tokenizer.h"
@@ -45,7 +46,7 @@ int run_bench_tokenize(const Arguments& arguments, Context& context) {
   app.add_option("--rounds", rounds, "times over the text, after one to warm up (default 5)")
       .check(NumberRange(1, 1000));
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant bench tokenize --tokenizer gpt2 --text book.txt")) return 0;
+  if (!parse(app, arguments, context, example::kBenchTokenize)) return 0;
   const auto before_load = processor_seconds();
   const auto tokenizer = Tokenizer::load(path);
   const auto load_seconds = processor_seconds() - before_load;

@@ -21,6 +21,7 @@
 #include "orthant/cli/checkpoint.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/layout/manifest.h"
 
@@ -147,7 +148,7 @@ int run_import(const Arguments& arguments, Context& context) {
   app.add_option("--dtype", dtype, fmt::format("of the weights: {} (default: as they are)", dtype_list(kWeightDTypes)));
   app.add_option("--key-file", key_file, "file of the key (checkpoint.key_file) to tag the checkpoint with");
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant checkpoint import Llama-3.2-1B llama-start")) return 0;
+  if (!parse(app, arguments, context, example::kCheckpointImport)) return 0;
   refuse_empty(app, {"--key-file"});
   const auto result = import_hugging_face(
       folder, out, dtype.empty() ? std::nullopt : std::optional<DType>(parse_dtype_option(dtype, kWeightDTypes)),

@@ -16,6 +16,7 @@
 #include "orthant/checkpoint/weight_reader.h"
 #include "orthant/cli/checkpoint.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_training.h"
 #include "orthant/train/trainer_options.h"
@@ -98,7 +99,7 @@ int run_checkpoint_export(const Arguments& arguments, Context& context) {
   app.add_option("--dtype", given.dtype,
                  fmt::format("of the weights: {} (default: as stored)", dtype_list(kWeightDTypes)));
   app.add_option("--max-shard-size", given.shard_size, "largest file, e.g. 5GB (default)");
-  app.add_option("--tower", given.options.tower, "primary or secondary: that encoder of a trimodal model");
+  app.add_option("--tower", given.options.tower, help::kTower);
   app.add_option("--key-file", given.key_file, kKeyHelp);
   app.add_option("--config", given.options.config_file, "config.json of the run, when the checkpoint lies elsewhere");
   app.add_flag("--json", given.json, "one JSON document on stdout");

@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/layout/rows.h"
 #include "orthant/mesh/world_fit.h"
@@ -175,11 +176,10 @@ auto with_remedy_of_world(const Mesh& mesh, std::optional<Axis> inferred, int wo
 }  // namespace
 
 void add_config_options(OptionParser& app, ConfigOptions& options) {
-  app.add_option("--config", options.config, "configuration file (default: a small trimodal classifier)")
-      .check([](const std::string& path) {
-        if (path.empty()) throw ConfigError("--config is empty", {.remedy = "name a file, or leave it out"});
-        return std::string();
-      });
+  app.add_option("--config", options.config, help::kConfig).check([](const std::string& path) {
+    if (path.empty()) throw ConfigError("--config is empty", {.remedy = "name a file, or leave it out"});
+    return std::string();
+  });
   app.add_option("--set", options.overrides, "KEY=VALUE, e.g. model.hidden_size=128; may be repeated").take_all();
 }
 

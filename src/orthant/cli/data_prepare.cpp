@@ -10,6 +10,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/data.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/prepare_text.h"
 #include "orthant/data/text_progress.h"
@@ -84,8 +85,7 @@ int run_prepare_text(const Arguments& arguments, Context& context) {
       "orthant data prepare-text");
   Wanted wanted;
   add_options(app, wanted);
-  if (!parse(app, arguments, context,
-             "orthant data prepare-text --input books/*.txt --tokenizer gpt2/tokenizer.json --out books-gpt2")) {
+  if (!parse(app, arguments, context, example::kPrepareText)) {
     return 0;
   }
   wanted.input.end_token = !wanted.no_end;

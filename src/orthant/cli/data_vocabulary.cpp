@@ -29,7 +29,7 @@ void write_vocabulary(const std::filesystem::path& file, const MadeVocabulary& m
   // The vocabularies of a folder share this file.
   const auto settings = folder / "tokenizer_config.json";
   const auto config =
-      json_text(nlohmann::ordered_json{{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", !cased}}, 1) + "\n";
+      json_text(nlohmann::ordered_json{{"tokenizer_class", kWordPieceClass}, {"do_lower_case", !cased}}, 1) + "\n";
   if (is_there(settings) && read_file(settings) != config) {
     throw DataError(fmt::format("{} says something else about another tokenizer in that folder", settings.string()),
                     {.remedy = "write the vocabulary into a folder of its own"});

@@ -10,6 +10,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/nearest.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
 #include "orthant/cli/planned_run.h"
@@ -136,10 +137,7 @@ int run_estimate(const Arguments& arguments, Context& context) {
                    "orthant estimate");
   EstimateOptions options;
   add_options(app, options);
-  if (!parse(app, arguments, context,
-             std::string("orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
-                         "--global-batch 64 --seq 8192 --recompute selective") +
-                 known_names())) {
+  if (!parse(app, arguments, context, std::string(example::kEstimate) + known_names())) {
     return 0;
   }
   for (const char* needed : {"--model", "--mesh", "--gpu", "--micro-batch", "--global-batch", "--seq"}) {

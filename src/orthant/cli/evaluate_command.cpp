@@ -7,6 +7,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_scoring.h"
 #include "orthant/train/result_table.h"
@@ -58,8 +59,7 @@ int run_evaluate(const Arguments& arguments, Context& context) {
       "orthant evaluate");
   EvaluateOptionsGiven given;
   RankOptions ranks;
-  app.add_option("--run", given.run, "folder of a run that was trained on files, or of an exported trimodal model")
-      .required();
+  app.add_option("--run", given.run, help::kEvaluatedRun).required();
   app.add_option("--data", given.data, "table or text, or a folder that prepare-text made").required();
   app.add_option("--checkpoint", given.checkpoint, "a checkpoint of it (default: the newest whole one)");
   add_reading_options(app, given.reading);

@@ -17,6 +17,7 @@
 #include "orthant/base/printable.h"
 #include "orthant/checkpoint/checkpoint.h"
 #include "orthant/cli/dtype_option.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/files/safetensors.h"
@@ -226,10 +227,7 @@ void check_ranks(const ForwardOptionsGiven& given, const RankOptions& ranks, con
 }  // namespace
 
 int run_forward(const Arguments& arguments, Context& context) {
-  OptionParser app(
-      "Computes the logits of a stored decoder, or the hidden states of a stored bert, for the rows of a file, on one "
-      "rank or on those of --mesh tp=N.",
-      "orthant forward");
+  OptionParser app(help::kForward, "orthant forward");
   ForwardOptionsGiven given;
   RankOptions ranks;
   app.add_option("--model", given.model, "Hugging Face folder, or one of our checkpoints").required();

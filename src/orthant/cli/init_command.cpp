@@ -9,6 +9,7 @@
 #include "orthant/base/printable.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/devices.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
@@ -27,7 +28,7 @@ int run_init(const Arguments& arguments, Context& context) {
   bool force = false;
   bool json = false;
   app.add_option("file", file, "the configuration to write").required();
-  app.add_option("--model", options.model, "a Hugging Face folder, or a preset such as llama-tiny");
+  app.add_option("--model", options.model, help::kInitModel);
   app.add_option(
       "--data", options.data,
       "text, a table (.csv, .tsv, .jsonl, .json), a .bin of ids, a folder of .txt files or of prepared tokens");
@@ -40,7 +41,7 @@ int run_init(const Arguments& arguments, Context& context) {
                  "what ends a document in a text file: file, blank-line or line (default: file)");
   app.add_flag("--force", force, "replace the file when it is there");
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant init --model Llama-3.2-1B --data notes.txt run.json")) return 0;
+  if (!parse(app, arguments, context, example::kInit)) return 0;
   refuse_empty(app, {"file", "--model", "--data", "--for", "--tokenizer", "--label", "--text-column", "--separator"});
   if (is_taken(file) && !force) {
     throw ConfigError(fmt::format("{} is there already", file),

@@ -14,6 +14,7 @@
 #include "orthant/cli/calibrate.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/devices.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/plan_options.h"
 #include "orthant/cli/planned_run.h"
@@ -233,9 +234,7 @@ int run_plan(const Arguments& arguments, Context& context) {
       "orthant plan");
   PlanCommand command;
   add_options(app, command);
-  if (!parse(app, arguments, context,
-             std::string("orthant plan --model llama3-8b --gpus 8 --gpu h100-80gb --global-batch 64 --seq 8192") +
-                 known_names())) {
+  if (!parse(app, arguments, context, std::string(example::kPlan) + known_names())) {
     return 0;
   }
   asked_errand(app);

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/plan/stacks/stack.h"
 
@@ -21,8 +22,7 @@ void set_reserve(Hardware& hardware, double percent) {
 }  // namespace
 
 void add_plan_options(OptionParser& app, PlanOptions& options) {
-  app.add_option("--model", options.model,
-                 "name of a model (llama3-8b, ...), a JSON file with a model section, or a Hugging Face folder");
+  app.add_option("--model", options.model, help::kPlannedModel);
   app.add_option("--gpu", options.card, "name of a card (h100-80gb, ...), or a JSON file of a machine");
   app.add_option("--gpus-per-node", options.cards_per_node, "cards that share a node (default: the card's, mostly 8)");
   app.add_option("--global-batch", options.global_batch, "rows of a step, over all replicas");

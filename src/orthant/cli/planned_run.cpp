@@ -10,7 +10,8 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/launch/scripts.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/presets.h"
+#include "orthant/plan/estimate/plan_model.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/suggested_config.h"
 
@@ -19,13 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// GPT-3 style is the planner's name for a gpt2 of other sizes.
+// Of the planner's own kinds, `gpt` is trained as another one with these sizes.
 void describe(const nlohmann::json& section, std::vector<std::string>& assignments) {
   const bool gpt = section.value("kind", "") == "gpt";
   if (section.contains("kind")) {
-    assignments.push_back(fmt::format("model.kind={}", gpt ? "gpt2" : section["kind"].get<std::string>()));
-  } else if (const auto family = family_of_preset(section.value("preset", ""))) {
-    assignments.push_back(fmt::format("model.kind={}", family_name(*family)));
+    assignments.push_back(fmt::format("model.kind={}", trained_kind(section["kind"].get<std::string>())));
+  } else if (const auto* family = family_of_preset(section.value("preset", ""))) {
+    assignments.push_back(fmt::format("model.kind={}", family->name));
   }
   for (const auto& [key, value] : section.items()) {
     if (key == "kind" || key.starts_with("_comment")) continue;
@@ -39,8 +40,11 @@ void describe(const nlohmann::json& section, std::vector<std::string>& assignmen
 }
 
 void add_generated_data(std::vector<std::string>& assignments) {
-  const bool trimodal = std::ranges::find(assignments, "model.kind=trimodal") != assignments.end();
-  assignments.emplace_back(trimodal ? "data.kind=random" : "data.kind=tokens");
+  const bool classifies = std::ranges::any_of(families(), [&](const Family* family) {
+    return family->task == Task::classification &&
+           std::ranges::find(assignments, fmt::format("model.kind={}", family->name)) != assignments.end();
+  });
+  assignments.emplace_back(classifies ? "data.kind=random" : "data.kind=tokens");
 }
 
 std::vector<std::string> keys_of(const nlohmann::json& document, const std::string& section) {
@@ -73,13 +77,13 @@ void set_mesh(Json& document, const Mesh& mesh) {
 
 PlannedModel planned_model(const std::string& name) {
   PlannedModel model{name, PlannedModel::Form::named, {}};
-  const auto family = family_of_preset(name);
-  if (family == PresetFamily::trimodal) {
+  const auto* family = family_of_preset(name);
+  if (family != nullptr && family->task == Task::classification) {
     model.form = PlannedModel::Form::described;
-    model.assignments = {"model.kind=trimodal", "model.preset=" + name};
+    model.assignments = {fmt::format("model.kind={}", family->name), "model.preset=" + name};
     add_generated_data(model.assignments);
   }
-  if (family || std::filesystem::is_directory(name)) return model;
+  if (family != nullptr || std::filesystem::is_directory(name)) return model;
   const auto document = JsonDocument::load(name).value();
   const bool section = document.contains("model");
   if (!section && document.contains("model_type") && std::filesystem::path(name).filename() == "config.json") {

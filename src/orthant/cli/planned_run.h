@@ -15,7 +15,7 @@ struct PlannedModel {
   enum class Form {
     configuration,  // a file that `orthant train --config` takes
     named,          // a preset or folder that `orthant init` takes
-    described,      // a trimodal preset or a file with a model alone: `train` is told with --set
+    described,      // a preset of a classifier or a file with a model alone: `train` is told with --set
   };
   std::string name;  // as it was written
   Form form = Form::configuration;

@@ -24,7 +24,7 @@ std::vector<ResultRow> rows_of_best(const RunConfig& config, const RunResult& re
     return {};
   }
   const auto sources = pretrained_sources(config.model);
-  if (sources.size() == 1 && sources[0].family && sources[0].prefix.empty()) {
+  if (sources.size() == 1 && sources[0].names != nullptr && sources[0].prefix.empty()) {
     rows.emplace_back("export", fmt::format("orthant checkpoint export {}/{} --format huggingface FOLDER",
                                             printable(checkpoints), pointer));
   }

@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/text/tokenizer.h"
 
@@ -80,8 +81,7 @@ int run_tokenize(const Arguments& arguments, Context& context) {
   app.add_option("--tokenizer", path, "tokenizer.json, .model, vocab.txt, or a folder with a tokenizer").required();
   app.add_flag("--decode", decode, "ids to text");
   app.add_flag("--no-special", no_special, "add no [CLS], <s> and the like; with --decode, leave special tokens out");
-  if (!parse(app, arguments, context, "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json"))
-    return 0;
+  if (!parse(app, arguments, context, example::kTokenize)) return 0;
   const auto tokenizer = Tokenizer::load(path);
   std::ios::sync_with_stdio(false);
   std::cin.tie(nullptr);

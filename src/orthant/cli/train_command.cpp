@@ -14,6 +14,7 @@
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
 #include "orthant/cli/memory_check.h"
+#include "orthant/cli/model_texts.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/program_report.h"
 #include "orthant/cli/rank_command.h"
@@ -340,7 +341,7 @@ std::function<void(const RankTraining&)> memory_check(TrainCommand& command, con
 
 int run_train(const Arguments& arguments, Context& context) {
   take_signals();
-  OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
+  OptionParser app(help::kTrain, "orthant train");
   TrainCommand command;
   auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose, programs] = command;
   add_options(app, command);

@@ -9,6 +9,9 @@
 
 namespace orthant {
 
+// What reads such a vocabulary, as a tokenizer_config.json beside it calls it.
+inline constexpr const char* kWordPieceClass = "BertTokenizer";
+
 struct MakeVocabularyOptions {
   std::string path;
   std::vector<std::string> columns;

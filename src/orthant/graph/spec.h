@@ -100,7 +100,7 @@ struct UnitCost {
   friend bool operator==(const UnitCost&, const UnitCost&) = default;
 };
 
-// Of a head and a loss that are one unit: see specs/head_loss.h.
+// Of a head and a loss that are one unit: see models/head_loss.h.
 struct ChunkedLogits {
   std::int64_t classes = 0;  // of all tp ranks; each makes its own part of them
   std::int64_t rows = 0;     // tokens whose logits exist at once

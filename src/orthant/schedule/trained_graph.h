@@ -7,7 +7,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/specs/head_loss.h"
+#include "orthant/models/head_loss.h"
 
 namespace orthant {
 

@@ -12,7 +12,7 @@
 namespace orthant {
 namespace {
 
-const std::vector<std::string> kKinds = {"tokens", "text", "trimodal", "trimodal_demo", "random"};
+const std::vector<std::string> kKinds = {"tokens", "text", kTableKind, kTableDemoKind, "random"};
 
 // One of two words.
 // A path or a list of them.
@@ -65,7 +65,7 @@ TableSource read_table(JsonReader& section) {
   TableSource table;
   table.path = read_optional_text(section, "path");
   if (table.path.empty()) {
-    section.fail("path", "is missing: data.kind trimodal reads a file",
+    section.fail("path", fmt::format("is missing: data.kind {} reads a file", kTableKind),
                  "name a .csv, .tsv, .jsonl or .json file (--data_path FILE, or data.path)");
   }
   table.eval_path = read_optional_text(section, "eval_path");
@@ -98,7 +98,7 @@ DataConfig read_data(JsonReader section) {
   for (const char* key : {"path", "eval_path", "tokenizer", "token_type", "ids_column"}) {
     if (data.from_files() || !section.has(key)) continue;
     section.fail(key, fmt::format("is given, but data.kind {} is generated", data.kind),
-                 "set data.kind=text for texts and ids, or data.kind=trimodal for a table");
+                 fmt::format("set data.kind=text for texts and ids, or data.kind={} for a table", kTableKind));
   }
   data.sequence_length = read_count(section, "sequence_length", data.sequence_length, 1);
   if (data.kind != "tokens" && data.kind != "text") {
@@ -110,7 +110,7 @@ DataConfig read_data(JsonReader section) {
     data.samples = read_count(section, "samples", data.samples, 1);
   }
   if (data.kind == "text") data.text = read_text(section);
-  if (data.kind == "trimodal") data.table = read_table(section);
+  if (data.kind == kTableKind) data.table = read_table(section);
   data.eval_fraction = section.get<double>("eval_fraction", data.eval_fraction);
   const double most = data.from_files() ? 0.9 : 1;  // of a file, something must be left to train on
   if (!(data.eval_fraction >= 0 && data.eval_fraction <= most)) {

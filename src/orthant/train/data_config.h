@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "orthant/base/json_reader.h"
+#include "orthant/data/data_kind.h"
 
 namespace orthant {
 
@@ -23,7 +24,7 @@ struct TextSource {
   bool packing = true;                 // documents one after the other without padding; or one document a sample
 };
 
-// Kind `trimodal`: a table, as CSV or JSON lines.
+// Kind kTableKind: a table, as CSV or JSON lines.
 struct TableSource {
   std::string path;
   std::string eval_path;
@@ -40,7 +41,7 @@ struct TableSource {
 };
 
 struct DataConfig {
-  std::string kind = "tokens";  // tokens, text, trimodal, trimodal_demo, random
+  std::string kind = "tokens";  // tokens, text, random, or one of data/data_kind.h
   std::int64_t sequence_length = 128;
   std::int64_t secondary_length = 0;  // of the second text; 0: as the first
   std::int64_t samples = 4096;        // of generated data
@@ -50,7 +51,7 @@ struct DataConfig {
   TextSource text;
   TableSource table;
 
-  bool from_files() const { return kind == "text" || kind == "trimodal"; }
+  bool from_files() const { return kind == "text" || kind == kTableKind; }
 };
 
 DataConfig read_data(JsonReader section);

@@ -14,13 +14,14 @@
 #include "orthant/data/tokens.h"
 #include "orthant/data/trimodal_demo.h"
 #include "orthant/layout/rows.h"
+#include "orthant/models/family.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/table_of_host.h"
 
 namespace orthant {
 namespace {
 
-void refuse_kinds(const RunConfig& config, const char* fitting) {
+void refuse_kinds(const RunConfig& config, const std::string& fitting) {
   throw ConfigError(fmt::format("model.kind {} cannot read data.kind {}", model_kind(config.model), config.data.kind),
                     {.remedy = fmt::format("use data.kind {}", fitting)});
 }
@@ -48,47 +49,39 @@ at::Tensor random_field(const ValueSpec& field, std::int64_t samples, std::int64
   return numbers;
 }
 
-// Ids of a field are below this.
-std::int64_t id_limit(const ModelConfig& model, const std::string& field) {
-  const auto* trimodal = std::get_if<TrimodalConfig>(&model);
-  if (trimodal != nullptr && field.starts_with("secondary")) return trimodal->secondary.vocab_size;
-  const auto* bert = std::get_if<BertModelConfig>(&model);
-  if (bert != nullptr && field == "token_type_ids") return bert->encoder.type_vocab_size;
-  return vocab_size(model);
-}
-
 RunData random_data(const RunConfig& config) {
-  const auto* trimodal = std::get_if<TrimodalConfig>(&config.model);
+  const auto facts = facts_of(config.model);
+  const auto& classifier = facts.classifier;
   FieldLimits limits;
-  limits.num_labels = trimodal != nullptr ? trimodal->num_labels : vocab_size(config.model);
+  limits.num_labels = classifier ? classifier->num_labels : facts.vocab_size;
   const auto make = [&](std::uint64_t seed, std::int64_t samples) {
     Fields fields;
     for (const auto& field : run_spec(config).batch_fields) {
       const bool label = field.name == kLabelsField;
-      const auto limit = label ? limits.num_labels : id_limit(config.model, field.name);
+      const auto limit = label ? limits.num_labels : facts.field_limit(field.name);
       fields[field.name] = random_field(field, samples, limit, seed);
       if (field.dtype == DType::int64 && !label) limits.vocab_sizes[field.name] = limit;
     }
-    return std::make_shared<FixedDataset>(std::move(fields), limits,
-                                          trimodal ? trimodal->class_weights : std::vector<double>{}, "random data");
+    return std::make_shared<FixedDataset>(
+        std::move(fields), limits, classifier ? classifier->class_weights : std::vector<double>{}, "random data");
   };
   RunData data;
   data.train = make(config.trainer.seed, config.data.samples);
-  data.num_labels = trimodal != nullptr ? limits.num_labels : 0;
+  data.num_labels = classifier ? limits.num_labels : 0;
   if (const auto size = eval_samples(config.data); size > 0) data.eval = make(config.trainer.seed + 1, size);
   return data;
 }
 
 RunData tokens_data(const RunConfig& config) {
   const auto make = [&](DataSplit split, std::int64_t size) -> std::shared_ptr<const Dataset> {
-    const bool bert = std::holds_alternative<BertModelConfig>(config.model);
-    const auto words = vocab_size(config.model) - (bert ? 1 : 0);  // the last id is bert's mask
+    const bool masks = config.model.family().task == Task::masked_token;
+    const auto words = vocab_size(config.model) - (masks ? 1 : 0);  // the last id is the mask
     auto tokens = std::make_shared<TokensDataset>(TokensOptions{.vocab_size = words,
                                                                 .sequence_length = config.data.sequence_length,
                                                                 .size = size,
                                                                 .seed = config.trainer.seed,
                                                                 .split = split});
-    if (!bert) return tokens;
+    if (!masks) return tokens;
     return masked(config, tokens, /*mask_id=*/words, {});
   };
   RunData data;
@@ -97,14 +90,14 @@ RunData tokens_data(const RunConfig& config) {
   return data;
 }
 
-void check_vocabulary(const char* tower, std::int64_t model, std::int64_t data) {
-  if (model >= data) return;
-  throw ConfigError(
-      fmt::format("model.{}.vocab_size is {}, but the data has token ids up to {}", tower, model, data - 1),
-      {.remedy = fmt::format("set model.{}.vocab_size={}", tower, data)});
+void check_vocabulary(const Tower& tower, std::int64_t data) {
+  if (tower.vocab_size >= data) return;
+  throw ConfigError(fmt::format("model.{}.vocab_size is {}, but the data has token ids up to {}", tower.name,
+                                tower.vocab_size, data - 1),
+                    {.remedy = fmt::format("set model.{}.vocab_size={}", tower.name, data)});
 }
 
-RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
+RunData demo_data(const RunConfig& config, const Classifier& model) {
   const auto make = [&](DataSplit split, std::int64_t size) {
     TrimodalDemoOptions options;
     options.size = size;
@@ -122,13 +115,12 @@ RunData trimodal_data(const RunConfig& config, const TrimodalConfig& model) {
     }
   };
   const auto train = make(DataSplit::train, config.data.samples);
-  check_vocabulary("primary", model.primary.vocab_size, train->vocab_size());
-  check_vocabulary("secondary", model.secondary.vocab_size, train->vocab_size());
+  for (const auto& tower : model.towers) check_vocabulary(tower, train->vocab_size());
   constexpr auto kColumns = static_cast<std::int64_t>(TrimodalSample::kNumbers);
-  if (model.tabular && model.tabular->input_dim != kColumns) {
-    throw ConfigError(fmt::format("model.tabular.input_dim is {}, but the data has {} numeric columns",
-                                  model.tabular->input_dim, kColumns),
-                      {.remedy = fmt::format("set model.tabular.input_dim={}", kColumns)});
+  if (model.columns && *model.columns != kColumns) {
+    throw ConfigError(
+        fmt::format("model.tabular.input_dim is {}, but the data has {} numeric columns", *model.columns, kColumns),
+        {.remedy = fmt::format("set model.tabular.input_dim={}", kColumns)});
   }
   if (model.num_labels < TrimodalDemo::kNumLabels) {
     throw ConfigError(
@@ -190,10 +182,12 @@ RunData make_run_data(RunConfig& config) {
   const auto& kind = config.data.kind;
   if (kind == "random") return random_data(config);
   RunData data;
-  if (auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
-    if (kind != "trimodal_demo" && kind != "trimodal") refuse_kinds(config, "trimodal or trimodal_demo");
-    data = kind == "trimodal" ? table_data(config, *trimodal, read_table(config, *trimodal))
-                              : trimodal_data(config, *trimodal);
+  if (const auto classifier = facts_of(config.model).classifier) {
+    if (kind != kTableDemoKind && kind != kTableKind) {
+      refuse_kinds(config, fmt::format("{} or {}", kTableKind, kTableDemoKind));
+    }
+    data = kind == kTableKind ? table_data(config, *classifier, read_table(config, *classifier))
+                              : demo_data(config, *classifier);
   } else {
     if (kind != "tokens" && kind != "text") refuse_kinds(config, "tokens or text");
     data = kind == "text" ? text_data(config) : tokens_data(config);
@@ -204,8 +198,8 @@ RunData make_run_data(RunConfig& config) {
 
 RunData make_run_data(RunConfig& config, const ControlGroup& ranks) {
   RunData data;
-  auto* model = std::get_if<TrimodalConfig>(&config.model);
-  if (model == nullptr || config.data.kind != "trimodal" || ranks.alone()) {
+  const auto model = facts_of(config.model).classifier;
+  if (!model || config.data.kind != kTableKind || ranks.alone()) {
     ranks.together([&] { data = make_run_data(config); });
     return data;
   }

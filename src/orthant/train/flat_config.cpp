@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/json_reader.h"
+#include "orthant/data/data_kind.h"
 #include "orthant/files/path_facts.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/presets.h"
 #include "orthant/train/foreign_names.h"
 #include "orthant/train/model_folders.h"
 
@@ -45,7 +46,8 @@ void set_tower(JsonReader& flat, Sections& sections, const std::string& tower) {
     sections.set(key, fmt::format("model.{}.path", tower), *folder);
     return;
   }
-  if (family_of_preset(name) != PresetFamily::bert) {
+  const auto* const family = family_of_preset(name);
+  if (family == nullptr || family->task != Task::masked_token) {
     flat.fail(
         key, fmt::format("\"{}\" is neither the folder of a model nor a known size", name),
         fmt::format("put its folder (config.json, model.safetensors, tokenizer.json or vocab.txt) at models/{}", name));
@@ -54,7 +56,7 @@ void set_tower(JsonReader& flat, Sections& sections, const std::string& tower) {
 }
 
 void set_data(JsonReader& flat, Sections& sections) {
-  sections.set("", "data.kind", "trimodal");
+  sections.set("", "data.kind", kTableKind);
   sections.set("", "data.sequence_length", kSequence);
   sections.set("label_name", "data.label", flat.require<std::string>("label_name"));
   sections.set("primary_text_name", "data.primary_text", flat.require<std::string>("primary_text_name"));
@@ -66,7 +68,7 @@ void set_data(JsonReader& flat, Sections& sections) {
 }
 
 void set_model(JsonReader& flat, Sections& sections) {
-  sections.set("", "model.kind", "trimodal");
+  sections.set("", "model.kind", first_family(Task::classification).name);
   set_tower(flat, sections, "primary");
   set_tower(flat, sections, "secondary");
   const auto common = flat.require<std::int64_t>("hidden_common_dim");

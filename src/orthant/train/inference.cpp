@@ -13,6 +13,7 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
+#include "orthant/models/model_facts.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/program_unit.h"
@@ -44,8 +45,8 @@ struct ForwardWeights {
 
 // Collective over `ranks`; Local for one rank.
 ForwardWeights open_forward(const StoredModel& model, const InferenceOptions& options, const ControlGroup& ranks = {}) {
-  const auto family = model.checkpoint ? std::nullopt : std::optional(tensor_family(model.config));
-  const std::vector<PretrainedSource> source = {{model.folder, family}};
+  const auto* const names = model.checkpoint ? nullptr : &tensor_names(model.config);
+  const std::vector<PretrainedSource> source = {{model.folder, names}};
   ForwardWeights found{inference_graph(model.config, options), {}, {}};
   found.weights = PretrainedWeights(found.graph, source, ranks);
   const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
@@ -135,10 +136,12 @@ void Inference::load() {
 }
 
 std::vector<std::string> Inference::outputs() const {
-  if (!std::holds_alternative<BertModelConfig>(model_.config)) return {"logits"};
+  const auto has = [&](const char* name) {
+    return std::ranges::find(graph_.values, name, &ValueSpec::name) != graph_.values.end();
+  };
+  if (has("logits")) return {"logits"};
   std::vector<std::string> names = {"last_hidden_state"};
-  const auto pooled = [](const ValueSpec& value) { return value.name == "pooler_output"; };
-  if (std::ranges::any_of(graph_.values, pooled)) names.emplace_back("pooler_output");
+  if (has("pooler_output")) names.emplace_back("pooler_output");
   return names;
 }
 
@@ -179,21 +182,20 @@ void Inference::check(const Fields& inputs) const {
                       {.remedy = "use 1 for tokens and 0 for padding"});
     }
   }
-  const auto* bert = std::get_if<BertModelConfig>(&model_.config);
+  const auto facts = facts_of(model_.config);
   if (inputs.contains("token_type_ids")) {
-    if (bert == nullptr) {
+    if (!facts.field_limits.contains("token_type_ids")) {
       throw DataError(
           fmt::format("token_type_ids are given, but a model of kind {} has none", model_kind(model_.config)),
           {.remedy = "leave them out"});
     }
-    check_values("token_type_ids", inputs.at("token_type_ids"), bert->encoder.type_vocab_size, "type_vocab_size",
+    check_values("token_type_ids", inputs.at("token_type_ids"), facts.field_limit("token_type_ids"), "type_vocab_size",
                  "number the segments of a row from 0, or leave token_type_ids out");
   }
   // Rotary positions go on for ever; the others end with their table.
-  if (!std::holds_alternative<LlamaConfig>(model_.config) && ids.size(1) > max_sequence(model_.config)) {
-    throw DataError(
-        fmt::format("rows of {} tokens; the model has {} positions", ids.size(1), max_sequence(model_.config)),
-        {.remedy = fmt::format("cut them to {}", max_sequence(model_.config))});
+  if (facts.positions_end && ids.size(1) > facts.max_sequence) {
+    throw DataError(fmt::format("rows of {} tokens; the model has {} positions", ids.size(1), facts.max_sequence),
+                    {.remedy = fmt::format("cut them to {}", facts.max_sequence)});
   }
 }
 

@@ -16,11 +16,12 @@
 #include "orthant/comm/control_group.h"
 #include "orthant/data/batch.h"
 #include "orthant/mesh/mesh.h"
+#include "orthant/models/model_config.h"
 #include "orthant/nn/tables.h"
 #include "orthant/nn/tensor_axis.h"
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/specs/model_config.h"
+
 
 namespace orthant {
 

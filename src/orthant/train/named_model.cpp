@@ -12,8 +12,10 @@
 #include "orthant/checkpoint/stored_model.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_index.h"
-#include "orthant/specs/presets.h"
-#include "orthant/specs/totals.h"
+#include "orthant/models/example_names.h"
+#include "orthant/models/family.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/totals.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/run_config.h"
 
@@ -54,18 +56,15 @@ NamedModel find_named_model(const std::string& name) {
     model.weights = holds_weights(*folder);
     model.pickles = !model.weights && std::ranges::any_of(names_in_folder(*folder), is_pickle_name);
     model.tokenizer = holds_tokenizer_files(*folder);
-  } else if (family_of_preset(name)) {
+  } else if (family_of_preset(name) != nullptr) {
     model.preset = name;
     model.config = read_section(model_document("preset", name));
   } else {
-    std::vector<std::string> names;
-    for (const auto family : kPresetFamilies) {
-      for (auto& preset : preset_names(family)) names.push_back(std::move(preset));
-    }
-    const auto near = nearest(name, names);
-    throw ConfigError(fmt::format("--model {}: there is no such folder, no models/{} and no such preset", name, name),
-                      {.remedy = near ? fmt::format("did you mean the preset {}?", *near)
-                                      : "name a Hugging Face folder, or a preset such as llama-tiny or gpt2"});
+    const auto near = nearest(name, preset_names());
+    throw ConfigError(
+        fmt::format("--model {}: there is no such folder, no models/{} and no such preset", name, name),
+        {.remedy = near ? fmt::format("did you mean the preset {}?", *near)
+                        : fmt::format("name a Hugging Face folder, or a preset such as {}", kExamplePresets)});
   }
   model.parameters = num_parameters(model.config);
   return model;
@@ -81,16 +80,20 @@ nlohmann::ordered_json sizes_of_folder(const std::string& folder) {
 }
 
 nlohmann::ordered_json small_language_model(std::int64_t vocabulary) {
-  return {{"kind", "llama"},          {"hidden_size", 256},
-          {"num_hidden_layers", 6},   {"num_attention_heads", 4},
-          {"num_key_value_heads", 4}, {"intermediate_size", 704},
-          {"vocab_size", vocabulary}, {"max_position_embeddings", 512}};
+  return {{"kind", first_family(Task::next_token).name},
+          {"hidden_size", 256},
+          {"num_hidden_layers", 6},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 4},
+          {"intermediate_size", 704},
+          {"vocab_size", vocabulary},
+          {"max_position_embeddings", 512}};
 }
 
 nlohmann::ordered_json table_model(const std::optional<NamedModel>& model, std::int64_t vocabulary) {
-  nlohmann::ordered_json section{{"kind", "trimodal"}, {"shared_towers", true}};
+  nlohmann::ordered_json section{{"kind", first_family(Task::classification).name}, {"shared_towers", true}};
   auto& tower = section["primary"];
-  if (model && std::holds_alternative<TrimodalConfig>(model->config)) {
+  if (model && model->config.family().task == Task::classification) {
     section["preset"] = model->preset;
     tower = {{"vocab_size", vocabulary}};
   } else if (model && model->weights) {

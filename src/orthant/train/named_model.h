@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 
 namespace orthant {
 

@@ -12,8 +12,9 @@
 #include "orthant/base/nearest.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/models/family.h"
+#include "orthant/models/totals.h"
 #include "orthant/schedule/named_schedules.h"
-#include "orthant/specs/totals.h"
 #include "orthant/train/count_key.h"
 
 namespace orthant {
@@ -32,11 +33,11 @@ std::string read_schedule(JsonReader& section) {
   return schedule;
 }
 
-// The primary tower, and all the rest: seed 000's cut of its trimodal model.
+// The primary tower, and all the rest.
 std::vector<std::vector<std::string>> tower_split(const JsonReader& section, const ModelConfig& model) {
-  if (!std::holds_alternative<TrimodalConfig>(model)) {
+  if (model.family().task != Task::classification) {
     section.fail("split", fmt::format("is \"towers\", and a model of kind {} has none", model_kind(model)),
-                 "use \"auto\", or model.kind trimodal");
+                 fmt::format("use \"auto\", or model.kind {}", first_family(Task::classification).name));
   }
   WorkSize work;  // names of units do not depend on it
   work.rows = work.sequence = 1;

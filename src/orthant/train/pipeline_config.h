@@ -4,9 +4,9 @@
 
 #include "orthant/base/json_reader.h"
 #include "orthant/graph/spec.h"
+#include "orthant/models/model_config.h"
 #include "orthant/parallel/data/precision.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/model_config.h"
 
 namespace orthant {
 

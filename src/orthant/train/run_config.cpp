@@ -13,6 +13,7 @@
 #include "orthant/base/printable.h"
 #include "orthant/files/io_patience.h"
 #include "orthant/layout/rows.h"
+#include "orthant/models/model_facts.h"
 #include "orthant/ops/rule.h"
 #include "orthant/program/cost.h"
 #include "orthant/train/context_parallel_config.h"
@@ -213,13 +214,12 @@ void check_keep_rules(const RunConfig& config) {
 // Dynamic rotary frequencies follow the length of a text: with padding to the longest of a microbatch they would follow
 // the cut into microbatches.
 void check_positions(const RunConfig& config) {
-  const auto* llama = std::get_if<LlamaConfig>(&config.model);
-  if (llama == nullptr || llama->rope_scaling.kind != RopeScaling::Kind::dynamic) return;
-  if (!config.trainer.pad_to_longest || config.data.sequence_length <= llama->max_position_embeddings) return;
+  const auto positions = facts_of(config.model).dynamic_positions;
+  if (!positions || !config.trainer.pad_to_longest || config.data.sequence_length <= *positions) return;
   throw ConfigError(
       fmt::format("model.rope_scaling dynamic with data.sequence_length {} beyond max_position_embeddings {}: its "
                   "frequencies depend on the length of each microbatch",
-                  config.data.sequence_length, llama->max_position_embeddings),
+                  config.data.sequence_length, *positions),
       {.remedy = "set data.padding=full, or data.sequence_length to at most that"});
 }
 

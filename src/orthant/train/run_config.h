@@ -9,7 +9,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/checkpoint/retention.h"
 #include "orthant/mesh/mesh.h"
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 #include "orthant/train/data_config.h"
 #include "orthant/train/trainer.h"
 

@@ -9,6 +9,7 @@
 #include "orthant/data/token_index.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/path_facts.h"
+#include "orthant/models/model_facts.h"
 #include "orthant/train/model_folders.h"
 
 namespace orthant {
@@ -38,12 +39,12 @@ std::string tokenizer_of_text(const TextSource& text) {
 
 std::vector<NamedTokenizer> named_tokenizers(RunConfig& config) {
   auto& data = config.data;
-  if (const auto* trimodal = std::get_if<TrimodalConfig>(&config.model)) {
-    const auto named = [](const char* tower, std::string& key, const BertConfig& model) {
-      return NamedTokenizer{tower, key.empty() ? model.path.value_or("") : key, &key};
+  if (const auto classifier = facts_of(config.model).classifier) {
+    const auto named = [](const Tower& tower, std::string& key) {
+      return NamedTokenizer{tower.name, key.empty() ? tower.path.value_or("") : key, &key};
     };
-    return {named("primary", data.table.primary_tokenizer, trimodal->primary),
-            named("secondary", data.table.secondary_tokenizer, trimodal->secondary)};
+    return {named(classifier->towers.at(0), data.table.primary_tokenizer),
+            named(classifier->towers.at(1), data.table.secondary_tokenizer)};
   }
   const auto of_text = data.kind == "text" ? tokenizer_of_text(data.text) : std::string();
   return {{"", of_text.empty() ? path_of(config.model) : of_text, &data.text.tokenizer}};

@@ -11,11 +11,11 @@
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/checkpoint.h"
 #include "orthant/checkpoint/pretrained.h"
-#include "orthant/checkpoint/trimodal_folder.h"
 #include "orthant/comm/control_group.h"
 #include "orthant/data/token_index.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/train/document_scores.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/file_data.h"
@@ -39,8 +39,8 @@ class PatientReader : public WeightReader {
   IoPatience patience_;
 };
 
-const TrimodalConfig* classifier_of(const RunConfig& config) {
-  return std::get_if<TrimodalConfig>(&config.model);
+std::optional<Classifier> classifier_of(const RunConfig& config) {
+  return facts_of(config.model).classifier;
 }
 
 // Where the weights are, proved whole; nothing is read of them yet.
@@ -55,11 +55,10 @@ struct OpenModel {
 OpenModel open_model(const RunConfig& config, const ScoredModel& model, const ControlGroup& ranks,
                      const ScoringReports& reports) {
   if (model.checkpoints.empty()) {
-    const auto* classifier = classifier_of(config);
-    if (classifier == nullptr) return {.folder = model.folder, .sources = pretrained_sources(config.model)};
+    if (!classifier_of(config)) return {.folder = model.folder, .sources = pretrained_sources(config.model)};
     return {.folder = model.folder,
             .checkpoint = model.folder,
-            .sources = {{.folder = model.folder, .opened = open_trimodal_folder(model.folder, *classifier, ranks)}}};
+            .sources = {{.folder = model.folder, .opened = open_classifier_folder(model.folder, config.model, ranks)}}};
   }
   CheckpointAccess access{.patience = IoPatience(config.checkpoint.retry_seconds)};
   ranks.together([&] { access.key = checkpoint_key(config); });
@@ -111,8 +110,7 @@ void check_same_files(const std::string& found, const RunConfig& config, const C
   if (ranks.alone()) return;
   std::uint64_t hash = 0;
   ranks.together([&] {
-    const std::filesystem::path path =
-        classifier_of(config) != nullptr ? config.data.table.path : config.data.text.path.front();
+    const std::filesystem::path path = classifier_of(config) ? config.data.table.path : config.data.text.path.front();
     hash = xxh64_of_file(is_folder(path) ? path / kTokenIndexFile : path);
   });
   check_same_data(fmt::format("{} with hash {:016x}", found, hash), ranks);
@@ -237,8 +235,8 @@ ScoringResult predict_file(RunConfig config, const ScoredModel& model, const std
                            const ScoringReports& reports) {
   const ControlGroup ranks = control_group(config.trainer);
   const auto open = open_model(config, model, ranks, reports);
-  return classifier_of(config) != nullptr ? predict_table(config, open, out, ranks, reports)
-                                          : predict_text(config, open, out, ranks, reports);
+  return classifier_of(config) ? predict_table(config, open, out, ranks, reports)
+                               : predict_text(config, open, out, ranks, reports);
 }
 
 ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const ScoringReports& reports) {
@@ -247,7 +245,7 @@ ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const Sc
   std::shared_ptr<const Dataset> dataset;
   SkippedRows skipped;
   ranks.together([&] {
-    if (const auto* classifier = classifier_of(config)) {
+    if (const auto classifier = classifier_of(config)) {
       auto table = table_to_score(config, *classifier, open.checkpoint, /*labels_optional=*/false);
       dataset = table.rows;
       skipped = table.skipped;

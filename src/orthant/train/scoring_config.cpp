@@ -10,14 +10,16 @@
 #include "orthant/checkpoint/pointers.h"
 #include "orthant/checkpoint/retention.h"
 #include "orthant/checkpoint/stored_model.h"
-#include "orthant/checkpoint/trimodal_folder.h"
 #include "orthant/checkpoint/weight_reader.h"
+#include "orthant/data/data_kind.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
 #include "orthant/layout/rows.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/models/hugging_face.h"
 #include "orthant/text/table_reader.h"
+#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/train/run_tokenizers.h"
+
 
 namespace orthant {
 namespace {
@@ -67,12 +69,13 @@ std::vector<std::string> checkpoints_of(const fs::path& run) {
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
   auto data = run_section(model.config, "data");
   const auto kind = data.contains("kind") && data["kind"].is_string() ? data["kind"].get<std::string>() : "tokens";
-  if (kind != "text" && kind != "trimodal") {
-    throw ConfigError(fmt::format("{} was trained on generated data (data.kind {}): nothing says how to read {} for it",
-                                  model.run.string(), kind, settings.data),
-                      {.remedy = "use a run on files of your own: data.kind trimodal (a table) or text"});
+  if (kind != "text" && kind != kTableKind) {
+    throw ConfigError(
+        fmt::format("{} was trained on generated data (data.kind {}): nothing says how to read {} for it",
+                    model.run.string(), kind, settings.data),
+        {.remedy = fmt::format("use a run on files of your own: data.kind {} (a table) or text", kTableKind)});
   }
-  if (kind == "trimodal" && !is_table(settings.data)) {
+  if (kind == kTableKind && !is_table(settings.data)) {
     throw ConfigError(fmt::format("{} classifies rows of tables, and {} is none", model.folder.string(), settings.data),
                       {.remedy = "name a table: .csv, .tsv, .jsonl, .ndjson or .json"});
   }
@@ -81,7 +84,7 @@ nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& sett
   }
   data["path"] = settings.data;
   const bool text_options = settings.separator || settings.text_column || settings.sequence_length;
-  if (kind == "trimodal" && text_options) {
+  if (kind == kTableKind && text_options) {
     throw ConfigError(
         fmt::format("--separator, --text-column or --sequence-length for {}, a classifier of rows of a table",
                     model.folder.string()),
@@ -115,7 +118,7 @@ ScoredModel find_scored_run(const fs::path& run, const std::string& checkpoint) 
                     {.remedy = "name the folder of a run, such as runs/NAME-1"});
   }
   ScoredModel model{.folder = run, .run = run, .config = config_of_run(run)};
-  if (is_trimodal_folder(model.config)) {
+  if (is_classifier_folder(model.config)) {
     if (checkpoint.empty()) return model;
     throw DataError(fmt::format("{}: an exported model, which has no checkpoints", run.string()),
                     {.remedy = "leave --checkpoint out"});
@@ -150,7 +153,7 @@ ScoredModel find_scored_model(const fs::path& path) {
                     {.remedy = "name a checkpoint, the folder of a run, or of a Hugging Face model"});
   }
   if (is_run_config(read_config_json(folder / kConfigFile)))
-    return find_scored_run(folder, "");  // an exported trimodal model
+    return find_scored_run(folder, "");  // an exported classifier
   return {.folder = folder, .config = config_of_folder(folder)};
 }
 

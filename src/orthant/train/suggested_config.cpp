@@ -13,11 +13,14 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/base/nearest.h"
+#include "orthant/data/data_kind.h"
 #include "orthant/data/data_look.h"
 #include "orthant/data/document_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/launch/scripts.h"
+#include "orthant/models/example_names.h"
+#include "orthant/models/family.h"
 #include "orthant/train/model_folders.h"
 #include "orthant/train/named_model.h"
 #include "orthant/train/run_config.h"
@@ -77,8 +80,7 @@ class Suggestion {
 };
 
 bool reads_tables(const std::optional<NamedModel>& model) {
-  return !model || std::holds_alternative<BertModelConfig>(model->config) ||
-         std::holds_alternative<TrimodalConfig>(model->config);
+  return !model || model->config.family().task != Task::next_token;
 }
 
 // As training would refuse the folder.
@@ -142,7 +144,7 @@ void Suggestion::check_use() const {
     if (!reads_tables(model_)) {
       throw ConfigError(fmt::format("--for classify with --model {}: a {} model does not classify here", options_.model,
                                     model_kind(model_->config)),
-                        {.remedy = "name a BERT or RoBERTa folder, or leave --model out"});
+                        {.remedy = fmt::format("name a {} folder, or leave --model out", kExampleEncoders)});
     }
     return;
   }
@@ -151,7 +153,7 @@ void Suggestion::check_use() const {
                                   model_ ? fmt::format("none in {}", options_.model) : std::string("no --model")),
                       {.remedy = "name a Hugging Face folder with model.safetensors, or use --for pretrain"});
   }
-  if (model_ && std::holds_alternative<TrimodalConfig>(model_->config)) {
+  if (model_ && model_->config.family().task == Task::classification) {
     throw ConfigError(
         fmt::format("--model {} classifies rows of a table, and --for is {}", options_.model, result_.use),
         {.remedy = "use --for classify with a table"});
@@ -241,11 +243,11 @@ void Suggestion::choose_corpus() {
     if (look.vocab_size > 0 ? vocabulary != preset : vocabulary > preset) model_section_["vocab_size"] = vocabulary;
   }
   config_ = model_of_section(model_section_);
-  if (std::holds_alternative<BertModelConfig>(*config_) && !look.mask) {
+  if (config_->family().task == Task::masked_token && !look.mask) {
     throw ConfigError(
         fmt::format("--model {} learns masked tokens, and the tokenizer of {} has no mask token or is not known",
                     options_.model, options_.data),
-        {.remedy = "use a BERT or RoBERTa tokenizer (--tokenizer)"});
+        {.remedy = fmt::format("use a {} tokenizer (--tokenizer)", kExampleEncoders)});
   }
   constexpr std::int64_t kShortest = 8;
   if (look.tokens < 2 * kShortest) {
@@ -316,7 +318,7 @@ void Suggestion::choose_table() {
   amount_.eval_fraction = look.rows >= 20 ? 0.1 : 0;
   amount_.samples = std::max<std::int64_t>(
       1, look.rows - static_cast<std::int64_t>(static_cast<double>(look.rows) * amount_.eval_fraction));
-  data_section_ = {{"kind", "trimodal"},
+  data_section_ = {{"kind", kTableKind},
                    {"path", options_.data},
                    {"tokenizer", tokenizer_name_},
                    {"primary_text", look.primary_text}};

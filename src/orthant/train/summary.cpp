@@ -9,7 +9,7 @@
 #include "orthant/base/human.h"
 #include "orthant/base/name_runs.h"
 #include "orthant/base/text_table.h"
-#include "orthant/specs/totals.h"
+#include "orthant/models/totals.h"
 
 namespace orthant {
 namespace {

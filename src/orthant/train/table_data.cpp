@@ -8,6 +8,7 @@
 #include "orthant/data/trimodal_table.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/family.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
 
@@ -15,45 +16,44 @@ namespace orthant {
 namespace {
 
 // Pretrained weights mean nothing with the ids of another tokenizer.
-void check_own_tokenizer(const Tokenizer& tokenizer, const std::string& name, const char* tower,
-                         const BertConfig& model) {
-  if (!model.path || name == *model.path || !is_folder(*model.path)) return;
-  const auto folder = std::filesystem::path(*model.path);
+void check_own_tokenizer(const Tokenizer& tokenizer, const std::string& name, const Tower& tower) {
+  if (!tower.path || name == *tower.path || !is_folder(*tower.path)) return;
+  const auto folder = std::filesystem::path(*tower.path);
   if (!is_there(folder / "tokenizer.json") && !is_there(folder / "vocab.txt")) return;
   if (real_path(name).parent_path() == real_path(folder)) return;
   const auto saved = Tokenizer::load(folder);
   if (saved.fingerprint() == tokenizer.fingerprint()) return;
   throw ConfigError(fmt::format("data.{}_tokenizer {} is not the tokenizer that model.{}.path {} was trained with",
-                                tower, name, tower, *model.path),
-                    {.remedy = fmt::format("set data.{}_tokenizer={}", tower, *model.path)});
+                                tower.name, name, tower.name, *tower.path),
+                    {.remedy = fmt::format("set data.{}_tokenizer={}", tower.name, *tower.path)});
 }
 
 // The tower's text column with its tokenizer, which fits the tower.
-TableText text_of(const DataConfig& data, const char* tower, const BertConfig& model) {
-  const bool primary = std::string_view(tower) == "primary";
+TableText text_of(const DataConfig& data, const Tower& tower) {
+  const bool primary = tower.name == "primary";
   const auto& table = data.table;
   TableText text;
   text.column = primary ? table.primary_text : table.secondary_text;
   text.length = primary || data.secondary_length == 0 ? data.sequence_length : data.secondary_length;
   auto name = primary ? table.primary_tokenizer : table.secondary_tokenizer;
-  if (name.empty() && model.path) name = *model.path;
+  if (name.empty() && tower.path) name = *tower.path;
   text.tokenizer_name = name;
   std::vector<std::string> columns = {table.primary_text};
   if (!table.secondary_text.empty()) columns.push_back(table.secondary_text);
   text.tokenizer =
-      Tokenizer::load(require_tokenizer(name, fmt::format("data.{}_tokenizer", tower), table.path, columns));
-  check_own_tokenizer(*text.tokenizer, name, tower, model);
-  if (text.tokenizer->vocab_size() > model.vocab_size) {
-    throw ConfigError(fmt::format("model.{}.vocab_size is {}, but tokenizer {} has ids up to {}", tower,
-                                  model.vocab_size, name, text.tokenizer->vocab_size() - 1),
-                      {.remedy = fmt::format("set model.{}.vocab_size={}", tower, text.tokenizer->vocab_size())});
+      Tokenizer::load(require_tokenizer(name, fmt::format("data.{}_tokenizer", tower.name), table.path, columns));
+  check_own_tokenizer(*text.tokenizer, name, tower);
+  if (text.tokenizer->vocab_size() > tower.vocab_size) {
+    throw ConfigError(fmt::format("model.{}.vocab_size is {}, but tokenizer {} has ids up to {}", tower.name,
+                                  tower.vocab_size, name, text.tokenizer->vocab_size() - 1),
+                      {.remedy = fmt::format("set model.{}.vocab_size={}", tower.name, text.tokenizer->vocab_size())});
   }
   const auto pad = text.tokenizer->special().pad.value_or(0);
-  if (model.position_offset > 0 && pad != model.pad_token_id) {
+  if (tower.counts_tokens && pad != tower.pad_token_id) {
     throw ConfigError(fmt::format("model.{}.pad_token_id is {}, but tokenizer {} pads with {}: positions would be "
                                   "counted wrongly",
-                                  tower, model.pad_token_id, name, pad),
-                      {.remedy = fmt::format("set model.{}.pad_token_id={}", tower, pad)});
+                                  tower.name, tower.pad_token_id, name, pad),
+                      {.remedy = fmt::format("set model.{}.pad_token_id={}", tower.name, pad)});
   }
   return text;
 }
@@ -70,16 +70,16 @@ struct WrongSizes {
   }
 };
 
-void check_columns(const TableSource& table, const TrimodalConfig& model, WrongSizes& wrong) {
+void check_columns(const TableSource& table, const Classifier& model, WrongSizes& wrong) {
   const auto columns = static_cast<std::int64_t>(table.tabular.size());
-  const auto width = model.tabular ? model.tabular->input_dim : 0;
+  const auto width = model.columns.value_or(0);
   if (width == columns) return;
   wrong.found.push_back(fmt::format("model.tabular.input_dim is {}, but data.tabular names {} columns ({})", width,
                                     columns, fmt::join(table.tabular, ", ")));
   wrong.settings.push_back(columns == 0 ? "model.tabular=null" : fmt::format("model.tabular.input_dim={}", columns));
 }
 
-void check_labels(const TableSource& table, const TrimodalConfig& model, const std::vector<std::string>& labels,
+void check_labels(const TableSource& table, const Classifier& model, const std::vector<std::string>& labels,
                   WrongSizes& wrong) {
   const auto classes = static_cast<std::int64_t>(labels.size());
   if (classes == model.num_labels) return;
@@ -88,7 +88,7 @@ void check_labels(const TableSource& table, const TrimodalConfig& model, const s
   wrong.settings.push_back(fmt::format("model.num_labels={}", classes));
 }
 
-TrimodalTableOptions table_options(const RunConfig& config, const TrimodalConfig& model) {
+TrimodalTableOptions table_options(const RunConfig& config, const Classifier& model) {
   const auto& table = config.data.table;
   if (!model.class_weights.empty() && (!table.class_weights.empty() || table.balanced_class_weights)) {
     throw ConfigError("model.class_weights and data.class_weights are both given", {.remedy = "set one of them"});
@@ -96,8 +96,8 @@ TrimodalTableOptions table_options(const RunConfig& config, const TrimodalConfig
   TrimodalTableOptions options;
   options.path = table.path;
   options.eval_path = table.eval_path;
-  options.primary = text_of(config.data, "primary", model.primary);
-  options.secondary = text_of(config.data, "secondary", model.secondary);
+  options.primary = text_of(config.data, model.towers.at(0));
+  options.secondary = text_of(config.data, model.towers.at(1));
   options.tabular = table.tabular;
   options.label = table.label;
   options.labels = table.labels;
@@ -109,12 +109,12 @@ TrimodalTableOptions table_options(const RunConfig& config, const TrimodalConfig
   return options;
 }
 
-std::vector<std::string> notes_of(const TrimodalTables& tables, const TrimodalConfig& model, const std::string& path) {
+std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model, const std::string& path) {
   std::vector<std::string> notes;
   notes.push_back(fmt::format("{}: {} rows to train on, {} to evaluate on", path, tables.train->size(),
                               tables.eval ? tables.eval->size() : 0));
-  for (const auto& [tower, bert] : {std::pair("primary", &model.primary), std::pair("secondary", &model.secondary)}) {
-    if (!bert->path) notes.push_back(fmt::format("model.{}: no path, its weights are drawn from the seed", tower));
+  for (const auto& tower : model.towers) {
+    if (!tower.path) notes.push_back(fmt::format("model.{}: no path, its weights are drawn from the seed", tower.name));
   }
   if (tables.skipped.count == 0) return notes;
   notes.push_back(fmt::format("{} bad rows were left out (data.bad_rows skip); the first:", tables.skipped.count));
@@ -124,18 +124,18 @@ std::vector<std::string> notes_of(const TrimodalTables& tables, const TrimodalCo
 
 }  // namespace
 
-ReadTable read_table(const RunConfig& config, const TrimodalConfig& model) {
+ReadTable read_table(const RunConfig& config, const Classifier& model) {
   return {read_trimodal_tables(table_options(config, model)),
           fmt::format("{:016x}", xxh64_of_file(config.data.table.path))};
 }
 
-RunData table_data(RunConfig& config, TrimodalConfig& model, const ReadTable& table) {
+RunData table_data(RunConfig& config, const Classifier& model, const ReadTable& table) {
   const auto& tables = table.tables;
   WrongSizes wrong;
   check_columns(config.data.table, model, wrong);
   check_labels(config.data.table, model, tables.preprocessing.labels, wrong);
   wrong.refuse();
-  model.class_weights = tables.preprocessing.class_weights;
+  config.model.family().set_class_weights(config.model, tables.preprocessing.class_weights);
   RunData data;
   data.train = tables.train;
   data.eval = tables.eval;
@@ -150,13 +150,13 @@ RunData table_data(RunConfig& config, TrimodalConfig& model, const ReadTable& ta
   return data;
 }
 
-TableToScore table_to_score(const RunConfig& config, const TrimodalConfig& model,
-                            const std::filesystem::path& checkpoint, bool labels_optional) {
+TableToScore table_to_score(const RunConfig& config, const Classifier& model, const std::filesystem::path& checkpoint,
+                            bool labels_optional) {
   const auto saved = checkpoint / kPreprocessingFile;
   if (!is_there(saved)) {
     throw DataError(
         fmt::format("{}: no {} says how rows are prepared for the model", checkpoint.string(), kPreprocessingFile),
-        {.remedy = "use a checkpoint of a run with data.kind trimodal"});
+        {.remedy = fmt::format("use a checkpoint of a run with data.kind {}", kTableKind)});
   }
   WrongSizes wrong;
   check_columns(config.data.table, model, wrong);

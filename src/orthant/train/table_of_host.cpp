@@ -40,7 +40,7 @@ std::shared_ptr<shm::Mapping> open_memory(const nlohmann::json& said, int reader
 
 }  // namespace
 
-TableOfHost read_table_once(const RunConfig& config, const TrimodalConfig& model, const ControlGroup& ranks) {
+TableOfHost read_table_once(const RunConfig& config, const Classifier& model, const ControlGroup& ranks) {
   const auto hosts = ranks.gather_texts(shm::host_identity());
   const auto& host = hosts.at(static_cast<std::size_t>(ranks.rank()));
   TableOfHost result;

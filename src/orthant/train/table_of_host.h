@@ -13,6 +13,6 @@ struct TableOfHost {
 
 // What is wrong with the table is thrown by all ranks, with the rank that found it. A rank that may not open the
 // reader's memory reads the table itself. Collective over the world.
-TableOfHost read_table_once(const RunConfig& config, const TrimodalConfig& model, const ControlGroup& ranks);
+TableOfHost read_table_once(const RunConfig& config, const Classifier& model, const ControlGroup& ranks);
 
 }  // namespace orthant

@@ -14,6 +14,8 @@
 #include "orthant/data/tokenize_text.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
+#include "orthant/models/example_names.h"
+#include "orthant/models/family.h"
 #include "orthant/text/tokenizer.h"
 #include "orthant/train/file_data.h"
 #include "orthant/train/model_folders.h"
@@ -24,25 +26,25 @@ namespace {
 namespace fs = std::filesystem;
 
 TextDatasetOptions dataset_options(const RunConfig& config) {
-  const auto* bert = std::get_if<BertModelConfig>(&config.model);
+  const auto facts = facts_of(config.model);
   TextDatasetOptions options;
   options.sequence_length = config.data.sequence_length;
   options.packing = config.data.text.packing;
-  options.next_token = bert == nullptr;
-  options.vocab_size = vocab_size(config.model);
-  options.pad_id = bert != nullptr ? bert->encoder.pad_token_id : 0;
+  options.next_token = config.model.family().task == Task::next_token;
+  options.vocab_size = facts.vocab_size;
+  options.pad_id = facts.pad_token_id;
   return options;
 }
 
-// Masked language modelling for bert; other models predict the next token.
+// Some models learn masked tokens; the others predict the next one.
 std::shared_ptr<const Dataset> as_read(const RunConfig& config, const TokenStore& tokens,
                                        std::shared_ptr<const Dataset> dataset) {
-  if (!std::holds_alternative<BertModelConfig>(config.model)) return dataset;
+  if (config.model.family().task != Task::masked_token) return dataset;
   const auto& tokenizer = tokens.index().tokenizer;
   if (!tokenizer.mask) {
-    throw ConfigError(
-        fmt::format("model.kind bert learns masked tokens, but tokenizer {} has no mask token", tokenizer.path),
-        {.remedy = "use a BERT or RoBERTa tokenizer (data.tokenizer)"});
+    throw ConfigError(fmt::format("model.kind {} learns masked tokens, but tokenizer {} has no mask token",
+                                  model_kind(config.model), tokenizer.path),
+                      {.remedy = fmt::format("use a {} tokenizer (data.tokenizer)", kExampleEncoders)});
   }
   return masked(config, std::move(dataset), *tokenizer.mask, tokenizer.special_ids());
 }

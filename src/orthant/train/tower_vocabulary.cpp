@@ -6,6 +6,7 @@
 #include <string>
 
 #include "orthant/base/error.h"
+#include "orthant/models/family.h"
 #include "orthant/text/tokenizer.h"
 #include "orthant/train/model_folders.h"
 
@@ -21,7 +22,8 @@ std::string text_at(const nlohmann::json& root, const std::string& section, cons
 }  // namespace
 
 void follow_tokenizers(JsonDocument& document) {
-  if (text_at(document.value(), "model", "kind") != "trimodal") return;
+  const auto* const family = find_family(text_at(document.value(), "model", "kind"));
+  if (family == nullptr || family->task != Task::classification) return;
   for (const std::string tower : {"primary", "secondary"}) {
     const nlohmann::json::json_pointer size("/model/" + tower + "/vocab_size");
     if (!document.value().contains(size) || !document.value().at(size).is_null()) continue;

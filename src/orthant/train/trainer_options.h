@@ -14,9 +14,9 @@
 #include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
+#include "orthant/models/head_loss.h"
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/head_loss.h"
 #include "orthant/train/loss_scale.h"
 #include "orthant/train/lr_schedule.h"
 #include "orthant/train/optimizer.h"
@@ -46,7 +46,7 @@ struct TrainerOptions {
   GradientHook hook;                                                // how gradients travel
   TensorPolicy tensor;                                              // how units lie over tp
   ContextPolicy context;                                            // how attention meets rows that lie over cp
-  JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see specs/head_loss.h
+  JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see models/head_loss.h
   std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
   std::vector<Poison> poison;        // faults put in on purpose
   // Of the mesh, with trainer_groups(); null on a mesh of one rank.

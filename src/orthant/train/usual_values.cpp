@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "orthant/base/error.h"
-#include "orthant/specs/hugging_face.h"
+#include "orthant/data/data_kind.h"
+#include "orthant/models/family.h"
+#include "orthant/models/hugging_face.h"
 
 namespace orthant {
 namespace {
@@ -53,12 +55,12 @@ void leave_demo(JsonDocument& demo, const std::vector<std::string>& overrides) {
   const auto path = override_of(overrides, "model.path");
   const auto kind = override_of(overrides, "model.kind");
   const auto data = override_of(overrides, "data.kind");
+  const auto classifier = first_family(Task::classification).name;  // the demo's
   const bool tower = override_of(overrides, "model.primary.path") || override_of(overrides, "model.secondary.path");
-  const bool other_model = path || tower || override_of(overrides, "model.preset") || (kind && *kind != "trimodal");
-  const bool other_data =
-      override_of(overrides, "data.path") || (data && *data != "trimodal_demo" && *data != "random");
+  const bool other_model = path || tower || override_of(overrides, "model.preset") || (kind && *kind != classifier);
+  const bool other_data = override_of(overrides, "data.path") || (data && *data != kTableDemoKind && *data != "random");
   if (!other_model && !other_data) return;
-  const bool table = data ? *data == "trimodal" : !path && (!kind || *kind == "trimodal");
+  const bool table = data ? *data == kTableKind : !path && (!kind || *kind == classifier);
   const char* use = table ? "classify" : path ? "finetune" : "pretrain";
   const auto usual = usual_values(use, path || tower, 0);
   for (const char* key : {"name", "seed", "optimizer", "lr_schedule", "train", "parallel", "data.sequence_length",

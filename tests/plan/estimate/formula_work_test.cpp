@@ -1,8 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/estimate/unit_work.h"
-#include "orthant/specs/presets.h"
 #include "plan/estimate/published_runs.h"
 
 namespace orthant {

@@ -10,10 +10,14 @@
 #include <string>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/bert/tower.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/plan/estimate/device_heads.h"
 #include "orthant/plan/estimate/plan.h"
 #include "orthant/plan/estimate/unit_work.h"
-#include "orthant/specs/presets.h"
 #include "plan/estimate/published_runs.h"
 
 namespace orthant {

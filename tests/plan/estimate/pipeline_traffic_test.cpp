@@ -7,13 +7,16 @@
 #include <random>
 
 #include "base/error_text.h"
+#include "models/small_models.h"
 #include "orthant/base/ranges.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/pipeline.h"
 #include "plan/estimate/data_graphs.h"
 #include "schedule/random_tables.h"
-#include "specs/small_models.h"
 
 namespace orthant {
 

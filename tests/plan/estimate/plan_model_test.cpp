@@ -6,8 +6,10 @@
 
 #include "base/error_text.h"
 #include "files/temporary_folder.h"
-#include "orthant/specs/presets.h"
-#include "orthant/specs/totals.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/totals.h"
 #include "plan/estimate/published_runs.h"
 
 namespace orthant {
@@ -122,7 +124,7 @@ TEST(PlanModel, ReadsSizesOfGpt3Style) {
   const PlanModel model =
       model_of_file(R"({"kind": "gpt", "hidden_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 64})");
   EXPECT_EQ(model.num_parameters(), find_plan_model("gpt-22b").num_parameters());
-  const auto config = std::get<Gpt2Config>(*model.config);
+  const auto config = get<Gpt2Config>(*model.config);
   EXPECT_EQ(config.intermediate_size, 4 * 6144);
   EXPECT_TRUE(config.tie_word_embeddings);
   const PlanModel other = model_of_file(

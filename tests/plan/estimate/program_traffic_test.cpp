@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "orthant/specs/freeze.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/freeze.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/trimodal/config.h"
 #include "plan/estimate/product_traffic.h"
 #include "program/compiled.h"
 

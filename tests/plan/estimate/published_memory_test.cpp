@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "orthant/models/llama/config.h"
 #include "orthant/plan/estimate/plan.h"
 #include "plan/estimate/published_runs.h"
 

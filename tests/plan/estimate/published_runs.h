@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "orthant/models/gpt2/config.h"
 #include "orthant/plan/estimate/plan_model.h"
 #include "orthant/plan/estimate/plan_settings.h"
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "orthant/models/llama/config.h"
 #include "orthant/plan/estimate/plan.h"
 #include "orthant/plan/estimate/unit_time.h"
 #include "plan/estimate/published_runs.h"

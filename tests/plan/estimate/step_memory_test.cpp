@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 
 namespace orthant {
 namespace step_memory_test {

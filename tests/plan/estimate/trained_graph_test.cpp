@@ -10,12 +10,14 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "orthant/plan/estimate/plan.h"
 #include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/estimate/unit_time.h"
 #include "orthant/plan/estimate/unit_work.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
 #include "plan/estimate/published_runs.h"
 
 namespace orthant {

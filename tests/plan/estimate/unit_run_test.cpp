@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "orthant/layout/tensor_policy.h"
-#include "orthant/specs/model_config.h"
-#include "orthant/specs/presets.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/encoder_lm/config.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/trimodal/config.h"
 
 namespace orthant {
 namespace unit_run_test {

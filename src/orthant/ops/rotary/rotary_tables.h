@@ -1,9 +1,9 @@
 // The tables of a rotary operation, for sequences of any length. Internal to this layer.
 #pragma once
 
+#include "orthant/models/rope.h"
 #include "orthant/nn/binding.h"
 #include "orthant/ops/attention/attention_heads.h"
-#include "orthant/specs/rope.h"
 
 namespace orthant {
 

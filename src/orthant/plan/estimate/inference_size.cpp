@@ -9,6 +9,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
+#include "orthant/models/example_names.h"
 #include "orthant/plan/estimate/plan_settings.h"
 #include "orthant/plan/estimate/stage_cut.h"
 #include "orthant/plan/estimate/unit_work.h"
@@ -73,7 +74,7 @@ const TransformerShape& shape_of(const PlanModel& model) {
   if (!model.shape || !model.shape->causal) {
     throw ConfigError(
         fmt::format("--inference: {} keeps no cache of keys and values: it is no causal decoder", model.name),
-        {.remedy = "name a language model, as in --model llama3-70b"});
+        {.remedy = fmt::format("name a language model, as in --model {}", kExampleLanguageModel)});
   }
   return *model.shape;
 }

@@ -11,10 +11,12 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/base/regular_file.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/hugging_face.h"
+#include "orthant/models/llama/config.h"
+#include "orthant/models/presets.h"
+#include "orthant/models/totals.h"
 #include "orthant/plan/plan_data.h"
-#include "orthant/specs/hugging_face.h"
-#include "orthant/specs/presets.h"
-#include "orthant/specs/totals.h"
 
 namespace orthant {
 namespace {
@@ -44,24 +46,6 @@ PlanModel mixture(const MixtureRow& row) {
   shape.experts_per_token = row.experts_per_token;
   shape.expert_inner = row.expert_inner;
   return {std::string(row.name), std::nullopt, shape};
-}
-
-ModelConfig preset(PresetFamily family, const std::string& name) {
-  switch (family) {
-    case PresetFamily::llama:
-    case PresetFamily::qwen3:
-    case PresetFamily::mistral:
-      return llama_preset(name);
-    case PresetFamily::bert:
-      return BertModelConfig{.encoder = bert_preset(name), .freeze = {}};
-    case PresetFamily::trimodal:
-      return trimodal_preset(name);
-    case PresetFamily::gpt2:
-      return gpt2_preset(name);
-    case PresetFamily::encoder_lm:
-      break;
-  }
-  return encoder_lm_preset(name);
 }
 
 // GPT-3 style, for published tables: sizes must be said, where a gpt2 would have its own.
@@ -97,7 +81,7 @@ TransformerShape read_mixture(JsonReader& section) {
 
 std::vector<std::string> model_kinds() {
   std::vector<std::string> kinds = {"gpt", "moe"};
-  for (const auto family : kPresetFamilies) kinds.emplace_back(family_name(family));
+  for (auto& name : family_names()) kinds.push_back(std::move(name));
   return kinds;
 }
 
@@ -129,6 +113,10 @@ PlanModel read_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string trained_kind(const std::string& kind) {
+  return kind == "gpt" ? std::string(gpt2_family().name) : kind;
+}
+
 std::int64_t PlanModel::num_parameters() const {
   return shape ? shape->num_parameters() : totals(build_spec(*config, WorkSize{})).parameters;
 }
@@ -138,17 +126,15 @@ std::int64_t PlanModel::longest_sequence() const {
 }
 
 std::vector<std::string> plan_model_names() {
-  std::vector<std::string> names;
-  for (const auto family : kPresetFamilies) {
-    for (auto& name : preset_names(family)) names.push_back(std::move(name));
-  }
+  std::vector<std::string> names = preset_names();
   for (const auto& row : kMixtureRows) names.emplace_back(row.name);
   return names;
 }
 
 PlanModel find_plan_model(const std::string& name_or_path) {
-  if (const auto family = family_of_preset(name_or_path))
-    return plan_model(name_or_path, preset(*family, name_or_path));
+  if (const auto* family = family_of_preset(name_or_path)) {
+    return plan_model(name_or_path, preset_config(*family, name_or_path));
+  }
   for (const auto& row : kMixtureRows) {
     if (row.name == name_or_path) return mixture(row);
   }

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "orthant/models/model_config.h"
 #include "orthant/plan/estimate/transformer_shape.h"
-#include "orthant/specs/model_config.h"
 
 namespace orthant {
 
 struct PlanModel {
   std::string name;
   std::optional<ModelConfig> config;      // what build_spec() takes; none: a shape on paper
-  std::optional<TransformerShape> shape;  // none: a model that is no single chain of layers (trimodal)
+  std::optional<TransformerShape> shape;  // none: a model that is no single chain of layers
 
   std::int64_t num_parameters() const;
   std::int64_t longest_sequence() const;  // 0: any
@@ -28,6 +28,9 @@ std::vector<std::string> plan_model_names();
 // and 2,048 positions unless said), and `moe` (keys of llama, num_experts, experts_per_token, expert_intermediate_size,
 // shared_intermediate_size). Text with a '/' or ending in ".json" is a path. ConfigError with the nearest name.
 PlanModel find_plan_model(const std::string& name_or_path);
+
+// What `train` calls such a kind: `gpt` is its own name for a gpt2 of other sizes.
+std::string trained_kind(const std::string& kind);
 
 // What a program has configured itself.
 PlanModel plan_model(std::string name, const ModelConfig& config);

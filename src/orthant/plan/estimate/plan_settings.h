@@ -15,8 +15,8 @@
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
 #include "orthant/mesh/mesh.h"
+#include "orthant/models/head_loss.h"
 #include "orthant/schedule/pipeline.h"
-#include "orthant/specs/head_loss.h"
 
 namespace orthant {
 
@@ -46,7 +46,7 @@ struct PlanSettings {
   DType compute = DType::bfloat16;
   DType gradients = DType::float32;
   DType statistics = DType::float32;                                // of a loss over cut logits; see TensorSettings
-  JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see specs/head_loss.h
+  JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see models/head_loss.h
   std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
   bool on_host = false;              // ranks compute on the CPU, by kernels of their own
   bool widens_products = true;       // of a host: its products of narrow types are made in float32

@@ -35,73 +35,6 @@ std::int64_t multiplied(const TransformerShape& shape) {
          shape.experts_per_token * shape.expert_parameters();
 }
 
-TransformerShape plain_shape(const LlamaConfig& config) {
-  TransformerShape shape;
-  shape.layers = config.num_hidden_layers;
-  shape.hidden = config.hidden_size;
-  shape.inner = config.intermediate_size;
-  shape.heads = config.num_attention_heads;
-  shape.kv_heads = config.kv_heads();
-  shape.head_size = config.head_size();
-  shape.gated = true;
-  shape.attention_biases = config.attention_bias;
-  shape.head_norms = config.norms_heads();
-  shape.window = config.sliding_window;
-  shape.mlp_biases = config.mlp_bias;
-  shape.tied = config.tie_word_embeddings;
-  shape.dropout = config.attention_dropout > 0;
-  return shape;
-}
-
-// What GPT-2, BERT and encoder_lm share.
-template <typename Config>
-TransformerShape biased_shape(const Config& config, std::int64_t inner) {
-  TransformerShape shape;
-  shape.layers = config.num_hidden_layers;
-  shape.hidden = config.hidden_size;
-  shape.inner = inner;
-  shape.heads = config.num_attention_heads;
-  shape.kv_heads = config.num_attention_heads;
-  shape.head_size = config.head_size();
-  shape.attention_biases = true;
-  shape.mlp_biases = true;
-  shape.norm_biases = true;
-  return shape;
-}
-
-TransformerShape plain_shape(const Gpt2Config& config) {
-  TransformerShape shape = biased_shape(config, config.inner_size());
-  shape.positions = config.max_position_embeddings;
-  shape.tied = config.tie_word_embeddings;
-  shape.dropout = config.resid_pdrop > 0;
-  return shape;
-}
-
-TransformerShape plain_shape(const BertModelConfig& config) {
-  TransformerShape shape = biased_shape(config.encoder, config.encoder.intermediate_size);
-  shape.positions = config.encoder.max_position_embeddings;
-  shape.token_types = config.encoder.type_vocab_size;
-  shape.embedding_norm = true;
-  shape.head_dense = true;
-  shape.head_bias = true;
-  shape.tied = true;
-  shape.dropout = config.encoder.hidden_dropout_prob > 0;
-  shape.causal = false;
-  return shape;
-}
-
-TransformerShape plain_shape(const EncoderLmConfig& config) {
-  TransformerShape shape = biased_shape(config, config.intermediate_size);
-  shape.final_norm = false;
-  shape.head_bias = true;
-  shape.dropout = config.dropout > 0;
-  return shape;
-}
-
-std::optional<TransformerShape> plain_shape(const TrimodalConfig&) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::int64_t TransformerShape::embedding_parameters() const {
@@ -138,12 +71,13 @@ double TransformerShape::forward_flops(std::int64_t sequence, bool halved) const
 }
 
 std::optional<TransformerShape> shape_of(const ModelConfig& config) {
-  auto shape =
-      std::visit([](const auto& model) -> std::optional<TransformerShape> { return plain_shape(model); }, config);
-  if (!shape) return shape;
-  shape->vocab = vocab_size(config);
-  shape->longest = max_sequence(config);
-  shape->frozen = !frozen_patterns(config).empty();
+  const ModelFacts facts = facts_of(config);
+  if (!facts.chain) return std::nullopt;
+  TransformerShape shape;
+  static_cast<ChainShape&>(shape) = *facts.chain;
+  shape.vocab = facts.vocab_size;
+  shape.longest = facts.max_sequence;
+  shape.frozen = !facts.freeze.empty();
   return shape;
 }
 

@@ -5,35 +5,14 @@
 #include <cstdint>
 #include <optional>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_facts.h"
 
 namespace orthant {
 
-struct TransformerShape {
-  std::int64_t layers = 0;
-  std::int64_t hidden = 0;
-  std::int64_t inner = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_size = 0;
+struct TransformerShape : ChainShape {
   std::int64_t vocab = 0;
-  std::int64_t positions = 0;    // rows of a learned table; 0: none
-  std::int64_t token_types = 0;  // likewise
-  std::int64_t longest = 0;      // sequence it can read; 0: any
-  bool gated = false;            // MLP of three matrices
-  bool attention_biases = false;
-  bool head_norms = false;  // a weight for the heads of queries, and one for those of keys
-  bool mlp_biases = false;
-  bool norm_biases = false;
-  bool embedding_norm = false;
-  bool final_norm = true;
-  bool head_dense = false;  // a square product before that with the words: BERT
-  bool head_bias = false;   // one per word
-  bool tied = false;        // head and embedding
-  bool dropout = false;
-  bool causal = true;
-  std::int64_t window = 0;  // tokens that a token sees; 0: all before it
-  bool frozen = false;      // some parameters are not trained
+  std::int64_t longest = 0;  // sequence it can read; 0: any
+  bool frozen = false;       // some parameters are not trained
   // Mixture of experts; without, experts is 0. Experts are MLPs as `gated` says, without biases.
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;
@@ -58,7 +37,7 @@ struct TransformerShape {
   double forward_flops(std::int64_t sequence, bool halved) const;
 };
 
-// Nothing for a model that is no single chain of layers (trimodal).
+// Nothing for a model that is no single chain of layers.
 std::optional<TransformerShape> shape_of(const ModelConfig& config);
 
 }  // namespace orthant

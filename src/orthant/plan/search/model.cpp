@@ -11,6 +11,7 @@
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/family.h"
 #include "orthant/plan/estimate/rank_step.h"
 #include "orthant/schedule/stage_split.h"
 
@@ -19,31 +20,9 @@ namespace {
 
 constexpr std::int64_t kShortLayers = 3;  // a first, one in the middle, a last
 
-void shorten(std::int64_t& layers) {
-  layers = std::min(layers, kShortLayers);
-}
-void shorten(LlamaConfig& config) {
-  shorten(config.num_hidden_layers);
-}
-void shorten(Gpt2Config& config) {
-  shorten(config.num_hidden_layers);
-}
-void shorten(EncoderLmConfig& config) {
-  shorten(config.num_hidden_layers);
-}
-void shorten(BertModelConfig& config) {
-  shorten(config.encoder.num_hidden_layers);
-}
-void shorten(TrimodalConfig& config) {
-  shorten(config.primary.num_hidden_layers);
-  shorten(config.secondary.num_hidden_layers);
-}
-
 // Frozen parameters make layers differ.
 ModelConfig short_config(ModelConfig config) {
-  if (frozen_patterns(config).empty()) {
-    std::visit([](auto& model) { shorten(model); }, config);
-  }
+  if (frozen_patterns(config).empty()) config.family().shorten(config, kShortLayers);
   return config;
 }
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/models/model_config.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/schedule/stages.h"
-#include "orthant/specs/model_config.h"
 
 namespace orthant {
 

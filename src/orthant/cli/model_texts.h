@@ -1,0 +1,42 @@
+// Texts of commands that name models: examples of command lines, and help.
+#pragma once
+
+namespace orthant::cli {
+
+namespace example {
+
+inline constexpr const char* kBenchCheckpoint = "orthant bench checkpoint --config llama.json --mesh fsdp=2 --json";
+inline constexpr const char* kBenchLoad = "orthant bench load --model Llama-3.2-1B --json";
+inline constexpr const char* kBenchStep = "orthant bench step --config llama.json --steps 10 --json";
+inline constexpr const char* kBenchTokenize = "orthant bench tokenize --tokenizer gpt2 --text book.txt";
+inline constexpr const char* kCheckpointImport = "orthant checkpoint import Llama-3.2-1B llama-start";
+inline constexpr const char* kPrepareText =
+    "orthant data prepare-text --input books/*.txt --tokenizer gpt2/tokenizer.json --out books-gpt2";
+inline constexpr const char* kInit = "orthant init --model Llama-3.2-1B --data notes.txt run.json";
+inline constexpr const char* kTokenize = "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json";
+inline constexpr const char* kEstimate =
+    "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
+    "--global-batch 64 --seq 8192 --recompute selective";
+inline constexpr const char* kPlan =
+    "orthant plan --model llama3-8b --gpus 8 --gpu h100-80gb --global-batch 64 --seq 8192";
+
+}  // namespace example
+
+namespace help {
+
+inline constexpr const char* kPlannedModel =
+    "name of a model (llama3-8b, ...), a JSON file with a model section, or a Hugging Face folder";
+inline constexpr const char* kTower = "primary or secondary: that encoder of a trimodal model";
+inline constexpr const char* kConfig = "configuration file (default: a small trimodal classifier)";
+inline constexpr const char* kEvaluatedRun =
+    "folder of a run that was trained on files, or of an exported trimodal model";
+inline constexpr const char* kInitModel = "a Hugging Face folder, or a preset such as llama-tiny";
+inline constexpr const char* kTrain =
+    "Trains a model. Without --config: a small trimodal classifier on generated data.";
+inline constexpr const char* kForward =
+    "Computes the logits of a stored decoder, or the hidden states of a stored bert, for the rows of a file, on one "
+    "rank or on those of --mesh tp=N.";
+
+}  // namespace help
+
+}  // namespace orthant::cli

@@ -1,0 +1,194 @@
+#include "orthant/models/llama/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orthant/models/hugging_face_names.h"
+#include "orthant/models/llama/variant.h"
+#include "orthant/models/presets.h"
+
+namespace orthant {
+namespace {
+
+// Of the scaling, and of what it asks of the rest.
+Problem find_rope_problem(const LlamaConfig& config) {
+  const RopeScaling& scaling = config.rope_scaling;
+  if (auto problem = find_problem(scaling)) {
+    problem->key = "rope_scaling." + problem->key;
+    return problem;
+  }
+  if (scaling.kind == RopeScaling::Kind::dynamic && config.head_size() < 4) {
+    return ConfigProblem{"head_dim",
+                         fmt::format("heads of {} channels cannot have dynamic rope_scaling", config.head_size()),
+                         "set head_dim to 4 or more, or another rope_scaling.rope_type"};
+  }
+  if (scaling.kind == RopeScaling::Kind::yarn && config.rope_theta <= 1) {
+    return ConfigProblem{"rope_theta", fmt::format("{} is not above 1, as yarn rope_scaling needs", config.rope_theta),
+                         "set rope_theta above 1 (usual is 10000)"};
+  }
+  return std::nullopt;
+}
+
+// Null: every token before a token is seen.
+void read_window(JsonReader& reader, std::int64_t& window) {
+  constexpr std::string_view kKey = "sliding_window";
+  window = reader.has(kKey) ? reader.find<std::int64_t>(kKey).value_or(0) : reader.get<std::int64_t>(kKey, window);
+}
+
+}  // namespace
+
+bool LlamaConfig::norms_heads() const {
+  return variant->norms_heads;
+}
+
+std::int64_t LlamaConfig::max_sequence() const {
+  const bool longer = rope_scaling.kind == RopeScaling::Kind::linear || rope_scaling.kind == RopeScaling::Kind::dynamic;
+  const auto positions = static_cast<double>(max_position_embeddings);
+  if (!longer || rope_scaling.factor <= 1) return max_position_embeddings;
+  return static_cast<std::int64_t>(std::min(positions * rope_scaling.factor, static_cast<double>(kMaxEntries)));
+}
+
+LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
+  LlamaConfig config = defaults;
+  if (const auto name = reader.find<std::string>("preset")) {
+    refuse(find_preset_problem(family_of(config), *name), reader);
+    config = llama_preset(*name);
+  }
+  // Values that followed from others do so again when those are overridden. The size of heads that have norms follows
+  // from nothing.
+  if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
+  if (!config.norms_heads() && config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
+  const auto read_size = [&](std::string_view key, std::int64_t& field) {
+    field = reader.get<std::int64_t>(key, field);
+  };
+  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
+  const auto read_flag = [&](std::string_view key, bool& field) { field = reader.get<bool>(key, field); };
+  read_size("hidden_size", config.hidden_size);
+  read_size("num_hidden_layers", config.num_hidden_layers);
+  read_size("num_attention_heads", config.num_attention_heads);
+  // Null stands for the default, which is written down, so that the resolved configuration needs no folder or preset.
+  const auto read_nullable = [&](std::string_view key, std::int64_t& field) {
+    field = reader.has(key) ? reader.find<std::int64_t>(key).value_or(field) : reader.get<std::int64_t>(key, field);
+  };
+  read_nullable("num_key_value_heads", config.num_key_value_heads);
+  read_nullable("head_dim", config.head_dim);
+  read_size("intermediate_size", config.intermediate_size);
+  read_size("vocab_size", config.vocab_size);
+  read_size("max_position_embeddings", config.max_position_embeddings);
+  read_number("rope_theta", config.rope_theta);
+  read_number("rms_norm_eps", config.rms_norm_eps);
+  config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
+  if (config.variant->attention_bias) read_flag("attention_bias", config.attention_bias);
+  if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
+  if (config.variant->sliding_window) read_window(reader, config.sliding_window);
+  read_number("attention_dropout", config.attention_dropout);
+  read_flag("tie_word_embeddings", config.tie_word_embeddings);
+  read_number("initializer_range", config.initializer_range);
+  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  if (const auto path = reader.find<std::string>("path")) config.path = path;
+  refuse(find_problem(config), reader);
+  config.num_key_value_heads = config.kv_heads();
+  config.head_dim = config.head_size();
+  return config;
+}
+
+Problem find_problem(const LlamaConfig& config) {
+  const std::int64_t heads = config.num_attention_heads;
+  if (auto problem = check_width("hidden_size", config.hidden_size)) return problem;
+  if (auto problem = check_width("num_attention_heads", heads)) return problem;
+  if (auto problem = check_width("intermediate_size", config.intermediate_size)) return problem;
+  if (auto problem = check_entries("vocab_size", config.vocab_size)) return problem;
+  if (auto problem = check_entries("max_position_embeddings", config.max_position_embeddings)) return problem;
+  if (auto problem = check_size("num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers)) return problem;
+  if (auto problem = check_size("num_key_value_heads", config.num_key_value_heads, 0, kMaxWidth)) return problem;
+  if (auto problem = check_size("head_dim", config.head_dim, 0, kMaxWidth / heads)) return problem;
+  if (auto problem = check_size("sliding_window", config.sliding_window, 0, kMaxEntries)) return problem;
+  if (auto problem = check_divides({"num_key_value_heads", config.kv_heads()}, {"num_attention_heads", heads},
+                                   Remedy::change_divisor)) {
+    return problem;
+  }
+  if (config.head_dim == 0) {
+    if (auto problem =
+            check_divides({"num_attention_heads", heads}, {"hidden_size", config.hidden_size}, Remedy::change_either)) {
+      return problem;
+    }
+  }
+  if (config.head_size() % 2 != 0) {
+    return ConfigProblem{"head_dim",
+                         fmt::format("heads of {} channels are odd; rotary positions turn pairs", config.head_size()),
+                         fmt::format("set head_dim to {}", config.head_size() + 1)};
+  }
+  if (auto problem = check_probability("attention_dropout", config.attention_dropout)) return problem;
+  if (auto problem = check_positive("rope_theta", config.rope_theta)) return problem;
+  if (auto problem = find_rope_problem(config)) return problem;
+  if (auto problem = check_positive("rms_norm_eps", config.rms_norm_eps)) return problem;
+  return check_positive("initializer_range", config.initializer_range);
+}
+
+namespace {
+
+ModelFacts llama_facts(const ModelConfig& model) {
+  const auto& config = get<LlamaConfig>(model);
+  ModelFacts facts;
+  facts.vocab_size = config.vocab_size;
+  facts.max_sequence = config.max_sequence();
+  facts.freeze = config.freeze;
+  facts.tied_head = config.tie_word_embeddings;
+  facts.positions_end = false;
+  if (config.rope_scaling.kind == RopeScaling::Kind::dynamic) facts.dynamic_positions = config.max_position_embeddings;
+  if (config.path) facts.sources.push_back({*config.path, &tensor_names(model), ""});
+  ChainShape& chain = facts.chain.emplace();
+  chain.layers = config.num_hidden_layers;
+  chain.hidden = config.hidden_size;
+  chain.inner = config.intermediate_size;
+  chain.heads = config.num_attention_heads;
+  chain.kv_heads = config.kv_heads();
+  chain.head_size = config.head_size();
+  chain.gated = true;
+  chain.attention_biases = config.attention_bias;
+  chain.head_norms = config.norms_heads();
+  chain.window = config.sliding_window;
+  chain.mlp_biases = config.mlp_bias;
+  chain.tied = config.tie_word_embeddings;
+  chain.dropout = config.attention_dropout > 0;
+  return facts;
+}
+
+}  // namespace
+
+const Family& family_of(const LlamaConfig& config) {
+  return config.variant->family();
+}
+
+Family llama_like_family(std::string_view name) {
+  return {.name = name,
+          .task = Task::next_token,
+          .facts = llama_facts,
+          .shorten = [](ModelConfig& config, std::int64_t layers) { keep_layers(get<LlamaConfig>(config), layers); },
+          .spec = [](const ModelConfig& config,
+                     const WorkSize& work) { return llama_spec(get<LlamaConfig>(config), work); },
+          .forward =
+              [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
+                return llama_spec(get<LlamaConfig>(config), work, {.loss = false, .mask = options.mask});
+              },
+          .body_in_head = "head.norm."};
+}
+
+const Family& llama_family() {
+  static const Family kFamily = [] {
+    Family family = llama_like_family("llama");
+    family.read = [](JsonReader& section, const ModelConfig* folder) -> ModelConfig {
+      return read_llama(section, folder != nullptr ? get<LlamaConfig>(*folder) : LlamaConfig());
+    };
+    family.presets = llama_presets;
+    family.hugging_face = &llama_hugging_face();
+    return family;
+  }();
+  return kFamily;
+}
+
+constinit const LlamaVariant kLlama = {
+    .family = llama_family, .defaults = [] { return LlamaConfig(); }, .class_name = "Llama", .mlp_bias = true};
+
+}  // namespace orthant

@@ -1,0 +1,72 @@
+// Llama: a decoder with rotary positions, RMS norms, grouped key/value heads and a gated MLP. Families that are a Llama
+// but for an option or two have the same configuration and a variant of their own (llama/variant.h); each is a kind of
+// model. Keys and defaults are Hugging Face's; the spec has the units embed, layers.N, head and loss.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/base/json_reader.h"
+#include "orthant/graph/spec.h"
+#include "orthant/models/config_problem.h"
+#include "orthant/models/decoder_graph.h"
+#include "orthant/models/family.h"
+#include "orthant/models/rope.h"
+#include "orthant/models/work_size.h"
+
+namespace orthant {
+
+struct LlamaVariant;
+extern const LlamaVariant kLlama;
+
+struct LlamaConfig {
+  std::int64_t hidden_size = 4096;
+  std::int64_t num_hidden_layers = 32;
+  std::int64_t num_attention_heads = 32;
+  std::int64_t num_key_value_heads = 0;  // 0: as num_attention_heads
+  std::int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  std::int64_t intermediate_size = 11008;
+  std::int64_t vocab_size = 32000;
+  std::int64_t max_position_embeddings = 2048;
+  double rope_theta = 10000;
+  double rms_norm_eps = 1e-6;
+  RopeScaling rope_scaling;
+  bool attention_bias = false;  // in the four projections of attention
+  bool mlp_bias = false;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;
+  std::vector<std::string> freeze;        // patterns of parameter names, see freeze.h
+  std::optional<std::string> path;        // where pretrained weights lie
+  double attention_dropout = 0;           // of the probabilities
+  std::int64_t sliding_window = 0;        // tokens that a token sees, itself included; 0: all before it
+  const LlamaVariant* variant = &kLlama;  // which of the families it is
+
+  bool norms_heads() const;  // each head of queries and keys, before their rotation
+  std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
+  std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
+  // Linear and dynamic scaling read texts longer than max_position_embeddings, by their factor.
+  std::int64_t max_sequence() const;
+
+  friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
+};
+
+// Keys as the fields, over `defaults`; `preset` replaces those. Zeros that stand for another value are replaced by it.
+LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults = {});
+
+Problem find_problem(const LlamaConfig& config);
+
+LlamaConfig llama_preset(std::string_view name);  // also of its variants; ConfigError when there is none
+
+// ConfigError when the configuration or the work has a problem. Does not freeze.
+GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use = {});
+
+// What llama_family() is made of.
+const Family& llama_family();
+const Family& family_of(const LlamaConfig& config);
+std::vector<Preset> llama_presets();
+const HuggingFaceFamily& llama_hugging_face();
+
+}  // namespace orthant
