@@ -53,6 +53,34 @@ TEST(TextDataset, PackedSamplesAreTheStreamCutInPieces) {
   EXPECT_EQ(inputs.rows(all_of(inputs)).size(), 1U) << "no labels, and no mask where there is no padding";
 }
 
+TEST(TextDataset, DocumentsOfPackedSamplesAreApart) {
+  const auto tokens = counting({3, 4, 6, 1, 1, 2});
+  const TextDataset data(tokens, whole(*tokens), {.sequence_length = 4, .documents = true});
+  ASSERT_EQ(data.size(), 4) << "floor((17 - 1) / 4)";
+  const Fields fields = data.rows(all_of(data));
+  EXPECT_TRUE(at::equal(fields.at("input_ids"), at::arange(16, at::kLong).view({4, 4})));
+  constexpr auto kNone = kIgnoredLabel;
+  // Documents begin with tokens 3, 7, 13, 14 and 15.
+  EXPECT_TRUE(at::equal(fields.at("labels")[0], numbers({1, 2, kNone, 4})));
+  EXPECT_TRUE(at::equal(fields.at("document_starts")[0], numbers({0, 0, 0, 3})));
+  EXPECT_TRUE(at::equal(fields.at("labels")[1], numbers({5, 6, kNone, 8})));
+  EXPECT_TRUE(at::equal(fields.at("document_starts")[1], numbers({0, 0, 0, 3}))) << "token 4 goes on from sample 0";
+  EXPECT_TRUE(at::equal(fields.at("labels")[2], numbers({9, 10, 11, 12})));
+  EXPECT_TRUE(at::equal(fields.at("labels")[3], numbers({kNone, kNone, kNone, 16})));
+  EXPECT_TRUE(at::equal(fields.at("document_starts")[3], numbers({0, 1, 2, 3})));
+  EXPECT_EQ(data.totals(all_of(data)).weight_sum, data.weight_sum(fields));
+  EXPECT_EQ(data.totals(all_of(data)).tokens, 16);
+}
+
+// A target that begins a document is none, also behind the last input.
+TEST(TextDataset, ADocumentThatEndsWithItsSampleHasNoTargetBehind) {
+  const auto tokens = counting({4, 5});
+  const TextDataset data(tokens, whole(*tokens), {.sequence_length = 4, .documents = true});
+  const Fields fields = data.rows(all_of(data));
+  EXPECT_TRUE(at::equal(fields.at("labels")[0], numbers({1, 2, 3, kIgnoredLabel})));
+  EXPECT_EQ(data.totals(all_of(data)).weight_sum, 7);
+}
+
 TEST(TextDataset, UnpackedSamplesAreDocumentsCutOrPadded) {
   const auto tokens = counting({3, 1, 9, 5});
   const TextDataset data(tokens, whole(*tokens), {.sequence_length = 4, .packing = false, .pad_id = 77});
@@ -64,6 +92,11 @@ TEST(TextDataset, UnpackedSamplesAreDocumentsCutOrPadded) {
   EXPECT_TRUE(at::equal(fields.at("input_ids")[1], numbers({4, 5, 6, 7})));
   EXPECT_TRUE(at::equal(fields.at("labels")[1], numbers({5, 6, 7, 8})));
   EXPECT_TRUE(at::equal(fields.at("labels")[2], numbers({14, 15, 16, 17})));
+
+  const TextDataset apart(tokens, whole(*tokens), {.sequence_length = 4, .packing = false, .documents = true});
+  const Fields one_each = apart.rows(all_of(apart));
+  EXPECT_TRUE(at::equal(one_each.at("labels"), fields.at("labels")));
+  EXPECT_TRUE(at::equal(one_each.at("document_starts"), at::zeros({3, 4}, at::kLong)));
 
   const TextDataset inputs(tokens, whole(*tokens), {.sequence_length = 4, .packing = false, .next_token = false});
   ASSERT_EQ(inputs.size(), 4);

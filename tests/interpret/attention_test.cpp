@@ -16,6 +16,7 @@ UnitCase attention_case(const AttentionShape& s, bool bias_and_residual = true) 
   UnitCase given(s.rows, s.sequence);
   const Value x = given.input("x", random_tensor({s.rows, s.sequence, kHidden}, 1));
   const Value mask = s.masked ? given.field("mask", nn::key_mask_of(s)) : Value{};
+  const Value documents = s.packed ? given.field("documents", nn::document_starts_of(s)) : Value{};
   const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.head_size;
   Value qkv = ops::linear(
       given.recorder, x,
@@ -23,11 +24,11 @@ UnitCase attention_case(const AttentionShape& s, bool bias_and_residual = true) 
   const ops::Heads heads{s.heads, s.kv_heads, s.head_size};
   if (s.rotary) {
     qkv = ops::rotary(given.recorder, qkv, heads,
-                      {.theta = kTheta, .max_positions = 512, .scaling = as_numbers(RopeScaling{})});
+                      {.theta = kTheta, .max_positions = 512, .scaling = as_numbers(RopeScaling{})}, documents);
   }
-  const Value attended =
-      ops::attention(given.recorder, qkv, mask, heads,
-                     {.causal = s.causal, .dropout = s.dropout, .site = "probabilities", .window = s.window});
+  const Value attended = ops::attention(
+      given.recorder, qkv, mask, heads,
+      {.causal = s.causal, .dropout = s.dropout, .site = "probabilities", .window = s.window}, documents);
   ops::LinearParameters out{.weight = given.parameter("out", random_tensor({5, s.heads * s.head_size}, 4)), .out = 5};
   if (bias_and_residual) out.bias = given.parameter("bias", random_tensor({5}, 5));
   Value y = ops::linear(given.recorder, attended, out);
@@ -59,9 +60,12 @@ at::Tensor stream_factors(const AttentionShape& s, const nn::Pass& pass) {
   return factors;
 }
 
+// x [rows, heads, sequence, size].
 at::Tensor rotated(const at::Tensor& x, const AttentionShape& s) {
   const at::Tensor inverse = at::pow(kTheta, -at::arange(0, s.head_size, 2, at::kDouble) / s.head_size);
-  const at::Tensor angle = at::outer(at::arange(s.sequence, at::kDouble), inverse);
+  at::Tensor position = at::arange(s.sequence, at::kDouble).expand({s.rows, 1, s.sequence});
+  if (s.packed) position = position - nn::document_starts_of(s).unsqueeze(1);
+  const at::Tensor angle = position.unsqueeze(-1) * inverse;
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * angle.cos() - halves[1] * angle.sin(), halves[1] * angle.cos() + halves[0] * angle.sin()},
                  -1);
@@ -82,6 +86,10 @@ Formula formula_of(const AttentionShape& s) {
     if (s.window > 0) {
       const at::Tensor query = at::arange(s.sequence).unsqueeze(1), key = at::arange(s.sequence).unsqueeze(0);
       scores = scores.masked_fill(key <= query - s.window, hidden);
+    }
+    if (s.packed) {
+      const at::Tensor& starts = t.at("documents");
+      scores = scores.masked_fill(starts.unsqueeze(2).ne(starts.unsqueeze(1)).unsqueeze(1), hidden);
     }
     if (s.masked) scores = scores.masked_fill(t.at("mask").logical_not().unsqueeze(1).unsqueeze(1), hidden);
     // Queries that see nothing take part with probabilities of 0.

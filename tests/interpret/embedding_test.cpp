@@ -54,6 +54,24 @@ TEST(Embedding, GradientsAreThoseOfCentralDifferences) {
   expect_central_differences(embedding_case(2, 3, 4));
 }
 
+TEST(Embedding, CountsPositionsFromTheBeginningOfADocument) {
+  UnitCase given(2, 4);
+  const Value ids = given.field("ids", random_ids({2, 4}, 11, 1));
+  const Value starts = given.field("starts", at::tensor({0, 0, 2, 2, 0, 1, 1, 1}, at::kLong).view({2, 4}));
+  const Value sum = ops::embedding(given.recorder,
+                                   {{.ids = ids, .table = given.parameter("token", random_tensor({11, 5}, 2))},
+                                    {.ids = starts,
+                                     .by = ops::Lookup::By::document_positions,
+                                     .table = given.parameter("position", random_tensor({4, 5}, 3))}},
+                                   5);
+  given.output(sum, random_tensor({2, 4, 5}, 4));
+  const Formula expected = [](const Named& t, const nn::Pass& /*pass*/) {
+    const at::Tensor positions = at::tensor({0, 1, 0, 1, 0, 0, 1, 2}, at::kLong).view({2, 4});
+    return at::embedding(t.at("token"), t.at("ids")) + at::embedding(t.at("position"), positions);
+  };
+  expect_formula(given, expected, at::kDouble, nn::tolerance(at::kDouble));
+}
+
 // RoBERTa's: padding has position 1, the first word 2.
 TEST(Embedding, CountsPositionsPastPadding) {
   UnitCase given(2, 4);

@@ -23,6 +23,7 @@ struct AttentionShape {
   double dropout = 0;
   bool left = false;  // padding of masked rows comes first: under a causal mask its queries see nothing
   std::int64_t window = 0;
+  bool packed = false;  // rows hold documents
 };
 
 inline std::vector<double> rotary_frequencies(std::int64_t head_size, double theta) {
@@ -37,7 +38,7 @@ inline std::string text(const AttentionShape& s) {
   return (testing::Message() << s.rows << " rows of " << s.sequence << ", heads " << s.heads << "/" << s.kv_heads
                              << " of " << s.head_size << (s.causal ? " causal" : "") << (s.rotary ? " rotary" : "")
                              << (s.masked ? " masked" : "") << (s.left ? " on the left" : "") << " dropout "
-                             << s.dropout << " window " << s.window)
+                             << s.dropout << " window " << s.window << (s.packed ? " packed" : ""))
       .GetString();
 }
 
@@ -50,6 +51,18 @@ inline at::Tensor key_mask_of(const AttentionShape& shape) {
     if (shape.sequence > 4) mask[row][2].fill_(false);
   }
   return mask;
+}
+
+// Row r has documents of 1 + r tokens, 2, 4, 8 and so on.
+inline at::Tensor document_starts_of(const AttentionShape& shape) {
+  at::Tensor starts = at::zeros({shape.rows, shape.sequence}, at::kLong);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    std::int64_t length = 1;
+    for (std::int64_t start = 1 + row; start < shape.sequence; start += length *= 2) {
+      starts[row].narrow(0, start, shape.sequence - start).fill_(start);
+    }
+  }
+  return starts;
 }
 
 struct AttentionCase {
@@ -72,29 +85,35 @@ struct AttentionCase {
     options.dropout = shape.dropout;
     options.site = "layers.3.attention.dropout";
     if (shape.masked) options.key_mask = key_mask_of(shape);
+    if (shape.packed) options.document_starts = document_starts_of(shape);
   }
 };
 
 // Groups of heads, one token, head sizes and lengths that fill no vector, several blocks of queries, padding
-// on either side, dropout, sliding windows: of one token, of one vector and more, beyond the sequence.
-inline const std::vector<AttentionShape> kAttentionShapes = {{},
-                                                             {2, 7, 4, 2, 6, false, true, true},
-                                                             {3, 9, 3, 3, 20, true, true, true},
-                                                             {1, 1, 2, 1, 8},
-                                                             {2, 33, 2, 2, 5, false, false, true},
-                                                             {1, 300, 2, 1, 16, true, true, true},
-                                                             {1, 270, 2, 2, 64, false, false, false},
-                                                             {2, 128, 2, 2, 64, true, true, false},
-                                                             {2, 19, 4, 2, 6, true, true, true, 0.25},
-                                                             {2, 40, 2, 2, 8, false, false, true, 0.1},
-                                                             {2, 21, 4, 2, 6, true, true, true, 0, true},
-                                                             {2, 21, 4, 2, 6, true, false, true, 0.25, true},
-                                                             {1, 300, 2, 1, 16, true, true, true, 0, true},
-                                                             {2, 21, 4, 2, 6, true, true, false, 0, false, 1},
-                                                             {2, 21, 4, 2, 6, true, true, true, 0.25, true, 5},
-                                                             {1, 300, 2, 1, 16, true, true, true, 0, false, 64},
-                                                             {2, 290, 2, 1, 8, true, false, true, 0.25, true, 17},
-                                                             {1, 530, 2, 2, 8, true, true, false, 0, false, 131},
-                                                             {2, 19, 2, 2, 8, true, true, false, 0, false, 19}};
+// on either side, dropout, sliding windows: of one token, of one vector and more, beyond the sequence; packed
+// documents.
+inline const std::vector<AttentionShape> kAttentionShapes = {
+    {},
+    {2, 7, 4, 2, 6, false, true, true},
+    {3, 9, 3, 3, 20, true, true, true},
+    {1, 1, 2, 1, 8},
+    {2, 33, 2, 2, 5, false, false, true},
+    {1, 300, 2, 1, 16, true, true, true},
+    {1, 270, 2, 2, 64, false, false, false},
+    {2, 128, 2, 2, 64, true, true, false},
+    {2, 19, 4, 2, 6, true, true, true, 0.25},
+    {2, 40, 2, 2, 8, false, false, true, 0.1},
+    {2, 21, 4, 2, 6, true, true, true, 0, true},
+    {2, 21, 4, 2, 6, true, false, true, 0.25, true},
+    {1, 300, 2, 1, 16, true, true, true, 0, true},
+    {2, 21, 4, 2, 6, true, true, false, 0, false, 1},
+    {2, 21, 4, 2, 6, true, true, true, 0.25, true, 5},
+    {1, 300, 2, 1, 16, true, true, true, 0, false, 64},
+    {2, 290, 2, 1, 8, true, false, true, 0.25, true, 17},
+    {1, 530, 2, 2, 8, true, true, false, 0, false, 131},
+    {2, 19, 2, 2, 8, true, true, false, 0, false, 19},
+    {3, 21, 4, 2, 6, true, true, false, 0, false, 0, true},
+    {2, 40, 2, 2, 8, false, false, true, 0.25, false, 0, true},
+    {1, 300, 2, 1, 16, true, true, true, 0.25, true, 17, true}};
 
 }  // namespace orthant::nn

@@ -38,6 +38,18 @@ TEST(AttentionHeads, RefusesShapesThatDoNotFit) {
   EXPECT_NE(message(mask).find("key_mask [2, 6]"), std::string::npos) << message(mask);
 }
 
+TEST(AttentionHeads, RefusesDocumentsThatDoNotFollowEachOther) {
+  const auto message = [](std::vector<std::int64_t> starts) {
+    Case given({1, 4, 2, 1, 4}, at::kFloat);
+    given.options.document_starts = at::tensor(starts, at::kLong).view({1, -1});
+    return error_text<InternalError>(
+        [&] { heads_forward(given.qkv, heads_setup(given.qkv, given.options, Pass()), false); });
+  };
+  EXPECT_NE(message({0, 0, 1, 3}).find("token 2 of row 0 has 1"), std::string::npos) << message({0, 0, 1, 3});
+  EXPECT_NE(message({1, 1, 1, 1}).find("token 0 of row 0 has 1"), std::string::npos) << message({1, 1, 1, 1});
+  EXPECT_NE(message({0, 0}).find("document_starts [1, 2]"), std::string::npos) << message({0, 0});
+}
+
 TEST(RotaryTable, HoldsAnglesRoundedOnce) {
   const RotaryTable table = rotary_table(50, rotary_frequencies(6, 500000.0), 0.75, at::kFloat);
   ASSERT_EQ(table.cos.sizes(), at::IntArrayRef({50, 3}));

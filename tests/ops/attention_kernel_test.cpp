@@ -185,6 +185,7 @@ TEST(AttentionKernels, EveryInstructionSetComputesTheFormulasAndNothingBeside) {
   for (const kernels::Isa isa : {kernels::Isa::plain, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::supported(isa)) continue;
     for (const Shape& shape : kAttentionShapes) {
+      if (shape.packed) continue;  // its blocks are the caller's
       const Case given(shape, at::kDouble);
       const HeadsSetup setup = heads_setup(given.qkv, given.options, pass_at(3, 0, 2));
       for (const std::int64_t block : {0, 5, 64}) {

@@ -147,6 +147,18 @@ std::int64_t TextDataset::inputs_of(std::int64_t index) const {
   return span_of(index).length - (options_.next_token ? 1 : 0);
 }
 
+// Places of a packed sample's tokens, from its second one on, with which a document begins.
+std::vector<std::int64_t> TextDataset::begins_in(const Span& span) const {
+  std::vector<std::int64_t> places;
+  if (!options_.documents || !options_.packing) return places;
+  for (auto d = first_document_from(*tokens_, span.first + 1); d < tokens_->documents(); ++d) {
+    const auto place = tokens_->document_begin(d) - span.first;
+    if (place >= span.length) break;
+    if (places.empty() || places.back() != place) places.push_back(place);
+  }
+  return places;
+}
+
 Fields TextDataset::rows(std::span<const std::int64_t> indices) const {
   check_indices(indices, size_);
   const auto length = static_cast<std::size_t>(options_.sequence_length);
@@ -155,6 +167,7 @@ Fields TextDataset::rows(std::span<const std::int64_t> indices) const {
   if (options_.next_token) fields[kLabelsField] = at::empty(shape, at::kLong);
   const bool masked = !options_.next_token && !options_.packing;
   if (masked) fields["attention_mask"] = at::zeros(shape, at::kBool);
+  if (options_.documents) fields["document_starts"] = at::zeros(shape, at::kLong);
   std::vector<std::int64_t> sample(length + 1);
   for (std::size_t row = 0; row < indices.size(); ++row) {
     const Span span = span_of(indices[row]);
@@ -166,6 +179,13 @@ Fields TextDataset::rows(std::span<const std::int64_t> indices) const {
     if (options_.next_token) {
       auto* labels = fields[kLabelsField].mutable_data_ptr<std::int64_t>() + row * length;
       std::fill(std::copy_n(sample.begin() + 1, inputs, labels), labels + length, kIgnoredLabel);
+    }
+    for (const auto place : begins_in(span)) {
+      const auto at = static_cast<std::size_t>(place);
+      if (options_.next_token)
+        fields[kLabelsField].mutable_data_ptr<std::int64_t>()[row * length + at - 1] = kIgnoredLabel;
+      auto* starts = fields["document_starts"].mutable_data_ptr<std::int64_t>() + row * length;
+      if (at < length) std::fill(starts + at, starts + length, place);
     }
     if (masked) std::fill_n(fields["attention_mask"].mutable_data_ptr<bool>() + row * length, inputs, true);
   }
@@ -180,8 +200,12 @@ std::int64_t TextDataset::tokens(const Fields& fields) const {
 Totals TextDataset::totals(std::span<const std::int64_t> indices) const {
   check_indices(indices, size_);
   Totals totals;
-  for (const auto index : indices) totals.tokens += inputs_of(index);
-  totals.weight_sum = options_.next_token ? static_cast<double>(totals.tokens) : 0;
+  std::int64_t crossing = 0;  // targets that begin a document
+  for (const auto index : indices) {
+    totals.tokens += inputs_of(index);
+    crossing += static_cast<std::int64_t>(begins_in(span_of(index)).size());
+  }
+  totals.weight_sum = options_.next_token ? static_cast<double>(totals.tokens - crossing) : 0;
   return totals;
 }
 

@@ -32,6 +32,7 @@ TextSplit split_text(const TokenStore& tokens, double eval_fraction, bool packin
 struct TextDatasetOptions {
   std::int64_t sequence_length = 128;  // input positions
   bool packing = true;
+  bool documents = false;        // a field "document_starts"; packed, no target is in another document than its input
   bool whole_documents = false;  // not packed: a document goes on in the next sample where its sequence ends
   bool next_token = true;        // labels: the token after each input. Otherwise inputs alone, for MaskedTokens
   std::int64_t pad_id = 0;       // where a document ends before the sequence does
@@ -39,11 +40,12 @@ struct TextDatasetOptions {
 };
 
 // Fields, [rows, sequence_length]: "input_ids" and, with next_token, "labels", both int64; without it and not packed,
-// "attention_mask" (bool, true: a token).
-// Packed, sample i holds tokens [i L, i L + L] of its part, one token shared with the next sample; without next_token,
-// [i L, i L + L). Not packed, a sample is a document of which the first L (+ 1) tokens are taken; documents that give
-// no target are left out. With whole_documents a document of n tokens has as many samples as its n - 1 targets (n
-// tokens) need, one token shared between two of them as when packed.
+// "attention_mask" (bool, true: a token). With `documents`, "document_starts" (int64): for each token the position in
+// its row where its document begins; a document that goes on from another sample begins with the row. Packed, sample i
+// holds tokens [i L, i L + L] of its part, one token shared with the next sample; without next_token, [i L, i L + L).
+// Not packed, a sample is a document of which the first L (+ 1) tokens are taken; documents that give no target are
+// left out. With whole_documents a document of n tokens has as many samples as its n - 1 targets (n tokens) need, one
+// token shared between two of them as when packed.
 class TextDataset : public Dataset {
  public:
   // ConfigError for a model's vocabulary that is too small or a length below 1, DataError for a part too small for one
@@ -65,6 +67,7 @@ class TextDataset : public Dataset {
   };
   Span span_of(std::int64_t index) const;
   std::int64_t inputs_of(std::int64_t index) const;
+  std::vector<std::int64_t> begins_in(const Span& span) const;
   void find_documents();
   void find_windows();
 

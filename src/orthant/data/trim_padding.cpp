@@ -72,10 +72,10 @@ std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::in
   const auto* labels = find_sequence(fields, kLabelsField);
   if (mask != nullptr) {
     const bool targets = labels != nullptr && labels->size(1) == mask->size(1);
-    keep({kAttentionMask, "input_ids", "token_type_ids", "position_ids", kLabelsField},
+    keep({kAttentionMask, "input_ids", "token_type_ids", "position_ids", "document_starts", kLabelsField},
          std::max(last_column(*mask, false), targets ? last_column(*labels, true) : 0));
   } else if (ids != nullptr && labels != nullptr && ids->size(1) == labels->size(1)) {
-    keep({"input_ids", "position_ids", kLabelsField}, last_column(*labels, true));
+    keep({"input_ids", "position_ids", "document_starts", kLabelsField}, last_column(*labels, true));
   }
   return columns;
 }

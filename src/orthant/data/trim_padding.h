@@ -12,9 +12,11 @@ namespace orthant {
 
 // Columns (dim 1) to keep, by field, of those that need fewer than they have; at least 1. What belongs together:
 // - "P_mask" [rows, length] with "P_ids" and "P_types" of that length: up to the last column where any row is true;
-// - "attention_mask" [rows, length] with "input_ids", "token_type_ids", "position_ids" and "labels" of that length:
-//   up to the last column with a true or a target;
-// - without a mask, "input_ids" and "labels" of one length [rows, length]: up to the last column with a target. That is
+// - "attention_mask" [rows, length] with "input_ids", "token_type_ids", "position_ids", "document_starts" and "labels"
+// of
+//   that length: up to the last column with a true or a target;
+// - without a mask, "input_ids", "document_starts" and "labels" of one length [rows, length]: up to the last column
+// with a target. That is
 //   exact for a model in which no position sees later ones.
 // Lengths are rounded up to `multiple` where there is room. Fields on a device are not looked at.
 std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::int64_t multiple = 1);

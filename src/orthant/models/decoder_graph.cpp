@@ -15,6 +15,7 @@ DecoderGraph::DecoderGraph(std::string name, std::int64_t hidden_size, const Wor
   spec_.name = std::move(name);
   spec_.batch_fields = {batch_field("input_ids", tokens, DType::int64)};
   if (use_.mask) spec_.batch_fields.push_back(batch_field("attention_mask", tokens, DType::boolean));
+  if (work.packed) spec_.batch_fields.push_back(batch_field("document_starts", tokens, DType::int64));
   if (use_.loss) spec_.batch_fields.push_back(batch_field("labels", tokens, DType::int64));
 }
 
@@ -22,6 +23,7 @@ UnitSpec DecoderGraph::layer_unit(std::int64_t index, std::string kind) const {
   UnitSpec unit = make_unit(fmt::format("layers.{}", index), std::move(kind), {fmt::format("hidden.{}", index)},
                             {fmt::format("hidden.{}", index + 1)});
   if (use_.mask) unit.inputs.emplace_back("attention_mask");
+  if (work_.packed) unit.inputs.emplace_back("document_starts");
   unit.recomputable = true;
   return unit;
 }

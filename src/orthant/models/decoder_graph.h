@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "orthant/graph/recorder.h"
 #include "orthant/graph/spec.h"
 #include "orthant/models/graph_parts.h"
 #include "orthant/models/work_size.h"
@@ -26,7 +27,13 @@ class DecoderGraph {
 
   Shape per_token(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
 
-  // The unit layers.<index> of that kind, from hidden.<index> (and the mask) to hidden.<index + 1>.
+  // For each token the position in its row where its document begins: [rows, sequence]; id -1 unless rows are packed.
+  Value documents(Recorder& r) const {
+    return work_.packed ? r.field("document_starts", Sym::tokens, Number::index) : Value{};
+  }
+
+  // The unit layers.<index> of that kind, from hidden.<index> (and the mask, and the starts of documents) to
+  // hidden.<index + 1>.
   UnitSpec layer_unit(std::int64_t index, std::string kind) const;
   UnitSpec head_unit(std::string kind, std::int64_t num_layers) const;
   ValueSpec hidden(std::int64_t index) const;

@@ -46,6 +46,8 @@ struct Family {
   GraphSpec (*spec)(const ModelConfig& config, const WorkSize& work) = nullptr;
   GraphSpec (*forward)(const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) = nullptr;
 
+  bool packs = false;  // attention and positions can be kept within the documents that share a row (data.pack)
+
   // Beginning of the names of parameters that lie in the unit of its head but belong to the body: a decoder's last
   // norm.
   std::string_view body_in_head = {};

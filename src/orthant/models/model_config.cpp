@@ -34,11 +34,12 @@ std::optional<ModelConfig> read_folder(JsonReader& model) {
   return read_hugging_face_config(*path);
 }
 
-// "llama, bert or gpt2".
-std::string families_with_forward() {
+// "llama, bert or gpt2": those for which `has` holds.
+template <class Has>
+std::string families_that(const Has& has) {
   std::vector<std::string_view> names;
   for (const Family* family : families()) {
-    if (family->forward != nullptr) names.push_back(family->name);
+    if (has(*family)) names.push_back(family->name);
   }
   return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
@@ -67,7 +68,22 @@ ModelConfig read_model(JsonReader model) {
   model.fail("kind", fmt::format("unknown model kind \"{}\"", kind), did_you_mean(kind, family_names()));
 }
 
+void check_packs(const ModelConfig& config) {
+  if (!config.family().packs) {
+    throw ConfigError(
+        fmt::format("data.pack with a model of kind {}, whose tokens see all documents of a row", model_kind(config)),
+        {.remedy = fmt::format("use a model of kind {}, or set data.pack=false",
+                               families_that([](const Family& other) { return other.packs; }))});
+  }
+  if (facts_of(config).dynamic_positions) {
+    throw ConfigError(
+        "data.pack with model.rope_scaling dynamic, whose frequencies depend on the length of each document",
+        {.remedy = "use another rope_scaling, or set data.pack=false"});
+  }
+}
+
 GraphSpec build_spec(const ModelConfig& config, const WorkSize& work) {
+  if (work.packed) check_packs(config);
   GraphSpec spec = config.family().spec(config, work);
   freeze(spec, frozen_patterns(config));
   return spec;
@@ -77,7 +93,7 @@ GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const Fo
   const Family& family = config.family();
   if (family.forward == nullptr) {
     throw ConfigError(fmt::format("a model of kind {} has no forward pass of its own", family.name),
-                      {.remedy = fmt::format("use a model of kind {}", families_with_forward())});
+                      {.remedy = fmt::format("use a model of kind {}", families_that([](const Family& other) { return other.forward != nullptr; }))});
   }
   GraphSpec spec = family.forward(config, work, options);
   freeze(spec, {"*"});

@@ -85,6 +85,9 @@ Config get(ModelConfig&& model) {
 // model whose config.json then gives the defaults of all keys. The caller's finish() refuses unknown keys.
 ModelConfig read_model(JsonReader model);
 
+// ConfigError for a model whose positions and attention cannot be kept within packed documents (data.pack).
+void check_packs(const ModelConfig& config);
+
 // The spec with the configuration's frozen parameters, checked.
 GraphSpec build_spec(const ModelConfig& config, const WorkSize& work);
 

@@ -12,6 +12,7 @@ struct WorkSize {
   std::int64_t sequence = 1;
   std::int64_t secondary_sequence = 0;  // of the second tower of a trimodal model; 0: as sequence
   DType compute = DType::float32;       // of activations
+  bool packed = false;                  // rows hold documents: a decoder has a batch field document_starts
 
   TensorSharing tensor = {};  // costs are those of one of its ranks; shapes stay those of the whole model
 

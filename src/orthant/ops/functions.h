@@ -43,7 +43,9 @@ struct Rotary {
   std::int64_t max_positions = 0;
   std::vector<double> scaling = {};
 };
-Value rotary(Recorder& r, Value qkv, const Heads& heads, const Rotary& rotary);
+// `documents` per token: the position in its row where its document begins, from which positions count; id -1: the
+// row's first.
+Value rotary(Recorder& r, Value qkv, const Heads& heads, const Rotary& rotary, Value documents = {});
 
 struct AttentionKind {
   bool causal = false;
@@ -51,8 +53,9 @@ struct AttentionKind {
   std::string site = {};
   std::int64_t window = 0;  // of a causal one: a token sees so many, itself and those before it; 0: all
 };
-// `mask` per token, true = attend; id -1: none.
-Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind);
+// `mask` per token, true = attend; id -1: none. `documents` as for rotary: tokens see their own one.
+Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind,
+                Value documents = {});
 
 // Of activations by name (swiglu, gelu, gelu_tanh, relu, silu, tanh), with a dropout of the result where p > 0. swiglu
 // takes gates, then ups.
@@ -62,10 +65,10 @@ Value add(Recorder& r, Value a, Value b);
 // x itself where p is 0.
 Value dropout(Recorder& r, Value x, double p, const std::string& site);
 
-// One table of an embedding: ids per token, or the token's position in its row.
+// One table of an embedding: ids per token, or the token's position in its row or in its document.
 struct Lookup {
-  enum class By { ids, positions, counted_positions, zeros };
-  Value ids = {};  // of By::ids and counted_positions
+  enum class By { ids, positions, document_positions, counted_positions, zeros };
+  Value ids = {};  // of By::ids and counted_positions; of document_positions where documents begin, as for rotary
   By by = By::ids;
   std::string table;
   std::int64_t entries = 0;

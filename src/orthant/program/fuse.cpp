@@ -102,7 +102,7 @@ class Fuser {
     list_[i] = std::move(made);
   }
 
-  // rotary_attention: in qkv, mask; out turned, and attention's.
+  // rotary_attention: in qkv, mask, starts of documents; out turned, and attention's.
   void fuse_rotary(std::size_t i) {
     const Operation* attention = next(i, "attention", list_[i].out[0]);
     if (attention == nullptr || shares_rows(*attention)) return;

@@ -41,6 +41,11 @@ TextSource read_text(JsonReader& section) {
   text.token_type = section.find<std::string>("token_type").value_or("");
   text.ids_column = section.find<std::string>("ids_column").value_or("");
   text.packing = section.get<bool>("packing", text.packing);
+  text.pack = section.get<bool>("pack", text.pack);
+  if (text.pack && !text.packing) {
+    section.fail("pack", "is true beside data.packing false, where a sample is one document",
+                 "set data.packing=true, or data.pack=false");
+  }
   return text;
 }
 
@@ -99,6 +104,10 @@ DataConfig read_data(JsonReader section) {
     if (data.from_files() || !section.has(key)) continue;
     section.fail(key, fmt::format("is given, but data.kind {} is generated", data.kind),
                  fmt::format("set data.kind=text for texts and ids, or data.kind={} for a table", kTableKind));
+  }
+  if (data.kind != "text" && section.get<bool>("pack", false)) {
+    section.fail("pack", fmt::format("is true, but data.kind {} has no documents", data.kind),
+                 "set data.kind=text, or leave data.pack out");
   }
   data.sequence_length = read_count(section, "sequence_length", data.sequence_length, 1);
   if (data.kind != "tokens" && data.kind != "text") {

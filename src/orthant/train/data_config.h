@@ -22,6 +22,7 @@ struct TextSource {
   std::string token_type;              // of a .bin: uint16, uint32
   std::string ids_column;              // of JSON lines that hold ids: their key; empty: they hold text
   bool packing = true;                 // documents one after the other without padding; or one document a sample
+  bool pack = false;                   // with packing: tokens see their own document alone, positions count in it
 };
 
 // Kind kTableKind: a table, as CSV or JSON lines.

@@ -331,6 +331,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   root.finish();
   check_batch(config);
   check_positions(config);
+  if (config.data.text.pack) check_packs(config.model);
   if (!config.data.from_files()) set_samples(config, config.data.samples);
   return config;
 }
@@ -383,6 +384,7 @@ WorkSize work_size(const RunConfig& config) {
           .sequence = config.data.sequence_length,
           .secondary_sequence = config.data.secondary_length,
           .compute = config.trainer.precision.compute,
+          .packed = config.data.text.pack,
           .tensor = {.degree = config.mesh.degree(Axis::tp),
                      .sequence_parallel = config.trainer.tensor.sequence_parallel,
                      .regather = config.trainer.tensor.regather,

@@ -30,6 +30,7 @@ TextDatasetOptions dataset_options(const RunConfig& config) {
   TextDatasetOptions options;
   options.sequence_length = config.data.sequence_length;
   options.packing = config.data.text.packing;
+  options.documents = config.data.text.pack;
   options.next_token = config.model.family().task == Task::next_token;
   options.vocab_size = facts.vocab_size;
   options.pad_id = facts.pad_token_id;
@@ -68,6 +69,10 @@ NumberedDocuments open_ids(const TextSource& source, const std::vector<std::stri
   if (is_token_bin(paths[0]) && !source.packing) {
     throw ConfigError(fmt::format("data.packing is false, but {} does not say where documents end", paths[0]),
                       {.remedy = "set data.packing=true, or write the ids as JSON lines (data.ids_column)"});
+  }
+  if (is_token_bin(paths[0]) && source.pack) {
+    throw ConfigError(fmt::format("data.pack is true, but {} does not say where documents end", paths[0]),
+                      {.remedy = "set data.pack=false, or write the ids as JSON lines (data.ids_column)"});
   }
   const auto facts = tokenizer.empty() ? TokenizerFacts() : text_encoder(Tokenizer::load(tokenizer), tokenizer).facts;
   return open_token_files(paths, {.token_type = source.token_type, .ids_column = source.ids_column}, facts);
@@ -198,7 +203,7 @@ RunData text_data(const RunConfig& config) {
   const auto split = split_text(*tokens, config.data.eval_fraction, source.packing);
   RunData data;
   nlohmann::json facts{{"sequence_length", config.data.sequence_length},
-                       {"packing", source.packing},
+                       {"packing", source.pack ? nlohmann::json("documents") : nlohmann::json(source.packing)},
                        {"eval_fraction", config.data.eval_fraction},
                        {"files", source.path},
                        {"text", described(*tokens, source.path)}};

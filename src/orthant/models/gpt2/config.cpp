@@ -108,6 +108,7 @@ const Family& gpt2_family() {
           [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
             return gpt2_spec(get<Gpt2Config>(config), work, {.loss = false, .mask = options.mask});
           },
+      .packs = true,
       .body_in_head = "head.ln_f.",
       .presets = gpt2_presets,
       .hugging_face = &gpt2_hugging_face()};

@@ -37,10 +37,13 @@ class Gpt2Builder : private DecoderGraph {
 Body Gpt2Builder::embed_body() const {
   Recorder r;
   const Value ids = r.field("input_ids", Sym::tokens, Number::index);
-  const Value sum = ops::embedding(r,
-                                   {{.ids = ids, .table = "wte.weight", .entries = config_.vocab_size},
-                                    {.by = ops::Lookup::By::positions, .table = "wpe.weight"}},
-                                   config_.hidden_size);
+  const Value documents = this->documents(r);
+  using By = ops::Lookup::By;
+  const Value sum = ops::embedding(
+      r,
+      {{.ids = ids, .table = "wte.weight", .entries = config_.vocab_size},
+       {.ids = documents, .by = work_.packed ? By::document_positions : By::positions, .table = "wpe.weight"}},
+      config_.hidden_size);
   r.output(ops::dropout(r, sum, config_.embd_pdrop, "dropout"));
   return r.finish();
 }
@@ -52,10 +55,11 @@ Body Gpt2Builder::layer_body() const {
   const double eps = config_.layer_norm_epsilon;
   const Value x = r.tokens("hidden", h);
   const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
+  const Value documents = this->documents(r);
   const Value qkv = ops::linear(r, ops::layer_norm(r, x, "ln_1.weight", "ln_1.bias", eps),
                                 {.weight = "attn.c_attn.weight", .bias = "attn.c_attn.bias", .out = 3 * h});
-  const Value attended = ops::attention(r, qkv, mask, heads,
-                                        {.causal = true, .dropout = config_.attn_pdrop, .site = "attn.probabilities"});
+  const Value attended = ops::attention(
+      r, qkv, mask, heads, {.causal = true, .dropout = config_.attn_pdrop, .site = "attn.probabilities"}, documents);
   const Value projected =
       ops::linear(r, attended, {.weight = "attn.c_proj.weight", .bias = "attn.c_proj.bias", .out = h});
   const Value middle = ops::add(r, ops::dropout(r, projected, config_.resid_pdrop, "attn.dropout"), x);
@@ -80,6 +84,7 @@ void Gpt2Builder::add_embed() {
   const std::int64_t h = config_.hidden_size;
   const double stddev = config_.initializer_range;
   UnitSpec unit = make_unit("embed", "gpt2.embed", {"input_ids"}, {"hidden.0"});
+  if (work_.packed) unit.inputs.emplace_back("document_starts");
   unit.parameters = {table("embed.wte.weight", config_.vocab_size, h, stddev, split_dim(0)),
                      along_sequence(table("embed.wpe.weight", config_.max_position_embeddings, h, stddev))};
   unit.backward_reads_parameters = false;

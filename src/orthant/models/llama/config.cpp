@@ -172,6 +172,7 @@ Family llama_like_family(std::string_view name) {
               [](const ModelConfig& config, const WorkSize& work, const ForwardOptions& options) {
                 return llama_spec(get<LlamaConfig>(config), work, {.loss = false, .mask = options.mask});
               },
+          .packs = true,
           .body_in_head = "head.norm."};
 }
 

@@ -51,6 +51,7 @@ Body LlamaBuilder::layer_body() const {
 
   const Value x = r.tokens("hidden", config_.hidden_size);
   const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
+  const Value documents = this->documents(r);
   const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
                                 {.weight = "qkv",
                                  .bias = bias(biased, "qkv_bias"),
@@ -61,13 +62,15 @@ Body LlamaBuilder::layer_body() const {
           ? ops::head_norm(r, qkv, heads,
                            {.query = "attention.q_norm.weight", .key = "attention.k_norm.weight", .eps = eps})
           : qkv;
-  const Value turned = ops::rotary(
-      r, normed, heads, {config_.rope_theta, config_.max_position_embeddings, as_numbers(config_.rope_scaling)});
+  const Value turned =
+      ops::rotary(r, normed, heads,
+                  {config_.rope_theta, config_.max_position_embeddings, as_numbers(config_.rope_scaling)}, documents);
   const Value attended = ops::attention(r, turned, mask, heads,
                                         {.causal = true,
                                          .dropout = config_.attention_dropout,
                                          .site = "attention.probabilities",
-                                         .window = config_.sliding_window});
+                                         .window = config_.sliding_window},
+                                        documents);
   const Value middle = ops::add(
       r,
       ops::linear(

@@ -33,7 +33,7 @@ HeadsOutput fused_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool r
   const std::int64_t rows = qkv.size(0), sequence = qkv.size(1);
   HeadsOutput output = {at::empty({rows, sequence, options.heads * options.head_size}, qkv.options()),
                         at::empty({rows, options.heads, sequence}, qkv.options())};
-  const std::vector<HeadsBlock> blocks = whole_rows(rows, sequence);
+  const std::vector<HeadsBlock> blocks = blocks_of(setup, rows, sequence);
   kernels::with_element(qkv, [&](auto element) {
     FusedBlocks<decltype(element)> fused(split_heads(qkv.flatten(0, 1), options), blocks, setup);
     if (rotate && options.rotary.cos.defined()) fused.rotate_by(options.rotary);
@@ -47,7 +47,7 @@ at::Tensor fused_backward(const at::Tensor& qkv, const HeadsOutput& output, cons
                           const HeadsSetup& setup) {
   const AttentionOptions& options = setup.options;
   at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
-  const std::vector<HeadsBlock> blocks = whole_rows(qkv.size(0), qkv.size(1));
+  const std::vector<HeadsBlock> blocks = blocks_of(setup, qkv.size(0), qkv.size(1));
   kernels::with_element(qkv, [&](auto element) {
     FusedBlocks<decltype(element)> fused(split_heads(qkv.flatten(0, 1), options), blocks, setup);
     if (options.rotary.cos.defined()) fused.rotate_by(options.rotary);
@@ -68,6 +68,7 @@ HeadsSetup blocks_setup(std::int64_t rows, std::int64_t sequence, const Attentio
   check_heads(options);
   HeadsSetup setup = {options};
   setup.options.rotary = {};
+  setup.options.document_starts = at::Tensor();
   if (options.window >= sequence) setup.options.window = 0;  // it hides nothing
   if (options.key_mask.defined()) {
     if (options.key_mask.sizes() != at::IntArrayRef({rows, sequence})) {
@@ -93,6 +94,13 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
                     options.heads, options.kv_heads, options.head_size, c10::str(qkv.sizes())));
   }
   HeadsSetup setup = blocks_setup(qkv.size(0), qkv.size(1), options, pass);
+  if (options.document_starts.defined()) {
+    if (options.document_starts.sizes() != qkv.sizes().slice(0, 2)) {
+      throw InternalError(fmt::format("document_starts {} is not [rows, sequence] of qkv {}",
+                                      c10::str(options.document_starts.sizes()), c10::str(qkv.sizes())));
+    }
+    setup.options.document_starts = options.document_starts.contiguous();
+  }
   const at::ScalarType dtype = kernels::compute_dtype(qkv);
   if (options.rotary.cos.defined() || options.rotary.sin.defined()) {
     check_rotary(qkv, options);

@@ -30,8 +30,12 @@ struct AttentionOptions {
   std::int64_t window = 0;   // of a causal one: query i sees keys after i - window; 0: all before it
   RotaryTable rotary = {};   // undefined tensors: none
   at::Tensor key_mask = {};  // [rows, sequence] bool, true = attend; undefined: all. A query that sees nothing gets 0
-  double dropout = 0;        // of the probabilities
-  std::string site;          // of that dropout
+  // Packed documents: int64 [rows, sequence], for each token the position in its row where its document begins. Tokens
+  // see their own document, and rotation counts positions from its beginning. Undefined: a row is one document.
+  at::Tensor document_starts = {};
+  at::Tensor positions = {};  // by which tokens of packed documents are turned, [rows, tokens]; else undefined
+  double dropout = 0;           // of the probabilities
+  std::string site;             // of that dropout
   std::int64_t first_head = 0;  // of qkv, counted in the whole layer
 };
 
@@ -60,6 +64,9 @@ struct HeadsOutput {
   // kernel_heads_forward() drew them.
   at::Tensor kept = {};
 };
+
+// Positions within documents: int64 [rows, sequence].
+at::Tensor document_positions(const at::Tensor& document_starts);
 
 // Rotates queries and keys of qkv in place, half-split; nothing without a table.
 void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options);

@@ -116,7 +116,7 @@ bool needs_kernels(const HeadsSetup& setup) {
 }  // namespace
 
 bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options) {
-  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2;
+  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 && !options.positions.defined();
 }
 
 bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
@@ -127,6 +127,8 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
     reason = "float32";
   } else if (options.window > 0) {
     reason = "a sliding window";
+  } else if (options.document_starts.defined()) {
+    reason = "packed documents";
   } else if (needs_kernels(setup)) {
     if (!serves_kernel_heads(qkv, setup))
       reason = "dropout or a mask of keys but for 32, 64 or 128 channels, 65,535 rows and shared memory enough";

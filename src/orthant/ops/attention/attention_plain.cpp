@@ -60,6 +60,9 @@ at::Tensor masked_scores(const HeadViews& heads, const AttentionOptions& options
     scores.masked_fill_(ones.triu(shift + 1), kMinusInfinity);
     if (options.window > 0) scores.masked_fill_(ones.tril(shift - options.window), kMinusInfinity);
   }
+  if (const at::Tensor& starts = options.document_starts; starts.defined()) {
+    scores.masked_fill_(starts.unsqueeze(2).ne(starts.unsqueeze(1)).unsqueeze(1).unsqueeze(1), kMinusInfinity);
+  }
   if (key_mask.defined()) {
     const at::Tensor hidden = key_mask.logical_not();
     scores.masked_fill_(hidden.view({hidden.size(0), 1, 1, 1, hidden.size(1)}), kMinusInfinity);

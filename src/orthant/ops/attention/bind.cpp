@@ -8,11 +8,12 @@
 namespace orthant {
 namespace {
 
-// in qkv, mask; out attended, lse, bits; of the first form what was turned before them.
+// in qkv, mask, starts of documents; out attended, lse, bits; of the first form what was turned before them.
 Step bind_attention(const Binding& b, bool rotates) {
   const std::size_t first = rotates ? 1 : 0;
-  return [call = HeadsCall(b, b.in(0), b.out(first), b.in(1)), rotates, qkv = b.in(0), turned = rotates ? b.out(0) : -1,
-          out = b.out(first), lse = b.out(first + 1), bits = b.out(first + 2)](Frame& frame) mutable {
+  return [call = HeadsCall(b, b.in(0), b.out(first), b.in(1), b.in(2)), rotates, qkv = b.in(0),
+          turned = rotates ? b.out(0) : -1, out = b.out(first), lse = b.out(first + 1),
+          bits = b.out(first + 2)](Frame& frame) mutable {
     const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
     nn::HeadsOutput output = nn::heads_forward(heads, call.setup(heads, frame), rotates);
     if (turned >= 0) frame[turned] = frame[qkv];
@@ -22,9 +23,9 @@ Step bind_attention(const Binding& b, bool rotates) {
   };
 }
 
-// in qkv, mask; out attended, lse, none, what all_to_all keeps. Collective over cp.
+// in qkv, mask, starts of documents; out attended, lse, none, what all_to_all keeps. Collective over cp.
 Step bind_context_attention(const Binding& b) {
-  return [call = HeadsCall(b, b.in(0), b.out(0), b.in(1)), qkv = b.in(0), out = b.out(0), lse = b.out(1),
+  return [call = HeadsCall(b, b.in(0), b.out(0), b.in(1), b.in(2)), qkv = b.in(0), out = b.out(0), lse = b.out(1),
           met = b.out(3)](Frame& frame) mutable {
     nn::ContextOutput output = nn::context_forward(frame[qkv], call.options(frame), frame.pass);
     frame[out] = std::move(output.out);
@@ -33,9 +34,9 @@ Step bind_context_attention(const Binding& b) {
   };
 }
 
-// in gy, qkv or what all_to_all has kept, mask, attended, lse.
+// in gy, qkv or what all_to_all has kept, mask, attended, lse, none, starts of documents.
 Step bind_context_attention_back(const Binding& b) {
-  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
+  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
           gx = b.out(0)](Frame& frame) mutable {
     const nn::ContextOutput output = {frame[out], frame[lse], frame[qkv]};
     frame[gx] = nn::context_backward(frame[qkv], output, frame[gy], call.options(frame), frame.pass);
@@ -46,10 +47,10 @@ bool shares_rows(const Binding& b) {
   return b.attributes().find("context") != nullptr;
 }
 
-// in gy, qkv, mask, attended, lse, bits.
+// in gy, qkv, mask, attended, lse, bits, starts of documents.
 Step bind_attention_back(const Binding& b) {
-  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
-          bits = b.in(5), gx = b.out(0)](Frame& frame) mutable {
+  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3),
+          lse = b.in(4), bits = b.in(5), gx = b.out(0)](Frame& frame) mutable {
     const at::Tensor heads = HeadsCall::by_rows(frame[qkv], frame.pass);
     const nn::HeadsOutput output = {HeadsCall::by_rows(frame[out], frame.pass), frame[lse], frame.get(bits)};
     const at::Tensor d_out = HeadsCall::by_rows(frame[gy], frame.pass);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
+#include "orthant/base/error.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/ops/attention/attention_blocks.h"
 #include "orthant/ops/attention/cpu_kernels.h"
@@ -17,6 +19,29 @@ inline std::vector<HeadsBlock> whole_rows(std::int64_t rows, std::int64_t sequen
   std::vector<HeadsBlock> blocks;
   for (std::int64_t row = 0; row < rows; ++row) {
     blocks.push_back({row, row * sequence, sequence, row * sequence, sequence, 0, 0});
+  }
+  return blocks;
+}
+
+// One block per document of packed rows, or per row.
+inline std::vector<HeadsBlock> blocks_of(const HeadsSetup& setup, std::int64_t rows, std::int64_t sequence) {
+  if (!setup.options.document_starts.defined()) return whole_rows(rows, sequence);
+  std::vector<HeadsBlock> blocks;
+  const std::int64_t* start = setup.options.document_starts.const_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t position = 0; position < sequence; ++position, ++start) {
+      if (*start == position) {
+        const std::int64_t token = row * sequence + position;
+        blocks.push_back({row, token, 0, token, 0, position, position});
+      }
+      if (position == 0 ? *start != 0 : *start != blocks.back().query_position) {
+        throw InternalError(
+            fmt::format("document_starts: token {} of row {} has {}, the token before it is in another "
+                        "document",
+                        position, row, *start));
+      }
+      blocks.back().keys = ++blocks.back().queries;
+    }
   }
   return blocks;
 }
@@ -47,13 +72,14 @@ class FusedBlocks {
     options_ = heads.q.options();
   }
 
-  // Tables of whole rows that are rotated by the kernels.
+  // Tables by which the kernels rotate: blocks have the queries and keys of the same tokens, positions from 0 on.
   void rotate_by(const RotaryTable& table) {
     group_.cos = table.cos.const_data_ptr<T>();
     group_.sin = table.sin.const_data_ptr<T>();
   }
 
-  // lse [rows, heads, sequence] of whole rows, or [heads, query tokens]; results join what is there in the latter.
+  // lse [rows, heads, sequence], where each query is in one block, or [heads, query tokens], where results join what
+  // is there.
   void give(const at::Tensor& out, const at::Tensor& lse) {
     group_.out = out.mutable_data_ptr<T>();
     group_.out_stride = out.stride(-2);

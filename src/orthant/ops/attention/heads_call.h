@@ -7,6 +7,7 @@
 #include "orthant/ops/attention/attention_heads.h"
 #include "orthant/ops/attention/local_heads.h"
 #include "orthant/ops/dropout/site_draw.h"
+#include "orthant/ops/exchange/token_values.h"
 #include "orthant/ops/rotary/rotary_tables.h"
 
 namespace orthant {
@@ -14,7 +15,7 @@ namespace orthant {
 class HeadsCall {
  public:
   // `out`: the value that has a rank's heads side by side.
-  HeadsCall(const Binding& b, int qkv, int out, int mask) : mask_(mask) {
+  HeadsCall(const Binding& b, int qkv, int out, int mask, int documents) : mask_(mask), documents_(documents) {
     const Attributes& attributes = b.attributes();
     const LocalHeads local = local_heads(b, qkv);
     options_.head_size = local.head_size;
@@ -31,14 +32,15 @@ class HeadsCall {
   }
 
   nn::HeadsSetup setup(const at::Tensor& qkv, Frame& frame) {
-    prepare(qkv, frame.pass);
+    prepare(qkv, frame);
     options_.key_mask = frame.get(mask_);
     return nn::heads_setup(qkv, options_, frame.pass);
   }
 
   // With the mask of whole rows, and without rotation.
-  const nn::AttentionOptions& options(Frame& frame) {
+  const nn::AttentionOptions& options(const Frame& frame) {
     options_.key_mask = frame.get(mask_);
+    options_.document_starts = frame.get(documents_);
     return options_;
   }
 
@@ -47,18 +49,26 @@ class HeadsCall {
     return matrix.view({pass.rows, pass.sequence, matrix.size(1)});
   }
 
-  const nn::AttentionOptions& options(const at::Tensor& qkv, const nn::Pass& pass) {
-    prepare(qkv, pass);
+  const nn::AttentionOptions& options(const at::Tensor& qkv, const Frame& frame) {
+    prepare(qkv, frame);
     return options_;
   }
 
  private:
-  void prepare(const at::Tensor& qkv, const nn::Pass& pass) {
-    if (tables_) options_.rotary = tables_->get(pass, qkv.options());
+  void prepare(const at::Tensor& qkv, const Frame& frame) {
+    options_.document_starts = frame.get(documents_);
+    if (!tables_) return;
+    if (!options_.document_starts.defined()) {
+      options_.rotary = tables_->get(frame.pass, qkv.options());
+      return;
+    }
+    options_.rotary = tables_->whole(frame.pass, qkv.options());
+    options_.positions = nn::own_columns(nn::document_positions(options_.document_starts), frame.pass);
   }
 
   nn::AttentionOptions options_;
   int mask_;
+  int documents_;
   std::optional<RotaryTables> tables_;
 };
 

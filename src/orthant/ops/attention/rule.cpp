@@ -32,7 +32,7 @@ void derive_attention(Deriving& d) {
   const int gx = d.new_gradient(op.in[0]);
   const int read = op.out.size() > kMet ? op.out[kMet] : op.in[0];
   d.emit({.name = "attention_back",
-          .in = {gy, read, op.in[1], op.out[kHeadsOut], op.out[kLse], op.out[kKeptBits]},
+          .in = {gy, read, op.in[1], op.out[kHeadsOut], op.out[kLse], op.out[kKeptBits], op.in[2]},
           .out = {gx},
           .attributes = op.attributes},
          Part::inputs);
@@ -45,13 +45,14 @@ std::vector<OpRule> attention_rules() {
   return {{.name = "attention", .place = place_attention, .derive = derive_attention, .remade_by_name = true}};
 }
 
-Value ops::attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind) {
+Value ops::attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const AttentionKind& kind,
+                     Value documents) {
   const int out = r.value("attended", {r.dims(qkv)[0], {Sym::one, heads.heads * heads.head_size}});
   const int lse = r.value("lse", {{Sym::rows}, {Sym::one, heads.heads}, {Sym::sequence}}, Number::statistic);
   // A bit per probability, where a device drops some and keeps which.
   const int bits =
       r.value("bits", {{Sym::rows}, {Sym::one, heads.heads}, {Sym::sequence}, {Sym::sequence}}, Number::mask);
-  Operation operation{.name = "attention", .in = {qkv.id, mask.id}, .out = {out, lse, bits}};
+  Operation operation{.name = "attention", .in = {qkv.id, mask.id, documents.id}, .out = {out, lse, bits}};
   set_heads(operation.attributes, heads);
   operation.attributes.set("causal", std::int64_t{kind.causal});
   operation.attributes.set("window", kind.window);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "orthant/nn/binding.h"
+#include "orthant/ops/attention/attention_heads.h"
 #include "orthant/ops/embedding/embedding.h"
 #include "orthant/ops/exchange/token_values.h"
 
@@ -26,6 +27,9 @@ class TableLookup {
  private:
   at::Tensor ids(Frame& frame) const {
     if (by_ == "ids") return nn::own_columns(whole_rows(frame), frame.pass);
+    if (by_ == "document_positions") {
+      return nn::own_columns(nn::document_positions(whole_rows(frame)), frame.pass);
+    }
     if (by_ == "counted_positions") {
       const auto real = whole_rows(frame).ne(padding_).to(at::kLong);
       return nn::own_columns(real.cumsum(1).mul_(real).add_(first_ - 1), frame.pass);

@@ -40,6 +40,8 @@ const char* by_name(ops::Lookup::By by) {
       return "ids";
     case ops::Lookup::By::positions:
       return "positions";
+    case ops::Lookup::By::document_positions:
+      return "document_positions";
     case ops::Lookup::By::counted_positions:
       return "counted_positions";
     case ops::Lookup::By::zeros:

@@ -18,13 +18,21 @@ RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inver
   return rotary_table(sequence, at::tensor(inverse, at::dtype(at::kDouble)), magnitude, options);
 }
 
+at::Tensor document_positions(const at::Tensor& document_starts) {
+  return at::arange(document_starts.size(1), document_starts.options()).unsqueeze(0).sub(document_starts);
+}
+
 void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
   if (!options.rotary.cos.defined()) return;
   if (device::serves_rotation(qkv, options)) return device::rotate_heads(qkv, options);
   const std::int64_t half = options.head_size / 2;
   const std::int64_t sequence = qkv.size(1);
   const at::ScalarType dtype = kernels::compute_dtype(qkv);
-  const auto table = [&](const at::Tensor& values) { return values.narrow(0, 0, sequence).to(dtype).unsqueeze(1); };
+  // [sequence, 1, half], or of packed documents [rows, sequence, 1, half].
+  const auto table = [&](const at::Tensor& values) {
+    if (!options.positions.defined()) return values.narrow(0, 0, sequence).to(dtype).unsqueeze(1);
+    return values.to(dtype).index({options.positions}).unsqueeze(2);
+  };
   const at::Tensor cos = table(options.rotary.cos), sin = table(options.rotary.sin);
   const at::Tensor turned = qkv.view({qkv.size(0), sequence, options.heads + 2 * options.kv_heads, options.head_size})
                                 .narrow(2, 0, options.heads + options.kv_heads);

@@ -15,19 +15,24 @@ RotaryTables::RotaryTables(const Binding& b)
       scaling_(rope_scaling_of(b.attributes().numbers("scaling"))) {}
 
 const nn::RotaryTable& RotaryTables::get(const nn::Pass& pass, const at::TensorOptions& options) {
+  whole(pass, options);
+  return own_;
+}
+
+const nn::RotaryTable& RotaryTables::whole(const nn::Pass& pass, const at::TensorOptions& options) {
   const std::int64_t sequence = pass.whole_sequence();
-  if (sequence_ == sequence) return found_;
+  if (sequence_ == sequence) return whole_;
   sequence_ = sequence;
   // Dynamic frequencies are those of one length; all others serve every length.
   const bool dynamic = scaling_.kind == RopeScaling::Kind::dynamic;
   const auto name = fmt::format("rotary {} {} {}", head_size_, theta_, dynamic ? sequence : 0);
   const auto table = [&](const char* part, at::Tensor nn::RotaryTable::* member) {
-    const auto all = tables_->rows(fmt::format("{} {}", name, part), sequence,
-                                   [&](std::int64_t positions) { return make(positions, options).*member; });
-    return nn::own_table_rows(all, pass);
+    return tables_->rows(fmt::format("{} {}", name, part), sequence,
+                         [&](std::int64_t positions) { return make(positions, options).*member; });
   };
-  found_ = {table("cos", &nn::RotaryTable::cos), table("sin", &nn::RotaryTable::sin)};
-  return found_;
+  whole_ = {table("cos", &nn::RotaryTable::cos), table("sin", &nn::RotaryTable::sin)};
+  own_ = {nn::own_table_rows(whole_.cos, pass), nn::own_table_rows(whole_.sin, pass)};
+  return whole_;
 }
 
 nn::RotaryTable RotaryTables::make(std::int64_t positions, const at::TensorOptions& options) const {

@@ -11,8 +11,9 @@ class RotaryTables {
  public:
   explicit RotaryTables(const Binding& b);
 
-  // For the positions that the pass has of each row; kept for the next call.
+  // For the positions that the pass has of each row, or all of a row; kept for the next call.
   const nn::RotaryTable& get(const nn::Pass& pass, const at::TensorOptions& options);
+  const nn::RotaryTable& whole(const nn::Pass& pass, const at::TensorOptions& options);
 
  private:
   nn::RotaryTable make(std::int64_t positions, const at::TensorOptions& options) const;
@@ -23,8 +24,9 @@ class RotaryTables {
   std::int64_t head_size_;
   std::int64_t max_positions_;
   RopeScaling scaling_;
-  std::int64_t sequence_ = -1;  // of whole rows, that found_ is for
-  nn::RotaryTable found_;
+  std::int64_t sequence_ = -1;  // of whole rows, that the tables are for
+  nn::RotaryTable whole_;
+  nn::RotaryTable own_;
 };
 
 }  // namespace orthant

@@ -15,7 +15,7 @@ void derive_rotary(Deriving& d) {
   const int gy = d.gradient(0);
   if (gy < 0 || !d.needs(0)) return;
   const int gx = d.new_gradient(op.in[0]);
-  d.emit({.name = "rotary_back", .in = {gy}, .out = {gx}, .attributes = op.attributes}, Part::inputs);
+  d.emit({.name = "rotary_back", .in = {gy, op.in[1]}, .out = {gx}, .attributes = op.attributes}, Part::inputs);
   d.contribute(0, gx);
 }
 
@@ -31,9 +31,9 @@ void set_heads(Attributes& attributes, const ops::Heads& heads) {
   attributes.set("head_size", heads.head_size);
 }
 
-Value ops::rotary(Recorder& r, Value qkv, const Heads& heads, const Rotary& rotary) {
+Value ops::rotary(Recorder& r, Value qkv, const Heads& heads, const Rotary& rotary, Value documents) {
   const int turned = r.value("turned", r.dims(qkv));
-  Operation operation{.name = "rotary", .in = {qkv.id}, .out = {turned}};
+  Operation operation{.name = "rotary", .in = {qkv.id, documents.id}, .out = {turned}};
   set_heads(operation.attributes, heads);
   operation.attributes.set("theta", rotary.theta);
   operation.attributes.set("max_positions", rotary.max_positions);

@@ -15,10 +15,15 @@ constexpr std::int64_t kChannelStep = 8;
 constexpr std::array<std::int64_t, 3> kKernelChannels = {32, 64, 128};
 constexpr double kWordKeys = 32;
 
+// Inputs of the operation: the mask of keys, and where packed documents begin; of its gradient the latter.
+enum : std::size_t { kMask = 1, kDocuments = 2, kBackDocuments = 6 };
+
 }  // namespace
 
 HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes) {
   if (sizes.compute != DType::bfloat16 && sizes.compute != DType::float16) return HeadsBy::formulas;
+  const std::size_t documents = mask == kMask ? kDocuments : kBackDocuments;
+  if (attention.in.size() > documents && attention.in[documents] >= 0) return HeadsBy::formulas;
   const std::int64_t window = attention.attributes.integer("window");
   if (window > 0 && window < sizes.sequence) return HeadsBy::formulas;
   const std::int64_t size = attention.attributes.integer("head_size");
