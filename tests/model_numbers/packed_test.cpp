@@ -1,7 +1,7 @@
 // Packed documents: loss and gradients are those of the documents as rows of their own.
 #include <gtest/gtest.h>
 
-#include "models/model_case.h"
+#include "model_numbers/model_case.h"
 
 namespace orthant {
 namespace packed_test {

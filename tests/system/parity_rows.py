@@ -16,7 +16,8 @@ ROUNDINGS = 4  # a mesh rounds in other places than one rank does, so it may be 
 
 class Row:
     def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None,
-                 spreads=False, resume_at=None, bitwise=False, label=None, order=None, files=None, yardstick=None):
+                 spreads=False, resume_at=None, bitwise=False, label=None, order=None, files=None, yardstick=None,
+                 differs=False):
         self.model, self.mesh, self.settings = model, mesh, settings
         self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
         self.resume_at = resume_at
@@ -25,6 +26,7 @@ class Row:
         self.label = label  # what the row stands for
         self.order = order  # of the axes
         self.files = files or {}  # text by name; the row runs in their folder
+        self.differs = differs  # the two sides do not train the same: the row must fail
         self.yardstick = yardstick  # a row that shows what rounding does on one rank, and so how far this one may be from it
 
     def holds_for_both(self, setting):
@@ -52,6 +54,7 @@ class Row:
         extras = [s.replace("parallel.", "") for s in self.settings]
         extras += [self.dtype] * (self.dtype != "float64") + [f"{self.steps} steps"] * (self.steps != 3)
         extras += [f"without the sum over {self.canary}"] * bool(self.canary) + [f"against {self.against}"] * bool(self.against)
+        extras += ["must differ"] * self.differs
         extras += [f"resumed at {self.resume_at}"] * bool(self.resume_at) + [f"order {self.order}"] * bool(self.order)
         return [self.model, self.mesh, ", ".join(extras)]
 
@@ -107,7 +110,7 @@ def largest_error(result):
 
 def is_right(row, result, measured_bound=None):
     errors = result["max_relative_error"]
-    right = not result["pass"] if row.canary else result["pass"] and (result["bitwise"] or not row.bitwise)
+    right = not result["pass"] if row.canary or row.differs else result["pass"] and (result["bitwise"] or not row.bitwise)
     if measured_bound:
         right = result["replicas_equal"] and 0 < largest_error(result) <= measured_bound
     elif row.bound:  # gradients are rounded on their way: not the numbers of one rank, but near

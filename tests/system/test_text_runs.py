@@ -45,6 +45,36 @@ class TextRuns(unittest.TestCase):
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertIn("perplexity", json.loads(done.stdout)["eval"])
 
+    def test_packed_documents_stay_apart_and_are_evaluated_and_resumed_so(self):
+        self.config(LLAMA, pack=True, separator="blank-line", eval_fraction=0.2)
+        self.assertEqual(self.train("--steps", "2").returncode, 0)
+        resumed = self.train("--resume", "auto", "--json")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertIn("perplexity", json.loads(resumed.stdout)["eval"])
+        refused = self.train("--resume", "auto", "--set", "data.pack=false")
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertIn('/packing was "documents" there and is true now', refused.stderr)
+        for command in (("evaluate", "--run", "run"), ("predict", "--model", "run", "--out", "scores.jsonl")):
+            done = orthant(*command, "--data", "a.txt", cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_documents_that_cannot_stay_apart_are_refused(self):
+        with open(os.path.join(self.folder, "ids.bin"), "wb") as f:
+            f.write(b"\1\0" * 100)
+        dynamic = {**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+        for model, data, message in (
+                (BERT, {}, "data.pack with a model of kind bert, whose tokens see all documents of a row"),
+                (dynamic, {}, "whose frequencies depend on the length of each document"),
+                (LLAMA, {"packing": False}, "is true beside data.packing false"),
+                (LLAMA, {"path": "ids.bin", "token_type": "uint16"}, "data.pack is true, but ids.bin does not say where documents end")):
+            with self.subTest(message=message):
+                self.config(model, pack=True, **data)
+                refused = self.train()
+                self.assertEqual(refused.returncode, 2, refused.stderr)
+                self.assertIn(message, refused.stderr)
+                self.assertIn("fix: ", refused.stderr)
+                self.assertFalse(os.path.exists(os.path.join(self.folder, "run")))
+
     def test_a_resumed_run_refuses_other_text(self):
         self.config(LLAMA)
         self.assertEqual(self.train("--steps", "2").returncode, 0)

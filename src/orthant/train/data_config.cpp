@@ -105,7 +105,7 @@ DataConfig read_data(JsonReader section) {
     section.fail(key, fmt::format("is given, but data.kind {} is generated", data.kind),
                  fmt::format("set data.kind=text for texts and ids, or data.kind={} for a table", kTableKind));
   }
-  if (data.kind != "text" && section.get<bool>("pack", false)) {
+  if (data.kind != "text" && section.has("pack") && section.get<bool>("pack", false)) {
     section.fail("pack", fmt::format("is true, but data.kind {} has no documents", data.kind),
                  "set data.kind=text, or leave data.pack out");
   }

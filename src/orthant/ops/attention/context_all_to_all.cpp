@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 
 #include "orthant/ops/attention/context_blocks.h"
-#include "orthant/ops/attention/fused_blocks.h"
 #include "orthant/ops/heads_part.h"
 
 namespace orthant::nn {
@@ -128,8 +127,9 @@ at::Tensor joined_columns(const HeadsPart& part, const at::Tensor& qkv, const At
 
 }  // namespace
 
-ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass) {
+ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Sight& sight, const Pass& pass) {
   const HeadsExchange exchange(options, pass);
+  const RowPieces rows(OwnPositions::whole(pass.whole_sequence()));
   const std::int64_t size = options.head_size;
   const at::Tensor met = exchange.to_heads(
       qkv, [&](const HeadsPart& part, const at::Tensor& x) { return joined_columns(part, x, options); },
@@ -141,7 +141,7 @@ ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& 
   if (own.heads > 0) {
     const HeadsMatrices heads = split_heads(met, own);
     const HeadsSums sums = empty_sums(heads.q, own);
-    blocks_forward(heads, whole_rows(pass.rows, pass.whole_sequence()),
+    blocks_forward(heads, sight.blocks(rows, rows),
                    blocks_setup(pass.rows, pass.whole_sequence(), own, pass), sums);
     out = sums.out.to(qkv.scalar_type());
     output.lse = sums.lse;
@@ -151,8 +151,9 @@ ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& 
 }
 
 at::Tensor all_to_all_backward(const ContextOutput& output, const at::Tensor& d_out, const AttentionOptions& options,
-                               const Pass& pass) {
+                               const Sight& sight, const Pass& pass) {
   const HeadsExchange exchange(options, pass);
+  const RowPieces rows(OwnPositions::whole(pass.whole_sequence()));
   const std::int64_t size = options.head_size;
   // d_out . out of own tokens, a number per head.
   const at::Tensor own_delta = blocks_delta(output.out, d_out, options.heads).t();
@@ -162,7 +163,7 @@ at::Tensor all_to_all_backward(const ContextOutput& output, const at::Tensor& d_
   const auto wide = own_delta.scalar_type();
   at::Tensor d_met = at::zeros(output.met.sizes(), output.met.options().dtype(wide));
   if (own.heads > 0) {
-    blocks_backward(split_heads(output.met, own), whole_rows(pass.rows, pass.whole_sequence()),
+    blocks_backward(split_heads(output.met, own), sight.blocks(rows, rows),
                     blocks_setup(pass.rows, pass.whole_sequence(), own, pass), output.lse, delta, d_met_out,
                     split_heads(d_met, own));
   }

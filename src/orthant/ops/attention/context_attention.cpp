@@ -14,18 +14,38 @@ RowPieces::RowPieces(const OwnPositions& own, std::array<bool, 2> taken) {
   }
 }
 
-std::vector<HeadsBlock> blocks_between(const RowPieces& queries, const RowPieces& keys, std::int64_t rows,
-                                       const KeyRule& rule) {
+Sight::Sight(const AttentionOptions& options, const Pass& pass) : rule_(key_rule(options)) {
+  const std::int64_t sequence = pass.whole_sequence();
+  documents_.assign(static_cast<std::size_t>(pass.rows), {Range{0, sequence}});
+  if (!options.document_starts.defined()) return;
+  const at::Tensor starts = options.document_starts.cpu().contiguous();
+  const std::int64_t* start = starts.const_data_ptr<std::int64_t>();
+  for (auto& row : documents_) {
+    row.clear();
+    for (std::int64_t position = 0; position < sequence; ++position, ++start) {
+      if (*start == position) row.push_back({position, position});
+      row.back().end = position + 1;
+    }
+  }
+}
+
+std::vector<HeadsBlock> Sight::blocks(const RowPieces& queries, const RowPieces& keys) const {
   std::vector<HeadsBlock> blocks;
-  for (std::int64_t row = 0; row < rows; ++row) {
+  for (std::size_t r = 0; r < documents_.size(); ++r) {
+    const auto row = static_cast<std::int64_t>(r);
     std::int64_t query = row * queries.size();
-    for (const Range q : queries.pieces()) {
+    for (const Range q_piece : queries.pieces()) {
       std::int64_t key = row * keys.size();
-      for (const Range k : keys.pieces()) {
-        if (rule.sees(q, k)) blocks.push_back({row, query, q.size(), key, k.size(), q.begin, k.begin});
-        key += k.size();
+      for (const Range k_piece : keys.pieces()) {
+        for (const Range document : documents_[r]) {
+          const Range q = common(q_piece, document), k = common(k_piece, document);
+          if (!rule_.sees(q, k)) continue;
+          blocks.push_back({row, query + q.begin - q_piece.begin, q.size(), key + k.begin - k_piece.begin, k.size(),
+                            q.begin, k.begin});
+        }
+        key += k_piece.size();
       }
-      query += q.size();
+      query += q_piece.size();
     }
   }
   return blocks;
@@ -49,18 +69,21 @@ at::Tensor OwnGradients::joined(at::ScalarType dtype) const {
 }
 
 ContextOutput context_forward(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass) {
-  if (pass.context->sharing().way == ContextWay::all_to_all) return all_to_all_forward(qkv, options, pass);
+  const Sight sight(options, pass);
+  const ContextWay way = pass.context->sharing().way;
+  if (way == ContextWay::all_to_all) return all_to_all_forward(qkv, options, sight, pass);
   const HeadsSetup setup = blocks_setup(pass.rows, pass.whole_sequence(), options, pass);
-  return pass.context->sharing().way == ContextWay::ring ? ring_forward(qkv, setup, pass)
-                                                         : gather_forward(qkv, setup, pass);
+  return way == ContextWay::ring ? ring_forward(qkv, setup, sight, pass) : gather_forward(qkv, setup, sight, pass);
 }
 
 at::Tensor context_backward(const at::Tensor& qkv, const ContextOutput& output, const at::Tensor& d_out,
                             const AttentionOptions& options, const Pass& pass) {
-  if (pass.context->sharing().way == ContextWay::all_to_all) return all_to_all_backward(output, d_out, options, pass);
+  const Sight sight(options, pass);
+  const ContextWay way = pass.context->sharing().way;
+  if (way == ContextWay::all_to_all) return all_to_all_backward(output, d_out, options, sight, pass);
   const HeadsSetup setup = blocks_setup(pass.rows, pass.whole_sequence(), options, pass);
-  return pass.context->sharing().way == ContextWay::ring ? ring_backward(qkv, output, d_out, setup, pass)
-                                                         : gather_backward(qkv, output, d_out, setup, pass);
+  return way == ContextWay::ring ? ring_backward(qkv, output, d_out, setup, sight, pass)
+                                 : gather_backward(qkv, output, d_out, setup, sight, pass);
 }
 
 }  // namespace orthant::nn

@@ -26,9 +26,18 @@ class RowPieces {
   std::int64_t size_ = 0;
 };
 
-// All queries against all keys, of every row, but for what the rule hides.
-std::vector<HeadsBlock> blocks_between(const RowPieces& queries, const RowPieces& keys, std::int64_t rows,
-                                       const KeyRule& rule);
+// Who sees whom: by positions, and within documents where rows are packed.
+class Sight {
+ public:
+  Sight(const AttentionOptions& options, const Pass& pass);
+
+  // All queries against all keys, of every row, but for what is hidden.
+  std::vector<HeadsBlock> blocks(const RowPieces& queries, const RowPieces& keys) const;
+
+ private:
+  KeyRule rule_;
+  std::vector<std::vector<Range>> documents_;  // of each row
+};
 
 // The keys and values of a joined projection, side by side: [tokens, 2 kv_heads * head_size].
 at::Tensor keys_and_values(const at::Tensor& qkv, const AttentionOptions& options);
@@ -45,14 +54,15 @@ struct OwnGradients {
 };
 
 // The ways.
-ContextOutput ring_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Pass& pass);
+ContextOutput ring_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Sight& sight, const Pass& pass);
 at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, const at::Tensor& d_out,
-                         const HeadsSetup& setup, const Pass& pass);
-ContextOutput gather_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Pass& pass);
+                         const HeadsSetup& setup, const Sight& sight, const Pass& pass);
+ContextOutput gather_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Sight& sight, const Pass& pass);
 at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, const at::Tensor& d_out,
-                           const HeadsSetup& setup, const Pass& pass);
-ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass);
+                           const HeadsSetup& setup, const Sight& sight, const Pass& pass);
+ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Sight& sight,
+                                 const Pass& pass);
 at::Tensor all_to_all_backward(const ContextOutput& output, const at::Tensor& d_out, const AttentionOptions& options,
-                               const Pass& pass);
+                               const Sight& sight, const Pass& pass);
 
 }  // namespace orthant::nn

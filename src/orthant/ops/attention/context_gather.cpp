@@ -43,21 +43,21 @@ class AllKeys {
 
 }  // namespace
 
-ContextOutput gather_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Pass& pass) {
+ContextOutput gather_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Sight& sight, const Pass& pass) {
   const at::Tensor q = split_heads(qkv, setup.options).q;
   const at::Tensor own = keys_and_values(qkv, setup.options);
   const AllKeys keys(pass, own.size(1));
   const RowPieces queries(pass.positions);
   const HeadsSums sums = empty_sums(q, setup.options);
   keys.for_ranks(keys.gathered(own), [&](const RowPieces& pieces, const at::Tensor& part) {
-    blocks_forward(with_keys(q, part), blocks_between(queries, pieces, pass.rows, key_rule(setup.options)), setup,
+    blocks_forward(with_keys(q, part), sight.blocks(queries, pieces), setup,
                    sums);
   });
   return {sums.out.to(qkv.scalar_type()), sums.lse};
 }
 
 at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, const at::Tensor& d_out,
-                           const HeadsSetup& setup, const Pass& pass) {
+                           const HeadsSetup& setup, const Sight& sight, const Pass& pass) {
   const at::Tensor q = split_heads(qkv, setup.options).q;
   const at::Tensor own = keys_and_values(qkv, setup.options);
   const AllKeys keys(pass, own.size(1));
@@ -70,7 +70,7 @@ at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, c
   keys.for_ranks(d_all, [&](const RowPieces&, const at::Tensor& part) { parts.push_back(part); });
   std::size_t c = 0;
   keys.for_ranks(all, [&](const RowPieces& pieces, const at::Tensor& part) {
-    blocks_backward(with_keys(q, part), blocks_between(queries, pieces, pass.rows, key_rule(setup.options)), setup,
+    blocks_backward(with_keys(q, part), sight.blocks(queries, pieces), setup,
                     output.lse, delta, d_out, with_keys(gradients.q, parts[c++]));
   });
   const at::Tensor travelling = d_all.to(qkv.scalar_type());

@@ -101,13 +101,13 @@ class Ring {
 
 }  // namespace
 
-ContextOutput ring_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Pass& pass) {
+ContextOutput ring_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Sight& sight, const Pass& pass) {
   const at::Tensor q = split_heads(qkv, setup.options).q;
   const RowPieces queries(pass.positions);
   const HeadsSums sums = empty_sums(q, setup.options);
   Ring ring(qkv, setup, pass);
   const auto join = [&](const at::Tensor& keys_values, const RowPieces& keys) {
-    blocks_forward(with_keys(q, keys_values), blocks_between(queries, keys, pass.rows, key_rule(setup.options)), setup,
+    blocks_forward(with_keys(q, keys_values), sight.blocks(queries, keys), setup,
                    sums);
   };
   Ring::Arriving next = ring.start(1);
@@ -165,7 +165,7 @@ class Returning {
 }  // namespace
 
 at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, const at::Tensor& d_out,
-                         const HeadsSetup& setup, const Pass& pass) {
+                         const HeadsSetup& setup, const Sight& sight, const Pass& pass) {
   const at::Tensor q = split_heads(qkv, setup.options).q;
   const RowPieces queries(pass.positions);
   const at::Tensor delta = blocks_delta(output.out, d_out, setup.options.heads);
@@ -173,7 +173,7 @@ at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, con
   Ring ring(qkv, setup, pass);
   Returning returning(ring, *pass.context, gradients, pass.rows, qkv.scalar_type());
   const auto join = [&](const at::Tensor& keys_values, const RowPieces& keys, const at::Tensor& d_keys_values) {
-    blocks_backward(with_keys(q, keys_values), blocks_between(queries, keys, pass.rows, key_rule(setup.options)), setup,
+    blocks_backward(with_keys(q, keys_values), sight.blocks(queries, keys), setup,
                     output.lse, delta, d_out, with_keys(gradients.q, d_keys_values));
   };
   Ring::Arriving next = ring.start(1);
