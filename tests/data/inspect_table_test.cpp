@@ -37,9 +37,9 @@ TEST_F(InspectTable, SaysWhatEachColumnHolds) {
   EXPECT_EQ(facts.bad.reasons, (std::vector<std::string>{path + ":5:8: a row of 1 field, but the header has 3"}));
   ASSERT_EQ(facts.columns.size(), 3U);
   const auto& [label, x, text] = std::tie(facts.columns[0], facts.columns[1], facts.columns[2]);
-  EXPECT_FALSE(label.is_numeric(facts.rows));
-  EXPECT_EQ(label.values, (std::vector<std::pair<std::string, std::int64_t>>{{"yes", 3}, {"no", 1}}));
-  EXPECT_TRUE(x.is_numeric(facts.rows));
+  EXPECT_FALSE(label.is_numeric());
+  EXPECT_EQ(label.values, (std::vector<ColumnValue>{{"yes", 3, 2}, {"no", 1, 3}}));
+  EXPECT_TRUE(x.is_numeric());
   EXPECT_EQ(x.missing, 2) << "NA is a missing number";
   EXPECT_EQ(x.min, 1);
   EXPECT_EQ(x.mean, 2.5);
@@ -68,7 +68,30 @@ TEST_F(InspectTable, LongValuesAreShownCutAndCountedWhole) {
   const auto shown = euros.substr(0, 198) + "...";
   EXPECT_EQ(facts.columns[0].distinct, 2);
   EXPECT_EQ(facts.columns[0].examples, (std::vector<std::string>{shown, shown}));
-  EXPECT_EQ(facts.columns[0].values, (std::vector<std::pair<std::string, std::int64_t>>{{shown, 2}, {shown, 1}}));
+  EXPECT_EQ(facts.columns[0].values, (std::vector<ColumnValue>{{shown, 2, 2}, {shown, 1, 3}}));
+}
+
+TEST_F(InspectTable, AFewWordsAmongNumbersAreNamed) {
+  std::string text = "few,many,all\n";
+  for (int i = 0; i < 20; ++i) {
+    text += i == 3 || i == 7 ? "NA,?,1\n" : i == 5 ? "forty,?,2\n" : i == 6 ? "-,3,none\n" : "1,2,3\n";
+  }
+  const auto path = write("words.csv", text);
+  const auto facts = inspect_table({.path = path, .columns = {}, .tokenizer = {}, .progress = {}});
+  const auto& [few, many, all] = std::tie(facts.columns[0], facts.columns[1], facts.columns[2]);
+  EXPECT_FALSE(few.is_mostly_numeric()) << "2 of 18";
+  EXPECT_EQ(few.words, 4) << "NA is a word in a column that is not one of numbers";
+  EXPECT_EQ(describe_stray_words(few), "4 of 20 cells are not numbers, the first in line 7: \"forty\"");
+  EXPECT_TRUE(holds_stray_words(many));
+  EXPECT_EQ(describe_stray_words(many), "3 of 20 cells are not numbers, the first in line 5: \"?\"");
+  EXPECT_FALSE(holds_stray_words(all));
+  EXPECT_TRUE(all.is_numeric());
+  const auto one = write("one.csv", "x\nNA\n1\n1\n1\n1\n1\n1\n1\n1\nten\n1\n");
+  const auto column = inspect_table({.path = one, .columns = {"x"}, .tokenizer = {}, .progress = {}}).columns.front();
+  EXPECT_FALSE(column.is_numeric());
+  EXPECT_TRUE(column.is_mostly_numeric());
+  EXPECT_EQ(column.missing, 1);
+  EXPECT_EQ(describe_stray_words(column), "1 of 11 cells is not a number, in line 11: \"ten\"");
 }
 
 }  // namespace inspect_table_test

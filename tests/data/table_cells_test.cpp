@@ -25,7 +25,7 @@ TEST(TableNumbers, ReadsNumbersAndTruthValues) {
 }
 
 TEST(TableNumbers, KnowsTheWordsForMissing) {
-  for (const char* text : {"", "  ", "NA", "n/a", "NaN", " nan ", "NULL", "None"}) {
+  for (const char* text : {"", "  ", "NA", "n/a", "NaN", " nan ", "NULL", "None", "#N/A", "<NA>"}) {
     EXPECT_TRUE(is_missing_number(text)) << text;
   }
   for (const char* text : {"0", "-", "nane", "missing"}) EXPECT_FALSE(is_missing_number(text)) << text;

@@ -134,6 +134,48 @@ class Written(InitTest):
         said = self.written("--model", "bert-tiny", "--data", "claims.csv", "--tokenizer", "vocab.txt", "--label", "days")
         self.assertEqual((said["config"]["model"]["num_labels"], said["config"]["data"]["tabular"]), (5, []))
 
+    def test_one_bad_cell_leaves_a_column_what_it_is(self):
+        good = self.written("--data", self.table(), "--tokenizer", self.vocabulary())["config"]["data"]
+        self.assertEqual(good["bad_rows"], "stop")
+        for place, rows, cells in ((8, 40, 'days: 1 of 40 cells is not a number, in line 10: "two weeks"'),
+                                   (1500, 2000, 'days: 1 of 2000 cells is not a number, in line 1502: "two weeks"')):
+            with self.subTest(place=place):
+                with open(self.path(self.table(rows=rows))) as f:
+                    lines = f.read().splitlines()
+                fields = lines[place + 1].split(",")
+                lines[place + 1] = ",".join(fields[:3] + ["two weeks"] + fields[4:])
+                self.write("claims.csv", "\n".join(lines) + "\n")
+                said = self.written("--data", "claims.csv", "--tokenizer", "vocab.txt")
+                self.assertEqual(said["found"]["cells"], cells + "; such rows are left out (data.bad_rows skip)")
+                for key in ("primary_text", "secondary_text", "tabular", "label", "sequence_length", "secondary_length"):
+                    self.assertEqual(said["config"]["data"][key], good[key])
+                self.assertEqual(said["config"]["data"]["bad_rows"], "skip")
+                self.trains()
+
+    def test_a_column_of_words_among_numbers_is_named(self):
+        lines = [f"{self.sentence(i)},{'unknown' if i % 3 == 0 else i},{i % 2}" for i in range(30)]
+        said = self.written("--data", self.write("t.csv", "story,days,label\n" + "\n".join(lines) + "\n"), "--tokenizer", self.vocabulary())
+        self.assertEqual(said["found"]["cells"],
+                         'days: 10 of 30 cells are not numbers, the first in line 2: "unknown"; too many for a column of numbers')
+        self.assertEqual((said["config"]["data"]["tabular"], said["config"]["data"]["secondary_text"]), ([], "days"))
+
+    def test_labels_that_may_be_misspelt_are_named(self):
+        lines = [f"{self.sentence(i)},{i},{'late' if i % 4 else 'lost'}" for i in range(60)]
+        lines += [f"{self.sentence(1)},1,Late", f"{self.sentence(2)},2,losst", f"{self.sentence(3)},3,lost "]
+        self.write("t.csv", "story,days,Outcome \n" + "\n".join(lines) + "\n")
+        typos = ('"Late" (1 row, line 62) may be "late", "losst" (1 row, line 63) may be "lost", "lost " (1 row, line 64) may be "lost"')
+        said = self.written("--data", "t.csv", "--tokenizer", self.vocabulary())
+        self.assertEqual(said["found"]["misspelt?"], typos + ": if so, mend the table; else each is a class of its own")
+        self.assertIn('"Outcome ": 5 classes: late (45), lost (15), Late (1), losst (1), "lost " (1)', said["found"]["label"])
+        self.assertIn(f"  misspelt? {typos}\n", orthant("data", "inspect", "t.csv", cwd=self.folder).stdout)
+        trained = orthant("train", "--config", "run.json", "--steps", 1, cwd=self.folder)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertIn('WARNING: labels may be misspelt: "Late" (1 row) may be "late", "losst" (1 row) may be "lost", "lost " (1 row) may be "lost"; '
+                      "each is a class of its own. Mend the table, or list the classes in data.labels", trained.stderr)
+        listed = orthant("train", "--config", "run.json", "--steps", 1, "--set", 'data.labels=["late","lost","Late","lost ","losst"]', cwd=self.folder)
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertNotIn("misspelt", listed.stderr)
+
     def test_ids_and_prepared_tokens(self):
         ids = [(i * 7) % 200 for i in range(4096)]
         for name, letter, kind in (("two.bin", "H", "uint16"), ("four.bin", "I", "uint32")):

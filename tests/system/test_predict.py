@@ -209,7 +209,7 @@ class Classifiers(Scored):
             self.refused(2, "--bad-rows skp: there is no such choice", 'did you mean "skip"', *words, "--data", "bad.csv", "--bad-rows", "skp")
         done = orthant("predict", "--out", "bad-out.csv", "--model", "run", "--data", "bad.csv", "--bad-rows", "skip", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("1 bad rows were left out", done.stderr)
+        self.assertIn("1 bad row was left out", done.stderr)
         self.assertEqual([row["row"] for row in rows_of(self.path("bad-out.csv"))], [1, 2] + list(range(4, 41)))
         self.assertEqual(self.evaluate("run", "bad.csv", "--bad-rows", "skip")["samples"], 39)
 

@@ -267,7 +267,7 @@ class Runs(TableTest):
         self.assertRegex(errors, r'trimodal\.csv:10:\d+: column "feature_8": "much" is not a number')
         finished = orthant("train", "--config", self.config(bad_rows="skip"), "--output_dir", self.path("run"), "--json")
         only_json(self, finished)
-        self.assertIn("1 bad rows were left out", finished.stderr)
+        self.assertIn("1 bad row was left out", finished.stderr)
 
     def test_mistakes_are_named(self):
         errors = self.refused(2, "train", "--config", self.config(label="lable"), "--output_dir", self.path("run"))

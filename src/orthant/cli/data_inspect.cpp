@@ -13,6 +13,7 @@
 #include "orthant/cli/data.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/data/inspect_table.h"
+#include "orthant/data/label_typos.h"
 #include "orthant/data/token_store.h"
 #include "orthant/files/path_facts.h"
 
@@ -35,17 +36,25 @@ double mean_tokens(const TokenFacts& tokens, std::int64_t rows) {
 }
 
 Json column_json(const ColumnFacts& column, std::int64_t rows) {
-  const bool numeric = column.is_numeric(rows);
+  const bool numeric = column.is_numeric();
   Json json = {{"name", column.name},
                {"kind", numeric ? "number" : "text"},
                {"missing", column.missing},
                {"distinct", column.distinct},
                {"distinct_capped", column.distinct == static_cast<std::int64_t>(ColumnFacts::kMostDistinct)}};
   if (numeric) json.update({{"min", column.min}, {"mean", column.mean}, {"max", column.max}});
+  if (holds_stray_words(column)) {
+    json["not_numbers"] = {
+        {"count", column.words}, {"line", column.first_word.line}, {"value", column.first_word.text}};
+  }
   json["examples"] = column.examples;
   if (!column.values.empty()) {
     auto& values = json["values"] = Json::array();
-    for (const auto& [value, count] : column.values) values.push_back({{"value", value}, {"count", count}});
+    for (const auto& value : column.values) {
+      values.push_back({{"value", value.text}, {"count", value.count}});
+    }
+    if (const auto typos = label_typos(column.values); !numeric && !typos.empty())
+      json["misspelt"] = describe_typos(typos);
   }
   if (column.tokens) {
     json["tokens"] = {{"min", column.tokens->least},   {"mean", mean_tokens(*column.tokens, rows)},
@@ -66,19 +75,23 @@ Json table_json(const std::string& path, const TableFacts& facts) {
 
 std::string column_text(const ColumnFacts& column, std::int64_t rows) {
   constexpr std::size_t kValues = 12;
-  const bool numeric = column.is_numeric(rows);
+  const bool numeric = column.is_numeric();
   const bool capped = column.distinct == static_cast<std::int64_t>(ColumnFacts::kMostDistinct);
   auto text = fmt::format("{}\n  {}, {} missing, {}{} different", short_text(column.name, 60),
                           numeric ? "numbers" : "text", column.missing, column.distinct, capped ? " or more" : "");
   if (numeric) text += fmt::format("; min {}, mean {:.6g}, max {}", column.min, column.mean, column.max);
   text += "\n";
+  if (holds_stray_words(column)) text += fmt::format("  {}\n", printable(describe_stray_words(column)));
   if (!column.values.empty()) {
     text += "  values:";
     for (std::size_t i = 0; i < column.values.size() && i < kValues; ++i) {
       text +=
-          fmt::format("{} {} ({})", i == 0 ? "" : ",", short_text(column.values[i].first, 40), column.values[i].second);
+          fmt::format("{} {} ({})", i == 0 ? "" : ",", short_text(column.values[i].text, 40), column.values[i].count);
     }
     text += column.values.size() > kValues ? ", ...\n" : "\n";
+    if (const auto typos = label_typos(column.values); !numeric && !typos.empty()) {
+      text += fmt::format("  misspelt? {}\n", printable(describe_typos(typos)));
+    }
   } else if (!column.examples.empty()) {
     text += "  such as:";
     for (const auto& example : column.examples) text += fmt::format(" \"{}\"", short_text(example, 40));

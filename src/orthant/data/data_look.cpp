@@ -1,10 +1,8 @@
 #include "orthant/data/data_look.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/data/document_reader.h"
+#include "orthant/data/table_look.h"
 #include "orthant/data/token_files.h"
 #include "orthant/data/token_store.h"
 #include "orthant/files/path_facts.h"
@@ -22,16 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSampleRows = 1000;
 constexpr std::int64_t kSampleBytes = std::int64_t{2} << 20;  // of text that is tokenized
 constexpr std::size_t kSampleFiles = 16;
 constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
-
-std::string lowered(std::string_view name) {
-  std::string text(name);
-  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
-  return text;
-}
 
 std::string first_bytes(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -62,64 +54,6 @@ std::optional<std::string> ids_key(const std::string& file) {
     if (is_id_list(value)) return key;
   }
   return std::nullopt;
-}
-
-std::optional<std::string> named(const std::vector<std::string>& columns, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    for (const auto& column : columns) {
-      if (lowered(column) == name) return column;
-    }
-  }
-  return std::nullopt;
-}
-
-// The first rows.
-TableFacts sample_of(const std::string& path, const std::optional<Tokenizer>& tokenizer) {
-  return inspect_table({.path = path,
-                        .columns = {},
-                        .tokenizer = tokenizer,
-                        .most_rows = kSampleRows,
-                        .most_bytes = kSampleBytes,
-                        .progress = {}});
-}
-
-bool is_row_number(const std::string& column) {
-  const auto name = lowered(column);
-  return name.empty() || name == "id" || name == "index" || name.ends_with("_id") || name.starts_with("unnamed:");
-}
-
-constexpr std::int64_t kMostGuessedLabels = 20;
-
-// The last column of few values, each of which comes twice on average; of words rather than numbers.
-std::optional<std::string> guess_label(const TableFacts& facts) {
-  std::optional<std::string> found;
-  bool words = false;
-  for (const auto& column : facts.columns) {
-    if (column.distinct < 2 || column.distinct > kMostGuessedLabels || column.distinct * 2 > facts.rows) continue;
-    const bool numeric = column.is_numeric(facts.rows);
-    if (found && words && numeric) continue;
-    found = column.name;
-    words = !numeric;
-  }
-  return found;
-}
-
-// Documents come with other columns of few values, such as where they are from: beside a column of documents in JSON
-// lines only a name makes a label.
-void add_columns(DataFound& data) {
-  const auto& path = data.files[0];
-  const auto sample = sample_of(path, {});
-  if (sample.rows == 0) throw DataError(fmt::format("{}: has no rows", path), {.remedy = "name a file with rows"});
-  for (const auto& column : sample.columns) data.columns.push_back(column.name);
-  data.text_column = named(data.columns, {"text", "content", "document", "body"});
-  data.label_column = named(data.columns, {"label", "labels", "class", "target", "category", "sentiment", "y"});
-  const auto ending = fs::path(path).extension();
-  const bool may_guess = ending == ".csv" || ending == ".tsv" || !data.text_column;
-  if (!data.label_column && may_guess) data.label_column = guess_label(sample);
-  for (const auto& column : sample.columns) {
-    const bool text = !column.is_numeric(sample.rows) && column.distinct > 1 && !is_row_number(column.name);
-    if (text && column.name != data.label_column) data.text_columns.push_back(column.name);
-  }
 }
 
 DataFound folder_data(const std::string& path) {
@@ -213,21 +147,6 @@ CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
   return look;
 }
 
-[[noreturn]] void refuse_table(const DataFound& data, std::string_view why, const char* remedy) {
-  throw DataError(fmt::format("{}: {} (columns: {})", data.files[0], why, fmt::join(data.columns, ", ")),
-                  {.remedy = remedy});
-}
-
-// The column that was named comes first.
-void move_to_front(const DataFound& data, std::vector<const ColumnFacts*>& texts, const std::string& name) {
-  const auto found = std::ranges::find_if(texts, [&](const auto* column) { return column->name == name; });
-  if (found == texts.end()) {
-    refuse_table(data, fmt::format("column {} is the label, or does not hold texts", name),
-                 "name another with --text-column COLUMN, or the label with --label COLUMN");
-  }
-  std::rotate(texts.begin(), found, found + 1);
-}
-
 }  // namespace
 
 DataFound find_data(const std::string& path) {
@@ -249,7 +168,7 @@ DataFound find_data(const std::string& path) {
     data.ids_column = *key;
   } else if (is_table(path)) {
     data.form = DataForm::rows;
-    add_columns(data);
+    find_columns(data);
   } else if (first_bytes(path).find('\0') != std::string::npos) {
     throw DataError(fmt::format("--data {}: is not text: it has bytes of zero", path),
                     {.remedy = "name a text file, a table (.csv, .tsv, .jsonl, .json) or a .bin of ids"});
@@ -286,60 +205,6 @@ CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>&
   const bool ids = data.form == DataForm::id_file || data.form == DataForm::id_lines;
   auto look = ids ? look_at_ids(data) : look_at_text(data, tokenizer.value());
   look.mask = tokenizer && tokenizer->special().mask;
-  return look;
-}
-
-TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label,
-                        const std::string& text) {
-  const auto sample = sample_of(data.files[0], tokenizer);
-  const auto chosen = label.empty() ? data.label_column : std::optional(label);
-  if (!chosen) {
-    refuse_table(data, "no column looks like a label: few values that come again and again",
-                 "name it with --label COLUMN");
-  }
-  TableLook look;
-  look.label = *chosen;
-  // Every label must have its class, so this column is read to its end.
-  const auto whole = inspect_table({.path = data.files[0],
-                                    .columns = {look.label},
-                                    .tokenizer = {},
-                                    .most_rows = 0,
-                                    .most_bytes = 0,
-                                    .progress = {}});
-  look.labels = whole.columns[0].values;
-  look.bad_rows = whole.bad.count + whole.columns[0].missing;
-  look.rows = whole.rows - whole.columns[0].missing;
-  if (look.labels.size() < 2) {
-    refuse_table(
-        data,
-        fmt::format("column {} has {}, and a label has 2 to {}", look.label,
-                    whole.columns[0].distinct < 2 ? fmt::format("{} value", whole.columns[0].distinct)
-                                                  : fmt::format("more than {} values", ColumnFacts::kMostValues),
-                    ColumnFacts::kMostValues),
-        "name another with --label COLUMN");
-  }
-  std::vector<const ColumnFacts*> texts;
-  for (const auto& column : sample.columns) {
-    if (column.name == look.label) continue;
-    const bool named = !text.empty() && column.name == text;
-    if (column.is_numeric(sample.rows) && !is_row_number(column.name) && column.numbers * 2 >= sample.rows) {
-      look.numbers.push_back(column.name);
-    } else if (column.tokens && column.distinct > 1 && (named || !is_row_number(column.name))) {
-      texts.push_back(&column);
-    } else {
-      look.unused.push_back(column.name);
-    }
-  }
-  std::ranges::stable_sort(texts, [](const auto* a, const auto* b) { return a->tokens->total > b->tokens->total; });
-  if (!text.empty()) move_to_front(data, texts, text);
-  if (texts.empty()) refuse_table(data, "no column holds texts", "a classifier needs one column of text at least");
-  look.primary_text = texts[0]->name;
-  look.primary_tokens = texts[0]->tokens->p99;
-  if (texts.size() > 1) {
-    look.secondary_text = texts[1]->name;
-    look.secondary_tokens = texts[1]->tokens->p99;
-  }
-  for (std::size_t i = 2; i < texts.size(); ++i) look.unused.push_back(texts[i]->name);
   return look;
 }
 

@@ -1,5 +1,5 @@
-// A look at data that a user names, before there is a configuration: what kind it is, how long its texts are, which
-// columns of a table are texts, numbers and the label. Looks at a sample; only labels and ids are looked at whole.
+// A look at data that a user names, before there is a configuration: what kind it is and how long its texts are. Looks
+// at a sample; only ids are looked at whole. What the columns of a table are is guessed in table_look.h.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "orthant/data/inspect_table.h"
 #include "orthant/text/tokenizer.h"
 
 namespace orthant {
@@ -57,21 +56,5 @@ struct CorpusLook {
 };
 // Text needs a tokenizer, and rows a text_column.
 CorpusLook look_at_corpus(const DataFound& data, const std::optional<Tokenizer>& tokenizer);
-
-// Columns of a table, guessed.
-struct TableLook {
-  std::int64_t rows = 0;
-  std::int64_t bad_rows = 0;  // that cannot be read, or have no label
-  std::string label;
-  std::vector<std::pair<std::string, std::int64_t>> labels;  // with their counts, frequent ones first
-  std::string primary_text, secondary_text;                  // the second may be empty
-  std::int64_t primary_tokens = 0, secondary_tokens = 0;     // 99 of 100 texts of the sample have at most so many
-  std::vector<std::string> numbers;
-  std::vector<std::string> unused;
-};
-// `label` and `text` (the first of two) are the columns when given. DataError when no column can be the label, or none
-// holds text, or `text` does not.
-TableLook look_at_table(const DataFound& data, const Tokenizer& tokenizer, const std::string& label,
-                        const std::string& text = {});
 
 }  // namespace orthant

@@ -40,13 +40,13 @@ class ColumnCounter {
     facts_.max = -facts_.min;
   }
 
-  void add(const TableField& field) {
+  void add(const TableField& field, std::int64_t line) {
     if (tokenizer_) count_tokens(field.text);
     if (field.missing) {
       ++facts_.missing;
       return;
     }
-    count_value(field.text);
+    count_value(field.text, line);
     if (const auto number = parse_table_number(field.text)) {
       ++facts_.numbers;
       facts_.min = std::min(facts_.min, *number);
@@ -54,14 +54,15 @@ class ColumnCounter {
       sum_ += *number;
     } else if (is_missing_number(field.text)) {
       ++missing_words_;
+    } else {
+      if (facts_.words == 0) facts_.first_word = {.text = cut_value(field.text), .count = 1, .line = line};
+      ++facts_.words;
     }
   }
 
   ColumnFacts finish(std::int64_t rows) && {
     // NA and the like are missing numbers in a column of numbers and words in any other.
-    if (facts_.numbers > 0 && facts_.numbers + facts_.missing + missing_words_ == rows) {
-      facts_.missing += missing_words_;
-    }
+    (facts_.is_mostly_numeric() ? facts_.missing : facts_.words) += missing_words_;
     facts_.distinct = static_cast<std::int64_t>(places_.size());
     if (facts_.numbers > 0) {
       facts_.mean = sum_ / static_cast<double>(facts_.numbers);
@@ -69,25 +70,25 @@ class ColumnCounter {
       facts_.min = facts_.max = 0;
     }
     std::ranges::sort(facts_.values, [](const auto& a, const auto& b) {
-      return a.second != b.second ? a.second > b.second : a.first < b.first;
+      return a.count != b.count ? a.count > b.count : a.text < b.text;
     });
-    if (tokenizer_ && !facts_.is_numeric(rows)) facts_.tokens = token_facts(rows);
+    if (tokenizer_ && !facts_.is_numeric()) facts_.tokens = token_facts(rows);
     return std::move(facts_);
   }
 
  private:
-  void count_value(std::string_view text) {
+  void count_value(std::string_view text, std::int64_t line) {
     constexpr std::size_t kExamples = 3;
     const auto hash = xxh64(std::as_bytes(std::span(text)));
     if (const auto found = places_.find(hash); found != places_.end()) {
-      if (!facts_.values.empty()) ++facts_.values[found->second].second;
+      if (!facts_.values.empty()) ++facts_.values[found->second].count;
       return;
     }
     if (places_.size() == ColumnFacts::kMostDistinct) return;
     const auto place = places_.size();
     places_.emplace(hash, place);
     if (place < ColumnFacts::kMostValues) {
-      facts_.values.emplace_back(cut_value(text), 1);
+      facts_.values.push_back({.text = cut_value(text), .count = 1, .line = line});
     } else {
       facts_.values.clear();  // there are too many to show
     }
@@ -129,6 +130,16 @@ class ColumnCounter {
 
 }  // namespace
 
+bool holds_stray_words(const ColumnFacts& column) {
+  return column.words > 0 && column.numbers > column.words;
+}
+
+std::string describe_stray_words(const ColumnFacts& column) {
+  return fmt::format("{} of {} cells {} in line {}: {}", column.words, column.numbers + column.words + column.missing,
+                     column.words == 1 ? "is not a number," : "are not numbers, the first", column.first_word.line,
+                     shown(column.first_word.text));
+}
+
 TableFacts inspect_table(const InspectTableOptions& options) {
   const auto columns = options.columns.empty() ? columns_of(options.path) : options.columns;
   auto reader = open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
@@ -141,7 +152,7 @@ TableFacts inspect_table(const InspectTableOptions& options) {
   };
   while (!enough() && reader.next()) {
     const auto fields = reader.fields();
-    for (std::size_t i = 0; i < counters.size(); ++i) counters[i].add(fields[i]);
+    for (std::size_t i = 0; i < counters.size(); ++i) counters[i].add(fields[i], reader.line());
     for (const auto& field : fields) bytes += static_cast<std::int64_t>(field.text.size());
     if (options.progress && reader.rows() % kProgressRows == 0) options.progress(reader.rows());
   }

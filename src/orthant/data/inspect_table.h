@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "orthant/text/table_reader.h"
@@ -32,6 +31,15 @@ struct TokenFacts {
   std::int64_t unknown = 0;  // tokens that are [UNK]
 };
 
+// A value of a column: how often it comes, and the line of its first row.
+struct ColumnValue {
+  std::string text;
+  std::int64_t count = 0;
+  std::int64_t line = 0;
+
+  friend bool operator==(const ColumnValue&, const ColumnValue&) = default;
+};
+
 struct ColumnFacts {
   static constexpr std::size_t kMostDistinct = 10000;
   static constexpr std::size_t kMostValues = 50;
@@ -40,17 +48,25 @@ struct ColumnFacts {
   std::string name;
   std::int64_t missing = 0;
   std::int64_t numbers = 0;   // cells that are numbers
+  std::int64_t words = 0;     // cells that are neither numbers nor missing
+  ColumnValue first_word;     // the first of these
   std::int64_t distinct = 0;  // different values by their hashes, kMostDistinct at most
   double min = 0;             // of the numbers, as are the next two
   double mean = 0;
   double max = 0;
-  std::vector<std::string> examples;                         // the first different values
-  std::vector<std::pair<std::string, std::int64_t>> values;  // all with their counts, frequent ones first; or none when
-                                                             // there are more than kMostValues
-  std::optional<TokenFacts> tokens;                          // of a text column, when a tokenizer is there
+  std::vector<std::string> examples;  // the first different values
+  std::vector<ColumnValue> values;    // all, frequent ones first; or none when there are more than kMostValues
+  std::optional<TokenFacts> tokens;   // of a text column, when a tokenizer is there
 
-  bool is_numeric(std::int64_t rows) const { return numbers > 0 && numbers + missing == rows; }
+  bool is_numeric() const { return numbers > 0 && words == 0; }
+  // The same but for a few cells that somebody has to mend: one in ten at most.
+  bool is_mostly_numeric() const { return numbers > 0 && numbers >= 9 * words; }
 };
+
+// A column of numbers in most cells that are not missing, and of words in some.
+bool holds_stray_words(const ColumnFacts& column);
+// `3 of 400 cells are not numbers, the first in line 59: "forty"`.
+std::string describe_stray_words(const ColumnFacts& column);
 
 struct TableFacts {
   std::int64_t rows = 0;  // good ones

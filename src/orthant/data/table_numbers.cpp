@@ -27,7 +27,7 @@ bool equal_in_any_case(std::string_view text, std::string_view lower) {
 }  // namespace
 
 bool is_missing_number(std::string_view text) {
-  constexpr std::array<std::string_view, 5> kWords = {"na", "n/a", "nan", "null", "none"};
+  constexpr std::array<std::string_view, 7> kWords = {"na", "n/a", "nan", "null", "none", "#n/a", "<na>"};
   const auto word = without_blanks(text);
   return word.empty() || std::ranges::any_of(kWords, [&](auto missing) { return equal_in_any_case(word, missing); });
 }

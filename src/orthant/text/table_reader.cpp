@@ -59,6 +59,10 @@ TableFormat format_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string left_out_text(const SkippedRows& skipped) {
+  return fmt::format("{} bad row{} left out", skipped.count, skipped.count == 1 ? " was" : "s were");
+}
+
 struct TableReader::State {
   std::string name;
   TableOptions options;

@@ -40,6 +40,9 @@ struct SkippedRows {
   std::vector<std::string> reasons;
 };
 
+// "1 bad row was left out", "3 bad rows were left out".
+std::string left_out_text(const SkippedRows& skipped);
+
 // All methods are Local. Not for use by two threads at once.
 class TableReader {
  public:

@@ -118,7 +118,7 @@ void check_same_files(const std::string& found, const RunConfig& config, const C
 
 void note_skipped(const SkippedRows& skipped, const ScoringReports& reports) {
   if (skipped.count == 0) return;
-  reports.note(fmt::format("{} bad rows were left out (data.bad_rows or --bad-rows skip); the first:", skipped.count));
+  reports.note(fmt::format("{} (data.bad_rows or --bad-rows skip); the first:", left_out_text(skipped)));
   for (const auto& reason : skipped.reasons) reports.note("  " + reason);
 }
 

@@ -16,6 +16,7 @@
 #include "orthant/data/data_kind.h"
 #include "orthant/data/data_look.h"
 #include "orthant/data/document_reader.h"
+#include "orthant/data/table_look.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/tensor_folder.h"
 #include "orthant/launch/scripts.h"
@@ -25,6 +26,7 @@
 #include "orthant/train/named_model.h"
 #include "orthant/train/run_config.h"
 #include "orthant/train/suggested_training.h"
+#include "orthant/train/table_findings.h"
 
 namespace orthant {
 namespace {
@@ -326,27 +328,16 @@ void Suggestion::choose_table() {
   data_section_["tabular"] = look.numbers;
   data_section_["label"] = look.label;
   constexpr std::int64_t kFewest = 10;  // the held-out part leaves some of them
-  const auto fewest = look.labels.back().second;
-  const bool uneven = fewest >= kFewest && look.labels.front().second >= 3 * fewest;
+  const auto fewest = look.labels.back().count;
+  const bool uneven = fewest >= kFewest && look.labels.front().count >= 3 * fewest;
   if (uneven) data_section_["class_weights"] = "balanced";
-  data_section_["bad_rows"] = look.bad_rows > 0 ? "skip" : "stop";
+  data_section_["_comment_bad_rows"] =
+      "stop ends the run at the first bad row; skip leaves bad rows out and counts them.";
+  data_section_["bad_rows"] = look.bad_rows > 0 || !look.worded_numbers.empty() ? "skip" : "stop";
   data_section_["sequence_length"] = amount_.length;
   data_section_["secondary_length"] = rounded(look.secondary_tokens);
   data_section_["eval_fraction"] = amount_.eval_fraction;
-  std::vector<std::string> labels;
-  for (const auto& [value, count] : look.labels) labels.push_back(fmt::format("{} ({})", value, count));
-  if (labels.size() > 8) labels = {labels.begin(), labels.begin() + 8};
-  found("data", fmt::format("{}: a table of {} rows{}", options_.data, look.rows,
-                            look.bad_rows > 0
-                                ? fmt::format(", and {} bad ones or without label, which are left out", look.bad_rows)
-                                : ""));
-  found("label", fmt::format("{}: {} classes: {}{}", look.label, look.labels.size(), fmt::join(labels, ", "),
-                             look.labels.size() > labels.size() ? ", ..." : ""));
-  found("texts", fmt::format("{}{}; 99 of 100 have at most {}{} tokens", look.primary_text,
-                             look.secondary_text.empty() ? "" : " and " + look.secondary_text, look.primary_tokens,
-                             look.secondary_text.empty() ? "" : fmt::format(" and {}", look.secondary_tokens)));
-  found("numbers", look.numbers.empty() ? "none" : fmt::format("{}", fmt::join(look.numbers, ", ")));
-  if (!look.unused.empty()) found("unused", fmt::format("{}", fmt::join(look.unused, ", ")));
+  for (auto& line : table_findings(look, options_.data)) result_.found.push_back(std::move(line));
 }
 
 std::string Suggestion::run_name() const {

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
+#include "orthant/data/label_typos.h"
 #include "orthant/data/trimodal_table.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
@@ -109,15 +112,35 @@ TrimodalTableOptions table_options(const RunConfig& config, const Classifier& mo
   return options;
 }
 
-std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model, const std::string& path) {
+// Labels that were found, not listed, and look like spellings of another.
+std::vector<LabelTypo> typos_of(const TrimodalTables& tables) {
+  auto counts = tables.train->label_counts();
+  if (tables.eval) std::ranges::transform(counts, tables.eval->label_counts(), counts.begin(), std::plus<>());
+  std::vector<ColumnValue> labels;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    labels.push_back({.text = tables.preprocessing.labels[i], .count = counts[i]});
+  }
+  std::ranges::stable_sort(labels, std::greater<>(), &ColumnValue::count);
+  return label_typos(labels);
+}
+
+std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model,
+                                  const TableSource& source) {
+  const auto& path = source.path;
   std::vector<std::string> notes;
   notes.push_back(fmt::format("{}: {} rows to train on, {} to evaluate on", path, tables.train->size(),
                               tables.eval ? tables.eval->size() : 0));
   for (const auto& tower : model.towers) {
     if (!tower.path) notes.push_back(fmt::format("model.{}: no path, its weights are drawn from the seed", tower.name));
   }
+  if (const auto typos = source.labels.empty() ? typos_of(tables) : std::vector<LabelTypo>(); !typos.empty()) {
+    notes.push_back(
+        fmt::format("WARNING: labels may be misspelt: {}; each is a class of its own. Mend the table, or "
+                    "list the classes in data.labels",
+                    describe_typos(typos)));
+  }
   if (tables.skipped.count == 0) return notes;
-  notes.push_back(fmt::format("{} bad rows were left out (data.bad_rows skip); the first:", tables.skipped.count));
+  notes.push_back(fmt::format("{} (data.bad_rows skip); the first:", left_out_text(tables.skipped)));
   for (const auto& reason : tables.skipped.reasons) notes.push_back("  " + reason);
   return notes;
 }
@@ -146,7 +169,7 @@ RunData table_data(RunConfig& config, const Classifier& model, const ReadTable& 
                              {"files", nlohmann::json::array({config.data.table.path})},
                              {"table", table.hash}};
   data.saved_files[kDataFile] = facts.dump(1) + "\n";
-  data.notes = notes_of(tables, model, config.data.table.path);
+  data.notes = notes_of(tables, model, config.data.table);
   return data;
 }
 
