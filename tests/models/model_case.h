@@ -12,7 +12,7 @@
 #include "ops/oracle.h"
 #include "orthant/ops/attention/attention_heads.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/specs/model_config.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/error_text.h"
 #include "orthant/files/xxhash.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/checkpoint_files.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/checkpoint_saver.h"

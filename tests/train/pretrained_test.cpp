@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_text.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/checkpoint_import.h"
 #include "orthant/train/checkpoint_reader.h"
 #include "orthant/train/hugging_face_export.h"

@@ -15,7 +15,7 @@
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/specs/head_loss.h"
 #include "orthant/specs/model_config.h"
 #include "orthant/specs/presets.h"

@@ -8,7 +8,7 @@
 #include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/runtime/module_graph.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/specs/presets.h"
 
 namespace orthant {

@@ -13,7 +13,7 @@
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/tensor/group_axis.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/train/large_buffer.h"
 #include "orthant/train/pretrained.h"

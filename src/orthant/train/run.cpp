@@ -14,7 +14,7 @@
 #include "orthant/base/printable.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/launch/activity_board.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/checkpoint.h"
 #include "orthant/train/control_group.h"
