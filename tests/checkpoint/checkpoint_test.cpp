@@ -11,7 +11,7 @@
 #include "orthant/checkpoint/stored_model.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/models/llama/config.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {

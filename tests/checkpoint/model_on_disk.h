@@ -17,7 +17,6 @@
 #include "orthant/models/hugging_face_names.h"
 #include "orthant/nn/scalar_type.h"
 
-
 namespace orthant {
 
 // Configurations whose heads 2 and 4 ranks share, but not the vocabulary.

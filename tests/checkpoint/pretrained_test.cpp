@@ -11,7 +11,7 @@
 #include "orthant/checkpoint/large_buffer.h"
 #include "orthant/checkpoint/reader.h"
 #include "orthant/models/llama/config.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/inference.h"
 #include "orthant/train/trainer.h"
 

@@ -13,7 +13,7 @@
 #include "orthant/models/model_config.h"
 #include "orthant/ops/attention/attention_heads.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
 
 namespace orthant {

@@ -153,6 +153,46 @@ TEST(Differentiate, CrossEntropy) {
             (Lines{"d.logits = cross_entropy_back(d.loss, logits, labels, lse)"}));
 }
 
+// A user's module with a trained and a frozen parameter, of which the first input needs a gradient.
+Program module_program(const Remake& remake = {}, bool splits_backward = false) {
+  UnitSpec unit{.name = "u", .kind = "module", .inputs = {"x", "y"}, .outputs = {"loss", "scores"}};
+  unit.parameters = {weight("w", {8, 8}), weight("scale", {}, false)};
+  unit.body = ops::module_body(unit, splits_backward);
+  GraphSpec graph;
+  for (const auto& name : unit.inputs) graph.batch_fields.push_back({.name = name});
+  for (const auto& name : unit.outputs) graph.values.push_back({.name = name, .opaque = true});
+  graph.units = {unit};
+  return compile_unit(graph, unit, {.remake = remake, .needs = {true, false}});
+}
+
+TEST(Differentiate, AModuleKeepsItsGraphAndMakesAllGradientsAtOnce) {
+  const Program program = module_program();
+  EXPECT_EQ(test::lines(program, program.forward), (Lines{"loss, scores, graph = module(x, y; w, scale)"}));
+  EXPECT_EQ(test::names(program, program.forward.front().frees), (Lines{"x", "y"}));
+  EXPECT_EQ(test::names(program, program.kept), (Lines{"graph"}));
+  const Lines back = {"d.x = module_back(graph, d.loss, d.scores; w, scale)"};
+  EXPECT_EQ(test::lines(program, program.both), back);
+  EXPECT_EQ(test::lines(program, program.input_part), back);
+  EXPECT_EQ(test::lines(program, program.weight_part), Lines());
+  EXPECT_TRUE(program.deferred.empty());
+}
+
+TEST(Differentiate, ARecomputedModuleKeepsItsInputsAndRunsAgain) {
+  const Program program = module_program({.all = true});
+  EXPECT_EQ(test::names(program, program.forward.front().frees), (Lines{"graph"}));
+  EXPECT_EQ(test::names(program, program.kept), (Lines{"x", "y"}));
+  EXPECT_EQ(test::lines(program, program.both), (Lines{"loss, scores, graph = module(x, y; w, scale)",
+                                                       "d.x = module_back(graph, d.loss, d.scores; w, scale)"}));
+  EXPECT_EQ(program.both, program.input_part);
+}
+
+TEST(Differentiate, AModuleMayLeaveAPartOfItsBackwardToTheWeights) {
+  const Program program = module_program({}, /*splits_backward=*/true);
+  EXPECT_EQ(test::lines(program, program.weight_part), (Lines{"module_weights(; w, scale)"}));
+  EXPECT_EQ(test::lines(program, program.both),
+            (Lines{"d.x = module_back(graph, d.loss, d.scores; w, scale)", "module_weights(; w, scale)"}));
+}
+
 // Over tp the gradient of a column product's input is a summand; of a row product's it is whole.
 TEST(Differentiate, GradientsAreSummedBehindColumnProductsAlone) {
   const Program program = test::program_of(test::over(test::bert(), test::kTp), "layers.0");

@@ -128,6 +128,51 @@ TEST(ModuleGraph, RefusesWhatWouldNotBeTheSameOnEveryMesh) {
   EXPECT_NE(error_text<ConfigError>([&] { trainer.step(Batch{}); }).find("without fields"), std::string::npos);
 }
 
+// Draws, and notes whether autograd records.
+struct NotedImpl : torch::nn::Module {
+  explicit NotedImpl(std::vector<bool>* recorded) : recorded_(recorded) {}
+  at::Tensor forward(const at::Tensor& x) {
+    recorded_->push_back(at::GradMode::is_enabled());
+    return linear(is_training() ? at::dropout(x, 0.5, true) : x);
+  }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 6));
+
+ private:
+  std::vector<bool>* recorded_;
+};
+TORCH_MODULE(Noted);
+
+TEST(ModuleGraph, AutogradRecordsOnceAndARecomputedForwardDrawsTheSame) {
+  std::vector<std::uint64_t> hashes;
+  for (const auto recompute : {Recompute::none, Recompute::full}) {
+    std::vector<bool> recorded;
+    at::manual_seed(3);
+    Graph graph;
+    graph.add("noted", Noted(&recorded), {"x"}, {"h"}).add("last", Last(), {"h", "y"}, {"loss", "out"});
+    TrainerOptions options;
+    options.recompute = recompute;
+    options.microbatches = 2;
+    Trainer trainer(graph, Mesh(), options);
+    trainer.step(rows());
+    const std::vector<bool> once = {true, true};
+    const std::vector<bool> again = {false, true, false, true};  // forward, and again before each backward
+    EXPECT_EQ(recorded, recompute == Recompute::none ? once : again);
+    recorded.clear();
+    trainer.evaluate(rows().fields, {"out"});
+    EXPECT_EQ(recorded, std::vector<bool>{false});
+    hashes.push_back(trainer.weights_hash());
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+TEST(ModuleGraph, AModuleThatReturnsFewerValuesThanItsUnitNamesIsNamed) {
+  at::manual_seed(3);
+  Graph graph;
+  graph.add("first", First(), {"x"}, {"h", "more"}).add("last", Last(), {"h", "y"}, {"loss", "out"});
+  Trainer trainer(graph, Mesh(), {});
+  EXPECT_EQ(error_text<ConfigError>([&] { trainer.step(rows()); }), "unit first returned 1 values; its spec names 2");
+}
+
 TEST(ModuleGraph, AnInfiniteLossChangesNothing) {
   Trainer trainer(graph_with(Last()), Mesh(), {});
   trainer.step(rows());

@@ -20,13 +20,13 @@ TEST(StageExecutor, WithoutLinksASendIsRefused) {
 }
 
 // A layer, but for one microbatch.
-class FailingUnit : public test::LayerByAutograd {
+class FailingLayer : public test::LayerModule {
  public:
-  FailingUnit(const UnitParameters& parameters, std::int64_t first_row, std::function<Tensors(Tensors)> fail)
-      : LayerByAutograd(parameters), first_row_(first_row), fail_(std::move(fail)) {}
+  FailingLayer(const UnitParameters& parameters, std::int64_t first_row, std::function<Tensors(Tensors)> fail)
+      : LayerModule(parameters), first_row_(first_row), fail_(std::move(fail)) {}
 
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
-    auto outputs = LayerByAutograd::forward(inputs, pass);
+  Tensors forward(const Tensors& inputs, const nn::Pass& pass) override {
+    auto outputs = LayerModule::forward(inputs, pass);
     return pass.first_row == first_row_ ? fail_(std::move(outputs)) : outputs;
   }
 
@@ -37,16 +37,14 @@ class FailingUnit : public test::LayerByAutograd {
 
 // What every rank of two stages throws in a step of four microbatches when a unit fails in the third.
 std::vector<std::string> texts_when(const std::string& unit, const std::function<Tensors(Tensors)>& fail) {
-  const auto graph = test::branching_spec(2);
+  const auto graph = test::with_module(test::branching_spec(2), unit);
   const auto mesh = Mesh::parse("pp=2");
   auto options = test::branching_options(4);
   options.stages.split = test::branching_split(2);
   const auto make_units = [&](ParameterStore& store, Tables& tables) {
-    auto units = test::branching_units(store, tables);
-    const int index = graph.unit_index(unit);
-    auto& failing = units[static_cast<std::size_t>(index)];
-    if (failing) failing = std::make_unique<FailingUnit>(store.unit(index), /*first_row=*/6, fail);
-    return units;
+    return test::units_with_module(store, tables, unit, [&](const UnitParameters& parameters) {
+      return std::make_unique<FailingLayer>(parameters, /*first_row=*/6, fail);
+    });
   };
   const auto groups = trainer_groups(graph, mesh, options);
   std::vector<std::string> texts(2);

@@ -14,7 +14,7 @@
 #include "orthant/ops/functions.h"
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 
 namespace orthant::test {
 

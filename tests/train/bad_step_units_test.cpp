@@ -59,29 +59,29 @@ TEST(BadSteps, AreToldApartWhenTheyFollowEachOther) {
 }
 
 // Its backward hands on infinities.
-struct BrokenUnit : test::LayerByAutograd {
-  using test::LayerByAutograd::LayerByAutograd;
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+struct BrokenLayer : test::LayerModule {
+  using test::LayerModule::LayerModule;
+  Tensors forward(const Tensors& inputs, const nn::Pass& pass) override {
     auto x = inputs[0].clone();
     if (x.requires_grad()) {
       x.register_hook([](const at::Tensor& gradient) { return gradient * std::numeric_limits<double>::infinity(); });
     }
-    return test::LayerByAutograd::forward({x}, pass);
+    return test::LayerModule::forward({x}, pass);
   }
 };
 
 // Branches: a gradient that breaks in one is not blamed on the units before it, nor on a later one beside it.
 TEST(BadSteps, AUnitWithABadBackwardIsNamed) {
   const auto make = [](ParameterStore& store, Tables& tables) {
-    auto units = test::branching_units(store, tables);
-    const int deep = store.graph().unit_index("deep");
-    if (store.runs(deep)) units[static_cast<std::size_t>(deep)] = std::make_unique<BrokenUnit>(store.unit(deep));
-    return units;
+    return test::units_with_module(store, tables, "deep", [](const UnitParameters& parameters) {
+      return std::make_unique<BrokenLayer>(parameters);
+    });
   };
   auto options = test::branching_options(2);
   options.stages.split = test::branching_split(2);
   const auto batch = test::branching_batch();
-  test::on_trainers(test::branching_spec(2), make, Mesh::parse("pp=2"), options, [&](Trainer& trainer) {
+  const auto graph = test::with_module(test::branching_spec(2), "deep");
+  test::on_trainers(graph, make, Mesh::parse("pp=2"), options, [&](Trainer& trainer) {
     const auto before = trainer.weights_hash();
     EXPECT_TRUE(trainer.step(trainer.own_rows(batch)).get().bad());
     const auto bad = trainer.explain_bad_step();

@@ -1,7 +1,7 @@
 // A model with everything a pipeline meets: values that skip stages, one with four readers on several stages, an
 // integer value from the first stage to the last, two losses on different stages, a table that the first and the last
-// stage share, perhaps with one in the middle, and sequences whose length differs between microbatches. All units but
-// the one that counts in integers run by programs.
+// stage share, perhaps with one in the middle, and sequences whose length differs between microbatches. The unit that
+// counts in integers is a module.
 //
 //   input_ids -> embed -> x; input_ids -> code -> codes; x -> first -> a -> left -> b -> side (labels) -> side_loss
 //   a, b -> middle -> c; a, c -> right -> d -> deep -> e; a, e -> mix -> f; f, x, codes -> head -> logits -> loss
@@ -15,7 +15,7 @@
 
 #include "orthant/data/batch.h"
 #include "orthant/ops/functions.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant::test {
@@ -122,37 +122,34 @@ inline GraphSpec branching_spec(int users) {
                  head,
                  loss};
   for (auto& unit : graph.units) {
-    if (unit.kind != "branching.code") unit.body = branching_body(unit);
+    unit.body = unit.kind == "branching.code" ? ops::module_body(unit) : branching_body(unit);
   }
   graph.check();
   return graph;
 }
 
-class CodeUnit : public Unit {
+class CodeModule : public nn::ModuleCode {
  public:
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].remainder(kCodes)}; }
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override { return {inputs[0].remainder(kCodes)}; }
 };
 
 inline std::vector<std::unique_ptr<Unit>> branching_units(ParameterStore& store, Tables& tables) {
   std::vector<std::unique_ptr<Unit>> units(store.graph().units.size());
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     if (!store.runs(u)) continue;
-    auto& unit = units[static_cast<std::size_t>(u)];
-    if (store.graph().units[static_cast<std::size_t>(u)].body) {
-      unit = std::make_unique<ProgramUnit>(store.unit(u), tables);
-    } else {
-      unit = std::make_unique<CodeUnit>();
-    }
+    std::unique_ptr<nn::ModuleCode> code;
+    if (store.graph().units[static_cast<std::size_t>(u)].runs_module()) code = std::make_unique<CodeModule>();
+    units[static_cast<std::size_t>(u)] = std::make_unique<Unit>(store.unit(u), tables, std::move(code));
   }
   return units;
 }
 
-// What a layer computes, by autograd: in its place for what a test does to it.
-class LayerByAutograd : public Unit {
+// What a layer computes, as a module: in its place for what a test does to it.
+class LayerModule : public nn::ModuleCode {
  public:
-  explicit LayerByAutograd(const UnitParameters& p) : weight_(p["weight"]), bias_(p["bias"]) {}
+  explicit LayerModule(const UnitParameters& p) : weight_(p["weight"]), bias_(p["bias"]) {}
 
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override {
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override {
     auto x = inputs[0];
     for (std::size_t i = 1; i < inputs.size(); ++i) x = x + inputs[i];
     return {at::linear(x, leaf(weight_), leaf(bias_)).tanh()};
@@ -171,6 +168,24 @@ class LayerByAutograd : public Unit {
   nn::Parameter& weight_;
   nn::Parameter& bias_;
 };
+
+// The graph with one of its layers as a module.
+inline GraphSpec with_module(GraphSpec graph, const std::string& layer) {
+  auto& unit = graph.units[static_cast<std::size_t>(graph.unit_index(layer))];
+  unit.body = ops::module_body(unit);
+  return graph;
+}
+
+// Its units, that one by the code that `make` gives.
+template <typename Make>
+std::vector<std::unique_ptr<Unit>> units_with_module(ParameterStore& store, Tables& tables, const std::string& layer,
+                                                     const Make& make) {
+  auto units = branching_units(store, tables);
+  const int index = store.graph().unit_index(layer);
+  if (!store.runs(index)) return units;
+  units[static_cast<std::size_t>(index)] = std::make_unique<Unit>(store.unit(index), tables, make(store.unit(index)));
+  return units;
+}
 
 // A split of that many stages in which users of the shared table are in the order of their pp coordinates when stage s
 // is on coordinate s: ranks add their shares in that order, as one rank adds its uses.

@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "orthant/ops/functions.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/grid.h"
 #include "train/trainers_on_ranks.h"
 
@@ -62,18 +62,18 @@ struct RankMemory {
   Live outputs;
 };
 
-class CopyUnit : public Unit {
+class CopyModule : public nn::ModuleCode {
  public:
-  explicit CopyUnit(Live& live) : live_(live) {}
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {counted(inputs[0], live_)}; }
+  explicit CopyModule(Live& live) : live_(live) {}
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override { return {counted(inputs[0], live_)}; }
 
  private:
   Live& live_;
 };
 
-class SquaresUnit : public Unit {
+class SquaresModule : public nn::ModuleCode {
  public:
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].square().sum()}; }
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override { return {inputs[0].square().sum()}; }
 };
 
 Body product_body() {
@@ -91,6 +91,7 @@ GraphSpec chain_spec(int stages) {
   const auto add = [&](const std::string& name, const char* kind) {
     UnitSpec unit{.name = name, .kind = kind, .inputs = {last}, .outputs = {name + ".value"}};
     unit.is_loss = unit.kind == "loss";
+    unit.body = ops::module_body(unit);
     last = unit.outputs.front();
     graph.values.push_back({.name = last, .shape = unit.is_loss ? Shape{} : Shape{2, kWidth}});
     graph.units.push_back(std::move(unit));
@@ -134,13 +135,13 @@ Measured measure(int pp, const std::string& schedule) {
       if (!store.runs(static_cast<int>(u))) continue;
       auto& memory = *measured.ranks[static_cast<std::size_t>(pipeline.unit_pp_coordinates()[u])];
       const std::string& kind = graph.units[u].kind;
-      if (kind == "product") {
-        units[u] = std::make_unique<ProgramUnit>(store.unit(static_cast<int>(u)), tables);
-      } else if (kind == "loss") {
-        units[u] = std::make_unique<SquaresUnit>();
-      } else {
-        units[u] = std::make_unique<CopyUnit>(kind == "in" ? memory.inputs : memory.outputs);
+      std::unique_ptr<nn::ModuleCode> code;
+      if (kind == "loss") {
+        code = std::make_unique<SquaresModule>();
+      } else if (kind != "product") {
+        code = std::make_unique<CopyModule>(kind == "in" ? memory.inputs : memory.outputs);
       }
+      units[u] = std::make_unique<Unit>(store.unit(static_cast<int>(u)), tables, std::move(code));
     }
     return units;
   };

@@ -26,7 +26,7 @@
 #include "orthant/models/trimodal/config.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
 

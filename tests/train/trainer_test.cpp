@@ -10,7 +10,7 @@
 #include "orthant/models/gpt2/config.h"
 #include "orthant/models/presets.h"
 #include "orthant/runtime/module_graph.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 
 namespace orthant {
 namespace trainer_test {

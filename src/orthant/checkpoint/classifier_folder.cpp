@@ -8,8 +8,8 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
-#include "orthant/models/family.h"
 #include "orthant/checkpoint/stored_model.h"
+#include "orthant/models/family.h"
 
 namespace orthant {
 namespace {

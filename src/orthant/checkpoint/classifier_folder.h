@@ -8,9 +8,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "orthant/checkpoint/weight_reader.h"
 #include "orthant/graph/dtype.h"
 #include "orthant/models/family.h"
-#include "orthant/checkpoint/weight_reader.h"
 
 namespace orthant {
 

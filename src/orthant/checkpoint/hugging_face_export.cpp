@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/checkpoint/exported_part.h"
 #include "orthant/checkpoint/original_files.h"
 #include "orthant/checkpoint/reader.h"
@@ -24,7 +25,6 @@
 #include "orthant/models/hugging_face.h"
 #include "orthant/models/hugging_face_names.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/checkpoint/classifier_folder.h"
 
 namespace orthant {
 namespace {

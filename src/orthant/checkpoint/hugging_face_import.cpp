@@ -19,7 +19,6 @@
 #include "orthant/models/hugging_face.h"
 #include "orthant/nn/scalar_type.h"
 
-
 namespace orthant {
 namespace {
 

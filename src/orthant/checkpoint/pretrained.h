@@ -15,7 +15,6 @@
 #include "orthant/models/hugging_face_names.h"
 #include "orthant/parallel/data/parameter_store.h"
 
-
 namespace orthant {
 
 // A folder and the parameters it serves.

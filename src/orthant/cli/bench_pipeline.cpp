@@ -14,6 +14,7 @@
 #include "orthant/cli/bench.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
+#include "orthant/ops/functions.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/step_profile.h"
 
@@ -52,11 +53,11 @@ class Until {
 };
 
 // Takes a nap for each part of its work, and passes on what it was given.
-class SleepingStage : public Unit {
+class SleepingStage : public nn::ModuleCode {
  public:
   SleepingStage(nn::Parameter& weight, Nap nap) : weight_(weight), nap_(nap) {}
 
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override {
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override {
     const Until end(nap_);
     if (!at::GradMode::is_enabled()) return {inputs[0].clone()};
     // Of the first stage, too, whose input needs no gradient.
@@ -76,9 +77,9 @@ class SleepingStage : public Unit {
   Nap nap_;
 };
 
-class SumLoss : public Unit {
+class SumLoss : public nn::ModuleCode {
  public:
-  Tensors forward(const Tensors& inputs, nn::Pass& /*pass*/) override { return {inputs[0].sum()}; }
+  Tensors forward(const Tensors& inputs, const nn::Pass& /*pass*/) override { return {inputs[0].sum()}; }
 };
 
 // A chain of stages of equal cost.
@@ -94,6 +95,7 @@ GraphSpec sleeping_graph(int stages, std::int64_t elements) {
     unit.outputs = {fmt::format("value.{}", s)};
     unit.parameters.push_back({.name = unit.name + ".weight", .shape = {1}});
     unit.cost.forward_flops = unit.cost.input_flops = unit.cost.weight_flops = 1;
+    unit.body = ops::module_body(unit, /*splits_backward=*/true);
     graph.values.push_back({.name = unit.outputs.front(), .shape = {1, elements}});
     graph.units.push_back(std::move(unit));
   }
@@ -102,6 +104,7 @@ GraphSpec sleeping_graph(int stages, std::int64_t elements) {
   loss.inputs = {fmt::format("value.{}", stages - 1)};
   loss.outputs = {"loss"};
   loss.is_loss = true;
+  loss.body = ops::module_body(loss);
   graph.values.push_back({.name = "loss"});
   graph.units.push_back(std::move(loss));
   return graph;
@@ -126,13 +129,14 @@ Measured measure(const Options& options, RankContext& rank) {
   trainer_options.stages.virtual_stages = options.virtual_stages;
   const auto groups = trainer_groups(graph, rank.mesh, trainer_options);
   trainer_options.communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm, groups.axes, groups.subsets);
-  const auto make_units = [&](ParameterStore& store, Tables&) {
+  const auto make_units = [&](ParameterStore& store, Tables& tables) {
     std::vector<std::unique_ptr<Unit>> units(graph.units.size());
-    for (int u = 0; u < stages; ++u) {
-      if (store.runs(u))
-        units[static_cast<std::size_t>(u)] = std::make_unique<SleepingStage>(store.unit(u)["weight"], nap);
+    for (int u = 0; u <= stages; ++u) {
+      if (!store.runs(u)) continue;
+      std::unique_ptr<nn::ModuleCode> code = std::make_unique<SumLoss>();
+      if (u < stages) code = std::make_unique<SleepingStage>(store.unit(u)["weight"], nap);
+      units[static_cast<std::size_t>(u)] = std::make_unique<Unit>(store.unit(u), tables, std::move(code));
     }
-    if (store.runs(stages)) units.back() = std::make_unique<SumLoss>();
     return units;
   };
   Trainer trainer(graph, make_units, rank.mesh, trainer_options);

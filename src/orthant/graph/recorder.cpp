@@ -28,6 +28,10 @@ Value Recorder::field(std::string name, Sym per, Number number) {
   return input(std::move(name), {{per}}, number);
 }
 
+Value Recorder::opaque(std::string name) {
+  return input(std::move(name), {}, Number::opaque);
+}
+
 int Recorder::parameter(std::string name, bool is_joined) {
   const BodyParameter wanted{std::move(name), is_joined};
   const auto found = std::ranges::find(body_.parameters, wanted);

@@ -21,6 +21,8 @@ class Recorder {
   Value rows(std::string name, std::int64_t channels);
   // A batch field: one number per token, or per row.
   Value field(std::string name, Sym per, Number number);
+  // Of any shape and type.
+  Value opaque(std::string name);
 
   // A parameter of the unit, or several that lie side by side.
   int parameter(std::string name);

@@ -151,6 +151,10 @@ Recompute parse_recompute(std::string_view text) {
   throw ConfigError(fmt::format("unknown recompute mode \"{}\"", text), {.remedy = did_you_mean(text, names)});
 }
 
+bool UnitSpec::runs_module() const {
+  return body && std::ranges::find(body->operations, "module", &Operation::name) != body->operations.end();
+}
+
 std::int64_t UnitSpec::num_parameters() const {
   std::int64_t count = 0;
   for (const auto& parameter : parameters) count += num_elements(parameter.shape);

@@ -138,9 +138,12 @@ struct UnitSpec {
   bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
   std::optional<ChunkedLogits> logits = {};  // of a head that is the loss, too: it makes and forgets them
   UnitCost cost = {};
-  SharedBody body = {};  // none: a user's own module
+  SharedBody body = {};
 
   std::int64_t num_parameters() const;  // without borrowed ones
+  // Whether it is a user's own module, the operation "module": autograd adds gradients of its parameters to what lies
+  // there, and a split backward makes them with those of its inputs.
+  bool runs_module() const;
   friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
 };
 

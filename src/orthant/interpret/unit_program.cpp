@@ -23,19 +23,20 @@ at::ScalarType dtype_of(const Program& program, const UnitParameters& parameters
 
 }  // namespace
 
-BoundProgram::BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor)
+BoundProgram::BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor,
+                           nn::ModuleCode* module)
     : program_(std::move(program)), compute_(dtype_of(program_, parameters)) {
-  forward_ = bind(program_.forward, parameters, tables, tensor);
-  both_ = bind(program_.both, parameters, tables, tensor);
-  inputs_ = bind(program_.input_part, parameters, tables, tensor);
-  weights_ = bind(program_.weight_part, parameters, tables, tensor);
+  forward_ = bind(program_.forward, parameters, tables, tensor, module);
+  both_ = bind(program_.both, parameters, tables, tensor, module);
+  inputs_ = bind(program_.input_part, parameters, tables, tensor, module);
+  weights_ = bind(program_.weight_part, parameters, tables, tensor, module);
 }
 
 BoundProgram::List BoundProgram::bind(const std::vector<Operation>& operations, const UnitParameters& parameters,
-                                      Tables& tables, nn::TensorAxis* tensor) {
+                                      Tables& tables, nn::TensorAxis* tensor, nn::ModuleCode* module) {
   List list;
   for (const auto& operation : operations) {
-    Binding binding{program_, operation, {}, parameters.spec().name, tables, tensor};
+    Binding binding{program_, operation, {}, parameters.spec().name, tables, tensor, module};
     for (const int number : operation.parameters) {
       if (number < 0) {
         binding.parameters.push_back(nullptr);
@@ -52,11 +53,12 @@ void BoundProgram::run(const List& list, Frame& frame) {
   nn::BelowAutograd below;
   for (const auto& bound : list) {
     bound.step(frame);
-    for (const int value : bound.frees) frame[value].reset();
+    for (const int value : bound.frees) frame.free(value);
   }
 }
 
-at::Tensor BoundProgram::as_value(const at::Tensor& tensor) {
+at::Tensor BoundProgram::as_value(int value, const at::Tensor& tensor) const {
+  if (program_.values[to_index(value)].number == Number::opaque) return tensor;
   return tensor.dim() > 2 ? nn::as_matrix(tensor) : tensor.contiguous();
 }
 
@@ -71,7 +73,7 @@ Tensors BoundProgram::forward(Frame& frame, Tensors inputs, const at::Tensor& se
   frame.values.resize(program_.values.size());
   frame.arriving.resize(program_.values.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    frame[program_.inputs[i]] = as_value(inputs[i]);
+    frame[program_.inputs[i]] = as_value(program_.inputs[i], inputs[i]);
     inputs[i].reset();
   }
   if (seed.defined()) frame[program_.seeds.front()] = seed;
@@ -87,7 +89,7 @@ Tensors BoundProgram::forward(Frame& frame, Tensors inputs, const at::Tensor& se
 Tensors BoundProgram::backward(Frame& frame, Tensors gradients, Part part) const {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const int seed = program_.seeds[i];
-    if (seed >= 0 && gradients[i].defined()) frame[seed] = as_value(gradients[i]);
+    if (seed >= 0 && gradients[i].defined()) frame[seed] = as_value(seed, gradients[i]);
     gradients[i].reset();
   }
   run(part == Part::both ? both_ : inputs_, frame);

@@ -16,8 +16,9 @@ using Tensors = std::vector<at::Tensor>;
 // One program, every operation of it bound to code.
 class BoundProgram {
  public:
-  // Keeps references to parameters, tables and axis.
-  BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor);
+  // Keeps references to parameters, tables, axis and the code of the operation "module", null where there is none.
+  BoundProgram(Program program, const UnitParameters& parameters, Tables& tables, nn::TensorAxis* tensor,
+               nn::ModuleCode* module = nullptr);
   BoundProgram(const BoundProgram&) = delete;
   BoundProgram& operator=(const BoundProgram&) = delete;
 
@@ -40,11 +41,12 @@ class BoundProgram {
   using List = std::vector<Bound>;
 
   List bind(const std::vector<Operation>& operations, const UnitParameters& parameters, Tables& tables,
-            nn::TensorAxis* tensor);
+            nn::TensorAxis* tensor, nn::ModuleCode* module);
   static void run(const List& list, Frame& frame);
   // As it lies on an edge: values per token have their rows apart.
   at::Tensor on_edge(int value, const at::Tensor& matrix, const Frame& frame) const;
-  static at::Tensor as_value(const at::Tensor& tensor);
+  // As operations have it: a matrix. Opaque ones stay as they are.
+  at::Tensor as_value(int value, const at::Tensor& tensor) const;
 
   Program program_;
   at::ScalarType compute_;

@@ -19,6 +19,11 @@ void for_attentions(const GraphSpec& graph, const std::function<void(const UnitS
   }
 }
 
+bool runs_module(const UnitSpec& unit) {
+  if (!unit.body) return true;
+  return std::ranges::any_of(unit.body->operations, [](const Operation& one) { return one.name == "module"; });
+}
+
 bool any_causal(const GraphSpec& graph) {
   bool causal = false;
   for_attentions(graph, [&](const UnitSpec&, const Attributes& attention) { causal |= attention.flag("causal"); });
@@ -32,7 +37,7 @@ std::int64_t sequence_of(const GraphSpec& graph, const UnitSpec& unit) {
 
 void check_rows(const GraphSpec& graph, const ContextSharing& sharing) {
   for (const UnitSpec& unit : graph.units) {
-    if (!unit.body) {
+    if (runs_module(unit)) {
       throw ConfigError(fmt::format("unit {}: a program's own module does not say how cp={} would cut its rows",
                                     unit.name, sharing.degree),
                         {.remedy = "use a mesh without cp, or one of the models of build_spec()"});

@@ -93,7 +93,9 @@ GraphSpec forward_spec(const ModelConfig& config, const WorkSize& work, const Fo
   const Family& family = config.family();
   if (family.forward == nullptr) {
     throw ConfigError(fmt::format("a model of kind {} has no forward pass of its own", family.name),
-                      {.remedy = fmt::format("use a model of kind {}", families_that([](const Family& other) { return other.forward != nullptr; }))});
+                      {.remedy = fmt::format("use a model of kind {}", families_that([](const Family& other) {
+                                               return other.forward != nullptr;
+                                             }))});
   }
   GraphSpec spec = family.forward(config, work, options);
   freeze(spec, {"*"});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orthant/nn/frame.h"
+#include "orthant/nn/module_code.h"
 #include "orthant/nn/tables.h"
 #include "orthant/program/program.h"
 
@@ -24,6 +25,7 @@ struct Binding {
   std::string_view unit;                   // its name
   Tables& tables;
   nn::TensorAxis* tensor = nullptr;
+  nn::ModuleCode* module = nullptr;  // of the operation "module"
 
   nn::Parameter* parameter(std::size_t i) const { return i < parameters.size() ? parameters[i] : nullptr; }
   int in(std::size_t i) const { return i < operation.in.size() ? operation.in[i] : -1; }

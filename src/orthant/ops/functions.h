@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "orthant/graph/recorder.h"
+#include "orthant/graph/spec.h"
 
 namespace orthant::ops {
 
@@ -92,5 +93,9 @@ struct LossKind {
 };
 // The weighted sum over labels of -log softmax(logits).
 Value cross_entropy(Recorder& r, Value logits, Value labels, const LossKind& kind);
+
+// A user's own code with all of the unit's parameters, see nn/module_code.h. `splits_backward`: it has a part of its
+// backward that makes gradients of weights alone.
+Body module_body(const UnitSpec& unit, bool splits_backward = false);
 
 }  // namespace orthant::ops

@@ -32,8 +32,7 @@ std::vector<const ParameterSpec*> members(const GraphSpec& graph, const UnitSpec
 ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const BodyParameter& use, int degree) {
   const auto parts = members(graph, unit, use);
   ParameterAt at{.shape = parts.front()->shape, .trainable = parts.front()->trainable};
-  at.shape[0] = 0;
-  for (const auto* part : parts) at.shape[0] += part->shape[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) at.shape[0] += parts[i]->shape[0];
   const auto& split = parts.front()->tp;
   if (!split || degree == 1) return at;
   at.cut_dim = split->dim;
@@ -47,7 +46,7 @@ ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const Bod
 // Where a value lies between units, from its dims within one.
 ValuePlace edge_placement(const ValueSpec& value, std::vector<Dim> dims, const TensorSharing& sharing) {
   ValuePlace at{std::move(dims)};
-  if (sharing.degree == 1) return at;
+  if (sharing.degree == 1 || at.dims.empty()) return at;
   if (value.sequence_sharded && sharing.sequence_parallel) at.dims[0].cuts = {{Axis::tp}};
   if (value.tp && sharing.loss_parallel) at.dims.back().cuts = {{Axis::tp, value.tp->granule, value.tp->blocks}};
   return at;

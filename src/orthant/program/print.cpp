@@ -76,10 +76,14 @@ std::string exchanges_text(const Exchanged& sent) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+std::string place_text(const ProgramValue& value) {
+  return value.number == Number::opaque ? "opaque" : to_string(value.at);
+}
+
 std::string values_text(const Program& program, const std::vector<int>& values) {
   std::vector<std::string> texts;
   for (const int value : values) {
-    texts.push_back(fmt::format("{} {}", name_of(program, value), to_string(program.values[to_index(value)].at)));
+    texts.push_back(fmt::format("{} {}", name_of(program, value), place_text(program.values[to_index(value)])));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -94,7 +98,7 @@ std::string line_of(const Program& program, const Operation& operation) {
   const auto made = std::ranges::find_if(operation.out, [](int value) { return value >= 0; });
   if (made != operation.out.end()) {
     fill_to(line, kPlaceColumn);
-    line += to_string(program.values[to_index(*made)].at);
+    line += place_text(program.values[to_index(*made)]);
   }
   if (!operation.frees.empty()) {
     fill_to(line, kFreesColumn);

@@ -84,11 +84,14 @@ std::int64_t element_bytes(Number number, DType compute) {
       return bytes_of(DType::int64);
     case Number::mask:
       return bytes_of(DType::boolean);
+    case Number::opaque:
+      return 0;
   }
   return 0;
 }
 
 std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes) {
+  if (value.number == Number::opaque) return 0;
   const Shape shape = local_shape(value.at, sizes);
   const std::int64_t elements = num_elements(shape), element = element_bytes(value.number, sizes.compute);
   if (elements <= kMaxBytes / element) return elements * element;

@@ -28,7 +28,7 @@ Shape local_shape(const ParameterAt& at, const UnitSizes& sizes);
 
 // Sums, norm statistics and losses: float32, or float64 when computing in it.
 DType statistics_dtype(DType compute);
-std::int64_t element_bytes(Number number, DType compute);
+std::int64_t element_bytes(Number number, DType compute);  // 0 of opaque ones, whose size nobody knows before
 std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes);
 // Of activations and statistics among the values; ids and masks, which the batch has anyway, are not counted.
 std::int64_t activation_bytes(const Program& program, const std::vector<int>& values, const UnitSizes& sizes);

@@ -107,8 +107,8 @@ void Executor::prepare(const Step& step, const Action& action, ParameterKeeper& 
   const UnitSpec& unit = graph_.units[to_index(action.unit)];
   const bool reads = forward || (input && unit.backward_reads_parameters) || (weight && unit.logits.has_value());
   if (reads) keeper.need_values(action.unit);
-  // A unit whose gradients autograd accumulates makes them with its input gradients, however the backward is split.
-  const bool with_inputs = input && units_[to_index(action.unit)]->accumulates_by_autograd();
+  // A module makes gradients of its weights with those of its inputs, however the backward is split.
+  const bool with_inputs = input && unit.runs_module();
   const bool in_forward = forward && step.gradients_in_forward.contains({action.unit, action.microbatch});
   if (weight || with_inputs || in_forward) keeper.need_gradients(action.unit);
 }
@@ -183,19 +183,10 @@ void Executor::forward(Step& step, int unit, int m) {
     const auto type = scalar_type(graph_.values[to_index(wiring.outputs.front())].dtype);
     seed = loss_gradient(step, wiring.outputs.front(), inputs.front().options().dtype(type));
   }
-  Tensors outputs;
-  if (auto* program = units_[to_index(unit)]->program()) {
-    run->program = seed.defined() ? &program->gradients_in_forward() : &program->training();
-    outputs = run->program->forward(run->frame, std::move(inputs), seed);
-  } else {
-    const bool record = wiring.has_backward && !wiring.recomputed;
-    at::AutoGradMode mode(record);
-    if (record) inputs = with_catches(wiring, *run, inputs);
-    outputs = call(unit, *run, inputs, step.facts);
-    if (record) keep_edges(*run, outputs);
-  }
+  const Unit& runner = *units_[to_index(unit)];
+  run->program = seed.defined() ? &runner.gradients_in_forward() : &runner.training();
+  auto outputs = run->program->forward(run->frame, std::move(inputs), seed);
   for (const auto& output : outputs) run->output_options.push_back(output.options());
-  if (wiring.recomputed && run->program == nullptr) run->inputs = std::move(inputs);
   if (observer_ != nullptr) observer_->wrote(unit, m, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int value = wiring.outputs[i];
@@ -205,10 +196,10 @@ void Executor::forward(Step& step, int unit, int m) {
             fmt::format("unit {}: its loss is a float16 sum, which ends at 65504", graph_.units[to_index(unit)].name),
             {.remedy = "compute the loss from float32, as in logits.to(torch::kFloat)"});
       }
-      const at::Tensor loss = outputs[i].detach().to(at::kDouble);
+      const at::Tensor loss = outputs[i].to(at::kDouble);
       row.losses[value] = loss_counts_[to_index(value)] ? loss : at::zeros_like(loss);
     }
-    put_value(step, value, m, outputs[i].detach());
+    put_value(step, value, m, outputs[i]);
   }
   if (wiring.has_backward) row.runs[to_index(unit)] = std::move(run);
 }
@@ -238,7 +229,7 @@ at::Tensor Executor::loss_gradient(const Step& step, int value, const at::Tensor
   return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
 }
 
-Tensors Executor::backward_by_program(UnitRun& run, Tensors gradients, bool defer_weights) {
+Tensors Executor::input_gradients(UnitRun& run, Tensors gradients, bool defer_weights) {
   // Nothing of the loss reaches a unit whose outputs have no gradient.
   run.reached = std::ranges::any_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
   if (!run.reached) return Tensors(run.program->program().inputs.size());
@@ -258,9 +249,7 @@ void Executor::backward(Step& step, int unit, int m, bool defer_weights) {
   for (std::size_t i = 0; i < wiring.outputs.size(); ++i) {
     gradients.push_back(gradient_of(step, wiring.outputs[i], m, run->output_options[i]));
   }
-  const Tensors handed = run->program != nullptr
-                             ? backward_by_program(*run, std::move(gradients), defer_weights)
-                             : backward_by_autograd(step, unit, *run, std::move(gradients), defer_weights);
+  const Tensors handed = input_gradients(*run, std::move(gradients), defer_weights);
   for (std::size_t i = 0; i < wiring.inputs.size(); ++i) {
     const auto& input = wiring.inputs[i];
     if (!input.needs_gradient) continue;
@@ -278,11 +267,7 @@ void Executor::run_deferred(Step& step, int unit, int m) {
     throw InternalError(fmt::format("weight gradients of unit {} microbatch {} before its input gradients",
                                     graph_.units[to_index(unit)].name, m));
   }
-  if (run->program == nullptr) {
-    units_[to_index(unit)]->backward_weights();
-  } else if (run->reached) {
-    run->program->weights(run->frame);
-  }
+  if (run->reached) run->program->weights(run->frame);
 }
 
 std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
@@ -306,10 +291,8 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
     UnitRun run;
     begin_pass(run.frame.pass, step, action.unit, 0);
     run.frame.pass.training = false;
-    auto* program = units_[to_index(action.unit)]->program();
-    auto inputs = take_inputs(step, action.unit, 0);
-    const auto outputs = program != nullptr ? program->evaluating().forward(run.frame, std::move(inputs))
-                                            : call(action.unit, run, inputs, facts);
+    const auto outputs =
+        units_[to_index(action.unit)]->evaluating().forward(run.frame, take_inputs(step, action.unit, 0));
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const int value = wirings_[to_index(action.unit)].outputs[i];
       const auto& name = graph_.values[to_index(value)].name;

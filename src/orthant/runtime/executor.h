@@ -1,6 +1,5 @@
-// The executor: runs a rank's action list over its units. A unit runs by its programs (program_unit.h), or, when it is
-// a user's own module, by a small autograd graph from detached inputs; values and gradients are handed across edges
-// here. One rank, DDP, FSDP and every pipeline use it.
+// The executor: runs a rank's action list over its units, each by its programs (unit.h); values and gradients are
+// handed across edges here. One rank, DDP, FSDP and every pipeline use it.
 //
 // Note [Order of sums]: bits do not depend on where stages are cut or in which order a schedule visits them. The
 // gradient of each consumer of a value is kept apart and the producer adds them in decreasing unit order; a unit adds
@@ -88,7 +87,7 @@ struct Peers {
 
 class Executor {
  public:
-  // `units[u]` is the code of unit u; null for units of other ranks. Keeps references to graph, units and peers.
+  // `units[u]` runs unit u; null for units of other ranks. Keeps references to graph, units and peers.
   // `remade`: operations whose results are made again, beside what `recompute` says.
   Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
            const Peers& peers = {}, const std::vector<std::string>& remade = {});
@@ -125,8 +124,7 @@ class Executor {
     std::vector<Input> inputs;
     std::vector<int> outputs;
     bool has_backward = false;
-    bool owns_inputs = false;  // sole reader of all its values
-    bool recomputed = false;   // forward keeps only the inputs
+    bool owns_inputs = false;  // sole reader of all its values, and no module has written one
     std::string tokens_of;     // the batch field whose tokens it works on; empty: none
   };
   struct UnitRun;  // one unit, one microbatch, between its forward and the end of its backward
@@ -148,16 +146,12 @@ class Executor {
   at::Tensor take_value(Step& step, int value, int m) const;
   void forward(Step& step, int unit, int m);
   void backward(Step& step, int unit, int m, bool defer_weights);
-  static Tensors backward_by_program(UnitRun& run, Tensors gradients, bool defer_weights);
-  Tensors backward_by_autograd(Step& step, int unit, UnitRun& run, Tensors gradients, bool defer_weights);
+  static Tensors input_gradients(UnitRun& run, Tensors gradients, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
   void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
   at::Tensor whole_value(int value, const at::Tensor& held, const nn::Pass& pass) const;
-  Tensors call(int unit, UnitRun& run, const Tensors& inputs, const StepFacts& facts);
   Tensors take_inputs(Step& step, int unit, int m);
-  Tensors with_catches(const UnitWiring& wiring, UnitRun& run, const Tensors& inputs);
-  static void keep_edges(UnitRun& run, const Tensors& outputs);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
   at::Tensor loss_gradient(const Step& step, int value, const at::TensorOptions& options) const;
 

@@ -2,29 +2,20 @@
 // layer.
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
-
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/gradient_catch.h"
-#include "orthant/runtime/program_unit.h"
 #include "orthant/schedule/forward_gradients.h"
 
 namespace orthant {
 
 struct Executor::UnitRun {
   Frame frame;
-  const BoundProgram* program = nullptr;  // by which it runs; null: by autograd
+  const BoundProgram* program = nullptr;  // by which it runs
   bool reached = true;                    // by a gradient
-  Tensors inputs;                         // kept for a second forward; empty otherwise
-  // One per input; none where there is no gradient to catch: of batch fields, and of what a module counts in integers.
-  std::vector<std::optional<GradientCatch>> catches;
-  std::vector<torch::autograd::Edge> edges;  // one per output
   std::vector<at::TensorOptions> output_options;
 };
 

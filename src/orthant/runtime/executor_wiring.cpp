@@ -9,7 +9,6 @@
 #include "orthant/base/index.h"
 #include "orthant/graph/backward.h"
 #include "orthant/runtime/executor.h"
-#include "orthant/runtime/program_unit.h"
 
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
@@ -51,10 +50,10 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
     for (const auto& name : spec.outputs) {
       wiring.outputs.push_back(value_index_.at(name));
     }
-    if (auto* program = units_[to_index(u)] ? units_[to_index(u)]->program() : nullptr) {
+    if (units_[to_index(u)]) {
       std::vector<bool> needs;
       for (const auto& input : wiring.inputs) needs.push_back(input.needs_gradient);
-      program->compile(remake, needs, tensor_);
+      units_[to_index(u)]->compile(remake, needs, tensor_);
     }
     wiring.tokens_of = graph_.tokens_of(spec);
     if (spec.is_loss) {
@@ -62,12 +61,14 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
       loss_counts_[to_index(wiring.outputs.front())] =
           context_ == nullptr || !wiring.tokens_of.empty() || context_->coordinate() == 0;
     }
-    wiring.recomputed = recompute == Recompute::full && spec.recomputable && wiring.has_backward;
     wirings_.push_back(std::move(wiring));
   }
-  for (auto& wiring : wirings_) {
-    wiring.owns_inputs = !wiring.recomputed && std::ranges::all_of(wiring.inputs, [&](const Input& input) {
-      return input.value < 0 || readers_[to_index(input.value)].size() == 1;
+  for (std::size_t u = 0; u < wirings_.size(); ++u) {
+    auto& wiring = wirings_[u];
+    const bool recomputed = recompute == Recompute::full && graph_.units[u].recomputable && wiring.has_backward;
+    wiring.owns_inputs = !recomputed && std::ranges::all_of(wiring.inputs, [&](const Input& input) {
+      return input.value < 0 ||
+             (readers_[to_index(input.value)].size() == 1 && !graph_.values[to_index(input.value)].opaque);
     });
   }
 }

@@ -11,6 +11,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
+#include "orthant/ops/functions.h"
 #include "orthant/parallel/data/module_replicas.h"
 
 namespace orthant {
@@ -33,9 +34,9 @@ class NoteGradient : public torch::autograd::PostAccumulateGradHook {
 };
 
 // The user's module with its parameters moved into the unit's flat buffers.
-class ModuleUnit : public Unit {
+class OwnModule : public nn::ModuleCode {
  public:
-  ModuleUnit(std::shared_ptr<torch::nn::Module> module, Graph::Forward forward, const UnitParameters& parameters)
+  OwnModule(std::shared_ptr<torch::nn::Module> module, Graph::Forward forward, const UnitParameters& parameters)
       : module_(std::move(module)), forward_(std::move(forward)) {
     at::NoGradGuard no_gradients;
     for (auto& item : module_->named_parameters()) {
@@ -49,19 +50,16 @@ class ModuleUnit : public Unit {
     }
   }
 
-  ~ModuleUnit() override {
+  ~OwnModule() override {
     for (const auto& parameter : module_->parameters()) {
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
     }
   }
 
-  Tensors forward(const Tensors& inputs, nn::Pass& pass) override {
+  Tensors forward(const Tensors& inputs, const nn::Pass& pass) override {
     module_->train(pass.training);
     return forward_(inputs);
   }
-
-  bool accumulates_by_autograd() const override { return true; }
-  bool draws_random_numbers() const override { return true; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
@@ -161,6 +159,7 @@ GraphSpec Graph::spec() const {
       unit.parameters.push_back(std::move(parameter));
     }
     unit.cost.input_flops = unit.cost.weight_flops = unit.cost.forward_flops;
+    unit.body = ops::module_body(unit);
     spec.units.push_back(std::move(unit));
   }
   spec.check();
@@ -168,14 +167,16 @@ GraphSpec Graph::spec() const {
   return spec;
 }
 
-std::vector<std::unique_ptr<Unit>> Graph::make_units(ParameterStore& store, Tables& /*tables*/) const {
+std::vector<std::unique_ptr<Unit>> Graph::make_units(ParameterStore& store, Tables& tables) const {
   std::vector<std::unique_ptr<Unit>> units;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     if (!store.runs(static_cast<int>(p))) {
       units.push_back(nullptr);
       continue;
     }
-    units.push_back(std::make_unique<ModuleUnit>(parts_[p].module, parts_[p].forward, store.unit(static_cast<int>(p))));
+    const UnitParameters parameters = store.unit(static_cast<int>(p));
+    auto module = std::make_unique<OwnModule>(parts_[p].module, parts_[p].forward, parameters);
+    units.push_back(std::make_unique<Unit>(parameters, tables, std::move(module)));
   }
   return units;
 }

@@ -1,40 +1,42 @@
-// A unit that runs: the code behind a UnitSpec. It has programs (program_unit.h), or it is a user's own module, whose
-// forward is ordinary libtorch code; the executor gives that detached inputs, so its autograd graph ends at its own
-// borders. A unit does not know its neighbours, the schedule or the mesh.
+// A unit that runs: the programs that are compiled from its spec, bound to its parameters and to the code of each
+// operation. A unit does not know its neighbours, the schedule or the mesh.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <memory>
+#include <optional>
 #include <vector>
 
-#include "orthant/nn/pass.h"
+#include "orthant/interpret/unit_program.h"
+#include "orthant/nn/tables.h"
+#include "orthant/parallel/data/parameter_store.h"
 
 namespace orthant {
 
-using Tensors = std::vector<at::Tensor>;
-
-class ProgramUnit;
-
 class Unit {
  public:
-  virtual ~Unit() = default;
+  // Keeps references to the parameters and the tables. `module`: the code of a unit that runs a user's module.
+  // InternalError for a unit whose spec has no operations.
+  Unit(UnitParameters parameters, Tables& tables, std::unique_ptr<nn::ModuleCode> module = nullptr);
 
-  // Inputs and outputs in the order of the spec. `pass` outlives the autograd graph made here. Local, but where the
-  // pass has a tensor axis: then Collective over tp, as is its backward.
-  virtual Tensors forward(const Tensors& inputs, nn::Pass& pass) = 0;
+  // Before anything runs. `needs`: per input, whether its gradient is wanted. Keeps a reference to the axis.
+  void compile(const Remake& remake, const std::vector<bool>& needs, nn::TensorAxis* tensor);
 
-  // Gradients of parameters come from autograd's own accumulation, which adds to what lies there: buffers must be zero
-  // before the first microbatch, and a split backward produces them with the input gradients.
-  virtual bool accumulates_by_autograd() const { return false; }
+  const BoundProgram& training() const { return *training_; }
+  // Its forward takes the gradient of the loss and makes gradients.
+  const BoundProgram& gradients_in_forward() const { return *in_forward_; }
+  const BoundProgram& evaluating() const { return *evaluating_; }
 
-  // What a split backward leaves for its second half; a whole one ends with it. For units that run by forward().
-  virtual void backward_weights() {}
-
-  // Draws from torch's default generators: the executor seeds them per (seed, step, unit, microbatch).
-  virtual bool draws_random_numbers() const { return false; }
-
-  // A unit that runs by programs, and not by forward() and autograd.
-  virtual ProgramUnit* program() { return nullptr; }
+ private:
+  UnitParameters parameters_;
+  Tables& tables_;
+  std::unique_ptr<nn::ModuleCode> module_;
+  std::optional<BoundProgram> training_;
+  std::optional<BoundProgram> in_forward_;  // of a head that is the loss, too
+  std::optional<BoundProgram> evaluating_;
 };
+
+// One unit per unit of the store's graph, in its order; null for those of other ranks. The units keep references to the
+// store and the tables. InternalError for a unit whose spec has no operations.
+std::vector<std::unique_ptr<Unit>> build_units(ParameterStore& parameters, Tables& tables);
 
 }  // namespace orthant

@@ -16,7 +16,7 @@
 #include "orthant/models/model_facts.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/tensor/group_axis.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/train/shape_text.h"
 #include "orthant/train/trainer.h"

@@ -22,7 +22,6 @@
 #include "orthant/parallel/data/parameter_store.h"
 #include "orthant/runtime/executor.h"
 
-
 namespace orthant {
 
 // What can be computed in.

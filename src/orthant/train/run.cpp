@@ -18,7 +18,7 @@
 #include "orthant/comm/control_group.h"
 #include "orthant/files/xxhash.h"
 #include "orthant/launch/activity_board.h"
-#include "orthant/runtime/program_unit.h"
+#include "orthant/runtime/unit.h"
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/kept_plans.h"
 #include "orthant/train/out_of_memory.h"

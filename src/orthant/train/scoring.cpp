@@ -10,12 +10,12 @@
 
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/checkpoint/pretrained.h"
 #include "orthant/comm/control_group.h"
 #include "orthant/data/token_index.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
-#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/train/document_scores.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/file_data.h"

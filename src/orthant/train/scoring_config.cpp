@@ -7,6 +7,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
+#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/checkpoint/pointers.h"
 #include "orthant/checkpoint/retention.h"
 #include "orthant/checkpoint/stored_model.h"
@@ -17,9 +18,7 @@
 #include "orthant/layout/rows.h"
 #include "orthant/models/hugging_face.h"
 #include "orthant/text/table_reader.h"
-#include "orthant/checkpoint/classifier_folder.h"
 #include "orthant/train/run_tokenizers.h"
-
 
 namespace orthant {
 namespace {

@@ -124,8 +124,7 @@ std::vector<LabelTypo> typos_of(const TrimodalTables& tables) {
   return label_typos(labels);
 }
 
-std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model,
-                                  const TableSource& source) {
+std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model, const TableSource& source) {
   const auto& path = source.path;
   std::vector<std::string> notes;
   notes.push_back(fmt::format("{}: {} rows to train on, {} to evaluate on", path, tables.train->size(),

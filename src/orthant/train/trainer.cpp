@@ -81,7 +81,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);
   }
   units_ = make_units(*store_, tables_);
-  for (const auto& unit : units_) autograd_units_.push_back(unit && unit->accumulates_by_autograd());
+  for (const auto& unit : graph_.units) module_units_.push_back(unit.runs_module());
   store_->initialise(options_.seed, options_.drawn);
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(
@@ -214,7 +214,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
   begin_list();
   if (!options_.poison.empty()) await_readers();  // a fault may damage a parameter
   watch_->begin(facts.step);
-  store_->begin_step(autograd_units_);
+  store_->begin_step(module_units_);
   const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
   const auto unused = store_->finish_gradients();
   if (!unused.empty() && !options_.allow_unused_parameters) {

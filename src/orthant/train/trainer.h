@@ -124,7 +124,7 @@ class Trainer : public Checkpointed {
   std::unique_ptr<StageLinks> links_;         // null when pp is 1
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<bool> autograd_units_;
+  std::vector<bool> module_units_;  // per unit
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;

@@ -33,7 +33,7 @@ struct AttentionOptions {
   // Packed documents: int64 [rows, sequence], for each token the position in its row where its document begins. Tokens
   // see their own document, and rotation counts positions from its beginning. Undefined: a row is one document.
   at::Tensor document_starts = {};
-  at::Tensor positions = {};  // by which tokens of packed documents are turned, [rows, tokens]; else undefined
+  at::Tensor positions = {};    // by which tokens of packed documents are turned, [rows, tokens]; else undefined
   double dropout = 0;           // of the probabilities
   std::string site;             // of that dropout
   std::int64_t first_head = 0;  // of qkv, counted in the whole layer

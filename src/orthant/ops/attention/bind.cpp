@@ -36,8 +36,8 @@ Step bind_context_attention(const Binding& b) {
 
 // in gy, qkv or what all_to_all has kept, mask, attended, lse, none, starts of documents.
 Step bind_context_attention_back(const Binding& b) {
-  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3), lse = b.in(4),
-          gx = b.out(0)](Frame& frame) mutable {
+  return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3),
+          lse = b.in(4), gx = b.out(0)](Frame& frame) mutable {
     const nn::ContextOutput output = {frame[out], frame[lse], frame[qkv]};
     frame[gx] = nn::context_backward(frame[qkv], output, frame[gy], call.options(frame), frame.pass);
   };

@@ -127,7 +127,8 @@ at::Tensor joined_columns(const HeadsPart& part, const at::Tensor& qkv, const At
 
 }  // namespace
 
-ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Sight& sight, const Pass& pass) {
+ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& options, const Sight& sight,
+                                 const Pass& pass) {
   const HeadsExchange exchange(options, pass);
   const RowPieces rows(OwnPositions::whole(pass.whole_sequence()));
   const std::int64_t size = options.head_size;
@@ -141,8 +142,7 @@ ContextOutput all_to_all_forward(const at::Tensor& qkv, const AttentionOptions& 
   if (own.heads > 0) {
     const HeadsMatrices heads = split_heads(met, own);
     const HeadsSums sums = empty_sums(heads.q, own);
-    blocks_forward(heads, sight.blocks(rows, rows),
-                   blocks_setup(pass.rows, pass.whole_sequence(), own, pass), sums);
+    blocks_forward(heads, sight.blocks(rows, rows), blocks_setup(pass.rows, pass.whole_sequence(), own, pass), sums);
     out = sums.out.to(qkv.scalar_type());
     output.lse = sums.lse;
   }

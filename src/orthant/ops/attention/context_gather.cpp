@@ -50,8 +50,7 @@ ContextOutput gather_forward(const at::Tensor& qkv, const HeadsSetup& setup, con
   const RowPieces queries(pass.positions);
   const HeadsSums sums = empty_sums(q, setup.options);
   keys.for_ranks(keys.gathered(own), [&](const RowPieces& pieces, const at::Tensor& part) {
-    blocks_forward(with_keys(q, part), sight.blocks(queries, pieces), setup,
-                   sums);
+    blocks_forward(with_keys(q, part), sight.blocks(queries, pieces), setup, sums);
   });
   return {sums.out.to(qkv.scalar_type()), sums.lse};
 }
@@ -70,8 +69,8 @@ at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, c
   keys.for_ranks(d_all, [&](const RowPieces&, const at::Tensor& part) { parts.push_back(part); });
   std::size_t c = 0;
   keys.for_ranks(all, [&](const RowPieces& pieces, const at::Tensor& part) {
-    blocks_backward(with_keys(q, part), sight.blocks(queries, pieces), setup,
-                    output.lse, delta, d_out, with_keys(gradients.q, parts[c++]));
+    blocks_backward(with_keys(q, part), sight.blocks(queries, pieces), setup, output.lse, delta, d_out,
+                    with_keys(gradients.q, parts[c++]));
   });
   const at::Tensor travelling = d_all.to(qkv.scalar_type());
   gradients.keys_values = at::empty({own.size(0), own.size(1)}, qkv.options());

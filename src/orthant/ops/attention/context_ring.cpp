@@ -107,8 +107,7 @@ ContextOutput ring_forward(const at::Tensor& qkv, const HeadsSetup& setup, const
   const HeadsSums sums = empty_sums(q, setup.options);
   Ring ring(qkv, setup, pass);
   const auto join = [&](const at::Tensor& keys_values, const RowPieces& keys) {
-    blocks_forward(with_keys(q, keys_values), sight.blocks(queries, keys), setup,
-                   sums);
+    blocks_forward(with_keys(q, keys_values), sight.blocks(queries, keys), setup, sums);
   };
   Ring::Arriving next = ring.start(1);
   join(ring.own(), queries);
@@ -173,8 +172,8 @@ at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, con
   Ring ring(qkv, setup, pass);
   Returning returning(ring, *pass.context, gradients, pass.rows, qkv.scalar_type());
   const auto join = [&](const at::Tensor& keys_values, const RowPieces& keys, const at::Tensor& d_keys_values) {
-    blocks_backward(with_keys(q, keys_values), sight.blocks(queries, keys), setup,
-                    output.lse, delta, d_out, with_keys(gradients.q, d_keys_values));
+    blocks_backward(with_keys(q, keys_values), sight.blocks(queries, keys), setup, output.lse, delta, d_out,
+                    with_keys(gradients.q, d_keys_values));
   };
   Ring::Arriving next = ring.start(1);
   join(ring.own(), queries, gradients.keys_values);

@@ -47,7 +47,7 @@ class SpecWork {
 
   UnitWork unit(std::size_t index) {
     const UnitSpec& unit = graph_.units[index];
-    UnitWork work = unit.body ? by_program(index) : by_matrices(unit);
+    UnitWork work = unit.body && !unit.runs_module() ? by_program(index) : by_matrices(unit);
     work.name = unit.name;
     work.role = role_of(unit);
     add_parameters(work, unit);

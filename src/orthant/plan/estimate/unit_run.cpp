@@ -115,7 +115,7 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
 }
 
 SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings) {
-  if (!unit.body) return {};
+  if (!unit.body || unit.runs_module()) return {};
   const auto index = to_index(resolved.unit_index(unit.name));
   UnitPrograms programs(resolved, remake_of(settings));
   UnitPrograms in_forward(resolved, remake_of(settings), {.gradients_in_forward = true});

@@ -1,4 +1,4 @@
-#include "orthant/runtime/gradient_catch.h"
+#include "orthant/ops/module/gradient_catch.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
