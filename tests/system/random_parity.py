@@ -50,13 +50,16 @@ MODELS = models()
 DRAWN = tuple(CONFIGS)  # unless --models says otherwise
 
 
-def draw_mesh(rng, most):
+AXES = ("pp", "pp", "dp", "fsdp", "fsdp", "tp", "tp")
+
+
+def draw_mesh(rng, most, axes=AXES):
     """Any number of ranks from 2 on, its prime factors dealt to the axes; more often those that divide the batch."""
     world = rng.choice([n for n in range(2, most + 1) for _ in range(1 if n % 5 == 0 or n % 7 == 0 else 4)])
     degrees, rest = collections.Counter(), world
     for prime in (2, 3, 5, 7, 11, 13):
         while rest % prime == 0:
-            axis = rng.choice(("pp", "pp", "dp", "fsdp", "fsdp", "tp", "tp"))
+            axis = rng.choice(axes)
             degrees[axis] = max(degrees[axis], 1) * prime
             rest //= prime
     return dict(degrees) if rest == 1 else {"dp": world}
@@ -119,13 +122,13 @@ def draw_settings(rng, model):
         "zero": (0, 1, 2, 3), "accumulate": ("full", "sharded"), "keep_gathered": ("true",), "limit_all_gathers": (1, 2, 3, 100),
         "units": (draw_units(rng, model),), "bucket_mb": (0, 0.01, 25), "offload": ("none", "optimizer", "params"),
         "sequence_parallel": ("true",), "loss_parallel": ("true",), "regather": ("true",), "recompute": ("none", "selective", "full"),
-        "comm_hook": ("none",)}
+        "comm_hook": ("none",), "context": ("ring", "all_to_all", "gather", "auto"), "shard_over_context": ("true", "false")}
     return [f"parallel.{key}={rng.choice(values)}" for key, values in choices.items() if rng.random() < rate]
 
 
 def draw(seed, number, most, names=DRAWN):
     rng = random.Random(f"{seed}:{number}")
-    mesh = draw_mesh(rng, most)
+    mesh = draw_mesh(rng, most, AXES + ("cp", "cp"))
     model, settings = draw_model(rng, names)
     microbatches = rng.choice((1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 5))
     settings.append(f"parallel.microbatches={microbatches}")

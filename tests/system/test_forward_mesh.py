@@ -73,6 +73,20 @@ class Slices(Folder):
                                                   "--dry-run", "--json"))
                 self.assertEqual([rank["read_bytes"] for rank in planned["ranks"]], read)
 
+    def test_cp_computes_what_one_rank_does(self):
+        for seed, (name, make) in enumerate(MODELS.items()):
+            folder = self.saved(randomize(make(), seed), name)
+            ids = torch.randint(0, 211, (3, 13), generator=torch.Generator().manual_seed(seed))
+            mask = torch.ones_like(ids)
+            mask[1, 9:] = 0
+            inputs = {"input_ids": ids, "attention_mask": mask}
+            _, expected = self.forward(folder, inputs, "tp=1")
+            for mesh in ("cp=2", "cp=3", "cp=2,tp=2"):
+                facts, found = self.forward(folder, inputs, mesh)
+                self.assertEqual(sorted(found), sorted(expected))
+                for key, value in expected.items():
+                    self.assertLess(largest_difference(found[key], value), 1e-5, (name, mesh, key))
+
     def test_checkpoints_and_bfloat16(self):
         folder = self.saved(randomize(MODELS["gpt2"](), 1).to(torch.bfloat16))
         inputs = {"input_ids": torch.randint(0, 211, (2, 9))}
@@ -110,9 +124,10 @@ class Slices(Folder):
 
     def test_refusals(self):
         self.saved(MODELS["llama"]())
-        self.refused(2, "mesh dp=2: a forward pass computes its rows once, in one stage: it uses tp, and has no dp axis",
+        self.refused(2, "mesh dp=2: a forward pass computes its rows once, in one stage: it uses tp and cp, and has no dp axis",
                      "use --mesh tp=2", mesh="dp=2")
         self.refused(2, "has no pp axis", mesh="pp=2,tp=2")
+        self.refused(4, "rows of 4 tokens over cp=3: a chunk of them would have none", "use a smaller cp", mesh="cp=3")
         self.refused(2, "cannot be shared by tp=3", "set tp to 1, 2", mesh="tp=3")
         self.refused(2, "--backend fake moves nothing between ranks", mesh="tp=2", backend="fake")
         self.refused(4, "in.safetensors: input_ids holds 999; vocab_size is 211", mesh="tp=2", token=999)

@@ -289,7 +289,7 @@ class Refusals(TrainTest):
         self.nothing_written()
 
     def test_axes_that_training_does_not_use(self):
-        self.refuse(2, "training has no cp axis", "--mesh", "cp=2")
+        self.refuse(2, "training has no ep axis", "--mesh", "dp=2,ep=2")
         self.nothing_written()
 
     def test_a_folder_in_use(self):
@@ -376,7 +376,7 @@ class Parity(TrainTest):
 
     def test_what_it_cannot_do_is_refused(self):
         for words, text in ((("--inject", "skip-reduce=dp"), "no dp axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
-                            (("--mesh", "cp=2"), "no cp axis")):
+                            (("--mesh", "dp=2,ep=2"), "no ep axis")):
             self.assertIn(text, self.parity(*words, code=2).stderr)
 
 

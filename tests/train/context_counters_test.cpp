@@ -1,11 +1,10 @@
-// What context parallelism sends, counted while it runs, against the closed form of `program`.
+// What context parallelism sends, counted while it runs, against the closed form of `plan`.
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
-#include "orthant/layout/unit_buffers.h"
-#include "orthant/program/context_exchanged.h"
-#include "orthant/program/unit_programs.h"
+#include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
 
 namespace orthant {
@@ -59,20 +58,6 @@ RunConfig config_of(const Case& one) {
   return small_config("", settings, {one.mesh, 3});
 }
 
-ContextExchanged expected_of(const Trainer& trainer, int coordinate) {
-  const GraphSpec& graph = trainer.graph();
-  UnitPrograms programs(graph, remake_of(trainer.options().recompute));
-  ContextExchanged total;
-  for (std::size_t u = 0; u < graph.units.size(); ++u) {
-    const Program& program = programs[u];
-    const UnitSizes sizes = unit_sizes(graph, graph.units[u], *graph.tensor);
-    for (const auto* list : {&program.forward, &program.both}) {
-      add(total, context_exchanged(program, *list, sizes, graph.context, coordinate), trainer.options().microbatches);
-    }
-  }
-  return total;
-}
-
 void check_rank(const RunConfig& ranked) {
   auto config = ranked;
   const auto data = make_run_data(config);
@@ -83,7 +68,9 @@ void check_rank(const RunConfig& ranked) {
   const auto before = group.counters();
   trainer->step(loader->next()).get();
   const auto& after = group.counters();
-  const ContextExchanged expected = expected_of(*trainer, group.index());
+  const ContextExchanged expected = context_traffic(
+      trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer),
+      group.index());
   const auto expect = [&](const Exchanged::Entry& entry, comm::Op op) {
     expect_calls(entry.calls, entry.bytes, before, after, op);
   };

@@ -12,6 +12,7 @@
 #include "orthant/cli/run_picture.h"
 #include "orthant/layout/placement_table.h"
 #include "orthant/mesh/picture.h"
+#include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
@@ -73,6 +74,19 @@ void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankStep& ste
   sentences.push_back(fmt::format("Over tp it {}.", listed(std::move(sent), "sends nothing")));
 }
 
+void add_context(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
+  if (spec.context.degree == 1) return;
+  const auto traffic = context_traffic(spec, step.tensor);
+  std::vector<std::string> sent;
+  add_sent(sent, "sends ", traffic.sent, "message");
+  add_sent(sent, "receives ", traffic.received, "message");
+  add_sent(sent, "gathers ", traffic.gather, "all-gather");
+  add_sent(sent, "scatters sums of ", traffic.scatter, "reduce-scatter");
+  add_sent(sent, "exchanges ", traffic.all_to_all, "all-to-all");
+  sentences.push_back(fmt::format("Over cp it {}, by {}.", listed(std::move(sent), "sends nothing"),
+                                  context_way_name(spec.context.way)));
+}
+
 void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
   const auto traffic = pipeline_traffic(spec, step.data);
   std::vector<std::string> sent;
@@ -111,6 +125,7 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const Rank
   Sentences sentences;
   add_data(sentences, spec, step);
   add_tensor(sentences, spec, step);
+  add_context(sentences, spec, step);
   std::int64_t kept = 0;
   for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
   sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
@@ -123,6 +138,7 @@ std::string stage_text(const GraphSpec& spec, const RankStep& step, int in_fligh
   add_data(sentences, spec, step);
   add_pipeline(sentences, spec, step);
   add_tensor(sentences, spec, step);
+  add_context(sentences, spec, step);
   sentences.push_back(fmt::format("A rank has at most {} forward{} in flight and keeps {} of activations.", in_flight,
                                   in_flight == 1 ? "" : "s", format_bytes(kept_peak(spec, step))));
   std::string text = "\n";

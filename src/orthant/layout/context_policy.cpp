@@ -78,11 +78,16 @@ ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
   return divides && all_to_all < ring ? ContextWay::all_to_all : ContextWay::ring;
 }
 
-GraphSpec with_shared_rows(GraphSpec graph, const ContextPolicy& policy, int cp_degree) {
-  if (cp_degree == 1) return graph;
+ContextSharing context_sharing(const GraphSpec& graph, const ContextPolicy& policy, int cp_degree) {
+  if (cp_degree == 1) return {};
   ContextSharing sharing{.degree = cp_degree, .way = policy ? *policy : chosen_way(graph, cp_degree)};
   sharing.zigzag = sharing.way != ContextWay::all_to_all && any_causal(graph);
-  check_rows(graph, sharing);
+  return sharing;
+}
+
+GraphSpec with_shared_rows(GraphSpec graph, const ContextPolicy& policy, int cp_degree) {
+  const ContextSharing sharing = context_sharing(graph, policy, cp_degree);
+  if (cp_degree > 1) check_rows(graph, sharing);
   graph.context = sharing;
   return graph;
 }

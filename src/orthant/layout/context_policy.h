@@ -14,9 +14,11 @@ using ContextPolicy = std::optional<ContextWay>;
 // and that is less than a ring sends; else ring, whose messages travel while blocks are computed.
 ContextWay chosen_way(const GraphSpec& graph, int cp_degree);
 
-// The graph with GraphSpec::context: rows are cut in zigzag where an attention is causal and keys travel to queries.
-// ConfigError for a user's own modules, and for rows so short that a rank would have no token. A graph that is so
-// already stays.
+// How the rows of a graph are cut: in zigzag where an attention is causal and keys travel to queries.
+ContextSharing context_sharing(const GraphSpec& graph, const ContextPolicy& policy, int cp_degree);
+
+// The graph with that as GraphSpec::context. ConfigError for a user's own modules, and for rows so short that a rank
+// would have no token. A graph that is so already stays.
 GraphSpec with_shared_rows(GraphSpec graph, const ContextPolicy& policy, int cp_degree);
 
 }  // namespace orthant

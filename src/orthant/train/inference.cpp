@@ -11,10 +11,12 @@
 #include "orthant/checkpoint/large_buffer.h"
 #include "orthant/checkpoint/pretrained.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/models/model_facts.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/parallel/context/group_context.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
@@ -69,17 +71,21 @@ ForwardWeights open_forward(const StoredModel& model, const InferenceOptions& op
 
 void check_inference_mesh(const Mesh& mesh) {
   for (const auto axis : mesh.active_axes()) {
-    if (axis == Axis::tp) continue;
-    throw ConfigError(fmt::format("mesh {}: a forward pass computes its rows once, in one stage: it uses tp, and has "
-                                  "no {} axis",
-                                  mesh.to_string(), axis_name(axis)),
-                      {.remedy = fmt::format("use --mesh tp={}, or start one rank", mesh.world_size())});
+    if (axis == Axis::tp || axis == Axis::cp) continue;
+    throw ConfigError(
+        fmt::format("mesh {}: a forward pass computes its rows once, in one stage: it uses tp and cp, and "
+                    "has no {} axis",
+                    mesh.to_string(), axis_name(axis)),
+        {.remedy = fmt::format("use --mesh tp={}, or start one rank", mesh.world_size())});
   }
 }
 
 std::vector<comm::GroupRequest> inference_groups(const Mesh& mesh) {
-  if (mesh.degree(Axis::tp) == 1) return {};
-  return {{Axis::tp, comm::Purpose::activations}};
+  std::vector<comm::GroupRequest> groups;
+  for (const Axis axis : {Axis::tp, Axis::cp}) {
+    if (mesh.degree(axis) > 1) groups.push_back({axis, comm::Purpose::activations});
+  }
+  return groups;
 }
 
 ControlGroup inference_ranks(const InferenceOptions& options) {
@@ -89,8 +95,10 @@ ControlGroup inference_ranks(const InferenceOptions& options) {
 GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler) {
   check_inference_mesh(options.mesh);
   const WorkSize one{.rows = 1, .sequence = 1, .compute = options.dtype};
-  return resolved_graph(forward_spec(config, one, {.mask = options.attention_mask, .pooler = pooler}), TensorPolicy(),
-                        options.mesh.degree(Axis::tp));
+  auto graph = resolved_graph(forward_spec(config, one, {.mask = options.attention_mask, .pooler = pooler}),
+                              TensorPolicy(), options.mesh.degree(Axis::tp));
+  graph.context = context_sharing(graph, {}, options.mesh.degree(Axis::cp));
+  return graph;
 }
 
 std::vector<InferenceShare> inference_shares(const StoredModel& model, const InferenceOptions& options) {
@@ -129,10 +137,15 @@ void Inference::load() {
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
+  if (options_.mesh.degree(Axis::cp) > 1) {
+    context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
+                                              graph_.context);
+  }
   units_ = build_units(*store_, tables_);
   found.weights.load(*store_, ranks);
   bytes_read_ = found.weights.bytes_read();
-  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none, Peers{.tensor = tensor_.get()});
+  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none,
+                                         Peers{.tensor = tensor_.get(), .context = context_.get()});
 }
 
 std::vector<std::string> Inference::outputs() const {
@@ -191,6 +204,11 @@ void Inference::check(const Fields& inputs) const {
     }
     check_values("token_type_ids", inputs.at("token_type_ids"), facts.field_limit("token_type_ids"), "type_vocab_size",
                  "number the segments of a row from 0, or leave token_type_ids out");
+  }
+  if (const auto least = least_sequence(graph_.context); ids.size(1) < least) {
+    throw DataError(fmt::format("rows of {} tokens over cp={}: a chunk of them would have none", ids.size(1),
+                                graph_.context.degree),
+                    {.remedy = fmt::format("give rows of {} tokens or more, or use a smaller cp", least)});
   }
   // Rotary positions go on for ever; the others end with their table.
   if (facts.positions_end && ids.size(1) > facts.max_sequence) {

@@ -17,6 +17,7 @@
 #include "orthant/data/batch.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/models/model_config.h"
+#include "orthant/nn/context_axis.h"
 #include "orthant/nn/tables.h"
 #include "orthant/nn/tensor_axis.h"
 #include "orthant/parallel/data/parameter_store.h"
@@ -86,7 +87,8 @@ class Inference {
   InferenceOptions options_;
   GraphSpec graph_;
   Tables tables_;
-  std::unique_ptr<nn::TensorAxis> tensor_;  // null on one rank
+  std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank
+  std::unique_ptr<nn::ContextAxis> context_;  // null on one cp rank
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<Executor> executor_;

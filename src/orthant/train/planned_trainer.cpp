@@ -16,6 +16,7 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.split = "auto";
   settings.data = options.policy;
   settings.tensor = options.tensor;
+  settings.context = options.context;
   settings.recompute = static_cast<PlanRecompute>(options.recompute);
   settings.remade = options.remade;
   settings.params = options.precision.params;

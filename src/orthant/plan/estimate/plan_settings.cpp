@@ -66,11 +66,6 @@ void check_sizes(const PlanSettings& settings) {
                     settings.microbatches(), settings.replicas()),
         {.remedy = fmt::format("use a larger micro batch or more replicas: at most {}", kMostMicrobatches)});
   }
-  const auto cp = settings.mesh.degree(Axis::cp);
-  if (settings.sequence % cp != 0) {
-    throw ConfigError(fmt::format("a sequence of {} on cp={}", settings.sequence, cp),
-                      {.remedy = "use a cp degree that divides the sequence"});
-  }
 }
 
 std::vector<TrainSetting> train_settings(const PlanSettings& settings) {

@@ -11,6 +11,7 @@
 
 #include "orthant/graph/dtype.h"
 #include "orthant/graph/spec.h"
+#include "orthant/layout/context_policy.h"
 #include "orthant/layout/data_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_groups.h"
@@ -38,6 +39,7 @@ struct PlanSettings {
       "even";  // "even", "auto" (as `train` cuts), or layers per stage: "2,3,3,2"; `stages` may overrule
   DataPolicy data = {};
   TensorPolicy tensor = {};
+  ContextPolicy context = {};
   PlanRecompute recompute = PlanRecompute::none;
   std::vector<std::string> remade = {};  // operations by name that are made again besides; memory alone is priced
   bool flash = true;
@@ -60,8 +62,7 @@ struct PlanSettings {
   std::int64_t microbatches() const { return global_batch / (replicas() * micro_batch); }
 };
 
-// ConfigError with the rule: sizes below 1, a batch that does not divide among replicas and microbatches, a sequence
-// that cp does not divide.
+// ConfigError with the rule: sizes below 1, a batch that does not divide among replicas and microbatches.
 void check_sizes(const PlanSettings& settings);
 
 // A key of a run's configuration and its value as text: {"parallel.schedule", "1f1b"}.

@@ -6,6 +6,7 @@
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
 #include "orthant/layout/unit_buffers.h"
+#include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/estimate_parts.h"
@@ -22,8 +23,8 @@ namespace {
 GraphSpec trained_spec(const ModelConfig& config, const PlanSettings& settings) {
   const int tp = settings.mesh.degree(Axis::tp);
   WorkSize work{.rows = settings.micro_batch,
-                .sequence = settings.sequence / settings.mesh.degree(Axis::cp),
-                .secondary_sequence = settings.secondary_sequence / settings.mesh.degree(Axis::cp),
+                .sequence = settings.sequence,
+                .secondary_sequence = settings.secondary_sequence,
                 .compute = settings.compute,
                 .tensor = sharing_of(settings.tensor, tp)};
   auto graph = trained_graph(build_spec(config, work), settings);
@@ -88,20 +89,20 @@ class PpPricer {
       traffic.seconds +=
           calls_seconds(kind, static_cast<double>(entry.bytes), static_cast<double>(entry.calls), span, hardware_);
     };
-    timed(all.fsdp, data.gather, ExchangeKind::all_gather, spans({Axis::fsdp}));
-    timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, spans({Axis::fsdp}));
+    const auto shards = shard_axes(step.data.policy, settings_.mesh);
+    timed(all.fsdp, data.gather, ExchangeKind::all_gather, spans(shards));
+    timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, spans(shards));
     const auto copies = copy_axes(step.data.policy, settings_.mesh);
     timed(all.dp, data.sum, ExchangeKind::all_reduce, spans(copies));
-    if (settings_.mesh.degree(Axis::cp) > 1) {  // every gradient is summed over cp as well
-      const DataTraffic::Entry own{.calls = std::max(data.sum.calls, data.scatter.calls),
-                                   .bytes = owned_gradients(step.data)};
-      timed(all.cp, own, ExchangeKind::all_reduce, spans({Axis::cp}));
-    }
     if (settings_.mesh.degree(Axis::pp) > 1) {
       const auto messages = pipeline_traffic(graph_, step.data);
       add(all.pp, messages.sent_values);
       add(all.pp, messages.sent_gradients);
       timed(all.tied, messages.tied, ExchangeKind::all_reduce, tied_span(spans({Axis::pp})));
+    }
+    if (settings_.mesh.degree(Axis::cp) > 1) {
+      const auto context = context_traffic(graph_, step.tensor);
+      for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all}) add(all.cp, entry);
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
       const auto tensor = tensor_traffic(graph_, step.tensor);
@@ -112,12 +113,6 @@ class PpPricer {
       timed(all.tp, tensor.copies, ExchangeKind::all_reduce, spans({Axis::tp}));
     }
     return all;
-  }
-
-  // Of the range that a rank owns.
-  std::int64_t owned_gradients(const DataSettings& data) const {
-    const auto bytes = data_state(graph_, data).gradients;
-    return data.policy.shards_state() && !data.policy.shards_gradients() ? bytes / data.mesh.degree(Axis::fsdp) : bytes;
   }
 
   double updated(const DataSettings& data) const {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "orthant/program/cost.h"
 #include "orthant/schedule/rank_actions.h"
 #include "orthant/schedule/trained_graph.h"
 
@@ -10,8 +11,12 @@ namespace orthant {
 GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings) {
   const HeadLossOptions head_loss{
       .join = settings.join_head_and_loss, .on_host = settings.on_host, .chunk_rows = settings.loss_chunk_rows};
-  return trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
-                       settings.stages.split);
+  const int cp = settings.mesh.degree(Axis::cp);
+  graph = with_shared_rows(trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
+                                         settings.stages.split),
+                           settings.context, cp);
+  if (cp > 1) add_costs(graph);
+  return graph;
 }
 
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp) {

@@ -11,6 +11,7 @@
 #include "orthant/plan/estimate/device_heads.h"
 #include "orthant/plan/estimate/unit_run.h"
 #include "orthant/plan/estimate/unit_work.h"
+#include "orthant/program/context_exchanged.h"
 #include "orthant/program/cost.h"
 #include "orthant/program/unit_programs.h"
 
@@ -118,7 +119,7 @@ class SpecWork {
     const Program& program = programs_[index];
     UnitSizes sizes = unit_sizes(graph_, unit, graph_.tensor.value_or(TensorSharing{}));
     sizes.compute = settings_.compute;
-    const auto [place, added] = known_.try_emplace({&program, sizes.rows, sizes.sequence});
+    const auto [place, added] = known_.try_emplace({&program, sizes.rows, sizes.whole_sequence});
     if (!added) return place->second;
     UnitWork& work = place->second;
     add_products(work, program, sizes);
@@ -127,9 +128,9 @@ class SpecWork {
     add_running(work, unit, run_sized(program, unit.logits ? &in_forward_[index] : nullptr, sizes, settings_));
     if (const Operation* attention = attention_of(program)) {
       add_attention(work, program, *attention, sizes);
-      add_ring(work, program, *attention, sizes);
     }
     add_exchanges(work, program, sizes);
+    if (graph_.context.degree > 1) add_context_exchanges(work, program, sizes);
     return work;
   }
 
@@ -167,8 +168,8 @@ class SpecWork {
   void add_attention(UnitWork& work, const Program& program, const Operation& attention, const UnitSizes& sizes) const {
     const int out = attention.out[attention.name == "attention" ? 0 : 1];
     const double made = elements(program, out, sizes);
-    const double whole = 4 * made * as_double(sizes.sequence) * settings_.mesh.degree(Axis::cp);
-    work.attention_flops = whole * attended_share(attention.attributes, sizes.sequence);
+    const double whole = 4 * made * as_double(sizes.whole_sequence);
+    work.attention_flops = whole * attended_share(attention.attributes, sizes.whole_sequence);
     if (settings_.on_host) return;
     const HeadsBy by = heads_by(attention, 1, sizes);
     const double size = as_double(attention.attributes.integer("head_size"));
@@ -274,19 +275,31 @@ class SpecWork {
     for (const auto& operation : program.both) add(work.backward_exchanges, operation);
   }
 
-  // Keys and values of other cp ranks pass through this one, their gradients on the way back: what attention reads
-  // beside queries, which are as wide as what it makes.
-  void add_ring(UnitWork& work, const Program& program, const Operation& attention, const UnitSizes& sizes) const {
-    const int cp = settings_.mesh.degree(Axis::cp);
-    if (cp == 1) return;
-    const int out = attention.out[attention.name == "attention" ? 0 : 1];
-    const double keys = std::max(elements(program, attention.in[0], sizes) - elements(program, out, sizes), 0.0);
-    const double bytes = (cp - 1) * keys * bytes_of(settings_.compute);
-    work.forward_exchanges.push_back({ExchangeKind::ring, Axis::cp, bytes});
-    work.backward_exchanges.push_back({ExchangeKind::ring, Axis::cp, 2 * bytes});
-    if (settings_.recompute != PlanRecompute::none) {
-      work.remade_exchanges.push_back({ExchangeKind::ring, Axis::cp, bytes});
-    }
+  // Of the cp rank that sends most.
+  void add_context_exchanges(UnitWork& work, const Program& program, const UnitSizes& sizes) const {
+    const auto most = [&](const std::vector<Operation>& list) {
+      ContextExchanged found;
+      for (int c = 0; c < graph_.context.degree; ++c) {
+        const ContextExchanged one = context_exchanged(program, list, sizes, graph_.context, c);
+        if (c == 0 || total_bytes(one) > total_bytes(found)) found = one;
+      }
+      return found;
+    };
+    const auto add = [](std::vector<PricedExchange>& exchanges, const ContextExchanged& sent) {
+      const auto one = [&](ExchangeKind kind, const Exchanged::Entry& entry) {
+        if (entry.calls > 0) exchanges.push_back({kind, Axis::cp, as_double(entry.bytes)});
+      };
+      one(ExchangeKind::ring, sent.sent);
+      one(ExchangeKind::all_gather, sent.gather);
+      one(ExchangeKind::reduce_scatter, sent.scatter);
+      one(ExchangeKind::all_to_all, sent.all_to_all);
+    };
+    add(work.forward_exchanges, most(program.forward));
+    add(work.backward_exchanges, most(program.both));
+  }
+
+  static std::int64_t total_bytes(const ContextExchanged& one) {
+    return one.sent.bytes + one.gather.bytes + one.scatter.bytes + one.all_to_all.bytes;
   }
 
   const GraphSpec& graph_;
