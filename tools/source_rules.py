@@ -8,6 +8,10 @@ import re
 WARN_FILE_LINES, MAX_FILE_LINES, WARN_FUNCTION_LINES = 350, 600, 60
 ENVIRONMENT_LAYERS = {"launch", "cli"}
 C10D_LAYER = "comm"
+FAMILY_LIST = "src/orthant/models/families.inc"
+# Families belong to models; tokenizers and data of some are known by a family's name.
+FAMILY_FOLDERS = ("src/orthant/models/", "src/orthant/text/", "src/orthant/data/")
+MAX_FILES_WITH_FAMILIES = 8
 
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/'                                    # comments
@@ -150,6 +154,26 @@ def file_length(source, layers):
     lines = source.text.count("\n")
     if lines > MAX_FILE_LINES:
         yield MAX_FILE_LINES + 1, f"{lines} lines: split before {MAX_FILE_LINES}"
+
+
+def family_names(text):
+    """A pattern of the names in models/families.inc, however they are written: encoder_lm, EncoderLm, encoder-lm."""
+    names = re.findall(r'^ORTHANT_FAMILY\((\w+)\)', text, re.MULTILINE)
+    return re.compile("|".join(name.replace("_", "[_-]?") for name in names), re.IGNORECASE)
+
+
+def names_a_family(path, text, names):
+    """Whether a file of the program names a family of models, comments aside, where only the family's folder should."""
+    if not path.startswith("src/orthant/") or path.startswith(FAMILY_FOLDERS):
+        return False
+    return bool(names.search(TOKEN.sub(lambda m: "" if m[0][0] == "/" else m[0], text)))
+
+
+def families_outside(paths):
+    """Findings of the files that name a family: some must, such as the text of the default run, but few."""
+    if len(paths) > MAX_FILES_WITH_FAMILIES:
+        yield (1, f"{len(paths)} files outside models, text and data name a family, {MAX_FILES_WITH_FAMILIES} may: ask "
+                  f"models/family.h instead; they are {', '.join(paths)}")
 
 
 CPP_RULES = [include_direction, torch_includes, environment_reads, tests_that_do_not_run, header_shape, reasonless_todos,

@@ -5,12 +5,19 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orthant {
 
 // What reads such a vocabulary, as a tokenizer_config.json beside it calls it.
 inline constexpr const char* kWordPieceClass = "BertTokenizer";
+
+// Whether the name of a tokenizer promises that case is kept: a made vocabulary lowers it unless told so.
+inline bool promises_case(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  return (has("cased") && !has("uncased")) || has("roberta");
+}
 
 struct MakeVocabularyOptions {
   std::string path;

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "orthant/base/error.h"
-#include "orthant/data/trimodal_rows.h"
+#include "orthant/data/classifier_rows.h"
 
 namespace orthant {
 namespace {
 
 using Json = nlohmann::json;
-using Rows = TrimodalTable::Rows;
+using Rows = ClassifierTable::Rows;
 
 constexpr std::size_t kAlignment = 64;
 
@@ -33,7 +33,7 @@ void for_each_array(AnyRows& rows, const Visit& visit) {
 }
 
 // The files behind the two parts; both may be of one.
-std::vector<const Rows*> files_of(const TrimodalTables& tables) {
+std::vector<const Rows*> files_of(const ClassifierTables& tables) {
   std::vector<const Rows*> files = {&tables.train->content()};
   if (tables.eval && &tables.eval->content() != files[0]) files.push_back(&tables.eval->content());
   return files;
@@ -91,7 +91,7 @@ std::shared_ptr<const Rows> open_file(const Json& document, std::span<const std:
 
 }  // namespace
 
-std::size_t shared_size(const TrimodalTables& tables) {
+std::size_t shared_size(const ClassifierTables& tables) {
   std::size_t bytes = 0;
   for (const Rows* file : files_of(tables)) {
     for_each_array(*file, [&](const auto& array) { bytes += aligned(array.all().size_bytes()); });
@@ -101,7 +101,7 @@ std::size_t shared_size(const TrimodalTables& tables) {
   return std::max(bytes, kAlignment);
 }
 
-std::string share_tables(const TrimodalTables& tables, std::span<std::byte> memory) {
+std::string share_tables(const ClassifierTables& tables, std::span<std::byte> memory) {
   Writer writer(memory);
   Json document{{"files", Json::array()},
                 {"preprocessing", to_json(tables.preprocessing)},
@@ -120,10 +120,10 @@ std::string share_tables(const TrimodalTables& tables, std::span<std::byte> memo
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-TrimodalTables open_shared_tables(const std::string& text, std::span<const std::byte> memory,
-                                  std::shared_ptr<const void> owner) {
+ClassifierTables open_shared_tables(const std::string& text, std::span<const std::byte> memory,
+                                    std::shared_ptr<const void> owner) {
   const auto document = Json::parse(text);
-  TrimodalTables tables;
+  ClassifierTables tables;
   tables.preprocessing = preprocessing_from_json(document.at("preprocessing").get<std::string>(), "a shared table");
   tables.skipped.count = document.at("skipped").get<std::int64_t>();
   tables.skipped.reasons = document.at("reasons").get<std::vector<std::string>>();
@@ -131,7 +131,7 @@ TrimodalTables open_shared_tables(const std::string& text, std::span<const std::
   std::shared_ptr<const Rows> last;
   const auto open_part = [&](const char* name) {
     const auto part = piece_at<std::int64_t>(document.at(name), memory);
-    return std::make_shared<TrimodalTable>(last, part, weights);
+    return std::make_shared<ClassifierTable>(last, part, weights);
   };
   const auto& files = document.at("files");
   last = open_file(files.front(), memory, owner);

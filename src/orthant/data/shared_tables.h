@@ -7,19 +7,19 @@
 #include <span>
 #include <string>
 
-#include "orthant/data/trimodal_table.h"
+#include "orthant/data/classifier_table.h"
 
 namespace orthant {
 
 // What share_tables() will fill.
-std::size_t shared_size(const TrimodalTables& tables);
+std::size_t shared_size(const ClassifierTables& tables);
 
 // Copies rows and parts into `memory`, of shared_size(); gives the text that opens them. The memory must be aligned to
 // 64 bytes.
-std::string share_tables(const TrimodalTables& tables, std::span<std::byte> memory);
+std::string share_tables(const ClassifierTables& tables, std::span<std::byte> memory);
 
 // The same tables, their rows in `memory`, which `owner` keeps alive. InternalError for a text that does not fit.
-TrimodalTables open_shared_tables(const std::string& text, std::span<const std::byte> memory,
-                                  std::shared_ptr<const void> owner);
+ClassifierTables open_shared_tables(const std::string& text, std::span<const std::byte> memory,
+                                    std::shared_ptr<const void> owner);
 
 }  // namespace orthant

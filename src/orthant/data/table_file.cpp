@@ -56,7 +56,7 @@ bool has_column(const std::string& path, const std::string& column) {
   return found();
 }
 
-FieldPlaces field_places(const TrimodalTableOptions& options, bool with_label) {
+FieldPlaces field_places(const ClassifierTableOptions& options, bool with_label) {
   FieldPlaces places;
   places.columns = {options.primary.column};
   places.secondary = !options.secondary.column.empty();
@@ -129,7 +129,7 @@ void check_rows(const TableReader& reader) {
 }
 
 // As open_table(), with the remedy of the options where only the label's column is missing.
-TableReader open_labelled(const std::string& path, const TrimodalTableOptions& options,
+TableReader open_labelled(const std::string& path, const ClassifierTableOptions& options,
                           const std::vector<std::string>& columns) {
   try {
     return open_table(path, {.columns = columns, .bad_rows = options.skip_bad_rows ? BadRows::kSkip : BadRows::kStop});
@@ -143,11 +143,11 @@ TableReader open_labelled(const std::string& path, const TrimodalTableOptions& o
 
 }  // namespace
 
-TableFile read_table_file(const std::string& path, const TrimodalTableOptions& options, LabelMap& labels) {
+TableFile read_table_file(const std::string& path, const ClassifierTableOptions& options, LabelMap& labels) {
   const bool with_label = !options.labels_optional || has_column(path, options.label);
   const auto places = field_places(options, with_label);
   auto reader = open_labelled(path, options, places.columns);
-  TableFile file{.rows = std::make_shared<TrimodalTable::Rows>(), .numbers = {}, .skipped = {}};
+  TableFile file{.rows = std::make_shared<ClassifierTable::Rows>(), .numbers = {}, .skipped = {}};
   file.has_labels = with_label;
   auto& rows = *file.rows;
   rows.columns = static_cast<std::int64_t>(options.tabular.size());

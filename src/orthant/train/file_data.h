@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
+#include "orthant/data/classifier_table.h"
 #include "orthant/data/text_dataset.h"
-#include "orthant/data/trimodal_table.h"
 #include "orthant/models/model_facts.h"
 #include "orthant/train/datasets.h"
 
@@ -15,7 +15,7 @@ inline constexpr const char* kDataFile = "data.json";
 
 // data.kind of tables: the table as it was read.
 struct ReadTable {
-  TrimodalTables tables;
+  ClassifierTables tables;
   std::string hash;  // of the file
 };
 ReadTable read_table(const RunConfig& config, const Classifier& model);

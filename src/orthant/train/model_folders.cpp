@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "orthant/base/error.h"
+#include "orthant/data/make_vocabulary.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/scripts.h"
 
@@ -33,9 +34,6 @@ std::optional<std::string> find_model_folder(const std::string& name) {
 
 std::string require_tokenizer(const std::string& name, const std::string& key, const std::string& data,
                               const std::vector<std::string>& columns) {
-  // Such names promise that case is kept, and a made vocabulary lowers it unless told so.
-  const bool cased = (name.find("cased") != std::string::npos && name.find("uncased") == std::string::npos) ||
-                     name.find("roberta") != std::string::npos;
   const bool file = is_tokenizer_file(name);
   const bool made = name.ends_with(".txt");  // of files, make-vocabulary writes no other kind
   const auto out = made ? name : fmt::format("models/{}/vocab.txt", name.empty() ? "own" : name);
@@ -46,7 +44,7 @@ std::string require_tokenizer(const std::string& name, const std::string& key, c
                 "; or make a vocabulary from your data: orthant data make-vocabulary --data {} "
                 "--columns {}{} --out {}",
                 launch::shell_quote(data), launch::shell_quote(fmt::format("{}", fmt::join(columns, ","))),
-                cased ? " --cased" : "", launch::shell_quote(out));
+                promises_case(name) ? " --cased" : "", launch::shell_quote(out));
   if (name.empty()) {
     throw ConfigError(fmt::format("{} is missing: text needs a tokenizer", key),
                       {.remedy = fmt::format("set {} to a tokenizer.json, a vocab.txt, or the folder of a Hugging Face "

@@ -8,7 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/data/label_typos.h"
-#include "orthant/data/trimodal_table.h"
+#include "orthant/data/classifier_table.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/models/family.h"
@@ -91,12 +91,12 @@ void check_labels(const TableSource& table, const Classifier& model, const std::
   wrong.settings.push_back(fmt::format("model.num_labels={}", classes));
 }
 
-TrimodalTableOptions table_options(const RunConfig& config, const Classifier& model) {
+ClassifierTableOptions table_options(const RunConfig& config, const Classifier& model) {
   const auto& table = config.data.table;
   if (!model.class_weights.empty() && (!table.class_weights.empty() || table.balanced_class_weights)) {
     throw ConfigError("model.class_weights and data.class_weights are both given", {.remedy = "set one of them"});
   }
-  TrimodalTableOptions options;
+  ClassifierTableOptions options;
   options.path = table.path;
   options.eval_path = table.eval_path;
   options.primary = text_of(config.data, model.towers.at(0));
@@ -113,7 +113,7 @@ TrimodalTableOptions table_options(const RunConfig& config, const Classifier& mo
 }
 
 // Labels that were found, not listed, and look like spellings of another.
-std::vector<LabelTypo> typos_of(const TrimodalTables& tables) {
+std::vector<LabelTypo> typos_of(const ClassifierTables& tables) {
   auto counts = tables.train->label_counts();
   if (tables.eval) std::ranges::transform(counts, tables.eval->label_counts(), counts.begin(), std::plus<>());
   std::vector<ColumnValue> labels;
@@ -124,7 +124,7 @@ std::vector<LabelTypo> typos_of(const TrimodalTables& tables) {
   return label_typos(labels);
 }
 
-std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier& model, const TableSource& source) {
+std::vector<std::string> notes_of(const ClassifierTables& tables, const Classifier& model, const TableSource& source) {
   const auto& path = source.path;
   std::vector<std::string> notes;
   notes.push_back(fmt::format("{}: {} rows to train on, {} to evaluate on", path, tables.train->size(),
@@ -147,7 +147,7 @@ std::vector<std::string> notes_of(const TrimodalTables& tables, const Classifier
 }  // namespace
 
 ReadTable read_table(const RunConfig& config, const Classifier& model) {
-  return {read_trimodal_tables(table_options(config, model)),
+  return {read_classifier_tables(table_options(config, model)),
           fmt::format("{:016x}", xxh64_of_file(config.data.table.path))};
 }
 

@@ -1,10 +1,10 @@
-#include "orthant/data/trimodal_table.h"
+#include "orthant/data/classifier_table.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
-#include "orthant/data/trimodal_rows.h"
+#include "orthant/data/classifier_rows.h"
 
 namespace orthant {
 namespace {
@@ -28,22 +28,22 @@ void add_text(Fields& fields, const std::string& name, const TextRows& text, std
 
 }  // namespace
 
-TrimodalTable::TrimodalTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part,
-                             std::vector<double> class_weights)
+ClassifierTable::ClassifierTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part,
+                                 std::vector<double> class_weights)
     : Dataset(std::move(class_weights)), rows_(std::move(rows)), own_part_(std::move(part)), part_(own_part_) {}
 
-TrimodalTable::TrimodalTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
-                             std::vector<double> class_weights)
+ClassifierTable::ClassifierTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
+                                 std::vector<double> class_weights)
     : Dataset(std::move(class_weights)), rows_(std::move(rows)), part_(part) {}
 
-std::vector<std::int64_t> TrimodalTable::places(std::span<const std::int64_t> indices) const {
+std::vector<std::int64_t> ClassifierTable::places(std::span<const std::int64_t> indices) const {
   check_indices(indices, size());
   std::vector<std::int64_t> places(indices.size());
   std::ranges::transform(indices, places.begin(), [&](auto index) { return part_[static_cast<std::size_t>(index)]; });
   return places;
 }
 
-Fields TrimodalTable::rows(std::span<const std::int64_t> indices) const {
+Fields ClassifierTable::rows(std::span<const std::int64_t> indices) const {
   const auto taken = places(indices);
   const auto count = static_cast<std::int64_t>(taken.size());
   Fields fields;
@@ -62,7 +62,7 @@ Fields TrimodalTable::rows(std::span<const std::int64_t> indices) const {
   return fields;
 }
 
-Totals TrimodalTable::totals(std::span<const std::int64_t> indices) const {
+Totals ClassifierTable::totals(std::span<const std::int64_t> indices) const {
   Totals totals;
   const auto& weights = class_weights();
   for (const auto place : places(indices)) {
@@ -73,19 +73,19 @@ Totals TrimodalTable::totals(std::span<const std::int64_t> indices) const {
   return totals;
 }
 
-std::vector<std::int64_t> TrimodalTable::primary_lengths(std::span<const std::int64_t> indices) const {
+std::vector<std::int64_t> ClassifierTable::primary_lengths(std::span<const std::int64_t> indices) const {
   auto lengths = places(indices);
   for (auto& length : lengths) length = rows_->primary.ids.length(length);
   return lengths;
 }
 
-std::vector<std::int64_t> TrimodalTable::secondary_lengths(std::span<const std::int64_t> indices) const {
+std::vector<std::int64_t> ClassifierTable::secondary_lengths(std::span<const std::int64_t> indices) const {
   auto lengths = places(indices);
   for (auto& length : lengths) length = rows_->secondary.ids.length(length);
   return lengths;
 }
 
-std::vector<std::int64_t> TrimodalTable::label_counts() const {
+std::vector<std::int64_t> ClassifierTable::label_counts() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(rows_->classes));
   for (const auto place : part_) {
     const auto label = rows_->labels.all()[static_cast<std::size_t>(place)];
@@ -94,11 +94,11 @@ std::vector<std::int64_t> TrimodalTable::label_counts() const {
   return counts;
 }
 
-std::int64_t TrimodalTable::file_row(std::int64_t index) const {
+std::int64_t ClassifierTable::file_row(std::int64_t index) const {
   return rows_->file_rows.all()[static_cast<std::size_t>(places({&index, 1}).front())];
 }
 
-std::int64_t TrimodalTable::label(std::int64_t index) const {
+std::int64_t ClassifierTable::label(std::int64_t index) const {
   return rows_->labels.all()[static_cast<std::size_t>(places({&index, 1}).front())];
 }
 

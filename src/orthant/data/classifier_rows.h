@@ -1,4 +1,4 @@
-// The content of one table file in memory, as TrimodalTable keeps it. Internal to the trimodal table's files.
+// The content of one table file in memory, as ClassifierTable keeps it. Internal to the files of such tables.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "orthant/data/trimodal_table.h"
+#include "orthant/data/classifier_table.h"
 
 namespace orthant {
 
@@ -48,7 +48,7 @@ struct TextRows {
   std::int64_t pad = 0;
 };
 
-struct TrimodalTable::Rows {
+struct ClassifierTable::Rows {
   TextRows primary;
   TextRows secondary;
   std::int64_t columns = 0;

@@ -1,4 +1,4 @@
-#include "orthant/data/trimodal_table.h"
+#include "orthant/data/classifier_table.h"
 
 #include <ATen/ATen.h>
 
@@ -13,14 +13,14 @@
 #include "orthant/data/shared_tables.h"
 
 namespace orthant {
-namespace trimodal_table_test {
+namespace classifier_table_test {
 
 using test::thrown_text;
 
-class TrimodalTableTest : public test::TableFiles {
+class ClassifierTableTest : public test::TableFiles {
  protected:
-  TrimodalTableOptions options(const std::string& path) const {
-    TrimodalTableOptions options;
+  ClassifierTableOptions options(const std::string& path) const {
+    ClassifierTableOptions options;
     options.path = path;
     options.primary = {
         .column = "title", .tokenizer = Tokenizer::load(write_vocabulary()), .tokenizer_name = "vocab", .length = 6};
@@ -48,7 +48,7 @@ class TrimodalTableTest : public test::TableFiles {
   }
 };
 
-std::vector<std::int64_t> all_of(const TrimodalTable& table) {
+std::vector<std::int64_t> all_of(const ClassifierTable& table) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(table.size()));
   std::iota(indices.begin(), indices.end(), 0);
   return indices;
@@ -60,7 +60,7 @@ std::vector<T> values(const at::Tensor& tensor) {
   return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
 }
 
-void expect_same(const TrimodalTable& one, const TrimodalTable& other) {
+void expect_same(const ClassifierTable& one, const ClassifierTable& other) {
   ASSERT_EQ(one.size(), other.size());
   const auto fields = other.rows(all_of(other));
   for (const auto& [name, tensor] : one.rows(all_of(one))) EXPECT_TRUE(at::equal(tensor, fields.at(name))) << name;
@@ -68,13 +68,13 @@ void expect_same(const TrimodalTable& one, const TrimodalTable& other) {
   EXPECT_EQ(one.class_weights(), other.class_weights());
 }
 
-TEST_F(TrimodalTableTest, MayLieInMemoryThatAnotherFilled) {
+TEST_F(ClassifierTableTest, MayLieInMemoryThatAnotherFilled) {
   for (const bool two_files : {false, true}) {
     auto asked = options(numbered(40));
     asked.balanced_class_weights = true;
     if (two_files) asked.eval_path = write("other.csv", "title,plot,x,y,genre\ngood,bad,1,2,a\nbad,,,3,c\n");
     if (!two_files) asked.eval_fraction = 0.25;
-    const auto tables = read_trimodal_tables(asked);
+    const auto tables = read_classifier_tables(asked);
     const auto size = shared_size(tables);
     const auto memory =
         std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(64, (size + 63) / 64 * 64)),
@@ -90,8 +90,8 @@ TEST_F(TrimodalTableTest, MayLieInMemoryThatAnotherFilled) {
   }
 }
 
-TEST_F(TrimodalTableTest, GivesTheFieldsThatTheModelReads) {
-  const auto tables = read_trimodal_tables(options(small()));
+TEST_F(ClassifierTableTest, GivesTheFieldsThatTheModelReads) {
+  const auto tables = read_classifier_tables(options(small()));
   ASSERT_EQ(tables.train->size(), 4);
   EXPECT_EQ(tables.eval, nullptr);
   const std::vector<std::int64_t> taken = {2, 0, 1};
@@ -109,8 +109,8 @@ TEST_F(TrimodalTableTest, GivesTheFieldsThatTheModelReads) {
   EXPECT_EQ(values<std::int64_t>(fields.at("labels")), (std::vector<std::int64_t>{1, 1, 0}));
 }
 
-TEST_F(TrimodalTableTest, StandardisesNumbersAndPutsMissingOnesAtTheMean) {
-  const auto tables = read_trimodal_tables(options(small()));
+TEST_F(ClassifierTableTest, StandardisesNumbersAndPutsMissingOnesAtTheMean) {
+  const auto tables = read_classifier_tables(options(small()));
   const auto tabular = tables.train->rows(all_of(*tables.train)).at("tabular");
   EXPECT_EQ(tabular.scalar_type(), at::kFloat);
   const auto& numbers = tables.preprocessing.numbers;
@@ -122,10 +122,10 @@ TEST_F(TrimodalTableTest, StandardisesNumbersAndPutsMissingOnesAtTheMean) {
   EXPECT_EQ(values<float>(tabular), (std::vector<float>{-one, 0, one, 0, 0, 0, 0, 0}));
 }
 
-TEST_F(TrimodalTableTest, TotalsAndLengthsNeedNoRows) {
+TEST_F(ClassifierTableTest, TotalsAndLengthsNeedNoRows) {
   auto asked = options(small());
   asked.class_weights = {3, 0.5};
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   const std::vector<std::int64_t> taken = {3, 1, 1, 2};
   const auto fields = tables.train->rows(taken);
   const auto totals = tables.train->totals(taken);
@@ -136,23 +136,23 @@ TEST_F(TrimodalTableTest, TotalsAndLengthsNeedNoRows) {
   EXPECT_EQ(tables.train->secondary_lengths(taken), (std::vector<std::int64_t>{3, 2, 2, 5}));
 }
 
-TEST_F(TrimodalTableTest, WithoutASecondTextOrNumbers) {
+TEST_F(ClassifierTableTest, WithoutASecondTextOrNumbers) {
   auto asked = options(small());
   asked.secondary.column = "";
   asked.tabular = {};
-  const auto fields = read_trimodal_tables(asked).train->rows(std::vector<std::int64_t>{0});
+  const auto fields = read_classifier_tables(asked).train->rows(std::vector<std::int64_t>{0});
   EXPECT_FALSE(fields.contains("tabular"));
   EXPECT_EQ(values<std::int64_t>(fields.at("secondary_ids")), (std::vector<std::int64_t>{2, 3, 0, 0, 0}));
 }
 
-TEST_F(TrimodalTableTest, ReadsJsonLinesAlike) {
-  const auto csv = read_trimodal_tables(options(small()));
+TEST_F(ClassifierTableTest, ReadsJsonLinesAlike) {
+  const auto csv = read_classifier_tables(options(small()));
   const auto path = write("small.jsonl",
                           "{\"title\": \"good film\", \"plot\": \"a\", \"x\": 1, \"y\": null, \"genre\": \"Drama\"}\n"
                           "{\"genre\": \"Comedy\", \"title\": \"Bad, bad films\", \"x\": 3.0, \"y\": 10}\n"
                           "{\"title\": null, \"plot\": \"b a b a b a b\", \"y\": 10, \"genre\": \"Drama\"}\n"
                           "{\"title\": \"zebra\", \"plot\": \"a\", \"x\": 2, \"y\": 1e1, \"genre\": \"Drama\"}\n");
-  const auto json = read_trimodal_tables(options(path));
+  const auto json = read_classifier_tables(options(path));
   EXPECT_EQ(json.preprocessing, csv.preprocessing);
   const auto left = csv.train->rows(all_of(*csv.train));
   const auto right = json.train->rows(all_of(*json.train));
@@ -160,10 +160,10 @@ TEST_F(TrimodalTableTest, ReadsJsonLinesAlike) {
   for (const auto& [name, value] : left) EXPECT_TRUE(at::equal(value, right.at(name))) << name;
 }
 
-TEST_F(TrimodalTableTest, HoldsOutTheRoundedNumberOfRowsByTheSeed) {
+TEST_F(ClassifierTableTest, HoldsOutTheRoundedNumberOfRowsByTheSeed) {
   auto asked = options(numbered(101));
   asked.eval_fraction = 0.25;
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   EXPECT_EQ(tables.eval->size(), 25);
   EXPECT_EQ(tables.train->size(), 76);
   std::set<std::int64_t> rows;
@@ -173,7 +173,7 @@ TEST_F(TrimodalTableTest, HoldsOutTheRoundedNumberOfRowsByTheSeed) {
   EXPECT_EQ(rows.size(), 101U);
   const auto held = [&] {
     std::vector<std::int64_t> held_rows;
-    const auto eval = read_trimodal_tables(asked).eval;
+    const auto eval = read_classifier_tables(asked).eval;
     for (std::int64_t i = 0; i < eval->size(); ++i) held_rows.push_back(eval->file_row(i));
     return held_rows;
   };
@@ -183,10 +183,10 @@ TEST_F(TrimodalTableTest, HoldsOutTheRoundedNumberOfRowsByTheSeed) {
   EXPECT_NE(held(), first);
 }
 
-TEST_F(TrimodalTableTest, FitsOnTheTrainingPartAlone) {
+TEST_F(ClassifierTableTest, FitsOnTheTrainingPartAlone) {
   auto asked = options(numbered(100));
   asked.eval_fraction = 0.5;
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   double sum = 0;
   for (std::int64_t i = 0; i < tables.train->size(); ++i) sum += static_cast<double>(tables.train->file_row(i));
   EXPECT_DOUBLE_EQ(tables.preprocessing.numbers[0].mean, sum / 50) << "x is the row number";
@@ -199,54 +199,54 @@ TEST_F(TrimodalTableTest, FitsOnTheTrainingPartAlone) {
                   static_cast<float>((static_cast<double>(tables.eval->file_row(3)) - mean) / scale));
 }
 
-TEST_F(TrimodalTableTest, AnEvaluationFileIsReadWithWhatWasFitted) {
+TEST_F(ClassifierTableTest, AnEvaluationFileIsReadWithWhatWasFitted) {
   auto asked = options(small());
   asked.eval_path = write("eval.csv", "genre,title,plot,y,x\nDrama,good,a,11,2\n");
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   EXPECT_EQ(tables.train->size(), 4);
   ASSERT_EQ(tables.eval->size(), 1);
   const auto fields = tables.eval->rows(std::vector<std::int64_t>{0});
   EXPECT_EQ(values<float>(fields.at("tabular")), (std::vector<float>{0, 1}));
   EXPECT_EQ(fields.at("labels").item<std::int64_t>(), 1);
   asked.eval_path = write("unknown.csv", "genre,title,plot,y,x\nDrama,good,a,11,2\nDramma,good,a,11,2\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.eval_path +
                 ":3:1: column \"genre\": \"Dramma\" is not one of the labels\n"
                 "did you mean \"Drama\"? (one of Comedy, Drama)");
 }
 
-TEST_F(TrimodalTableTest, BalancedWeightsComeFromTheTrainingPart) {
+TEST_F(ClassifierTableTest, BalancedWeightsComeFromTheTrainingPart) {
   auto asked = options(small());
   asked.balanced_class_weights = true;
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   EXPECT_EQ(tables.preprocessing.class_weights, (std::vector<double>{2, 4.0 / 6}));
   EXPECT_EQ(tables.train->class_weights(), tables.preprocessing.class_weights);
   EXPECT_EQ(tables.train->label_counts(), (std::vector<std::int64_t>{1, 3}));
 }
 
-TEST_F(TrimodalTableTest, BadRowsStopWithFileLineAndColumn) {
+TEST_F(ClassifierTableTest, BadRowsStopWithFileLineAndColumn) {
   const std::string head = "title,plot,x,y,genre\ngood,a,1,2,Drama\n\"two\nlines\",a,1,2,Comedy\n";
   auto asked = options(write("number.csv", head + "good,a,1,12 min,Drama\n"));
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.path +
                 ":5:10: column \"y\": \"12 min\" is not a number\n"
                 "write it like -2.5 or 1e3, leave it empty where it is missing, or set data.bad_rows=skip");
   asked.path = write("label.csv", head + "good,a,1,2,\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.path +
                 ":5:12: column \"genre\": the label is missing\n"
                 "give every row a label, or set data.bad_rows=skip");
   asked.path = write("bytes.csv", head + "good,a,1,2,caf\xe9\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.path + ":5:12: column \"genre\": the label is not UTF-8\nwrite the file in UTF-8");
 }
 
-TEST_F(TrimodalTableTest, BadRowsAreSkippedAndCounted) {
+TEST_F(ClassifierTableTest, BadRowsAreSkippedAndCounted) {
   auto asked = options(write("bad.csv",
                              "title,plot,x,y,genre\ngood,a,1,2,Drama\nshort\ngood,a,x,2,Western\ngood,a,1,2,\n"
                              "good,a,3,2,Comedy\ngood,a,3,2,Comedy\n"));
   asked.skip_bad_rows = true;
-  const auto tables = read_trimodal_tables(asked);
+  const auto tables = read_classifier_tables(asked);
   EXPECT_EQ(tables.train->size(), 3);
   EXPECT_EQ(tables.skipped.count, 3);
   ASSERT_EQ(tables.skipped.reasons.size(), 3U);
@@ -254,21 +254,21 @@ TEST_F(TrimodalTableTest, BadRowsAreSkippedAndCounted) {
   EXPECT_EQ(tables.preprocessing.labels, (std::vector<std::string>{"Comedy", "Drama"})) << "no class of a skipped row";
   EXPECT_EQ(tables.train->file_row(1), 4);
   asked.path = write("worse.csv", "title,plot,x,y,genre\ngood,a,1,2,Drama\ngood,a,1,,\ngood,a,1,2,\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.path + ": 2 of 3 rows are bad; the first: " + asked.path +
                 ":3:11: column \"genre\": the label is missing\nlook at them with orthant data inspect");
 }
 
-TEST_F(TrimodalTableTest, RefusesWhatCannotBeTrainedOn) {
+TEST_F(ClassifierTableTest, RefusesWhatCannotBeTrainedOn) {
   const auto text_for = [&](const auto& change) {
     auto asked = options(small());
     change(asked);
     return asked;
   };
   const auto config_error = [&](const auto& change) {
-    return thrown_text([&] { read_trimodal_tables(text_for(change)); });
+    return thrown_text([&] { read_classifier_tables(text_for(change)); });
   };
-  using Options = TrimodalTableOptions;
+  using Options = ClassifierTableOptions;
   EXPECT_EQ(config_error([](Options& o) { o.label = "gender"; }),
             small() + ": there is no column \"gender\"\ndid you mean \"genre\"? (one of title, plot, x, y, genre)");
   EXPECT_EQ(config_error([](Options& o) { o.label = ""; }), "no column is named as the label\nset data.label");
@@ -290,7 +290,7 @@ TEST_F(TrimodalTableTest, RefusesWhatCannotBeTrainedOn) {
   EXPECT_EQ(config_error([](Options& o) { o.primary.tokenizer.reset(); }),
             "no tokenizer is named for the texts\nset data.tokenizer");
   const auto data_error = [&](const std::string& text) {
-    return thrown_text<DataError>([&] { read_trimodal_tables(options(write("other.csv", text))); });
+    return thrown_text<DataError>([&] { read_classifier_tables(options(write("other.csv", text))); });
   };
   const auto other = (folder_ / "other.csv").string();
   EXPECT_EQ(data_error("title,plot,x,y,genre\na,a,1,,D\na,a,1,,C\n"),
@@ -300,28 +300,28 @@ TEST_F(TrimodalTableTest, RefusesWhatCannotBeTrainedOn) {
   EXPECT_EQ(data_error("title,plot,x,y,genre\n"), other + ": no rows\nname a file with one row per sample");
 }
 
-TEST_F(TrimodalTableTest, APreprocessingIsAppliedInsteadOfFitted) {
+TEST_F(ClassifierTableTest, APreprocessingIsAppliedInsteadOfFitted) {
   auto asked = options(small());
   asked.balanced_class_weights = true;
-  const auto trained = read_trimodal_tables(asked);
+  const auto trained = read_classifier_tables(asked);
   asked.path = write("later.csv", "title,plot,x,y,genre\ngood,a,2,12,Drama\n");
   asked.preprocessing = trained.preprocessing;
   asked.preprocessing_source = "run/preprocessing.json";
-  const auto later = read_trimodal_tables(asked);
+  const auto later = read_classifier_tables(asked);
   EXPECT_EQ(later.preprocessing, trained.preprocessing);
   const auto fields = later.train->rows(std::vector<std::int64_t>{0});
   EXPECT_EQ(values<float>(fields.at("tabular")), (std::vector<float>{0, 2}));
   EXPECT_EQ(fields.at("labels").item<std::int64_t>(), 1);
   asked.tabular = {"y", "x"};
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             "run/preprocessing.json does not describe the data of this run:\n"
             "  numbers: [\"x\", \"y\"] saved, [\"y\", \"x\"] now\n"
             "use the columns, tokenizers, lengths and labels that the model was trained with, or start a new run");
 }
 
-TEST_F(TrimodalTableTest, RowsToScoreNeedNoLabels) {
+TEST_F(ClassifierTableTest, RowsToScoreNeedNoLabels) {
   auto asked = options(small());
-  const auto trained = read_trimodal_tables(asked);
+  const auto trained = read_classifier_tables(asked);
   asked.preprocessing = trained.preprocessing;
   asked.labels_optional = true;
   const auto same = read_table_to_score(asked);
@@ -352,22 +352,22 @@ TEST_F(TrimodalTableTest, RowsToScoreNeedNoLabels) {
   EXPECT_NE(thrown_text([&] { read_table_to_score(asked); }).find("there is no column \"genre\""), std::string::npos);
 }
 
-TEST_F(TrimodalTableTest, ANumberFarFromTheTrainingPartIsRefused) {
+TEST_F(ClassifierTableTest, ANumberFarFromTheTrainingPartIsRefused) {
   auto asked = options(small());
   asked.eval_path = write("far.csv", "genre,title,plot,y,x\nDrama,good,a,1,2\nDrama,good,a,1e30,2\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_trimodal_tables(asked); }),
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
             asked.eval_path +
                 ": row 2: column \"y\" is 1e+30, which is 1e+30 standard deviations from the mean of the "
                 "training part\nmend the number, or leave it empty");
 }
 
-TEST_F(TrimodalTableTest, TellsHowFarItIs) {
+TEST_F(ClassifierTableTest, TellsHowFarItIs) {
   auto asked = options(numbered(10000));
   std::vector<std::int64_t> told;
   asked.progress = [&](std::int64_t rows) { told.push_back(rows); };
-  read_trimodal_tables(asked);
+  read_classifier_tables(asked);
   EXPECT_EQ(told, (std::vector<std::int64_t>{4096, 8192, 10000}));
 }
 
-}  // namespace trimodal_table_test
+}  // namespace classifier_table_test
 }  // namespace orthant

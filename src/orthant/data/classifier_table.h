@@ -25,7 +25,7 @@ struct TableText {
   std::int64_t length = 128;           // ids at most, special ones included; rows are padded to it
 };
 
-struct TrimodalTableOptions {
+struct ClassifierTableOptions {
   std::string path;
   std::string eval_path;  // empty: a part of `path`, see eval_fraction
   TableText primary;
@@ -50,14 +50,14 @@ struct TrimodalTableOptions {
 // Fields: "primary_ids" int64 [rows, primary length], "primary_mask" bool alike, "secondary_ids", "secondary_mask",
 // "tabular" float32 [rows, columns] when there are any, "labels" int64 [rows] (kIgnoredLabel where labels are
 // optional).
-class TrimodalTable : public Dataset {
+class ClassifierTable : public Dataset {
  public:
   struct Rows;  // of one file; the parts of a file share them
 
-  TrimodalTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part, std::vector<double> class_weights);
+  ClassifierTable(std::shared_ptr<const Rows> rows, std::vector<std::int64_t> part, std::vector<double> class_weights);
   // The part lies in the memory that the rows keep alive.
-  TrimodalTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
-                std::vector<double> class_weights);
+  ClassifierTable(std::shared_ptr<const Rows> rows, std::span<const std::int64_t> part,
+                  std::vector<double> class_weights);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(part_.size()); }
   Fields rows(std::span<const std::int64_t> indices) const override;
@@ -88,9 +88,9 @@ class TrimodalTable : public Dataset {
   std::span<const std::int64_t> part_;
 };
 
-struct TrimodalTables {
-  std::shared_ptr<const TrimodalTable> train;
-  std::shared_ptr<const TrimodalTable> eval;  // null without evaluation data
+struct ClassifierTables {
+  std::shared_ptr<const ClassifierTable> train;
+  std::shared_ptr<const ClassifierTable> eval;  // null without evaluation data
   Preprocessing preprocessing;
   SkippedRows skipped;  // of both files
 };
@@ -98,17 +98,17 @@ struct TrimodalTables {
 // ConfigError for options that contradict each other and columns that the file does not have; DataError for a bad row
 // (file, line, column, value) unless bad rows are skipped, for more bad rows than good ones, for a column without any
 // number, for labels that cannot be classes, and for a preprocessing that does not fit.
-TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options);
+ClassifierTables read_classifier_tables(const ClassifierTableOptions& options);
 
 // All rows of options.path as a trained model reads them: by options.preprocessing, which must be given.
 struct TableToScore {
-  std::shared_ptr<const TrimodalTable> rows;
+  std::shared_ptr<const ClassifierTable> rows;
   Preprocessing preprocessing;
   SkippedRows skipped;
   bool has_labels = true;           // the file has the column
   std::int64_t unknown_labels = 0;  // rows whose label is no class, where labels are optional
 };
-// Errors as read_trimodal_tables().
-TableToScore read_table_to_score(const TrimodalTableOptions& options);
+// Errors as read_classifier_tables().
+TableToScore read_table_to_score(const ClassifierTableOptions& options);
 
 }  // namespace orthant

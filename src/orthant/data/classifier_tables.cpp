@@ -1,4 +1,4 @@
-// read_trimodal_tables(): from options to a training and an evaluation part and what was fitted.
+// read_classifier_tables(): from options to a training and an evaluation part and what was fitted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void check_text(const char* which, const TableText& text, const Tokenizer& token
                     {.remedy = fmt::format("set its length to {} or more", needed + 1)});
 }
 
-void check_options(const TrimodalTableOptions& options) {
+void check_options(const ClassifierTableOptions& options) {
   if (options.primary.column.empty() || options.label.empty()) {
     throw ConfigError(fmt::format("no column is named as the {}", options.label.empty() ? "label" : "primary text"),
                       {.remedy = options.label.empty() ? "set data.label" : "set data.primary_text"});
@@ -66,7 +66,7 @@ TextPreprocessing text_preprocessing(const TableText& text, const TableText& fir
 }
 
 // All but what the data decides.
-Preprocessing stated_preprocessing(const TrimodalTableOptions& options) {
+Preprocessing stated_preprocessing(const ClassifierTableOptions& options) {
   Preprocessing stated;
   stated.primary = text_preprocessing(options.primary, options.primary);
   stated.secondary = text_preprocessing(options.secondary, options.primary);
@@ -78,7 +78,7 @@ Preprocessing stated_preprocessing(const TrimodalTableOptions& options) {
 }
 
 // Labels in class order, in `labels` and in the rows.
-void order_labels(LabelMap& labels, TrimodalTable::Rows& rows, const std::string& path, const std::string& column) {
+void order_labels(LabelMap& labels, ClassifierTable::Rows& rows, const std::string& path, const std::string& column) {
   const auto classes = labels.sort();
   for (auto& label : rows.labels.own) label = classes[static_cast<std::size_t>(label)];
   rows.classes = static_cast<std::int64_t>(classes.size());
@@ -147,7 +147,7 @@ void add_skipped(SkippedRows& all, const SkippedRows& more) {
 }
 
 // What the options say, completed by a trained model's where they have one.
-Preprocessing known_preprocessing(const TrimodalTableOptions& options) {
+Preprocessing known_preprocessing(const ClassifierTableOptions& options) {
   auto known = stated_preprocessing(options);
   const auto& saved = options.preprocessing;
   if (!saved) return known;
@@ -159,14 +159,14 @@ Preprocessing known_preprocessing(const TrimodalTableOptions& options) {
 }
 
 // A file whose labels and numbers are prepared by what is known already, as one part.
-TableToScore read_prepared(const std::string& path, const TrimodalTableOptions& options, const Preprocessing& known) {
+TableToScore read_prepared(const std::string& path, const ClassifierTableOptions& options, const Preprocessing& known) {
   LabelMap labels(known.labels);
   auto file = read_table_file(path, options, labels);
   file.rows->classes = static_cast<std::int64_t>(known.labels.size());
   standardise(file, known, path);
   Part all(file.rows->file_rows.own.size());
   std::iota(all.begin(), all.end(), 0);
-  return {.rows = std::make_shared<TrimodalTable>(file.rows, std::move(all), known.class_weights),
+  return {.rows = std::make_shared<ClassifierTable>(file.rows, std::move(all), known.class_weights),
           .preprocessing = known,
           .skipped = file.skipped,
           .has_labels = file.has_labels,
@@ -175,15 +175,15 @@ TableToScore read_prepared(const std::string& path, const TrimodalTableOptions& 
 
 }  // namespace
 
-TableToScore read_table_to_score(const TrimodalTableOptions& options) {
+TableToScore read_table_to_score(const ClassifierTableOptions& options) {
   check_options(options);
   if (!options.preprocessing) throw InternalError("a table to score without the preprocessing of a model");
   return read_prepared(options.path, options, known_preprocessing(options));
 }
 
-TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options) {
+ClassifierTables read_classifier_tables(const ClassifierTableOptions& options) {
   check_options(options);
-  TrimodalTables tables;
+  ClassifierTables tables;
   auto& fitted = tables.preprocessing;
   fitted = known_preprocessing(options);
 
@@ -202,10 +202,10 @@ TrimodalTables read_trimodal_tables(const TrimodalTableOptions& options) {
   if (!options.preprocessing) fit_numbers(fitted, file, train, options.path);
   standardise(file, fitted, options.path);
   if (options.balanced_class_weights && fitted.class_weights.empty()) {
-    fitted.class_weights = balanced_weights(TrimodalTable(file.rows, train, {}).label_counts(), fitted.labels);
+    fitted.class_weights = balanced_weights(ClassifierTable(file.rows, train, {}).label_counts(), fitted.labels);
   }
-  tables.train = std::make_shared<TrimodalTable>(file.rows, std::move(train), fitted.class_weights);
-  if (!eval.empty()) tables.eval = std::make_shared<TrimodalTable>(file.rows, std::move(eval), fitted.class_weights);
+  tables.train = std::make_shared<ClassifierTable>(file.rows, std::move(train), fitted.class_weights);
+  if (!eval.empty()) tables.eval = std::make_shared<ClassifierTable>(file.rows, std::move(eval), fitted.class_weights);
   if (options.eval_path.empty()) return tables;
 
   const auto other = read_prepared(options.eval_path, options, fitted);
