@@ -4,8 +4,9 @@
 
 #include "base/error_text.h"
 #include "orthant/layout/tensor_policy.h"
+#include "orthant/models/bert/config.h"
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
-#include "orthant/models/presets.h"
 
 namespace orthant {
 namespace context_policy_test {

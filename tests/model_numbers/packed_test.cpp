@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "model_numbers/model_case.h"
+#include "orthant/models/gpt2/config.h"
+#include "orthant/models/mistral/config.h"
+#include "orthant/models/qwen3/config.h"
 
 namespace orthant {
 namespace packed_test {
@@ -11,9 +14,9 @@ const std::vector<std::vector<std::int64_t>> kLengths = {{4, 5}, {2, 1, 6}};
 constexpr std::int64_t kSequence = 9;
 constexpr std::int64_t kVocabulary = 13;
 
-LlamaConfig small_llama(LlamaFamily family, std::int64_t window) {
+LlamaConfig small_llama(const LlamaVariant& variant, std::int64_t window) {
   LlamaConfig config;
-  config.family = family;
+  config.variant = &variant;
   config.hidden_size = 15;
   config.num_hidden_layers = 2;
   config.num_attention_heads = 4;
@@ -38,8 +41,8 @@ Gpt2Config small_gpt2() {
   return config;
 }
 
-const std::vector<ModelConfig> kModels = {small_llama(LlamaFamily::llama, 0), small_llama(LlamaFamily::qwen3, 0),
-                                          small_llama(LlamaFamily::mistral, 3), small_gpt2()};
+const std::vector<ModelConfig> kModels = {small_llama(kLlama, 0), small_llama(kQwen3, 0),
+                                          small_llama(kMistral, 3), small_gpt2()};
 
 Fields packed_fields() {
   Fields fields = {{"input_ids", random_ids(2, kSequence, kVocabulary, 1)},

@@ -59,6 +59,11 @@ DEFECTS = [
            "forwards = ahead;\n      actions.push_back({s, StageKind::BW, m});",
            "forwards = ahead;\n      actions.push_back({s, StageKind::BW, microbatches - 1 - m});",
            "test_schedule", "^schedule.(generators|named_schedules)$"),
+    Defect("a step of a ring left out", "ops/attention/context_ring.cpp", "    join(here.keys_values, ring.read_pieces(step));",
+           "    if (step > 1) join(here.keys_values, ring.read_pieces(step));", "orthant", "^system.context_parity$"),
+    Defect("blocks merged without their statistic", "ops/attention/cpu_kernels.inc",
+           "kept[row] = join_sums(lse[row], inverses[row], sums.lse);", "join_sums(lse[row], inverses[row], sums.lse), kept[row] = 1;",
+           "test_operations", "^operations.attention_blocks$"),
     Defect("a help text without example", "cli/command.cpp", 'app.footer("Example:\\n  " + example);', "",
            "orthant", "^system.commands$"),
 ]

@@ -286,7 +286,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
 
   // More than before the list, at each of its reduce actions.
   std::vector<std::int64_t> measured(Recompute mode, const std::vector<Action>& actions) {
-    Executor executor(graph, units, mode, lone.axis.get());
+    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get()});
     const std::vector<Microbatch> rows = {rows_for(graph)};
     LiveBytes live;
     if (!warm) executor.train(actions, rows, {}, &live);  // tables and other things that are made once
@@ -306,7 +306,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
       marked.push_back(action);
     }
     marked.push_back({.kind = ActionKind::reduce, .unit = 0});
-    Executor executor(graph, units, mode, lone.axis.get());
+    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get()});
     const std::vector<Microbatch> rows = {rows_for(graph)};
     LiveBytes live;
     if (!warm) executor.train(marked, rows, {}, &live);
