@@ -64,11 +64,14 @@ class TextRuns(unittest.TestCase):
         dynamic = {**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
         for model, data, message in (
                 (BERT, {}, "data.pack with a model of kind bert, whose tokens see all documents of a row"),
+                (dynamic, {"pack": False, "padding": "none"}, "its frequencies depend on the length of a row"),
+                (LLAMA, {"padding": "nothing"}, 'found "nothing"'),
                 (dynamic, {}, "whose frequencies depend on the length of each document"),
+                (LLAMA, {"padding": "none"}, "is none beside data.pack, whose rows have no padding"),
                 (LLAMA, {"packing": False}, "is true beside data.packing false"),
                 (LLAMA, {"path": "ids.bin", "token_type": "uint16"}, "data.pack is true, but ids.bin does not say where documents end")):
             with self.subTest(message=message):
-                self.config(model, pack=True, **data)
+                self.config(model, **{"pack": True, **data})
                 refused = self.train()
                 self.assertEqual(refused.returncode, 2, refused.stderr)
                 self.assertIn(message, refused.stderr)

@@ -22,23 +22,23 @@ const at::Tensor* find_sequence(const Fields& fields, const std::string& name) {
 }
 
 template <typename T, typename Counts>
-std::int64_t end_of(const at::Tensor& field, const Counts& counts) {
+std::vector<std::int64_t> ends_of(const at::Tensor& field, const Counts& counts) {
   const at::Tensor values = field.contiguous();
   const auto length = values.size(1);
-  std::int64_t end = 0;
+  std::vector<std::int64_t> ends;
   for (std::int64_t row = 0; row < values.size(0); ++row) {
     const T* value = values.const_data_ptr<T>() + row * length;
-    for (auto column = length; column > end; --column) {
-      if (counts(value[column - 1])) end = column;
-    }
+    auto end = length;
+    while (end > 0 && !counts(value[end - 1])) --end;
+    ends.push_back(end);
   }
-  return end;
+  return ends;
 }
 
-// One past the last column with a token (of a mask) or a target (of labels) in any row.
-std::int64_t last_column(const at::Tensor& field, bool labels) {
-  if (field.scalar_type() == at::kBool) return end_of<bool>(field, [](bool real) { return real; });
-  return end_of<std::int64_t>(field, [labels](std::int64_t value) { return labels ? value >= 0 : value != 0; });
+// Per row one past the last column with a token (of a mask) or a target (of labels).
+std::vector<std::int64_t> last_columns(const at::Tensor& field, bool labels) {
+  if (field.scalar_type() == at::kBool) return ends_of<bool>(field, [](bool real) { return real; });
+  return ends_of<std::int64_t>(field, [labels](std::int64_t value) { return labels ? value >= 0 : value != 0; });
 }
 
 // The fields of these names that are as long as the first one.
@@ -54,28 +54,40 @@ std::vector<std::string> together(const Fields& fields, const std::vector<std::s
 
 }  // namespace
 
-std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::int64_t multiple) {
-  std::map<std::string, std::int64_t> columns;
-  const auto keep = [&](const std::vector<std::string>& names, std::int64_t needed) {
-    const auto length = fields.at(names.front()).size(1);
-    const auto rounded = (std::max<std::int64_t>(needed, 1) + multiple - 1) / multiple * multiple;
-    if (rounded >= length) return;
-    for (const auto& name : together(fields, names)) columns[name] = rounded;
-  };
+std::vector<PaddedFields> padded_fields(const Fields& fields) {
+  std::vector<PaddedFields> found;
   for (const auto& [name, field] : fields) {
     if (!name.ends_with(kMaskEnding) || name == kAttentionMask || !is_sequence(field)) continue;
     const auto prefix = name.substr(0, name.size() - kMaskEnding.size());
-    keep({name, prefix + "_ids", prefix + "_types"}, last_column(field, false));
+    found.push_back({together(fields, {name, prefix + "_ids", prefix + "_types"}), last_columns(field, false)});
   }
   const auto* mask = find_sequence(fields, kAttentionMask);
   const auto* ids = find_sequence(fields, "input_ids");
   const auto* labels = find_sequence(fields, kLabelsField);
   if (mask != nullptr) {
-    const bool targets = labels != nullptr && labels->size(1) == mask->size(1);
-    keep({kAttentionMask, "input_ids", "token_type_ids", "position_ids", "document_starts", kLabelsField},
-         std::max(last_column(*mask, false), targets ? last_column(*labels, true) : 0));
+    auto lengths = last_columns(*mask, false);
+    if (labels != nullptr && labels->size(1) == mask->size(1)) {
+      const auto targets = last_columns(*labels, true);
+      for (std::size_t row = 0; row < lengths.size(); ++row) lengths[row] = std::max(lengths[row], targets[row]);
+    }
+    found.push_back({together(fields, {kAttentionMask, "input_ids", "token_type_ids", "position_ids", "document_starts",
+                                       kLabelsField}),
+                     std::move(lengths)});
   } else if (ids != nullptr && labels != nullptr && ids->size(1) == labels->size(1)) {
-    keep({"input_ids", "position_ids", "document_starts", kLabelsField}, last_column(*labels, true));
+    found.push_back({together(fields, {"input_ids", "position_ids", "document_starts", kLabelsField}),
+                     last_columns(*labels, true)});
+  }
+  return found;
+}
+
+std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::int64_t multiple) {
+  std::map<std::string, std::int64_t> columns;
+  for (const auto& group : padded_fields(fields)) {
+    std::int64_t needed = 1;
+    for (const auto length : group.lengths) needed = std::max(needed, length);
+    const auto rounded = (needed + multiple - 1) / multiple * multiple;
+    if (rounded >= fields.at(group.names.front()).size(1)) continue;
+    for (const auto& name : group.names) columns[name] = rounded;
   }
   return columns;
 }

@@ -5,10 +5,18 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "orthant/data/batch.h"
 
 namespace orthant {
+
+// Fields that belong together, and per row how many of its columns count; names as needed_columns() lists them.
+struct PaddedFields {
+  std::vector<std::string> names;
+  std::vector<std::int64_t> lengths;
+};
+std::vector<PaddedFields> padded_fields(const Fields& fields);
 
 // Columns (dim 1) to keep, by field, of those that need fewer than they have; at least 1. What belongs together:
 // - "P_mask" [rows, length] with "P_ids" and "P_types" of that length: up to the last column where any row is true;

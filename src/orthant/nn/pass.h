@@ -12,6 +12,7 @@
 #include "orthant/graph/spec.h"
 #include "orthant/nn/context_axis.h"
 #include "orthant/nn/tensor_axis.h"
+#include "orthant/nn/token_rows.h"
 
 namespace orthant::nn {
 
@@ -55,6 +56,7 @@ struct Pass {
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
   OwnPositions positions = {};
+  const TokenRows* token_rows = nullptr;  // of unpadded rows, which are one row of `sequence` tokens; null: padded
 
   // Whether each tp rank holds a part of the tokens between products. Their values are then [own tokens, channels].
   bool cuts_tokens() const { return tensor != nullptr && tensor->sequence_parallel() && sequence > 0; }

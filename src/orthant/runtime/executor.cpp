@@ -126,6 +126,9 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   if (ids == microbatch.fields.end()) return;
   pass.rows = ids->second.size(0);
   pass.sequence = ids->second.size(1);
+  if (const auto rows = microbatch.token_rows.find(ids->first); rows != microbatch.token_rows.end()) {
+    pass.token_rows = &rows->second;
+  }
   if (context_ == nullptr) return;
   pass.context = context_;
   pass.positions = context_->positions(pass.sequence);

@@ -30,7 +30,8 @@ namespace orthant {
 // The rows of one microbatch: batch fields by name, dim 0 = rows.
 struct Microbatch {
   std::map<std::string, at::Tensor> fields;
-  std::int64_t first_row = 0;  // of its rows, counted in the global batch
+  std::int64_t first_row = 0;                            // of its rows, counted in the global batch
+  std::map<std::string, nn::TokenRows> token_rows = {};  // of unpadded fields, by the field of ids
 };
 
 // What a step needs besides its microbatches.

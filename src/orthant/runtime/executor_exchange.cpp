@@ -60,12 +60,14 @@ at::Tensor Executor::take_value(Step& step, int value, int m) const {
 
 StageLinks::Form Executor::form_of(const Step& step, const Action& action) const {
   const auto& value = graph_.values[to_index(action.value)];
-  const auto& fields = step.microbatches[to_index(action.microbatch)].fields;
+  const auto& microbatch = step.microbatches[to_index(action.microbatch)];
+  const auto& fields = microbatch.fields;
   StageLinks::Form form{value.shape, scalar_type(value.dtype)};
   auto& sizes = form.sizes;
   if (sizes.empty()) return form;
   if (value.tokens_of.empty()) {
-    sizes[0] = fields.begin()->second.size(0);
+    const auto& unpadded = microbatch.token_rows;
+    sizes[0] = unpadded.empty() ? fields.begin()->second.size(0) : unpadded.begin()->second.firsts.size(0);
   } else {
     const auto& ids = fields.at(value.tokens_of);
     const std::int64_t rows = ids.size(0);

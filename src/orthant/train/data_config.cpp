@@ -92,6 +92,16 @@ TableSource read_table(JsonReader& section) {
   return table;
 }
 
+void read_padding(JsonReader& section, DataConfig& data) {
+  const std::vector<std::string> words = {"longest", "full", "none"};
+  const auto word = section.get<std::string>("padding", words[0]);
+  if (std::ranges::find(words, word) == words.end()) {
+    section.fail("padding", fmt::format("found \"{}\"", word), "use longest, full or none");
+  }
+  data.pad_to_longest = word != "full";
+  data.unpadded = word == "none";
+}
+
 }  // namespace
 
 DataConfig read_data(JsonReader section) {
@@ -114,11 +124,14 @@ DataConfig read_data(JsonReader section) {
     data.secondary_length = read_count(section, "secondary_length", 0, 0);
   }
   if (data.from_files()) {
-    data.pad_to_longest = read_switch(section, "padding", "full", "longest", data.pad_to_longest);
+    read_padding(section, data);
   } else {
     data.samples = read_count(section, "samples", data.samples, 1);
   }
   if (data.kind == "text") data.text = read_text(section);
+  if (data.unpadded && data.text.pack) {
+    section.fail("padding", "is none beside data.pack, whose rows have no padding", "leave data.padding out");
+  }
   if (data.kind == kTableKind) data.table = read_table(section);
   data.eval_fraction = section.get<double>("eval_fraction", data.eval_fraction);
   const double most = data.from_files() ? 0.9 : 1;  // of a file, something must be left to train on

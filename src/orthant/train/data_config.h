@@ -48,6 +48,7 @@ struct DataConfig {
   std::int64_t samples = 4096;        // of generated data
   double eval_fraction = 0;           // of samples: generated besides them, or held out of a file
   bool pad_to_longest = true;         // of the microbatch; or to the sequence length always
+  bool unpadded = false;              // training: rows of a microbatch side by side, without padding
   bool log_samples = false;           // which samples each step had, see sample_log.h
   TextSource text;
   TableSource table;

@@ -215,6 +215,17 @@ void check_keep_rules(const RunConfig& config) {
 // the cut into microbatches.
 void check_positions(const RunConfig& config) {
   const auto positions = facts_of(config.model).dynamic_positions;
+  if (positions && config.trainer.unpadded) {
+    throw ConfigError(
+        "model.rope_scaling dynamic with data.padding none: its frequencies depend on the length of a row",
+        {.remedy = "set data.padding=full"});
+  }
+  if (config.trainer.unpadded && config.mesh.degree(Axis::cp) > 1) {
+    throw ConfigError(fmt::format("data.padding none on mesh {}: the tokens of all texts are one row, which cp would "
+                                  "cut between texts",
+                                  config.mesh.to_string()),
+                      {.remedy = "set data.padding=longest, or use a mesh without cp"});
+  }
   if (!positions || !config.trainer.pad_to_longest || config.data.sequence_length <= *positions) return;
   throw ConfigError(
       fmt::format("model.rope_scaling dynamic with data.sequence_length {} beyond max_position_embeddings {}: its "
@@ -294,6 +305,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.model = read_model(root.require_object("model"));
   config.data = read_data(root.object("data"));
   config.trainer.pad_to_longest = config.data.from_files() && config.data.pad_to_longest;
+  config.trainer.unpadded = config.data.from_files() && config.data.unpadded;
   config.mesh = read_mesh(root.object("mesh"));
   if (shards_over_dp(root.object("parallel"), config.mesh)) config.mesh = with_shards_of_dp(config.mesh);
   read_parallel(root.object("parallel"), config.model, config.mesh, config.trainer);

@@ -20,6 +20,7 @@
 #include "orthant/train/measured_plans.h"
 #include "orthant/train/memory_use.h"
 #include "orthant/train/step_watch.h"
+#include "orthant/train/unpadded_rows.h"
 #include "orthant/train/weights_hash.h"
 
 namespace orthant {
@@ -160,6 +161,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
                       {.remedy = "give every field the same rows, a multiple of the microbatches"});
   }
   const auto size = rows / count;
+  if (options_.unpadded && options_.device.is_cpu()) return unpadded_microbatches(batch, count);
   const auto rows_of = [size](const at::Tensor& field, int m) { return field.narrow(0, m * size, size); };
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
   std::vector<std::map<std::string, std::int64_t>> columns(parts.size());

@@ -34,6 +34,9 @@ struct AttentionOptions {
   // see their own document, and rotation counts positions from its beginning. Undefined: a row is one document.
   at::Tensor document_starts = {};
   at::Tensor positions = {};    // by which tokens of packed documents are turned, [rows, tokens]; else undefined
+  // Of unpadded rows, which are documents of one row: int64 [1, tokens], the row of each token, for dropout, which then
+  // counts positions from the row's beginning. On the CPU. Undefined: by rows and positions of qkv.
+  at::Tensor document_rows = {};
   double dropout = 0;           // of the probabilities
   std::string site;             // of that dropout
   std::int64_t first_head = 0;  // of qkv, counted in the whole layer

@@ -27,14 +27,18 @@ inline std::vector<HeadsBlock> whole_rows(std::int64_t rows, std::int64_t sequen
 inline std::vector<HeadsBlock> blocks_of(const HeadsSetup& setup, std::int64_t rows, std::int64_t sequence) {
   if (!setup.options.document_starts.defined()) return whole_rows(rows, sequence);
   std::vector<HeadsBlock> blocks;
+  const at::Tensor& own_rows = setup.options.document_rows;
   const std::int64_t* start = setup.options.document_starts.const_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t position = 0; position < sequence; ++position, ++start) {
       if (*start == position) {
         const std::int64_t token = row * sequence + position;
         blocks.push_back({row, token, 0, token, 0, position, position});
+        if (own_rows.defined()) {
+          blocks.back() = {own_rows.const_data_ptr<std::int64_t>()[token], token, 0, token, 0, 0, 0};
+        }
       }
-      if (position == 0 ? *start != 0 : *start != blocks.back().query_position) {
+      if (position == 0 ? *start != 0 : *start != blocks.back().query - row * sequence) {
         throw InternalError(
             fmt::format("document_starts: token {} of row {} has {}, the token before it is in another "
                         "document",
@@ -125,10 +129,12 @@ class FusedBlocks {
     here.k += block.key * group_.kv_stride + kv_head * size;
     here.v += block.key * group_.kv_stride + kv_head * size;
     here.out += block.query * group_.out_stride + head * size;
-    here.lse += block.row * lse_row_ + head * group_.lse_stride + block.query;
+    here.lse += (options.document_rows.defined() ? 0 : block.row) * lse_row_ + head * group_.lse_stride + block.query;
     if (options.key_mask.defined()) {
-      here.key_mask =
-          options.key_mask.const_data_ptr<bool>() + block.row * options.key_mask.size(1) + block.key_position;
+      // Of unpadded rows it lies as the tokens do.
+      const std::int64_t at =
+          options.document_rows.defined() ? block.key : block.row * options.key_mask.size(1) + block.key_position;
+      here.key_mask = options.key_mask.const_data_ptr<bool>() + at;
     }
     if (setup_.drops) {
       here.dropout.first = setup_.element(block.row, head) +

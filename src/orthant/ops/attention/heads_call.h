@@ -56,7 +56,9 @@ class HeadsCall {
 
  private:
   void prepare(const at::Tensor& qkv, const Frame& frame) {
-    options_.document_starts = frame.get(documents_);
+    const nn::TokenRows* rows = frame.pass.token_rows;
+    options_.document_starts = rows != nullptr ? rows->starts : frame.get(documents_);
+    options_.document_rows = rows != nullptr ? rows->row : at::Tensor();
     if (!tables_) return;
     if (!options_.document_starts.defined()) {
       options_.rotary = tables_->get(frame.pass, qkv.options());

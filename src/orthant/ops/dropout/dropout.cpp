@@ -106,13 +106,18 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
   const auto first_channel = static_cast<std::int64_t>(grid.first_channel);
   const auto first_token = static_cast<std::int64_t>(grid.first_token);
   const at::Tensor token = at::arange(first_token, first_token + tokens, integers);
-  const at::Tensor row = token.div(positions, "floor").add_(static_cast<std::int64_t>(grid.first_row));
+  at::Tensor row = token.div(positions, "floor");
   at::Tensor position = token.remainder(positions);
   if (grid.jump > 0) {
     const at::Tensor second = position.ge(static_cast<std::int64_t>(grid.second_piece));
     position = position.add(second.to(at::kLong).mul_(static_cast<std::int64_t>(grid.jump)));
   }
   position = position.add(static_cast<std::int64_t>(grid.first_position));
+  if (grid.token_rows != nullptr) {
+    row = grid.token_rows->row.flatten().index_select(0, token);
+    position = grid.token_rows->position.flatten().index_select(0, token);
+  }
+  row.add_(static_cast<std::int64_t>(grid.first_row));
   // A block holds eight neighbouring channels.
   constexpr std::int64_t kOfBlock = 8;
   const std::int64_t skipped = first_channel % kOfBlock;

@@ -28,13 +28,18 @@ struct DropoutGrid {
   std::uint64_t first_channel = 0;
   std::uint64_t second_piece = kMaxPositions;  // n % positions from which on the second piece is
   std::uint64_t jump = 0;
+  const TokenRows* token_rows = nullptr;  // of unpadded tokens: says the row and position of token n; on the CPU
 
   // Index in the stream of the first element of matrix row `token`.
   std::uint64_t index(std::int64_t token) const {
     const std::uint64_t n = first_token + static_cast<std::uint64_t>(token);
-    const std::uint64_t row = first_row + n / positions;
     const std::uint64_t column = n % positions;
-    const std::uint64_t position = first_position + column + (column >= second_piece ? jump : 0);
+    std::uint64_t row = first_row + n / positions;
+    std::uint64_t position = first_position + column + (column >= second_piece ? jump : 0);
+    if (token_rows != nullptr) {
+      row = first_row + static_cast<std::uint64_t>(token_rows->row.const_data_ptr<std::int64_t>()[n]);
+      position = static_cast<std::uint64_t>(token_rows->position.const_data_ptr<std::int64_t>()[n]);
+    }
     return (row * kMaxPositions + position) * kMaxChannels + first_channel;
   }
 };

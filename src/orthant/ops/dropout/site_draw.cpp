@@ -16,16 +16,17 @@ SiteDraw::SiteDraw(const Binding& b, int like) {
   if (p_ == 0) return;
   site_ = b.site();
   const ValuePlace& at = b.placement(like);
-  per_token_ = at.dims.front().sym == Sym::tokens && !at.cuts_tokens();
+  of_tokens_ = at.dims.front().sym == Sym::tokens;
+  per_token_ = of_tokens_ && !at.cuts_tokens();
   first_channel_ = first_of(at.dims.back(), b.tensor);
 }
 
 std::optional<nn::DropoutGrid> SiteDraw::grid(std::int64_t rows, std::int64_t channels, const nn::Pass& pass) const {
   if (!nn::drops(p_, pass)) return std::nullopt;
-  if (per_token_) {
-    return nn::dropout_grid(pass, site_, p_, {pass.rows, pass.sequence, channels}, 0, first_channel_);
-  }
-  return nn::dropout_grid(pass, site_, p_, {rows, channels}, 0, first_channel_);
+  auto grid = per_token_ ? nn::dropout_grid(pass, site_, p_, {pass.rows, pass.sequence, channels}, 0, first_channel_)
+                         : nn::dropout_grid(pass, site_, p_, {rows, channels}, 0, first_channel_);
+  if (of_tokens_) grid.token_rows = pass.token_rows;
+  return grid;
 }
 
 }  // namespace orthant

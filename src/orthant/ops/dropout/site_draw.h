@@ -23,6 +23,7 @@ class SiteDraw {
   double p_ = 0;
   std::string site_;
   bool per_token_ = false;  // all tokens of the microbatch: [rows * sequence, channels]
+  bool of_tokens_ = false;  // these, or a rank's own
   std::int64_t first_channel_ = 0;
 };
 

@@ -26,15 +26,19 @@ class TableLookup {
 
  private:
   at::Tensor ids(Frame& frame) const {
+    const nn::TokenRows* rows = frame.pass.token_rows;
     if (by_ == "ids") return nn::own_columns(whole_rows(frame), frame.pass);
     if (by_ == "document_positions") {
       return nn::own_columns(nn::document_positions(whole_rows(frame)), frame.pass);
     }
     if (by_ == "counted_positions") {
       const auto real = whole_rows(frame).ne(padding_).to(at::kLong);
-      return nn::own_columns(real.cumsum(1).mul_(real).add_(first_ - 1), frame.pass);
+      auto counted = real.cumsum(1);
+      if (rows != nullptr) counted.sub_((counted - real).gather(1, rows->starts));
+      return nn::own_columns(counted.mul_(real).add_(first_ - 1), frame.pass);
     }
     const auto options = at::TensorOptions().dtype(at::kLong).device(table_->value.device());
+    if (by_ == "positions" && rows != nullptr) return rows->position;
     if (by_ == "positions") {
       const auto all = tables_->rows("positions", frame.pass.whole_sequence(),
                                      [&](std::int64_t rows) { return at::arange(rows, options); });

@@ -33,6 +33,19 @@ struct FirstTokens {
   at::Tensor of_rows(const at::Tensor& y) const { return y.narrow(0, held.begin, held.size()); }
 };
 
+// Of unpadded rows: those whose first token is on this rank, and which of its tokens that is.
+struct UnpaddedFirsts {
+  std::int64_t rows;
+  Range own;
+  at::Tensor held, tokens;
+
+  explicit UnpaddedFirsts(const Pass& pass) : rows(pass.token_rows->firsts.size(0)), own(pass.own_tokens()) {
+    const at::Tensor& firsts = pass.token_rows->firsts;
+    held = firsts.ge(own.begin).logical_and_(firsts.lt(own.end)).nonzero().flatten();
+    tokens = firsts.index_select(0, held).sub_(own.begin);
+  }
+};
+
 }  // namespace
 
 at::Tensor own_columns(const at::Tensor& field, const Pass& pass) {
@@ -72,6 +85,10 @@ at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass) {
 }
 
 at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
+  if (pass.token_rows != nullptr) {
+    const UnpaddedFirsts first(pass);
+    return at::zeros({first.rows, x.size(1)}, x.options()).index_copy_(0, first.held, x.index_select(0, first.tokens));
+  }
   if (!pass.cuts_tokens()) return x.view({pass.rows, pass.sequence, x.size(1)}).select(1, 0).contiguous();
   const FirstTokens first(pass);
   const at::Tensor y = at::zeros({first.rows, x.size(1)}, x.options());
@@ -80,6 +97,11 @@ at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
 }
 
 at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass) {
+  if (pass.token_rows != nullptr) {
+    const UnpaddedFirsts first(pass);
+    return at::zeros({first.own.size(), gy.size(1)}, gy.options())
+        .index_copy_(0, first.tokens, gy.index_select(0, first.held));
+  }
   if (!pass.cuts_tokens()) {
     const at::Tensor all = at::zeros({pass.rows, pass.sequence, gy.size(1)}, gy.options());
     all.select(1, 0).copy_(gy);

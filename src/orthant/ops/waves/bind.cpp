@@ -30,7 +30,10 @@ Step bind_waves(const Binding& b) {
                                   [&](std::int64_t rows) { return sine_positions(rows, width, frame[x].options()); });
     const at::Tensor waves = nn::own_table_rows(all, pass);
     const at::Tensor scaled = frame[x] * scale;
-    if (cut) {
+    if (pass.token_rows != nullptr) {
+      const Range own = cut ? pass.own_tokens() : Range{0, pass.num_tokens()};
+      frame[y] = scaled + waves.index_select(0, pass.token_rows->position[0].slice(0, own.begin, own.end));
+    } else if (cut) {
       const Range own = pass.own_tokens();
       const auto places = at::arange(own.begin, own.end, at::TensorOptions().dtype(at::kLong).device(waves.device()));
       frame[y] = scaled + waves.index_select(0, places.remainder(pass.sequence));

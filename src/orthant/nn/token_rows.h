@@ -1,0 +1,19 @@
+// Note [Unpadded rows]: a microbatch of texts of different lengths can run without its padding. Fields per token are
+// then [1, tokens]: the tokens of all rows side by side, and behind them some that belong to no row, so that few sizes
+// occur. Whatever depends on a token's row or position reads TokenRows: attention is a block per row, positions count
+// from the row's first token, dropout draws what it draws for the padded row. Values per row stay [rows, channels].
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace orthant::nn {
+
+// All int64. Tokens behind those of the rows are a row more.
+struct TokenRows {
+  at::Tensor row;       // [1, tokens]: of the microbatch
+  at::Tensor position;  // [1, tokens]: in its row
+  at::Tensor starts;    // [1, tokens]: the number of the row's first token
+  at::Tensor firsts;    // [rows]: of each row its first token
+};
+
+}  // namespace orthant::nn
