@@ -142,7 +142,8 @@ std::string describe_stray_words(const ColumnFacts& column) {
 
 TableFacts inspect_table(const InspectTableOptions& options) {
   const auto columns = options.columns.empty() ? columns_of(options.path) : options.columns;
-  auto reader = open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
+  auto reader =
+      open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip, .invalid_utf8 = options.invalid_utf8});
   std::vector<ColumnCounter> counters;
   for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);
   std::int64_t bytes = 0;

@@ -19,7 +19,8 @@ struct InspectTableOptions {
   std::optional<Tokenizer> tokenizer;  // counts the tokens of texts
   std::int64_t most_rows = 0;          // a sample: so many good rows from the start, or fewer
   std::int64_t most_bytes = 0;         // of text in them; 0: no limit, here and above
-  std::function<void(std::int64_t rows)> progress;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kBadRow;
+  std::function<void(std::int64_t rows)> progress = {};
 };
 
 // Token counts of a column's texts, special tokens included; missing texts count as empty ones.

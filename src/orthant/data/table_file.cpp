@@ -77,14 +77,11 @@ std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, L
     return std::nullopt;
   }
   const auto label = labels.number(field.text);
-  if (label) return label;
-  if (labels.is_given()) {
+  if (!label) {
     reader.reject(place, fmt::format("{} is not one of the labels", shown(field.text)),
                   did_you_mean(field.text, labels.labels()));
-  } else {
-    reader.reject(place, "the label is not UTF-8", "write the file in UTF-8");
   }
-  return std::nullopt;
+  return label;
 }
 
 // The same where labels are optional: none where there is no class.

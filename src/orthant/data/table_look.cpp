@@ -38,7 +38,7 @@ TableFacts sample_of(const std::string& path, const std::optional<Tokenizer>& to
                         .tokenizer = tokenizer,
                         .most_rows = kSampleRows,
                         .most_bytes = kSampleTextBytes,
-                        .progress = {}});
+                        .invalid_utf8 = InvalidUtf8::kStop});
 }
 
 bool is_row_number(const std::string& column) {
@@ -111,12 +111,8 @@ void check_labels(const DataFound& data, const ColumnFacts& label) {
 void look_at_all_rows(const DataFound& data, TableLook& look) {
   auto columns = std::vector<std::string>{look.label};
   columns.insert(columns.end(), look.numbers.begin(), look.numbers.end());
-  const auto whole = inspect_table({.path = data.files[0],
-                                    .columns = std::move(columns),
-                                    .tokenizer = {},
-                                    .most_rows = 0,
-                                    .most_bytes = 0,
-                                    .progress = {}});
+  const auto whole = inspect_table(
+      {.path = data.files[0], .columns = std::move(columns), .tokenizer = {}, .invalid_utf8 = InvalidUtf8::kStop});
   const auto& label = whole.columns[0];
   check_labels(data, label);
   look.labels = label.values;
