@@ -216,9 +216,17 @@ class Written(InitTest):
         self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator blank-line would give 90")
         said = self.written(*words, "--separator", "blank-line")
         self.assertEqual((said["config"]["data"]["separator"], said["found"]["documents"]), ("blank-line", "90"))
-        self.assertIn("99 of 100 documents have at most 13,", said["found"]["length"])
+        self.assertEqual(said["found"]["begin"], "each document begins with [CLS], as the tokenizer has it; data.begin_token=false leaves it out")
+        self.assertIsNone(said["config"]["data"]["begin_token"])
+        self.assertIn("99 of 100 documents have at most 14,", said["found"]["length"])
         self.trains()
         self.assertEqual(self.written(*words, "--separator", "file")["found"]["documents"], "1: the end token is hardly seen")
+        self.assertNotIn("line ends", said["found"])
+        self.write("windows.txt", "".join(f"{self.sentence(i)}\r\n{self.sentence(i + 1)}\r\n\r\n" for i in range(90)))
+        said = self.written("--model", "my-llama", "--data", "windows.txt", "--separator", "blank-line")
+        self.assertEqual((said["found"]["documents"], said["found"]["line ends"]),
+                         ("90", "of Windows: the model learns \\r before each line end; sed -i 's/\\r$//' windows.txt removes it"))
+        self.assertNotIn("line ends", self.written("--model", "my-llama", "--data", "windows.txt", "--separator", "line")["found"])
         self.text("lines.txt", lines=70)
         said = self.written("--model", "my-llama", "--data", "lines.txt")
         self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator line would give 70")
@@ -376,7 +384,7 @@ class Refused(InitTest):
                 (4, "claims.csv: column id has more than 50 values", "--label COLUMN", ("--data", self.table(rows=80), "--tokenizer", vocabulary, "--label", "id")),
                 (4, "numbers.csv: no column holds texts (columns: n, label)", "one column of text", ("--data", "numbers.csv", "--tokenizer", vocabulary)),
                 (4, "rowless.csv: has no rows", "a file with rows", ("--data", "rowless.csv")),
-                (4, "few.txt has 3 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
+                (4, "few.txt has 4 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
                 (2, "--model bert-tiny learns masked tokens, and the tokenizer of far.bin has no mask token", "--tokenizer",
                  ("--model", "bert-tiny", "--data", "far.bin")),
                 (4, "tokens was prepared with another tokenizer than my-llama", "prepare-text --tokenizer my-llama", ("--model", llama, "--data", "tokens")),
