@@ -36,7 +36,7 @@ void set_reading(const OptionParser& app, const ReadingOptions& given, ScoringSe
 }
 
 ScoringJob make_scoring_job(ScoredModel model, ScoringSettings settings, RankOptions& ranks, const Context& context) {
-  if (!is_there(settings.data)) {
+  if (!settings.data.empty() && !is_there(settings.data)) {
     throw DataError(fmt::format("{}: there is no such file", settings.data),
                     {.remedy = "name a table (.csv, .tsv, .jsonl, .json) or a text"});
   }
