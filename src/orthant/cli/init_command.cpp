@@ -18,21 +18,22 @@ namespace orthant::cli {
 
 int run_init(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Looks at a model and data, asks nothing, and writes a commented configuration with values for what they are to "
-      "be "
-      "used for. Says what it found.",
+      "Looks at a model and data, asks nothing, says what it found, and writes a commented configuration that orthant "
+      "train reads. Name your model, your data, or both.",
       "orthant init");
   SuggestOptions options;
   std::string file;
   bool force = false;
   bool json = false;
-  app.add_option("file", file, "the configuration to write").required();
-  app.add_option("--model", options.model, "a Hugging Face folder, or a preset such as llama-tiny");
+  app.add_option("file", file, "the configuration to write, such as run.json").required();
+  app.add_option("--model", options.model,
+                 "a Hugging Face folder, or a preset such as llama-tiny (default: a small model for the data)");
   app.add_option(
       "--data", options.data,
       "text, a table (.csv, .tsv, .jsonl, .json), a .bin of ids, a folder of .txt files or of prepared tokens");
   app.add_option("--for", options.use, "finetune, pretrain or classify (default: by model and data)");
-  app.add_option("--tokenizer", options.tokenizer, "file or folder (default: that of the model's folder)");
+  app.add_option("--tokenizer", options.tokenizer,
+                 "tokenizer.json, vocab.txt, .model, or a folder with one (default: that of the model's folder)");
   app.add_option("--label", options.label, "label column of a table (default: guessed)");
   app.add_option("--text-column", options.text_column,
                  "documents of a table, or a classifier's first text (default: guessed)");
@@ -40,7 +41,11 @@ int run_init(const Arguments& arguments, Context& context) {
                  "what ends a document in a text file: file, blank-line or line (default: file)");
   app.add_flag("--force", force, "replace the file when it is there");
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant init --model Llama-3.2-1B --data notes.txt run.json")) return 0;
+  if (!parse(
+          app, arguments, context,
+          "orthant init --model Llama-3.2-1B --data notes.txt run.json\n  orthant init --data claims.csv --tokenizer "
+          "vocab.txt run.json"))
+    return 0;
   refuse_empty(app, {"file", "--model", "--data", "--for", "--tokenizer", "--label", "--text-column", "--separator"});
   if (is_taken(file) && !force) {
     throw ConfigError(fmt::format("{} is there already", file),

@@ -340,11 +340,17 @@ std::function<void(const RankTraining&)> memory_check(TrainCommand& command, con
 
 int run_train(const Arguments& arguments, Context& context) {
   take_signals();
-  OptionParser app("Trains a model. Without --config: a small trimodal classifier on generated data.", "orthant train");
+  OptionParser app(
+      "Trains a model by a configuration, which orthant init writes for your own model and data. Without --config: a "
+      "small "
+      "classifier on generated data, to try it.",
+      "orthant train");
   TrainCommand command;
   auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose, programs] = command;
   add_options(app, command);
-  if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
+  if (!parse(app, arguments, context,
+             "orthant train --config run.json --output-dir runs/first\n  orthant train --set train.steps=100"))
+    return 0;
 
   check_together(app, telling.json && (print_config || (ranks.dry_run && !programs)), run);
   if (verbose && !ranks.dry_run) {
