@@ -98,7 +98,7 @@ class Classifiers(Scored):
         for name, part in (("train.csv", [header] + rows[:200]), ("held_out.csv", [header] + cls.held_out),
                            ("unlabelled.csv", [row[:-1] for row in [header] + cls.held_out]), ("header.csv", [header]),
                            ("missing.csv", [[name.replace("feature_3", "other") for name in header]] + cls.held_out),
-                           ("unknown.csv", [header] + cls.held_out[:-1] + [cls.held_out[-1][:-1] + ["perhaps"]])):
+                           ("blank.csv", [header[:-1] + ["label "]] + cls.held_out), ("unknown.csv", [header] + cls.held_out[:-1] + [cls.held_out[-1][:-1] + ["perhaps"]])):
             with open(cls.path(name), "w", newline="") as f:
                 csv.writer(f, lineterminator="\n").writerows(part)
         cls.config = {"name": "t", "seed": 3,
@@ -146,6 +146,10 @@ class Classifiers(Scored):
                      "evaluate", "--run", "part")
         os.remove(self.path("train.csv"))
         self.refused(4, "train.csv", "", "evaluate", "--run", "part")
+
+    def test_a_label_column_of_nearly_the_name_is_named(self):
+        self.refused(2, 'blank.csv: there is no column "label"', 'fix: did you mean "label "? (one of dialogue, ', "evaluate", "--run", "run", "--data",
+                     "blank.csv")
 
     def test_a_run_that_held_nothing_out_needs_a_file(self):
         self.train("all", {**self.config, "data": {**self.config["data"], "eval_path": None, "tokenizer": "moved.txt"}})

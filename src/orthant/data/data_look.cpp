@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -162,6 +163,12 @@ DataFound find_data(const std::string& path) {
   if (is_folder(path)) return folder_data(path);
   if (!orthant::is_regular_file(path)) {
     throw DataError(fmt::format("--data {}: is neither a file nor a folder", path), {.remedy = "name a regular file"});
+  }
+  constexpr std::array<std::string_view, 4> kWorkbooks = {".xlsx", ".xls", ".ods", ".numbers"};
+  if (std::ranges::find(kWorkbooks, fs::path(path).extension().string()) != kWorkbooks.end()) {
+    throw DataError(
+        fmt::format("--data {}: a workbook of a spreadsheet program, which is not read", path),
+        {.remedy = "save the sheet from there as \"CSV UTF-8\", with commas between columns, and name that file"});
   }
   DataFound data{.files = {path}, .bytes = static_cast<std::int64_t>(fs::file_size(path))};
   if (data.bytes == 0) throw DataError(fmt::format("--data {}: is empty", path), {.remedy = "name other data"});

@@ -51,6 +51,7 @@ struct ColumnFacts {
   std::int64_t numbers = 0;   // cells that are numbers
   std::int64_t words = 0;     // cells that are neither numbers nor missing
   ColumnValue first_word;     // the first of these
+  std::int64_t lettered = 0;  // those of them with a letter: "two", not "$2.50" or "2024-01-31"
   std::int64_t distinct = 0;  // different values by their hashes, kMostDistinct at most
   double min = 0;             // of the numbers, as are the next two
   double mean = 0;
@@ -60,7 +61,9 @@ struct ColumnFacts {
   std::optional<TokenFacts> tokens;   // of a text column, when a tokenizer is there
 
   bool is_numeric() const { return numbers > 0 && words == 0; }
-  // The same but for a few cells that somebody has to mend: one in ten at most.
+  // Dates, amounts and the like: neither numbers nor texts.
+  bool is_wordless() const { return words > 0 && lettered * 2 < words; }
+  // Numbers, but for a few cells that somebody has to mend: one in ten at most.
   bool is_mostly_numeric() const { return numbers > 0 && numbers >= 9 * words; }
 };
 

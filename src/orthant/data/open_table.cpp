@@ -36,7 +36,7 @@ std::string converting_line(const std::string& path, const Separator& separator)
 
 // The separator that the only column of a file has in its name; null when it has several columns, or none of those.
 const Separator* other_separator(const std::string& path) {
-  if (!path.ends_with(".csv")) return nullptr;
+  if (!path.ends_with(".csv") && !path.ends_with(".CSV")) return nullptr;
   const auto columns = TableReader::open(path, {.columns = {}, .bad_rows = BadRows::kSkip}).columns();
   if (columns.size() != 1) return nullptr;
   for (const auto& separator : kSeparators) {

@@ -134,7 +134,8 @@ TableReader open_labelled(const std::string& path, const TrimodalTableOptions& o
     const bool only_label = std::ranges::all_of(
         columns, [&](const auto& column) { return has_column(path, column) == (column != options.label); });
     if (options.label_remedy.empty() || !only_label) throw;
-    throw ConfigError(error.message(), {.remedy = options.label_remedy});
+    const bool near = error.remedy().starts_with("did you mean");
+    throw ConfigError(error.message(), {.remedy = (near ? error.remedy() + "; " : "") + options.label_remedy});
   }
 }
 

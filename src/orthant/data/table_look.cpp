@@ -86,6 +86,9 @@ std::vector<const ColumnFacts*> sort_columns(const TableFacts& sample, const std
     const bool row_number = is_row_number(column.name);
     if (!asked && !row_number && column.is_mostly_numeric() && column.numbers * 2 >= sample.rows) {
       look.numbers.push_back(column.name);
+    } else if (!asked && !row_number && column.is_wordless()) {
+      look.wordless.push_back(column);
+      look.unused.push_back(column.name);
     } else if (column.tokens && column.distinct > 1 && (asked || !row_number)) {
       texts.push_back(&column);
       if (!asked && holds_stray_words(column)) look.numbered_words.push_back(column);
@@ -138,11 +141,12 @@ void find_columns(DataFound& data) {
   for (const auto& column : sample.columns) data.columns.push_back(column.name);
   data.text_column = named(data.columns, {"text", "content", "document", "body"});
   data.label_column = named(data.columns, {"label", "labels", "class", "target", "category", "sentiment", "y"});
-  const auto ending = std::filesystem::path(path).extension();
+  const auto ending = lowered(std::filesystem::path(path).extension().string());
   const bool may_guess = ending == ".csv" || ending == ".tsv" || !data.text_column;
   if (!data.label_column && may_guess) data.label_column = guess_label(sample);
   for (const auto& column : sample.columns) {
-    const bool text = !column.is_mostly_numeric() && column.distinct > 1 && !is_row_number(column.name);
+    const bool text =
+        !column.is_mostly_numeric() && !column.is_wordless() && column.distinct > 1 && !is_row_number(column.name);
     if (text && column.name != data.label_column) data.text_columns.push_back(column.name);
   }
 }

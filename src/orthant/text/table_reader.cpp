@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -40,7 +41,8 @@ constexpr Ending kEndings[] = {{".csv", TableFormat::kCsv},
                                {".json", TableFormat::kJson}};
 
 const Ending* ending_of(const std::filesystem::path& path) {
-  const auto text = path.extension().string();
+  auto text = path.extension().string();  // Windows writes CSV, too
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   const auto* found = std::ranges::find(kEndings, text, &Ending::text);
   return found == std::end(kEndings) ? nullptr : found;
 }
