@@ -92,7 +92,8 @@ class Commands(TableTest):
             with open(self.path(name), "wb") as f:
                 f.write(text.encode("latin-1"))
             for words in (("init", "--data", name, "--tokenizer", vocabulary, "--label", "label", "out.json"),
-                          ("data", "prepare-text", "--input", name, "--tokenizer", vocabulary, "--out", "out")):
+                          ("data", "prepare-text", "--input", name, "--tokenizer", vocabulary, "--out", "out"),
+                          ("data", "make-vocabulary", "--data", name, "--columns", "text", "--out", "made.txt")):
                 with self.subTest(name=name, words=words):
                     errors = self.refused(4, *words)
                     self.assertIn(place + "\n  fix: save the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 ", errors)

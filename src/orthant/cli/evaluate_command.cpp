@@ -60,7 +60,7 @@ int run_evaluate(const Arguments& arguments, Context& context) {
       "orthant evaluate");
   EvaluateOptionsGiven given;
   RankOptions ranks;
-  app.add_option("--run", given.run, "folder of a run that was trained on files, or of an exported trimodal model")
+  app.add_option("--run", given.run, "folder of a run, such as runs/first, or of an exported trimodal model")
       .required();
   app.add_option("--data", given.data,
                  "table or text, or a folder that prepare-text made (default: what the run held out of its data)");
