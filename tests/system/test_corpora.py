@@ -89,6 +89,10 @@ class PrepareText(unittest.TestCase):
                 theirs = AutoTokenizer.from_pretrained(path)
                 expected = [theirs(line).input_ids + [theirs.eos_token_id] for line in lines]
                 self.assertEqual(expected[0][0] == theirs.bos_token_id, begins)
+                said = only_json(self, orthant("init", "--model", "llama-tiny", "--data", text, "--tokenizer", path, "--json", "--force", "run.json",
+                                               cwd=self.folder))["found"].get("begin", "")
+                token = "the begin token" if folder == "pieces" else "<s>"
+                self.assertEqual(said, f"each document begins with {token}, as the tokenizer has it; data.begin_token=false leaves it out" if begins else "")
                 for words, shown in (((), expected), (("--no-begin",), [ids[begins:] for ids in expected])):
                     out = f"out-{number}{''.join(words)}"
                     made = self.prepare(out, "--separator", "line", *words, inputs=[text], tokenizer=path)

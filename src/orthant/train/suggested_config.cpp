@@ -234,9 +234,10 @@ void Suggestion::tell_documents() {
 void Suggestion::choose_begin() {
   const auto& begin = tokenizer_->document_begin();
   if (begin.empty()) return;
+  const auto text = tokenizer_->decode(begin);  // SentencePiece shows nothing of its control pieces
   found("begin",
         fmt::format("each document begins with {}, as the tokenizer has it; data.begin_token=false leaves it out",
-                    tokenizer_->decode(begin)));
+                    text.empty() ? "the begin token" : text));
   data_section_["_comment_begin_token"] =
       "null: documents begin as the tokenizer has it. false leaves its begin token out, true adds it.";
   data_section_["begin_token"] = nullptr;
