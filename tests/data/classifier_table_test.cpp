@@ -237,8 +237,14 @@ TEST_F(ClassifierTableTest, BadRowsStopWithFileLineAndColumn) {
                 ":5:12: column \"genre\": the label is missing\n"
                 "give every row a label, or set data.bad_rows=skip");
   asked.path = write("bytes.csv", head + "good,a,1,2,caf\xe9\n");
-  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }),
-            asked.path + ":5:12: column \"genre\": the label is not UTF-8\nwrite the file in UTF-8");
+  EXPECT_EQ(
+      thrown_text<DataError>([&] { read_classifier_tables(asked); }),
+      asked.path +
+          ":5:15: column \"genre\": byte 0xe9 is not UTF-8\nsave the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 " +
+          asked.path + " > " + (folder_ / "bytes-utf8.csv").string());
+  asked.path = write("texts.csv", head + "caf\xe9,a,1,2,Drama\n");
+  EXPECT_EQ(thrown_text<DataError>([&] { read_classifier_tables(asked); }).substr(asked.path.size(), 47),
+            ":5:4: column \"title\": byte 0xe9 is not UTF-8\nsa");
 }
 
 TEST_F(ClassifierTableTest, BadRowsAreSkippedAndCounted) {

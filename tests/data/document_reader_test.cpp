@@ -65,8 +65,40 @@ TEST(DocumentReader, EdgesOfFiles) {
   EXPECT_EQ(documents_of(write_text(folder / "lead.txt", "\n\n  a\nb"), "blank-line"), (Texts{"  a\nb"}));
   EXPECT_EQ(documents_of(write_text(folder / "tail.txt", "a\n \n\n  "), "blank-line"), (Texts{"a"}));
   EXPECT_EQ(documents_of(write_text(folder / "mark.txt", "\xef\xbb\xbfx\n"), "file"), (Texts{"x\n"}));
-  EXPECT_EQ(documents_of(write_text(folder / "bytes.txt", std::string("\xff\x00\xc3\n", 4)), "file"),
-            (Texts{std::string("\xff\x00\xc3\n", 4)}));
+}
+
+TEST(DocumentReader, BytesThatAreNotUtf8AreNamedOrKept) {
+  TemporaryFolder folder;
+  const std::string bytes("a\nb \xff\x00\xc3\n", 8);
+  const auto path = write_text(folder / "my bytes.txt", bytes);
+  const auto remedy = [&](const std::string& from, const std::string& name) {
+    return "save the file as UTF-8: iconv -f " + from + " -t UTF-8 '" + (folder / (name + ".txt")).string() + "' > '" +
+           (folder / (name + "-utf8.txt")).string() +
+           "'; or keep such bytes as they are: data.keep_invalid_utf8=true (prepare-text: --keep-invalid-utf8)";
+  };
+  for (const char* separator : {"file", "line", "blank-line"}) {
+    EXPECT_EQ(thrown_text<DataError>([&] { documents_of(path, separator); }),
+              path + ":2:3: byte 0xff is not UTF-8\n" + remedy("WINDOWS-1252", "my bytes"));
+  }
+  const auto kept = chunks_from(path, DocumentOptions{.keep_invalid_utf8 = true});
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_EQ(kept[0].text, bytes);
+  const auto marked = write_text(folder / "my mark.txt", std::string("\xff\xfe"
+                                                                     "a\0",
+                                                                     4));
+  EXPECT_EQ(
+      thrown_text<DataError>([&] { documents_of(marked, "line"); }),
+      marked + ":1:1: the file begins with the mark of UTF-16, and UTF-8 is read\n" + remedy("UTF-16", "my mark"));
+}
+
+TEST(DocumentReader, TextsOfTablesThatAreNotUtf8AreNamedOrKept) {
+  TemporaryFolder folder;
+  const auto path = write_text(folder / "a.csv", "text,other\nplain,\xe9\ncaf\xe9,x\n");
+  EXPECT_EQ(thrown_text<DataError>([&] { documents_of(path, "file"); }).substr(path.size(), 44),
+            ":3:4: column \"text\": byte 0xe9 is not UTF-8\n");
+  const auto kept = chunks_from(path, DocumentOptions{.keep_invalid_utf8 = true});
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[1].text, "caf\xe9");
 }
 
 TEST(DocumentReader, TablesGiveOneColumn) {
@@ -151,10 +183,12 @@ TEST(DocumentReader, DocumentsDoNotDependOnChunksOrOnWhereReadingBegins) {
     for (std::uint64_t i = 0; i < 40; ++i) text += parts[stream.bits(round * 100 + i) % parts.size()];
     const auto path = write_text(folder / "a.txt", text);
     for (const std::string separator : {"file", "blank-line", "line"}) {
-      const auto whole = documents_of(path, separator);
+      const auto whole =
+          documents_of(chunks_from(path, DocumentOptions{.separator = separator, .keep_invalid_utf8 = true}));
       for (const std::int64_t bytes : {1, 2, 3, 5, 9, 17}) {
         SCOPED_TRACE(fmt::format("round {}, {}, chunks of {} bytes", round, separator, bytes));
-        const DocumentOptions options{.separator = separator, .chunks = {.bytes = bytes, .most_bytes = 2 * bytes}};
+        const DocumentOptions options{
+            .separator = separator, .keep_invalid_utf8 = true, .chunks = {.bytes = bytes, .most_bytes = 2 * bytes}};
         const auto chunks = chunks_from(path, options);
         ASSERT_EQ(documents_of(chunks), whole);
         for (std::size_t first = 0; first < chunks.size(); first += 3) {

@@ -66,6 +66,45 @@ TEST(PrepareText, WritesIdsDocumentEndsAndAnIndex) {
   EXPECT_EQ(facts.bytes, 42);
 }
 
+TEST(PrepareText, DocumentsBeginWithTheTokenizersBeginToken) {
+  TemporaryFolder folder;
+  const auto a = write_text(folder / "a.txt", "ab\n\ncde\n");
+  auto encoder = byte_encoder();
+  encoder.begin = {'^'};
+  encoder.facts.begin = '^';
+  const auto out = (folder / "out").string();
+  EXPECT_EQ(prepare_text(encoder, lines_of({a}), {.folder = out}).index.empty_documents, 1);
+  EXPECT_EQ(text_of(*TokenStore::open(out)), "^ab|^cde|");
+  EXPECT_EQ(read_token_index(out).begin_tokens, std::vector<std::int32_t>{'^'});
+  auto without = lines_of({a});
+  without.begin_token = false;
+  EXPECT_EQ(text_of(*tokenize_text(encoder, without)), "ab|cde|");
+  EXPECT_EQ(thrown_text([&] { prepare_text(encoder, without, {.folder = out}); }),
+            out +
+                " was made with other settings: documents that begin with [94], now [] (--no-begin leaves it out)\n"
+                "use another --out, or --force to throw away what is there and start anew");
+  // A role alone puts nothing before a document unless it is asked for.
+  encoder.begin = {};
+  EXPECT_EQ(text_of(*tokenize_text(encoder, lines_of({a}))), "ab|cde|");
+  auto asked = lines_of({a});
+  asked.begin_token = true;
+  EXPECT_EQ(text_of(*tokenize_text(encoder, asked)), "^ab|^cde|");
+  EXPECT_EQ(thrown_text([&] { tokenize_text(byte_encoder(), asked); }),
+            "tokenizer bytes has no token that begins a document\n"
+            "leave data.begin_token out, or use another tokenizer");
+}
+
+TEST(PrepareText, AnIndexWithoutBeginTokensIsRead) {
+  TemporaryFolder folder;
+  const auto a = write_text(folder / "a.txt", "ab\n");
+  const auto out = folder / "out";
+  prepare_text(byte_encoder(), lines_of({a}), {.folder = out.string()});
+  auto index = nlohmann::json::parse(read_file(out / kTokenIndexFile));
+  EXPECT_EQ(index.erase("begin_tokens"), 1U);
+  write_text(out / kTokenIndexFile, index.dump());
+  EXPECT_TRUE(prepare_text(byte_encoder(), lines_of({a}), {.folder = out.string()}).was_complete);
+}
+
 TEST(PrepareText, LargeVocabulariesTakeFourBytes) {
   TemporaryFolder folder;
   const auto input = lines_of({write_text(folder / "a.txt", "ab\n")});

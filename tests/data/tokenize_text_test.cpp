@@ -63,6 +63,21 @@ TEST(TokenizeText, ChunksOfADocumentHaveTheIdsOfTheWhole) {
   }
 }
 
+TEST(TokenizeText, ADocumentInChunksBeginsOnce) {
+  const TemporaryFolder folder;
+  std::mt19937 random(6);
+  auto encoder = text_encoder(tokenizer_of(small_bpe()), "t");
+  encoder.begin = {7, 8};
+  const auto path = write_text(folder / "a.txt", some_text(random));
+  const auto store = tokenize_text(
+      encoder, {.files = {path}, .documents = {.chunks = {.bytes = 16, .most_bytes = 1 << 20}}, .end_token = false});
+  Ids ids(static_cast<std::size_t>(store->size()));
+  store->read(0, ids);
+  Ids expected = {7, 8};
+  for (const auto id : ids_of(tokenizer_of(small_bpe()), path, {})) expected.push_back(id);
+  EXPECT_EQ(ids, expected);
+}
+
 TEST(TokenizeText, DocumentsAreNumberedWithTheEmptyOnesAmongThem) {
   const TemporaryFolder folder;
   const auto path = write_text(folder / "a.txt", "hello\n\nworld\n \nhello world\n");

@@ -53,6 +53,53 @@ class PrepareText(unittest.TestCase):
         self.assertEqual(numpy.fromfile(os.path.join(self.folder, "out", "documents.bin"), dtype="uint64").tolist(), ends)
         self.assertEqual((made["tokens"], made["documents"], made["dtype"], made["vocab_size"]), (len(expected), 3, "uint16", 50257))
 
+    def test_documents_begin_as_transformers_begins_them(self):
+        """By the post-processor of tokenizer.json; by add_bos_token of tokenizer_config.json where there is only SentencePiece's file."""
+        import numpy
+        import sentencepiece
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+        from transformers import AutoTokenizer
+        lines = [line[:300] for line in text_of(SPEECHES[0]).splitlines() if line.strip()][:40]
+        text = os.path.join(self.folder, "lines.txt")
+        with open(text, "w", encoding="utf-8") as f:
+            f.write("\n".join(lines) + "\n")
+        bpe = Tokenizer(models.BPE())
+        bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        bpe.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], show_progress=False,
+                                                           initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        os.mkdir(os.path.join(self.folder, "pieces"))
+        sentencepiece.SentencePieceTrainer.train(input=text, model_prefix=os.path.join(self.folder, "pieces", "tokenizer"), vocab_size=300,
+                                                 model_type="bpe", byte_fallback=True, minloglevel=2, hard_vocab_limit=False)
+        begin = processors.TemplateProcessing(single="<s> $A", pair="$A $B", special_tokens=[("<s>", bpe.token_to_id("<s>"))])
+        for number, (folder, post, settings, begins) in enumerate((
+                ("json", None, {}, False), ("json", begin, {}, True), ("json", begin, {"add_bos_token": False}, True),
+                ("pieces", None, {"tokenizer_class": "LlamaTokenizer"}, False),
+                ("pieces", None, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, True))):
+            with self.subTest(folder=folder, post=bool(post), **settings):
+                path = os.path.join(self.folder, folder)
+                os.makedirs(path, exist_ok=True)
+                if folder == "json":
+                    bpe.post_processor = post or processors.ByteLevel()
+                    bpe.save(os.path.join(path, "tokenizer.json"))
+                for name, content in (("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>",
+                                                                 "unk_token": "<unk>" if folder == "pieces" else None, **settings}),
+                                      ("config.json", {"model_type": "llama"})):
+                    with open(os.path.join(path, name), "w") as f:
+                        json.dump({key: value for key, value in content.items() if value is not None}, f)
+                theirs = AutoTokenizer.from_pretrained(path)
+                expected = [theirs(line).input_ids + [theirs.eos_token_id] for line in lines]
+                self.assertEqual(expected[0][0] == theirs.bos_token_id, begins)
+                said = only_json(self, orthant("init", "--model", "llama-tiny", "--data", text, "--tokenizer", path, "--json", "--force", "run.json",
+                                               cwd=self.folder))["found"].get("begin", "")
+                token = "the begin token" if folder == "pieces" else "<s>"
+                self.assertEqual(said, f"each document begins with {token}, as the tokenizer has it; data.begin_token=false leaves it out" if begins else "")
+                for words, shown in (((), expected), (("--no-begin",), [ids[begins:] for ids in expected])):
+                    out = f"out-{number}{''.join(words)}"
+                    made = self.prepare(out, "--separator", "line", *words, inputs=[text], tokenizer=path)
+                    self.assertEqual(made.returncode, 0, made.stderr)
+                    found = numpy.fromfile(os.path.join(self.folder, out, "tokens.bin"), dtype="uint16").tolist()
+                    self.assertEqual(found, sum(shown, []))
+
     def test_a_long_file_in_pieces_has_the_ids_of_the_whole(self):
         import numpy
         from tokenizers import Tokenizer

@@ -1,4 +1,5 @@
 """What an export keeps of the Hugging Face folder that a model began with: every file and key but for what training changes."""
+import filecmp
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import crafted_models
 from export_folders import differences, greedy_text, make_folder, read_json, write
 from program import ORTHANT, only_json, orthant, python, run
 
@@ -91,6 +93,19 @@ class RoundTrips(Export):
         for number, tokenizer in enumerate((folder, os.path.join(folder, "tokenizer.json"))):
             checkpoint = self.train(f"run-{number}", 1, folder, *text, "--set", f"data.tokenizer={tokenizer}")
             self.assertEqual(differences(folder, self.export(checkpoint, f"out-{number}")), [])
+        # Byte-level BPE of vocab.json and merges.txt is whole by either name.
+        os.mkdir(self.path("two"))
+        crafted_models.make_gpt2_files(self.path("two"))
+        for name in ("vocab.json", "merges.txt"):
+            config = {"name": "two", "model": {"preset": "gpt2-tiny", "vocab_size": 261}, "data": {"kind": "text", "path": self.path("text.txt"), "sequence_length": 8,
+                                                                             "tokenizer": self.path("two", name)},
+                      "train": {"global_batch_size": 2, "steps": 1}}
+            write(self.folder, "two.json", json.dumps(config))
+            self.command("train", "--config", self.path("two.json"), "--output-dir", self.path("two-" + name))
+            exported = self.export(self.path("two-" + name, "checkpoints", "step-1"), "out-" + name)
+            for file in ("vocab.json", "merges.txt", "added_tokens.json"):
+                self.assertTrue(filecmp.cmp(os.path.join(exported, file), self.path("two", file), shallow=False), file)
+            self.assertFalse({"tokenizer.json", "vocab.txt"} & set(os.listdir(exported)))
         # A tokenizer from elsewhere comes without the templates and settings of the folder.
         os.mkdir(self.path("own"))
         shutil.copy(os.path.join(folder, "tokenizer.json"), self.path("own"))

@@ -159,6 +159,26 @@ class Written(InitTest):
                          'days: 10 of 30 cells are not numbers, the first in line 2: "unknown"; too many for a column of numbers')
         self.assertEqual((said["config"]["data"]["tabular"], said["config"]["data"]["secondary_text"]), ([], "days"))
 
+    def test_dates_and_amounts_are_not_taken_for_texts(self):
+        lines = [f"{self.sentence(i, 2)},${i}.50,2024-01-{i % 28 + 1:02d},{i % 2}" for i in range(30)]
+        said = self.written("--data", self.write("t.csv", "story,price,date,label\n" + "\n".join(lines) + "\n"), "--tokenizer", self.vocabulary())
+        self.assertEqual((said["config"]["data"]["primary_text"], said["config"]["data"]["secondary_text"]), ("story", None))
+        self.assertEqual(said["found"]["cells"], 'price: neither numbers nor texts, such as "$0.50" in line 2; write numbers like -2.5 or 1e3; '
+                         'date: neither numbers nor texts, such as "2024-01-01" in line 2; write numbers like -2.5 or 1e3')
+        self.assertEqual(said["found"]["unused"], "price, date")
+        asked = self.written("--data", "t.csv", "--tokenizer", "vocab.txt", "--text-column", "date")
+        self.assertEqual(asked["config"]["data"]["primary_text"], "date")
+
+    def test_what_spreadsheet_programs_write(self):
+        plain = self.written("--data", self.table(), "--tokenizer", self.vocabulary())
+        with open(self.path("claims.csv"), "rb") as f:
+            table = f.read()
+        self.write("EXCEL.CSV", b"\xef\xbb\xbf" + table.replace(b"\n", b"\r\n") + b"\r\n\r\n")
+        said = self.written("--data", "EXCEL.CSV", "--tokenizer", "vocab.txt")
+        self.assertEqual({**said["config"]["data"], "path": "claims.csv"}, plain["config"]["data"])
+        self.assertEqual(said["found"]["label"], plain["found"]["label"])
+        self.trains()
+
     def test_labels_that_may_be_misspelt_are_named(self):
         lines = [f"{self.sentence(i)},{i},{'late' if i % 4 else 'lost'}" for i in range(60)]
         lines += [f"{self.sentence(1)},1,Late", f"{self.sentence(2)},2,losst", f"{self.sentence(3)},3,lost "]
@@ -216,9 +236,17 @@ class Written(InitTest):
         self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator blank-line would give 90")
         said = self.written(*words, "--separator", "blank-line")
         self.assertEqual((said["config"]["data"]["separator"], said["found"]["documents"]), ("blank-line", "90"))
-        self.assertIn("99 of 100 documents have at most 13,", said["found"]["length"])
+        self.assertEqual(said["found"]["begin"], "each document begins with [CLS], as the tokenizer has it; data.begin_token=false leaves it out")
+        self.assertIsNone(said["config"]["data"]["begin_token"])
+        self.assertIn("99 of 100 documents have at most 14,", said["found"]["length"])
         self.trains()
         self.assertEqual(self.written(*words, "--separator", "file")["found"]["documents"], "1: the end token is hardly seen")
+        self.assertNotIn("line ends", said["found"])
+        self.write("windows.txt", "".join(f"{self.sentence(i)}\r\n{self.sentence(i + 1)}\r\n\r\n" for i in range(90)))
+        said = self.written("--model", "my-llama", "--data", "windows.txt", "--separator", "blank-line")
+        self.assertEqual((said["found"]["documents"], said["found"]["line ends"]),
+                         ("90", "of Windows: the model learns \\r before each line end; sed -i 's/\\r$//' windows.txt removes it"))
+        self.assertNotIn("line ends", self.written("--model", "my-llama", "--data", "windows.txt", "--separator", "line")["found"])
         self.text("lines.txt", lines=70)
         said = self.written("--model", "my-llama", "--data", "lines.txt")
         self.assertEqual(said["found"]["documents"], "1: the end token is hardly seen; --separator line would give 70")
@@ -336,6 +364,7 @@ class Refused(InitTest):
         text, vocabulary, table, llama = self.text(), self.vocabulary(), self.table(), self.llama()
         self.write("empty.txt", "")
         self.write("picture.png", b"\x89PNG\0\0")
+        self.write("claims.xlsx", b"PK\3\4")
         self.write("far.bin", struct.pack("<400H", *range(400)))
         self.write("plain.csv", "text,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
         self.write("stories.csv", "prose,n\n" + "".join(f"{self.sentence(i)} {i},{i}\n" for i in range(30)))
@@ -376,7 +405,8 @@ class Refused(InitTest):
                 (4, "claims.csv: column id has more than 50 values", "--label COLUMN", ("--data", self.table(rows=80), "--tokenizer", vocabulary, "--label", "id")),
                 (4, "numbers.csv: no column holds texts (columns: n, label)", "one column of text", ("--data", "numbers.csv", "--tokenizer", vocabulary)),
                 (4, "rowless.csv: has no rows", "a file with rows", ("--data", "rowless.csv")),
-                (4, "few.txt has 3 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
+                (4, "--data claims.xlsx: a workbook of a spreadsheet program", 'save the sheet from there as "CSV UTF-8"', ("--data", "claims.xlsx")),
+                (4, "few.txt has 4 tokens, too few to train on", "16 tokens at least", ("--data", "few.txt", "--tokenizer", vocabulary)),
                 (2, "--model bert-tiny learns masked tokens, and the tokenizer of far.bin has no mask token", "--tokenizer",
                  ("--model", "bert-tiny", "--data", "far.bin")),
                 (4, "tokens was prepared with another tokenizer than my-llama", "prepare-text --tokenizer my-llama", ("--model", llama, "--data", "tokens")),

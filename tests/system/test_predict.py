@@ -63,6 +63,11 @@ class Scored(unittest.TestCase):
         self.assertEqual(facts["columns"], list(rows[0]))
         return rows
 
+    def held_out_part(self, run, *words):
+        found = only_json(self, orthant("evaluate", "--run", run, "--json", *words, cwd=self.folder))
+        found["seconds"] = 0
+        return found
+
     def refused(self, code, text, fix, *words):
         done = orthant(*words, cwd=self.folder)
         self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
@@ -93,7 +98,7 @@ class Classifiers(Scored):
         for name, part in (("train.csv", [header] + rows[:200]), ("held_out.csv", [header] + cls.held_out),
                            ("unlabelled.csv", [row[:-1] for row in [header] + cls.held_out]), ("header.csv", [header]),
                            ("missing.csv", [[name.replace("feature_3", "other") for name in header]] + cls.held_out),
-                           ("unknown.csv", [header] + cls.held_out[:-1] + [cls.held_out[-1][:-1] + ["perhaps"]])):
+                           ("blank.csv", [header[:-1] + ["label "]] + cls.held_out), ("unknown.csv", [header] + cls.held_out[:-1] + [cls.held_out[-1][:-1] + ["perhaps"]])):
             with open(cls.path(name), "w", newline="") as f:
                 csv.writer(f, lineterminator="\n").writerows(part)
         cls.config = {"name": "t", "seed": 3,
@@ -114,6 +119,7 @@ class Classifiers(Scored):
             last = json.loads(f.read().splitlines()[-1])
         self.assertEqual({"step": 12, **found["eval"]}, last)
         self.assertEqual((found["step"], found["samples"]), (12, 40))
+        self.assertEqual(self.held_out_part("run"), {**found, "data": None, "seconds": 0})
         earlier = self.evaluate("run", "held_out.csv", "--checkpoint", "run/checkpoints/step-6")
         self.assertEqual(earlier["step"], 6)
         self.assertNotEqual(earlier["eval"]["loss"], found["eval"]["loss"])
@@ -122,6 +128,34 @@ class Classifiers(Scored):
                 other = self.evaluate("run", "held_out.csv", "--mesh", mesh)["eval"]
                 self.assertAlmostEqual(other.pop("loss"), found["eval"]["loss"], delta=1e-6)
                 self.assertEqual(other, {k: v for k, v in found["eval"].items() if k != "loss"})
+
+    def test_what_the_run_held_out_is_measured_without_a_file(self):
+        data = {**self.config["data"], "eval_fraction": 0.2, "eval_path": None, "tokenizer": "moved.txt"}
+        result = self.train("part", {**self.config, "data": data, "mesh": {"dp": 2}})
+        self.assertEqual(self.held_out_part("part")["samples"], 40)
+        self.assertAlmostEqual(self.held_out_part("part")["eval"].pop("loss"), result["eval"]["loss"], delta=1e-6)
+        self.assertEqual(self.held_out_part("part", "--mesh", "dp=2")["eval"], result["eval"])
+        told = orthant("evaluate", "--run", "part", cwd=self.folder)
+        self.assertIn("part at step 12 on the part it held out: 40 samples", told.stdout)
+        # Other rows under the same name are another part.
+        shutil.copy(self.path("train.csv"), self.path("kept.csv"))
+        self.addCleanup(shutil.move, self.path("kept.csv"), self.path("train.csv"))
+        with open(self.path("train.csv"), "a") as f:
+            f.write(",".join(["ship"] * 2 + ["1"] * 8 + ["yes"]) + "\n")
+        self.refused(4, "train.csv has other contents than when that run read it", "put the run's data back, or name a file with --data",
+                     "evaluate", "--run", "part")
+        os.remove(self.path("train.csv"))
+        self.refused(4, "train.csv", "", "evaluate", "--run", "part")
+
+    def test_a_label_column_of_nearly_the_name_is_named(self):
+        self.refused(2, 'blank.csv: there is no column "label"', 'fix: did you mean "label "? (one of dialogue, ', "evaluate", "--run", "run", "--data",
+                     "blank.csv")
+
+    def test_a_run_that_held_nothing_out_needs_a_file(self):
+        self.train("all", {**self.config, "data": {**self.config["data"], "eval_path": None, "tokenizer": "moved.txt"}})
+        self.refused(2, "all: the run held nothing out: data.eval_fraction is 0, and there is no data.eval_path", "name a file with --data",
+                     "evaluate", "--run", "all")
+        self.refused(2, "--separator, --text-column or --bad-rows without --data", "leave them out", "evaluate", "--run", "run", "--bad-rows", "skip")
 
     def test_every_row_has_a_label_and_probabilities_that_agree_with_the_loss(self):
         rows = self.predict("run", "unlabelled.csv", "all.csv")
@@ -313,6 +347,19 @@ class LanguageModels(Scored):
 
     def test_an_evaluation_measures_what_the_training_did(self):
         self.assertEqual(self.evaluate("run", "held_out.txt")["eval"], self.result["eval"])
+        self.assertEqual(self.held_out_part("run")["eval"], self.result["eval"])
+        part = self.train("part", self.run_config(LLAMA, eval_path=None, eval_fraction=0.2))
+        self.assertEqual(self.held_out_part("part")["eval"], part["eval"])
+        generated = self.train("generated", {"model": LLAMA, "data": {"kind": "tokens", "samples": 40, "eval_fraction": 0.2, "sequence_length": 12},
+                                             "train": {"global_batch_size": 4, "steps": 2}})
+        self.assertEqual(self.held_out_part("generated")["eval"], generated["eval"])
+
+    def test_documents_begin_as_the_run_says(self):
+        self.train("bare", self.run_config(LLAMA, begin_token=False))
+        rows = self.predict("bare", "rows.jsonl", "bare.csv")
+        self.assertEqual(rows[0]["tokens"], len(self.documents[0].split()), "all words but the first, and the end token")
+
+    def test_the_mesh_does_not_matter(self):
         for mesh in MESHES:
             with self.subTest(mesh=mesh):
                 loss = self.evaluate("run", "held_out.txt", "--mesh", mesh)["eval"]["loss"]
@@ -324,7 +371,7 @@ class LanguageModels(Scored):
         for row, text in zip(rows, self.documents):
             if row["row"] == 4:
                 continue
-            self.assertEqual(row["tokens"], len(text.split()), "all but the first, and the end token")
+            self.assertEqual(row["tokens"], len(text.split()) + 1, "its words and the end token; the begin token is given")
             self.assertAlmostEqual(row["perplexity"], math.exp(row["loss"]), delta=1e-5)
         for mesh in MESHES:
             with self.subTest(mesh=mesh):
@@ -390,7 +437,7 @@ class LanguageModels(Scored):
             self.assertEqual(done.returncode, 0, done.stderr)
             shutil.copy(self.path("ids-" + name, "tokens.bin"), self.path(name + ".bin"))
         entry = {word: i + 5 for i, word in enumerate(WORDS)}
-        documents = [[entry[word] for word in text.split()] + [3] for text in self.documents]
+        documents = [[2] + [entry[word] for word in text.split()] + [3] for text in self.documents]
         documents[3] = []
         self.write("keyed.jsonl", "".join(json.dumps({"text": "none", "tokens": ids}) + "\n" for ids in documents))
         self.write("lists.jsonl", "\n".join(json.dumps(ids) for ids in documents))
@@ -429,7 +476,7 @@ class LanguageModels(Scored):
                     for text in () if is_known else ("held_out.txt", "rows.jsonl"):
                         self.refused(4, text + ": is text, and the run keeps no tokenizer", "name a file of ids, or a folder", *words,
                                      "--data", text)
-        self.assertEqual(self.predict("lines-known", "keyed.jsonl", "texts.csv", "--text-column", "text")[3]["tokens"], 1)
+        self.assertEqual(self.predict("lines-known", "keyed.jsonl", "texts.csv", "--text-column", "text")[3]["tokens"], 2)
         self.assert_close(self.predict("run", "lists.jsonl", "a.csv"), self.predict("run", "rows.jsonl", "b.csv"))
 
     def test_a_model_without_the_head_of_its_task_is_refused(self):

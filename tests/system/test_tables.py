@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 from program import ORTHANT, SOURCE, FolderTest, only_json, orthant
@@ -71,9 +72,59 @@ class Commands(TableTest):
             for words in (("data", "inspect", name), ("data", "inspect", name, "--columns", "text"), ("init", "--data", name, "out.json"),
                           ("init", "--data", name, "--tokenizer", vocabulary, "out.json")):
                 with self.subTest(words=words):
+                    errors = self.refused(2, *words)
                     self.assertIn(f"{name}: its columns are separated by semicolons, and those of a .csv file by commas\n"
-                                  "  fix: save it with commas between columns and points in numbers", self.refused(2, *words))
+                                  "  fix: save it with commas between columns and points in numbers: python3 -c ", errors)
         self.assertFalse(os.path.exists(self.path("out.json")))
+        made = subprocess.run(errors.split("in numbers: ")[1], shell=True, cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        facts = only_json(self, orthant("data", "inspect", "plain-commas.csv", "--json", cwd=self.folder))
+        self.assertEqual([column["name"] for column in facts["columns"]], ["id", "text", "n", "label"])
+
+    def test_bytes_that_are_not_utf8_are_named_with_the_line_that_converts_the_file(self):
+        vocabulary = self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfilm\n")
+        word = "caf\xe9"
+        rows = "".join(f"{'good film' if i != 20 else word},{i},{i % 2}\n" for i in range(40))
+        for name, text, place in (("my table.csv", "text,n,label\n" + rows, 'my table.csv:22:4: column "text": byte 0xe9 is not UTF-8'),
+                                  ("header.csv", "text,n\xe9,label\n" + rows, "header.csv:1:7: in the header: byte 0xe9 is not UTF-8"),
+                                  ("lines.jsonl", '{"text": "film", "label": 1}\n{"text": "caf\xe9", "label": 0}\n',
+                                   "lines.jsonl:2:14: byte 0xe9 is not UTF-8")):
+            with open(self.path(name), "wb") as f:
+                f.write(text.encode("latin-1"))
+            for words in (("init", "--data", name, "--tokenizer", vocabulary, "--label", "label", "out.json"),
+                          ("data", "prepare-text", "--input", name, "--tokenizer", vocabulary, "--out", "out"),
+                          ("data", "make-vocabulary", "--data", name, "--columns", "text", "--out", "made.txt")):
+                with self.subTest(name=name, words=words):
+                    errors = self.refused(4, *words)
+                    self.assertIn(place + "\n  fix: save the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 ", errors)
+        self.assertFalse(os.path.exists(self.path("out.json")) or os.path.exists(self.path("out")))
+        errors = self.refused(4, "init", "--data", "my table.csv", "--tokenizer", vocabulary, "out.json")
+        made = subprocess.run(errors.split("as UTF-8: ")[1], shell=True, cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        done = orthant("init", "--data", "my table-utf8.csv", "--tokenizer", vocabulary, "out.json", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = orthant("data", "inspect", "my table.csv", cwd=self.folder).stdout
+        self.assertIn('1 bad row:\n  my table.csv:22:4: column "text": byte 0xe9 is not UTF-8\n', shown)
+
+    def test_text_that_is_not_utf8_is_refused_or_kept(self):
+        vocabulary = self.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nship\n")
+        with open(self.path("notes.txt"), "wb") as f:
+            f.write(b"ship\n" * 300 + b"ship \xe4\n" + b"ship\n" * 300)
+        prepare = ("data", "prepare-text", "--input", "notes.txt", "--tokenizer", vocabulary, "--out", "out")
+        for words in (("init", "--model", "llama-tiny", "--data", "notes.txt", "--tokenizer", vocabulary, "run.json"), prepare):
+            self.assertIn("notes.txt:301:6: byte 0xe4 is not UTF-8\n  fix: save the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 notes.txt > notes-utf8.txt; "
+                          "or keep such bytes as they are: data.keep_invalid_utf8=true (prepare-text: --keep-invalid-utf8)", self.refused(4, *words))
+        kept = orthant(*prepare, "--keep-invalid-utf8", cwd=self.folder)
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        train = ("train", "--set", 'model={"preset": "llama-tiny"}', "--set", "data.kind=text", "--set", "data.path=notes.txt", "--set", f"data.tokenizer={vocabulary}",
+                 "--set", "data.sequence_length=16", "--steps", 1, "--output-dir", "run")
+        self.assertIn("notes.txt:301:6: byte 0xe4 is not UTF-8", self.refused(4, *train))
+        kept = orthant(*train, "--set", "data.keep_invalid_utf8=true", cwd=self.folder)
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        with open(self.path("wide.txt"), "wb") as f:
+            f.write("ship\n".encode("utf-16") * 30)
+        self.assertIn("wide.txt: the file begins with the mark of UTF-16, and UTF-8 is read\n  fix: save the file as UTF-8: iconv -f UTF-16 -t UTF-8 wide.txt",
+                      self.refused(4, "init", "--model", "llama-tiny", "--data", "wide.txt", "--tokenizer", vocabulary, "run.json"))
 
     def test_an_empty_corpus_leaves_no_folder(self):
         empty = self.write("empty.txt", "")

@@ -142,6 +142,8 @@ class TextRuns(unittest.TestCase):
                                     ({"path": "odd.bin", "token_type": "uint16"}, 4, "odd.bin has 3 bytes, which are not a whole number of ids"),
                                     ({"path": "ids.bin", "token_type": "uint16", "packing": False}, 2, "does not say where documents end"),
                                     ({"path": "a.txt", "token_type": "uint16"}, 2, "data.path names no .bin file"),
+                                    ({"path": "ids.bin", "token_type": "uint16", "begin_token": True}, 2,
+                                     "data.begin_token is true, but ids.bin holds ids already"),
                                     ({"path": "a.txt", "ids_column": "ids"}, 4, "a.txt:1: this is not JSON")):
             with self.subTest(**data):
                 self.config(LLAMA, **data)

@@ -73,7 +73,9 @@ TEST(JsonTable, RefusesDamagedJson) {
   const std::string remedy = "write one object, with its keys and texts in quotes";
   EXPECT_EQ(refusal("{\"a\":1}\n{\"a\":x}\n"), "t.json:2:6: not valid JSON from here on\n" + remedy);
   EXPECT_EQ(refusal("{\"a\":1"), "t.json:1:7: not valid JSON from here on\n" + remedy);
-  EXPECT_EQ(refusal("{\"a\":\"\xff\"}"), "t.json:1:7: not valid JSON from here on\n" + remedy);
+  const std::string convert = "save the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 t.json > t-utf8.json";
+  EXPECT_EQ(refusal("{\"a\":\"\xff\"}"), "t.json:1:7: byte 0xff is not UTF-8\n" + convert);
+  EXPECT_EQ(refusal("{\"a\":1}\n{\"b\":\"caf\xe9 noir\"}"), "t.json:2:10: byte 0xe9 is not UTF-8\n" + convert);
   EXPECT_EQ(refusal("{\"a\":1} {\"a\":2}"), "t.json:1:9: not valid JSON from here on\n" + remedy);
   EXPECT_EQ(refusal("{\"a\":1e999}"), "t.json:1:10: a number beyond a double\nwrite a smaller one, or null");
   EXPECT_EQ(refusal("{\"a\":1,\"a\":2}"), "t.json:1:8: key \"a\" comes twice\nkeep one of them");

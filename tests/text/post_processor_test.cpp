@@ -31,6 +31,12 @@ TEST(PostProcessor, PutsSpecialTokensAround) {
   EXPECT_EQ(plain.types, (Ids{0, 1}));
 }
 
+TEST(PostProcessor, SaysWhatATextBeginsWith) {
+  EXPECT_EQ(PostProcessor::bert(101, 102).begin(), Ids{101});
+  EXPECT_EQ(PostProcessor::roberta(0, 2).begin(), Ids{0});
+  EXPECT_EQ(PostProcessor().begin(), Ids{});
+}
+
 TEST(PostProcessor, TextLosesItsEnd) {
   const auto bert = PostProcessor::bert(101, 102);
   EXPECT_EQ(single(bert, {1, 2, 3}, {.max_length = 4}), (Ids{7, 101, 1, 2, 102}));

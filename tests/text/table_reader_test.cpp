@@ -115,8 +115,9 @@ TEST(TableReader, KnowsAllColumns) {
 }
 
 TEST(TableReader, EndingsTellTables) {
-  for (const char* path : {"a.csv", "b/a.tsv", "a.jsonl", "a.ndjson", "a.json"}) EXPECT_TRUE(is_table(path)) << path;
-  for (const char* path : {"a.txt", "csv", "a.csv.gz", "a.CSV", ".csv/a"}) EXPECT_FALSE(is_table(path)) << path;
+  for (const char* path : {"a.csv", "b/a.tsv", "a.jsonl", "a.ndjson", "a.json", "a.CSV"})
+    EXPECT_TRUE(is_table(path)) << path;
+  for (const char* path : {"a.txt", "csv", "a.csv.gz", ".csv/a"}) EXPECT_FALSE(is_table(path)) << path;
 }
 
 TEST(TableReader, RejectedRowsCountAsSkipped) {

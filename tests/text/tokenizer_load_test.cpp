@@ -10,6 +10,7 @@
 #include "orthant/files/whole_file.h"
 #include "orthant/text/tokenizer.h"
 #include "text/small_bpe.h"
+#include "text/small_sentencepiece.h"
 
 namespace orthant {
 namespace tokenizer_load_test {
@@ -95,6 +96,43 @@ TEST(TokenizerLoad, ReadsTheFilesOfRoberta) {
   EXPECT_EQ(Tokenizer::load(folder.path()).encode("world <mask>"), (Ids{266, 264, ' ', 270, 268}));
   write_file_atomically(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
   EXPECT_EQ(Tokenizer::load(folder.path()).encode("hello"), Ids{259});
+}
+
+TEST(TokenizerLoad, DocumentsBeginAsThePostProcessorSays) {
+  const TemporaryFolder folder;
+  auto file = small_bpe();
+  file["added_tokens"] = nlohmann::json::array({added_token("<s>", 266), added_token("</s>", 267)});
+  const auto begin = [&](const json& settings) {
+    write_file_atomically(folder.path() / "tokenizer.json", file.dump());
+    write_file_atomically(folder.path() / "tokenizer_config.json", settings.dump());
+    return Tokenizer::load(folder.path()).document_begin();
+  };
+  EXPECT_EQ(begin({{"bos_token", "<s>"}}), Ids{}) << "a role alone is not put before a text";
+  EXPECT_EQ(begin({{"bos_token", "<s>"}, {"add_bos_token", true}}), Ids{}) << "transformers does not look at it either";
+  file["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {266}}, {"tokens", {"<s>"}}}}}}};
+  EXPECT_EQ(begin({{"bos_token", "<s>"}}), Ids{266});
+  EXPECT_EQ(begin({{"bos_token", "<s>"}, {"add_bos_token", false}}), Ids{266});
+}
+
+TEST(TokenizerLoad, DocumentsOfFilesWithoutAPostProcessorBeginAsTheConfigurationSays) {
+  const TemporaryFolder folder;
+  write_gpt2_files(folder.path(), {"<|endoftext|>"});
+  EXPECT_EQ(Tokenizer::load(folder.path()).document_begin(), Ids{});
+  write_file_atomically(folder.path() / "tokenizer_config.json", R"({"add_bos_token": true})");
+  EXPECT_EQ(Tokenizer::load(folder.path()).document_begin(), Ids{266});
+  const TemporaryFolder pieces;
+  write_file_atomically(pieces.path() / "tokenizer.model",
+                        first_pieces() + piece_message("a", -3) + trainer_message(SentencePieceFile::Kind::bpe));
+  const auto fingerprint = Tokenizer::load(pieces.path()).fingerprint();
+  EXPECT_EQ(Tokenizer::load(pieces.path()).document_begin(), Ids{});
+  write_file_atomically(pieces.path() / "tokenizer_config.json", R"({"add_bos_token": true})");
+  EXPECT_EQ(Tokenizer::load(pieces.path()).document_begin(), Ids{1});
+  EXPECT_EQ(Tokenizer::load(pieces.path()).encode("a"), (Ids{0, 3})) << "as sentencepiece has it";
+  EXPECT_EQ(Tokenizer::load(pieces.path()).fingerprint(), fingerprint);
 }
 
 TEST(TokenizerLoad, ReadsAddedTokens) {

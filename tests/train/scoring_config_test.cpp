@@ -96,6 +96,27 @@ TEST(ScoringConfig, RefusesRunsAndFilesOfDifferentKinds) {
             "leave them out: the model's columns and lengths are known");
 }
 
+TEST(ScoringConfig, WithoutAFileTheRunsOwnDataStays) {
+  auto settings = settings_on("dp=2");
+  settings.data.clear();
+  auto run = run_config();
+  run["data"]["log_samples"] = true;
+  auto expected = run_config()["data"];
+  EXPECT_EQ(scoring_config(model_of(run), settings)["data"], expected);
+  run["data"].erase("eval_path");
+  EXPECT_EQ(thrown_text([&] { scoring_config(model_of(run), settings); }),
+            "runs/a: the run held nothing out: data.eval_fraction is 0, and there is no data.eval_path\n"
+            "name a file with --data");
+  run["data"]["eval_fraction"] = 0.1;
+  EXPECT_EQ(scoring_config(model_of(run), settings)["data"]["eval_fraction"], 0.1);
+  run["data"] = {{"kind", "tokens"}, {"eval_fraction", 0.25}};
+  EXPECT_EQ(scoring_config(model_of(run), settings)["data"]["kind"], "tokens") << "generated data has such a part, too";
+  settings.separator = "line";
+  EXPECT_EQ(thrown_text([&] { scoring_config(model_of(run), settings); }),
+            "--separator, --text-column or --bad-rows without --data: the run's own data is read as it was\n"
+            "leave them out, or name a file with --data");
+}
+
 TEST(ScoringConfig, RefusesAMeshThatDoesNotFit) {
   const auto refused = [](const char* mesh) {
     return thrown_text([&] {

@@ -37,6 +37,9 @@ constexpr std::array<const char*, 13> kTokenizerFiles = {"tokenizer.json",
 // What Tokenizer::load() reads beside a file: whether it is cased, and which tokens have a role.
 constexpr std::array<const char*, 2> kReadBeside = {"tokenizer_config.json", "special_tokens_map.json"};
 
+// One of the first two stands for all of them.
+constexpr std::array<const char*, 3> kReadTogether = {"vocab.json", "merges.txt", "added_tokens.json"};
+
 // A run wrote every value of its model down; the folder that its weights came from may be gone.
 ModelConfig model_of_run(nlohmann::json config, const std::string& source) {
   drop_model_paths(config.at("model"));
@@ -118,7 +121,11 @@ std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::pa
   };
   if (orthant::is_regular_file(from)) {
     const auto ending = from.extension();
-    copy(from, ending == ".json" ? "tokenizer.json" : ending == ".model" ? "tokenizer.model" : "vocab.txt");
+    if (from.filename() == "vocab.json" || from.filename() == "merges.txt") {
+      for (const char* name : kReadTogether) copy(from.parent_path() / name, name);
+    } else {
+      copy(from, ending == ".json" ? "tokenizer.json" : ending == ".model" ? "tokenizer.model" : "vocab.txt");
+    }
     for (const char* name : kReadBeside) copy(from.parent_path() / name, name);
     return copied;
   }

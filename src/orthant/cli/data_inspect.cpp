@@ -108,9 +108,9 @@ std::string table_text(const std::string& path, const TableFacts& facts) {
                           facts.columns.size(), facts.columns.size() == 1 ? "" : "s");
   for (const auto& column : facts.columns) text += column_text(column, facts.rows);
   if (facts.bad.count == 0) return text + "no bad rows\n";
-  text += fmt::format("{} bad rows{}\n", facts.bad.count,
+  text += fmt::format("{} bad row{}{}\n", facts.bad.count, facts.bad.count == 1 ? "" : "s",
                       facts.bad.count > static_cast<std::int64_t>(facts.bad.reasons.size()) ? ", the first:" : ":");
-  for (const auto& reason : facts.bad.reasons) text += "  " + short_text(reason, 400) + "\n";
+  for (const auto& reason : facts.bad.reasons) text += "  " + printable(reason) + "\n";
   return text;
 }
 

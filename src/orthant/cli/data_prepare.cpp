@@ -26,6 +26,7 @@ struct Wanted {
   PrepareOptions prepare;
   std::string tokenizer;
   bool no_end = false;
+  bool no_begin = false;
   bool json = false;
 };
 
@@ -38,6 +39,9 @@ void add_options(OptionParser& app, Wanted& wanted) {
                  "what a document is in a text file: file (default), blank-line, line");
   app.add_option("--text-column", documents.text_column, "column or key of tables (default text)");
   app.add_flag("--no-end", wanted.no_end, "no end token after each document");
+  app.add_flag("--no-begin", wanted.no_begin, "no begin token before each document, where the tokenizer has one");
+  app.add_flag("--keep-invalid-utf8", documents.keep_invalid_utf8,
+               "take bytes that are not UTF-8 as they are, instead of stopping at the first");
   app.add_flag("--force", wanted.prepare.force, "throw away what --out holds and start anew");
   app.add_flag("--json", wanted.json, "one JSON document on stdout");
 }
@@ -89,6 +93,7 @@ int run_prepare_text(const Arguments& arguments, Context& context) {
     return 0;
   }
   wanted.input.end_token = !wanted.no_end;
+  if (wanted.no_begin) wanted.input.begin_token = false;
   const auto path = require_tokenizer(wanted.tokenizer, "--tokenizer");
   const auto encoder = text_encoder(Tokenizer::load(path), path);
   const auto began = std::chrono::steady_clock::now();

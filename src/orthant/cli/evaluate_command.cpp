@@ -1,4 +1,4 @@
-// orthant evaluate: the metrics of a run's model on another file.
+// orthant evaluate: the metrics of a run's model on what it held out, or on another file.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -33,7 +33,7 @@ void print_metrics(const EvaluateOptionsGiven& given, const RunConfig& config, c
                      {"run", given.run},
                      {"checkpoint", result.weights},
                      {"step", result.step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(result.step)},
-                     {"data", given.data},
+                     {"data", given.data.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(given.data)},
                      {"samples", result.rows},
                      {"eval", eval},
                      {"mesh", mesh_json(config.mesh)},
@@ -44,8 +44,9 @@ void print_metrics(const EvaluateOptionsGiven& given, const RunConfig& config, c
     return;
   }
   const auto step = result.step < 0 ? std::string() : fmt::format(" at step {}", result.step);
-  std::cout << fmt::format("{}{} on {}: {} samples ({})\n", printable(given.run), step, printable(given.data),
-                           result.rows, format_seconds(seconds));
+  std::cout << fmt::format("{}{} on {}: {} samples ({})\n", printable(given.run), step,
+                           given.data.empty() ? "the part it held out" : printable(given.data), result.rows,
+                           format_seconds(seconds));
   for (const auto& [name, value] : result.metrics) std::cout << fmt::format("  {:10} {:.6g}\n", name, value);
   std::cout << std::flush;
 }
@@ -54,20 +55,25 @@ void print_metrics(const EvaluateOptionsGiven& given, const RunConfig& config, c
 
 int run_evaluate(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Measures the newest checkpoint of a run on another file: loss, accuracy, F1 and AUC of a classifier, loss and "
-      "perplexity of a language model. Any mesh reads the checkpoint of any other.",
+      "Measures the newest checkpoint of a run on the part of its data that it held out, or on another file: loss, "
+      "accuracy, F1 and AUC of a classifier, loss and perplexity of a language model. Any mesh reads the checkpoint of "
+      "any other.",
       "orthant evaluate");
   EvaluateOptionsGiven given;
   RankOptions ranks;
   app.add_option("--run", given.run, help::kEvaluatedRun).required();
-  app.add_option("--data", given.data, "table or text, or a folder that prepare-text made").required();
-  app.add_option("--checkpoint", given.checkpoint, "a checkpoint of it (default: the newest whole one)");
+  app.add_option("--data", given.data,
+                 "table or text, or a folder that prepare-text made (default: what the run held out of its data)");
+  app.add_option("--checkpoint", given.checkpoint,
+                 "a checkpoint of the run, such as runs/first/checkpoints/best (default: the newest whole one)");
   add_reading_options(app, given.reading);
   app.add_option("--key-file", given.key_file,
                  "file of the key that the checkpoint is tagged with (default: the run's)");
   app.add_flag("--json", given.json, "one JSON document on stdout");
   add_rank_options(app, ranks);
-  if (!parse(app, arguments, context, "orthant evaluate --run runs/first --data held_out.csv")) return 0;
+  if (!parse(app, arguments, context,
+             "orthant evaluate --run runs/first\n  orthant evaluate --run runs/first --data held_out.csv"))
+    return 0;
   refuse_empty(app, {"--run", "--data", "--checkpoint", "--key-file"});
   ScoringSettings settings;
   settings.data = given.data;
@@ -76,7 +82,10 @@ int run_evaluate(const Arguments& arguments, Context& context) {
   const auto job = make_scoring_job(find_scored_run(given.run, given.checkpoint), settings, ranks, context);
   return score_on_ranks(
       job, ranks, context, {{"--run", given.run}, {"--checkpoint", given.checkpoint}},
-      [&](const RunConfig& config, const ScoringReports& reports) { return evaluate_file(config, job.model, reports); },
+      [&](const RunConfig& config, const ScoringReports& reports) {
+        return given.data.empty() ? evaluate_held_out(config, job.model, reports)
+                                  : evaluate_file(config, job.model, reports);
+      },
       [&](const RunConfig& config, const ScoringResult& result, double seconds) {
         print_metrics(given, config, result, seconds);
       });

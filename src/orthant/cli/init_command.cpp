@@ -19,21 +19,21 @@ namespace orthant::cli {
 
 int run_init(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Looks at a model and data, asks nothing, and writes a commented configuration with values for what they are to "
-      "be "
-      "used for. Says what it found.",
+      "Looks at a model and data, asks nothing, says what it found, and writes a commented configuration that orthant "
+      "train reads. Name your model, your data, or both.",
       "orthant init");
   SuggestOptions options;
   std::string file;
   bool force = false;
   bool json = false;
-  app.add_option("file", file, "the configuration to write").required();
+  app.add_option("file", file, "the configuration to write, such as run.json").required();
   app.add_option("--model", options.model, help::kInitModel);
   app.add_option(
       "--data", options.data,
       "text, a table (.csv, .tsv, .jsonl, .json), a .bin of ids, a folder of .txt files or of prepared tokens");
   app.add_option("--for", options.use, "finetune, pretrain or classify (default: by model and data)");
-  app.add_option("--tokenizer", options.tokenizer, "file or folder (default: that of the model's folder)");
+  app.add_option("--tokenizer", options.tokenizer,
+                 "tokenizer.json, vocab.txt, .model, or a folder with one (default: that of the model's folder)");
   app.add_option("--label", options.label, "label column of a table (default: guessed)");
   app.add_option("--text-column", options.text_column,
                  "documents of a table, or a classifier's first text (default: guessed)");

@@ -12,7 +12,9 @@ inline constexpr const char* kBenchTokenize = "orthant bench tokenize --tokenize
 inline constexpr const char* kCheckpointImport = "orthant checkpoint import Llama-3.2-1B llama-start";
 inline constexpr const char* kPrepareText =
     "orthant data prepare-text --input books/*.txt --tokenizer gpt2/tokenizer.json --out books-gpt2";
-inline constexpr const char* kInit = "orthant init --model Llama-3.2-1B --data notes.txt run.json";
+inline constexpr const char* kInit =
+    "orthant init --model Llama-3.2-1B --data notes.txt run.json\n"
+    "  orthant init --data claims.csv --tokenizer vocab.txt run.json";
 inline constexpr const char* kTokenize = "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json";
 inline constexpr const char* kEstimate =
     "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
@@ -29,13 +31,15 @@ inline constexpr const char* kPlannedModel =
 inline constexpr const char* kTower = "primary or secondary: that encoder of a trimodal model";
 inline constexpr const char* kConfig = "configuration file (default: a small trimodal classifier)";
 inline constexpr const char* kEvaluatedRun =
-    "folder of a run that was trained on files, or of an exported trimodal model";
-inline constexpr const char* kInitModel = "a Hugging Face folder, or a preset such as llama-tiny";
+    "folder of a run, such as runs/first, or of an exported trimodal model";
+inline constexpr const char* kInitModel =
+    "a Hugging Face folder, or a preset such as llama-tiny (default: a small model for the data)";
 inline constexpr const char* kTrain =
-    "Trains a model. Without --config: a small trimodal classifier on generated data.";
+    "Trains a model by a configuration, which orthant init writes for your own model and data. Without --config: a "
+    "small classifier on generated data, to try it.";
 inline constexpr const char* kForward =
     "Computes the logits of a stored decoder, or the hidden states of a stored bert, for the rows of a file, on one "
-    "rank or on those of --mesh tp=N.";
+    "rank or on those of --mesh tp=N,cp=M.";
 
 }  // namespace help
 

@@ -41,7 +41,8 @@ Option Option::take_all() {
 
 template <typename Number>
 Option Option::check(const NumberRange<Number>& range) {
-  return Option(option_->check(CLI::Range(range.least, range.most)));
+  auto validator = CLI::Range(range.least, range.most);
+  return Option(option_->check(validator.description("")));  // help says what a number is for, errors the range
 }
 
 template Option Option::check(const NumberRange<int>&);

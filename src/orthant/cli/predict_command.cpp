@@ -65,7 +65,10 @@ int run_predict(const Arguments& arguments, Context& context) {
          "--model", given.model,
          "folder of a run (its newest whole checkpoint), a checkpoint, an exported model, or a Hugging Face folder")
       .required();
-  app.add_option("--data", given.data, "the table; or a text, a table with texts, or a folder that prepare-text made")
+  app.add_option("--data", given.data,
+                 "for a classifier a table, with or without labels; for a language model a text, a table with texts, "
+                 "or a folder that "
+                 "prepare-text made")
       .required();
   app.add_option("--out", given.out, "file to write: .csv, .tsv or .jsonl; one that is there is replaced").required();
   add_reading_options(app, given.reading);

@@ -196,38 +196,55 @@ int report(const launch::Outcome& outcome) {
 }
 
 void add_rank_options(OptionParser& app, RankOptions& options) {
-  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2").check([](const std::string& text) {
-    if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
-    return std::string();
-  });
-  app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)");
-  app.add_option("--device", options.device, "auto, cpu or cuda (default auto)");
-  app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)");
-  app.add_option("--threads", options.threads, "compute threads per rank (default 1)").check(NumberRange(0, 4096));
-  app.add_option(
-      "--timeout", options.timeout,
-      fmt::format("seconds a rank waits for another: one number, or by phase (default {})", options.timeout));
-  app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run");
-  app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)");
+  constexpr const char* kRanks = "Ranks";
+  constexpr const char* kManyHosts = "Several hosts, other launchers, waiting and logs";
+  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2")
+      .check([](const std::string& text) {
+        if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
+        return std::string();
+      })
+      .group(kRanks);
+  app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)")
+      .group(kRanks);
+  app.add_option("--device", options.device, "auto, cpu or cuda (default auto)").group(kRanks);
+  app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)")
+      .group(kRanks);
+  app.add_option("--threads", options.threads, "compute threads per rank (default 1)")
+      .check(NumberRange(0, 4096))
+      .group(kRanks);
+  app.add_option("--timeout", options.timeout,
+                 fmt::format("seconds a rank waits for another: one number, or by phase (default {})", options.timeout))
+      .group(kManyHosts);
+  app.add_flag("--check-collectives", options.check_collectives, "compare calls across ranks before they run")
+      .group(kManyHosts);
+  app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)")
+      .group(kManyHosts);
   app.add_option("--launcher", options.launcher,
-                 "which launcher to believe when several are seen: torchrun, openmpi, ...");
-  app.add_option("--rendezvous", options.rendezvous, "HOST:PORT where ranks of a foreign launcher meet");
+                 "which launcher to believe when several are seen: torchrun, openmpi, ...")
+      .group(kManyHosts);
+  app.add_option("--rendezvous", options.rendezvous, "HOST:PORT where ranks of a foreign launcher meet")
+      .group(kManyHosts);
   app.add_option("--token-file", options.tokens.file,
                  "ranks of a foreign launcher on several hosts: file of mode 0600 with the job token (default: "
-                 "ORTHANT_TOKEN)");
-  app.add_flag("--no-token", options.tokens.none, "ranks on several hosts believe whoever connects");
-  app.add_option("--rank", options.place.rank, "this process' rank, when no launcher tells (with --world-size)");
-  app.add_option("--world-size", options.place.world_size, "ranks of the job, when no launcher tells");
-  app.add_option("--local-rank", options.place.local_rank, "this process' number on its host");
-  app.add_option("--local-world-size", options.place.local_world_size, "ranks on this host");
+                 "ORTHANT_TOKEN)")
+      .group(kManyHosts);
+  app.add_flag("--no-token", options.tokens.none, "ranks on several hosts believe whoever connects").group(kManyHosts);
+  app.add_option("--rank", options.place.rank, "this process' rank, when no launcher tells (with --world-size)")
+      .group(kManyHosts);
+  app.add_option("--world-size", options.place.world_size, "ranks of the job, when no launcher tells")
+      .group(kManyHosts);
+  app.add_option("--local-rank", options.place.local_rank, "this process' number on its host").group(kManyHosts);
+  app.add_option("--local-world-size", options.place.local_world_size, "ranks on this host").group(kManyHosts);
   app.add_option("--max-restarts", options.max_restarts,
                  "start all local ranks again after a failure, so often without progress (default 0)")
-      .check(NumberRange(0, 1000000));
-  app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing");
+      .check(NumberRange(0, 1000000))
+      .group(kManyHosts);
+  app.add_flag("--dry-run", options.dry_run, "print the mesh and what would be started; run nothing").group(kRanks);
   app.add_option("--ranks-per-host", options.ranks_per_host, "ranks on one host, for --dry-run (default: all)")
-      .check(NumberRange(1, Mesh::kMaxRanks));
-  app.add_option("--log-dir", options.log_dir, "folder for rank-R.log of ranks started here");
-  app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn");
+      .check(NumberRange(1, Mesh::kMaxRanks))
+      .group(kManyHosts);
+  app.add_option("--log-dir", options.log_dir, "folder for rank-R.log of ranks started here").group(kManyHosts);
+  app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn").group(kManyHosts);
 }
 
 int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,

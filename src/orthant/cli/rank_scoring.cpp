@@ -18,9 +18,11 @@ namespace orthant::cli {
 
 void add_reading_options(OptionParser& app, ReadingOptions& given) {
   app.add_option("--separator", given.separator,
-                 "of documents in a text: file, blank-line or line (default: the run's)");
-  app.add_option("--text-column", given.text_column, "of texts in a table, for a language model (default: the run's)");
-  app.add_option("--bad-rows", given.bad_rows, "of a classifier's table: stop or skip (default: the run's)");
+                 "what ends a document of a text file: file, blank-line or line (default: the run's)");
+  app.add_option("--text-column", given.text_column,
+                 "column of the texts in a table, for a language model (default: the run's)");
+  app.add_option("--bad-rows", given.bad_rows,
+                 "what a bad row of a classifier's table does: stop, or skip it (default: the run's)");
 }
 
 void set_reading(const OptionParser& app, const ReadingOptions& given, ScoringSettings& settings) {
@@ -36,7 +38,7 @@ void set_reading(const OptionParser& app, const ReadingOptions& given, ScoringSe
 }
 
 ScoringJob make_scoring_job(ScoredModel model, ScoringSettings settings, RankOptions& ranks, const Context& context) {
-  if (!is_there(settings.data)) {
+  if (!settings.data.empty() && !is_there(settings.data)) {
     throw DataError(fmt::format("{}: there is no such file", settings.data),
                     {.remedy = "name a table (.csv, .tsv, .jsonl, .json) or a text"});
   }

@@ -28,6 +28,10 @@ std::vector<ResultRow> rows_of_best(const RunConfig& config, const RunResult& re
     rows.emplace_back("export", fmt::format("orthant checkpoint export {}/{} --format huggingface FOLDER",
                                             printable(checkpoints), pointer));
   }
+  if (config.data.kind == "trimodal") {
+    rows.emplace_back("predict", fmt::format("orthant predict --model {}/{} --data TABLE --out scores.csv",
+                                             printable(checkpoints), pointer));
+  }
   return rows;
 }
 

@@ -345,7 +345,9 @@ int run_train(const Arguments& arguments, Context& context) {
   TrainCommand command;
   auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose, programs] = command;
   add_options(app, command);
-  if (!parse(app, arguments, context, "orthant train --set train.steps=100 --output-dir runs/first")) return 0;
+  if (!parse(app, arguments, context,
+             "orthant train --config run.json --output-dir runs/first\n  orthant train --set train.steps=100"))
+    return 0;
 
   check_together(app, telling.json && (print_config || (ranks.dry_run && !programs)), run);
   if (verbose && !ranks.dry_run) {

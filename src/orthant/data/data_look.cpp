@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "orthant/data/token_store.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/text/table_reader.h"
+#include "orthant/text/utf8.h"
 
 namespace orthant {
 namespace {
@@ -122,6 +124,7 @@ CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
   options.chunks.bytes = kSampleBytes;
   std::vector<std::int64_t> lengths;
   std::int64_t text_bytes = 0, file_bytes = 0, tokens = 0;
+  const auto& begin = tokenizer.document_begin();
   std::vector<std::int32_t> ids;
   TextChunk chunk;
   for (std::size_t i = 0; i < data.files.size() && i < kSampleFiles && text_bytes < kSampleBytes; ++i) {
@@ -131,8 +134,10 @@ CorpusLook look_at_text(const DataFound& data, const Tokenizer& tokenizer) {
       ids.clear();
       tokenizer.encode_into(chunk.text, {.special = false}, ids);
       text_bytes += static_cast<std::int64_t>(chunk.text.size());
+      if (!ids.empty() && !chunk.continues_document) ids.insert(ids.end(), begin.begin(), begin.end());
       tokens += static_cast<std::int64_t>(ids.size()) + (chunk.ends_document ? 1 : 0);
       read = chunk.bytes;
+      look.windows_lines = look.windows_lines || chunk.text.find("\r\n") != std::string::npos;
       if (!ids.empty()) lengths.push_back(static_cast<std::int64_t>(ids.size()) + 1);
       look.whole = look.whole || !chunk.ends_document;
     }
@@ -159,6 +164,12 @@ DataFound find_data(const std::string& path) {
   if (!orthant::is_regular_file(path)) {
     throw DataError(fmt::format("--data {}: is neither a file nor a folder", path), {.remedy = "name a regular file"});
   }
+  constexpr std::array<std::string_view, 4> kWorkbooks = {".xlsx", ".xls", ".ods", ".numbers"};
+  if (std::ranges::find(kWorkbooks, fs::path(path).extension().string()) != kWorkbooks.end()) {
+    throw DataError(
+        fmt::format("--data {}: a workbook of a spreadsheet program, which is not read", path),
+        {.remedy = "save the sheet from there as \"CSV UTF-8\", with commas between columns, and name that file"});
+  }
   DataFound data{.files = {path}, .bytes = static_cast<std::int64_t>(fs::file_size(path))};
   if (data.bytes == 0) throw DataError(fmt::format("--data {}: is empty", path), {.remedy = "name other data"});
   if (is_token_bin(path)) {
@@ -169,7 +180,10 @@ DataFound find_data(const std::string& path) {
   } else if (is_table(path)) {
     data.form = DataForm::rows;
     find_columns(data);
-  } else if (first_bytes(path).find('\0') != std::string::npos) {
+  } else if (const auto text = first_bytes(path); unicode::is_utf16_mark(text)) {
+    throw DataError(fmt::format("--data {}: {}", path, describe_invalid_utf8(text, 0)),
+                    {.remedy = utf8_remedy(path, text, 0)});
+  } else if (text.find('\0') != std::string::npos) {
     throw DataError(fmt::format("--data {}: is not text: it has bytes of zero", path),
                     {.remedy = "name a text file, a table (.csv, .tsv, .jsonl, .json) or a .bin of ids"});
   }

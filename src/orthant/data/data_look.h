@@ -49,6 +49,7 @@ struct CorpusLook {
   bool whole = false;                // documents are not known, or longer than the sample
   std::int64_t vocab_size = 0;       // of its tokenizer; 0: not known
   bool mask = false;                 // its tokenizer has a mask token
+  bool windows_lines = false;        // documents of text have line ends of Windows inside
   std::int64_t largest_id = -1;      // where there are ids already
   std::string token_type = {};       // of an id_file
   std::string text_column = {};      // of rows

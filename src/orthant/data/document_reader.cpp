@@ -12,8 +12,10 @@
 #include "orthant/data/byte_window.h"
 #include "orthant/data/open_table.h"
 #include "orthant/data/parquet.h"
+#include "orthant/text/chunked_input.h"
 #include "orthant/text/safe_cut.h"
 #include "orthant/text/table_reader.h"
+#include "orthant/text/utf8.h"
 
 namespace orthant {
 namespace {
@@ -74,6 +76,7 @@ class PlainText : public DocumentReader {
         window_(path, position),
         separator_(options.separator),
         chunks_(options.chunks),
+        keep_invalid_utf8_(options.keep_invalid_utf8),
         inside_(inside) {
     if (position == 0) window_.skip_byte_order_mark();
   }
@@ -135,6 +138,7 @@ class PlainText : public DocumentReader {
 
   void take(TextChunk& chunk, std::size_t text, std::size_t next, bool ends_document) {
     chunk.text.assign(window_.view().substr(0, text));
+    if (const auto at = keep_invalid_utf8_ ? std::nullopt : find_invalid_utf8(chunk.text)) refuse_byte(chunk.text, *at);
     chunk.continues_document = inside_;
     chunk.ends_document = ends_document;
     inside_ = !ends_document;
@@ -142,18 +146,39 @@ class PlainText : public DocumentReader {
     chunk.next = chunk.bytes = window_.offset();
   }
 
+  // The lines before the window are counted here alone: a text is read once.
+  [[noreturn]] void refuse_byte(std::string_view text, std::size_t at) const {
+    const auto byte = window_.offset() + static_cast<std::int64_t>(at);
+    TextPlace place;
+    ByteWindow before(name_, 0);
+    while (before.offset() < byte) {
+      constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+      before.fill(static_cast<std::size_t>(std::min(kPiece, byte - before.offset())));
+      const auto piece = before.view().substr(0, static_cast<std::size_t>(byte - before.offset()));
+      place = place_in(piece, piece.size(), place);
+      before.consume(piece.size());
+    }
+    throw DataError(fmt::format("{}:{}:{}: {}", name_, place.line, place.column, describe_invalid_utf8(text, at)),
+                    {.remedy = fmt::format("{}; or keep such bytes as they are: data.keep_invalid_utf8=true "
+                                           "(prepare-text: --keep-invalid-utf8)",
+                                           utf8_remedy(name_, text, at))});
+  }
+
   std::string name_;
   ByteWindow window_;
   std::string separator_;
   ChunkOptions chunks_;
+  bool keep_invalid_utf8_;
   bool inside_;  // the next chunk continues a document
 };
 
 // A document a row: positions count rows, and beginning at one means reading those before it once more.
 class TableDocuments : public DocumentReader {
  public:
-  TableDocuments(const std::filesystem::path& path, const std::string& column, std::int64_t position)
-      : reader_(open_table(path, {.columns = {column}})) {
+  TableDocuments(const std::filesystem::path& path, const DocumentOptions& options, std::int64_t position)
+      : reader_(
+            open_table(path, {.columns = {options.text_column},
+                              .invalid_utf8 = options.keep_invalid_utf8 ? InvalidUtf8::kKeep : InvalidUtf8::kStop})) {
     while (rows_ < position && reader_.next()) count_row();
   }
 
@@ -191,7 +216,7 @@ std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path
                                                std::int64_t position, bool inside_document) {
   check_separator(options.separator);
   if (is_parquet(path)) return open_parquet(path, options.text_column, position);
-  if (is_table(path)) return std::make_unique<TableDocuments>(path, options.text_column, position);
+  if (is_table(path)) return std::make_unique<TableDocuments>(path, options, position);
   return std::make_unique<PlainText>(path, options, position, inside_document);
 }
 

@@ -28,6 +28,7 @@ struct ChunkOptions {
 struct DocumentOptions {
   std::string separator = "file";    // "file", "blank-line" or "line"
   std::string text_column = "text";  // key or column
+  bool keep_invalid_utf8 = false;    // as it is; else a DataError names the byte and the line that converts the file
   ChunkOptions chunks = {};
 };
 

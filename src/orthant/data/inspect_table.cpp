@@ -21,6 +21,12 @@ std::string cut_value(std::string_view text) {
   return cut.size() < text.size() ? std::string(cut) + "..." : std::string(text);
 }
 
+// Of ASCII, or a byte of any other character.
+bool is_letter_byte(char byte) {
+  const auto lower = static_cast<unsigned char>(byte | 0x20);
+  return (lower >= 'a' && lower <= 'z') || static_cast<unsigned char>(byte) >= 0x80;
+}
+
 // All columns of a file.
 std::vector<std::string> columns_of(const std::string& path) {
   refuse_other_separator(path);
@@ -57,12 +63,18 @@ class ColumnCounter {
     } else {
       if (facts_.words == 0) facts_.first_word = {.text = cut_value(field.text), .count = 1, .line = line};
       ++facts_.words;
+      if (std::ranges::any_of(field.text, is_letter_byte)) ++facts_.lettered;
     }
   }
 
   ColumnFacts finish(std::int64_t rows) && {
     // NA and the like are missing numbers in a column of numbers and words in any other.
-    (facts_.is_mostly_numeric() ? facts_.missing : facts_.words) += missing_words_;
+    if (facts_.is_mostly_numeric()) {
+      facts_.missing += missing_words_;
+    } else {
+      facts_.words += missing_words_;
+      facts_.lettered += missing_words_;
+    }
     facts_.distinct = static_cast<std::int64_t>(places_.size());
     if (facts_.numbers > 0) {
       facts_.mean = sum_ / static_cast<double>(facts_.numbers);
@@ -142,7 +154,8 @@ std::string describe_stray_words(const ColumnFacts& column) {
 
 TableFacts inspect_table(const InspectTableOptions& options) {
   const auto columns = options.columns.empty() ? columns_of(options.path) : options.columns;
-  auto reader = open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip});
+  auto reader =
+      open_table(options.path, {.columns = columns, .bad_rows = BadRows::kSkip, .invalid_utf8 = options.invalid_utf8});
   std::vector<ColumnCounter> counters;
   for (const auto& column : columns) counters.emplace_back(column, options.tokenizer);
   std::int64_t bytes = 0;

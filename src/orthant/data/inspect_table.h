@@ -19,7 +19,8 @@ struct InspectTableOptions {
   std::optional<Tokenizer> tokenizer;  // counts the tokens of texts
   std::int64_t most_rows = 0;          // a sample: so many good rows from the start, or fewer
   std::int64_t most_bytes = 0;         // of text in them; 0: no limit, here and above
-  std::function<void(std::int64_t rows)> progress;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kBadRow;
+  std::function<void(std::int64_t rows)> progress = {};
 };
 
 // Token counts of a column's texts, special tokens included; missing texts count as empty ones.
@@ -50,6 +51,7 @@ struct ColumnFacts {
   std::int64_t numbers = 0;   // cells that are numbers
   std::int64_t words = 0;     // cells that are neither numbers nor missing
   ColumnValue first_word;     // the first of these
+  std::int64_t lettered = 0;  // those of them with a letter: "two", not "$2.50" or "2024-01-31"
   std::int64_t distinct = 0;  // different values by their hashes, kMostDistinct at most
   double min = 0;             // of the numbers, as are the next two
   double mean = 0;
@@ -59,7 +61,9 @@ struct ColumnFacts {
   std::optional<TokenFacts> tokens;   // of a text column, when a tokenizer is there
 
   bool is_numeric() const { return numbers > 0 && words == 0; }
-  // The same but for a few cells that somebody has to mend: one in ten at most.
+  // Dates, amounts and the like: neither numbers nor texts.
+  bool is_wordless() const { return words > 0 && lettered * 2 < words; }
+  // Numbers, but for a few cells that somebody has to mend: one in ten at most.
   bool is_mostly_numeric() const { return numbers > 0 && numbers >= 9 * words; }
 };
 

@@ -39,7 +39,8 @@ MadeVocabulary make_vocabulary(const MakeVocabularyOptions& options) {
   if (options.columns.empty()) {
     throw ConfigError("no columns are named to make a vocabulary from", {.remedy = "set --columns title,plot"});
   }
-  auto reader = open_table(options.path, {.columns = options.columns, .bad_rows = BadRows::kSkip});
+  auto reader = open_table(
+      options.path, {.columns = options.columns, .bad_rows = BadRows::kSkip, .invalid_utf8 = InvalidUtf8::kStop});
   WordCounter counter(options.cased);
   while (reader.next()) {
     for (const auto& field : reader.fields()) counter.add(field.text);

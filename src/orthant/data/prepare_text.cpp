@@ -52,6 +52,10 @@ void refuse_differences(const TokenIndex& had, const TokenIndex& now, const std:
     differences.push_back(had.end_token ? "an end token after every document, now --no-end"
                                         : "--no-end, now an end token after every document");
   }
+  if (had.begin_tokens != now.begin_tokens) {
+    differences.push_back(fmt::format("documents that begin with [{}], now [{}] (--no-begin leaves it out)",
+                                      fmt::join(had.begin_tokens, ", "), fmt::join(now.begin_tokens, ", ")));
+  }
   compare_sources(had.sources, now.sources, differences);
   if (differences.empty()) return;
   throw ConfigError(fmt::format("{} was made with other settings: {}", folder, fmt::join(differences, "; ")),

@@ -77,14 +77,11 @@ std::optional<std::int32_t> read_label(TableReader& reader, std::size_t place, L
     return std::nullopt;
   }
   const auto label = labels.number(field.text);
-  if (label) return label;
-  if (labels.is_given()) {
+  if (!label) {
     reader.reject(place, fmt::format("{} is not one of the labels", shown(field.text)),
                   did_you_mean(field.text, labels.labels()));
-  } else {
-    reader.reject(place, "the label is not UTF-8", "write the file in UTF-8");
   }
-  return std::nullopt;
+  return label;
 }
 
 // The same where labels are optional: none where there is no class.
@@ -137,7 +134,8 @@ TableReader open_labelled(const std::string& path, const ClassifierTableOptions&
     const bool only_label = std::ranges::all_of(
         columns, [&](const auto& column) { return has_column(path, column) == (column != options.label); });
     if (options.label_remedy.empty() || !only_label) throw;
-    throw ConfigError(error.message(), {.remedy = options.label_remedy});
+    const bool near = error.remedy().starts_with("did you mean");
+    throw ConfigError(error.message(), {.remedy = (near ? error.remedy() + "; " : "") + options.label_remedy});
   }
 }
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "orthant/base/error.h"
 #include "orthant/data/table_numbers.h"
+#include "orthant/text/utf8.h"
 
 namespace orthant {
 namespace {
@@ -24,16 +24,6 @@ std::optional<std::vector<double>> as_numbers(const std::vector<std::string>& la
   return numbers;
 }
 
-// Labels are saved as JSON, which holds nothing else.
-bool is_utf8(std::string_view text) {
-  try {
-    nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 LabelMap::LabelMap(std::vector<std::string> given) : given_(true), labels_(std::move(given)) {
@@ -45,7 +35,7 @@ LabelMap::LabelMap(std::vector<std::string> given) : given_(true), labels_(std::
 
 std::optional<std::int32_t> LabelMap::number(std::string_view text) {
   if (const auto found = numbers_.find(text); found != numbers_.end()) return found->second;
-  if (given_ || !is_utf8(text)) return std::nullopt;
+  if (given_ || find_invalid_utf8(text)) return std::nullopt;
   if (labels_.size() == kMostClasses) {
     throw DataError(fmt::format("the label column has more than {} different values, such as \"{}\", \"{}\" and \"{}\"",
                                 kMostClasses, labels_[0], labels_[1], text),

@@ -38,7 +38,7 @@ TableFacts sample_of(const std::string& path, const std::optional<Tokenizer>& to
                         .tokenizer = tokenizer,
                         .most_rows = kSampleRows,
                         .most_bytes = kSampleTextBytes,
-                        .progress = {}});
+                        .invalid_utf8 = InvalidUtf8::kStop});
 }
 
 bool is_row_number(const std::string& column) {
@@ -86,6 +86,9 @@ std::vector<const ColumnFacts*> sort_columns(const TableFacts& sample, const std
     const bool row_number = is_row_number(column.name);
     if (!asked && !row_number && column.is_mostly_numeric() && column.numbers * 2 >= sample.rows) {
       look.numbers.push_back(column.name);
+    } else if (!asked && !row_number && column.is_wordless()) {
+      look.wordless.push_back(column);
+      look.unused.push_back(column.name);
     } else if (column.tokens && column.distinct > 1 && (asked || !row_number)) {
       texts.push_back(&column);
       if (!asked && holds_stray_words(column)) look.numbered_words.push_back(column);
@@ -111,12 +114,8 @@ void check_labels(const DataFound& data, const ColumnFacts& label) {
 void look_at_all_rows(const DataFound& data, TableLook& look) {
   auto columns = std::vector<std::string>{look.label};
   columns.insert(columns.end(), look.numbers.begin(), look.numbers.end());
-  const auto whole = inspect_table({.path = data.files[0],
-                                    .columns = std::move(columns),
-                                    .tokenizer = {},
-                                    .most_rows = 0,
-                                    .most_bytes = 0,
-                                    .progress = {}});
+  const auto whole = inspect_table(
+      {.path = data.files[0], .columns = std::move(columns), .tokenizer = {}, .invalid_utf8 = InvalidUtf8::kStop});
   const auto& label = whole.columns[0];
   check_labels(data, label);
   look.labels = label.values;
@@ -142,11 +141,12 @@ void find_columns(DataFound& data) {
   for (const auto& column : sample.columns) data.columns.push_back(column.name);
   data.text_column = named(data.columns, {"text", "content", "document", "body"});
   data.label_column = named(data.columns, {"label", "labels", "class", "target", "category", "sentiment", "y"});
-  const auto ending = std::filesystem::path(path).extension();
+  const auto ending = lowered(std::filesystem::path(path).extension().string());
   const bool may_guess = ending == ".csv" || ending == ".tsv" || !data.text_column;
   if (!data.label_column && may_guess) data.label_column = guess_label(sample);
   for (const auto& column : sample.columns) {
-    const bool text = !column.is_mostly_numeric() && column.distinct > 1 && !is_row_number(column.name);
+    const bool text =
+        !column.is_mostly_numeric() && !column.is_wordless() && column.distinct > 1 && !is_row_number(column.name);
     if (text && column.name != data.label_column) data.text_columns.push_back(column.name);
   }
 }

@@ -27,6 +27,7 @@ struct TableLook {
   std::vector<std::string> numbers;
   std::vector<ColumnFacts> worded_numbers;  // those of them in which some cells are not numbers
   std::vector<ColumnFacts> numbered_words;  // columns with numbers in most cells and too many words to be numbers
+  std::vector<ColumnFacts> wordless;        // neither numbers nor texts, and unused
   std::vector<std::string> unused;
 };
 // `label` and `text` (the first of two) are the columns when given. DataError when no column can be the label, or none

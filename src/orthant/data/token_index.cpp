@@ -96,6 +96,9 @@ TokenIndex read_index(JsonReader reader) {
   index.separator = reader.require<std::string>("separator");
   index.text_column = reader.require<std::string>("text_column");
   index.end_token = reader.require<bool>("end_token");
+  for (const auto id : reader.get<std::vector<std::int64_t>>("begin_tokens", {})) {
+    index.begin_tokens.push_back(static_cast<std::int32_t>(id));
+  }
   index.tokenizer = read_tokenizer(reader.require_object("tokenizer"));
   for (auto& source : reader.objects("sources")) {
     index.sources.push_back(
@@ -160,6 +163,7 @@ void write_token_index(const std::filesystem::path& folder, const TokenIndex& in
                                  {"separator", index.separator},
                                  {"text_column", index.text_column},
                                  {"end_token", index.end_token},
+                                 {"begin_tokens", index.begin_tokens},
                                  {"tokenizer", tokenizer_json(index.tokenizer)},
                                  {"sources", sources}};
   if (index.complete) {

@@ -54,7 +54,8 @@ struct TokenIndex {
   std::uint64_t documents_xxh64 = 0;
   std::string separator = "file";
   std::string text_column = "text";
-  bool end_token = true;  // tokenizer.end follows every document
+  bool end_token = true;                        // tokenizer.end follows every document
+  std::vector<std::int32_t> begin_tokens = {};  // that every document begins with
   TokenizerFacts tokenizer;
   std::vector<TextFile> sources;
   TextPosition next;  // of an incomplete folder: what is not tokenized yet

@@ -31,6 +31,8 @@ class Tokenization {
   void take(const TextChunk& chunk) {
     ids_.clear();
     encoder_.encode(chunk.text, chunk.continues_document, ids_);
+    const bool begins = index_.tokens == last_end_ && !ids_.empty();
+    if (begins) ids_.insert(ids_.begin(), index_.begin_tokens.begin(), index_.begin_tokens.end());
     put();
     if (chunk.ends_document) end_document();
     index_.next.position = chunk.next;
@@ -114,7 +116,13 @@ TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input) {
     throw ConfigError(fmt::format("tokenizer {} has no token that ends a document", encoder.facts.path),
                       {.remedy = "use --no-end to join documents without one, or another tokenizer"});
   }
+  if (input.begin_token == true && encoder.begin.empty() && !encoder.facts.begin) {
+    throw ConfigError(fmt::format("tokenizer {} has no token that begins a document", encoder.facts.path),
+                      {.remedy = "leave data.begin_token out, or use another tokenizer"});
+  }
   TokenIndex index;
+  if (input.begin_token.value_or(true)) index.begin_tokens = encoder.begin;
+  if (input.begin_token == true && index.begin_tokens.empty()) index.begin_tokens = {*encoder.facts.begin};
   index.token_bytes = encoder.facts.vocab_size <= 0x10000 ? 2 : 4;
   index.separator = input.documents.separator;
   index.text_column = input.documents.text_column;
@@ -187,11 +195,12 @@ TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path) {
                     .unknown = special.unknown,
                     .begin = special.begin,
                     .end = special.end,
-                    .mask = special.mask}};
+                    .mask = special.mask},
+          .begin = tokenizer.document_begin()};
 }
 
 NumberedDocuments open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
-                            const DocumentOptions& documents, const TextProgressCall& progress) {
+                            const DocumentOptions& documents, std::optional<bool> begin_token) {
   const auto folder = std::ranges::find_if(paths, [](const std::string& path) { return is_folder(path); });
   if (folder == paths.end()) {
     if (tokenizer.empty()) {
@@ -201,8 +210,10 @@ NumberedDocuments open_text(const std::vector<std::string>& paths, const std::st
                      "orthant data prepare-text"});
     }
     const auto encoder = text_encoder(Tokenizer::load(tokenizer), tokenizer);
-    return tokenize_documents(
-        encoder, {.files = paths, .documents = documents, .end_token = encoder.facts.end.has_value()}, progress);
+    return tokenize_documents(encoder, {.files = paths,
+                                        .documents = documents,
+                                        .end_token = encoder.facts.end.has_value(),
+                                        .begin_token = begin_token});
   }
   if (paths.size() > 1) {
     throw ConfigError(fmt::format("data.path names {} places, among them the folder {}", paths.size(), *folder),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,13 +24,15 @@ struct TextEncoder {
   std::function<void(std::string_view text, bool continues, std::vector<std::int32_t>& ids)> encode;
   bool may_cut = true;  // see Note [Safe cuts]
   TokenizerFacts facts;
+  std::vector<std::int32_t> begin = {};  // what Tokenizer::document_begin() says
 };
 TextEncoder text_encoder(const Tokenizer& tokenizer, const std::string& path);
 
 struct TextInput {
   std::vector<std::string> files;
   DocumentOptions documents = {};
-  bool end_token = true;  // the tokenizer's end token follows every document
+  bool end_token = true;                 // the tokenizer's end token follows every document
+  std::optional<bool> begin_token = {};  // its begin token precedes every document; nothing: where the tokenizer has it
 };
 
 struct TextProgress {
@@ -41,8 +44,8 @@ struct TextProgress {
 };
 using TextProgressCall = std::function<void(const TextProgress&)>;
 
-// The ids of the files, in memory. ConfigError for no files, an unknown separator or no end token to add; DataError for
-// input without a token. `progress` is called after every chunk of text.
+// The ids of the files, in memory. ConfigError for no files, an unknown separator, no begin or end token to add;
+// DataError for input without a token. `progress` is called after every chunk of text.
 std::shared_ptr<const TokenStore> tokenize_text(const TextEncoder& encoder, const TextInput& input,
                                                 const TextProgressCall& progress = {});
 
@@ -54,7 +57,7 @@ NumberedDocuments tokenize_documents(const TextEncoder& encoder, const TextInput
 // now, with an end token after every document where the tokenizer has one. A tokenizer given with a prepared folder
 // must be the one that made it. ConfigError otherwise.
 NumberedDocuments open_text(const std::vector<std::string>& paths, const std::string& tokenizer,
-                            const DocumentOptions& documents = {}, const TextProgressCall& progress = {});
+                            const DocumentOptions& documents = {}, std::optional<bool> begin_token = {});
 
 // The index of files that are yet to be tokenized: all but their hashes. Errors as tokenize_text().
 TokenIndex empty_index(const TextEncoder& encoder, const TextInput& input);

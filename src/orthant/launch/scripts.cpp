@@ -234,23 +234,6 @@ void check(const std::string& kind, const ScriptOptions& options) {
 
 }  // namespace
 
-std::string shell_quote(const std::string& word) {
-  const auto safe = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string("_-./:=,@%+").find(c) != std::string::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), safe)) return word;
-  std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
-
 std::string job_script(const std::string& kind, const ScriptOptions& options) {
   const std::vector<std::string> kinds{"slurm", "pbs", "k8s"};
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/base/shell_quote.h"
+
 namespace orthant::launch {
 
 struct ScriptOptions {
@@ -28,7 +30,6 @@ struct ScriptOptions {
 // Local.
 std::string job_script(const std::string& kind, const ScriptOptions& options);
 
-// One word as a POSIX shell reads it back unchanged. Local.
-std::string shell_quote(const std::string& word);
+using orthant::shell_quote;
 
 }  // namespace orthant::launch

@@ -9,6 +9,7 @@
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
 #include "orthant/text/table_rows.h"
+#include "orthant/text/utf8.h"
 
 namespace orthant {
 namespace {
@@ -95,6 +96,11 @@ void CsvRows::read_header(const std::vector<std::string>& columns) {
   if (outcome == Outcome::kBad) {
     const std::string where = place_text(input_.name(), place_in(row.text, row.bad_offset, row.start));
     throw DataError(fmt::format("{}: in the header: {}", where, row.reason), {.remedy = row.remedy});
+  }
+  if (const auto at = find_invalid_utf8(row.text)) {
+    throw DataError(fmt::format("{}: in the header: {}", place_text(input_.name(), place_in(row.text, *at, row.start)),
+                                describe_invalid_utf8(row.text, *at)),
+                    {.remedy = utf8_remedy(input_.name(), row.text, *at)});
   }
   num_columns_ = raw_.size();
   std::unordered_map<std::string, std::size_t> known;

@@ -138,6 +138,7 @@ std::shared_ptr<const Tokenizer::Model> tokenizer_from_gpt2_files(const fs::path
   fill_roles(roles, roberta);
   options.words = PreTokenizer({byte_level_step(roles.add_prefix_space, true)});
   options.parts.added = added_tokens(folder, roles, vocabulary, roberta);
+  options.parts.add_begin = roles.add_bos_token;
   options.parts.special = special_tokens(roles, [&](std::string_view text) -> std::optional<std::int32_t> {
     for (const auto& token : options.parts.added) {
       if (token.content == text) return token.id;

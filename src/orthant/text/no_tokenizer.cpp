@@ -55,6 +55,10 @@ const SpecialTokens& Tokenizer::special() const {
   refuse();
 }
 
+const std::vector<std::int32_t>& Tokenizer::document_begin() const {
+  refuse();
+}
+
 std::string Tokenizer::kind() const {
   refuse();
 }

@@ -43,6 +43,15 @@ PostProcessor PostProcessor::roberta(std::int32_t cls, std::int32_t sep) {
   return {{begin, {Source::first, 0, 0}, end}, {begin, {Source::first, 0, 0}, end, end, {Source::second, 0, 0}, end}};
 }
 
+std::vector<std::int32_t> PostProcessor::begin() const {
+  std::vector<std::int32_t> ids;
+  for (const auto& part : single) {
+    if (part.source != Source::token) break;
+    ids.push_back(part.id);
+  }
+  return ids;
+}
+
 void PostProcessor::apply(std::vector<std::int32_t> text, const EncodeOptions& options,
                           std::vector<std::int32_t>& ids) const {
   if (options.max_length > 0) cut(text, room_for_text(single, options));

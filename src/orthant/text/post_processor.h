@@ -23,6 +23,9 @@ struct PostProcessor {
   static PostProcessor bert(std::int32_t cls, std::int32_t sep);  // [CLS] A [SEP], [CLS] A [SEP] B [SEP] (types 0, 1)
   static PostProcessor roberta(std::int32_t cls, std::int32_t sep);  // <s> A </s>, <s> A </s></s> B </s> (types 0)
 
+  // The tokens in front of one text.
+  std::vector<std::int32_t> begin() const;
+
   // Puts one text's ids at the end of `ids`, cut so that all are at most options.max_length. ConfigError when the
   // special tokens alone are more.
   void apply(std::vector<std::int32_t> text, const EncodeOptions& options, std::vector<std::int32_t>& ids) const;

@@ -83,7 +83,7 @@ std::string describe_settings(const SentencePieceFile& file) {
 
 class SentencePiece : public Tokenizer::Model {
  public:
-  explicit SentencePiece(const SentencePieceFile& file)
+  SentencePiece(const SentencePieceFile& file, bool add_begin)
       : Model(Vocabulary(entries_of(file), file.source)),
         user_defined_(trie_of(file, vocabulary(), true)),
         normalizer_(file, user_defined_),
@@ -99,7 +99,8 @@ class SentencePiece : public Tokenizer::Model {
     } else {
       unigram_.emplace(search_of(file, vocabulary()));
     }
-    start({.added = {}, .post = {}, .special = roles_of(file, vocabulary())}, describe_settings(file));
+    start({.added = {}, .post = {}, .special = roles_of(file, vocabulary()), .add_begin = add_begin},
+          describe_settings(file));
   }
 
   std::string kind() const override { return bpe_ ? "BPE" : "Unigram"; }
@@ -207,8 +208,8 @@ std::string SentencePiece::decode_known(std::span<const std::int32_t> ids) const
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer::Model> make_sentencepiece(const SentencePieceFile& file) {
-  return std::make_shared<const SentencePiece>(file);
+std::shared_ptr<const Tokenizer::Model> make_sentencepiece(const SentencePieceFile& file, bool add_begin) {
+  return std::make_shared<const SentencePiece>(file, add_begin);
 }
 
 }  // namespace orthant

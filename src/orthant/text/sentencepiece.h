@@ -9,7 +9,8 @@
 
 namespace orthant {
 
-// DataError for pieces that are too long, given twice, or too many.
-std::shared_ptr<const Tokenizer::Model> make_sentencepiece(const SentencePieceFile& file);
+// `add_begin`: the begin piece goes before a document. DataError for pieces that are too long, given twice, or too
+// many.
+std::shared_ptr<const Tokenizer::Model> make_sentencepiece(const SentencePieceFile& file, bool add_begin = false);
 
 }  // namespace orthant

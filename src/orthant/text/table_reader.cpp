@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -10,6 +11,7 @@
 #include "orthant/base/nearest.h"
 #include "orthant/text/parquet_file.h"
 #include "orthant/text/table_rows.h"
+#include "orthant/text/utf8.h"
 
 namespace orthant {
 namespace {
@@ -39,7 +41,8 @@ constexpr Ending kEndings[] = {{".csv", TableFormat::kCsv},
                                {".json", TableFormat::kJson}};
 
 const Ending* ending_of(const std::filesystem::path& path) {
-  const auto text = path.extension().string();
+  auto text = path.extension().string();  // Windows writes CSV, too
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   const auto* found = std::ranges::find(kEndings, text, &Ending::text);
   return found == std::end(kEndings) ? nullptr : found;
 }
@@ -77,6 +80,38 @@ struct TableReader::State {
     if (skipped.reasons.size() < SkippedRows::kKept) skipped.reasons.push_back(std::move(message));
     ++skipped.count;
   }
+
+  // A parser of JSON does not say that it was a byte it stumbled over.
+  void tell_encoding() {
+    constexpr std::size_t kCharacter = 4;
+    const auto at = find_invalid_utf8(row.text);
+    if (!at || row.bad_offset < *at || row.bad_offset >= *at + kCharacter) return;
+    row.bad_offset = *at;
+    row.reason = describe_invalid_utf8(row.text, *at);
+    row.remedy = utf8_remedy(name, row.text, *at);
+    if (options.invalid_utf8 != InvalidUtf8::kStop) return;
+    throw DataError(fmt::format("{}: {}", place_text(name, place_in(row.text, *at, row.start)), row.reason),
+                    {.remedy = row.remedy});
+  }
+
+  // Whether the present row may be taken; one that may not is refused here.
+  bool is_utf8() {
+    if (options.invalid_utf8 == InvalidUtf8::kKeep) return true;
+    for (std::size_t i = 0; i < row.fields.size(); ++i) {
+      const auto text = row.fields[i].text;
+      const auto at = find_invalid_utf8(text);
+      if (!at) continue;
+      const auto where = place_text(name, place_in(row.text, row.offsets[i] + *at, row.start));
+      auto message =
+          fmt::format("{}: column \"{}\": {}", where, options.columns.at(i), describe_invalid_utf8(text, *at));
+      auto remedy = utf8_remedy(name, text, *at);
+      if (options.invalid_utf8 == InvalidUtf8::kStop)
+        throw DataError(std::move(message), {.remedy = std::move(remedy)});
+      refuse(std::move(message), std::move(remedy));
+      return false;
+    }
+    return true;
+  }
 };
 
 TableReader::TableReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -109,6 +144,7 @@ bool TableReader::next() {
     TableRow& row = state_->row;
     switch (state_->rows->next(row)) {
       case TableRows::Outcome::kRow:
+        if (!state_->is_utf8()) continue;
         ++state_->num_rows;
         state_->has_row = true;
         return true;
@@ -117,6 +153,7 @@ bool TableReader::next() {
       case TableRows::Outcome::kBad:
         break;
     }
+    state_->tell_encoding();
     const std::string where = place_text(state_->name, place_in(row.text, row.bad_offset, row.start));
     state_->refuse(fmt::format("{}: {}", where, row.reason), row.remedy);
   }

@@ -20,9 +20,13 @@ inline constexpr std::int64_t kProgressRows = 4096;
 
 enum class BadRows { kStop, kSkip };
 
+// What a text does that is not UTF-8: it makes its row bad, is a DataError whatever bad rows are, or is taken as it is.
+enum class InvalidUtf8 { kBadRow, kStop, kKeep };
+
 struct TableOptions {
-  std::vector<std::string> columns;   // in the order that fields() gives them; a name may come twice
-  BadRows bad_rows = BadRows::kStop;  // stop: the first bad row is a DataError
+  std::vector<std::string> columns;                 // in the order that fields() gives them; a name may come twice
+  BadRows bad_rows = BadRows::kStop;                // stop: the first bad row is a DataError
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kBadRow;  // of the columns asked for
 };
 
 enum class TableFormat { kCsv, kTsv, kJsonLines, kJson };

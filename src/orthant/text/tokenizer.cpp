@@ -37,7 +37,8 @@ Handle from_vocab_txt(const fs::path& file) {
 // SentencePiece's own file. The largest in use have a few megabytes.
 Handle from_sentencepiece(const fs::path& file) {
   constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
-  return make_sentencepiece(parse_sentencepiece(read_file(file, kMaxBytes), file.string()));
+  return make_sentencepiece(parse_sentencepiece(read_file(file, kMaxBytes), file.string()),
+                            read_roles(folder_of(file)).add_bos_token);
 }
 
 // A .model, or one of the names that Hugging Face models give it.
@@ -113,6 +114,10 @@ std::optional<std::int32_t> Tokenizer::id(std::string_view token) const {
 
 const SpecialTokens& Tokenizer::special() const {
   return model_->special();
+}
+
+const std::vector<std::int32_t>& Tokenizer::document_begin() const {
+  return model_->document_begin();
 }
 
 std::string Tokenizer::kind() const {

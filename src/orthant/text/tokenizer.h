@@ -58,6 +58,9 @@ class Tokenizer {
   std::int64_t vocab_size() const;  // largest id + 1
   std::optional<std::int32_t> id(std::string_view token) const;
   const SpecialTokens& special() const;
+  // What a document of a corpus begins with, as transformers has it: the ids that the post-processor puts before a
+  // text; of files without one the begin token, where tokenizer_config.json has add_bos_token. Else nothing.
+  const std::vector<std::int32_t>& document_begin() const;
   std::string kind() const;           // "WordPiece", "BPE", "Unigram"
   std::uint64_t fingerprint() const;  // of everything that decides ids and roles: equal for equal tokenizers
 

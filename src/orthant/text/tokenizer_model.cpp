@@ -55,6 +55,8 @@ void Tokenizer::Model::start(const TokenizerParts& parts, std::string_view setti
   });
   post_ = parts.post;
   special_ = parts.special;
+  document_begin_ = post_.begin();
+  if (parts.add_begin && document_begin_.empty() && special_.begin) document_begin_ = {*special_.begin};
 
   Fingerprint hash;
   hash.add(kind());

@@ -23,6 +23,7 @@ struct TokenizerParts {
   std::vector<AddedToken> added;
   PostProcessor post;
   SpecialTokens special;
+  bool add_begin = false;  // special.begin goes before a document, whatever the post-processor does
 };
 
 // Immutable after start(); all methods are safe from several threads.
@@ -40,6 +41,7 @@ class Tokenizer::Model {
   std::int64_t vocab_size() const;
   std::optional<std::int32_t> id(std::string_view token) const;
   const SpecialTokens& special() const { return special_; }
+  const std::vector<std::int32_t>& document_begin() const { return document_begin_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const AddedTokens& added() const { return added_; }
@@ -72,6 +74,7 @@ class Tokenizer::Model {
   AddedTokens added_;
   PostProcessor post_;
   SpecialTokens special_;
+  std::vector<std::int32_t> document_begin_;
   std::uint64_t fingerprint_ = 0;
 };
 

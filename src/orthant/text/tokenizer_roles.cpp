@@ -96,6 +96,7 @@ TokenizerRoles read_roles(const std::filesystem::path& folder) {
     if (file.has("added_tokens_decoder")) read_decoder(file.object("added_tokens_decoder"), roles);
     if (const auto found = file.find_text("tokenizer_class")) roles.tokenizer_class = *found;
     roles.add_prefix_space = file.flag("add_prefix_space", roles.add_prefix_space);
+    roles.add_bos_token = file.flag("add_bos_token", roles.add_bos_token);
   }
   return roles;
 }

@@ -19,6 +19,7 @@ struct TokenizerRoles {
   std::map<std::string, std::string, std::less<>> tokens;  // "bos_token" -> "<s>"
   std::string tokenizer_class;                             // "RobertaTokenizerFast"; empty when not said
   bool add_prefix_space = false;
+  bool add_bos_token = false;  // read where there is no post-processor
   // What the files say of tokens besides their roles, in order, a token perhaps twice; ids are -1 where not said.
   std::vector<AddedToken> described;
 };

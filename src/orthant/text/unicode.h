@@ -3,12 +3,12 @@
 // question goes through here.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "orthant/text/utf8.h"
 
 namespace orthant::unicode {
 
@@ -67,22 +67,6 @@ class KindTable {
   std::vector<std::uint16_t> index_;
   std::vector<std::uint8_t> blocks_;
 };
-
-// One character of UTF-8. `length` is 0 when the bytes at `at` are not a well-formed character.
-struct Decoded {
-  char32_t character = 0;
-  int length = 0;
-};
-Decoded decode(std::string_view text, std::size_t at);
-// The same for text that is known to be well-formed.
-Decoded decode_valid(const char* at);
-
-// The character at `at`, which must lie in the text; `at` goes to the next one. What is not UTF-8 becomes U+FFFD: one
-// for each longest begin of a character, as Python's errors="replace" has it.
-char32_t decode_replacing(std::string_view text, std::size_t& at);
-
-// Bytes from `from` on that are well-formed UTF-8.
-std::size_t valid_length(std::string_view text, std::size_t from);
 
 void append_utf8(std::string& out, char32_t character);
 

@@ -38,6 +38,8 @@ TextSource read_text(JsonReader& section) {
   text.tokenizer = section.find<std::string>("tokenizer").value_or("");
   text.separator = section.get<std::string>("separator", text.separator);
   text.text_column = section.get<std::string>("text_column", text.text_column);
+  text.begin_token = section.find<bool>("begin_token");
+  text.keep_invalid_utf8 = section.get<bool>("keep_invalid_utf8", text.keep_invalid_utf8);
   text.token_type = section.find<std::string>("token_type").value_or("");
   text.ids_column = section.find<std::string>("ids_column").value_or("");
   text.packing = section.get<bool>("packing", text.packing);

@@ -19,6 +19,8 @@ struct TextSource {
   std::string tokenizer;               // file or folder; a prepared folder brings its own
   std::string separator = "file";      // of documents in text files: file, blank-line, line
   std::string text_column = "text";    // of .jsonl and .csv files
+  std::optional<bool> begin_token;     // before every document of text; nothing: where the tokenizer puts one
+  bool keep_invalid_utf8 = false;      // bytes that are not UTF-8, instead of stopping at the first
   std::string token_type;              // of a .bin: uint16, uint32
   std::string ids_column;              // of JSON lines that hold ids: their key; empty: they hold text
   bool packing = true;                 // documents one after the other without padding; or one document a sample

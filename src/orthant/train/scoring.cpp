@@ -21,6 +21,7 @@
 #include "orthant/train/file_data.h"
 #include "orthant/train/prediction_file.h"
 #include "orthant/train/run.h"
+#include "orthant/train/same_run.h"
 
 namespace orthant {
 namespace {
@@ -229,6 +230,18 @@ ScoringResult predict_text(const RunConfig& config, const OpenModel& open, const
   return result;
 }
 
+// Collective over the world.
+ScoringResult measure(const RunConfig& config, const OpenModel& open, const Dataset& dataset, const ControlGroup& ranks,
+                      const ScoringReports& reports) {
+  auto [trainer, result] = load_model(config, open, ranks);
+  result.metrics = evaluate_dataset(*trainer, dataset,
+                                    {.num_labels = classifier_of(config) ? classifier_of(config)->num_labels : 0,
+                                     .rows = work_size(config).rows,
+                                     .progress = reports.progress});
+  result.rows = dataset.size();
+  return result;
+}
+
 }  // namespace
 
 ScoringResult predict_file(RunConfig config, const ScoredModel& model, const std::string& out,
@@ -255,13 +268,21 @@ ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const Sc
   });
   check_same_files(fmt::format("{} samples", dataset->size()), config, ranks);
   note_skipped(skipped, reports);
-  auto [trainer, result] = load_model(config, open, ranks);
-  result.metrics = evaluate_dataset(*trainer, *dataset,
-                                    {.num_labels = classifier_of(config) ? classifier_of(config)->num_labels : 0,
-                                     .rows = work_size(config).rows,
-                                     .progress = reports.progress});
-  result.rows = dataset->size();
-  return result;
+  return measure(config, open, *dataset, ranks, reports);
+}
+
+ScoringResult evaluate_held_out(RunConfig config, const ScoredModel& model, const ScoringReports& reports) {
+  const ControlGroup ranks(config.trainer);
+  const auto open = open_model(config, model, ranks, reports);
+  const auto data = make_run_data(config, ranks);
+  ranks.together([&] {
+    try {
+      compare_with_run(open.checkpoint.string(), model.config.dump(), data.saved_files);
+    } catch (const DataError& error) {
+      throw DataError(error.message(), {.remedy = "put the run's data back, or name a file with --data"});
+    }
+  });
+  return measure(config, open, *data.eval, ranks, reports);
 }
 
 }  // namespace orthant

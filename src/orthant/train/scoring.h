@@ -33,6 +33,10 @@ struct ScoringResult {
 // Collective over the world.
 ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const ScoringReports& reports);
 
+// The same on the part that the run held out, of a configuration without a file. DataError where the run's data is not
+// what it was. Collective over the world.
+ScoringResult evaluate_held_out(RunConfig config, const ScoredModel& model, const ScoringReports& reports);
+
 // Rank 0 writes `out`, see prediction_file.h. A classifier: row (from 1), prediction, label (where the table has the
 // column), probability_LABEL of every class. A language model: row, tokens (predicted ones), loss (their mean),
 // perplexity; both are missing for a document without any.

@@ -65,6 +65,26 @@ std::vector<std::string> checkpoints_of(const fs::path& run) {
   return paths;
 }
 
+// The data that the run itself was evaluated on.
+nlohmann::json held_out_data(const ScoredModel& model, const ScoringSettings& settings) {
+  auto data = run_section(model.config, "data");
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(fmt::format("{}: {}", model.folder.string(), why), {.remedy = "name a file with --data"});
+  };
+  if (is_classifier_folder(model.config)) refuse("an exported model, which has no data of its own");
+  if (settings.separator || settings.text_column || settings.bad_rows) {
+    throw ConfigError("--separator, --text-column or --bad-rows without --data: the run's own data is read as it was",
+                      {.remedy = "leave them out, or name a file with --data"});
+  }
+  const auto fraction = data.find("eval_fraction");
+  const bool part = fraction != data.end() && fraction->is_number() && fraction->get<double>() > 0;
+  const auto path = data.find("eval_path");
+  if (!part && (path == data.end() || path->is_null()))
+    refuse("the run held nothing out: data.eval_fraction is 0, and there is no data.eval_path");
+  data.erase("log_samples");
+  return data;
+}
+
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
   auto data = run_section(model.config, "data");
   const auto kind = data.contains("kind") && data["kind"].is_string() ? data["kind"].get<std::string>() : "tokens";
@@ -157,7 +177,7 @@ ScoredModel find_scored_model(const fs::path& path) {
 }
 
 nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& settings) {
-  const auto data = scored_data(model, settings);
+  const auto data = settings.data.empty() ? held_out_data(model, settings) : scored_data(model, settings);
   const bool one_row = model.run.empty() || (settings.by_document && data.value("kind", "") == "text");
   const auto rows = one_row ? 1 : microbatch_rows(model.config, (model.run / kConfigFile).string());
   nlohmann::json scoring{{"name", "scoring"},

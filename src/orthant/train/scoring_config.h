@@ -33,7 +33,7 @@ ScoredModel find_scored_model(const std::filesystem::path& path);
 ScoredModel find_scored_run(const std::filesystem::path& run, const std::string& checkpoint);
 
 struct ScoringSettings {
-  std::string data;  // the file to score
+  std::string data;  // the file to score; empty: the part that the run held out of its own data
   Mesh mesh;
   bool by_document = false;                   // of text: a call has one row, whose loss is told alone
   std::optional<std::string> separator = {};  // of documents; else the run's
@@ -44,7 +44,8 @@ struct ScoringSettings {
 };
 
 // The configuration that scores: model without paths and every parameter frozen, data, precision, seed and checkpoint
-// settings of the run, one microbatch of `rows`; a mesh of its own. ConfigError for a run on generated data.
+// settings of the run, one microbatch of `rows`; a mesh of its own. ConfigError for a file with a run on generated
+// data, and without a file for a run that held nothing out.
 nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& settings);
 
 // Read, for a trainer that evaluates alone. ConfigError where the mesh does not fit the model.

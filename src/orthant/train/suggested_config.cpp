@@ -60,6 +60,7 @@ class Suggestion {
   void choose_tokenizer();
   void choose_separator();
   void tell_documents();
+  void choose_begin();
   void choose_corpus();
   void choose_generated();
   void choose_table();
@@ -231,6 +232,19 @@ void Suggestion::tell_documents() {
   found("documents", text);
 }
 
+// Said and written where the tokenizer puts a token before a text.
+void Suggestion::choose_begin() {
+  const auto& begin = tokenizer_->document_begin();
+  if (begin.empty()) return;
+  const auto text = tokenizer_->decode(begin);  // SentencePiece shows nothing of its control pieces
+  found("begin",
+        fmt::format("each document begins with {}, as the tokenizer has it; data.begin_token=false leaves it out",
+                    text.empty() ? "the begin token" : text));
+  data_section_["_comment_begin_token"] =
+      "null: documents begin as the tokenizer has it. false leaves its begin token out, true adds it.";
+  data_section_["begin_token"] = nullptr;
+}
+
 void Suggestion::choose_corpus() {
   const auto look = look_at_corpus(*data_, tokenizer_);
   refuse_foreign_ids(look);
@@ -275,6 +289,7 @@ void Suggestion::choose_corpus() {
         "What ends a document: file, blank-line or line. An end token follows each document.";
     data_section_["separator"] = data_->separator;
   }
+  if (holds_documents(data_->form)) choose_begin();
   if (!look.text_column.empty()) data_section_["text_column"] = look.text_column;
   if (!look.token_type.empty()) data_section_["token_type"] = look.token_type;
   if (!data_->ids_column.empty()) data_section_["ids_column"] = data_->ids_column;
@@ -285,6 +300,11 @@ void Suggestion::choose_corpus() {
                             holds_documents(data_->form) ? "about " : "", format_count(look.tokens),
                             look.token_type.empty() ? "" : fmt::format(" of type {} by their look", look.token_type)));
   if (data_->form == DataForm::text) tell_documents();
+  if (data_->form == DataForm::text && look.windows_lines) {
+    found("line ends",
+          fmt::format("of Windows: the model learns \\r before each line end; sed -i 's/\\r$//' {} removes it",
+                      launch::shell_quote(data_->files[0])));
+  }
   found("length", fmt::format("{} tokens a sample, {} samples; {}, the model has {} positions", amount_.length, samples,
                               look.whole ? "documents have no known end"
                                          : fmt::format("99 of 100 documents have at most {}", look.document_tokens),

@@ -43,6 +43,10 @@ std::string cells_text(const TableLook& look) {
     texts.push_back(
         fmt::format("{}: {}; too many for a column of numbers", visible(column.name), describe_stray_words(column)));
   }
+  for (const auto& column : look.wordless) {
+    texts.push_back(fmt::format("{}: neither numbers nor texts, such as {} in line {}; write numbers like -2.5 or 1e3",
+                                visible(column.name), shown(column.first_word.text), column.first_word.line));
+  }
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 

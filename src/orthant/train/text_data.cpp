@@ -60,7 +60,8 @@ TextPart whole(const TokenStore& tokens) {
 }
 
 DocumentOptions document_options(const RunConfig& config) {
-  return {.separator = config.data.text.separator, .text_column = config.data.text.text_column};
+  const auto& text = config.data.text;
+  return {.separator = text.separator, .text_column = text.text_column, .keep_invalid_utf8 = text.keep_invalid_utf8};
 }
 
 // Files of ids that another program made. Their tokenizer, where it is given, says which ids are special.
@@ -86,7 +87,7 @@ NumberedDocuments open(const RunConfig& config, const std::vector<std::string>& 
   if (hold_ids(paths, {.token_type = source.token_type, .ids_column = source.ids_column})) {
     return open_ids(source, paths, tokenizer);
   }
-  return open_text(paths, tokenizer, document_options(config));
+  return open_text(paths, tokenizer, document_options(config), source.begin_token);
 }
 
 // What a resumed run must find again.
@@ -198,6 +199,12 @@ RunData text_data(const RunConfig& config) {
   if (!source.token_type.empty() && !any_bin) {
     throw ConfigError(fmt::format("data.token_type is {}, but data.path names no .bin file", source.token_type),
                       {.remedy = "leave data.token_type out"});
+  }
+  const bool ids = hold_ids(source.path, {.token_type = source.token_type, .ids_column = source.ids_column});
+  if (source.begin_token && (ids || is_folder(source.path[0]))) {
+    throw ConfigError(
+        fmt::format("data.begin_token is {}, but {} holds ids already", *source.begin_token, source.path[0]),
+        {.remedy = "leave data.begin_token out; prepare-text --no-begin prepares documents without a begin token"});
   }
   const auto tokens = open(config, source.path).tokens;
   const auto split = split_text(*tokens, config.data.eval_fraction, source.packing);
