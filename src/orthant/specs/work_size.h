@@ -7,6 +7,8 @@
 
 namespace orthant {
 
+class ProgramCache;
+
 struct WorkSize {
   std::int64_t rows = 1;
   std::int64_t sequence = 1;
@@ -14,6 +16,8 @@ struct WorkSize {
   DType compute = DType::float32;       // of activations
 
   TensorSharing tensor = {};  // costs are those of one of its ranks; shapes stay those of the whole model
+
+  ProgramCache* programs = nullptr;  // where costs find compiled programs; null: each spec compiles its own
 
   friend bool operator==(const WorkSize&, const WorkSize&) = default;
 };

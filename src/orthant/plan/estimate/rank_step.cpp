@@ -7,9 +7,11 @@
 
 namespace orthant {
 
-GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings) {
-  const HeadLossOptions head_loss{
-      .join = settings.join_head_and_loss, .on_host = settings.on_host, .chunk_rows = settings.loss_chunk_rows};
+GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings, ProgramCache* programs) {
+  const HeadLossOptions head_loss{.join = settings.join_head_and_loss,
+                                  .on_host = settings.on_host,
+                                  .chunk_rows = settings.loss_chunk_rows,
+                                  .programs = programs};
   return trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
                        settings.stages.split);
 }
