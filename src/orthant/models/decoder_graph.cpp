@@ -54,7 +54,7 @@ void DecoderGraph::add(UnitSpec unit, ValueSpec output) {
 GraphSpec DecoderGraph::finish() {
   if (use_.loss) append_cross_entropy(spec_, work_);
   spec_.check();
-  add_costs(spec_, work_.tensor);
+  add_costs(spec_, work_.tensor, {}, work_.programs);
   return std::move(spec_);
 }
 

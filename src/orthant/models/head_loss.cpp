@@ -151,7 +151,7 @@ GraphSpec join_head_and_loss(GraphSpec graph, const HeadLossOptions& options) {
   graph.units.erase(graph.units.begin() + static_cast<std::ptrdiff_t>(pair.loss));
   std::erase_if(graph.values, [](const ValueSpec& value) { return value.name == kLogits; });
   graph.check();
-  add_costs(graph, {}, graph.units[pair.head].name);
+  add_costs(graph, {}, graph.units[pair.head].name, options.programs);
   return graph;
 }
 

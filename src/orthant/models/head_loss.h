@@ -9,6 +9,8 @@
 
 namespace orthant {
 
+class ProgramCache;
+
 // Whether head and loss are one unit. automatic: where it pays, by HeadLossOptions::on_host.
 enum class JoinHeadAndLoss { automatic, on, off };
 
@@ -17,8 +19,9 @@ JoinHeadAndLoss parse_join(std::string_view text);  // ConfigError with the near
 
 struct HeadLossOptions {
   JoinHeadAndLoss join = JoinHeadAndLoss::automatic;
-  bool on_host = true;          // ranks compute on the CPU
-  std::int64_t chunk_rows = 0;  // tokens of a chunk; 0: by chunk_rows_of()
+  bool on_host = true;               // ranks compute on the CPU
+  std::int64_t chunk_rows = 0;       // tokens of a chunk; 0: by chunk_rows_of()
+  ProgramCache* programs = nullptr;  // where the cost finds compiled programs
 };
 
 // Tokens of a chunk whose logits have so many classes on a rank.

@@ -7,6 +7,8 @@
 
 namespace orthant {
 
+class ProgramCache;
+
 struct WorkSize {
   std::int64_t rows = 1;
   std::int64_t sequence = 1;
@@ -15,6 +17,8 @@ struct WorkSize {
   bool packed = false;                  // rows hold documents: a decoder has a batch field document_starts
 
   TensorSharing tensor = {};  // costs are those of one of its ranks; shapes stay those of the whole model
+
+  ProgramCache* programs = nullptr;  // where costs find compiled programs; null: each spec compiles its own
 
   friend bool operator==(const WorkSize&, const WorkSize&) = default;
 };

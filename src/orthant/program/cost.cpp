@@ -77,12 +77,12 @@ double attended_share(const Attributes& attention, std::int64_t sequence) {
   return attended_share(attention.flag("causal"), attention.integer("window"), sequence);
 }
 
-void add_costs(GraphSpec& graph, const TensorSharing& sharing, std::string_view only) {
+void add_costs(GraphSpec& graph, const TensorSharing& sharing, std::string_view only, ProgramCache* cache) {
   const GraphSpec& read = graph;
   std::vector<UnitCost> costs(graph.units.size());
   const auto is_meant = [&](const UnitSpec& unit) { return unit.body && (only.empty() || unit.name == only); };
   for (const Recompute mode : kRecomputeModes) {
-    UnitPrograms programs(read, remake_of(mode), {.sharing = sharing});
+    UnitPrograms programs(read, remake_of(mode), {.sharing = sharing}, cache);
     for (std::size_t u = 0; u < graph.units.size(); ++u) {
       const UnitSpec& unit = read.units[u];
       if (!is_meant(unit) || (mode != Recompute::none && !unit.recomputable)) continue;

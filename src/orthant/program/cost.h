@@ -7,13 +7,14 @@
 // not counted. With tensor parallelism a cost is that of one tp rank, the one with the largest parts.
 #pragma once
 
-#include "orthant/program/program.h"
+#include "orthant/program/program_cache.h"
 
 namespace orthant {
 
 // Sets the cost of every unit that has a body. Shapes of `graph` are those of one microbatch; what is trained and needs
 // a gradient is what its specs say. `sharing`: of a graph that is not resolved. `only`: of the unit of that name.
-void add_costs(GraphSpec& graph, const TensorSharing& sharing = {}, std::string_view only = {});
+void add_costs(GraphSpec& graph, const TensorSharing& sharing = {}, std::string_view only = {},
+               ProgramCache* cache = nullptr);
 
 // Sets the bytes that recomputable units keep where nothing but the results of `operations` is made again.
 void set_kept_bytes(GraphSpec& graph, const std::vector<std::string>& operations);

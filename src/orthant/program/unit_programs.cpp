@@ -5,8 +5,13 @@
 
 namespace orthant {
 
-UnitPrograms::UnitPrograms(const GraphSpec& graph, Remake remake, ProgramOptions options)
-    : graph_(graph), remake_(std::move(remake)), options_(std::move(options)), facts_(backward_facts(graph)) {}
+UnitPrograms::UnitPrograms(const GraphSpec& graph, Remake remake, ProgramOptions options, ProgramCache* cache)
+    : graph_(graph),
+      remake_(std::move(remake)),
+      options_(std::move(options)),
+      facts_(backward_facts(graph)),
+      own_(cache == nullptr ? std::make_unique<ProgramCache>() : nullptr),
+      cache_(cache == nullptr ? *own_ : *cache) {}
 
 std::vector<bool> UnitPrograms::needs(const UnitSpec& unit) const {
   std::vector<bool> found;
@@ -18,33 +23,12 @@ std::vector<bool> UnitPrograms::needs(const UnitSpec& unit) const {
   return found;
 }
 
-UnitPrograms::Key UnitPrograms::key_of(const UnitSpec& unit) const {
-  Key key{&*unit.body, {}, needs(unit), {}};
-  const auto add = [&](const ParameterSpec& parameter) {
-    key.trained.push_back(parameter.trainable);
-    key.shared.push_back(parameter.tp.has_value());
-  };
-  for (const auto& parameter : unit.parameters) add(parameter);
-  for (const auto& name : unit.borrowed) add(graph_.parameter(name));
-  for (const auto* names : {&unit.inputs, &unit.outputs}) {
-    for (const auto& name : *names) {
-      key.shared.push_back(graph_.value(name).sequence_sharded);
-      key.shared.push_back(graph_.value(name).tp.has_value());
-    }
-  }
-  return key;
-}
-
 const Program& UnitPrograms::operator[](std::size_t index) {
   const UnitSpec& unit = graph_.units[index];
-  const auto [place, added] = programs_.try_emplace(key_of(unit));
-  if (added) {
-    ProgramOptions options = options_;
-    options.needs = place->first.needed;
-    if (unit.recomputable) options.remake = remake_;
-    place->second = compile_unit(graph_, unit, options);
-  }
-  return place->second;
+  ProgramOptions options = options_;
+  options.needs = needs(unit);
+  if (unit.recomputable) options.remake = remake_;
+  return cache_.of(graph_, unit, options);
 }
 
 }  // namespace orthant

@@ -120,6 +120,20 @@ TEST(SearchModel, FewUnitsStandForAll) {
   }
 }
 
+TEST(SearchModel, CompilesEachProgramOnceForAllMicrobatches) {
+  for (const char* name : {"llama3-8b", "gpt2", "trimodal-16"}) {
+    SearchRequest request;
+    request.model = find_plan_model(name);
+    request.hardware = find_hardware("h100-80gb");
+    request.sequence = 64;
+    PriceBook book(request);
+    book.sized({.tp = 2}, 1);
+    const int compiled = book.model().programs()->compiled();
+    for (const std::int64_t rows : {2, 4, 8, 16}) book.sized({.tp = 2}, rows);
+    EXPECT_EQ(book.model().programs()->compiled(), compiled) << name;
+  }
+}
+
 TEST(SearchModel, CutsAreThoseOfTheWholeGraph) {
   for (const char* name : {"llama3-8b", "gpt2", "trimodal-16", "bert-base-uncased"}) {
     const SearchModel model(find_plan_model(name), 64, DType::bfloat16);

@@ -48,7 +48,7 @@ GraphSpec bert_model_spec(const BertModelConfig& config, const WorkSize& work) {
   spec.batch_fields.push_back(batch_field("labels", {work.rows, work.sequence}, DType::int64));
   append_cross_entropy(spec, work);
   spec.check();
-  add_costs(spec, work.tensor);
+  add_costs(spec, work.tensor, {}, work.programs);
   return spec;
 }
 
@@ -59,7 +59,7 @@ GraphSpec bert_forward_spec(const BertModelConfig& config, const WorkSize& work,
   append_bert_encoder(spec, tower, work);
   if (pooler) append_bert_pooler(spec, tower, work);
   spec.check();
-  add_costs(spec, work.tensor);
+  add_costs(spec, work.tensor, {}, work.programs);
   return spec;
 }
 

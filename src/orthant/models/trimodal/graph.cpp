@@ -88,7 +88,7 @@ GraphSpec trimodal_spec(const TrimodalConfig& config, const WorkSize& work) {
   spec.batch_fields.push_back(batch_field("labels", {work.rows}, DType::int64));
   append_cross_entropy(spec, work, config.class_weights);
   spec.check();
-  add_costs(spec, work.tensor);
+  add_costs(spec, work.tensor, {}, work.programs);
   return spec;
 }
 

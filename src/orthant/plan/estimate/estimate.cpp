@@ -255,12 +255,13 @@ Plan assemble(PricedStages stages, const PlanSettings& settings, const Hardware&
   return plan;
 }
 
-Plan estimate(const PlanModel& model, const PlanSettings& settings, const Hardware& hardware, const Stack& stack) {
+Plan estimate(const PlanModel& model, const PlanSettings& settings, const Hardware& hardware, const Stack& stack,
+              ProgramCache* programs) {
   check_model(model, settings, stack);
-  auto stages = stack.runs_here ? price_runtime(*model.config, settings, hardware)
+  auto stages = stack.runs_here ? price_runtime(*model.config, settings, hardware, programs)
                                 : price_formulas(*model.shape, stack, settings, hardware);
   return assemble(std::move(stages), settings, hardware, stack,
-                  model_flops(model, settings.sequence, stack.causal_flops));
+                  model_flops(model, settings.sequence, stack.causal_flops, programs));
 }
 
 Simulation simulate_plan(const Plan& plan) {

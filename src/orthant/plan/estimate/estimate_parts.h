@@ -25,8 +25,9 @@ struct PricedStages {
 
 // Of a resolved graph and its pipeline, or of a model's.
 PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, const PlanSettings& settings,
-                           const Hardware& hardware);
-PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware);
+                           const Hardware& hardware, ProgramCache* programs = nullptr);
+PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware,
+                           ProgramCache* programs = nullptr);
 
 PricedStages price_formulas(const TransformerShape& shape, const Stack& stack, const PlanSettings& settings,
                             const Hardware& hardware);

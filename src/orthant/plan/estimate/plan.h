@@ -76,7 +76,9 @@ struct Plan {
 
 // Prices one way. The table is simulated. ConfigError for settings that cannot be: sizes, divisibility, a schedule that
 // does not exist, a stack that does not cover the model.
-Plan estimate(const PlanModel& model, const PlanSettings& settings, const Hardware& hardware, const Stack& stack);
+// `programs`: where compiled ones are found and left.
+Plan estimate(const PlanModel& model, const PlanSettings& settings, const Hardware& hardware, const Stack& stack,
+              ProgramCache* programs = nullptr);
 
 // The table of the plan's pipeline with its times, for pictures.
 Simulation simulate_plan(const Plan& plan);

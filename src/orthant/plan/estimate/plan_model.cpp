@@ -155,9 +155,10 @@ PlanModel plan_model(std::string name, const ModelConfig& config) {
   return {std::move(name), config, shape_of(config)};
 }
 
-double model_flops(const PlanModel& model, std::int64_t sequence, bool causal) {
+double model_flops(const PlanModel& model, std::int64_t sequence, bool causal, ProgramCache* programs) {
   if (model.shape && !model.shape->frozen) return 3 * model.shape->forward_flops(sequence, causal);
-  double flops = totals(build_spec(*model.config, WorkSize{.rows = 1, .sequence = sequence})).total_flops;
+  double flops =
+      totals(build_spec(*model.config, WorkSize{.rows = 1, .sequence = sequence, .programs = programs})).total_flops;
   // Specs count what a causal mask leaves.
   if (model.shape && !causal) {
     flops += 3 * (model.shape->forward_flops(sequence, false) - model.shape->forward_flops(sequence, true));

@@ -37,6 +37,6 @@ PlanModel plan_model(std::string name, const ModelConfig& config);
 
 // Forward and backward FLOPs of the model for one sequence of that length: products and attention, recompute not
 // counted, the input embedding not counted; `causal`: half of attention where the mask leaves half.
-double model_flops(const PlanModel& model, std::int64_t sequence, bool causal);
+double model_flops(const PlanModel& model, std::int64_t sequence, bool causal, ProgramCache* programs = nullptr);
 
 }  // namespace orthant

@@ -20,14 +20,15 @@
 namespace orthant {
 namespace {
 
-GraphSpec trained_spec(const ModelConfig& config, const PlanSettings& settings) {
+GraphSpec trained_spec(const ModelConfig& config, const PlanSettings& settings, ProgramCache* programs) {
   const int tp = settings.mesh.degree(Axis::tp);
   WorkSize work{.rows = settings.micro_batch,
                 .sequence = settings.sequence,
                 .secondary_sequence = settings.secondary_sequence,
                 .compute = settings.compute,
-                .tensor = sharing_of(settings.tensor, tp)};
-  auto graph = trained_graph(build_spec(config, work), settings);
+                .tensor = sharing_of(settings.tensor, tp),
+                .programs = programs};
+  auto graph = trained_graph(build_spec(config, work), settings, programs);
   mark_gradients(graph);
   return graph;
 }
@@ -52,8 +53,9 @@ void add(AxisTraffic& traffic, const Entry& entry) {
 
 class PpPricer {
  public:
-  PpPricer(const GraphSpec& graph, const PlanSettings& settings, const Pipeline& pipeline, const Hardware& hardware)
-      : graph_(graph), settings_(settings), pipeline_(pipeline), hardware_(hardware) {}
+  PpPricer(const GraphSpec& graph, const PlanSettings& settings, const Pipeline& pipeline, const Hardware& hardware,
+           ProgramCache* programs)
+      : graph_(graph), settings_(settings), pipeline_(pipeline), hardware_(hardware), programs_(programs) {}
 
   void price(int pp, PricedStages& stages) const {
     const auto step = rank_step(pipeline_, graph_, settings_, pp);
@@ -105,7 +107,7 @@ class PpPricer {
       for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all}) add(all.cp, entry);
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
-      const auto tensor = tensor_traffic(graph_, step.tensor);
+      const auto tensor = tensor_traffic(graph_, step.tensor, programs_);
       add(all.tp, tensor.sum);
       add(all.tp, tensor.gather);
       add(all.tp, tensor.scatter);
@@ -129,6 +131,7 @@ class PpPricer {
   const PlanSettings& settings_;
   const Pipeline& pipeline_;
   const Hardware& hardware_;
+  ProgramCache* programs_;
 };
 
 void refuse_other_stacks(const PlanSettings& settings) {
@@ -149,22 +152,23 @@ void refuse_other_stacks(const PlanSettings& settings) {
 }  // namespace
 
 PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, const PlanSettings& settings,
-                           const Hardware& hardware) {
+                           const Hardware& hardware, ProgramCache* programs) {
   refuse_other_stacks(settings);
   PricedStages stages;
-  stages.work = spec_work(resolved, settings);
+  stages.work = spec_work(resolved, settings, programs);
   stages.map = pipeline.map;
   stages.table = pipeline.table;
   stages.edges = stage_edges(pipeline.map, resolved);
-  const PpPricer pricer(resolved, settings, pipeline, hardware);
+  const PpPricer pricer(resolved, settings, pipeline, hardware, programs);
   for (int pp = 0; pp < pipeline.pp_degree(); ++pp) pricer.price(pp, stages);
   return stages;
 }
 
-PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware) {
+PricedStages price_runtime(const ModelConfig& config, const PlanSettings& settings, const Hardware& hardware,
+                           ProgramCache* programs) {
   auto adjusted = settings;
-  const auto graph = trained_spec(config, adjusted);
-  return price_runtime(graph, pipeline_of(graph, adjusted), adjusted, hardware);
+  const auto graph = trained_spec(config, adjusted, programs);
+  return price_runtime(graph, pipeline_of(graph, adjusted), adjusted, hardware, programs);
 }
 
 }  // namespace orthant

@@ -8,14 +8,16 @@
 
 namespace orthant {
 
-GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings) {
-  const HeadLossOptions head_loss{
-      .join = settings.join_head_and_loss, .on_host = settings.on_host, .chunk_rows = settings.loss_chunk_rows};
+GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings, ProgramCache* programs) {
+  const HeadLossOptions head_loss{.join = settings.join_head_and_loss,
+                                  .on_host = settings.on_host,
+                                  .chunk_rows = settings.loss_chunk_rows,
+                                  .programs = programs};
   const int cp = settings.mesh.degree(Axis::cp);
   graph = with_shared_rows(trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
                                          settings.stages.split),
                            settings.context, cp);
-  if (cp > 1) add_costs(graph);
+  if (cp > 1) add_costs(graph, {}, {}, programs);
   return graph;
 }
 

@@ -14,7 +14,7 @@
 namespace orthant {
 
 // The graph that a trainer with these settings would run.
-GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings);
+GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings, ProgramCache* programs = nullptr);
 
 // Of the first rank of a pp coordinate.
 DataSettings data_settings(const Pipeline& pipeline, const GraphSpec& graph, const PlanSettings& settings, int pp);

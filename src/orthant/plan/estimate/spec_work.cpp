@@ -39,12 +39,12 @@ double as_double(std::int64_t size) {
 
 class SpecWork {
  public:
-  SpecWork(const GraphSpec& graph, const PlanSettings& settings)
+  SpecWork(const GraphSpec& graph, const PlanSettings& settings, ProgramCache* cache)
       : graph_(graph),
         settings_(settings),
         degree_(graph.tensor ? graph.tensor->degree : 1),
-        programs_(graph, remake_of(settings)),
-        in_forward_(graph, remake_of(settings), {.gradients_in_forward = true}) {}
+        programs_(graph, remake_of(settings), {}, cache),
+        in_forward_(graph, remake_of(settings), {.gradients_in_forward = true}, cache) {}
 
   UnitWork unit(std::size_t index) {
     const UnitSpec& unit = graph_.units[index];
@@ -318,8 +318,8 @@ int logits_made(std::string_view schedule, int pp, std::int64_t microbatches) {
   return 3;
 }
 
-ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings) {
-  SpecWork make(resolved, settings);
+ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs) {
+  SpecWork make(resolved, settings, programs);
   ModelWork work;
   for (std::size_t unit = 0; unit < resolved.units.size(); ++unit) work.push_back(make.unit(unit));
   return work;

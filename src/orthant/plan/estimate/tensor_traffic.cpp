@@ -32,11 +32,11 @@ void add(TensorTraffic& total, const Exchanged& part, std::int64_t times) {
 
 class TrafficCounter {
  public:
-  TrafficCounter(const GraphSpec& graph, const TensorSettings& settings)
+  TrafficCounter(const GraphSpec& graph, const TensorSettings& settings, ProgramCache* cache)
       : graph_(graph),
         settings_(settings),
         trains_(!graph.losses().empty()),
-        programs_(graph, remake_of(settings.recompute), {.training = trains_}) {
+        programs_(graph, remake_of(settings.recompute), {.training = trains_}, cache) {
     if (!graph.tensor || graph.tensor->degree != settings.degree) {
       throw InternalError(fmt::format("graph \"{}\" lies over {} tp ranks, and the settings are for {}", graph.name,
                                       graph.tensor ? graph.tensor->degree : 0, settings.degree));
@@ -124,12 +124,12 @@ void TrafficCounter::add_gradient_sums(TensorTraffic& traffic, int unit) const {
 
 }  // namespace
 
-TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings) {
-  return TrafficCounter(graph, settings).run(false);
+TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings, ProgramCache* programs) {
+  return TrafficCounter(graph, settings, programs).run(false);
 }
 
 TensorTraffic gradient_traffic(const GraphSpec& graph, const TensorSettings& settings) {
-  return TrafficCounter(graph, settings).run(true);
+  return TrafficCounter(graph, settings, nullptr).run(true);
 }
 
 }  // namespace orthant

@@ -23,6 +23,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/program/exchanged.h"
+#include "orthant/program/program_cache.h"
 
 namespace orthant {
 
@@ -53,7 +54,7 @@ struct TensorTraffic {
 
 // Of a resolved graph (layout/tensor_policy.h) with the sizes of one microbatch, at settings.pp; of its forward
 // alone when it has no loss. InternalError when the graph was not resolved by these settings.
-TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings);
+TensorTraffic tensor_traffic(const GraphSpec& graph, const TensorSettings& settings, ProgramCache* programs = nullptr);
 
 // The entries of gradients alone.
 TensorTraffic gradient_traffic(const GraphSpec& graph, const TensorSettings& settings);

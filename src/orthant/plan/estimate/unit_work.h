@@ -83,7 +83,7 @@ inline constexpr int kMostLogitsMade = 3;
 int logits_made(std::string_view schedule, int pp, std::int64_t microbatches);
 
 // Of our runtime: `resolved` has the sizes of one microbatch.
-ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings);
+ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs = nullptr);
 
 // Of a stack's closed forms: embedding, layers, head. ConfigError for what they do not cover.
 ModelWork formula_work(const TransformerShape& shape, const Stack& stack, const PlanSettings& settings);

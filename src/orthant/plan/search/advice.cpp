@@ -42,9 +42,11 @@ std::optional<Candidate> best_of(const SearchRequest& request, const SearchScope
   const Stack stack = find_stack("orthant");
   const auto card = static_cast<double>(request.hardware.memory_bytes);
   int tried = 0;
-  for (Candidate candidate : SearchEngine(request, shared).run(scope).best) {
+  SearchEngine engine(request, shared);
+  for (Candidate candidate : engine.run(scope).best) {
     if (candidate.memory_bytes > card) continue;
-    const Plan plan = estimate(request.model, settings_of(candidate.point, request), request.hardware, stack);
+    const Plan plan = estimate(request.model, settings_of(candidate.point, request), request.hardware, stack,
+                               engine.prices().model().programs());
     candidate.memory_bytes = static_cast<double>(plan.peak_bytes());
     if (plan.fits) return candidate;
     if (++tried == kMostTried) break;

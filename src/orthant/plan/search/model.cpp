@@ -115,11 +115,11 @@ bool reads_neighbours_only(const GraphSpec& graph) {
 
 SearchModel::SearchModel(const PlanModel& model, std::int64_t sequence, DType compute, bool on_host)
     : config_(trained_config(model)), short_config_(short_config(config_)) {
-  const WorkSize work{.rows = 1, .sequence = sequence, .compute = compute};
+  const WorkSize work{.rows = 1, .sequence = sequence, .compute = compute, .programs = programs()};
   PlanSettings settings;
   settings.on_host = on_host;
-  graph_ = trained_graph(build_spec(config_, work), settings);
-  stands_for_ = likenesses(graph_, trained_graph(build_spec(short_config_, work), settings));
+  graph_ = trained_graph(build_spec(config_, work), settings, programs());
+  stands_for_ = likenesses(graph_, trained_graph(build_spec(short_config_, work), settings, programs()));
   outline_ = outline_of(graph_);
   lenders_ = lenders_of(graph_);
   most_stages_ = orthant::most_stages(graph_);
@@ -136,7 +136,7 @@ double SearchModel::row_bytes() const {
 
 bool SearchModel::fits_tensor(int tp) const {
   try {
-    resolved_graph(build_spec(short_config_, {.rows = 1, .sequence = 1}), {}, tp);
+    resolved_graph(build_spec(short_config_, {.rows = 1, .sequence = 1, .programs = programs()}), {}, tp);
   } catch (const ConfigError&) {
     return false;
   }
@@ -148,8 +148,9 @@ GraphSpec SearchModel::resolved(const PlanSettings& settings) const {
   const WorkSize size{.rows = settings.micro_batch,
                       .sequence = settings.sequence,
                       .compute = settings.compute,
-                      .tensor = sharing_of(settings.tensor, tp)};
-  GraphSpec graph = trained_graph(build_spec(short_config_, size), settings);
+                      .tensor = sharing_of(settings.tensor, tp),
+                      .programs = programs()};
+  GraphSpec graph = trained_graph(build_spec(short_config_, size), settings, programs());
   mark_gradients(graph);
   return graph;
 }

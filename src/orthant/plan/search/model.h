@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "orthant/models/model_config.h"
 #include "orthant/plan/estimate/unit_work.h"
+#include "orthant/program/program_cache.h"
 #include "orthant/schedule/stages.h"
 
 namespace orthant {
@@ -35,12 +37,15 @@ class SearchModel {
   // The few units that stand for all, as they lie over tp, with the sizes of one microbatch; which of them stands for
   // each unit of the whole.
   GraphSpec resolved(const PlanSettings& settings) const;
+  // Compiled ones of all sizes.
+  ProgramCache* programs() const { return programs_.get(); }
   int standing_for(int unit) const { return stands_for_[static_cast<std::size_t>(unit)]; }
 
   // Units that borrow, each with the one that owns what it borrows.
   const std::vector<std::pair<int, int>>& lenders() const { return lenders_; }
 
  private:
+  std::unique_ptr<ProgramCache> programs_ = std::make_unique<ProgramCache>();
   ModelConfig config_;
   ModelConfig short_config_;
   GraphSpec graph_;

@@ -37,11 +37,11 @@ double estimate_seconds(const Candidate& candidate, const SearchRequest& request
 // Estimates plans one by one and keeps those that fit.
 class Finalists {
  public:
-  Finalists(const SearchRequest& request, SearchResult& result)
-      : request_(request), result_(result), stack_(find_stack("orthant")) {}
+  Finalists(const SearchRequest& request, SearchResult& result, ProgramCache* programs)
+      : request_(request), result_(result), stack_(find_stack("orthant")), programs_(programs) {}
 
   void add(const Candidate& candidate) {
-    Plan plan = estimate(request_.model, settings_of(candidate.point, request_), request_.hardware, stack_);
+    Plan plan = estimate(request_.model, settings_of(candidate.point, request_), request_.hardware, stack_, programs_);
     if (!plan.fits) {
       // Beyond the card it has been counted.
       const bool counted = candidate.memory_bytes > static_cast<double>(request_.hardware.memory_bytes);
@@ -67,6 +67,7 @@ class Finalists {
   const SearchRequest& request_;
   SearchResult& result_;
   Stack stack_;
+  ProgramCache* programs_;
   std::vector<PricedPlan> plans_;
 };
 
@@ -85,15 +86,15 @@ bool is_plain(const PricedPoint& point) {
 }
 
 // The best plans that fit, by estimates; the plain one among them where it fits.
-std::vector<PricedPlan> finalists_of(const SearchFindings& findings, const SearchRequest& request, int units,
-                                     SearchResult& result) {
-  Finalists finalists(request, result);
+std::vector<PricedPlan> finalists_of(const SearchFindings& findings, const SearchRequest& request,
+                                     const SearchModel& model, SearchResult& result) {
+  Finalists finalists(request, result, model.programs());
   double spent = 0;
   const auto wanted = static_cast<std::size_t>(request.top);
   for (std::size_t i = 0; i < findings.best.size(); ++i) {
     const bool enough = finalists.size() >= wanted;
     if (enough && (i >= kSimulated || spent > kEstimateSeconds)) break;
-    spent += estimate_seconds(findings.best[i], request, units);
+    spent += estimate_seconds(findings.best[i], request, model.num_units());
     finalists.add(findings.best[i]);
   }
   if (findings.plain) finalists.add(*findings.plain);
@@ -155,7 +156,7 @@ SearchResult search(const SearchRequest& request) {
   result.evaluated = findings.evaluated;
   const auto by_closed_forms = first_that_fits(findings.best, request);
   simulate_best(findings.best, engine, request.strategy);
-  auto plans = finalists_of(findings, request, model.num_units(), result);
+  auto plans = finalists_of(findings, request, model, result);
   drop_doubles(plans);
   result.simple = prefer_plain(plans, request);
   const auto& shared = engine.prices().shared();
