@@ -41,8 +41,8 @@ Gpt2Config small_gpt2() {
   return config;
 }
 
-const std::vector<ModelConfig> kModels = {small_llama(kLlama, 0), small_llama(kQwen3, 0),
-                                          small_llama(kMistral, 3), small_gpt2()};
+const std::vector<ModelConfig> kModels = {small_llama(kLlama, 0), small_llama(kQwen3, 0), small_llama(kMistral, 3),
+                                          small_gpt2()};
 
 Fields packed_fields() {
   Fields fields = {{"input_ids", random_ids(2, kSequence, kVocabulary, 1)},

@@ -30,8 +30,7 @@ inline constexpr const char* kPlannedModel =
     "name of a model (llama3-8b, ...), a JSON file with a model section, or a Hugging Face folder";
 inline constexpr const char* kTower = "primary or secondary: that encoder of a trimodal model";
 inline constexpr const char* kConfig = "configuration file (default: a small trimodal classifier)";
-inline constexpr const char* kEvaluatedRun =
-    "folder of a run, such as runs/first, or of an exported trimodal model";
+inline constexpr const char* kEvaluatedRun = "folder of a run, such as runs/first, or of an exported trimodal model";
 inline constexpr const char* kInitModel =
     "a Hugging Face folder, or a preset such as llama-tiny (default: a small model for the data)";
 inline constexpr const char* kTrain =

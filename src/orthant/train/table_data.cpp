@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
-#include "orthant/data/label_typos.h"
 #include "orthant/data/classifier_table.h"
+#include "orthant/data/label_typos.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
 #include "orthant/models/family.h"
