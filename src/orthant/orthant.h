@@ -10,8 +10,9 @@
 #include "orthant/launch/environment.h"           // the process environment, read once
 #include "orthant/launch/meeting.h"               // joining the launcher's job
 #include "orthant/mesh/mesh.h"                    // axes, coordinates, groups of ranks
+#include "orthant/ops/functions.h"                // operations of recorded units
 #include "orthant/parallel/data/data_parallel.h"  // DDP for a user's own module and loop
-#include "orthant/runtime/module_graph.h"         // a user's modules as a graph of units
+#include "orthant/runtime/module_graph.h"         // a user's modules and recorded units as a graph
 #include "orthant/train/trainer.h"                // places, shards, schedules and trains a graph
 
 namespace orthant {

@@ -10,6 +10,7 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
+#include "orthant/ops/functions.h"
 #include "orthant/train/trainer.h"
 
 namespace orthant {
@@ -171,6 +172,55 @@ TEST(ModuleGraph, AModuleThatReturnsFewerValuesThanItsUnitNamesIsNamed) {
   graph.add("first", First(), {"x"}, {"h", "more"}).add("last", Last(), {"h", "y"}, {"loss", "out"});
   Trainer trainer(graph, Mesh(), {});
   EXPECT_EQ(error_text<ConfigError>([&] { trainer.step(rows()); }), "unit first returned 1 values; its spec names 2");
+}
+
+Recorded recorded_linear() {
+  return {.parameters = {{.name = "weight", .shape = {6, 4}, .init = {Init::Kind::normal, 0.1}}},
+          .record = [](Recorder& r) { return ops::linear(r, r.rows("x", 4), {.weight = "weight", .out = 6}); }};
+}
+
+TEST(ModuleGraph, WhatIsRecordedMustFitTheNamesOfItsUnit) {
+  const auto refusal = [](const Recorded& recorded, std::vector<std::string> inputs = {"x"},
+                          std::vector<std::string> outputs = {"h"}) {
+    return error_text<ConfigError>([&] { Graph().add("u", recorded, inputs, outputs); });
+  };
+  EXPECT_EQ(refusal({}), "unit u has no operations");
+  EXPECT_EQ(refusal({.record = [](Recorder&) { return Value(); }}), "unit u: what it records gives no value");
+  EXPECT_EQ(refusal(recorded_linear(), {"x", "y"}),
+            "unit u records 1 inputs and names 2\n"
+            "  fix: take each by tokens(), rows() or field(), in the order of their names");
+  EXPECT_EQ(refusal(recorded_linear(), {"x"}, {"h", "k"}),
+            "unit u is recorded and names 2 outputs\n  fix: name one: a recorded unit has one output");
+  auto recorded = recorded_linear();
+  recorded.parameters.push_back({.name = "bias", .shape = {6}});
+  EXPECT_EQ(refusal(recorded),
+            "unit u: no recorded operation uses its parameter bias\n  fix: leave it out, or use it by that name");
+  recorded.parameters = {};
+  EXPECT_EQ(refusal(recorded),
+            "unit u uses a parameter \"weight\", which is not among its parameters\n"
+            "  fix: add it to Recorded::parameters");
+  recorded = recorded_linear();
+  recorded.parameters.front().init.kind = Init::Kind::given;
+  EXPECT_EQ(refusal(recorded),
+            "unit u: nobody gives the first values of weight\n  fix: set its init to zeros, ones, normal or uniform");
+}
+
+TEST(ModuleGraph, ARecordedUnitNamesAnInputOfAnotherShape) {
+  at::manual_seed(3);
+  Graph graph;
+  graph.add("first", recorded_linear(), {"x"}, {"h"}).add("last", Last(), {"h", "y"}, {"loss", "out"});
+  Trainer trainer(graph, Mesh(), {});
+  const auto text_of = [&](const at::Tensor& x) {
+    auto batch = rows();
+    batch.fields["x"] = x;
+    Trainer anew(graph, Mesh(), {});
+    return error_text<ConfigError>([&] { anew.step(batch); });
+  };
+  EXPECT_GT(trainer.step(rows()).get().loss, 0);
+  EXPECT_EQ(text_of(at::ones({8, 5})),
+            "unit first reads x as [rows, 4]; it is [8, 5]\n"
+            "  fix: let its writer shape it so, or record the unit for what it gets");
+  EXPECT_NE(text_of(at::ones({8, 2, 4})).find("unit first reads x as [rows, 4]; it is [8, 2, 4]"), std::string::npos);
 }
 
 TEST(ModuleGraph, AnInfiniteLossChangesNothing) {

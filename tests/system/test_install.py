@@ -65,6 +65,22 @@ class Install(unittest.TestCase):
                 for loss in losses:
                     self.assertAlmostEqual(loss / expected, 1, delta=1e-3, msg=f"{program} on {ranks} ranks")
 
+    def test_a_mixed_graph_learns_the_same_on_every_mesh(self):
+        program = os.path.join(EXAMPLES, "train_mixed")
+        alone = run(program)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        expected = float(alone.stdout.split()[1])
+        self.assertLess(expected, 0.2)
+        launch = [os.path.join(self.prefix, "bin", "orthant"), "launch", "--nproc"]
+        for ranks, arguments in ((1, "dp=1 1f1b full"), (2, "tp=2"), (2, "fsdp=2"), (4, "pp=2,tp=2 zbh1 none"),
+                                 (4, "pp=2,tp=2 zbh1 full"), (4, "fsdp=2,tp=2 1f1b full")):
+            finished = run(*launch, ranks, "--", program, *arguments.split())
+            self.assertEqual(finished.returncode, 0, finished.stderr)
+            losses = [float(line.split()[-1]) for line in finished.stdout.splitlines()]
+            self.assertEqual(len(losses), ranks)
+            for loss in losses:
+                self.assertAlmostEqual(loss / expected, 1, delta=1e-10, msg=f"{arguments} on {ranks} ranks")
+
 
 if __name__ == "__main__":
     unittest.main()

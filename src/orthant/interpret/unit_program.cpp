@@ -1,9 +1,11 @@
 #include "orthant/interpret/unit_program.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "orthant/base/error.h"
 #include "orthant/base/index.h"
 #include "orthant/interpret/binders.h"
 #include "orthant/ops/linear/projection.h"
@@ -68,7 +70,31 @@ at::Tensor BoundProgram::on_edge(int value, const at::Tensor& matrix, const Fram
   return matrix.view({frame.pass.rows, frame.pass.sequence, matrix.size(1)});
 }
 
+void BoundProgram::find_sizes(nn::Pass& pass, const Tensors& inputs) const {
+  if (pass.sequence > 0) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ProgramValue& value = program_.values[to_index(program_.inputs[i])];
+    const auto& dims = value.at.dims;
+    if (value.number == Number::opaque || dims.empty()) continue;
+    const bool tokens = dims[0].sym == Sym::tokens;
+    const bool fits =
+        inputs[i].dim() == static_cast<std::int64_t>(dims.size()) + (tokens ? 1 : 0) &&
+        (dims.size() == 1 || inputs[i].size(-1) == dims[1].factor) &&
+        (!tokens || pass.sequence == 0 || (inputs[i].size(0) == pass.rows && inputs[i].size(1) == pass.sequence));
+    if (!fits) {
+      throw ConfigError(
+          fmt::format("unit {} reads {} as [rows{}{}]; it is {}", pass.unit, value.name, tokens ? ", tokens" : "",
+                      dims.size() == 1 ? "" : fmt::format(", {}", dims[1].factor), c10::str(inputs[i].sizes())),
+          {.remedy = "let its writer shape it so, or record the unit for what it gets"});
+    }
+    if (!tokens) continue;
+    pass.rows = inputs[i].size(0);
+    pass.sequence = inputs[i].size(1);
+  }
+}
+
 Tensors BoundProgram::forward(Frame& frame, Tensors inputs, const at::Tensor& seed) const {
+  find_sizes(frame.pass, inputs);
   frame.compute = compute_;
   frame.values.resize(program_.values.size());
   frame.arriving.resize(program_.values.size());

@@ -43,6 +43,9 @@ class BoundProgram {
   List bind(const std::vector<Operation>& operations, const UnitParameters& parameters, Tables& tables,
             nn::TensorAxis* tensor, nn::ModuleCode* module);
   static void run(const List& list, Frame& frame);
+  // Rows and tokens as the inputs have them, where the graph does not name a field of tokens. ConfigError for inputs of
+  // another shape than was recorded.
+  void find_sizes(nn::Pass& pass, const Tensors& inputs) const;
   // As it lies on an edge: values per token have their rows apart.
   at::Tensor on_edge(int value, const at::Tensor& matrix, const Frame& frame) const;
   // As operations have it: a matrix. Opaque ones stay as they are.

@@ -213,6 +213,7 @@ std::vector<double> as_numbers(const RopeScaling& scaling) {
 }
 
 RopeScaling rope_scaling_of(const std::vector<double>& numbers) {
+  if (numbers.empty()) return {};
   if (numbers.size() != 11) throw InternalError("a scaling of rotary frequencies has 11 numbers");
   return {.kind = static_cast<RopeScaling::Kind>(numbers[0]),
           .factor = numbers[1],

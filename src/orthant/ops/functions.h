@@ -38,7 +38,7 @@ struct HeadNorm {
 };
 Value head_norm(Recorder& r, Value qkv, const Heads& heads, const HeadNorm& norm);
 
-// How queries and keys are turned by their positions. `scaling`: as_numbers() of models/rope.h.
+// How queries and keys are turned by their positions. `scaling`: as_numbers() of models/rope.h; none when empty.
 struct Rotary {
   double theta = 10000;
   std::int64_t max_positions = 0;

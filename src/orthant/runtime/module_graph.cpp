@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -13,6 +14,7 @@
 #include "orthant/graph/backward.h"
 #include "orthant/ops/functions.h"
 #include "orthant/parallel/data/module_replicas.h"
+#include "orthant/runtime/recorded_body.h"
 
 namespace orthant {
 namespace {
@@ -66,6 +68,39 @@ class OwnModule : public nn::ModuleCode {
   Graph::Forward forward_;
 };
 
+// Who holds which tensor.
+using Holders = std::map<const void*, std::string>;
+
+std::vector<ParameterSpec> module_parameters(const std::string& unit, const torch::nn::Module& module,
+                                             Holders& holders) {
+  std::vector<ParameterSpec> parameters;
+  for (const auto& item : module.named_parameters()) {
+    const auto full = fmt::format("{}.{}", unit, item.key());
+    const auto [holder, first] = holders.emplace(item.value().unsafeGetTensorImpl(), full);
+    if (!first) {
+      throw ConfigError(
+          fmt::format("{} and {} are one tensor: modules of two units cannot share it", holder->second, full),
+          {.remedy = "put both uses into one unit"});
+    }
+    ParameterSpec parameter;
+    parameter.name = full;
+    parameter.shape = item.value().sizes().vec();
+    parameter.init.kind = Init::Kind::given;
+    parameter.decay = item.value().dim() > 1;
+    parameter.trainable = item.value().requires_grad();
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+std::string description_of(const std::vector<ParameterSpec>& parameters) {
+  std::string text;
+  for (const auto& parameter : parameters) {
+    text += fmt::format("parameter {} [{}]\n", parameter.name, fmt::join(parameter.shape, ", "));
+  }
+  return text;
+}
+
 }  // namespace
 
 void Graph::refuse_arity(std::size_t inputs) {
@@ -84,6 +119,15 @@ void Graph::add_module(const std::string& name, std::shared_ptr<torch::nn::Modul
         {.remedy = "use a norm without them, such as LayerNorm or GroupNorm"});
   }
   parts_.push_back({name, std::move(module), std::move(forward), std::move(inputs), std::move(outputs)});
+}
+
+Graph& Graph::add(const std::string& name, const Recorded& recorded, std::vector<std::string> inputs,
+                  std::vector<std::string> outputs) {
+  auto body = recorded_body(name, recorded, inputs.size(), outputs.size());
+  auto parameters = named_parameters(name, recorded.parameters, body);
+  parts_.push_back(
+      {name, nullptr, {}, std::move(inputs), std::move(outputs), std::move(parameters), SharedBody(std::move(body))});
+  return *this;
 }
 
 Graph& Graph::add_children(const std::string& name, const torch::nn::Sequential& children, const std::string& input,
@@ -105,7 +149,9 @@ void Graph::take_first_rank(const comm::Communicator& communicator) const {
   std::string description;
   std::vector<at::Tensor> all;
   for (const auto& part : parts_) {
-    description += fmt::format("unit {}\n{}", part.name, description_of(*part.module));
+    description += fmt::format("unit {}\n{}", part.name,
+                               part.module ? description_of(*part.module) : description_of(part.parameters));
+    if (!part.module) continue;
     for (const auto& parameter : part.module->parameters()) all.push_back(parameter);
     for (const auto& buffer : part.module->buffers()) all.push_back(buffer);
   }
@@ -120,14 +166,11 @@ GraphSpec Graph::spec() const {
   const auto known = [](const std::vector<ValueSpec>& values, const std::string& name) {
     return std::ranges::find(values, name, &ValueSpec::name) != values.end();
   };
-  std::map<const void*, std::string> holders;
+  Holders holders;
   for (const auto& part : parts_) {
-    UnitSpec unit;
-    unit.name = part.name;
-    unit.kind = "module";
+    UnitSpec unit{.name = part.name, .kind = part.module ? "module" : "recorded"};
     unit.inputs = part.inputs;
     unit.outputs = part.outputs;
-    unit.recomputable = true;
     for (const auto& input : part.inputs) {
       if (known(spec.values, input) || known(spec.batch_fields, input)) continue;
       spec.batch_fields.push_back({.name = input, .differentiable = false});
@@ -140,26 +183,13 @@ GraphSpec Graph::spec() const {
                           {.remedy = "name a unit's loss first; one loss per unit"});
       }
     }
-    if (unit.is_loss) unit.recomputable = false;
-    for (const auto& item : part.module->named_parameters()) {
-      const auto full = fmt::format("{}.{}", part.name, item.key());
-      const auto [holder, first] = holders.emplace(item.value().unsafeGetTensorImpl(), full);
-      if (!first) {
-        throw ConfigError(
-            fmt::format("{} and {} are one tensor: modules of two units cannot share it", holder->second, full),
-            {.remedy = "put both uses into one unit"});
-      }
-      ParameterSpec parameter;
-      parameter.name = full;
-      parameter.shape = item.value().sizes().vec();
-      parameter.init.kind = Init::Kind::given;
-      parameter.decay = item.value().dim() > 1;
-      parameter.trainable = item.value().requires_grad();
-      unit.cost.forward_flops += 2.0 * static_cast<double>(item.value().numel());
-      unit.parameters.push_back(std::move(parameter));
+    unit.recomputable = !unit.is_loss;
+    unit.parameters = part.module ? module_parameters(part.name, *part.module, holders) : part.parameters;
+    for (const auto& parameter : unit.parameters) {
+      unit.cost.forward_flops += 2.0 * static_cast<double>(num_elements(parameter.shape));
     }
     unit.cost.input_flops = unit.cost.weight_flops = unit.cost.forward_flops;
-    unit.body = ops::module_body(unit);
+    unit.body = part.module ? SharedBody(ops::module_body(unit)) : part.body;
     spec.units.push_back(std::move(unit));
   }
   spec.check();
@@ -175,7 +205,8 @@ std::vector<std::unique_ptr<Unit>> Graph::make_units(ParameterStore& store, Tabl
       continue;
     }
     const UnitParameters parameters = store.unit(static_cast<int>(p));
-    auto module = std::make_unique<OwnModule>(parts_[p].module, parts_[p].forward, parameters);
+    std::unique_ptr<nn::ModuleCode> module;
+    if (parts_[p].module) module = std::make_unique<OwnModule>(parts_[p].module, parts_[p].forward, parameters);
     units.push_back(std::make_unique<Unit>(parameters, tables, std::move(module)));
   }
   return units;

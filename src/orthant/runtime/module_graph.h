@@ -1,13 +1,15 @@
-// A user's own model as a graph of units: any torch::nn::Module can be one. The graph knows names and parameters only;
-// the Trainer places it, shards it and runs it like the models that come with orthant.
+// A user's own model as a graph of units: any torch::nn::Module can be one, and so can recorded operations. The Trainer
+// places the graph, shards it and runs it like the models that come with orthant.
 //
 //   orthant::Graph graph;
 //   graph.add("encoder", encoder, {"pixels"}, {"features"});
-//   graph.add("head", head, {"features", "labels"}, {"loss"});   // a sum over rows
+//   graph.add("block", block, {"features"}, {"mixed"});       // a Recorded: cut over tp
+//   graph.add("head", head, {"mixed", "labels"}, {"loss"});   // a sum over rows
 //
 // Inputs that no unit writes come with the batch. Outputs called "loss", or ending in "_loss", are losses: sums over
 // rows, never means. A unit has at most one, named first. Parameters of more than one dim are decayed. Refused: a
-// tensor that modules of two units hold, and floating-point buffers.
+// tensor that modules of two units hold, and floating-point buffers. Between units values are whole on every tp rank;
+// modules run on all of them alike.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -21,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/graph/recorder.h"
 #include "orthant/graph/spec.h"
 #include "orthant/nn/tables.h"
 #include "orthant/parallel/data/parameter_store.h"
@@ -31,6 +34,16 @@ class Sequential;
 }
 
 namespace orthant {
+
+// A unit as operations, see ops/functions.h and recorder.h. A split backward makes its weight gradients apart, and over
+// tp its parameters are cut as they say.
+struct Recorded {
+  // Named within the unit ("wq.weight"); first values are drawn. `tp` says how one may be cut.
+  std::vector<ParameterSpec> parameters = {};
+  // Takes the unit's inputs in their order, by tokens() [rows, tokens, channels], rows() [rows, channels] or field(),
+  // and gives its one output.
+  std::function<Value(Recorder&)> record;
+};
 
 class Graph {
  public:
@@ -48,6 +61,10 @@ class Graph {
     return *this;
   }
 
+  // ConfigError when what is recorded does not fit the names of inputs, outputs and parameters.
+  Graph& add(const std::string& name, const Recorded& recorded, std::vector<std::string> inputs,
+             std::vector<std::string> outputs);
+
   // The children of a torch::nn::Sequential as units "name.0", "name.1", ...: each takes the value before it.
   // ConfigError as for add(), and for no children.
   Graph& add_children(const std::string& name, const torch::nn::Sequential& children, const std::string& input,
@@ -64,10 +81,12 @@ class Graph {
  private:
   struct Part {
     std::string name;
-    std::shared_ptr<torch::nn::Module> module;
+    std::shared_ptr<torch::nn::Module> module;  // null: it is recorded
     Forward forward;
     std::vector<std::string> inputs;
     std::vector<std::string> outputs;
+    std::vector<ParameterSpec> parameters = {};  // of a recorded one, by full names
+    SharedBody body = {};                        // likewise
   };
 
   template <typename Module>

@@ -132,7 +132,7 @@ Trainer::Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options)
             if (options_.communicator) graph.take_first_rank(*options_.communicator);
             return graph.make_units(store, tables);
           },
-          without_tensor_axis(mesh), std::move(options)) {}
+          mesh, std::move(options)) {}
 
 Batch Trainer::own_rows(const Batch& whole) const {
   const auto replicas = num_replicas(mesh_);

@@ -42,7 +42,7 @@ class Trainer : public Checkpointed {
   // axes that training does not use, fewer units than stages. Collective, as are step(), evaluate(), weights_hash(),
   // save() and load().
   Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options);
-  // A user's own modules. They start from rank 0's values. ConfigError on a mesh with tp: nothing says how to cut them.
+  // A user's own graph. Its modules start from rank 0's values, and run whole on every tp rank.
   Trainer(const Graph& graph, const Mesh& mesh, TrainerOptions options);
   ~Trainer() override;
   Trainer(const Trainer&) = delete;

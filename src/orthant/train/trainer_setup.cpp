@@ -41,9 +41,25 @@ void check_passes(std::size_t units, int stages, int microbatches) {
       {.remedy = fmt::format("set parallel.microbatches={} or less", most)});
 }
 
+// Between the units of a program's own graph every tp rank has all tokens: a module reads whole values.
+void check_tokens_stay_whole(const GraphSpec& graph, const Mesh& mesh, const TensorPolicy& policy) {
+  if (!policy.sequence_parallel || std::ranges::none_of(graph.values, &ValueSpec::opaque)) return;
+  throw ConfigError(fmt::format("mesh {} with sequence parallelism: units of a program's own graph read all tokens",
+                                mesh.to_string()),
+                    {.remedy = "leave TrainerOptions::tensor.sequence_parallel false"});
+}
+
+// Which ranks share copies of a parameter over tp follows from the graph.
+const Mesh& without_tensor_axis(const Mesh& mesh) {
+  if (mesh.degree(Axis::tp) == 1) return mesh;
+  throw ConfigError(fmt::format("mesh {}: which ranks meet over tp follows from the graph", mesh.to_string()),
+                    {.remedy = "say connect_ranks(graph.spec(), mesh, job, options)"});
+}
+
 }  // namespace
 
 GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options) {
+  if (mesh.degree(Axis::tp) > 1) check_tokens_stay_whole(graph, mesh, options.tensor);
   const HeadLossOptions head_loss{
       .join = options.join_head_and_loss, .on_host = options.device.is_cpu(), .chunk_rows = options.loss_chunk_rows};
   const bool shared = graph.context.degree == mesh.degree(Axis::cp);
@@ -96,13 +112,6 @@ Pipeline trainer_pipeline(const GraphSpec& graph, const Mesh& mesh, const Traine
   auto settings = options.stages;
   set_memory_bound(settings, graph, options.precision, num_states(options.optimizer), options.recompute);
   return make_pipeline(graph, mesh.degree(Axis::pp), options.microbatches, settings);
-}
-
-const Mesh& without_tensor_axis(const Mesh& mesh) {
-  if (mesh.degree(Axis::tp) == 1) return mesh;
-  throw ConfigError(fmt::format("mesh {}: a program's own modules do not say how tp={} would cut them",
-                                mesh.to_string(), mesh.degree(Axis::tp)),
-                    {.remedy = "use dp or fsdp, or one of the models of build_spec()"});
 }
 
 std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,

@@ -35,11 +35,9 @@ struct RankGroups {
 };
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 
-// The mesh itself. ConfigError when it has tp: a program's own modules do not say how they would be cut.
-const Mesh& without_tensor_axis(const Mesh& mesh);
-
 // The communicator of a trainer on this mesh, for programs: options.communicator = connect_ranks(mesh, job, options).
-// Null on one rank. Blocks until all ranks have come. Without a graph: of a program's own modules.
+// Null on one rank. Blocks until all ranks have come. Without a graph: of a program's own one, on a mesh without tp;
+// with tp it is given as graph.spec(). ConfigError otherwise.
 std::shared_ptr<comm::Communicator> connect_ranks(const GraphSpec& graph, const Mesh& mesh, const launch::Job& job,
                                                   const TrainerOptions& options, double timeout_seconds = 300);
 std::shared_ptr<comm::Communicator> connect_ranks(const Mesh& mesh, const launch::Job& job,

@@ -39,6 +39,7 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
   const auto coordinate = mesh.coordinate(trainer.rank())[Axis::tp];
   auto global = at::zeros(trainer.graph().parameter(entry.parameter).shape, local.options());
   const auto for_boxes = [&](const auto& body) {
+    if (local.dim() == 0) return body(0, global, local);  // one number has no dim to cut
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < entry.boxes.size(); ++i) {
       const auto length = entry.boxes[i].lengths[static_cast<std::size_t>(entry.dim)];
