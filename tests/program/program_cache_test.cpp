@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "orthant/specs/model_config.h"
+#include "orthant/models/model_config.h"
 #include "program/compiled.h"
 
 namespace orthant {
