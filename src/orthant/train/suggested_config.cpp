@@ -60,6 +60,7 @@ class Suggestion {
   void choose_tokenizer();
   void choose_separator();
   void tell_documents();
+  void tell_corpus(const CorpusLook& look, std::int64_t samples);
   void choose_begin();
   void choose_corpus();
   void choose_generated();
@@ -245,6 +246,23 @@ void Suggestion::choose_begin() {
   data_section_["begin_token"] = nullptr;
 }
 
+void Suggestion::tell_corpus(const CorpusLook& look, std::int64_t samples) {
+  constexpr std::array<const char*, 5> kForms = {"text", "rows of text", "prepared tokens", "ids", "JSON lines of ids"};
+  found("data", fmt::format("{}: {}, {}{} tokens{}", options_.data, kForms[static_cast<std::size_t>(data_->form)],
+                            holds_documents(data_->form) ? "about " : "", format_count(look.tokens),
+                            look.token_type.empty() ? "" : fmt::format(" of type {} by their look", look.token_type)));
+  if (data_->form == DataForm::text) tell_documents();
+  if (data_->form == DataForm::text && look.windows_lines) {
+    found("line ends",
+          fmt::format("of Windows: the model learns \\r before each line end; sed -i 's/\\r$//' {} removes it",
+                      launch::shell_quote(data_->files[0])));
+  }
+  found("length", fmt::format("{} tokens a sample, {} samples; {}, the model has {} positions", amount_.length, samples,
+                              look.whole ? "documents have no known end"
+                                         : fmt::format("99 of 100 documents have at most {}", look.document_tokens),
+                              positions()));
+}
+
 void Suggestion::choose_corpus() {
   const auto look = look_at_corpus(*data_, tokenizer_);
   refuse_foreign_ids(look);
@@ -295,20 +313,7 @@ void Suggestion::choose_corpus() {
   if (!data_->ids_column.empty()) data_section_["ids_column"] = data_->ids_column;
   data_section_["sequence_length"] = amount_.length;
   data_section_["eval_fraction"] = amount_.eval_fraction;
-  constexpr std::array<const char*, 5> kForms = {"text", "rows of text", "prepared tokens", "ids", "JSON lines of ids"};
-  found("data", fmt::format("{}: {}, {}{} tokens{}", options_.data, kForms[static_cast<std::size_t>(data_->form)],
-                            holds_documents(data_->form) ? "about " : "", format_count(look.tokens),
-                            look.token_type.empty() ? "" : fmt::format(" of type {} by their look", look.token_type)));
-  if (data_->form == DataForm::text) tell_documents();
-  if (data_->form == DataForm::text && look.windows_lines) {
-    found("line ends",
-          fmt::format("of Windows: the model learns \\r before each line end; sed -i 's/\\r$//' {} removes it",
-                      launch::shell_quote(data_->files[0])));
-  }
-  found("length", fmt::format("{} tokens a sample, {} samples; {}, the model has {} positions", amount_.length, samples,
-                              look.whole ? "documents have no known end"
-                                         : fmt::format("99 of 100 documents have at most {}", look.document_tokens),
-                              positions()));
+  tell_corpus(look, samples);
 }
 
 void Suggestion::choose_generated() {
