@@ -272,7 +272,7 @@ ScoringResult evaluate_file(RunConfig config, const ScoredModel& model, const Sc
 }
 
 ScoringResult evaluate_held_out(RunConfig config, const ScoredModel& model, const ScoringReports& reports) {
-  const ControlGroup ranks(config.trainer);
+  const auto ranks = control_group(config.trainer);
   const auto open = open_model(config, model, ranks, reports);
   const auto data = make_run_data(config, ranks);
   ranks.together([&] {
