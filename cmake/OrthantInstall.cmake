@@ -11,7 +11,7 @@ target_link_libraries(orthant_orthant INTERFACE orthant_base orthant_mesh orthan
   orthant_train)
 install(TARGETS orthant_orthant ${layers} EXPORT orthantTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS orthant RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY src/orthant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
+install(DIRECTORY src/orthant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "folders.inc"
   PATTERN cli EXCLUDE PATTERN "*_state.h" EXCLUDE PATTERN "*_impl.h" EXCLUDE)
 set(orthant_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/orthant)
 install(EXPORT orthantTargets NAMESPACE orthant:: DESTINATION ${orthant_cmake_dir})

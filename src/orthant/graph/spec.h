@@ -68,7 +68,7 @@ struct ValueSpec {
   Shape shape = {};  // dim 0 counts the rows of a microbatch; a loss has shape {}
   DType dtype = DType::float32;
   bool differentiable = true;
-  bool opaque = false;  // of a user's module: shape and dtype are known only when it has been computed
+  bool opaque = false;  // of a user's own graph: shape and dtype are known only when it has been computed
   // The batch field [rows, sequence] whose tokens it has, so that its size in a microbatch is known; empty: none.
   std::string tokens_of = {};
   std::optional<Split> tp = {};  // vocabulary-sharded logits
