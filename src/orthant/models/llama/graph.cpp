@@ -166,7 +166,6 @@ void LlamaBuilder::add_head() {
         matrix("head.weight", config_.vocab_size, config_.hidden_size, config_.initializer_range, split_dim(0))};
   }
   unit.parameters.push_back(along_sequence(norm_weight("head.norm.weight", config_.hidden_size)));
-  const std::int64_t h = config_.hidden_size;
   add(std::move(unit), logits(config_.vocab_size));
 }
 
