@@ -44,7 +44,7 @@ struct AttentionGroup {
   T* out = nullptr;
   std::int64_t out_stride = 0;
   T* lse = nullptr;
-  T* scratch = nullptr;  // scratch_elements() of them, 64-byte aligned
+  T* scratch = nullptr;  // scratch_elements() of them, 64-byte aligned: ops/attention_workspace.h
 };
 
 // Rows of d_out lie as those of out; rows of dq, dk, dv `stride` apart as those of q.
