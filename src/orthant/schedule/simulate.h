@@ -1,6 +1,6 @@
 // Runs a table on paper: every pp coordinate takes its actions in order, each as soon as the pp coordinate is free and
 // what it needs has arrived. Times of whole stages, so that schedules, cuts and costs can be compared without running
-// anything.
+// anything; they are those of the lowered lists (tests/schedule/simulate_lists_test.cpp).
 #pragma once
 
 #include <vector>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "orthant/nn/kernels/isa.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
 
@@ -28,6 +29,7 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.join_head_and_loss = options.join_head_and_loss;
   settings.loss_chunk_rows = options.loss_chunk_rows;
   settings.on_host = options.device.is_cpu();
+  settings.vector_bytes = nn::kernels::vector_bytes(nn::kernels::best_isa());
   settings.deterministic = options.deterministic.value_or(false);
   const auto narrower =
       std::min(settings.compute, settings.gradients, [](DType a, DType b) { return bytes_of(a) < bytes_of(b); });

@@ -19,6 +19,11 @@ enum class Isa { plain, avx2, avx512 };
 bool supported(Isa isa);
 Isa best_isa();
 
+// Of the vectors that its kernels work on.
+constexpr int vector_bytes(Isa isa) {
+  return isa == Isa::avx512 ? 64 : isa == Isa::avx2 ? 32 : 16;
+}
+
 // Name the overloads of fill().
 struct Plain {};
 struct Avx2 {};

@@ -51,7 +51,7 @@ struct AttentionGroup {
   // Results join what their memory holds: out and lse (-infinity: no key yet) as one softmax over all keys so far,
   // gradients by addition. Otherwise they overwrite it.
   bool joins = false;
-  T* scratch = nullptr;  // scratch_elements() of them, 64-byte aligned
+  T* scratch = nullptr;  // scratch_elements() of them, 64-byte aligned: ops/attention_workspace.h
 };
 
 // Rows of d_out lie as those of out; rows of dq, dk and dv have their own strides. `delta` lies as lse: d_out . out of

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "orthant/ops/attention_workspace.h"
 #include "orthant/plan/estimate/operation_price.h"
 #include "orthant/program/cost.h"
 
 namespace orthant {
 namespace {
 
-// Keys, values and their gradients of a head, packed; and a block of scores with its gradient.
-constexpr double kPackedMatrices = 5;
-constexpr double kBlockBytes = 64 * 1024;
+// Of queries and keys of a narrow type, half of each head at a time, while a host turns them (ops/rotary/rotary.cpp):
+// the two halves as they were, what becomes of one, and of the other with its two products.
+constexpr double kTurnedHalves = 6;
 
 // Of an H100 and an H200.
 constexpr double kMultiprocessors = 132;
@@ -31,9 +32,10 @@ double OperationPrices::scores(const Operation& op) const {
 }
 
 double OperationPrices::head_scratch(const Operation& op) const {
-  const auto s = static_cast<double>(sizes_.sequence);
-  const auto size = static_cast<double>(op.attributes.integer("head_size"));
-  return kPackedMatrices * s * size * wide_ + 2 * std::min(kBlockBytes, s * s * wide_);
+  const auto size = static_cast<std::int64_t>(wide_);
+  return static_cast<double>(
+      size *
+      attention_workspace(sizes_.sequence, sizes_.sequence, op.attributes.integer("head_size"), size, settings_.vector_bytes).elements);
 }
 
 // A host draws where it uses them, and only what a mask leaves; ATen's formulas row by row, then all factors in one.
@@ -56,6 +58,8 @@ void OperationPrices::attention(const Operation& op, bool rotates) {
     move(elements(op.in[0]) + count);  // queries and keys, in place
     value(op.out[0]) = value(op.in[0]);
   }
+  const Held tables = on_host_ ? wide_tables(op) : Held();
+  if (on_host_ && rotates && narrow()) memory.for_a_while(kTurnedHalves * (elements(op.in[0]) + count) / 4 * wide_);
   const Held statistics = take(op.out[first + 1]);
   value(op.out[first + 1]) = statistics;
   if (by == HeadsBy::library) {
@@ -83,6 +87,12 @@ void OperationPrices::attention(const Operation& op, bool rotates) {
   }
 }
 
+// A host's kernels read sines and cosines in the type they compute in.
+Held OperationPrices::wide_tables(const Operation& op) {
+  if (!narrow() || op.attributes.find("theta") == nullptr) return {};
+  return memory.take(static_cast<double>(sizes_.sequence * op.attributes.integer("head_size")) * wide_);
+}
+
 // Sums of the queries' gradient, and a number per row and head. Where all sums have one order, FlashAttention adds up
 // parts of the keys apart, as many as it takes to keep the card busy, and gradients of keys and values head by head.
 double OperationPrices::fused_sums(const Operation& op, double qkv, double out) const {
@@ -96,6 +106,7 @@ double OperationPrices::fused_sums(const Operation& op, double qkv, double out) 
 
 Held OperationPrices::host_heads_back(const Operation& op, double qkv) {
   const double out = elements(op.in[kAttended]);
+  const Held tables = wide_tables(op);
   const Held wide = narrow() ? memory.take((qkv + 2 * out) * wide_) : Held();
   const Held gradient = memory.take(qkv * wide_);
   memory.for_a_while(head_scratch(op));

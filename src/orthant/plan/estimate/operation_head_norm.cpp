@@ -33,7 +33,7 @@ void OperationPrices::head_norm(const Operation& op) {
     const double count = rows * heads * size;
     const Held x = narrow_values(count);
     const Held numbers = memory.take(rows * heads * wide_);
-    const Held y = normed(x, count, size, -1);
+    const Held y = normed(x, count, size, -1, /*weights=*/1);
     move(2 * kCopyMoves * count);
   }
   move(kCopyMoves * rows * normed_heads(op, op.in[0])[1] * size);
@@ -45,14 +45,14 @@ void OperationPrices::head_norm_back(const Operation& op) {
   if (inputs) value(op.out[0]) = take(op.out[0]);
   for (const double heads : normed_heads(op, op.in[1])) {
     const double count = rows * heads * size;
-    const Held x = narrow_values(count), numbers = memory.take(rows * heads * wide_), g = narrow_values(count);
+    const Held x = narrow_values(count), numbers = memory.take(rows * heads * wide_);
     move((inputs ? 3 : 2) * kCopyMoves * count);
-    norm_rows_back(x, g, {rows * heads, size}, inputs, weights);
+    norm_rows_back(x, narrow_values(count), {rows * heads, size}, inputs, weights);
   }
   if (inputs) move(kCopyMoves * rows * normed_heads(op, op.in[1])[1] * size);
 }
 
-void OperationPrices::norm_rows_back(const Held& x, const Held& g, const Weight& matrix, bool inputs, bool weights) {
+void OperationPrices::norm_rows_back(const Held& x, Held g, const Weight& matrix, bool inputs, bool weights) {
   const double count = matrix.out * matrix.in;
   if (serves_norm(matrix.in)) {
     move((inputs ? 3 : 2) * count);
@@ -61,15 +61,21 @@ void OperationPrices::norm_rows_back(const Held& x, const Held& g, const Weight&
     return;
   }
   if (inputs) move(kPlainNormBack.narrow * count, kPlainNormBack.wide * count);
-  const Held wide_x = widened(x, count);
-  Held gx;
+  Held wide_x = widened(x, count);
+  Held wide_weight = on_host_ && narrow() && inputs ? memory.take(matrix.in * wide_) : Held();
+  const double blocks = std::ceil(matrix.out / kRowBlock);
+  Held gx, sums;
   {
     const Held wide_g = widened(g, count);
     if (!on_host_) memory.for_a_while(kPlainBackMatrices * count * wide_);
     if (inputs) gx = memory.take(count * wide_);
-    if (weights) memory.for_a_while(std::ceil(matrix.out / kRowBlock) * matrix.in * wide_);
+    if (weights) sums = memory.take(blocks * matrix.in * wide_);
   }
-  gx = narrowed(std::move(gx), inputs ? count : 0);
+  if (inputs) gx = narrowed(std::move(gx), count);
+  wide_x.reset();
+  wide_weight.reset();
+  g.reset();
+  if (on_host_ && weights) memory.for_a_while(column_sums(blocks, matrix.in));
 }
 
 }  // namespace orthant

@@ -1,7 +1,5 @@
 #include "orthant/plan/estimate/operation_price.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,14 +10,9 @@
 namespace orthant {
 namespace {
 
-// Bytes of the longest row that a device's norms take: of RMSNorm 32 warps of lanes with two vectors of 16 bytes each,
-// of LayerNorm 16 warps with four.
-constexpr double kMostNormBytes = 32 * 32 * 2 * 16;
+// Elements of the block by which ATen turns a matrix of at least as many on a host.
+constexpr double kTurned = 60 * 60;
 
-// Rows of partial column sums that a device's LayerNorm leaves: ops/norm/layer_norm_device.cpp.
-constexpr double kLayerNormBlocks = 396;
-
-constexpr Moves kPlainNorm = {2, 16};
 constexpr double kActivation = 2;           // by a kernel, too
 constexpr double kPlainActivationBack = 5;  // of one input: made again, and its gradient
 constexpr double kPlainGate = 5, kPlainGateBack = 20;
@@ -27,9 +20,6 @@ constexpr double kPlainGate = 5, kPlainGateBack = 20;
 constexpr double kActivationBack = 4;
 constexpr double kGate = 3, kGateBack = 6;
 constexpr double kSumMoves = 3;  // of a product with a value that is added, the bias included
-// Of each row that tables give: of one table, and of several, which are summed.
-constexpr double kLookupMoves = 2;
-constexpr double kLookupsMoves = 5;
 
 }  // namespace
 
@@ -83,8 +73,12 @@ void OperationPrices::free(const std::vector<int>& numbers) {
   for (const int number : numbers) value(number).reset();
 }
 
-bool OperationPrices::serves_norm(double width) const {
-  return kernels_ && width * element_ <= kMostNormBytes;
+double OperationPrices::handed_back(const std::vector<int>& gradients) {
+  std::vector<Held> copies;
+  for (const int number : gradients) {
+    if (on_host_ && number >= 0 && parts_.contains(number) && tokens(number) > 1) copies.push_back(take(number));
+  }
+  return memory.peak();
 }
 
 // By ATen's formulas it takes passes over memory; elsewhere a kernel draws what it uses.
@@ -113,7 +107,9 @@ void OperationPrices::run(const Operation& op) {
       {"dropout_add_norm", &OperationPrices::dropout_add_norm},
       {"dropout_add", &OperationPrices::dropout_add},
       {"activation_back", &OperationPrices::activation_back},
+      {"embedding", &OperationPrices::embedding},
       {"embedding_weight", &OperationPrices::embedding_weight},
+      {"scale", &OperationPrices::scale},
       {"waves", &OperationPrices::waves},
       {"cross_entropy", &OperationPrices::cross_entropy},
       {"cross_entropy_back", &OperationPrices::cross_entropy_back},
@@ -132,13 +128,11 @@ void OperationPrices::run(const Operation& op) {
     value(op.out[0]) = activated(op, op.in[0], op.out[0]);
   } else if (op.name == "product_back") {
     const Weight w = weight(op);
-    value(op.out[0]) = product(tokens(op.in[0]), w.out, w.in);
+    value(op.out[0]) = product(tokens(op.in[0]), w.out, w.in, /*at_once=*/true);
   } else if (op.name == "dropout") {
     value(op.out[0]) = dropped(value(op.in[0]), elements(op.in[0]));
-  } else if (op.name == "embedding") {
-    move((op.parameters.size() == 1 ? kLookupMoves : kLookupsMoves) * elements(op.out[0]));
-    value(op.out[0]) = take(op.out[0]);
   } else if (op.name == "part" || op.name == "rotary" || op.name == "rotary_back") {
+    if (op.name == "part") parts_.insert(op.out[0]);
     value(op.out[0]) = value(op.in[0]);
   } else if (op.name != "wait") {  // what makes a value of others by a pass over them
     move(2 * elements(op.out[0]));
@@ -146,14 +140,11 @@ void OperationPrices::run(const Operation& op) {
   }
 }
 
-Held OperationPrices::product(double rows, double in, double out) {
+Held OperationPrices::product(double rows, double in, double out, bool at_once) {
   if (!widens_products()) return narrow_values(rows * out);
-  Held made;
-  {
-    const Held x = memory.take(rows * in * wide_);
-    const Held w = memory.take(in * out * wide_);
-    made = memory.take(rows * out * wide_);
-  }
+  Held operands = memory.take((rows * in + in * out) * wide_);
+  Held made = memory.take(rows * out * wide_);
+  if (!at_once) operands.reset();
   return narrowed(std::move(made), rows * out);
 }
 
@@ -192,102 +183,17 @@ void OperationPrices::product_weight(const Operation& op) {
   memory.for_a_while(weight_bytes(tokens(op.in[0]), weight(op)));
 }
 
+double OperationPrices::column_sums(double rows, double width) const {
+  const double blocks = std::max(std::ceil(rows / kRowBlock), 1.0);
+  const double bytes = blocks * width * wide_;
+  return blocks == 1 ? bytes : bytes + column_sums(blocks, width);
+}
+
 void OperationPrices::bias_weight(const Operation& op) {
   move(elements(op.in[0]));
-  if (on_host_ && narrow()) memory.for_a_while(elements(op.in[0]) * wide_);
-}
-
-Held OperationPrices::normed(const Held& x, double count, double width, int statistics) {
-  const Held numbers = statistics < 0 ? Held() : take(statistics);
-  if (statistics >= 0) value(statistics) = numbers;
-  if (serves_norm(width)) {
-    move(2 * count);
-    return narrow_values(count);
-  }
-  move(kPlainNorm.narrow * count, kPlainNorm.wide * count);
-  Held y;
-  {
-    const Held wide = widened(x, count);
-    y = memory.take(count * wide_);
-    if (!on_host_) memory.for_a_while(count * wide_);
-  }
-  return narrowed(std::move(y), count);
-}
-
-void OperationPrices::norm(const Operation& op) {
-  value(op.out[0]) = normed(value(op.in[0]), elements(op.in[0]), channels(op.in[0]), op.out[1]);
-}
-
-void OperationPrices::dropout_add_norm(const Operation& op) {
-  const double count = elements(op.in[0]), width = channels(op.in[0]);
-  Held& sum = value(op.out[0]);
-  if (serves_norm(width)) {
-    if (drops(op)) draw(count);
-    move(2 * count);  // in the norm's pass, which writes the sum instead of reading it
-    sum = narrow_values(count);
-  } else if (!drops(op) || (on_host_ && !narrow())) {
-    if (drops(op)) draw(count);
-    move(3 * count);
-    sum = narrow_values(count);
-  } else {
-    move(3 * count, 4 * count);
-    const Held wide = widened(value(op.in[0]), count);
-    sum = narrowed(dropped(wide, count), count);
-  }
-  value(op.out[1]) = normed(sum, count, width, op.out[2]);
-}
-
-Held OperationPrices::device_norm_back(const Operation& op) {
-  const double count = elements(op.in[0]), width = channels(op.in[0]);
-  const bool rms = op.name == "rms_norm_back";
-  const double blocks = std::min(rms ? kNormBlocks : kLayerNormBlocks, tokens(op.in[0]));
-  const bool adds = op.in.size() > 3 && op.in[3] >= 0;
-  const bool inputs = op.out[0] >= 0;
-  move(!inputs ? 2 * count : (adds ? 4 : 3) * count);
-  const Held gx = inputs ? narrow_values(count) : Held();
-  if (op.out.size() > 1) {
-    draw(count);
-    move(count);
-    value(op.out[1]) = narrow_values(count);
-  }
-  if (op.attributes.flag("weights")) memory.for_a_while(blocks * width * (rms ? 1 : 2) * wide_);
-  return gx;
-}
-
-void OperationPrices::norm_back(const Operation& op) {
-  const double count = elements(op.in[0]), width = channels(op.in[0]);
-  if (serves_norm(width)) {
-    const Held gx = device_norm_back(op);
-    if (op.out[0] >= 0) value(op.out[0]) = gx;
-    return;
-  }
-  const bool adds = op.in.size() > 3 && op.in[3] >= 0;
-  const bool inputs = op.out[0] >= 0, drop = op.out.size() > 1;
-  const double sums = op.attributes.flag("weights") ? std::ceil(tokens(op.in[0]) / kRowBlock) * width *
-                                                          (op.name == "rms_norm_back" ? 1 : 2) * wide_
-                                                    : 0;
-  if (inputs) move((kPlainNormBack.narrow + (adds ? 3 : 0)) * count, kPlainNormBack.wide * count);
-  const Held x = widened(value(op.in[1]), count);
-  const bool apart = drop && adds;  // a dropout behind what is added takes a pass of its own
-  Held gx, left;
-  {
-    const Held wide = widened(value(op.in[0]), count);
-    if (!on_host_) memory.for_a_while((narrow() ? 4 : 5) * count * wide_);
-    if (inputs) gx = memory.take(count * wide_);
-    if (drop && !apart) {
-      draw(count);
-      move(2 * count, count);
-      left = memory.take(count * wide_);
-    }
-    memory.for_a_while(sums);
-  }
-  if (!inputs) return;
-  value(op.out[0]) = narrowed(std::move(gx), count);
-  if (apart) {
-    value(op.out[1]) = dropped(value(op.out[0]), count);
-  } else if (drop) {
-    value(op.out[1]) = narrowed(std::move(left), count);
-  }
+  if (!on_host_) return;
+  const Held wide = narrow() ? memory.take(elements(op.in[0]) * wide_) : Held();
+  memory.for_a_while(column_sums(tokens(op.in[0]), channels(op.in[0])));
 }
 
 Held OperationPrices::dropped(const Held& x, double count) {
@@ -320,7 +226,7 @@ Held OperationPrices::activated(const Operation& op, int from, int to) {
   const double in = elements(from), out = elements(to);
   move((in == out ? kActivation : kernels_ ? kGate : kPlainGate) * out);
   Held active;
-  if (on_host_) {
+  if (on_host_ && !is_tanh(op)) {
     const Held wide = widened(value(from), in);
     active = narrowed(memory.take(out * wide_), out);
   } else {
@@ -334,9 +240,20 @@ Held OperationPrices::activated(const Operation& op, int from, int to) {
   return dropped(active, out);
 }
 
+// By ATen, of any type.
+bool OperationPrices::is_tanh(const Operation& op) {
+  return op.attributes.text("kind") == "tanh";
+}
+
 void OperationPrices::activation_back(const Operation& op) {
   const double out = elements(op.in[0]), in = elements(op.in[1]);
-  const bool again = op.out.size() > 1;
+  const bool again = op.out.size() > 1 && op.out[1] >= 0;
+  if (on_host_ && is_tanh(op)) {
+    const Held active = narrow_values(in);
+    value(op.out[0]) = narrow_values(in);
+    if (again) value(op.out[1]) = active;
+    return;
+  }
   const bool drops_apart = drops(op) && !(kernels_ && in == out);
   Held gradient = value(op.in[0]);
   if (drops_apart) {
@@ -368,21 +285,18 @@ void OperationPrices::activation_back(const Operation& op) {
   if (again) value(op.out[1]) = drops_apart ? dropped(active, out) : active;
 }
 
-void OperationPrices::embedding_weight(const Operation& op) {
-  const double count = elements(op.in[0]);
-  moved += count * (element_ + 2 * gradient_);  // added to rows
-  const auto lookup = op.attributes.integer("lookup");
-  // nn::device::serves_rows(); positions repeat from row to row.
-  const bool served = kernels_ && gradient_ == wide_ && op.attributes.text(fmt::format("by{}", lookup)) == "ids";
-  const bool cut = program_.parameters[to_index(op.parameters.front())].at.cut_dim == 0;
-  const double converted = gradient_ != element_ && !served ? 1 : 0;
-  const double hidden = cut && !served && (!on_host_ || gradient_ < wide_) ? 1 : 0;  // words of others, copied
-  memory.for_a_while((converted + hidden) * count * gradient_);
-}
-
 void OperationPrices::waves(const Operation& op) {
   move(5 * elements(op.out[0]));
   const Held scaled = take(op.out[0]);
+  const bool picked = on_host_ && program_.values[to_index(op.in[0])].at.cuts_tokens();
+  const Held places = picked ? memory.take(2 * tokens(op.in[0]) * bytes_of(DType::int64)) : Held();
+  const Held rows = picked ? take(op.out[0]) : Held();
+  value(op.out[0]) = take(op.out[0]);
+}
+
+void OperationPrices::scale(const Operation& op) {
+  move(2 * elements(op.out[0]));
+  const Held number = on_host_ ? memory.take(wrapped_number()) : Held();
   value(op.out[0]) = take(op.out[0]);
 }
 
@@ -396,6 +310,7 @@ void OperationPrices::start(const Operation& op) {
     const Held turned = even ? Held() : take(op.in[0]);
     const Held gathered = take(op.out[0]);
     value(op.out[0]) = take(op.out[0]);
+    if (on_host_ && !even && elements(op.out[0]) >= kTurned) memory.for_a_while(kTurned * element_);
   } else {
     value(op.out[0]) = take(op.out[0]);
   }

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <array>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "orthant/plan/estimate/counted_memory.h"
@@ -46,6 +48,8 @@ class OperationPrices {
   Held take(int number) { return memory.take(bytes(number)); }
   double bytes(int number) const;
   void free(const std::vector<int>& numbers);
+  // The most so far, with these handed to whoever made what they are gradients of: a part of a value is copied.
+  double handed_back(const std::vector<int>& gradients);
 
   CountedMemory memory;
   double drawn = 0;  // factors of dropout, so far
@@ -76,7 +80,23 @@ class OperationPrices {
   }
   void draw(double factors);
 
-  Held product(double rows, double in, double out);
+  // Of a host: what sums of columns take, as sum_columns() of ops/linear makes them.
+  double column_sums(double rows, double width) const;
+  // Of a host: wrapped numbers that ATen multiplies by.
+  double wrapped_number() const {
+    return bytes_of(DType::float64) + (wide_ == element_ && element_ == 8 ? 0 : element_);
+  }
+  // Of a host: the ids of a lookup of these tokens, and how many they are.
+  Held looked_up(const Operation& operation, std::size_t lookup, int value, bool cut);
+  double num_ids(const Operation& operation, std::size_t lookup, int value, bool cut) const;
+  bool picks_ids(const Operation& operation, std::size_t lookup, int value, bool cut) const;
+  bool is_cut_table(const Operation& operation, std::size_t i) const;
+  void plain_embedding(const Operation& operation);
+  void plain_embedding_weight(const Operation& operation, bool cut, double ids);
+  static bool is_tanh(const Operation& operation);
+
+  // `at_once`: operands in another dtype are there to the end.
+  Held product(double rows, double in, double out, bool at_once = false);
   double weight_bytes(double rows, const Weight& weight) const;
   void project(const Operation& operation);
   void product_weight(const Operation& operation);
@@ -84,7 +104,8 @@ class OperationPrices {
   void bias_weight(const Operation& operation);
   void add(const Operation& operation);
 
-  Held normed(const Held& x, double count, double width, int statistics);
+  // `weights`: a weight, or a weight and a bias.
+  Held normed(const Held& x, double count, double width, int statistics, int weights);
   void norm(const Operation& operation);
   void dropout_add_norm(const Operation& operation);
   void norm_back(const Operation& operation);
@@ -93,12 +114,13 @@ class OperationPrices {
   void head_norm(const Operation& operation);
   void head_norm_back(const Operation& operation);
   // Of a matrix of so many rows (out) and channels (in).
-  void norm_rows_back(const Held& x, const Held& g, const Weight& matrix, bool inputs, bool weights);
+  void norm_rows_back(const Held& x, Held g, const Weight& matrix, bool inputs, bool weights);
   Held dropped(const Held& x, double count);
   void dropout_add(const Operation& operation);
 
   void attention(const Operation& operation, bool rotates);
   void attention_back(const Operation& operation, bool rotates);
+  Held wide_tables(const Operation& operation);
   Held host_heads_back(const Operation& operation, double qkv);
   void draw_scores(const Operation& operation, double scores);
   double head_scratch(const Operation& operation) const;
@@ -109,16 +131,30 @@ class OperationPrices {
   Held activated(const Operation& operation, int from, int to);
   void activation_back(const Operation& operation);
 
+  void embedding(const Operation& operation);
   void embedding_weight(const Operation& operation);
   void waves(const Operation& operation);
+  void scale(const Operation& operation);
   void cross_entropy(const Operation& operation);
   void cross_entropy_back(const Operation& operation);
   void head_loss(const Operation& operation);
   void head_loss_gradients(const Operation& operation);
   void head_loss_back(const Operation& operation);
-  Held loss_chunk(const Operation& operation, int x);
-  Held loss_chunk_back(const Operation& operation, int x, Held logits, bool inputs, bool weights);
+  // So many tokens, behind others.
+  struct Chunk {
+    double rows = 0, before = 0;
+  };
+  struct LossGradients {
+    double rows = 0;  // of the chunk
+    bool inputs = false, weights = false;
+    Held made = {};  // the gradient of all inputs, where a chunk before has begun it
+  };
+  std::vector<Chunk> worst_chunks(const Operation& operation, int x) const;
+  double loss_scalars(const Chunk& chunk) const;
+  Held loss_chunk(const Operation& operation, int x, double rows);
+  Held loss_chunk_back(const Operation& operation, int x, Held logits, const LossGradients& wanted);
   double chunk_rows(const Operation& operation) const;
+  double joined_bytes(double targets) const;
   void move_logits(double narrow_moves, double wide_moves, double logits);
   void start(const Operation& operation);
 
@@ -131,6 +167,7 @@ class OperationPrices {
   bool on_host_;
   bool kernels_;  // of a device: it has kernels for the compute dtype
   std::vector<Held> values_;
+  std::set<int> parts_;  // values that lie in others
 };
 
 }  // namespace orthant

@@ -51,6 +51,7 @@ struct PlanSettings {
   JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see models/head_loss.h
   std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
   bool on_host = false;              // ranks compute on the CPU, by kernels of their own
+  int vector_bytes = 64;             // of a host's kernels: what scratch they take
   bool widens_products = true;       // of a host: its products of narrow types are made in float32
   bool deterministic = false;        // of a device: every sum in one order
   int optimizer_copies = 2;

@@ -21,9 +21,14 @@ class Executed {
     }
   }
 
-  // To the worst moment. What is left is what backward needs.
-  double forward() {
+  // To the worst moment. What is left is what backward needs. `makes_gradients`: given the gradient of the loss.
+  double forward(bool makes_gradients = false) {
     for (const int value : program_.inputs) prices_.value(value) = prices_.take(value);
+    Held seed;  // the executor's, to the end
+    if (makes_gradients) {
+      seed = prices_.take(program_.seeds.front());
+      prices_.value(program_.seeds.front()) = seed;
+    }
     const double peak = run(program_.forward);
     for (const int value : program_.outputs) {
       if (std::ranges::find(program_.kept, value) == program_.kept.end()) prices_.value(value).reset();
@@ -36,7 +41,8 @@ class Executed {
     for (const int seed : program_.seeds) {
       if (seed >= 0) prices_.value(seed) = prices_.take(seed);
     }
-    const double peak = run(list);
+    run(list);
+    const double peak = prices_.handed_back(program_.gradients);
     for (const auto* values : {&program_.seeds, &program_.gradients}) {
       for (const int value : *values) {
         if (value >= 0 && std::ranges::find(left, value) == left.end()) prices_.value(value).reset();
@@ -106,7 +112,7 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
   if (in_forward != nullptr) {
     Executed run(*in_forward, sizes, settings);
     SizedRun::InForward made;
-    made.forward = run.forward();
+    made.forward = run.forward(/*makes_gradients=*/true);
     made.kept = run.now();
     made.backward = run.backward(in_forward->both, {});
     found.in_forward = made;
