@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Models, InferenceRanks, testing::Values(kUnevenLlama, k
 
 TEST(InferenceMesh, IsOfTpAlone) {
   EXPECT_EQ(error_text<ConfigError>([] { check_inference_mesh(Mesh::parse("dp=2,tp=2")); }),
-            "mesh dp=2,tp=2: a forward pass computes its rows once, in one stage: it uses tp, and has no dp axis\n"
+            "mesh dp=2,tp=2: a forward pass computes its rows once, in one stage: it uses tp and cp, and has no dp axis\n"
             "  fix: use --mesh tp=4, or start one rank");
   EXPECT_NO_THROW(check_inference_mesh(Mesh::parse("tp=3")));
 }

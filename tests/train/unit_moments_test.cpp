@@ -2,6 +2,7 @@
 // gradients of weights. As the allocator counts tensors, in one thread.
 #include <random>
 
+#include "orthant/models/qwen3/config.h"
 #include "orthant/nn/kernels/isa.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
@@ -78,7 +79,7 @@ class ModelDraw {
     auto config = sized<LlamaConfig>(heads, size);
     config.num_key_value_heads = kv_heads;
     config.tie_word_embeddings = pick({0, 1}) == 1;
-    if (pick({0, 1}) == 1) config.family = LlamaFamily::qwen3;
+    if (pick({0, 1}) == 1) config.variant = &kQwen3;
     config.attention_bias = pick({0, 1}) == 1;
     return config;
   }

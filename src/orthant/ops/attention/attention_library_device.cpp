@@ -116,7 +116,7 @@ bool needs_kernels(const HeadsSetup& setup) {
 }  // namespace
 
 bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options) {
-  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 && !options.positions.defined();
+  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 && !options.document_starts.defined();
 }
 
 bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {

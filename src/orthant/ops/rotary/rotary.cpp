@@ -28,10 +28,13 @@ void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
   const std::int64_t half = options.head_size / 2;
   const std::int64_t sequence = qkv.size(1);
   const at::ScalarType dtype = kernels::compute_dtype(qkv);
+  at::Tensor positions = options.positions;
+  if (!positions.defined() && options.document_starts.defined())
+    positions = document_positions(options.document_starts);
   // [sequence, 1, half], or of packed documents [rows, sequence, 1, half].
   const auto table = [&](const at::Tensor& values) {
-    if (!options.positions.defined()) return values.narrow(0, 0, sequence).to(dtype).unsqueeze(1);
-    return values.to(dtype).index({options.positions}).unsqueeze(2);
+    if (!positions.defined()) return values.narrow(0, 0, sequence).to(dtype).unsqueeze(1);
+    return values.to(dtype).index({positions}).unsqueeze(2);
   };
   const at::Tensor cos = table(options.rotary.cos), sin = table(options.rotary.sin);
   const at::Tensor turned = qkv.view({qkv.size(0), sequence, options.heads + 2 * options.kv_heads, options.head_size})

@@ -101,7 +101,8 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
       groups.shards = options.communicator->group(axes, comm::Purpose::gradients);
       parameters = options.communicator->group(axes, comm::Purpose::parameters);
     }
-    if (const auto axes = copy_axes(policy_, mesh); !axes.empty()) {
+    const bool trains = std::ranges::any_of(buffers_, [](const auto& buffer) { return buffer->trainable(); });
+    if (const auto axes = copy_axes(policy_, mesh); trains && !axes.empty()) {
       groups.copies = options.communicator->group(axes, comm::Purpose::gradients);
       groups.num_copies = groups.copies.size();
     }

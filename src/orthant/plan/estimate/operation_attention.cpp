@@ -33,9 +33,10 @@ double OperationPrices::scores(const Operation& op) const {
 
 double OperationPrices::head_scratch(const Operation& op) const {
   const auto size = static_cast<std::int64_t>(wide_);
-  return static_cast<double>(
-      size *
-      attention_workspace(sizes_.sequence, sizes_.sequence, op.attributes.integer("head_size"), size, settings_.vector_bytes).elements);
+  return static_cast<double>(size * attention_workspace(sizes_.sequence, sizes_.sequence,
+                                                        op.attributes.integer("head_size"), size,
+                                                        settings_.vector_bytes)
+                                        .elements);
 }
 
 // A host draws where it uses them, and only what a mask leaves; ATen's formulas row by row, then all factors in one.
