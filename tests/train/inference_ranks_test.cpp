@@ -71,9 +71,10 @@ std::string model_name(const testing::TestParamInfo<const char*>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, InferenceRanks, testing::Values(kUnevenLlama, kUnevenGpt2, kUnevenBert), model_name);
 
 TEST(InferenceMesh, IsOfTpAlone) {
-  EXPECT_EQ(error_text<ConfigError>([] { check_inference_mesh(Mesh::parse("dp=2,tp=2")); }),
-            "mesh dp=2,tp=2: a forward pass computes its rows once, in one stage: it uses tp and cp, and has no dp axis\n"
-            "  fix: use --mesh tp=4, or start one rank");
+  EXPECT_EQ(
+      error_text<ConfigError>([] { check_inference_mesh(Mesh::parse("dp=2,tp=2")); }),
+      "mesh dp=2,tp=2: a forward pass computes its rows once, in one stage: it uses tp and cp, and has no dp axis\n"
+      "  fix: use --mesh tp=4, or start one rank");
   EXPECT_NO_THROW(check_inference_mesh(Mesh::parse("tp=3")));
 }
 

@@ -33,7 +33,8 @@ struct AttentionOptions {
   // Packed documents: int64 [rows, sequence], for each token the position in its row where its document begins. Tokens
   // see their own document, and rotation counts positions from its beginning. Undefined: a row is one document.
   at::Tensor document_starts = {};
-  at::Tensor positions = {};  // by which tokens of packed documents are turned, [rows, tokens]; undefined: by the starts
+  at::Tensor positions =
+      {};  // by which tokens of packed documents are turned, [rows, tokens]; undefined: by the starts
   // Of unpadded rows, which are documents of one row: int64 [1, tokens], the row of each token, for dropout, which then
   // counts positions from the row's beginning. On the CPU. Undefined: by rows and positions of qkv.
   at::Tensor document_rows = {};
