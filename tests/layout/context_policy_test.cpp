@@ -44,11 +44,11 @@ TEST(ContextPolicy, RefusesRowsOfWhichARankWouldHaveNoToken) {
   EXPECT_NE(text.find("tokens or more, or a smaller cp"), std::string::npos) << text;
 }
 
-TEST(ContextPolicy, RefusesAProgramsOwnModules) {
+TEST(ContextPolicy, RefusesAProgramsOwnGraph) {
   GraphSpec graph = llama(4, 2, 64);
-  graph.units[1].body = {};
+  graph.values[1].opaque = true;
   const auto text = error_text<ConfigError>([&] { with_shared_rows(graph, {}, 2); });
-  EXPECT_NE(text.find("unit layers.0: a program's own module does not say how cp=2 would cut its rows"),
+  EXPECT_NE(text.find("value hidden.1: units of a program's own graph do not say how cp=2 would cut their rows"),
             std::string::npos)
       << text;
 }

@@ -127,7 +127,7 @@ class Slices(Folder):
         self.refused(2, "mesh dp=2: a forward pass computes its rows once, in one stage: it uses tp and cp, and has no dp axis",
                      "use --mesh tp=2", mesh="dp=2")
         self.refused(2, "has no pp axis", mesh="pp=2,tp=2")
-        self.refused(4, "rows of 4 tokens over cp=3: a chunk of them would have none", "use a smaller cp", mesh="cp=3")
+        self.refused(4, "rows of 4 tokens over cp=3: a chunk of them would have none", "or a smaller cp", mesh="cp=3")
         self.refused(2, "cannot be shared by tp=3", "set tp to 1, 2", mesh="tp=3")
         self.refused(2, "--backend fake moves nothing between ranks", mesh="tp=2", backend="fake")
         self.refused(4, "in.safetensors: input_ids holds 999; vocab_size is 211", mesh="tp=2", token=999)

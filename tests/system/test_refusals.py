@@ -272,7 +272,7 @@ class WithoutEffect(FolderTest):
 
     def test_settings_of_axes_that_are_not_there(self):
         bullets = re.findall(r"^- without [^`]+`([^`]+)`", self.LISTED, re.MULTILINE)
-        self.assertEqual(len(bullets), 4)
+        self.assertEqual(len(bullets), 5)
         self.assertEqual(self.outcome([option for options in bullets for option in words_of(options)]), self.outcome([]))
 
     def test_they_are_named_once(self):

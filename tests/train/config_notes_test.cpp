@@ -42,6 +42,13 @@ const std::vector<std::string> kTable = {
     "data.primary_text=a",      "data.secondary_text=b",     R"(data.tabular=["c","d","e","f","g","h","i","j"])",
     "data.primary_tokenizer=t", "data.secondary_tokenizer=t"};
 
+TEST(ConfigNotes, SettingsOfCpHaveNoEffectWithoutItAndShardsOverItNoneWithoutFsdp) {
+  EXPECT_EQ(notes({"parallel.context=ring", "parallel.shard_over_context=false"}),
+            Lines{"note: parallel.context, parallel.shard_over_context: no effect, mesh.cp is 1"});
+  EXPECT_EQ(notes({"mesh.cp=2", "parallel.context=ring", "parallel.shard_over_context=false", "parallel.bucket_mb=1"}),
+            Lines{"note: parallel.shard_over_context: no effect, mesh.fsdp is 1 and parameters are whole over cp"});
+}
+
 TEST(ConfigNotes, TheEmbeddedDefaultHasNone) {
   EXPECT_EQ(notes_of("", {}), Lines());
   EXPECT_EQ(notes_of("", {"data.eval_fraction=0"}), Lines());

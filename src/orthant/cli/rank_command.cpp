@@ -58,8 +58,9 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
                     job.local_world_size, comm.device.str(), num_gpus),
         {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
   }
-  // NCCL needs a GPU for each rank and carries no messages of stages; Gloo does without and carries them.
-  const bool no_nccl = job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1 || options.has_stages;
+  // NCCL needs a GPU for each rank and carries no messages between stages or in a ring; Gloo carries them.
+  const bool no_nccl =
+      job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1 || options.has_stages;
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && no_nccl) {
     comm.backend = comm::BackendKind::gloo;
   }

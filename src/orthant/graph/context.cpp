@@ -73,4 +73,12 @@ std::int64_t least_sequence(const ContextSharing& sharing) {
   return std::int64_t{sharing.zigzag ? 2 : 1} * sharing.degree;
 }
 
+std::string short_rows_text(std::int64_t sequence, const ContextSharing& sharing) {
+  return fmt::format("rows of {} tokens over cp={}: a chunk of them would have none", sequence, sharing.degree);
+}
+
+std::string short_rows_remedy(const ContextSharing& sharing) {
+  return fmt::format("use rows of {} tokens or more, or a smaller cp", least_sequence(sharing));
+}
+
 }  // namespace orthant

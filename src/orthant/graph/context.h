@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "orthant/base/ranges.h"
@@ -72,5 +73,8 @@ std::int64_t most_own_positions(std::int64_t sequence, const ContextSharing& sha
 
 // The shortest row of which every chunk has a token. Of all such rows coordinate 0 has the first token.
 std::int64_t least_sequence(const ContextSharing& sharing);
+// Of shorter ones, and what to do.
+std::string short_rows_text(std::int64_t sequence, const ContextSharing& sharing);
+std::string short_rows_remedy(const ContextSharing& sharing);
 
 }  // namespace orthant

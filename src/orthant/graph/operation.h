@@ -94,6 +94,11 @@ struct Operation {
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
+// Of an attention: its rows are cut over cp, and it exchanges keys and values itself.
+inline bool shares_rows(const Operation& attention) {
+  return attention.attributes.find("context") != nullptr;
+}
+
 struct BodyValue {
   std::string name;
   std::vector<Dim> dims = {};

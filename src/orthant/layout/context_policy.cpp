@@ -19,11 +19,6 @@ void for_attentions(const GraphSpec& graph, const std::function<void(const UnitS
   }
 }
 
-bool runs_module(const UnitSpec& unit) {
-  if (!unit.body) return true;
-  return std::ranges::any_of(unit.body->operations, [](const Operation& one) { return one.name == "module"; });
-}
-
 bool any_causal(const GraphSpec& graph) {
   bool causal = false;
   for_attentions(graph, [&](const UnitSpec&, const Attributes& attention) { causal |= attention.flag("causal"); });
@@ -36,17 +31,17 @@ std::int64_t sequence_of(const GraphSpec& graph, const UnitSpec& unit) {
 }
 
 void check_rows(const GraphSpec& graph, const ContextSharing& sharing) {
+  const auto opaque = std::ranges::find_if(graph.values, &ValueSpec::opaque);
+  if (opaque != graph.values.end()) {
+    throw ConfigError(fmt::format("value {}: units of a program's own graph do not say how cp={} would cut their rows",
+                                  opaque->name, sharing.degree),
+                      {.remedy = "use a mesh without cp, or one of the models of build_spec()"});
+  }
   for (const UnitSpec& unit : graph.units) {
-    if (runs_module(unit)) {
-      throw ConfigError(fmt::format("unit {}: a program's own module does not say how cp={} would cut its rows",
-                                    unit.name, sharing.degree),
-                        {.remedy = "use a mesh without cp, or one of the models of build_spec()"});
-    }
-    const std::int64_t sequence = sequence_of(graph, unit), least = least_sequence(sharing);
-    if (sequence == 0 || sequence >= least) continue;
-    throw ConfigError(fmt::format("unit {}: rows of {} tokens over cp={}: a chunk of them would have none", unit.name,
-                                  sequence, sharing.degree),
-                      {.remedy = fmt::format("use rows of {} tokens or more, or a smaller cp", least)});
+    const std::int64_t sequence = sequence_of(graph, unit);
+    if (sequence == 0 || sequence >= least_sequence(sharing)) continue;
+    throw ConfigError(fmt::format("unit {}: {}", unit.name, short_rows_text(sequence, sharing)),
+                      {.remedy = short_rows_remedy(sharing)});
   }
 }
 
@@ -59,7 +54,8 @@ ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
   for_attentions(graph, [&](const UnitSpec& unit, const Attributes& attention) {
     const KeyRule rule{attention.flag("causal"), attention.integer("window")};
     const ContextSharing sharing{cp_degree, ContextWay::ring, rule.causal};
-    const std::int64_t sequence = sequence_of(graph, unit);
+    // Of a forward pass the length comes with its rows.
+    const std::int64_t sequence = std::max<std::int64_t>(sequence_of(graph, unit), 4096);
     const std::int64_t heads = attention.integer("heads") / tp;
     const std::int64_t kv_heads = std::max<std::int64_t>(attention.integer("kv_heads") / tp, 1);
     divides = divides && heads % cp_degree == 0;

@@ -68,7 +68,8 @@ DataPolicy effective_policy(DataPolicy policy, const Mesh& mesh) {
 }
 
 AxisSet shard_axes(const DataPolicy& policy, const Mesh& mesh) {
-  const bool spans = policy.shard_over_context && mesh.degree(Axis::fsdp) > 1 && mesh.degree(Axis::cp) > 1;
+  const bool spans =
+      policy.shards_state() && policy.shard_over_context && mesh.degree(Axis::fsdp) > 1 && mesh.degree(Axis::cp) > 1;
   return spans ? AxisSet{Axis::fsdp, Axis::cp} : AxisSet{Axis::fsdp};
 }
 

@@ -89,7 +89,7 @@ ContextExchanged context_exchanged(const Program& program, const std::vector<Ope
                                    const ContextSharing& sharing, int coordinate) {
   ContextExchanged total;
   for (const auto& operation : list) {
-    if (operation.attributes.find("context") == nullptr) continue;
+    if (!shares_rows(operation)) continue;
     const bool backward = operation.name == "attention_back";
     const int attended = backward ? operation.in[3] : operation.out[0];
     const bool cut = !program.values[to_index(attended)].at.dims.back().cuts.empty();

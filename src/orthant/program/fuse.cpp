@@ -11,11 +11,6 @@ namespace {
 
 constexpr const char* kOfNorm = "of_norm";  // ops/add reads it, too
 
-// Of rows that are cut over cp: keys are turned before they travel.
-bool shares_rows(const Operation& attention) {
-  return attention.attributes.find("context") != nullptr;
-}
-
 bool reads(const Operation& operation, int value) {
   return std::ranges::find(operation.in, value) != operation.in.end();
 }
@@ -105,6 +100,7 @@ class Fuser {
   // rotary_attention: in qkv, mask, starts of documents; out turned, and attention's.
   void fuse_rotary(std::size_t i) {
     const Operation* attention = next(i, "attention", list_[i].out[0]);
+    // Keys are turned before they travel over cp.
     if (attention == nullptr || shares_rows(*attention)) return;
     Operation made = *attention;
     made.name = "rotary_attention";

@@ -1,7 +1,7 @@
 // The program of a unit on one rank: lists of operations for forward, backward of inputs, backward of weights and both
-// at once, with every exchange between ranks as an operation of its own. A pure function of what the unit's family
-// recorded, how parameters and values lie, and what is recomputed: all ranks of an axis have the same lists. The
-// runtime interprets them.
+// at once, with exchanges between ranks as operations of their own; attention over cp and a loss over cut logits
+// exchange while they compute. A pure function of what the unit's family recorded, how parameters and values lie, and
+// what is recomputed: all ranks of an axis have the same lists. The runtime interprets them.
 #pragma once
 
 #include <string>

@@ -130,6 +130,10 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
     pass.token_rows = &rows->second;
   }
   if (context_ == nullptr) return;
+  if (pass.sequence < least_sequence(context_->sharing())) {
+    throw DataError(short_rows_text(pass.sequence, context_->sharing()),
+                    {.remedy = short_rows_remedy(context_->sharing())});
+  }
   pass.context = context_;
   pass.positions = context_->positions(pass.sequence);
   pass.sequence = pass.positions.size();

@@ -68,8 +68,13 @@ void add_axes(Notes& notes, const RunConfig& config) {
     notes.add_idle(keys, config.mesh.degree(Axis::dp) > 1 ? "mesh.fsdp is 1 and parallel.zero does not shard over dp"
                                                           : "mesh.fsdp is 1");
   }
-  if (num_replicas(config.mesh) == 1) {
+  if (num_replicas(config.mesh) == 1 && is_one(Axis::cp)) {
     notes.add_idle({"parallel.bucket_mb", "parallel.comm_hook"}, "mesh.dp and mesh.fsdp are 1");
+  }
+  if (is_one(Axis::cp)) {
+    notes.add_idle({"parallel.context", "parallel.shard_over_context"}, "mesh.cp is 1");
+  } else if (is_one(Axis::fsdp)) {
+    notes.add_idle({"parallel.shard_over_context"}, "mesh.fsdp is 1 and parameters are whole over cp");
   }
   if (is_one(Axis::tp)) {
     notes.add_idle({"parallel.sequence_parallel", "parallel.loss_parallel", "parallel.regather", "parallel.plan"},

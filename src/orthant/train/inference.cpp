@@ -137,6 +137,9 @@ void Inference::load() {
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
+  if (options_.communicator) {
+    check_message_backend(options_.mesh, graph_.context.way, options_.communicator->backend_name());
+  }
   if (options_.mesh.degree(Axis::cp) > 1) {
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
@@ -204,11 +207,6 @@ void Inference::check(const Fields& inputs) const {
     }
     check_values("token_type_ids", inputs.at("token_type_ids"), facts.field_limit("token_type_ids"), "type_vocab_size",
                  "number the segments of a row from 0, or leave token_type_ids out");
-  }
-  if (const auto least = least_sequence(graph_.context); ids.size(1) < least) {
-    throw DataError(fmt::format("rows of {} tokens over cp={}: a chunk of them would have none", ids.size(1),
-                                graph_.context.degree),
-                    {.remedy = fmt::format("give rows of {} tokens or more, or use a smaller cp", least)});
   }
   // Rotary positions go on for ever; the others end with their table.
   if (facts.positions_end && ids.size(1) > facts.max_sequence) {

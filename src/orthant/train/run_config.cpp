@@ -220,12 +220,6 @@ void check_positions(const RunConfig& config) {
         "model.rope_scaling dynamic with data.padding none: its frequencies depend on the length of a row",
         {.remedy = "set data.padding=full"});
   }
-  if (config.trainer.unpadded && config.mesh.degree(Axis::cp) > 1) {
-    throw ConfigError(fmt::format("data.padding none on mesh {}: the tokens of all texts are one row, which cp would "
-                                  "cut between texts",
-                                  config.mesh.to_string()),
-                      {.remedy = "set data.padding=longest, or use a mesh without cp"});
-  }
   if (!positions || !config.trainer.pad_to_longest || config.data.sequence_length <= *positions) return;
   throw ConfigError(
       fmt::format("model.rope_scaling dynamic with data.sequence_length {} beyond max_position_embeddings {}: its "

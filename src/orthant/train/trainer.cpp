@@ -71,12 +71,14 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
+  if (options_.communicator) {
+    check_message_backend(mesh_, graph_.context.way, options_.communicator->backend_name());
+  }
   if (mesh_.degree(Axis::cp) > 1) {
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }
   if (mesh_.degree(Axis::pp) > 1) {
-    check_stage_backend(mesh_, options_.communicator->backend_name());
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
                             options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
     links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);

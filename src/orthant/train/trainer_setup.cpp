@@ -62,10 +62,21 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
   if (mesh.degree(Axis::tp) > 1) check_tokens_stay_whole(graph, mesh, options.tensor);
   const HeadLossOptions head_loss{
       .join = options.join_head_and_loss, .on_host = options.device.is_cpu(), .chunk_rows = options.loss_chunk_rows};
-  const bool shared = graph.context.degree == mesh.degree(Axis::cp);
+  const int cp = mesh.degree(Axis::cp);
+  if (options.unpadded && cp > 1) {
+    throw ConfigError(fmt::format("data.padding none on mesh {}: the tokens of all texts are one row, which cp would "
+                                  "cut between texts",
+                                  mesh.to_string()),
+                      {.remedy = "set data.padding=longest, or use a mesh without cp"});
+  }
+  if (options.unpadded && std::ranges::any_of(graph.values, &ValueSpec::opaque)) {
+    throw ConfigError("rows without padding for a program's own graph, whose modules read rows and positions",
+                      {.remedy = "set TrainerOptions::unpadded to false"});
+  }
+  const bool shared = graph.context.degree == cp;
   graph = with_shared_rows(
       trained_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp), head_loss, options.stages.split),
-      options.context, mesh.degree(Axis::cp));
+      options.context, cp);
   if (!shared) add_costs(graph);
   return graph;
 }
@@ -76,10 +87,15 @@ void check_mesh(const Mesh& mesh) {
                     {.remedy = fmt::format("use --mesh {}, or leave ep out", nearest_mesh(mesh))});
 }
 
-void check_stage_backend(const Mesh& mesh, std::string_view backend) {
-  if (mesh.degree(Axis::pp) == 1 || backend != "nccl") return;
-  throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh.to_string()),
-                    {.remedy = "use --backend gloo, or a mesh without pp"});
+void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend) {
+  if (backend != "nccl") return;
+  if (mesh.degree(Axis::pp) > 1) {
+    throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh.to_string()),
+                      {.remedy = "use --backend gloo, or a mesh without pp"});
+  }
+  if (mesh.degree(Axis::cp) == 1 || context.value_or(ContextWay::ring) != ContextWay::ring) return;
+  throw ConfigError(fmt::format("mesh {}: keys and values of a ring do not travel over NCCL", mesh.to_string()),
+                    {.remedy = "use --backend gloo, or set parallel.context=all_to_all or gather"});
 }
 
 void check_trains(const GraphSpec& graph) {

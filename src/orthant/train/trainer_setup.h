@@ -24,9 +24,10 @@ void check_mesh(const Mesh& mesh);
 // ConfigError when every parameter is frozen.
 void check_trains(const GraphSpec& graph);
 
-// ConfigError for a backend that stages do not talk over. NCCL runs the messages of a pair in the order of the calls,
-// and connects a pair when both first call: receives begun early would wait for each other.
-void check_stage_backend(const Mesh& mesh, std::string_view backend);
+// ConfigError for a backend that carries no messages between stages or in a ring over cp; no policy may become one.
+// NCCL runs the messages of a pair in the order of the calls, and connects a pair when both first call: receives begun
+// early would wait for each other.
+void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend);
 
 // The groups of ranks a trainer of that graph talks to; for the communicator it is given.
 struct RankGroups {

@@ -69,6 +69,10 @@ struct HeadsOutput {
   at::Tensor kept = {};
 };
 
+// The documents of each row, from a contiguous tensor on the host. InternalError for a token whose document begins
+// neither at it nor where that of the token before it does.
+std::vector<std::vector<Range>> document_ranges(const at::Tensor& document_starts);
+
 // Positions within documents: int64 [rows, sequence].
 at::Tensor document_positions(const at::Tensor& document_starts);
 

@@ -43,10 +43,6 @@ Step bind_context_attention_back(const Binding& b) {
   };
 }
 
-bool shares_rows(const Binding& b) {
-  return b.attributes().find("context") != nullptr;
-}
-
 // in gy, qkv, mask, attended, lse, bits, starts of documents.
 Step bind_attention_back(const Binding& b) {
   return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3),
@@ -62,10 +58,14 @@ Step bind_attention_back(const Binding& b) {
 
 std::vector<NamedBinder> attention_binders() {
   return {{"attention",
-           [](const Binding& b) { return shares_rows(b) ? bind_context_attention(b) : bind_attention(b, false); }},
+           [](const Binding& b) {
+             return shares_rows(b.operation) ? bind_context_attention(b) : bind_attention(b, false);
+           }},
           {"rotary_attention", [](const Binding& b) { return bind_attention(b, true); }},
           {"attention_back",
-           [](const Binding& b) { return shares_rows(b) ? bind_context_attention_back(b) : bind_attention_back(b); }},
+           [](const Binding& b) {
+             return shares_rows(b.operation) ? bind_context_attention_back(b) : bind_attention_back(b);
+           }},
           {"rotary_attention_back", bind_attention_back}};
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/base/error.h"
 #include "orthant/ops/attention/context_blocks.h"
 
 namespace orthant::nn {
@@ -18,15 +19,7 @@ Sight::Sight(const AttentionOptions& options, const Pass& pass) : rule_(key_rule
   const std::int64_t sequence = pass.whole_sequence();
   documents_.assign(static_cast<std::size_t>(pass.rows), {Range{0, sequence}});
   if (!options.document_starts.defined()) return;
-  const at::Tensor starts = options.document_starts.cpu().contiguous();
-  const std::int64_t* start = starts.const_data_ptr<std::int64_t>();
-  for (auto& row : documents_) {
-    row.clear();
-    for (std::int64_t position = 0; position < sequence; ++position, ++start) {
-      if (*start == position) row.push_back({position, position});
-      row.back().end = position + 1;
-    }
-  }
+  documents_ = document_ranges(options.document_starts.cpu().contiguous());
 }
 
 std::vector<HeadsBlock> Sight::blocks(const RowPieces& queries, const RowPieces& keys) const {
@@ -69,6 +62,7 @@ at::Tensor OwnGradients::joined(at::ScalarType dtype) const {
 }
 
 ContextOutput context_forward(const at::Tensor& qkv, const AttentionOptions& options, const Pass& pass) {
+  if (pass.context == nullptr) throw InternalError("attention over cp in a pass without a context axis");
   const Sight sight(options, pass);
   const ContextWay way = pass.context->sharing().way;
   if (way == ContextWay::all_to_all) return all_to_all_forward(qkv, options, sight, pass);

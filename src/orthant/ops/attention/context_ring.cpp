@@ -50,7 +50,7 @@ class Ring {
     return arriving;
   }
 
-  // Messages of the last two steps may be on their way.
+  // At most four messages are on their way: of two steps in backward, of four in forward.
   void send(const at::Tensor& tensor, int to, ContextAxis::Message kind) {
     constexpr std::size_t kUnderWay = 4;
     finish(kUnderWay - 1);

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <cmath>
 
-#include "orthant/base/error.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/ops/attention/attention_blocks.h"
 #include "orthant/ops/attention/cpu_kernels.h"
@@ -28,23 +26,14 @@ inline std::vector<HeadsBlock> blocks_of(const HeadsSetup& setup, std::int64_t r
   if (!setup.options.document_starts.defined()) return whole_rows(rows, sequence);
   std::vector<HeadsBlock> blocks;
   const at::Tensor& own_rows = setup.options.document_rows;
-  const std::int64_t* start = setup.options.document_starts.const_data_ptr<std::int64_t>();
+  const auto documents = document_ranges(setup.options.document_starts);
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t position = 0; position < sequence; ++position, ++start) {
-      if (*start == position) {
-        const std::int64_t token = row * sequence + position;
-        blocks.push_back({row, token, 0, token, 0, position, position});
-        if (own_rows.defined()) {
-          blocks.back() = {own_rows.const_data_ptr<std::int64_t>()[token], token, 0, token, 0, 0, 0};
-        }
+    for (const Range document : documents[static_cast<std::size_t>(row)]) {
+      const std::int64_t token = row * sequence + document.begin, size = document.size();
+      blocks.push_back({row, token, size, token, size, document.begin, document.begin});
+      if (own_rows.defined()) {
+        blocks.back() = {own_rows.const_data_ptr<std::int64_t>()[token], token, size, token, size, 0, 0};
       }
-      if (position == 0 ? *start != 0 : *start != blocks.back().query - row * sequence) {
-        throw InternalError(
-            fmt::format("document_starts: token {} of row {} has {}, the token before it is in another "
-                        "document",
-                        position, row, *start));
-      }
-      blocks.back().keys = ++blocks.back().queries;
     }
   }
   return blocks;

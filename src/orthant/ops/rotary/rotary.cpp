@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
+#include "orthant/base/error.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/ops/attention/attention_heads.h"
 
@@ -16,6 +18,24 @@ RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, doubl
 RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inverse, double magnitude,
                          const at::TensorOptions& options) {
   return rotary_table(sequence, at::tensor(inverse, at::dtype(at::kDouble)), magnitude, options);
+}
+
+std::vector<std::vector<Range>> document_ranges(const at::Tensor& document_starts) {
+  std::vector<std::vector<Range>> documents(static_cast<std::size_t>(document_starts.size(0)));
+  const std::int64_t* start = document_starts.const_data_ptr<std::int64_t>();
+  for (std::size_t row = 0; row < documents.size(); ++row) {
+    auto& ranges = documents[row];
+    for (std::int64_t position = 0; position < document_starts.size(1); ++position, ++start) {
+      if (*start == position) ranges.push_back({position, position});
+      if (ranges.empty() || *start != ranges.back().begin) {
+        throw InternalError(
+            fmt::format("document_starts: token {} of row {} has {}, the token before it is in another document",
+                        position, row, *start));
+      }
+      ranges.back().end = position + 1;
+    }
+  }
+  return documents;
 }
 
 at::Tensor document_positions(const at::Tensor& document_starts) {

@@ -22,6 +22,7 @@ enum : std::size_t { kMask = 1, kDocuments = 2, kBackDocuments = 6 };
 
 HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes) {
   if (sizes.compute != DType::bfloat16 && sizes.compute != DType::float16) return HeadsBy::formulas;
+  if (shares_rows(attention)) return HeadsBy::formulas;  // blocks: ops/attention/attention_blocks.h
   const std::size_t documents = mask == kMask ? kDocuments : kBackDocuments;
   if (attention.in.size() > documents && attention.in[documents] >= 0) return HeadsBy::formulas;
   const std::int64_t window = attention.attributes.integer("window");

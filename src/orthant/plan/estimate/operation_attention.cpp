@@ -28,7 +28,7 @@ double OperationPrices::local_heads(const Operation& op) const {
 }
 
 double OperationPrices::scores(const Operation& op) const {
-  return static_cast<double>(sizes_.tokens() * sizes_.sequence) * local_heads(op);
+  return static_cast<double>(sizes_.tokens() * std::max(sizes_.sequence, sizes_.whole_sequence)) * local_heads(op);
 }
 
 double OperationPrices::head_scratch(const Operation& op) const {
@@ -44,7 +44,7 @@ double OperationPrices::head_scratch(const Operation& op) const {
 void OperationPrices::draw_scores(const Operation& op, double count) {
   if (!drops(op)) return;
   if (on_host_) {
-    drawn += attended_share(op.attributes, sizes_.sequence) * count;
+    drawn += attended_share(op.attributes, std::max(sizes_.sequence, sizes_.whole_sequence)) * count;
     return;
   }
   moved += kFormulaDrawMoves * count;
@@ -63,6 +63,10 @@ void OperationPrices::attention(const Operation& op, bool rotates) {
   if (on_host_ && rotates && narrow()) memory.for_a_while(kTurnedHalves * (elements(op.in[0]) + count) / 4 * wide_);
   const Held statistics = take(op.out[first + 1]);
   value(op.out[first + 1]) = statistics;
+  constexpr std::size_t kMet = 3;  // what all_to_all keeps in place of the projection
+  if (shares_rows(op) && op.out.size() > kMet && op.out[kMet] >= 0) {
+    value(op.out[kMet]) = narrow_values(elements(op.out[kMet]));
+  }
   if (by == HeadsBy::library) {
     value(op.out[first]) = narrow_values(count);
   } else if (by == HeadsBy::kernels) {
