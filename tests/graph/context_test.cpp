@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/error_text.h"
-
 namespace orthant {
 namespace context_test {
 
@@ -103,15 +101,6 @@ TEST(Context, ACausalRingComputesHalfOfTheBlocksAndSendsThreeQuartersOfTheKeys) 
     EXPECT_EQ(computed, std::int64_t{cp} * (2 * cp + 1));  // 1/2 + 1/(4 cp) of (2 cp)^2
     EXPECT_EQ(std::ranges::count(work, work.front()), cp);
   }
-}
-
-TEST(Context, ReadsAndRefusesNamesOfWays) {
-  for (const ContextWay way : {ContextWay::ring, ContextWay::all_to_all, ContextWay::gather}) {
-    EXPECT_EQ(parse_context_way(context_way_name(way)), way);
-  }
-  const auto text = error_text<ConfigError>([] { parse_context_way("rings"); });
-  EXPECT_NE(text.find("unknown way \"rings\""), std::string::npos) << text;
-  EXPECT_NE(text.find("did you mean \"ring\"?"), std::string::npos) << text;
 }
 
 }  // namespace context_test

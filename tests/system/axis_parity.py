@@ -17,6 +17,7 @@ ROWS = [
     Row("llama", "fsdp=2", "parallel.zero=3", quick=True),
     Row("llama of uneven cuts", "tp=4", quick=True),
     Row("llama of uneven cuts", "tp=4", tensor_parity.SEQUENCE, quick=True),
+    Row("llama of uneven cuts", "cp=3", "parallel.context=ring", quick=True),
     Row("llama of 14 layers", "pp=2", *pipeline_parity.schedule("1f1b", 4), bitwise=True, dtype="float32", quick=True),
 ]
 

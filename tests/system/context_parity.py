@@ -68,6 +68,7 @@ def combined(model, way, context):
                   quick=model == "llama" and schedule == ("1f1b", "zbh1", "zbv")[WAYS.index(way)])
     yield Row(model, f"pp=2,cp=2,tp={tp}", context, SEQUENCE, "parallel.microbatches=4", steps=2, quick=model == "bert" and way == "all_to_all")
     yield Row(model, "cp=2", context, "parallel.microbatches=24", steps=2)  # one row at a time
+    yield Row(model, "cp=3", context, checked=True, steps=2, quick=model == "mistral")
     yield Row(model, "cp=2", context, resume_at=2, quick=model == "encoder_lm" and first)
     for dtype, bound in (("float32", 1e-4), ("bfloat16", 1e-1)):
         yield Row(model, "cp=2", context, dtype=dtype, steps=1, bound=bound, quick=model == "llama" and first)

@@ -17,7 +17,7 @@ ROUNDINGS = 4  # a mesh rounds in other places than one rank does, so it may be 
 class Row:
     def __init__(self, model, mesh, *settings, canary=None, dtype="float64", steps=3, quick=False, against=None, bound=None,
                  spreads=False, resume_at=None, bitwise=False, label=None, order=None, files=None, yardstick=None,
-                 differs=False):
+                 differs=False, checked=False):
         self.model, self.mesh, self.settings = model, mesh, settings
         self.canary, self.dtype, self.steps, self.quick, self.against, self.bound = canary, dtype, steps, quick, against, bound
         self.resume_at = resume_at
@@ -25,6 +25,7 @@ class Row:
         self.spreads = spreads  # the missing sum changes other parameters' gradients, too
         self.label = label  # what the row stands for
         self.order = order  # of the axes
+        self.checked = checked  # calls are compared before they run
         self.files = files or {}  # text by name; the row runs in their folder
         self.differs = differs  # the two sides do not train the same: the row must fail
         self.yardstick = yardstick  # a row that shows what rounding does on one rank, and so how far this one may be from it
@@ -41,6 +42,7 @@ class Row:
         words = [ORTHANT, "parity", "--config", config, "--mesh", self.mesh, "--dtype", self.dtype, "--steps", str(self.steps), "--json"]
         for setting in self.settings:
             words += ["--set" if self.holds_for_both(setting) else "--vary", setting]
+        words += ["--check-collectives"] * self.checked
         for option, value in (("--order", self.order), ("--resume-at", self.resume_at), ("--against", self.against),
                               ("--inject", self.canary and f"skip-reduce={self.canary}")):
             if value:
@@ -54,7 +56,7 @@ class Row:
         extras = [s.replace("parallel.", "") for s in self.settings]
         extras += [self.dtype] * (self.dtype != "float64") + [f"{self.steps} steps"] * (self.steps != 3)
         extras += [f"without the sum over {self.canary}"] * bool(self.canary) + [f"against {self.against}"] * bool(self.against)
-        extras += ["must differ"] * self.differs
+        extras += ["must differ"] * self.differs + ["checked"] * self.checked
         extras += [f"resumed at {self.resume_at}"] * bool(self.resume_at) + [f"order {self.order}"] * bool(self.order)
         return [self.model, self.mesh, ", ".join(extras)]
 

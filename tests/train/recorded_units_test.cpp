@@ -273,6 +273,13 @@ TEST(RecordedUnits, SequenceParallelismIsRefused) {
             "  fix: leave TrainerOptions::tensor.sequence_parallel false");
 }
 
+TEST(RecordedUnits, ContextParallelismIsRefused) {
+  const auto options = mixed_options(Mesh::parse("cp=2"), "", Recompute::none);
+  const auto text = error_text<ConfigError>([&] { Trainer trainer(mixed_graph(), Mesh::parse("cp=2"), options); });
+  EXPECT_NE(text.find("units of a program's own graph do not say how cp=2 would cut their rows"), std::string::npos)
+      << text;
+}
+
 TEST(RecordedUnits, RanksOverTpMeetByTheirGraph) {
   const auto alone = [] { connect_ranks(Mesh::parse("tp=2"), launch::Job{}, TrainerOptions()); };
   EXPECT_EQ(error_text<ConfigError>(alone),

@@ -6,9 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "orthant/base/error.h"
-#include "orthant/base/nearest.h"
-
 namespace orthant {
 namespace {
 
@@ -18,14 +15,6 @@ const std::vector<std::string> kWays = {"ring", "all_to_all", "gather"};
 
 std::string_view context_way_name(ContextWay way) {
   return kWays[static_cast<std::size_t>(way)];
-}
-
-ContextWay parse_context_way(std::string_view text) {
-  const auto found = std::ranges::find(kWays, text);
-  if (found == kWays.end()) {
-    throw ConfigError(fmt::format("unknown way \"{}\"", text), {.remedy = did_you_mean(text, kWays)});
-  }
-  return static_cast<ContextWay>(found - kWays.begin());
 }
 
 OwnPositions own_positions(std::int64_t sequence, const ContextSharing& sharing, int coordinate) {
@@ -78,7 +67,8 @@ std::string short_rows_text(std::int64_t sequence, const ContextSharing& sharing
 }
 
 std::string short_rows_remedy(const ContextSharing& sharing) {
-  return fmt::format("use rows of {} tokens or more, or a smaller cp", least_sequence(sharing));
+  const std::string other = sharing.zigzag ? ", or parallel.context=all_to_all with one chunk for each rank" : "";
+  return fmt::format("use rows of {} tokens or more, or a smaller cp{}", least_sequence(sharing), other);
 }
 
 }  // namespace orthant

@@ -24,7 +24,6 @@ enum class ContextWay : std::uint8_t {
 };
 
 std::string_view context_way_name(ContextWay way);
-ContextWay parse_context_way(std::string_view text);  // ConfigError with the nearest name
 
 struct ContextSharing {
   int degree = 1;

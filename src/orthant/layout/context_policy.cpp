@@ -59,14 +59,17 @@ ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
     const std::int64_t heads = attention.integer("heads") / tp;
     const std::int64_t kv_heads = std::max<std::int64_t>(attention.integer("kv_heads") / tp, 1);
     divides = divides && heads % cp_degree == 0;
+    // What a reader sees of the others, in the mean over some.
+    const int readers = std::min(cp_degree, 64);
     std::int64_t seen = 0;
-    for (int reader = 0; reader < cp_degree; ++reader) {
+    for (int r = 0; r < readers; ++r) {
+      const int reader = static_cast<int>(std::int64_t{r} * cp_degree / readers);
       for (int holder = 0; holder < cp_degree; ++holder) {
         if (holder != reader) seen += seen_positions(sequence, sharing, rule, holder, reader);
       }
     }
     // Keys and values, in forward; again in backward, and their gradients.
-    ring += 3.0 * 2 * static_cast<double>(seen * kv_heads) / cp_degree;
+    ring += 3.0 * 2 * static_cast<double>(seen * kv_heads) / readers;
     const double own = static_cast<double>(sequence) / cp_degree * (cp_degree - 1) / cp_degree;
     // Queries, keys, values and the output, and gradients of them.
     all_to_all += 2.0 * own * static_cast<double>(2 * heads + 2 * std::max<std::int64_t>(kv_heads, cp_degree));
@@ -76,9 +79,18 @@ ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
 
 ContextSharing context_sharing(const GraphSpec& graph, const ContextPolicy& policy, int cp_degree) {
   if (cp_degree == 1) return {};
-  ContextSharing sharing{.degree = cp_degree, .way = policy ? *policy : chosen_way(graph, cp_degree)};
-  sharing.zigzag = sharing.way != ContextWay::all_to_all && any_causal(graph);
-  return sharing;
+  const bool causal = any_causal(graph);
+  const auto sharing_by = [&](ContextWay way) {
+    return ContextSharing{.degree = cp_degree, .way = way, .zigzag = way != ContextWay::all_to_all && causal};
+  };
+  if (policy) return sharing_by(*policy);
+  // Rows too short for two chunks a rank may have one for each.
+  const auto too_short = [&](const UnitSpec& unit) {
+    const std::int64_t sequence = sequence_of(graph, unit);
+    return sequence > 1 && sequence < least_sequence(sharing_by(ContextWay::ring));
+  };
+  if (std::ranges::any_of(graph.units, too_short)) return sharing_by(ContextWay::all_to_all);
+  return sharing_by(chosen_way(graph, cp_degree));
 }
 
 GraphSpec with_shared_rows(GraphSpec graph, const ContextPolicy& policy, int cp_degree) {

@@ -65,9 +65,16 @@ std::vector<std::string> checkpoints_of(const fs::path& run) {
   return paths;
 }
 
+// The run's data section; an evaluation pads where training does not.
+nlohmann::json data_section(const ScoredModel& model) {
+  auto data = run_section(model.config, "data");
+  if (const auto padding = data.find("padding"); padding != data.end() && *padding == "none") *padding = "longest";
+  return data;
+}
+
 // The data that the run itself was evaluated on.
 nlohmann::json held_out_data(const ScoredModel& model, const ScoringSettings& settings) {
-  auto data = run_section(model.config, "data");
+  auto data = data_section(model);
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(fmt::format("{}: {}", model.folder.string(), why), {.remedy = "name a file with --data"});
   };
@@ -86,7 +93,7 @@ nlohmann::json held_out_data(const ScoredModel& model, const ScoringSettings& se
 }
 
 nlohmann::json scored_data(const ScoredModel& model, const ScoringSettings& settings) {
-  auto data = run_section(model.config, "data");
+  auto data = data_section(model);
   const auto kind = data.contains("kind") && data["kind"].is_string() ? data["kind"].get<std::string>() : "tokens";
   if (kind != "text" && kind != kTableKind) {
     throw ConfigError(

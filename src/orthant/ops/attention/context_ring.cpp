@@ -60,7 +60,7 @@ class Ring {
   // Rows of a matrix over own tokens that belong to some of their pieces, in order; views.
   template <class Action>
   void for_pieces(const RowPieces& pieces, const at::Tensor& matrix, const Action& action) const {
-    const at::Tensor by_rows = matrix.view({rows_, matrix.size(0) / rows_, matrix.size(1)});
+    const at::Tensor by_rows = matrix.unflatten(0, {rows_, matrix.size(0) / rows_});
     const OwnPositions own = axis_.positions(sequence_);
     for (const Range piece : pieces.pieces()) {
       const std::int64_t first = piece == own.pieces[0] ? 0 : own.second_piece();
@@ -83,10 +83,7 @@ class Ring {
 
   at::Tensor taken(const RowPieces& pieces) const {
     std::vector<at::Tensor> parts;
-    const at::Tensor by_rows = own_.unflatten(0, {rows_, own_.size(0) / rows_});
-    const OwnPositions own = axis_.positions(sequence_);
-    for (const Range piece : pieces.pieces())
-      parts.push_back(by_rows.narrow(1, piece == own.pieces[0] ? 0 : own.second_piece(), piece.size()));
+    for_pieces(pieces, own_, [&](const at::Tensor& part, std::int64_t) { parts.push_back(part); });
     return at::cat(parts, 1).view({-1, width_});
   }
 
@@ -134,7 +131,7 @@ class Returning {
     const RowPieces pieces = ring_.sent_pieces(step);
     if (pieces.size() == 0) return;
     const auto options = gradients_.keys_values.options().dtype(dtype_);
-    const at::Tensor buffer = at::empty({rows_, pieces.size(), gradients_.keys_values.size(1)}, options);
+    const at::Tensor buffer = at::empty({rows_ * pieces.size(), gradients_.keys_values.size(1)}, options);
     waiting_.emplace_back(buffer, pieces, axis_.receive(buffer, ring_.reader(step), ContextAxis::Message::gradients));
   }
 
@@ -144,8 +141,9 @@ class Returning {
       auto& [buffer, pieces, work] = waiting_.front();
       work->wait();
       std::int64_t first = 0;
+      const at::Tensor by_rows = buffer.view({rows_, pieces.size(), buffer.size(1)});
       ring_.for_pieces(pieces, gradients_.keys_values, [&](const at::Tensor& own, std::int64_t positions) {
-        own.add_(buffer.narrow(1, first, positions));
+        own.add_(by_rows.narrow(1, first, positions));
         first += positions;
       });
       waiting_.erase(waiting_.begin());
