@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "orthant/ops/attention/context_blocks.h"
+#include "orthant/ops/exchange/token_values.h"
 #include "orthant/ops/heads_part.h"
 
 namespace orthant::nn {
@@ -49,7 +50,7 @@ class HeadsExchange {
       const OwnPositions& own = positions_[index(c)];
       const at::Tensor part = arrived.narrow(0, first, counts[index(c)]).view({rows_, own.size(), own_width});
       first += counts[index(c)];
-      place(whole, own, part);
+      place_in_rows(whole, own, part);
     }
     return whole.view({rows_ * sequence_, own_width});
   }
@@ -62,7 +63,7 @@ class HeadsExchange {
     const at::Tensor by_rows = x.view({rows_, sequence_, x.size(1)});
     const std::int64_t own_size = positions_[index(axis_.coordinate())].size();
     for (int c = 0; c < axis_.degree(); ++c) {
-      sent.push_back(taken(by_rows, positions_[index(c)]).contiguous().view({-1}));
+      sent.push_back(part_of_rows(by_rows, positions_[index(c)]).contiguous().view({-1}));
       sent_counts.push_back(sent.back().numel());
       counts.push_back(rows_ * own_size * width(parts_[index(c)]));
     }
@@ -83,19 +84,6 @@ class HeadsExchange {
 
  private:
   static std::size_t index(int c) { return static_cast<std::size_t>(c); }
-
-  static void place(const at::Tensor& whole, const OwnPositions& own, const at::Tensor& part) {
-    std::int64_t token = 0;
-    for (const Range piece : own.pieces) {
-      whole.narrow(1, piece.begin, piece.size()).copy_(part.narrow(1, token, piece.size()));
-      token += piece.size();
-    }
-  }
-
-  static at::Tensor taken(const at::Tensor& whole, const OwnPositions& own) {
-    const auto piece = [&](Range range) { return whole.narrow(1, range.begin, range.size()); };
-    return at::cat({piece(own.pieces[0]), piece(own.pieces[1])}, 1);
-  }
 
   const AttentionOptions& options_;
   ContextAxis& axis_;

@@ -48,6 +48,18 @@ struct UnpaddedFirsts {
 
 }  // namespace
 
+at::Tensor part_of_rows(const at::Tensor& whole, const OwnPositions& own) {
+  return own_part_of(whole, 1, own);
+}
+
+void place_in_rows(const at::Tensor& whole, const OwnPositions& own, const at::Tensor& part) {
+  std::int64_t token = 0;
+  for (const Range piece : own.pieces) {
+    whole.narrow(1, piece.begin, piece.size()).copy_(part.narrow(1, token, piece.size()));
+    token += piece.size();
+  }
+}
+
 at::Tensor own_columns(const at::Tensor& field, const Pass& pass) {
   return pass.context == nullptr ? field : own_part_of(field, 1, pass.positions);
 }
@@ -74,11 +86,7 @@ at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass) {
     const at::Tensor part =
         arrived.narrow(0, first, counts[static_cast<std::size_t>(c)]).view({rows, own.size(), width});
     first += counts[static_cast<std::size_t>(c)];
-    std::int64_t token = 0;
-    for (const Range piece : own.pieces) {
-      whole.narrow(1, piece.begin, piece.size()).copy_(part.narrow(1, token, piece.size()));
-      token += piece.size();
-    }
+    place_in_rows(whole, own, part);
   }
   shape[1] = all;
   return whole.view(shape);

@@ -19,6 +19,10 @@ at::Tensor whole_tokens(const at::Tensor& x, const Pass& pass);
 at::Tensor own_columns(const at::Tensor& field, const Pass& pass);
 at::Tensor own_table_rows(const at::Tensor& table, const Pass& pass);
 
+// Along dim 1 of whole rows: what belongs to the positions of a rank, and the way back. Local.
+at::Tensor part_of_rows(const at::Tensor& whole, const OwnPositions& own);
+void place_in_rows(const at::Tensor& whole, const OwnPositions& own, const at::Tensor& part);
+
 // x [rows, own positions, ...] -> [rows, whole sequence, ...] on every rank. Gathers over cp. x itself where the pass
 // has whole rows.
 at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass);
