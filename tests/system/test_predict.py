@@ -299,7 +299,7 @@ class Classifiers(Scored):
                 (2, "--out held_out.csv: is the file that the rows are read from", "name another file",
                  ("predict", "--model", "run", "--data", "held_out.csv", "--out", "held_out.csv")),
                 (2, "its 2 heads cannot be shared by tp=3", "set tp to 1 or 2", (*predict, "run", "--data", "held_out.csv", "--mesh", "tp=3")),
-                (2, "has no ep axis", "--mesh dp=2", (*predict, "run", "--data", "held_out.csv", "--mesh", "dp=2,ep=2")),
+                (2, "has no experts for ep", "--mesh dp=2", (*predict, "run", "--data", "held_out.csv", "--mesh", "dp=2,ep=2")),
                 (4, "unknown.csv:41:", "one of no, \"never\", yes", ("evaluate", "--run", "run", "--data", "unknown.csv")),
                 (4, "column \"label\": \"perhaps\" is not one of the labels", "one of", ("evaluate", "--run", "run", "--data", "unknown.csv",
                                                                                     "--mesh", "dp=2")),

@@ -288,8 +288,8 @@ class Refusals(TrainTest):
         self.assertIn("/nowhere", finished.stderr)
         self.nothing_written()
 
-    def test_axes_that_training_does_not_use(self):
-        self.refuse(2, "training has no ep axis", "--mesh", "dp=2,ep=2")
+    def test_an_axis_that_the_model_has_no_use_for(self):
+        self.refuse(2, "the model has no experts for ep", "--mesh", "dp=2,ep=2")
         self.nothing_written()
 
     def test_a_folder_in_use(self):
@@ -376,7 +376,7 @@ class Parity(TrainTest):
 
     def test_what_it_cannot_do_is_refused(self):
         for words, text in ((("--inject", "skip-reduce=dp"), "no dp axis"), (("--dtype", "int8"), "float64"), (("--resume-at", "9"), "1 to 3"), (("--resume-at", "0"), "1 to 3"),
-                            (("--mesh", "dp=2,ep=2"), "no ep axis")):
+                            (("--mesh", "dp=2,ep=2"), "no experts for ep")):
             self.assertIn(text, self.parity(*words, code=2).stderr)
 
 

@@ -124,7 +124,7 @@ TEST(ScoringConfig, RefusesAMeshThatDoesNotFit) {
       read_scoring_config(model, scoring_config(model, settings_on(mesh)));
     });
   };
-  EXPECT_NE(refused("dp=2,ep=2").find("has no ep axis"), std::string::npos);
+  EXPECT_NE(refused("dp=2,ep=2").find("has no experts for ep"), std::string::npos);
   EXPECT_NE(refused("tp=3").find("cannot be shared by tp=3"), std::string::npos);
   EXPECT_NE(refused("pp=9").find("use at most"), std::string::npos);
 }

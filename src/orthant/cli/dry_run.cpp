@@ -252,7 +252,6 @@ void print_dry_run(const RunConfig& config, int ranks_per_host, bool verbose) {
   const auto ranks = ranks_text(config.mesh, ranks_per_host > 0 ? ranks_per_host : config.mesh.world_size());
   std::cout << (verbose ? ranks : lines_of(ranks).front() + "\n");
   const auto spec = run_spec(config);
-  check_mesh(config.mesh);
   const auto pipeline = trainer_pipeline(spec, config.mesh, config.trainer);
   const auto steps = rank_steps(pipeline, spec, config.mesh, config.trainer);
   if (!verbose) return print_short(config, spec, pipeline, steps);

@@ -54,6 +54,7 @@ struct ParameterSpec {
   std::string joined = {};
   bool table = false;            // its rows are looked up by id; a tied one may be multiplied elsewhere
   std::optional<Split> tp = {};  // nothing: replicated over tp
+  std::optional<Split> ep = {};  // of experts: their dim over ep; nothing: not an expert's
   // Declared: under sequence parallelism each tp rank sees only its own tokens, so the gradient is a partial sum. In a
   // resolved graph: the gradient is a partial sum.
   bool partial_under_sequence_parallel = false;

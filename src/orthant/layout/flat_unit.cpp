@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/layout/local_parameter.h"
 
 namespace orthant {
@@ -21,6 +22,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 struct Members {
   std::vector<int> users;
   bool trainable = true;
+  bool experts = false;
   std::vector<const ParameterSpec*> parameters = {};
 
   // Own trainable ones, own frozen ones, tied ones.
@@ -38,14 +40,21 @@ std::vector<Members> members_of(const GraphSpec& graph, int unit_index) {
     if (const auto found = borrowers.find(parameter.name); found != borrowers.end()) {
       users.insert(users.end(), found->second.begin(), found->second.end());
     }
-    auto same = std::ranges::find_if(
-        all, [&](const Members& one) { return one.users == users && one.trainable == parameter.trainable; });
-    if (same == all.end()) same = all.insert(all.end(), {.users = users, .trainable = parameter.trainable});
+    const bool experts = parameter.ep.has_value();
+    auto same = std::ranges::find_if(all, [&](const Members& one) {
+      return one.users == users && one.trainable == parameter.trainable && one.experts == experts;
+    });
+    if (same == all.end()) {
+      same = all.insert(all.end(), {.users = users, .trainable = parameter.trainable, .experts = experts});
+    }
     same->parameters.push_back(&parameter);
   }
   std::vector<Members> ordered;
   for (int place = 0; place < 3; ++place) {
-    std::ranges::copy_if(all, std::back_inserter(ordered), [&](const Members& one) { return one.place() == place; });
+    for (const bool experts : {false, true}) {
+      std::ranges::copy_if(all, std::back_inserter(ordered),
+                           [&](const Members& one) { return one.place() == place && one.experts == experts; });
+    }
   }
   return ordered;
 }
@@ -61,6 +70,11 @@ void check_joined(const std::string& unit, const std::vector<FlatEntry>& entries
   }
 }
 
+// The tp ranks that share each expert of a buffer.
+int expert_tp_of(const std::vector<const ParameterSpec*>& parameters, const Mesh& mesh) {
+  return parameters.front()->tp ? mesh.degree(Axis::tp) : 1;
+}
+
 // Decayed ones first, otherwise as in the spec.
 std::vector<const ParameterSpec*> decayed_first(const std::vector<const ParameterSpec*>& parameters) {
   std::vector<const ParameterSpec*> ordered;
@@ -72,10 +86,13 @@ std::vector<const ParameterSpec*> decayed_first(const std::vector<const Paramete
 }
 
 void lay_out(FlatBuffer& buffer, const std::string& unit, const std::vector<const ParameterSpec*>& parameters,
-             int tp_degree, int tp_coordinate) {
+             const Mesh& mesh, const Coordinate& coordinate) {
+  const int tp_degree = mesh.degree(Axis::tp);
+  const int tp_coordinate = coordinate[Axis::tp];
   std::int64_t end = 0;
   for (const ParameterSpec* parameter : buffer.trainable ? decayed_first(parameters) : parameters) {
-    LocalParameter local = local_parameter(*parameter, tp_degree, tp_coordinate);
+    LocalParameter local = buffer.expert_tp > 0 ? local_expert(*parameter, tp_degree, tp_coordinate, buffer.expert_tp)
+                                                : local_parameter(*parameter, tp_degree, tp_coordinate);
     FlatEntry entry{.parameter = parameter->name,
                     .shape = std::move(local.shape),
                     .offset = 0,
@@ -138,7 +155,10 @@ std::vector<FlatBuffer> flat_buffers(const GraphSpec& graph, int unit_index, con
       const auto number = set - tied_sets.begin() + 1;
       name += number == 1 ? ".tied" : fmt::format(".tied.{}", number);
     }
+    if (members.experts) name += ".experts";
     if (!members.trainable) name += ".frozen";
+    const int expert_tp = members.experts ? expert_tp_of(members.parameters, mesh) : 0;
+    const Mesh lies_on = expert_tp > 0 ? expert_mesh(mesh, expert_tp) : mesh;
     FlatBuffer buffer{.name = std::move(name),
                       .trainable = members.trainable,
                       .owner = unit_index,
@@ -146,8 +166,9 @@ std::vector<FlatBuffer> flat_buffers(const GraphSpec& graph, int unit_index, con
                       .entries = {},
                       .decayed = 0,
                       .size = 0,
-                      .num_shards = mesh.degree(Axis::fsdp)};
-    lay_out(buffer, unit, members.parameters, mesh.degree(Axis::tp), coordinate[Axis::tp]);
+                      .num_shards = lies_on.degree(Axis::fsdp),
+                      .expert_tp = expert_tp};
+    lay_out(buffer, unit, members.parameters, lies_on, lies_on.coordinate(mesh.rank_of(coordinate)));
     buffers.push_back(std::move(buffer));
   }
   return buffers;

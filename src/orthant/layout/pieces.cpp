@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "orthant/layout/expert_view.h"
+
 namespace orthant {
 namespace {
 
@@ -126,7 +128,8 @@ std::vector<Piece> pieces_of(const FlatBuffer& buffer, Range part) {
   return pieces;
 }
 
-std::vector<Piece> pieces_to_write(const FlatBuffer& buffer, const Mesh& mesh, int rank) {
+std::vector<Piece> pieces_to_write(const FlatBuffer& buffer, const Mesh& parameter_mesh, int rank) {
+  const Mesh mesh = mesh_of(buffer, parameter_mesh);
   const Coordinate at = mesh.coordinate(rank);
   const Range shard = buffer.shard(at[Axis::fsdp]);
   std::vector<Piece> pieces;

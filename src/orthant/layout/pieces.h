@@ -6,7 +6,8 @@
 // every tp coordinate for a replicated parameter) the box is divided by the balanced rule; in the buffer of that
 // coordinate one fsdp shard holds it; and the ranks of dp and cp, which hold equal shards, divide what is left of the
 // shard evenly. So each element has exactly one writer in the stage that owns its unit, even where tp coordinates have
-// unequal buffers. The gradient norm counts by the same rule.
+// unequal buffers. Experts that lie on a mesh of their own are divided on that mesh. The gradient norm counts by the
+// same rule.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ std::vector<Piece> pieces_of(const FlatBuffer& buffer, Range part);
 
 // The pieces that `rank` writes of a buffer that its stage owns (one of flat_buffers at the rank's coordinate): a part
 // of its own fsdp shard. See Note [Who writes]. Alike for parameters and optimizer state.
-std::vector<Piece> pieces_to_write(const FlatBuffer& buffer, const Mesh& mesh, int rank);
+std::vector<Piece> pieces_to_write(const FlatBuffer& buffer, const Mesh& parameter_mesh, int rank);
 
 // The piece as boxes of the global tensor of that shape which, laid end to end, are its elements in order.
 std::vector<TensorBox> boxes_of(const Piece& piece, const Shape& global_shape);

@@ -2,6 +2,7 @@
 // value may be cut, the policy says what is used of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,8 @@ struct TensorPolicy {
   bool regather = false;           // column products gather their input again in backward instead of keeping it
   // `parallel.plan`: patterns of parameter names -> style. All that match a parameter agree.
   std::vector<std::pair<std::string, TensorStyle>> styles = {};
+  // `parallel.expert_tp`: tp ranks share each expert like a dense layer; nothing: where ep is 1. See expert_view.h.
+  std::optional<bool> expert_tp = {};
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 

@@ -33,6 +33,14 @@ std::int64_t UnitBuffers::elements(const std::vector<int>& buffers) const {
   return sum;
 }
 
+UnitBuffers UnitBuffers::only(bool experts) const {
+  UnitBuffers part = *this;
+  for (auto* lists : {&part.used, &part.held}) {
+    for (auto& list : *lists) std::erase_if(list, [&](int b) { return ((*this)[b].expert_tp > 0) != experts; });
+  }
+  return part;
+}
+
 UnitBuffers unit_buffers(const GraphSpec& graph, const Mesh& mesh, const Coordinate& coordinate,
                          const std::vector<int>& unit_groups, const std::vector<int>& unit_pp_coordinates) {
   UnitBuffers found;

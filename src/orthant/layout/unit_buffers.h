@@ -23,6 +23,9 @@ struct UnitBuffers {
 
   const FlatBuffer& operator[](int buffer) const { return all[static_cast<std::size_t>(buffer)]; }
   std::int64_t elements(const std::vector<int>& buffers) const;  // with padding
+
+  // The same numbers of buffers; units use and hold those of experts on a mesh of their own alone, or the others alone.
+  UnitBuffers only(bool experts) const;
 };
 
 // `unit_groups` may be empty: every unit alone. `unit_pp_coordinates` is the pp coordinate of each unit; empty: one

@@ -16,7 +16,7 @@ std::vector<DataCall> bucket_calls(const UnitBuffers& buffers, const DataSetting
     if (!bucket.buffers.empty()) calls.push_back(std::exchange(bucket, {}));
   };
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (actions[i].kind != ActionKind::reduce) continue;
+    if (actions[i].kind != ActionKind::reduce || actions[i].microbatch >= 0) continue;
     const auto& held = buffers.held[to_index(actions[i].unit)];
     bucket.buffers.insert(bucket.buffers.end(), held.begin(), held.end());
     const auto bytes = buffers.elements(bucket.buffers) * bytes_of(settings.reduce);
@@ -40,9 +40,10 @@ std::vector<DataCall> group_calls(const UnitBuffers& buffers, const std::vector<
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.kind != ActionKind::reduce) continue;
+    const auto& held = buffers.held[to_index(action.unit)];
+    if (held.empty()) continue;
     const int group = buffers.unit_groups[to_index(action.unit)];
     Waiting& members = waiting[{group, action.microbatch}];
-    const auto& held = buffers.held[to_index(action.unit)];
     members.buffers.insert(members.buffers.end(), held.begin(), held.end());
     if (++members.units < holders[group]) continue;
     calls.push_back({.position = i, .microbatch = action.microbatch, .buffers = std::move(members.buffers)});

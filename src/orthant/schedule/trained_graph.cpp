@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "orthant/base/index.h"
+#include "orthant/layout/expert_view.h"
 
 namespace orthant {
 namespace {
@@ -29,9 +30,9 @@ bool cuts_loss_off(const std::vector<std::vector<std::string>>& split, const Gra
 
 }  // namespace
 
-GraphSpec trained_graph(GraphSpec graph, const TensorPolicy& tensor, int tp, const HeadLossOptions& head_loss,
+GraphSpec trained_graph(GraphSpec graph, const TensorPolicy& tensor, const Mesh& mesh, const HeadLossOptions& head_loss,
                         const std::vector<std::vector<std::string>>& split) {
-  graph = resolved_graph(std::move(graph), tensor, tp);
+  graph = resolved_graph(with_experts(std::move(graph), mesh, tensor), tensor, mesh.degree(Axis::tp));
   if (head_loss.join == JoinHeadAndLoss::automatic && cuts_loss_off(split, graph)) return graph;
   return join_head_and_loss(std::move(graph), head_loss);
 }

@@ -10,6 +10,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/data/parameter_store.h"
@@ -102,14 +103,16 @@ void check_output(const Poison& poison, const GraphSpec& graph, const UnitSpec& 
 
 // The first element of the parameter that the rank can damage.
 void place_in_buffer(LocatedPoison& located, const GraphSpec& graph, const UnitBuffers& buffers,
-                     const DataPolicy& policy, int fsdp) {
+                     const DataPolicy& policy, const Mesh& mesh) {
   const auto& poison = located.what;
   const bool gradient = poison.kind == Poison::Kind::gradient;
   std::vector<std::string> names;
   for (const int b : buffers.used[static_cast<std::size_t>(located.unit)]) {
     if (gradient && !buffers[b].trainable) continue;
-    const bool part = !gradient && policy.shards_state();
-    const Range reach = part ? buffers[b].shard(fsdp) : Range{0, buffers[b].size};
+    const Mesh lies_on = mesh_of(buffers[b], mesh);
+    const bool part = !gradient && effective_policy(policy, lies_on).shards_state();
+    const Range reach =
+        part ? buffers[b].shard(lies_on.coordinate(poison.rank)[Axis::fsdp]) : Range{0, buffers[b].size};
     for (const auto& entry : buffers[b].entries) {
       const auto met = common(reach, entry.range());
       if (met.empty()) continue;
@@ -182,8 +185,7 @@ std::vector<LocatedPoison> locate_poison(const std::vector<Poison>& poison, cons
     if (one.kind == Poison::Kind::loss || one.kind == Poison::Kind::activation) {
       check_output(one, graph, unit, microbatches);
     } else {
-      place_in_buffer(located, graph, unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates), policy,
-                      coordinate[Axis::fsdp]);
+      place_in_buffer(located, graph, unit_buffers(graph, mesh, coordinate, {}, unit_pp_coordinates), policy, mesh);
     }
     all.push_back(std::move(located));
   }

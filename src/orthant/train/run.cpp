@@ -180,7 +180,6 @@ std::shared_ptr<const TagKey> checkpoint_key(const RunConfig& config) {
 }
 
 void check_trainable(const RunConfig& config) {
-  check_mesh(config.mesh);
   checkpoint_key(config);
   const auto spec = run_spec(config);
   check_trains(spec);

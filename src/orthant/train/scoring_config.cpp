@@ -211,7 +211,6 @@ RunConfig read_scoring_config(const ScoredModel& model, const nlohmann::json& co
   auto read = read_run_config(JsonDocument::parse(config.dump(), {.source = source}));
   read.trainer.trains = false;
   if (!model.run.empty()) prefer_kept_tokenizers(read, model.run);
-  check_mesh(read.mesh);
   trainer_pipeline(run_spec(read), read.mesh, read.trainer);
   return read;
 }

@@ -13,6 +13,7 @@ TensorPolicy read_tensor_parallel(JsonReader& section) {
   policy.sequence_parallel = section.get<bool>("sequence_parallel", policy.sequence_parallel);
   policy.loss_parallel = section.get<bool>("loss_parallel", policy.loss_parallel);
   policy.regather = section.get<bool>("regather", policy.regather);
+  if (section.has("expert_tp")) policy.expert_tp = section.require<bool>("expert_tp");
   if (section.has("plan") && !section.require_raw("plan").is_object()) {
     section.fail("plan", fmt::format("found {}", section.require_raw("plan").dump()),
                  R"(use {"mlp": "replicate"}: patterns of parameter names -> column, row, sequence, replicate)");

@@ -6,8 +6,8 @@
 
 namespace orthant {
 
-// sequence_parallel, loss_parallel, regather, plan. They are checked against the model where it is resolved, and have
-// no effect on one tp rank. ConfigError.
+// sequence_parallel, loss_parallel, regather, expert_tp, plan. They are checked against the model where it is resolved,
+// and have no effect on one tp rank. ConfigError.
 TensorPolicy read_tensor_parallel(JsonReader& section);
 
 }  // namespace orthant

@@ -52,7 +52,6 @@ Trainer::~Trainer() = default;
 
 Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh, TrainerOptions options)
     : graph_(trainer_graph(std::move(graph), mesh, options)), mesh_(mesh), options_(std::move(options)) {
-  check_mesh(mesh_);
   graph_.check();
   mark_gradients(graph_);
   if (graph_.losses().empty()) {

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/program/cost.h"
 #include "orthant/schedule/named_schedules.h"
@@ -16,13 +17,6 @@
 
 namespace orthant {
 namespace {
-
-// The same ranks without a second view for experts.
-std::string nearest_mesh(const Mesh& mesh) {
-  auto degrees = mesh.degrees();
-  degrees[Axis::ep] = 1;
-  return Mesh(degrees, order_text(mesh.order())).to_string();
-}
 
 // The lists of a step grow with these products, on every rank: more is taken for a mistake, before it is paid for.
 void check_passes(std::size_t units, int stages, int microbatches) {
@@ -74,17 +68,10 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
                       {.remedy = "set TrainerOptions::unpadded to false"});
   }
   const bool shared = graph.context.degree == cp;
-  graph = with_shared_rows(
-      trained_graph(std::move(graph), options.tensor, mesh.degree(Axis::tp), head_loss, options.stages.split),
-      options.context, cp);
+  graph = with_shared_rows(trained_graph(std::move(graph), options.tensor, mesh, head_loss, options.stages.split),
+                           options.context, cp);
   if (!shared) add_costs(graph);
   return graph;
-}
-
-void check_mesh(const Mesh& mesh) {
-  if (mesh.degree(Axis::ep) == 1) return;
-  throw ConfigError(fmt::format("mesh {}: training has no ep axis; it uses pp, dp, fsdp, cp and tp", mesh.to_string()),
-                    {.remedy = fmt::format("use --mesh {}, or leave ep out", nearest_mesh(mesh))});
 }
 
 void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend) {
@@ -114,6 +101,13 @@ RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const Traine
     groups.subsets = copy_groups(resolved, mesh);
   }
   if (mesh.degree(Axis::cp) > 1) groups.axes.push_back({Axis::cp, comm::Purpose::activations});
+  const auto experts = expert_groups(resolved, mesh, options.policy);
+  groups.subsets.insert(groups.subsets.end(), experts.begin(), experts.end());
+  if (mesh.degree(Axis::ep) > 1) {
+    groups.subsets.push_back({.name = kTokenGroup,
+                              .members = token_groups(mesh, expert_tp(resolved, mesh)),
+                              .purpose = comm::Purpose::activations});
+  }
   if (mesh.degree(Axis::pp) == 1) return groups;
   groups.axes.push_back({Axis::pp, comm::Purpose::activations});
   groups.axes.push_back({Axis::pp, comm::Purpose::gradients});

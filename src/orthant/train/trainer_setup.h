@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +19,6 @@ namespace orthant {
 // stays. ConfigError where it cannot. Local.
 GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions& options);
 
-// ConfigError for a mesh with axes that training does not use.
-void check_mesh(const Mesh& mesh);
-
 // ConfigError when every parameter is frozen.
 void check_trains(const GraphSpec& graph);
 
@@ -29,10 +27,13 @@ void check_trains(const GraphSpec& graph);
 // early would wait for each other.
 void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend);
 
+// The sub-group of ranks that send each other tokens for their experts.
+inline const std::string kTokenGroup = "ep";
+
 // The groups of ranks a trainer of that graph talks to; for the communicator it is given.
 struct RankGroups {
   std::vector<comm::GroupRequest> axes;
-  std::vector<comm::SubgroupRequest> subsets;  // holders of copies over tp, stages with tied parameters
+  std::vector<comm::SubgroupRequest> subsets;  // holders of copies over tp, of experts, stages with tied parameters
 };
 RankGroups trainer_groups(const GraphSpec& graph, const Mesh& mesh, const TrainerOptions& options);
 

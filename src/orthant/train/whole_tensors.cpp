@@ -4,7 +4,9 @@
 
 #include <cstring>
 
+#include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant {
 namespace {
@@ -32,11 +34,24 @@ at::Tensor box_view(const at::Tensor& global, const TensorBox& box) {
   return view;
 }
 
+// The groups over which a buffer's parts are different.
+std::vector<comm::Group> part_groups(const Trainer& trainer, const FlatBuffer& buffer) {
+  std::vector<comm::Group> groups;
+  const auto* communicator = trainer.options().communicator.get();
+  const bool over_tp = trainer.mesh().degree(Axis::tp) > 1 && buffer.expert_tp != 1;
+  if (over_tp) groups.push_back(communicator->group(Axis::tp, comm::Purpose::activations));
+  if (buffer.expert_tp > 0 && trainer.mesh().degree(Axis::ep) > 1) {
+    groups.push_back(communicator->subgroup(kTokenGroup));
+  }
+  return groups;
+}
+
 // The global tensor of an entry, of which `local` is this rank's part: every box from the first that holds it.
-at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Tensor& local, bool& equal) {
-  const auto& mesh = trainer.mesh();
-  if (mesh.degree(Axis::tp) == 1) return local.clone();
-  const auto coordinate = mesh.coordinate(trainer.rank())[Axis::tp];
+at::Tensor from_holders(const Trainer& trainer, const FlatBuffer& buffer, const FlatEntry& entry,
+                        const at::Tensor& local, bool& equal) {
+  auto groups = part_groups(trainer, buffer);
+  if (groups.empty()) return local.clone();
+  const auto coordinate = mesh_of(buffer, trainer.parameters().mesh()).coordinate(trainer.rank())[Axis::tp];
   auto global = at::zeros(trainer.graph().parameter(entry.parameter).shape, local.options());
   const auto for_boxes = [&](const auto& body) {
     if (local.dim() == 0) return body(0, global, local);  // one number has no dim to cut
@@ -51,7 +66,7 @@ at::Tensor over_tp(const Trainer& trainer, const FlatEntry& entry, const at::Ten
     if (entry.holders[i].begin == coordinate) place.copy_(part);
   });
   const auto bits = bits_of(global).to(trainer.options().device);
-  trainer.options().communicator->group(Axis::tp, comm::Purpose::activations).all_reduce(bits).wait();
+  for (auto& group : groups) group.all_reduce(bits).wait();
   global = from_bits(bits.cpu(), global.scalar_type());
   for_boxes([&](std::size_t, const at::Tensor& place, const at::Tensor& part) {
     equal &= same_bits(place.contiguous(), part.contiguous());
@@ -90,9 +105,10 @@ WholeTensors whole_tensors(const Trainer& trainer, Covered covered, DType dtype,
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     if (covered == Covered::trainable && !store.buffers()[b]->trainable()) continue;
     const auto flat = store.whole(b, owned(b).to(trainer.options().device)).cpu();
-    for (const auto& entry : store.buffers()[b]->layout().entries) {
+    const auto& layout = store.buffers()[b]->layout();
+    for (const auto& entry : layout.entries) {
       const auto local = flat.narrow(0, entry.offset, entry.elements).view(entry.shape);
-      found.tensors[entry.parameter] = over_tp(trainer, entry, local, found.copies_equal);
+      found.tensors[entry.parameter] = from_holders(trainer, layout, entry, local, found.copies_equal);
     }
   }
   add_other_stages(trainer, covered, dtype, found);

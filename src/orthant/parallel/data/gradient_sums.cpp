@@ -33,6 +33,8 @@ std::vector<Subject> GradientSums::subjects_of(const std::vector<int>& buffers) 
 }
 
 void GradientSums::reduce(int unit, int microbatch) {
+  const bool early = microbatch >= 0 && !policy_.accumulate_sharded;  // others accumulate in shards, these do not
+  if (early || units_.held[to_index(unit)].empty()) return;
   // In shards every microbatch has been sent; what is left is the sum over replicas.
   const bool rest = policy_.accumulate_sharded && microbatch < 0;
   if (!rest) {

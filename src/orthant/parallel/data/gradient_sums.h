@@ -33,7 +33,7 @@ struct GradientGroups {
 
 class GradientSums {
  public:
-  // Keeps references to `buffers`, `units`, `policy`, `partials` and `tied`.
+  // Keeps references to `buffers`, `units`, `policy`, `partials` and `tied`. `units` says which buffers are summed.
   GradientSums(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                const DataPolicy& policy, TensorPartials& partials, TiedSums& tied, GradientGroups groups,
                GradientHook hook);

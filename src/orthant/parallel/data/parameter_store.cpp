@@ -8,9 +8,19 @@
 #include <iterator>
 
 #include "orthant/base/error.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/layout/pieces.h"
 
 namespace orthant {
+namespace {
+
+const std::string kExpertCopies = "expert copies";
+
+std::string shard_group_name(comm::Purpose purpose) {
+  return purpose == comm::Purpose::parameters ? "expert values" : "expert shards";
+}
+
+}  // namespace
 
 nn::Parameter* UnitParameters::find(std::string_view relative) const {
   auto name = fmt::format("{}.{}", spec_->name, relative);
@@ -65,6 +75,26 @@ std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy&
   return groups;
 }
 
+std::vector<comm::SubgroupRequest> expert_groups(const GraphSpec& graph, const Mesh& mesh, const DataPolicy& policy) {
+  std::vector<comm::SubgroupRequest> groups;
+  const int shared_by = expert_tp(graph, mesh);
+  if (shared_by == 0) return groups;
+  const Mesh lies_on = expert_mesh(mesh, shared_by);
+  const auto effective = effective_policy(effective_policy(policy, mesh), lies_on);
+  const auto request = [&](const std::string& name, AxisSet axes, comm::Purpose purpose) {
+    groups.push_back({.name = name, .members = lies_on.groups(axes), .purpose = purpose});
+  };
+  if (effective.shards_state()) {
+    for (const auto purpose : {comm::Purpose::gradients, comm::Purpose::parameters}) {
+      request(shard_group_name(purpose), Axis::fsdp, purpose);
+    }
+  }
+  if (const auto axes = copy_axes(effective, lies_on); !axes.empty()) {
+    request(kExpertCopies, axes, comm::Purpose::gradients);
+  }
+  return groups;
+}
+
 ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int rank, const Precision& precision,
                                const MakeBuffer& make, StoreOptions options)
     : graph_(graph),
@@ -90,38 +120,93 @@ ParameterStore::ParameterStore(const GraphSpec& graph, const Mesh& mesh, int ran
                             .device = make(kFlatAlignment, at::kFloat).device()};
   units_ = unit_buffers(graph, mesh_, coordinate, options.unit_groups, unit_pp_coordinates_);
   for (const auto& layout : units_.all) {
-    buffers_.push_back(
-        std::make_unique<FlatParameters>(graph, layout, precision, policy_, coordinate[Axis::fsdp], memory));
+    const Mesh lies_on = mesh_of(layout, mesh_);
+    buffers_.push_back(std::make_unique<FlatParameters>(graph, layout, precision, effective_policy(policy_, lies_on),
+                                                        lies_on.coordinate(rank)[Axis::fsdp], memory));
   }
-  GradientGroups groups;
-  comm::Group parameters;
-  if (options.communicator != nullptr) {
-    if (policy_.shards_state()) {
-      const AxisSet axes = shard_axes(policy_, mesh);
-      groups.shards = options.communicator->group(axes, comm::Purpose::gradients);
-      parameters = options.communicator->group(axes, comm::Purpose::parameters);
-    }
-    const bool trains = std::ranges::any_of(buffers_, [](const auto& buffer) { return buffer->trainable(); });
-    if (const auto axes = copy_axes(policy_, mesh); trains && !axes.empty()) {
-      groups.copies = options.communicator->group(axes, comm::Purpose::gradients);
-      groups.num_copies = groups.copies.size();
-    }
-  } else if (mesh.world_size() > 1) {
+  if (options.communicator == nullptr && mesh.world_size() > 1) {
     throw InternalError(fmt::format("a store on the mesh {} without a communicator", mesh.to_string()));
   }
-  shards_ = parameters;
-  gathers_ = std::make_unique<ValueGathers>(buffers_, units_, policy_, std::move(parameters));
-  partials_ = std::make_unique<TensorPartials>(buffers_, units_, graph, mesh, options.communicator);
-  tied_ = std::make_unique<TiedSums>(buffers_, units_, options.communicator);
-  sums_ = std::make_unique<GradientSums>(buffers_, units_, policy_, *partials_, *tied_, std::move(groups),
-                                         std::move(options.hook));
+  add_view(graph, mesh, options, /*experts=*/false);
+  if (has_experts(graph)) add_view(graph, mesh, options, /*experts=*/true);
+}
+
+void ParameterStore::add_view(const GraphSpec& graph, const Mesh& mesh, const StoreOptions& options, bool experts) {
+  auto& view = *views_.emplace_back(std::make_unique<View>());
+  const Mesh lies_on = experts ? expert_mesh(mesh, expert_tp(graph, mesh)) : mesh;
+  view.policy = effective_policy(policy_, lies_on);
+  view.units = units_.only(experts);
+  const auto* communicator = options.communicator;
+  GradientGroups groups;
+  if (communicator != nullptr) {
+    const auto shards = [&](comm::Purpose purpose) {
+      return experts ? communicator->subgroup(shard_group_name(purpose))
+                     : communicator->group(shard_axes(view.policy, mesh), purpose);
+    };
+    if (view.policy.shards_state()) {
+      groups.shards = shards(comm::Purpose::gradients);
+      view.shards = shards(comm::Purpose::parameters);
+    }
+    const bool trains = std::ranges::any_of(view.units.held, [](const auto& held) { return !held.empty(); });
+    if (const auto axes = copy_axes(view.policy, lies_on); trains && !axes.empty()) {
+      groups.copies =
+          experts ? communicator->subgroup(kExpertCopies) : communicator->group(axes, comm::Purpose::gradients);
+      groups.num_copies = groups.copies.size();
+    }
+  }
+  // Experts are complete on each rank of their mesh but for shards and copies, and no stage borrows them.
+  const auto* others = experts ? nullptr : communicator;
+  view.gathers = std::make_unique<ValueGathers>(buffers_, view.units, view.policy, view.shards);
+  view.partials = std::make_unique<TensorPartials>(buffers_, view.units, graph, mesh, others);
+  view.tied = std::make_unique<TiedSums>(buffers_, view.units, others);
+  view.sums = std::make_unique<GradientSums>(buffers_, view.units, view.policy, *view.partials, *view.tied,
+                                             std::move(groups), options.hook);
+}
+
+ParameterStore::View& ParameterStore::view_of(std::size_t buffer) const {
+  return *(buffers_[buffer]->layout().expert_tp > 0 ? views_.back() : views_.front());
+}
+
+void ParameterStore::settle_values() {
+  for (const auto& view : views_) view->gathers->finish();
+}
+
+void ParameterStore::publish() {
+  ++fills_;
+  for (const auto& view : views_) view->gathers->publish(ValueGathers::Changed::all);
+}
+
+void ParameterStore::publish_update(bool copied) {
+  for (const auto& view : views_) {
+    view->gathers->publish(copied ? ValueGathers::Changed::trainable_copied : ValueGathers::Changed::trainable);
+  }
+}
+
+void ParameterStore::gather(int unit) {
+  for (const auto& view : views_) view->gathers->gather(unit);
+}
+
+void ParameterStore::free(int unit) {
+  for (const auto& view : views_) view->gathers->free(unit);
+}
+
+void ParameterStore::need_values(int unit) {
+  for (const auto& view : views_) view->gathers->need(unit);
+}
+
+void ParameterStore::reduce(int unit, int microbatch) {
+  for (const auto& view : views_) view->sums->reduce(unit, microbatch);
+}
+
+void ParameterStore::set_sum_listener(const std::function<void(int buffer)>& listener) {
+  for (const auto& view : views_) view->sums->set_listener(listener);
 }
 
 // Values that were gathered after the last update may still travel. While an exception does, peers may never answer.
 ParameterStore::~ParameterStore() {
   if (std::uncaught_exceptions() > 0) return;
   try {
-    gathers_->finish();
+    settle_values();
   } catch (const std::exception&) {
     // A peer is gone; whoever calls it next is told.
   }
@@ -142,7 +227,7 @@ UnitParameters ParameterStore::unit(int unit) {
 
 void ParameterStore::need_gradients(int unit) {
   for (const int b : units_.used[static_cast<std::size_t>(unit)]) {
-    sums_->settle(b);
+    view_of(static_cast<std::size_t>(b)).sums->settle(b);
     buffers_[static_cast<std::size_t>(b)]->attach_gradients(unit);
   }
 }
@@ -163,13 +248,17 @@ void ParameterStore::set_use_listener(
 }
 
 bool ParameterStore::adds_gradients(std::size_t buffer) const {
-  const bool over_ranks = policy_.shards_state() || !copy_axes(policy_, mesh_).empty() || mesh_.degree(Axis::tp) > 1;
+  const bool experts = buffers_[buffer]->layout().expert_tp > 0;
+  const Mesh lies_on = mesh_of(buffers_[buffer]->layout(), mesh_);
+  const auto& policy = view_of(buffer).policy;
+  const bool over_ranks =
+      policy.shards_state() || !copy_axes(policy, lies_on).empty() || (!experts && mesh_.degree(Axis::tp) > 1);
   return over_ranks || units_.pp_users[buffer].size() > 1 || buffers_[buffer]->layout().users.size() > 1;
 }
 
 std::vector<std::string> ParameterStore::finish_gradients() {
   settle_values();
-  sums_->finish();
+  for (const auto& view : views_) view->sums->finish();
   std::vector<std::string> unused;
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     // Another stage may use what this one does not.
@@ -221,7 +310,7 @@ std::vector<Range> ParameterStore::answered(std::size_t buffer) const {
 at::Tensor ParameterStore::whole(std::size_t buffer, const at::Tensor& owned) const {
   if (buffers_[buffer]->owns_all()) return owned;
   auto all = at::empty({buffers_[buffer]->layout().size}, owned.options());
-  comm::Group group = shards_;
+  comm::Group group = view_of(buffer).shards;
   group.all_gather(all, owned.contiguous()).wait();
   return all;
 }

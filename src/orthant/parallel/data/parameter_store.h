@@ -53,9 +53,12 @@ struct StoreOptions {
   MakeBuffer make_host;                              // for what is offloaded; the store's `make` when empty
 };
 
-// The groups of ranks that a store of that policy talks to, besides copy_groups() and tied_groups(); for the
-// communicator.
+// The groups of ranks that a store of that policy talks to, besides copy_groups(), tied_groups() and expert_groups();
+// for the communicator.
 std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy& policy);
+
+// Those of experts on a mesh of their own: shards and copies of it. None for a graph without such experts.
+std::vector<comm::SubgroupRequest> expert_groups(const GraphSpec& graph, const Mesh& mesh, const DataPolicy& policy);
 
 class ParameterStore {
  public:
@@ -73,27 +76,22 @@ class ParameterStore {
   UnitParameters unit(int unit);
 
   // Before the optimizer's copies are written: blocks until no gather reads or writes them any more.
-  void settle_values() { gathers_->finish(); }
+  void settle_values();
   // After the optimizer's copies were filled from outside: full values follow. publish_update() after an update: only
   // trainable ones do; `copied`: the update has written what is to be gathered. Collective over fsdp.
-  void publish() {
-    ++fills_;
-    gathers_->publish(ValueGathers::Changed::all);
-  }
-  void publish_update(bool copied = false) {
-    gathers_->publish(copied ? ValueGathers::Changed::trainable_copied : ValueGathers::Changed::trainable);
-  }
+  void publish();
+  void publish_update(bool copied = false);
   // Calls of publish() so far.
   std::int64_t num_fills() const { return fills_; }
 
   // Called in the order of an action list. See ValueGathers and GradientSums.
-  void gather(int unit) { gathers_->gather(unit); }
-  void free(int unit) { gathers_->free(unit); }
-  void need_values(int unit) { gathers_->need(unit); }
+  void gather(int unit);
+  void free(int unit);
+  void need_values(int unit);
   void need_gradients(int unit);
-  void reduce(int unit, int microbatch) { sums_->reduce(unit, microbatch); }
+  void reduce(int unit, int microbatch);
 
-  void set_sum_listener(std::function<void(int buffer)> listener) { sums_->set_listener(std::move(listener)); }
+  void set_sum_listener(const std::function<void(int buffer)>& listener);
 
   // Called with the gradient of each unit's use of a trainable buffer when it is complete on this rank and not yet
   // added to any other: of one microbatch where gradients are accumulated in shards, else of the step.
@@ -136,6 +134,20 @@ class ParameterStore {
   at::Tensor whole(std::size_t buffer, const at::Tensor& owned) const;
 
  private:
+  // Buffers that lie on one mesh, and their exchange: all but experts, or experts. See Note [Mesh of experts].
+  struct View {
+    DataPolicy policy;
+    UnitBuffers units;
+    comm::Group shards;
+    std::unique_ptr<ValueGathers> gathers;
+    std::unique_ptr<TensorPartials> partials;
+    std::unique_ptr<TiedSums> tied;
+    std::unique_ptr<GradientSums> sums;
+  };
+
+  View& view_of(std::size_t buffer) const;
+  void add_view(const GraphSpec& graph, const Mesh& mesh, const StoreOptions& options, bool experts);
+
   const GraphSpec& graph_;
   DataPolicy policy_;
   std::int64_t bytes_ = 0;
@@ -148,11 +160,7 @@ class ParameterStore {
   Mesh mesh_;
   int rank_ = 0;
   std::vector<int> unit_pp_coordinates_;
-  comm::Group shards_;
-  std::unique_ptr<ValueGathers> gathers_;
-  std::unique_ptr<TensorPartials> partials_;
-  std::unique_ptr<TiedSums> tied_;
-  std::unique_ptr<GradientSums> sums_;
+  std::vector<std::unique_ptr<View>> views_;  // the second: experts, where they have a mesh of their own
 };
 
 }  // namespace orthant

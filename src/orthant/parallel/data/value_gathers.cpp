@@ -45,6 +45,7 @@ void ValueGathers::wait(int buffer) {
 }
 
 void ValueGathers::gather(int unit) {
+  if (!policy_.shards_parameters() || units_.used[to_index(unit)].empty()) return;
   waiting_.push_back(unit);
   if (unit != last_member_[to_index(units_.unit_groups[to_index(unit)])]) return;
   std::vector<int> needed;
@@ -60,6 +61,7 @@ void ValueGathers::gather(int unit) {
 }
 
 void ValueGathers::free(int unit) {
+  if (!policy_.shards_parameters()) return;
   for (const int b : units_.used[to_index(unit)]) {
     if (--holders_[to_index(b)] > 0) continue;
     wait(b);
@@ -80,14 +82,16 @@ void ValueGathers::need(int unit) {
 void ValueGathers::publish(Changed changed) {
   const bool all = changed == Changed::all;
   finish();
-  for (const auto& buffer : buffers_) {
-    if (changed != Changed::trainable_copied && (all || buffer->trainable())) buffer->publish_owned();
-  }
-  if (!policy_.shards_state() || policy_.shards_parameters()) return;
+  const bool gathers = policy_.shards_state() && !policy_.shards_parameters();
   std::vector<std::vector<int>> calls(last_member_.size());
-  for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const auto user = to_index(buffers_[b]->layout().users.front());
-    if (all || buffers_[b]->trainable()) calls[to_index(units_.unit_groups[user])].push_back(static_cast<int>(b));
+  for (std::size_t u = 0; u < units_.used.size(); ++u) {
+    for (const int b : units_.used[u]) {
+      auto& buffer = *buffers_[to_index(b)];
+      const bool first_user = to_index(buffer.layout().users.front()) == u;
+      if (!first_user || !(all || buffer.trainable())) continue;
+      if (changed != Changed::trainable_copied) buffer.publish_owned();
+      if (gathers) calls[to_index(units_.unit_groups[u])].push_back(b);
+    }
   }
   for (const auto& call : calls) start(call);
 }

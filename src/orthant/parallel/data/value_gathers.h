@@ -13,7 +13,7 @@ namespace orthant {
 
 class ValueGathers {
  public:
-  // Keeps references to all three. `group`: the fsdp axis.
+  // Keeps references to all three. `units` says which buffers; `group`: the fsdp axis of the mesh they lie on.
   ValueGathers(const std::vector<std::unique_ptr<FlatParameters>>& buffers, const UnitBuffers& units,
                const DataPolicy& policy, comm::Group group);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "orthant/base/index.h"
+#include "orthant/layout/data_views.h"
 #include "orthant/schedule/data_calls.h"
 #include "orthant/schedule/forward_gradients.h"
 
@@ -139,39 +140,52 @@ struct Walked {
   std::int64_t pool = 0;
 };
 
+// What comes and goes of one view.
+struct Transient {
+  Transient(const DataView& view, const GraphSpec& graph, const std::vector<Action>& actions, BlockPool& pool)
+      : parameters(view.settings.policy.shards_parameters()),
+        gathered(view.buffers, view.settings.compute, pool),
+        gradients(view.buffers, view.settings, graph, actions, pool) {}
+
+  bool parameters;
+  GatheredParameters gathered;
+  FullGradients gradients;
+};
+
 Walked walked(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
-  const bool parameters = settings.policy.shards_parameters();
-  if (!parameters && !settings.policy.shards_gradients()) return {};
-  const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
+  const auto views = data_views(graph, settings);
   BlockPool pool;
-  GatheredParameters gathered(buffers, settings.compute, pool);
-  FullGradients gradients(buffers, settings, graph, actions, pool);
+  std::deque<Transient> transients;
+  for (const DataView& view : views) {
+    if (view.settings.policy.shards_gradients()) transients.emplace_back(view, graph, actions, pool);
+  }
   DataPeaks peaks;
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (parameters) gathered.run(actions[i]);
-    gradients.begin(actions[i]);
-    peaks.gathered = std::max(peaks.gathered, gathered.alive() * bytes_of(settings.compute));
-    peaks.gradients = std::max(peaks.gradients, gradients.alive() * bytes_of(settings.reduce));
-    gradients.end(i);
+    std::int64_t gathered = 0;
+    std::int64_t gradients = 0;
+    for (Transient& view : transients) {
+      if (view.parameters) view.gathered.run(actions[i]);
+      view.gradients.begin(actions[i]);
+      gathered += view.gathered.alive();
+      gradients += view.gradients.alive();
+    }
+    peaks.gathered = std::max(peaks.gathered, gathered * bytes_of(settings.compute));
+    peaks.gradients = std::max(peaks.gradients, gradients * bytes_of(settings.reduce));
+    for (Transient& view : transients) view.gradients.end(i);
   }
   return {peaks, pool.bytes()};
 }
 
-}  // namespace
-
-DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
+void add_state(DataState& state, const DataView& view) {
+  const DataSettings& settings = view.settings;
   const DataPolicy& policy = settings.policy;
-  const std::int64_t shards = policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
   const std::int64_t params = bytes_of(settings.params);
   const std::int64_t compute = bytes_of(settings.compute);
   const bool offloaded = policy.offload != Offload::none;
   const bool shares = !policy.shards_parameters() && settings.params == settings.compute && !offloaded;
-  DataState state;
-  for (const FlatBuffer& buffer :
-       unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates)
-           .all) {
-    const std::int64_t owned = buffer.size / shards;
+  for (const int b : view.all()) {
+    const FlatBuffer& buffer = view.buffers[b];
+    const std::int64_t owned = buffer.size / view.num_shards();
     if (!shares) state.parameters += owned * (settings.splits_master ? params - compute : params);
     if (!policy.shards_parameters()) state.compute += buffer.size * compute;
     // The device keeps a shard of its own to gather from.
@@ -182,6 +196,13 @@ DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
     state.gradients += (policy.shards_gradients() ? owned : uses * buffer.size) * bytes_of(settings.reduce);
     state.optimizer += settings.optimizer_copies * owned * params;
   }
+}
+
+}  // namespace
+
+DataState data_state(const GraphSpec& graph, const DataSettings& settings) {
+  DataState state;
+  for (const DataView& view : data_views(graph, settings)) add_state(state, view);
   return state;
 }
 

@@ -12,10 +12,6 @@ std::int64_t gradient_bytes(const DataSettings& settings) {
   return bytes_of(settings.bf16_hook ? DType::bfloat16 : settings.reduce);
 }
 
-bool has_replicas(const DataSettings& settings) {
-  return !copy_axes(settings.policy, settings.mesh).empty();
-}
-
 void add(DataTraffic::Entry& entry, std::int64_t bytes) {
   ++entry.calls;
   entry.bytes += bytes;
@@ -39,17 +35,21 @@ DataTraffic::Entry update_gathers(const UnitBuffers& buffers, std::int64_t eleme
 }  // namespace
 
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions) {
+  return data_traffic(data_views(graph, settings).front(), actions);
+}
+
+DataTraffic data_traffic(const DataView& view, const std::vector<Action>& actions) {
+  const DataSettings& settings = view.settings;
   const DataPolicy& policy = settings.policy;
-  const auto buffers =
-      unit_buffers(graph, settings.mesh, settings.coordinate, settings.unit_groups, settings.unit_pp_coordinates);
-  const std::int64_t shards = policy.shards_state() ? settings.mesh.degree(Axis::fsdp) : 1;
+  const UnitBuffers& buffers = view.buffers;
+  const bool has_replicas = !copy_axes(policy, view.mesh).empty();
   DataTraffic traffic;
   for (const DataCall& call : gradient_calls(buffers, settings, actions)) {
     const std::int64_t bytes = buffers.elements(call.buffers) * gradient_bytes(settings);
     const bool of_step = call.microbatch < 0;
     const bool scattered_before = policy.accumulate_sharded && of_step;
     if (policy.shards_state() && !scattered_before) add(traffic.scatter, bytes);
-    if (has_replicas(settings) && of_step) add(traffic.sum, bytes / shards);
+    if (has_replicas && of_step) add(traffic.sum, bytes / view.num_shards());
   }
   const std::int64_t element_bytes = bytes_of(settings.compute);
   if (policy.shards_parameters()) {

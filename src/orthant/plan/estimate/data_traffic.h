@@ -19,7 +19,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/data_settings.h"
-#include "orthant/layout/unit_buffers.h"
+#include "orthant/layout/data_views.h"
 #include "orthant/schedule/actions.h"
 
 namespace orthant {
@@ -36,7 +36,8 @@ struct DataTraffic {
   friend bool operator==(const DataTraffic&, const DataTraffic&) = default;
 };
 
-// Of the list that runs: that of data_actions().
+// Of the list that runs: that of data_actions(). The first: of all but experts on a mesh of their own.
 DataTraffic data_traffic(const GraphSpec& graph, const DataSettings& settings, const std::vector<Action>& actions);
+DataTraffic data_traffic(const DataView& view, const std::vector<Action>& actions);
 
 }  // namespace orthant

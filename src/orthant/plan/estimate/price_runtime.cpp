@@ -5,6 +5,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/graph/backward.h"
+#include "orthant/layout/data_views.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
@@ -84,18 +85,21 @@ class PpPricer {
 
   PpTraffic traffic(const RankStep& step) const {
     PpTraffic all;
-    const auto data = data_traffic(graph_, step.data, step.actions);
     const auto spans = [&](AxisSet axes) { return span_of(settings_.mesh, axes, hardware_.cards_per_node); };
     const auto timed = [&](AxisTraffic& traffic, const auto& entry, ExchangeKind kind, const Span& span) {
       add(traffic, entry);
       traffic.seconds +=
           calls_seconds(kind, static_cast<double>(entry.bytes), static_cast<double>(entry.calls), span, hardware_);
     };
-    const auto shards = shard_axes(step.data.policy, settings_.mesh);
-    timed(all.fsdp, data.gather, ExchangeKind::all_gather, spans(shards));
-    timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, spans(shards));
-    const auto copies = copy_axes(step.data.policy, settings_.mesh);
-    timed(all.dp, data.sum, ExchangeKind::all_reduce, spans(copies));
+    for (const auto& view : data_views(graph_, step.data)) {
+      const auto data = data_traffic(view, step.actions);
+      const auto& policy = view.settings.policy;
+      const Mesh& mesh = view.experts ? view.mesh : settings_.mesh;
+      const auto over = [&](AxisSet axes) { return span_of(mesh, axes, hardware_.cards_per_node); };
+      timed(all.fsdp, data.gather, ExchangeKind::all_gather, over(shard_axes(policy, mesh)));
+      timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, over(shard_axes(policy, mesh)));
+      timed(all.dp, data.sum, ExchangeKind::all_reduce, over(copy_axes(policy, mesh)));
+    }
     if (settings_.mesh.degree(Axis::pp) > 1) {
       const auto messages = pipeline_traffic(graph_, step.data);
       add(all.pp, messages.sent_values);
@@ -118,11 +122,13 @@ class PpPricer {
   }
 
   double updated(const DataSettings& data) const {
-    const int shards = data.policy.shards_state() ? data.mesh.degree(Axis::fsdp) : 1;
     double elements = 0;
-    for (const auto& buffer :
-         unit_buffers(graph_, data.mesh, data.coordinate, data.unit_groups, data.unit_pp_coordinates).all) {
-      if (buffer.trainable) elements += static_cast<double>(buffer.size) / shards;
+    for (const auto& view : data_views(graph_, data)) {
+      for (const int b : view.all()) {
+        if (view.buffers[b].trainable) {
+          elements += static_cast<double>(view.buffers[b].size) / static_cast<double>(view.num_shards());
+        }
+      }
     }
     return elements;
   }
@@ -135,10 +141,6 @@ class PpPricer {
 };
 
 void refuse_other_stacks(const PlanSettings& settings) {
-  if (settings.mesh.degree(Axis::ep) > 1) {
-    throw ConfigError(fmt::format("mesh {}: the model has no experts for ep", settings.mesh.to_string()),
-                      {.remedy = "leave ep out, or price a moe model"});
-  }
   if (settings.recompute == PlanRecompute::op) {
     throw ConfigError("--recompute op: orthant recomputes none, selective or full",
                       {.remedy = "use --recompute selective, or --stack torchtitan"});

@@ -14,9 +14,9 @@ GraphSpec trained_graph(GraphSpec graph, const PlanSettings& settings, ProgramCa
                                   .chunk_rows = settings.loss_chunk_rows,
                                   .programs = programs};
   const int cp = settings.mesh.degree(Axis::cp);
-  graph = with_shared_rows(trained_graph(std::move(graph), settings.tensor, settings.mesh.degree(Axis::tp), head_loss,
-                                         settings.stages.split),
-                           settings.context, cp);
+  graph = with_shared_rows(
+      trained_graph(std::move(graph), settings.tensor, settings.mesh, head_loss, settings.stages.split),
+      settings.context, cp);
   if (cp > 1) add_costs(graph, {}, {}, programs);
   return graph;
 }

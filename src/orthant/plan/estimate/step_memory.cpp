@@ -1,4 +1,5 @@
 #include "orthant/plan/estimate/step_memory.h"
+#include "orthant/layout/data_views.h"
 
 #include <algorithm>
 #include <map>
@@ -179,18 +180,19 @@ class StepWalk {
 // Outside of the list: first values are drawn parameter by parameter; gradients travel in another type or are converted
 // for the update, and are widened for their norm, of which each replica adds up a part.
 double other_moments(const GraphSpec& graph, const DataSettings& data, bool on_host) {
-  const std::int64_t shards = data.policy.shards_state() ? data.mesh.degree(Axis::fsdp) : 1;
-  const std::int64_t parts = data.mesh.group_size({Axis::dp, Axis::fsdp, Axis::cp});
   std::int64_t drawn = 0;
   std::int64_t counted = 0;
   std::int64_t trained = 0;
-  for (const auto& buffer :
-       unit_buffers(graph, data.mesh, data.coordinate, data.unit_groups, data.unit_pp_coordinates).all) {
-    const std::int64_t owned = buffer.size / shards;
-    for (const auto& entry : buffer.entries) drawn = std::max(drawn, std::min(entry.elements, owned));
-    if (!buffer.trainable) continue;
-    trained += owned;
-    counted = std::max(counted, buffer.size / parts);
+  for (const auto& view : data_views(graph, data)) {
+    const std::int64_t parts = view.mesh.group_size({Axis::dp, Axis::fsdp, Axis::cp});
+    for (const int b : view.all()) {
+      const FlatBuffer& buffer = view.buffers[b];
+      const std::int64_t owned = buffer.size / view.num_shards();
+      for (const auto& entry : buffer.entries) drawn = std::max(drawn, std::min(entry.elements, owned));
+      if (!buffer.trainable) continue;
+      trained += owned;
+      counted = std::max(counted, buffer.size / parts);
+    }
   }
   std::int64_t most = drawn * (data.params == DType::float64 ? 8 : 4);
   if (on_host && data.reduce != DType::float64) most = std::max(most, counted * bytes_of(DType::float64));
