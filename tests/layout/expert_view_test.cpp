@@ -22,15 +22,22 @@ constexpr std::int64_t kInner = 8;
 
 // One layer: a router, experts, and something dense.
 GraphSpec layer() {
-  ParameterSpec up = test::named_parameter("layer.up", {kExperts, 2 * kInner, 3}, Split{1, {kInner, kInner}});
-  ParameterSpec down = test::named_parameter("layer.down", {kExperts, 3, kInner}, Split{2});
-  for (ParameterSpec* experts : {&up, &down}) {
-    experts->ep = Split{.dim = 0};
-    experts->partial_under_sequence_parallel = true;
+  std::vector<ParameterSpec> parameters = {test::named_parameter("layer.router", {kExperts, 3})};
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    const auto name = fmt::format("layer.experts.{}", e);
+    for (const auto* gate : {"w1", "w3"}) {
+      parameters.push_back(test::named_parameter(fmt::format("{}.{}", name, gate), {kInner, 3}, Split{0}));
+      parameters.back().joined = "experts_in";
+      parameters.back().expert = ExpertPlace{e, kExperts};
+    }
   }
-  return test::named_graph("moe",
-                           {test::named_unit("layer", {test::named_parameter("layer.router", {kExperts, 3}), up, down,
-                                                       test::named_parameter("layer.dense", {8, 5}, Split{0})})});
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    parameters.push_back(test::named_parameter(fmt::format("layer.experts.{}.w2", e), {3, kInner}, Split{1}));
+    parameters.back().joined = "experts_out";
+    parameters.back().expert = ExpertPlace{e, kExperts};
+  }
+  parameters.push_back(test::named_parameter("layer.dense", {8, 5}, Split{0}));
+  return test::named_graph("moe", {test::named_unit("layer", parameters)});
 }
 
 TensorPolicy policy(bool sequence_parallel, std::optional<bool> expert_tp = {}) {
@@ -48,7 +55,7 @@ TEST(ExpertView, LeavesExpertsAmongOthersWhereNothingIsSeenTwice) {
   for (const auto* text : {"dp=1", "dp=4", "fsdp=2,tp=2", "pp=2,cp=2,tp=2"}) {
     const auto graph = with_experts(layer(), Mesh::parse(text), policy(false));
     EXPECT_FALSE(has_experts(graph)) << text;
-    EXPECT_TRUE(graph.parameter("layer.up").tp.has_value()) << text;
+    EXPECT_TRUE(graph.parameter("layer.experts.0.w1").tp.has_value()) << text;
   }
 }
 
@@ -77,7 +84,7 @@ TEST(ExpertView, SendsTokensBetweenNeighboursOrOverTp) {
 // Every element of the model is written once, by a rank that owns it, and each token group holds each expert once.
 void expect_whole(const Mesh& mesh, const GraphSpec& graph) {
   std::map<std::string, std::vector<int>> writers;
-  std::map<int, std::multiset<std::int64_t>> held;  // rank -> elements of layer.down
+  std::map<int, std::multiset<std::pair<std::string, std::int64_t>>> held;  // rank -> elements of experts
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     if (mesh.coordinate(rank)[Axis::pp] > 0) continue;
     for (const FlatBuffer& buffer : flat_buffers(graph, 0, mesh, mesh.coordinate(rank))) {
@@ -91,10 +98,12 @@ void expect_whole(const Mesh& mesh, const GraphSpec& graph) {
         counts.resize(static_cast<std::size_t>(num_elements(shape)));
         for (const auto element : test::piece_elements(shape, piece)) ++counts[static_cast<std::size_t>(element)];
       }
-      if (const FlatEntry* entry = buffer.find("layer.down")) {
-        for (const TensorBox& box : entry->boxes) {
-          for (const auto e : test::box_elements(graph.parameter("layer.down").shape, box.offsets, box.lengths))
-            held[rank].insert(e);
+      for (const FlatEntry& entry : buffer.entries) {
+        if (buffer.expert_tp == 0) continue;
+        for (const TensorBox& box : entry.boxes) {
+          const auto& shape = graph.parameter(entry.parameter).shape;
+          for (const auto e : test::box_elements(shape, box.offsets, box.lengths))
+            held[rank].insert({entry.parameter, e});
         }
       }
     }
@@ -106,11 +115,11 @@ void expect_whole(const Mesh& mesh, const GraphSpec& graph) {
     }
   }
   for (const RankList& holders : expert_mesh(mesh, expert_tp(graph, mesh)).groups(Axis::tp)) {
-    std::multiset<std::int64_t> all;
+    std::multiset<std::pair<std::string, std::int64_t>> all;
     for (const int rank : holders) all.insert(held[rank].begin(), held[rank].end());
     if (mesh.coordinate(holders.front())[Axis::pp] > 0) continue;
-    EXPECT_EQ(all.size(), kExperts * 3 * kInner);
-    EXPECT_EQ(std::set<std::int64_t>(all.begin(), all.end()).size(), all.size());
+    EXPECT_EQ(all.size(), kExperts * 3 * 3 * kInner);
+    EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size());
   }
 }
 
@@ -157,7 +166,7 @@ TEST(ExpertView, MakesExpertsWithoutShardsZeroOneOfTheirPolicy) {
 
 TEST(ExpertView, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal("dp=8,ep=8", policy(false)),
-            "mesh dp=8,ep=8: layer.up has 6 experts for 8 ranks of ep\nset ep to 6 or less");
+            "mesh dp=8,ep=8: layers have 6 experts for 8 ranks of ep\nset ep to 6 or less");
   EXPECT_EQ(refusal("dp=2,ep=2", policy(false), test::named_graph("dense", {test::named_unit("layer")})),
             "mesh dp=2,ep=2: the model has no experts for ep\nuse --mesh dp=2, or leave ep out");
   EXPECT_EQ(refusal("dp=2,tp=2,ep=2", policy(false)),

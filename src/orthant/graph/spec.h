@@ -44,6 +44,14 @@ struct Split {
   friend bool operator==(const Split&, const Split&) = default;
 };
 
+// Which expert of a layer a parameter belongs to. Declared: experts may be cut over ep. In a graph as it lies on a
+// mesh: they lie on a mesh of their own, see layout/expert_view.h.
+struct ExpertPlace {
+  std::int64_t index = 0;
+  std::int64_t count = 1;  // of experts
+  friend bool operator==(const ExpertPlace&, const ExpertPlace&) = default;
+};
+
 struct ParameterSpec {
   std::string name;  // full: "layers.3.attention.wq.weight"
   Shape shape = {};
@@ -52,9 +60,9 @@ struct ParameterSpec {
   bool trainable = true;  // a frozen one has no gradient and no optimizer state
   // Neighbours with the same non-empty label are used by one product and lie side by side without a gap: q, k, v.
   std::string joined = {};
-  bool table = false;            // its rows are looked up by id; a tied one may be multiplied elsewhere
-  std::optional<Split> tp = {};  // nothing: replicated over tp
-  std::optional<Split> ep = {};  // of experts: their dim over ep; nothing: not an expert's
+  bool table = false;                      // its rows are looked up by id; a tied one may be multiplied elsewhere
+  std::optional<Split> tp = {};            // nothing: replicated over tp
+  std::optional<ExpertPlace> expert = {};  // nothing: no expert's
   // Declared: under sequence parallelism each tp rank sees only its own tokens, so the gradient is a partial sum. In a
   // resolved graph: the gradient is a partial sum.
   bool partial_under_sequence_parallel = false;
@@ -167,6 +175,8 @@ struct GraphSpec {
   std::optional<TensorSharing> tensor = {};
   // How cp ranks share every row. Shapes are of whole rows.
   ContextSharing context = {};
+  // Ranks that hold different experts and send each other tokens for them: the degree of ep.
+  int expert_degree = 1;
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
   // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph

@@ -14,7 +14,7 @@ template <typename Body>
 void for_experts(GraphSpec& graph, const Body& body) {
   for (UnitSpec& unit : graph.units) {
     for (ParameterSpec& parameter : unit.parameters) {
-      if (parameter.ep) body(parameter);
+      if (parameter.expert) body(parameter);
     }
   }
 }
@@ -42,12 +42,11 @@ void check_order(const Mesh& mesh, int expert_tp) {
 }
 
 void check_count(const ParameterSpec& parameter, const Mesh& mesh) {
-  const std::int64_t experts = parameter.shape[static_cast<std::size_t>(parameter.ep->dim)];
+  const std::int64_t experts = parameter.expert->count;
   const int ep = mesh.degree(Axis::ep);
   if (experts >= ep) return;
-  throw ConfigError(
-      fmt::format("mesh {}: {} has {} experts for {} ranks of ep", mesh.to_string(), parameter.name, experts, ep),
-      {.remedy = fmt::format("set ep to {} or less", experts)});
+  throw ConfigError(fmt::format("mesh {}: layers have {} experts for {} ranks of ep", mesh.to_string(), experts, ep),
+                    {.remedy = fmt::format("set ep to {} or less", experts)});
 }
 
 // Whole experts on tp ranks are for ranks that have tokens of their own.
@@ -65,7 +64,7 @@ void check_tokens(const Mesh& mesh, const TensorPolicy& policy, int shared_by) {
 bool has_experts(const GraphSpec& graph) {
   return std::ranges::any_of(graph.units, [](const UnitSpec& unit) {
     return std::ranges::any_of(unit.parameters,
-                               [](const ParameterSpec& parameter) { return parameter.ep.has_value(); });
+                               [](const ParameterSpec& parameter) { return parameter.expert.has_value(); });
   });
 }
 
@@ -94,19 +93,17 @@ GraphSpec with_experts(GraphSpec graph, const Mesh& mesh, const TensorPolicy& po
   }
   for_experts(graph, [&](ParameterSpec& parameter) {
     if (apart) check_count(parameter, mesh);
-    if (apart && shared_by == 1) {
-      parameter.tp.reset();
-      parameter.partial_under_sequence_parallel = false;  // ranks of tp are copies of the mesh of experts
-    }
-    if (!apart) parameter.ep.reset();
+    if (apart && shared_by == 1) parameter.tp.reset();
+    if (!apart) parameter.expert.reset();
   });
+  graph.expert_degree = ep;
   return graph;
 }
 
 int expert_tp(const GraphSpec& graph, const Mesh& mesh) {
   for (const UnitSpec& unit : graph.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
-      if (parameter.ep) return parameter.tp ? mesh.degree(Axis::tp) : 1;
+      if (parameter.expert) return parameter.tp ? mesh.degree(Axis::tp) : 1;
     }
   }
   return 0;
@@ -150,15 +147,13 @@ std::vector<RankList> token_groups(const Mesh& mesh, int expert_tp) {
   return groups;
 }
 
-LocalParameter local_expert(const ParameterSpec& parameter, int holders, int coordinate, int expert_tp) {
+bool holds_expert(const ParameterSpec& parameter, int holders, int coordinate, int expert_tp) {
+  const Range held = balanced_range(parameter.expert->count, holders / expert_tp, coordinate / expert_tp);
+  return parameter.expert->index >= held.begin && parameter.expert->index < held.end;
+}
+
+LocalParameter local_expert(const ParameterSpec& parameter, int coordinate, int expert_tp) {
   LocalParameter local = local_parameter(parameter, expert_tp, coordinate % expert_tp);
-  const auto dim = static_cast<std::size_t>(parameter.ep->dim);
-  const Range experts = balanced_range(parameter.shape[dim], holders / expert_tp, coordinate / expert_tp);
-  local.shape[dim] = experts.size();
-  for (TensorBox& box : local.boxes) {
-    box.offsets[dim] = experts.begin;
-    box.lengths[dim] = experts.size();
-  }
   std::ranges::fill(local.holders, Range{coordinate, coordinate + 1});
   return local;
 }

@@ -23,10 +23,10 @@ namespace orthant {
 // Whether some unit has experts; on a mesh of their own in a graph of with_experts().
 bool has_experts(const GraphSpec& graph);
 
-// The graph with experts as they lie on `mesh`: ParameterSpec::ep is left where they have a mesh of their own, and
-// ParameterSpec::tp where tp ranks share each expert. Comes before resolved_graph(). ConfigError for ep without experts
-// or with fewer experts than ranks, for orders of axes in which ranks of ep or expert_tp are no neighbours, and for
-// experts that are whole on tp ranks while these have the same tokens.
+// The graph with experts as they lie on `mesh`: ParameterSpec::expert is left where they have a mesh of their
+// own, and ParameterSpec::tp where tp ranks share each expert. Comes before resolved_graph(). ConfigError for ep
+// without experts or with fewer experts than ranks, for orders of axes in which ranks of ep or expert_tp are no
+// neighbours, and for experts that are whole on tp ranks while these have the same tokens.
 GraphSpec with_experts(GraphSpec graph, const Mesh& mesh, const TensorPolicy& policy);
 
 // The tp ranks that share each expert of such a graph: 1 or the degree of tp. 0 where none has a mesh of its own.
@@ -42,7 +42,9 @@ Mesh mesh_of(const FlatBuffer& buffer, const Mesh& parameter_mesh);
 // by their first rank.
 std::vector<RankList> token_groups(const Mesh& mesh, int expert_tp);
 
-// What the rank at that coordinate of expert_mesh()'s tp axis holds of an expert parameter.
-LocalParameter local_expert(const ParameterSpec& parameter, int holders, int coordinate, int expert_tp);
+// Whether the rank at that coordinate of expert_mesh()'s tp axis, which has `holders` ranks, holds the parameter's
+// expert, and what it then holds of the parameter. Experts are cut over ep by the balanced rule.
+bool holds_expert(const ParameterSpec& parameter, int holders, int coordinate, int expert_tp);
+LocalParameter local_expert(const ParameterSpec& parameter, int coordinate, int expert_tp);
 
 }  // namespace orthant

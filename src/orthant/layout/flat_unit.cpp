@@ -40,7 +40,7 @@ std::vector<Members> members_of(const GraphSpec& graph, int unit_index) {
     if (const auto found = borrowers.find(parameter.name); found != borrowers.end()) {
       users.insert(users.end(), found->second.begin(), found->second.end());
     }
-    const bool experts = parameter.ep.has_value();
+    const bool experts = parameter.expert.has_value();
     auto same = std::ranges::find_if(all, [&](const Members& one) {
       return one.users == users && one.trainable == parameter.trainable && one.experts == experts;
     });
@@ -91,7 +91,8 @@ void lay_out(FlatBuffer& buffer, const std::string& unit, const std::vector<cons
   const int tp_coordinate = coordinate[Axis::tp];
   std::int64_t end = 0;
   for (const ParameterSpec* parameter : buffer.trainable ? decayed_first(parameters) : parameters) {
-    LocalParameter local = buffer.expert_tp > 0 ? local_expert(*parameter, tp_degree, tp_coordinate, buffer.expert_tp)
+    if (buffer.expert_tp > 0 && !holds_expert(*parameter, tp_degree, tp_coordinate, buffer.expert_tp)) continue;
+    LocalParameter local = buffer.expert_tp > 0 ? local_expert(*parameter, tp_coordinate, buffer.expert_tp)
                                                 : local_parameter(*parameter, tp_degree, tp_coordinate);
     FlatEntry entry{.parameter = parameter->name,
                     .shape = std::move(local.shape),

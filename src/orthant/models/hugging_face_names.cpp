@@ -12,9 +12,10 @@ namespace orthant {
 namespace {
 
 // "layers.12.mlp.up.weight" is the leaf "weight" of the module "layers.*.mlp.up" of layer 12.
+// The same for the expert of a layer.
 struct NameParts {
   std::string module;
-  std::string layer;
+  std::vector<std::string> numbers;  // of the layer, and of its expert
   std::string leaf;
 };
 
@@ -23,12 +24,17 @@ NameParts split_name(std::string_view name) {
   const auto dot = name.rfind('.');
   parts.module = name.substr(0, dot == std::string_view::npos ? 0 : dot);
   parts.leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  const auto number_at = [&](std::size_t begin) {
+    const auto end = parts.module.find('.', begin);
+    if (end == std::string::npos) return false;
+    parts.numbers.push_back(parts.module.substr(begin, end - begin));
+    parts.module.replace(begin, end - begin, "*");
+    return true;
+  };
   constexpr std::string_view kLayers = "layers.";
-  if (!parts.module.starts_with(kLayers)) return parts;
-  const auto end = parts.module.find('.', kLayers.size());
-  if (end == std::string::npos) return parts;
-  parts.layer = parts.module.substr(kLayers.size(), end - kLayers.size());
-  parts.module.replace(kLayers.size(), parts.layer.size(), "*");
+  constexpr std::string_view kExperts = "layers.*.experts.";
+  if (!parts.module.starts_with(kLayers) || !number_at(kLayers.size())) return parts;
+  if (parts.module.starts_with(kExperts)) number_at(kExperts.size());
   return parts;
 }
 
@@ -45,7 +51,9 @@ std::optional<HuggingFaceName> hugging_face_name(const NameTable& table, std::st
     const auto row = std::ranges::find(rows, parts.module, &ModuleRow::ours);
     if (row == rows.end()) return std::nullopt;
     auto name = fmt::format("{}{}.{}", prefix, row->theirs, parts.leaf);
-    if (const auto star = name.find('*'); star != std::string::npos) name.replace(star, 1, parts.layer);
+    for (const std::string& number : parts.numbers) {
+      if (const auto star = name.find('*'); star != std::string::npos) name.replace(star, 1, number);
+    }
     return HuggingFaceName{std::move(name), row->transposed && parts.leaf == "weight", false};
   };
   const auto prefix = bare ? std::string_view() : table.prefix;

@@ -17,7 +17,7 @@
 namespace orthant {
 
 struct ModuleRow {
-  std::string_view ours;    // '*' stands for the layer's number
+  std::string_view ours;    // '*' stands for the layer's number, a second one for that of the layer's expert
   std::string_view theirs;  // likewise
   bool transposed = false;
 };

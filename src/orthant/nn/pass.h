@@ -11,6 +11,7 @@
 #include "orthant/base/random.h"
 #include "orthant/graph/spec.h"
 #include "orthant/nn/context_axis.h"
+#include "orthant/nn/expert_axis.h"
 #include "orthant/nn/tensor_axis.h"
 #include "orthant/nn/token_rows.h"
 
@@ -51,6 +52,7 @@ struct Pass {
 
   TensorAxis* tensor = nullptr;    // null: this rank holds whole layers
   ContextAxis* context = nullptr;  // null: this rank has whole rows
+  ExpertAxis* experts = nullptr;   // null: this rank has all experts
   // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none. With a context axis `sequence`
   // counts the tokens of a row that this coordinate has, which are those of `positions`.
   std::int64_t rows = 0;

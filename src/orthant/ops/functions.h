@@ -62,6 +62,20 @@ Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const At
 // takes gates, then ups.
 Value activation(Recorder& r, Value x, const std::string& kind, double p = 0, const std::string& site = {});
 
+// A mixture of experts, each an MLP with swiglu; see Note [Routed rows] in ops/experts/rule.cpp. The weights of experts
+// are joined parameters: gates and ups of expert 0, then of expert 1, [count x 2 inner, channels]; likewise what leads
+// back, [count x channels, inner].
+struct Experts {
+  std::string router;  // a weight [count, channels]: the softmax of its products are the experts' scores
+  std::string inputs;
+  std::string outputs;
+  std::int64_t count = 1;
+  std::int64_t per_token = 1;  // experts that take a token: those with the highest scores, of equal ones the first
+  std::int64_t inner = 1;
+  bool normalised = true;  // scores of those that take a token are divided by their sum
+};
+Value experts(Recorder& r, Value x, const Experts& kind);
+
 Value add(Recorder& r, Value a, Value b);
 // x itself where p is 0.
 Value dropout(Recorder& r, Value x, double p, const std::string& site);

@@ -17,6 +17,8 @@ struct ParameterAt {
   int cut_dim = -1;  // -1: every rank has all of it
   DimCut cut = {};   // of that dim
   bool trainable = true;
+  std::int64_t experts = 0;  // whose parameters lie side by side along dim 0; 0: no experts
+  int expert_degree = 1;     // of ep, over which they are cut
   friend bool operator==(const ParameterAt&, const ParameterAt&) = default;
 };
 
@@ -91,6 +93,10 @@ struct OpRule {
   // Layers have it, and made again by its name it gives equal bits. Not rotation, which a kernel makes together with
   // attention and rounds otherwise than alone.
   bool remade_by_name = false;
+  // What it makes is decided once and never made again.
+  bool decides = false;
+  // Its backward is linear in the gradients of its outputs: a summand over tp may pass it before it is summed.
+  bool passes_summands = false;
 };
 
 // InternalError when there is none.

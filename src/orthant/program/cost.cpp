@@ -25,7 +25,11 @@ class Counter {
   double product_flops(const Operation& operation) const {
     const Shape weight = local_shape(program_.parameters[to_index(operation.parameters.front())].at, sizes_);
     const auto tokens = local_shape(program_.values[to_index(operation.in.front())].at, sizes_).front();
-    return 2 * static_cast<double>(tokens) * static_cast<double>(weight[0]) * static_cast<double>(weight[1]);
+    const auto& at = program_.parameters[to_index(operation.parameters.front())].at;
+    const auto experts = operation.attributes.find("experts") != nullptr ? operation.attributes.integer("experts") : 1;
+    const double out = static_cast<double>(at.shape[0]) / static_cast<double>(experts);
+    const double made = experts > 1 ? out * static_cast<double>(weight[1]) : static_cast<double>(weight[0] * weight[1]);
+    return 2 * static_cast<double>(tokens) * made;
   }
 
   // Scores and weighted sum, of what masks leave.
@@ -57,9 +61,12 @@ void add_mode(UnitCost& cost, const Program& program, const UnitSizes& sizes, Re
   const double attention = count.attention_flops(program.forward);
   const double head = count.flops(program.forward, "head_loss");
   const bool head_input = std::ranges::any_of(program.gradients, [](int gradient) { return gradient >= 0; });
-  cost.forward_flops = count.flops(program.forward, "project") + head + attention;
-  cost.input_flops = count.flops(program.both, "product_back") + (head_input ? head : 0) + 2 * attention;
-  cost.weight_flops = count.flops(program.both, "product_weight") + head;
+  cost.forward_flops =
+      count.flops(program.forward, "project") + count.flops(program.forward, "expert_product") + head + attention;
+  cost.input_flops = count.flops(program.both, "product_back") + count.flops(program.both, "expert_product_back") +
+                     (head_input ? head : 0) + 2 * attention;
+  cost.weight_flops =
+      count.flops(program.both, "product_weight") + count.flops(program.both, "expert_product_weight") + head;
   cost.deferred_bytes = count.bytes(program.deferred);
   cost.output_bytes = count.bytes(program.outputs);
 }

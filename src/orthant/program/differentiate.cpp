@@ -17,7 +17,8 @@ class Differentiator : public Deriving {
   Differentiator(PlacedBody& body, const ProgramOptions& options) : body_(body), options_(options) {
     find_needs();
     for (const auto& operation : body.operations) {
-      if (is_gather(operation)) gathered_.insert(operation.out.front());
+      const bool passes = operation.name != kExchange && op_rule(operation.name).passes_summands;
+      if (is_gather(operation) || passes) holds_summands_.insert(operation.out.front());
     }
     for (const int output : body.outputs) {
       // A loss is the unit's first output or a value without dims; every output may have a gradient.
@@ -84,10 +85,11 @@ class Differentiator : public Deriving {
     made_.operations.push_back({std::move(operation), part, origin_});
   }
 
-  // A summand is summed at once, but of a value that was gathered: the scatter that undoes that sums.
+  // A summand is summed at once, but of a value that was gathered: the scatter that undoes that sums. Nor of one whose
+  // operation passes summands on.
   void contribute(std::size_t input, int gradient) override {
     const int value = operation_.in[input];
-    if (!placement(gradient).partial.empty() && !gathered_.contains(value)) {
+    if (!placement(gradient).partial.empty() && !holds_summands_.contains(value)) {
       gradient = exchange(ExchangeSpec::Kind::sum, gradient, new_gradient(value));
     }
     auto [place, first] = gradients_.emplace(value, gradient);
@@ -206,7 +208,7 @@ class Differentiator : public Deriving {
   const ProgramOptions& options_;
   Differentiated made_;
   std::vector<bool> needs_;       // per value of forward
-  std::set<int> gathered_;        // values that a gather made
+  std::set<int> holds_summands_;  // values whose gradients may be summands: a gather made them, or an operation passes
   std::map<int, int> gradients_;  // value -> gradient
   std::map<int, int> resting_;    // value before a scatter -> gradient of what came out of it
   std::set<int> in_forward_;      // gradients that forward makes

@@ -37,7 +37,7 @@ class Makers {
 
   bool made_again(int value) const {
     const Operation* maker = of(value);
-    if (maker == nullptr) return false;
+    if (maker == nullptr || (!is_exchange(*maker) && op_rule(maker->name).decides)) return false;
     if (options_.remake.all || cheap(*maker)) return true;
     if (!is_named(*maker)) return false;
     return !op_rule(maker->name).with_input || made_again(maker->in.front());

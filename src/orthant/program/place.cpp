@@ -33,11 +33,15 @@ ParameterAt parameter_at(const GraphSpec& graph, const UnitSpec& unit, const Bod
   const auto parts = members(graph, unit, use);
   ParameterAt at{.shape = parts.front()->shape, .trainable = parts.front()->trainable};
   for (std::size_t i = 1; i < parts.size(); ++i) at.shape[0] += parts[i]->shape[0];
+  if (const auto& expert = parts.front()->expert) {
+    at.experts = expert->count;
+    at.expert_degree = graph.expert_degree;
+  }
   const auto& split = parts.front()->tp;
   if (!split || degree == 1) return at;
   at.cut_dim = split->dim;
   at.cut = {Axis::tp, split->granule, split->blocks};
-  if (parts.size() > 1) {
+  if (parts.size() > 1 && split->dim == 0) {
     for (const auto* part : parts) at.cut.blocks.push_back(part->shape[0]);
   }
   return at;

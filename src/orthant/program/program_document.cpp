@@ -30,6 +30,8 @@ const char* number_name(Number number) {
       return "index";
     case Number::mask:
       return "mask";
+    case Number::place:
+      return "place";
     case Number::opaque:
       return "opaque";
   }

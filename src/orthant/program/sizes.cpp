@@ -30,7 +30,8 @@ std::int64_t size_of(const Dim& dim, const UnitSizes& sizes) {
   if (dim.sym == Sym::tokens) size *= sizes.tokens();
   if (dim.sym == Sym::sequence) size *= sizes.sequence;
   for (const auto& cut : dim.cuts) {
-    size = dim.sym == Sym::one ? largest_part(size, cut, sizes.degree) : (size + sizes.degree - 1) / sizes.degree;
+    size = dim.sym == Sym::one ? largest_part(size, cut, sizes.degree)
+                               : (size / cut.granule + sizes.degree - 1) / sizes.degree * cut.granule;
   }
   return size;
 }
@@ -59,6 +60,9 @@ Shape local_shape(const ValuePlace& at, const UnitSizes& sizes) {
 
 Shape local_shape(const ParameterAt& at, const UnitSizes& sizes) {
   Shape shape = at.shape;
+  if (at.experts > 0) {
+    shape[0] = shape[0] / at.experts * ((at.experts + at.expert_degree - 1) / at.expert_degree);
+  }
   if (at.cut_dim >= 0) {
     auto& size = shape[to_index(at.cut_dim)];
     size = largest_part(size, at.cut, sizes.degree);
@@ -86,6 +90,8 @@ std::int64_t element_bytes(Number number, DType compute) {
       return bytes_of(DType::boolean);
     case Number::opaque:
       return 0;
+    case Number::place:
+      return bytes_of(DType::int64);
   }
   return 0;
 }
@@ -104,7 +110,7 @@ std::int64_t activation_bytes(const Program& program, const std::vector<int>& va
   std::int64_t bytes = 0;
   for (const int value : values) {
     const auto& held = program.values[to_index(value)];
-    if (held.number == Number::compute || held.number == Number::statistic) bytes += local_bytes(held, sizes);
+    if (is_made(held.number)) bytes += local_bytes(held, sizes);
   }
   return bytes;
 }

@@ -28,6 +28,10 @@ Shape local_shape(const ParameterAt& at, const UnitSizes& sizes);
 
 // Sums, norm statistics and losses: float32, or float64 when computing in it.
 DType statistics_dtype(DType compute);
+// Of numbers that operations make; ids and masks are the batch's own.
+inline bool is_made(Number number) {
+  return number == Number::compute || number == Number::statistic || number == Number::place;
+}
 std::int64_t element_bytes(Number number, DType compute);  // 0 of opaque ones, whose size nobody knows before
 std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes);
 // Of activations and statistics among the values; ids and masks, which the batch has anyway, are not counted.

@@ -129,6 +129,7 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   if (const auto rows = microbatch.token_rows.find(ids->first); rows != microbatch.token_rows.end()) {
     pass.token_rows = &rows->second;
   }
+  pass.experts = experts_;
   if (context_ == nullptr) return;
   if (pass.sequence < least_sequence(context_->sharing())) {
     throw DataError(short_rows_text(pass.sequence, context_->sharing()),

@@ -83,6 +83,7 @@ class UnitObserver {
 struct Peers {
   nn::TensorAxis* tensor = nullptr;    // share each unit
   nn::ContextAxis* context = nullptr;  // share each row
+  nn::ExpertAxis* experts = nullptr;   // hold other experts
   StageLinks* links = nullptr;         // run other stages
 };
 
@@ -160,6 +161,7 @@ class Executor {
   const std::vector<std::unique_ptr<Unit>>& units_;
   nn::TensorAxis* tensor_;
   nn::ContextAxis* context_;
+  nn::ExpertAxis* experts_;
   StageLinks* links_;
   std::vector<ActionTime>* times_ = nullptr;
   UnitObserver* observer_ = nullptr;

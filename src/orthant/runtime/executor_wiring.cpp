@@ -13,7 +13,12 @@
 namespace orthant {
 Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Unit>>& units, Recompute recompute,
                    const Peers& peers, const std::vector<std::string>& remade)
-    : graph_(graph), units_(units), tensor_(peers.tensor), context_(peers.context), links_(peers.links) {
+    : graph_(graph),
+      units_(units),
+      tensor_(peers.tensor),
+      context_(peers.context),
+      experts_(peers.experts),
+      links_(peers.links) {
   const auto compare = [&](const char* axis, int degree, int given) {
     if (degree == given) return;
     throw InternalError(
@@ -21,6 +26,7 @@ Executor::Executor(const GraphSpec& graph, const std::vector<std::unique_ptr<Uni
   };
   compare("tp", graph.tensor ? graph.tensor->degree : 1, tensor_ == nullptr ? 1 : tensor_->degree());
   compare("cp", graph.context.degree, context_ == nullptr ? 1 : context_->degree());
+  compare("ep", graph.expert_degree, experts_ == nullptr ? 1 : experts_->degree());
   make_wirings(recompute, remade);
 }
 

@@ -14,6 +14,7 @@
 #include "orthant/layout/pieces.h"
 #include "orthant/layout/rows.h"
 #include "orthant/parallel/context/group_context.h"
+#include "orthant/parallel/expert/group_experts.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/device_setup.h"
@@ -77,6 +78,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }
+  if (mesh_.degree(Axis::ep) > 1) {
+    experts_ = std::make_unique<GroupExperts>(options_.communicator->subgroup(kTokenGroup));
+  }
   if (mesh_.degree(Axis::pp) > 1) {
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
                             options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
@@ -88,7 +92,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   options_.drawn = {};  // what it refers to may end with this constructor
   executor_ = std::make_unique<Executor>(
       graph_, units_, options_.recompute,
-      Peers{.tensor = tensor_.get(), .context = context_.get(), .links = links_.get()}, options_.remade);
+      Peers{.tensor = tensor_.get(), .context = context_.get(), .experts = experts_.get(), .links = links_.get()},
+      options_.remade);
   auto poison = locate_poison(options_.poison, graph_, store_->mesh(), pipeline_.unit_pp_coordinates(),
                               store_->policy(), options_.microbatches);
   std::vector<bool> runs_here;

@@ -121,6 +121,7 @@ class Trainer : public Checkpointed {
   Tables tables_;
   std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank
   std::unique_ptr<nn::ContextAxis> context_;  // null on one cp rank
+  std::unique_ptr<nn::ExpertAxis> experts_;   // null on one ep rank
   std::unique_ptr<StageLinks> links_;         // null when pp is 1
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;

@@ -28,7 +28,7 @@ void check_trains(const GraphSpec& graph);
 void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend);
 
 // The sub-group of ranks that send each other tokens for their experts.
-inline const std::string kTokenGroup = "ep";
+inline const std::string kTokenGroup = "tokens over ep";
 
 // The groups of ranks a trainer of that graph talks to; for the communicator it is given.
 struct RankGroups {

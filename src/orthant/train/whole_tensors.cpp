@@ -46,24 +46,28 @@ std::vector<comm::Group> part_groups(const Trainer& trainer, const FlatBuffer& b
   return groups;
 }
 
-// The global tensor of an entry, of which `local` is this rank's part: every box from the first that holds it.
-at::Tensor from_holders(const Trainer& trainer, const FlatBuffer& buffer, const FlatEntry& entry,
-                        const at::Tensor& local, bool& equal) {
+// The global tensor of a parameter, of which `flat` may hold this rank's part: every box from the first that holds it.
+at::Tensor from_holders(const Trainer& trainer, const FlatBuffer& buffer, const ParameterSpec& parameter,
+                        const at::Tensor& flat, bool& equal) {
+  const FlatEntry* entry = buffer.find(parameter.name);  // null: other ranks have this expert
+  const auto local =
+      entry == nullptr ? at::Tensor() : flat.narrow(0, entry->offset, entry->elements).view(entry->shape);
   auto groups = part_groups(trainer, buffer);
   if (groups.empty()) return local.clone();
   const auto coordinate = mesh_of(buffer, trainer.parameters().mesh()).coordinate(trainer.rank())[Axis::tp];
-  auto global = at::zeros(trainer.graph().parameter(entry.parameter).shape, local.options());
+  auto global = at::zeros(parameter.shape, flat.options());
   const auto for_boxes = [&](const auto& body) {
+    if (entry == nullptr) return;
     if (local.dim() == 0) return body(0, global, local);  // one number has no dim to cut
     std::int64_t begin = 0;
-    for (std::size_t i = 0; i < entry.boxes.size(); ++i) {
-      const auto length = entry.boxes[i].lengths[static_cast<std::size_t>(entry.dim)];
-      body(i, box_view(global, entry.boxes[i]), local.narrow(entry.dim, begin, length));
+    for (std::size_t i = 0; i < entry->boxes.size(); ++i) {
+      const auto length = entry->boxes[i].lengths[static_cast<std::size_t>(entry->dim)];
+      body(i, box_view(global, entry->boxes[i]), local.narrow(entry->dim, begin, length));
       begin += length;
     }
   };
   for_boxes([&](std::size_t i, const at::Tensor& place, const at::Tensor& part) {
-    if (entry.holders[i].begin == coordinate) place.copy_(part);
+    if (entry->holders[i].begin == coordinate) place.copy_(part);
   });
   const auto bits = bits_of(global).to(trainer.options().device);
   for (auto& group : groups) group.all_reduce(bits).wait();
@@ -72,6 +76,16 @@ at::Tensor from_holders(const Trainer& trainer, const FlatBuffer& buffer, const 
     equal &= same_bits(place.contiguous(), part.contiguous());
   });
   return global;
+}
+
+// Parameters of a buffer, of experts also those that other ranks hold: the same on all ranks that exchange them.
+std::vector<const ParameterSpec*> parameters_of(const GraphSpec& graph, const FlatBuffer& buffer) {
+  std::vector<const ParameterSpec*> found;
+  for (const auto& parameter : graph.units[static_cast<std::size_t>(buffer.owner)].parameters) {
+    const bool others = buffer.expert_tp > 0 && parameter.expert && parameter.trainable == buffer.trainable;
+    if (others || buffer.find(parameter.name) != nullptr) found.push_back(&parameter);
+  }
+  return found;
 }
 
 // Every stage's, from the one that owns it; borrowers compare their copies.
@@ -106,9 +120,8 @@ WholeTensors whole_tensors(const Trainer& trainer, Covered covered, DType dtype,
     if (covered == Covered::trainable && !store.buffers()[b]->trainable()) continue;
     const auto flat = store.whole(b, owned(b).to(trainer.options().device)).cpu();
     const auto& layout = store.buffers()[b]->layout();
-    for (const auto& entry : layout.entries) {
-      const auto local = flat.narrow(0, entry.offset, entry.elements).view(entry.shape);
-      found.tensors[entry.parameter] = from_holders(trainer, layout, entry, local, found.copies_equal);
+    for (const auto* parameter : parameters_of(trainer.graph(), layout)) {
+      found.tensors[parameter->name] = from_holders(trainer, layout, *parameter, flat, found.copies_equal);
     }
   }
   add_other_stages(trainer, covered, dtype, found);

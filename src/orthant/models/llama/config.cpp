@@ -30,6 +30,16 @@ Problem find_rope_problem(const LlamaConfig& config) {
   return std::nullopt;
 }
 
+// Keys are those of most families with experts.
+Problem find_expert_problem(const LlamaConfig& config) {
+  const ExpertLayers& experts = config.experts;
+  if (config.variant->read_experts == nullptr) return std::nullopt;
+  if (auto problem = check_width("num_experts", experts.count)) return problem;
+  if (auto problem = check_size("num_experts_per_tok", experts.per_token, 1, experts.count)) return problem;
+  if (auto problem = check_width("moe_intermediate_size", config.expert_inner())) return problem;
+  return check_size("decoder_sparse_step", experts.step, 1, kMaxLayers);
+}
+
 // Null: every token before a token is seen.
 void read_window(JsonReader& reader, std::int64_t& window) {
   constexpr std::string_view kKey = "sliding_window";
@@ -37,6 +47,10 @@ void read_window(JsonReader& reader, std::int64_t& window) {
 }
 
 }  // namespace
+
+bool ExpertLayers::has(std::int64_t layer) const {
+  return count > 0 && (layer + 1) % step == 0 && std::ranges::find(dense_layers, layer) == dense_layers.end();
+}
 
 bool LlamaConfig::norms_heads() const {
   return variant->norms_heads;
@@ -82,6 +96,7 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   if (config.variant->attention_bias) read_flag("attention_bias", config.attention_bias);
   if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
   if (config.variant->sliding_window) read_window(reader, config.sliding_window);
+  if (config.variant->read_experts != nullptr) config.variant->read_experts(reader, config);
   read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);
@@ -119,6 +134,7 @@ Problem find_problem(const LlamaConfig& config) {
                          fmt::format("heads of {} channels are odd; rotary positions turn pairs", config.head_size()),
                          fmt::format("set head_dim to {}", config.head_size() + 1)};
   }
+  if (auto problem = find_expert_problem(config)) return problem;
   if (auto problem = check_probability("attention_dropout", config.attention_dropout)) return problem;
   if (auto problem = check_positive("rope_theta", config.rope_theta)) return problem;
   if (auto problem = find_rope_problem(config)) return problem;

@@ -22,6 +22,20 @@ namespace orthant {
 struct LlamaVariant;
 extern const LlamaVariant kLlama;
 
+// Layers whose MLP is a mixture of experts.
+struct ExpertLayers {
+  std::int64_t count = 0;  // of experts; 0: every MLP is dense
+  std::int64_t per_token = 2;
+  std::int64_t inner = 0;                       // of each; 0: intermediate_size
+  bool normalised = true;                       // the scores of the experts of a token are divided by their sum
+  std::int64_t step = 1;                        // every step-th layer has experts, the first being layer step - 1
+  std::vector<std::int64_t> dense_layers = {};  // these have none
+  double auxiliary_loss = 0.001;                // as Hugging Face has it
+
+  bool has(std::int64_t layer) const;
+  friend bool operator==(const ExpertLayers&, const ExpertLayers&) = default;
+};
+
 struct LlamaConfig {
   std::int64_t hidden_size = 4096;
   std::int64_t num_hidden_layers = 32;
@@ -38,14 +52,16 @@ struct LlamaConfig {
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
-  std::vector<std::string> freeze;        // patterns of parameter names, see freeze.h
-  std::optional<std::string> path;        // where pretrained weights lie
-  double attention_dropout = 0;           // of the probabilities
-  std::int64_t sliding_window = 0;        // tokens that a token sees, itself included; 0: all before it
+  std::vector<std::string> freeze;  // patterns of parameter names, see freeze.h
+  std::optional<std::string> path;  // where pretrained weights lie
+  double attention_dropout = 0;     // of the probabilities
+  std::int64_t sliding_window = 0;  // tokens that a token sees, itself included; 0: all before it
+  ExpertLayers experts;
   const LlamaVariant* variant = &kLlama;  // which of the families it is
 
   bool norms_heads() const;  // each head of queries and keys, before their rotation
   std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
+  std::int64_t expert_inner() const { return experts.inner == 0 ? intermediate_size : experts.inner; }
   std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
   // Linear and dynamic scaling read texts longer than max_position_embeddings, by their factor.
   std::int64_t max_sequence() const;

@@ -24,14 +24,19 @@ class LlamaBuilder : private DecoderGraph {
   void add_embed();
   void add_layer(std::int64_t index);
   void add_head();
-  std::vector<ParameterSpec> layer_matrices(const std::string& layer) const;
+  std::vector<ParameterSpec> layer_matrices(const std::string& layer, bool has_experts) const;
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
   Body embed_body() const;
-  Body layer_body() const;
+  Body layer_body(bool has_experts) const;
+  Value mlp(Recorder& r, Value x) const;
+  Value experts(Recorder& r, Value x) const;
+  void add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const;
   Body head_body() const;
 
   const LlamaConfig& config_;
-  const SharedBody layer_body_ = layer_body();
+  const SharedBody layer_body_ = layer_body(/*has_experts=*/false);
+  const SharedBody expert_body_ = config_.experts.count > 0 ? SharedBody(layer_body(/*has_experts=*/true))
+                                                            : SharedBody();
 };
 
 Body LlamaBuilder::embed_body() const {
@@ -41,7 +46,26 @@ Body LlamaBuilder::embed_body() const {
   return r.finish();
 }
 
-Body LlamaBuilder::layer_body() const {
+Value LlamaBuilder::mlp(Recorder& r, Value x) const {
+  const auto bias = [&](const char* name) { return config_.mlp_bias ? std::string(name) : std::string(); };
+  const Value gate_up = ops::linear(
+      r, x, {.weight = "gate_up", .bias = bias("gate_up_bias"), .out = 2 * config_.intermediate_size, .joined = true});
+  return ops::linear(r, ops::activation(r, gate_up, "swiglu"),
+                     {.weight = "mlp.w2.weight", .bias = bias("mlp.w2.bias"), .out = config_.hidden_size});
+}
+
+Value LlamaBuilder::experts(Recorder& r, Value x) const {
+  return ops::experts(r, x,
+                      {.router = "router.weight",
+                       .inputs = "experts_in",
+                       .outputs = "experts_out",
+                       .count = config_.experts.count,
+                       .per_token = config_.experts.per_token,
+                       .inner = config_.expert_inner(),
+                       .normalised = config_.experts.normalised});
+}
+
+Body LlamaBuilder::layer_body(bool has_experts) const {
   Recorder r;
   const std::int64_t d = config_.head_size();
   const ops::Heads heads{config_.num_attention_heads, config_.kv_heads(), d};
@@ -77,15 +101,8 @@ Body LlamaBuilder::layer_body() const {
           r, attended,
           {.weight = "attention.wo.weight", .bias = bias(biased, "attention.wo.bias"), .out = config_.hidden_size}),
       x);
-  const Value gate_up = ops::linear(r, ops::rms_norm(r, middle, "norm2.weight", eps),
-                                    {.weight = "gate_up",
-                                     .bias = bias(config_.mlp_bias, "gate_up_bias"),
-                                     .out = 2 * config_.intermediate_size,
-                                     .joined = true});
-  const Value down = ops::linear(
-      r, ops::activation(r, gate_up, "swiglu"),
-      {.weight = "mlp.w2.weight", .bias = bias(config_.mlp_bias, "mlp.w2.bias"), .out = config_.hidden_size});
-  r.output(ops::add(r, down, middle));
+  const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
+  r.output(ops::add(r, has_experts ? experts(r, normed2) : mlp(r, normed2), middle));
   return r.finish();
 }
 
@@ -106,20 +123,46 @@ void LlamaBuilder::add_embed() {
   add(std::move(unit), hidden(0));
 }
 
-std::vector<ParameterSpec> LlamaBuilder::layer_matrices(const std::string& layer) const {
+// Gates and ups of expert 0, of expert 1 and so on, then what leads back; each expert's own names.
+void LlamaBuilder::add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const {
+  const std::int64_t h = config_.hidden_size;
+  const std::int64_t f = config_.expert_inner();
+  const std::int64_t count = config_.experts.count;
+  const double stddev = config_.initializer_range;
+  parameters.push_back(along_sequence(matrix(layer + ".router.weight", count, h, stddev)));
+  const auto add = [&](std::int64_t expert, const char* name, Shape shape, int cut_dim, const char* joined) {
+    auto parameter = matrix(layer + ".experts." + std::to_string(expert) + name, shape[0], shape[1], stddev,
+                            split_dim(cut_dim), joined);
+    parameter.expert = ExpertPlace{expert, count};
+    parameters.push_back(std::move(parameter));
+  };
+  for (std::int64_t e = 0; e < count; ++e) {
+    add(e, ".w1.weight", {f, h}, 0, "experts_in");
+    add(e, ".w3.weight", {f, h}, 0, "experts_in");
+  }
+  for (std::int64_t e = 0; e < count; ++e) add(e, ".w2.weight", {h, f}, 1, "experts_out");
+}
+
+std::vector<ParameterSpec> LlamaBuilder::layer_matrices(const std::string& layer, bool has_experts) const {
   const std::int64_t h = config_.hidden_size;
   const std::int64_t d = config_.head_size();
   const std::int64_t query = config_.num_attention_heads * d;
   const std::int64_t key = config_.kv_heads() * d;
   const std::int64_t f = config_.intermediate_size;
   const double stddev = config_.initializer_range;
-  return {matrix(layer + ".attention.wq.weight", query, h, stddev, split_dim(0, d), "qkv"),
-          matrix(layer + ".attention.wk.weight", key, h, stddev, split_dim(0, d), "qkv"),
-          matrix(layer + ".attention.wv.weight", key, h, stddev, split_dim(0, d), "qkv"),
-          matrix(layer + ".attention.wo.weight", h, query, stddev, split_dim(1, d)),
-          matrix(layer + ".mlp.w1.weight", f, h, stddev, split_dim(0), "gate_up"),
-          matrix(layer + ".mlp.w3.weight", f, h, stddev, split_dim(0), "gate_up"),
-          matrix(layer + ".mlp.w2.weight", h, f, stddev, split_dim(1))};
+  std::vector<ParameterSpec> matrices = {
+      matrix(layer + ".attention.wq.weight", query, h, stddev, split_dim(0, d), "qkv"),
+      matrix(layer + ".attention.wk.weight", key, h, stddev, split_dim(0, d), "qkv"),
+      matrix(layer + ".attention.wv.weight", key, h, stddev, split_dim(0, d), "qkv"),
+      matrix(layer + ".attention.wo.weight", h, query, stddev, split_dim(1, d))};
+  if (has_experts) {
+    add_experts(matrices, layer);
+    return matrices;
+  }
+  matrices.push_back(matrix(layer + ".mlp.w1.weight", f, h, stddev, split_dim(0), "gate_up"));
+  matrices.push_back(matrix(layer + ".mlp.w3.weight", f, h, stddev, split_dim(0), "gate_up"));
+  matrices.push_back(matrix(layer + ".mlp.w2.weight", h, f, stddev, split_dim(1)));
+  return matrices;
 }
 
 std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer) const {
@@ -149,10 +192,11 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
 }
 
 void LlamaBuilder::add_layer(std::int64_t index) {
-  UnitSpec unit = layer_unit(index, "llama.layer");
-  unit.parameters = layer_matrices(unit.name);
+  const bool has_experts = config_.experts.has(index);
+  UnitSpec unit = layer_unit(index, has_experts ? "llama.expert_layer" : "llama.layer");
+  unit.parameters = layer_matrices(unit.name, has_experts);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
-  unit.body = layer_body_;
+  unit.body = has_experts ? expert_body_ : layer_body_;
   add(std::move(unit), hidden(index + 1));
 }
 

@@ -112,6 +112,7 @@ ModelConfig read_llama_folder(JsonReader& reader, const LlamaVariant& variant) {
   if (variant.attention_bias) config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
   config.attention_dropout = reader.find<double>("attention_dropout").value_or(0);
   if (variant.mlp_bias) config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
+  if (variant.read_experts != nullptr) variant.read_experts(reader, config);
   if (variant.read_keys != nullptr) variant.read_keys(reader, config);
   refuse_mixed_layers(reader, config.sliding_window > 0 ? "sliding_attention" : "full_attention");
   config.tie_word_embeddings = reader.find<bool>("tie_word_embeddings").value_or(false);

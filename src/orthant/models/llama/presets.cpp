@@ -39,6 +39,11 @@ Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_no
   config.rms_norm_eps = rms_norm_eps;
   config.tie_word_embeddings = row.tied;
   config.sliding_window = row.window;
+  if (row.experts > 0) {
+    config.experts.count = row.experts;
+    config.experts.per_token = row.experts_per_token;
+    config.experts.inner = row.expert_inner;
+  }
   if (row.scaling != 0) {
     config.rope_scaling.kind = RopeScaling::Kind::llama3;
     config.rope_scaling.factor = row.scaling;

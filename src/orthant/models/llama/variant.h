@@ -23,6 +23,8 @@ struct LlamaVariant {
   bool attention_bias = true;
   bool mlp_bias = false;
   bool sliding_window = false;
+  // Keys of experts, of a model section and of a config.json; null: all its layers are dense.
+  void (*read_experts)(JsonReader& reader, LlamaConfig& config) = nullptr;
   // More keys of a config.json.
   void (*read_keys)(JsonReader& reader, LlamaConfig& config) = nullptr;
   void (*write_keys)(const LlamaConfig& config, nlohmann::ordered_json& json) = nullptr;
@@ -44,6 +46,9 @@ struct LlamaRow {
   std::int64_t head_size = 0;  // 0: hidden / heads
   bool tied = false;
   std::int64_t window = 0;
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_inner = 0;
 };
 Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_norm_eps);
 

@@ -36,8 +36,7 @@ OperationPrices::OperationPrices(const Program& program, const UnitSizes& sizes,
 
 double OperationPrices::bytes(int number) const {
   const ProgramValue& value = program_.values[to_index(number)];
-  const bool counted = value.number == Number::compute || value.number == Number::statistic;
-  return counted ? static_cast<double>(local_bytes(value, sizes_)) : 0;
+  return is_made(value.number) ? static_cast<double>(local_bytes(value, sizes_)) : 0;
 }
 
 double OperationPrices::elements(int number) const {
@@ -134,9 +133,12 @@ void OperationPrices::run(const Operation& op) {
   } else if (op.name == "part" || op.name == "rotary" || op.name == "rotary_back") {
     if (op.name == "part") parts_.insert(op.out[0]);
     value(op.out[0]) = value(op.in[0]);
-  } else if (op.name != "wait") {  // what makes a value of others by a pass over them
-    move(2 * elements(op.out[0]));
-    value(op.out[0]) = take(op.out[0]);
+  } else if (op.name != "wait") {  // what makes values of others by a pass over them
+    for (const int out : op.out) {
+      if (out < 0) continue;
+      move(2 * elements(out));
+      value(out) = take(out);
+    }
   }
 }
 

@@ -138,8 +138,26 @@ class SpecWork {
     return as_double(local_elements(program.values[to_index(value)].at, sizes));
   }
 
+  // Of the rank's experts, each with an equal share of the rows.
+  static void add_expert_products(UnitWork& work, const Program& program, const Operation& operation,
+                                  const UnitSizes& sizes) {
+    const Shape weight = local_shape(program.parameters[to_index(operation.parameters.front())].at, sizes);
+    const ParameterAt& at = program.parameters[to_index(operation.parameters.front())].at;
+    const auto total = operation.attributes.integer("experts");
+    const auto experts = at.experts > 0 ? (total + at.expert_degree - 1) / at.expert_degree : total;
+    const double rows = as_double(local_shape(program.values[to_index(operation.in.front())].at, sizes)[0]);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      work.products.push_back(
+          {rows / as_double(experts), as_double(weight[0]) / as_double(experts), as_double(weight[1])});
+    }
+  }
+
   static void add_products(UnitWork& work, const Program& program, const UnitSizes& sizes) {
     for (const auto& operation : program.forward) {
+      if (operation.name == "expert_product") {
+        add_expert_products(work, program, operation, sizes);
+        continue;
+      }
       if (operation.name != "project" && operation.name != "head_loss") continue;
       const Shape weight = local_shape(program.parameters[to_index(operation.parameters.front())].at, sizes);
       const Shape tokens = local_shape(program.values[to_index(operation.in.front())].at, sizes);

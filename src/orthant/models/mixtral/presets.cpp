@@ -1,0 +1,21 @@
+#include <array>
+
+#include "orthant/models/llama/variant.h"
+#include "orthant/models/mixtral/config.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::array<LlamaRow, 1> kMixtralRows = {{
+    {"mixtral-tiny", 64, 2, 4, 2, 96, 256, 512, 1e4, 0, 0, false, 0, 4, 2},
+}};
+
+}  // namespace
+
+std::vector<Preset> mixtral_presets() {
+  std::vector<Preset> presets;
+  for (const auto& row : kMixtralRows) presets.push_back(preset_of(row, kMixtral, 1e-5));
+  return presets;
+}
+
+}  // namespace orthant

@@ -1,0 +1,110 @@
+// Routing, rows of experts, their products and sums.
+#include <ATen/ATen.h>
+
+#include "orthant/nn/binding.h"
+#include "orthant/ops/experts/expert_products.h"
+#include "orthant/ops/experts/routing.h"
+#include "orthant/ops/experts/token_exchange.h"
+
+namespace orthant {
+namespace {
+
+nn::RouteKind kind_of(const Binding& b) {
+  return {b.attributes().integer("per_token"), b.attributes().flag("normalised")};
+}
+
+std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) {
+  return nn::row_ends(held, pass.experts == nullptr ? 1 : pass.experts->degree());
+}
+
+Step bind_route(const Binding& b) {
+  return [kind = kind_of(b), logits = b.in(0), weights = b.out(0), chosen = b.out(1), places = b.out(2),
+          slots = b.out(3), counts = b.out(4)](Frame& frame) {
+    nn::Routes made = nn::route(frame[logits], kind);
+    frame[weights] = std::move(made.weights);
+    frame[chosen] = std::move(made.chosen);
+    frame[places] = std::move(made.places);
+    frame[slots] = std::move(made.slots);
+    frame[counts] = std::move(made.counts);
+  };
+}
+
+Step bind_route_back(const Binding& b) {
+  return [kind = kind_of(b), gw = b.in(0), logits = b.in(1), chosen = b.in(2), gx = b.out(0)](Frame& frame) {
+    frame[gx] = nn::route_gradient(frame[gw], frame[logits], frame[chosen], kind);
+  };
+}
+
+Step bind_dispatch(const Binding& b) {
+  return [x = b.in(0), places = b.in(1), slots = b.in(2), counts = b.in(3), rows = b.out(0),
+          held = b.out(1)](Frame& frame) {
+    nn::ExpertAxis* axis = frame.pass.experts;
+    const at::Tensor own = nn::rows_of_tokens(frame[x], frame[slots], frame[places].size(1));
+    frame[held] = nn::held_counts(frame[counts], axis);
+    frame[rows] = nn::to_experts(own, frame[counts], frame[held], axis);
+  };
+}
+
+// in gy, places, counts, held.
+Step bind_dispatch_back(const Binding& b) {
+  return [gy = b.in(0), places = b.in(1), counts = b.in(2), held = b.in(3), gx = b.out(0)](Frame& frame) {
+    const at::Tensor own = nn::from_experts(frame[gy], frame[counts], frame[held], frame.pass.experts);
+    frame[gx] = nn::sums_of_rows(own, frame[places], {});
+  };
+}
+
+Step bind_expert_product(const Binding& b) {
+  return [rows = b.in(0), held = b.in(1), y = b.out(0), weight = b.parameter(0)](Frame& frame) {
+    frame[y] = nn::expert_products(frame[rows], ends_of(frame[held], frame.pass), weight->value, frame.pass.products);
+  };
+}
+
+Step bind_expert_product_back(const Binding& b) {
+  return [gy = b.in(0), held = b.in(1), gx = b.out(0), weight = b.parameter(0)](Frame& frame) {
+    frame[gx] =
+        nn::expert_products_back(frame[gy], ends_of(frame[held], frame.pass), weight->value, frame.pass.products);
+  };
+}
+
+Step bind_expert_product_weight(const Binding& b) {
+  return [gy = b.in(0), rows = b.in(1), held = b.in(2), weight = b.parameter(0)](Frame& frame) {
+    nn::add_expert_gradients(*weight, frame[gy], frame[rows], ends_of(frame[held], frame.pass), frame.pass.products);
+  };
+}
+
+Step bind_combine(const Binding& b) {
+  return [rows = b.in(0), weights = b.in(1), places = b.in(2), counts = b.in(3), held = b.in(4),
+          y = b.out(0)](Frame& frame) {
+    const at::Tensor own = nn::from_experts(frame[rows], frame[counts], frame[held], frame.pass.experts);
+    frame[y] = nn::sums_of_rows(own, frame[places], frame[weights]);
+  };
+}
+
+// in gy, rows, weights, places, counts, held. Rows travel back once more for the gradients of weights.
+Step bind_combine_back(const Binding& b) {
+  return [gy = b.in(0), rows = b.in(1), weights = b.in(2), places = b.in(3), counts = b.in(4), held = b.in(5),
+          d_rows = b.out(0), d_weights = b.out(1)](Frame& frame) {
+    nn::ExpertAxis* axis = frame.pass.experts;
+    const at::Tensor own = nn::from_experts(frame[rows], frame[counts], frame[held], axis);
+    nn::SumGradients made =
+        nn::sum_gradients(frame[gy], own, frame[weights], frame[places], /*wants_weights=*/d_weights >= 0);
+    frame[d_rows] = nn::to_experts(made.rows, frame[counts], frame[held], axis);
+    if (d_weights >= 0) frame[d_weights] = std::move(made.weights);
+  };
+}
+
+}  // namespace
+
+std::vector<NamedBinder> experts_binders() {
+  return {{"route", bind_route},
+          {"route_back", bind_route_back},
+          {"dispatch", bind_dispatch},
+          {"dispatch_back", bind_dispatch_back},
+          {"expert_product", bind_expert_product},
+          {"expert_product_back", bind_expert_product_back},
+          {"expert_product_weight", bind_expert_product_weight},
+          {"combine", bind_combine},
+          {"combine_back", bind_combine_back}};
+}
+
+}  // namespace orthant

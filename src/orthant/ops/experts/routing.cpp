@@ -1,0 +1,81 @@
+#include "orthant/ops/experts/routing.h"
+
+#include <ATen/ATen.h>
+
+#include <tuple>
+
+namespace orthant::nn {
+namespace {
+
+at::ScalarType wide(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor scores_of(const at::Tensor& logits) {
+  return at::softmax(logits.to(wide(logits)), 1);
+}
+
+}  // namespace
+
+Routes route(const at::Tensor& logits, const RouteKind& kind) {
+  const at::Tensor scores = scores_of(logits);
+  const std::int64_t slots = logits.size(0) * kind.per_token;
+  const std::int64_t experts = logits.size(1);
+  Routes routes;
+  auto [sorted, order] = at::sort(scores, /*stable=*/true, /*dim=*/1, /*descending=*/true);
+  routes.chosen = order.narrow(1, 0, kind.per_token).contiguous();
+  routes.weights = sorted.narrow(1, 0, kind.per_token).contiguous();
+  if (kind.normalised) routes.weights.div_(routes.weights.sum(1, /*keepdim=*/true));
+  const at::Tensor by_slot = routes.chosen.view({slots});
+  routes.slots = std::get<1>(at::sort(by_slot, /*stable=*/true, /*dim=*/0, /*descending=*/false));
+  routes.places = at::empty_like(routes.slots);
+  routes.places.scatter_(0, routes.slots, at::arange(slots, routes.slots.options()));
+  routes.places = routes.places.view({logits.size(0), kind.per_token});
+  routes.counts = at::bincount(by_slot, {}, experts);
+  return routes;
+}
+
+at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& chosen,
+                          const RouteKind& kind) {
+  const at::Tensor scores = scores_of(logits);
+  at::Tensor d_chosen = d_weights;
+  if (kind.normalised) {
+    const at::Tensor taken = scores.gather(1, chosen);
+    const at::Tensor sum = taken.sum(1, /*keepdim=*/true);
+    d_chosen = (d_weights - (d_weights * taken).sum(1, /*keepdim=*/true) / sum) / sum;
+  }
+  const at::Tensor d_scores = at::zeros_like(scores).scatter_(1, chosen, d_chosen);
+  const at::Tensor d_logits = scores * (d_scores - (d_scores * scores).sum(1, /*keepdim=*/true));
+  return d_logits.to(logits.scalar_type());
+}
+
+at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& slots, std::int64_t per_token) {
+  return x.index_select(0, at::div(slots, per_token, "floor"));
+}
+
+// Slot by slot, so that sums have one order and no tensor of all rows is made.
+at::Tensor sums_of_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& weights) {
+  at::Tensor sum;
+  for (std::int64_t j = 0; j < places.size(1); ++j) {
+    at::Tensor part = rows.index_select(0, places.select(1, j));
+    if (weights.defined()) part.mul_(weights.narrow(1, j, 1).to(rows.scalar_type()));
+    sum = j == 0 ? std::move(part) : sum.add_(part);
+  }
+  return sum;
+}
+
+SumGradients sum_gradients(const at::Tensor& gy, const at::Tensor& rows, const at::Tensor& weights,
+                           const at::Tensor& places, bool wants_weights) {
+  SumGradients made{.rows = at::empty_like(rows), .weights = {}};
+  if (wants_weights) made.weights = at::empty_like(weights);
+  for (std::int64_t j = 0; j < places.size(1); ++j) {
+    const at::Tensor own = places.select(1, j);
+    made.rows.index_copy_(0, own, gy * weights.narrow(1, j, 1).to(gy.scalar_type()));
+    if (!wants_weights) continue;
+    const at::Tensor products = rows.index_select(0, own).mul_(gy);
+    made.weights.select(1, j).copy_(products.sum(1, /*keepdim=*/false, weights.scalar_type()));
+  }
+  return made;
+}
+
+}  // namespace orthant::nn

@@ -1,0 +1,42 @@
+// Which experts take a token, and where its rows lie. Plain formulas for any dtype and device. Local.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace orthant::nn {
+
+struct RouteKind {
+  std::int64_t per_token = 1;
+  bool normalised = true;
+};
+
+// See Note [Routed rows] in ops/experts/rule.cpp.
+struct Routes {
+  at::Tensor weights;  // [tokens, per_token], float32 or float64
+  at::Tensor chosen;   // [tokens, per_token]: experts, the highest score first
+  at::Tensor places;   // [tokens, per_token]
+  at::Tensor slots;    // [tokens x per_token]
+  at::Tensor counts;   // [experts]: rows of each
+};
+Routes route(const at::Tensor& logits, const RouteKind& kind);
+
+// The gradient of the logits [tokens, experts], from that of the weights.
+at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& chosen,
+                          const RouteKind& kind);
+
+// Row r is the token of slot slots[r].
+at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& slots, std::int64_t per_token);
+
+// For each token the sum of its rows, each times its weight where there are weights [tokens, per_token].
+at::Tensor sums_of_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& weights);
+
+struct SumGradients {
+  at::Tensor rows;
+  at::Tensor weights;  // where wanted
+};
+SumGradients sum_gradients(const at::Tensor& gy, const at::Tensor& rows, const at::Tensor& weights,
+                           const at::Tensor& places, bool wants_weights);
+
+}  // namespace orthant::nn

@@ -1,0 +1,167 @@
+// A mixture of experts: `route` chooses experts for every token, `dispatch` lays a copy of each token where its expert
+// finds it, `expert_product` multiplies the rows of every expert by that expert's weight, `combine` adds what came
+// back.
+//
+// Note [Routed rows]: a token that k experts take has k slots, and slot t k + j has a row. Rows are sorted by expert
+// and, within one, by token. `places` says for every slot where its row lies, `slots` for every row whose it is. Over
+// ep each rank sorts the rows of its own tokens, and dispatch and combine exchange them (ops/experts/token_exchange.h):
+// dispatch makes the rows of the rank's own experts, sorted by expert, then by the rank they come from. `held` counts
+// them, per rank that sent them and own expert.
+#include "orthant/ops/functions.h"
+#include "orthant/ops/rules.h"
+
+namespace orthant {
+namespace {
+
+// Tokens rest where experts are whole; ranks that share each expert need all of them.
+void place_route(Placing& p) {
+  const bool shared = p.parameter(0).cut_dim >= 0;
+  p.want(0, shared ? Wanted::all_tokens : Wanted::resting, /*again=*/false);
+  const auto& cuts = p.input(0).dims[0].cuts;
+  for (std::size_t i = 0; i < p.operation().out.size(); ++i) {
+    ValuePlace out{p.recorded(i)};
+    if (out.dims[0].sym == Sym::tokens) out.dims[0].cuts = cuts;
+    for (DimCut& cut : out.dims[0].cuts) cut.granule = out.dims[0].factor;
+    p.give(i, std::move(out));
+  }
+}
+
+void derive_route(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gw = d.gradient(0);
+  if (gw < 0 || !d.needs(0)) return;
+  const int gx = d.new_gradient(op.in[0]);
+  d.emit({.name = "route_back", .in = {gw, op.in[0], op.out[1]}, .out = {gx}, .attributes = op.attributes},
+         Part::inputs);
+  d.contribute(0, gx);
+}
+
+// in x, places, slots, counts; out rows, held.
+void place_dispatch(Placing& p) {
+  const bool all = !p.input(1).cuts_tokens();
+  p.want(0, all ? Wanted::all_tokens : Wanted::resting, /*again=*/true);
+  ValuePlace rows{p.recorded(0)};
+  rows.dims[0].cuts = p.input(1).dims[0].cuts;
+  for (DimCut& cut : rows.dims[0].cuts) cut.granule = rows.dims[0].factor;  // whole tokens
+  p.give(0, std::move(rows));
+  p.give(1, {p.recorded(1)});
+}
+
+void derive_dispatch(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  if (gy < 0 || !d.needs(0)) return;
+  const int gx = d.new_gradient(op.in[0], !d.placement(gy).partial.empty());
+  d.emit({.name = "dispatch_back", .in = {gy, op.in[1], op.in[3], op.out[1]}, .out = {gx}, .attributes = op.attributes},
+         Part::inputs);
+  d.contribute(0, gx);
+}
+
+// Channels of each expert's output: the blocks of one expert among those of all.
+DimCut channels_of_one(const ParameterAt& weight, std::int64_t experts) {
+  DimCut cut = weight.cut;
+  cut.blocks.resize(cut.blocks.size() / static_cast<std::size_t>(experts));
+  return cut;
+}
+
+// in rows, held; a joined parameter [experts x out, in].
+void place_expert_product(Placing& p) {
+  const ParameterAt& weight = p.parameter(0);
+  ValuePlace out{p.recorded(0)};
+  out.dims[0] = p.input(0).dims[0];
+  if (weight.cut_dim == 0) {
+    out.dims.back().cuts = {channels_of_one(weight, p.operation().attributes.integer("experts"))};
+  }
+  if (weight.cut_dim == 1) out.partial = weight.cut.axis;
+  p.give(0, std::move(out));
+}
+
+void derive_expert_product(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  if (gy < 0) return;
+  if (d.needs(0)) {
+    const int gx = d.new_gradient(op.in[0], /*partial=*/d.parameter(0).cut_dim == 0);
+    d.emit({.name = "expert_product_back",
+            .in = {gy, op.in[1]},
+            .out = {gx},
+            .parameters = op.parameters,
+            .attributes = op.attributes},
+           Part::inputs);
+    d.contribute(0, gx);
+  }
+  if (d.trains(0)) {
+    d.emit({.name = "expert_product_weight",
+            .in = {gy, op.in[0], op.in[1]},
+            .parameters = op.parameters,
+            .attributes = op.attributes},
+           Part::weights);
+  }
+}
+
+// in rows, weights, places, counts, held. A summand of every row makes a summand of every token.
+void place_combine(Placing& p) {
+  ValuePlace out{p.recorded(0)};
+  out.dims[0].cuts = p.input(1).dims[0].cuts;
+  out.partial = p.input(0).partial;
+  p.give(0, std::move(out));
+}
+
+void derive_combine(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  if (gy < 0 || !d.needs(0)) return;
+  const bool summands = !d.placement(op.in[0]).partial.empty();
+  const int rows = d.new_gradient(op.in[0]);
+  const int weights = d.needs(1) ? d.new_gradient(op.in[1], summands) : -1;
+  Operation back{.name = "combine_back", .in = {gy}, .out = {rows, weights}, .attributes = op.attributes};
+  back.in.insert(back.in.end(), op.in.begin(), op.in.end());
+  d.emit(std::move(back), Part::inputs);
+  d.contribute(0, rows);
+  if (weights >= 0) d.contribute(1, weights);
+}
+
+}  // namespace
+
+std::vector<OpRule> experts_rules() {
+  return {{.name = "route", .place = place_route, .derive = derive_route, .decides = true},
+          {.name = "dispatch", .place = place_dispatch, .derive = derive_dispatch, .passes_summands = true},
+          {.name = "expert_product", .place = place_expert_product, .derive = derive_expert_product},
+          {.name = "combine", .place = place_combine, .derive = derive_combine}};
+}
+
+Value ops::experts(Recorder& r, Value x, const Experts& kind) {
+  const Value logits = linear(r, x, {.weight = kind.router, .out = kind.count});
+  const std::vector<Dim> per_slot = {r.dims(x)[0], {Sym::one, kind.per_token}};
+  Dim routed = r.dims(x)[0];
+  routed.factor *= kind.per_token;
+  const int weights = r.value("weights", per_slot, Number::statistic);
+  const int chosen = r.value("chosen", per_slot, Number::place);
+  const int places = r.value("places", per_slot, Number::place);
+  const int slots = r.value("slots", {routed}, Number::place);
+  const int counts = r.value("counts", {{Sym::one, kind.count}}, Number::place);
+  const int inputs = r.joined(kind.inputs);
+  Operation route{
+      .name = "route", .in = {logits.id}, .out = {weights, chosen, places, slots, counts}, .parameters = {inputs}};
+  route.attributes.set("per_token", kind.per_token);
+  route.attributes.set("normalised", std::int64_t{kind.normalised});
+  r.add(std::move(route));
+
+  const int rows = r.value("rows", {routed, {Sym::one, r.channels(x)}});
+  const int held = r.value("held", {{Sym::one, kind.count}}, Number::place);
+  r.add({.name = "dispatch", .in = {x.id, places, slots, counts}, .out = {rows, held}});
+  const auto product = [&](const char* name, int from, int parameter, std::int64_t channels) {
+    const int made = r.value(name, {routed, {Sym::one, channels}});
+    Operation operation{.name = "expert_product", .in = {from, held}, .out = {made}, .parameters = {parameter}};
+    operation.attributes.set("experts", kind.count);
+    r.add(std::move(operation));
+    return made;
+  };
+  const Value active = activation(r, {product("gates", rows, inputs, 2 * kind.inner)}, "swiglu");
+  const int back = product("answers", active.id, r.joined(kind.outputs), r.channels(x));
+  const int y = r.value("combined", r.dims(x));
+  r.add({.name = "combine", .in = {back, weights, places, counts, held}, .out = {y}});
+  return {y};
+}
+
+}  // namespace orthant
