@@ -110,6 +110,10 @@ std::int64_t KernelLibrary::most_shared_bytes() {
   return tools().most_shared_bytes;
 }
 
+const std::string& KernelLibrary::architecture() {
+  return tools().architecture;
+}
+
 const Kernel& KernelLibrary::get(const Source& source, const char* function, const Values& values) {
   const Tools& made = tools();
   const std::lock_guard lock(mutex_);

@@ -85,6 +85,8 @@ class KernelLibrary {
 
   // That a kernel may have for each block of threads. available() is true.
   std::int64_t most_shared_bytes();
+  // What kernels are compiled for: "sm_90a". available() is true.
+  const std::string& architecture();
 
   // Makes the variant when it is the first time. InternalError when the source is not right.
   const Kernel& get(const Source& source, const char* function, const Values& values);
