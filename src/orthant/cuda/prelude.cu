@@ -177,8 +177,8 @@ struct Grid {
 };
 
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
-DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
-  u32 a = (u32)block, b = (u32)(block >> 32), c = (u32)grid.stream, d = (u32)(grid.stream >> 32);
+DEVICE void draw_block(const Grid& grid, u32 low, u32 high, u32 (&words)[4]) {
+  u32 a = low, b = high, c = (u32)grid.stream, d = (u32)(grid.stream >> 32);
   u32 key0 = grid.key0, key1 = grid.key1;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -191,6 +191,9 @@ DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
     key1 += 0xBB67AE85u;
   }
   words[0] = a, words[1] = b, words[2] = c, words[3] = d;
+}
+DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
+  draw_block(grid, (u32)block, (u32)(block >> 32), words);
 }
 
 // Bit i: element i of the block stays.
