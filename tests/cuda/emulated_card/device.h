@@ -5,6 +5,7 @@
 
 #include "card.h"
 
+#define __CUDA_ARCH_FEAT_SM90_ALL
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -291,6 +292,62 @@ inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, flo
                                                                   float c2, float c3) {
   emulated_mma(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3, false);
 }
+inline void ptx_fence_proxy_async_shared__cta() {}
+inline void ptx_wgmma_fence_sync_aligned() {}
+inline void ptx_wgmma_commit_group_sync_aligned() {
+  emulated_commit_products();
+}
+inline void ptx_wgmma_wait_group_sync_aligned(int newer) {
+  emulated_await_products(newer);
+}
+namespace emulated_card {
+// Operands behind the sums: both matrices, scale of d, signs, orders; or the left factor's registers, a matrix, the
+// same.
+inline void take_factors(EmulatedProduct& product, unsigned long long a, unsigned long long b, bool adds, int, int,
+                         bool a_by_rows, bool b_by_rows) {
+  product.a_is_shared = true;
+  product.a_matrix = a, product.b_matrix = b;
+  product.adds = adds, product.a_by_rows = a_by_rows, product.b_by_rows = b_by_rows;
+}
+inline void take_factors(EmulatedProduct& product, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                         unsigned long long b, bool adds, int, int, bool b_by_rows) {
+  product.a_is_shared = false;
+  product.a[0] = a0, product.a[1] = a1, product.a[2] = a2, product.a[3] = a3;
+  product.b_matrix = b;
+  product.adds = adds, product.b_by_rows = b_by_rows;
+}
+template <int LEFT>
+struct Sums {
+  template <class... Rest>
+  static void take(EmulatedProduct& product, float** to, float& sum, Rest&&... rest) {
+    *to = &sum;
+    Sums<LEFT - 1>::take(product, to + 1, rest...);
+  }
+};
+template <>
+struct Sums<0> {
+  template <class... Rest>
+  static void take(EmulatedProduct& product, float**, Rest&&... rest) {
+    take_factors(product, rest...);
+  }
+};
+}  // namespace emulated_card
+#define EMULATED_WGMMA(COLUMNS, TYPE, BFLOAT16)                                                        \
+  template <class... Operands>                                                                         \
+  inline void ptx_wgmma_mma_async_sync_aligned_m64n##COLUMNS##k16_f32_##TYPE(Operands&&... operands) { \
+    EmulatedProduct product = {};                                                                      \
+    product.columns = COLUMNS;                                                                         \
+    product.bfloat16 = BFLOAT16;                                                                       \
+    emulated_card::Sums<COLUMNS / 2>::take(product, product.d, operands...);                           \
+    emulated_multiply_async(&product);                                                                 \
+  }
+#define EMULATED_WGMMAS(COLUMNS)           \
+  EMULATED_WGMMA(COLUMNS, bf16_bf16, true) \
+  EMULATED_WGMMA(COLUMNS, f16_f16, false)
+EMULATED_WGMMAS(16)
+EMULATED_WGMMAS(32)
+EMULATED_WGMMAS(64)
+EMULATED_WGMMAS(128)
 inline void ptx_ld_shared_v2_f32(float& x, float& y, unsigned from) {
   const auto* const pair = reinterpret_cast<const float*>(emulated_checked_shared("ld.shared.v2.f32", from, 8));
   x = pair[0];
