@@ -85,6 +85,8 @@ class KernelLibrary {
 
   // That a kernel may have for each block of threads. available() is true.
   std::int64_t most_shared_bytes();
+  // Blocks of threads that surely run at a time. available() is true.
+  int multiprocessors();
   // What kernels are compiled for: "sm_90a". available() is true.
   const std::string& architecture();
 

@@ -242,8 +242,8 @@ DEVICE void store_release(u32* to, u32 value) {
 // Arguments of both kernels, in their order.
 #define PARAMETERS                                                                                \
   Element *d_qkv, const Element *qkv, const Element *out, const Element *d_out, const float *lse, \
-      const float2 *numbers, const u32 *bits, const u8 *mask, float4 *sums, u32 *turns, Layout layout
-#define ARGUMENTS d_qkv, qkv, out, d_out, lse, numbers, bits, mask, sums, turns, layout
+      const float2 *numbers, const u32 *bits, const u8 *mask, float4 *sums, u32 *turns, int apart, Layout layout
+#define ARGUMENTS d_qkv, qkv, out, d_out, lse, numbers, bits, mask, sums, turns, apart, layout
 
 // All gradients. A block takes 128 keys of a key head and goes through the queries of its group's heads, STEP at a
 // time. A tile's gradient of queries is summed over blocks in one order, which is why it is the same each time: later
@@ -270,7 +270,7 @@ DEVICE void backward(PARAMETERS) {
     __syncthreads();
     const u32 number = uniform(*begun);
     __syncthreads();
-    block = CAUSAL ? num_blocks - 1 - number % num_blocks : number % num_blocks;
+    block = num_blocks - 1 - number % num_blocks;
     kv_head = number / num_blocks % kv_heads;
     row = number / num_blocks / kv_heads;
     ++turns;
@@ -283,14 +283,20 @@ DEVICE void backward(PARAMETERS) {
   const i64 out_stride = (i64)layout.heads * SIZE;
   const int num_tiles = (sequence + TILE - 1) / TILE;
   const int behind = (int)layout.first_key - (int)layout.first_query;
-  // Earlier queries see none of the keys; the first block writes their gradients.
-  const int first_tile = CAUSAL && block > 0 ? min(max(first + behind, 0) / TILE, num_tiles) : 0;
+  // The block's tiles: `num_steps` from `start` on, the first one behind the last one. Under a causal mask earlier
+  // queries see none of the keys; the first block writes their gradients.
+  const int start = CAUSAL  ? block > 0 ? min(max(first + behind, 0) / TILE, num_tiles) : 0
+                    : apart ? block * num_tiles / num_blocks
+                            : 0;
+  const int num_steps = CAUSAL ? num_tiles - start : num_tiles;
+  const auto tile_of = [&](int step) { return start + step < num_tiles ? start + step : start + step - num_tiles; };
   copy_rows<BLOCK, false>(k_block, tokens + keys_at, layout.stride, first, sequence);
   copy_rows<BLOCK, false>(v_block, tokens + values_at, layout.stride, first, sequence);
-  const auto copy_tile = [&](int head, int t) {
-    if (t >= num_tiles) return end_copies();
+  const auto copy_tile = [&](int head, int step) {
+    if (step >= num_steps) return end_copies();
+    const int t = tile_of(step);
     asm volatile("" : "+r"(head));  // addresses are computed anew each time: registers are scarce
-    const u32 stage = (u32)t % kStages, to = tiles + stage * 2 * TILE_BYTES;
+    const u32 stage = (u32)step % kStages, to = tiles + stage * 2 * TILE_BYTES;
     copy_rows<TILE, false>(to, tokens + head * SIZE, layout.stride, t * TILE, sequence);
     copy_rows<TILE, false>(to + TILE_BYTES, d_out + token_row * out_stride + head * SIZE, out_stride, t * TILE,
                            sequence);
@@ -307,12 +313,18 @@ DEVICE void backward(PARAMETERS) {
   for (int h = 0; h < group; ++h) {
     const int head = kv_head * group + h;
     const i64 sums_at = ((i64)row * layout.heads + head) * num_tiles;
-    // Blocks that add to a tile's sum, and those that do before this one.
-    const auto count = [&](int t) {
-      return CAUSAL ? min(max((t * TILE + TILE - behind + BLOCK - 1) / BLOCK, 1), num_blocks) : num_blocks;
+    // Blocks whose keys a tile's queries see, all of them without a causal mask; and those that add to its sum before
+    // this one: each adds after the later ones of those that begin at the tile or before it.
+    const auto begun = [&](int t) {
+      return CAUSAL  ? min(max((t * TILE + TILE - behind + BLOCK - 1) / BLOCK, 1), num_blocks)
+             : apart ? ((t + 1) * num_blocks + num_tiles - 1) / num_tiles
+                     : 0;
     };
-    const auto before = [&](int t) { return ALONE ? 0 : CAUSAL ? count(t) - 1 - block : block; };
-    const auto continues = [&](int t) { return !ALONE && before(t) + 1 < count(t); };
+    const auto before = [&](int t) {
+      if (ALONE) return 0;
+      return begun(t) - 1 - block + (block < begun(t) ? 0 : num_blocks);
+    };
+    const auto continues = [&](int t) { return !ALONE && before(t) + 1 < (CAUSAL ? begun(t) : num_blocks); };
     const auto sum_of = [&](int t) { return sums + (sums_at + t) * (TILE * SIZE / 4) + threadIdx.x; };
     float sum[CHUNKS / 2][4];  // of a tile
     float4 added[CHUNKS / 2];  // by the blocks before
@@ -346,25 +358,26 @@ DEVICE void backward(PARAMETERS) {
       if (continues(t) && threadIdx.x == 0) store_release(turns + sums_at + t, before(t) + 1);
     };
     if (h > 0) __syncthreads();  // the tiles before are read
-    copy_tile(head, first_tile);
+    copy_tile(head, 0);
     if (ALONE) make_numbers(of_tiles, out, d_out, lse, row, head, layout);
     if (ASIDE) {
       await_copies<0>();
       show_products();
       __syncthreads();
-      copy_tile(head, first_tile + 1);
+      copy_tile(head, 1);
     }
 #pragma unroll 1
-    for (int t = first_tile; t < num_tiles; ++t) {
+    for (int step = 0; step < num_steps; ++step) {
+      const int t = tile_of(step);
       if (!ASIDE) {
         await_copies<0>();
         show_products();
         __syncthreads();
-        copy_tile(head, t + 1);
+        copy_tile(head, step + 1);
       }
       u32 turn = 0;
-      const u32 stage = (u32)t % kStages, q_tile = tiles + stage * 2 * TILE_BYTES;
-      const u32 scores = d_scores + (u32)t % (kStages - 1) * SCORE_BYTES;
+      const u32 stage = (u32)step % kStages, q_tile = tiles + stage * 2 * TILE_BYTES;
+      const u32 scores = d_scores + (u32)step % (kStages - 1) * SCORE_BYTES;
       const bool late = CAUSAL && first + BLOCK + behind > t * TILE;
 #pragma unroll 1
       for (int part = 0; part < TILE / STEP; ++part) {
@@ -372,7 +385,7 @@ DEVICE void backward(PARAMETERS) {
                               part * STEP, late, t * TILE + part * STEP, behind, layout, [&] {
                                 if (ALONE || part > 0) return;
                                 if (turns != nullptr && threadIdx.x == 0) turn = load_acquire(turns + sums_at + t);
-                                if (ASIDE && t > first_tile) finish(t - 1);
+                                if (ASIDE && step > 0) finish(tile_of(step - 1));
                               });
       }
       if (!ALONE && threadIdx.x == 0) {
@@ -382,8 +395,8 @@ DEVICE void backward(PARAMETERS) {
       show_products();
       __syncthreads();
       if (ASIDE) {
-        if (t > first_tile) tell(t - 1);
-        copy_tile(head, t + 2);
+        if (step > 0) tell(tile_of(step - 1));
+        copy_tile(head, step + 2);
       }
       float d_q[CHUNKS / 2][4];
       begin_products();
@@ -408,10 +421,11 @@ DEVICE void backward(PARAMETERS) {
         tell(t);
       }
     }
-    if (ASIDE && first_tile < num_tiles) {
-      finish(num_tiles - 1);
-      if (continues(num_tiles - 1)) __syncthreads();
-      tell(num_tiles - 1);
+    if (ASIDE && num_steps > 0) {
+      const int t = tile_of(num_steps - 1);
+      finish(t);
+      if (continues(t)) __syncthreads();
+      tell(t);
     }
   }
   store_rows(d_tokens + keys_at, layout.stride, first + warp * 16, sequence, d_k, by_score, by_score);

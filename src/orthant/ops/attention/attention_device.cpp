@@ -147,10 +147,12 @@ at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& outpu
         threads_for(items * call.size / 8, qkv), data(numbers), data(turns), data<float>(output.lse), data(output.out),
         data(d_out), items, turns.defined() ? static_cast<int>(turns.numel()) : 0, call.layout);
   }
+  // A block may then wait for one that begins later: those that wait leave room for it.
+  const bool apart = cuda::KernelLibrary::of_process().multiprocessors() >= 4 * call.blocks;
   call.kernel(kAttentionBackward, call.is_alone() ? "attention_backward_short" : "attention_backward")(
       call.shape(call.kv_heads, call.backward_bytes()), data(d_qkv), data(qkv), data(output.out), data(d_out),
       data<float>(output.lse), data(numbers), data(output.kept), data(options.key_mask), data(sums), data(turns),
-      call.layout);
+      apart ? 1 : 0, call.layout);
   if (options.rotary.sin.defined()) {
     AttentionOptions back = options;
     back.rotary.sin = back.rotary.sin.neg();
