@@ -361,6 +361,9 @@ inline void ptx_ld_shared_v4_f32(float& x, float& y, float& z, float& w, unsigne
 inline void ptx_ld_acquire_gpu_global_u32(unsigned& value, const unsigned* from) {
   value = *from;
 }
+inline void ptx_ld_relaxed_gpu_global_u32(unsigned& value, const unsigned* from) {
+  value = *from;
+}
 inline void ptx_st_release_gpu_global_u32(unsigned* to, unsigned value) {
   *to = value;
 }

@@ -6,6 +6,7 @@
 //
 // Attention over heads of SIZE channels without ever storing scores, softmax in float32. CAUSAL: a query sees no later
 // key. MASKED: keys may be hidden. DROPS: probabilities are dropped; the bits of what stays are left for backward.
+// WGMMA: four warps multiply together, on sm_90a; elsewhere it is as if it were 0.
 //
 // Order of keys in a tile: a lane of a warp holds columns 2c and 2c + 1 of every 8 in a product's result. Of 32 keys,
 // key 8c + 2n + h is put into column 2c + h of result n, so that a lane has eight neighbours: one block of the random
@@ -38,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
   extern __shared__ __align__(1024) u8 shared[];
   const u32 q_block = shared_address(shared), tiles = q_block + BLOCK_BYTES;  // of keys, then values
   const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5);
-  const int head = blockIdx.y, row = blockIdx.z, first = blockIdx.x * BLOCK, sequence = layout.sequence;
+  const int head = blockIdx.y, row = blockIdx.z, sequence = layout.sequence;
+  const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BLOCK;  // the most work first
   const int kv_heads = layout.heads / layout.group;
   const Element* tokens = qkv + (i64)row * sequence * layout.stride;
   const Element* keys = tokens + (layout.heads + head / layout.group) * SIZE;
@@ -103,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     end_copies();
     float s[TILE / 8][4];
     begin_products();
-    over_channels<DROPS ? STEPS : 2>(s, q_block, tile, 0, lane);
+    over_channels<2>(s, q_block, tile, 0, lane);
     end_products();
 #if DROPS
     u32 stay[TILE / 16][4];    // in the order of a left factor

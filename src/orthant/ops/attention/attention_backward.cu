@@ -1,5 +1,5 @@
 // variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
-// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 128 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
 // all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1
@@ -7,8 +7,6 @@
 // Backward of attention.cu, with its macros: probabilities are made again from scores and log sums, and what was
 // dropped is read.
 #include "attention_tiles.inc"
-
-#define SCORE_BYTES (BLOCK * TILE * 2)
 
 // The sum of x * y over a head's channels, of which CHUNKS neighbouring lanes have 8 each; all of them get it.
 DEVICE float channel_sum(const Element* x, const Element* y) {
@@ -26,7 +24,7 @@ DEVICE float channel_sum(const Element* x, const Element* y) {
 // the factor of what stays, which multiplies the results at the end.
 DEVICE float2 numbers_of(float lse, float delta, const Layout& layout) {
   const float factor = DROPS ? layout.grid.factor : 1;
-  return make_float2(lse * LOG2_E, factor > 0 ? delta / factor : 0);
+  return make_float2(lse * LOG2_E, factor > 0 ? delta * fast_reciprocal(factor) : 0);
 }
 
 // numbers [rows, heads, sequence]; `turns` begin at 0.
@@ -79,19 +77,19 @@ DEVICE void copy_numbers(u32 tile, const float2* numbers, const u32* bits, i64 f
 // The same numbers of a head's queries, of which there are at most 128: two tiles.
 DEVICE void make_numbers(u32 of_tiles, const Element* out, const Element* d_out, const float* lse, int row, int head,
                          const Layout& layout) {
+  const i64 head_row = ((i64)row * layout.heads + head) * layout.sequence;
 #pragma unroll
-  for (int i = threadIdx.x; i < BLOCK * CHUNKS; i += THREADS) {
-    const int query = i / CHUNKS;
+  for (int i = 0; i < BLOCK * CHUNKS / THREADS; ++i) {
+    const int query = (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS);
     const bool inside = query < layout.sequence;
     const i64 token = (i64)row * layout.sequence + (inside ? query : 0);
-    const i64 at = (token * layout.heads + head) * SIZE + i % CHUNKS * 8;
-    const float sum = channel_sum(out + at, d_out + at);
-    if (i % CHUNKS != 0) continue;
-    float2 made = make_float2(0, 0);
-    if (inside) made = numbers_of(lse[((i64)row * layout.heads + head) * layout.sequence + query], sum, layout);
+    const i64 at = (token * layout.heads + head) * SIZE + threadIdx.x % CHUNKS * 8;
+    const float2 made = numbers_of(lse[head_row + (inside ? query : 0)], channel_sum(out + at, d_out + at), layout);
     const u32 to = of_tiles + query / TILE * NUMBERS_BYTES + query % TILE * 8;
-    store_word(to, __float_as_uint(made.x));
-    store_word(to + 4, __float_as_uint(made.y));
+    if (threadIdx.x % CHUNKS < 2) {
+      store_word(to + threadIdx.x % CHUNKS * 4,
+                 inside ? __float_as_uint(threadIdx.x % CHUNKS == 0 ? made.x : made.y) : 0);
+    }
   }
 }
 
@@ -105,8 +103,7 @@ struct Keys {
 // STEP queries of a tile from `first` on, against a warp's keys: adds to the gradients of keys and values, and leaves
 // those of scores, keys by queries, in `d_scores`. `late`: some of the queries come before some of the keys. `query`:
 // the first one's place in the sequence; `behind`: of keys against queries. `meanwhile()` runs beside products.
-// ASIDE: products run beside what does not need them, which takes registers.
-template <int STEP, bool ASIDE, class Meanwhile>
+template <int STEP, class Meanwhile>
 DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Keys& keys, u32 q_tile, u32 g_tile,
                      u32 numbers, u32 d_scores, int first, bool late, int query, int behind, const Layout& layout,
                      const Meanwhile& meanwhile) {
@@ -115,13 +112,12 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Key
   float p[STEP / 8][4], g[STEP / 8][4];
   begin_products();
   over_channels<SIZE == 128 ? 1 : STEPS>(p, keys.block, q_tile, first, lane);
-  end_products();
   over_channels<SIZE == 128 ? 1 : STEPS>(g, keys.block + BLOCK_BYTES, g_tile, first, lane);
   end_products();
   meanwhile();
-  await_products<ASIDE ? 1 : 0>();
+  await_products<0>();
   settle(p);
-  if (!ASIDE) settle(g);
+  settle(g);
   const int place = (int)(threadIdx.x >> 5) * 16 + (lane >> 2);  // of the lane's first key; the other is 8 further on
   if (late || keys.seen != 0xffff) {
     const u32 seen = keys.seen >> (lane >> 2);
@@ -136,19 +132,22 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Key
     }
   }
   const float scale = layout.scale * LOG2_E;
+#if DROPS
   const u32 stay = numbers + TILE * 8 + place / 32 * TILE * 4;
   const int up = 23 - place % 32;  // of a query's 32 bits, bits 23 and 31 then are the lane's keys'
-  u32 left[STEP / 16][4];          // in the order of a left factor: probabilities that stay
+#endif
+  u32 left[STEP / 16][4];  // in the order of a left factor: probabilities that stay
 #pragma unroll
   for (int n = 0; n < STEP / 8; ++n) {
     const int column = first + n * 8 + (lane & 3) * 2;
     const float4 of = load_four(numbers + column * 8);
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      float(&two)[2] = reinterpret_cast<float(&)[2]>(p[n][2 * side]);
-      two[0] = fast_exp2(two[0] * scale - of.x);
-      two[1] = fast_exp2(two[1] * scale - of.z);
-      left[n / 2][n % 2 * 2 + side] = PACK(two[0], two[1]);
+      float& even = p[n][2 * side];
+      float& odd = p[n][2 * side + 1];
+      even = fast_exp2(even * scale - of.x);
+      odd = fast_exp2(odd * scale - of.z);
+      left[n / 2][n % 2 * 2 + side] = PACK(even, odd);
     }
 #if DROPS
     const float2 pair = load_pair(stay + column * 4);
@@ -160,11 +159,7 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Key
   begin_products();
   over_rows(d_v, left, g_tile, first, lane);
   end_products();
-  if (ASIDE) {
-    await_products<1>();
-    settle(g);
-  }
-  u32 d_s[STEP / 16][4];
+  u32 d_s[STEP / 16][4];  // made beside that product
 #pragma unroll
   for (int n = 0; n < STEP / 8; ++n) {
     const int column = first + n * 8 + (lane & 3) * 2;
@@ -192,11 +187,9 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Key
     store_word(d_scores + (place + i % 2 * 8) * (TILE * 2) + ((chunk ^ (place & 7)) << 4) + (lane & 3) * 4,
                d_s[i / 4][i % 4]);
   }
-  if (!ASIDE) {
-    await_products<0>();
-    settle(d_k);
-    settle(d_v);
-  }
+  await_products<0>();
+  settle(d_k);
+  settle(d_v);
 }
 
 // Gradients of a tile's 64 queries from those of scores with 128 keys: of 8 warps four take 16 queries each, for half
@@ -214,7 +207,7 @@ DEVICE void query_step(float (&d_q)[CHUNKS / 2][4], u32 d_scores, u32 k_block, i
 #else
   const int rows = (warp & 3) * 16, chunk = (warp >> 2) * (CHUNKS / 2);
   clear(d_q);
-#pragma unroll
+#pragma unroll(SIZE == 128 ? 1 : BLOCK / 16)
   for (int k = 0; k < BLOCK / 16; ++k) {
     u32 a[4];
     const u32 at = k * 16 + (lane & 7) + ((lane >> 4) << 3);
@@ -235,6 +228,13 @@ DEVICE u32 load_acquire(const u32* from) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
+// What is there by now; the load is under way until the value is used. What the value tells of is then read from the
+// cache that all blocks share, behind a barrier.
+DEVICE u32 load_early(const u32* from) {
+  u32 value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
 DEVICE void store_release(u32* to, u32 value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
@@ -246,21 +246,24 @@ DEVICE void store_release(u32* to, u32 value) {
 #define ARGUMENTS d_qkv, qkv, out, d_out, lse, numbers, bits, mask, sums, turns, apart, layout
 
 // All gradients. A block takes 128 keys of a key head and goes through the queries of its group's heads, STEP at a
-// time. A tile's gradient of queries is summed over blocks in one order, which is why it is the same each time: later
-// keys first under a causal mask, since their blocks begin at later queries, else earlier keys. Until a sum is complete
-// it is in `sums`, and `turns` says how many blocks have added to it. Blocks are numbered by a counter before that, in
-// the order in which they begin, so that one waits only for those that run. `turns` is null where a block has all keys.
+// time. ALONE: it has all keys, and no other head's queries; it makes `numbers` itself.
 //
-// ALONE: a block has all keys, and no other head's queries; it makes `numbers` itself.
-// ASIDE: copies and sums of a tile run beside the next one's products.
-template <int STEP, bool ALONE, bool ASIDE>
+// A tile's gradient of queries is summed over the blocks that see it in one order, whatever the card does when: until
+// it is complete it is in `sums`, and `turns` [rows, heads, tiles] says how many blocks have added to it. Null where a
+// block has all keys. Before the turns is a counter that numbers blocks in the order in which they begin, later keys of
+// a head first.
+//
+// Under a causal mask a block begins at the first queries that see its keys. Else, with `apart`, block b begins at tile
+// 2 b and goes round: those that keep pace then never wait. A block may wait for one that begins later: of the heads
+// that have begun only the last one may lack blocks, so there must be room for more than the blocks of one head.
+// Without `apart` all begin at the first tile, and a block waits only for those that began before it.
+template <int STEP, bool ALONE>
 DEVICE void backward(PARAMETERS) {
-  constexpr int kStages = ASIDE ? 3 : 2;  // of tiles
   extern __shared__ __align__(1024) u8 shared[];
   const u32 k_block = shared_address(shared), v_block = k_block + BLOCK_BYTES;
-  const u32 tiles = v_block + BLOCK_BYTES;                      // of queries, then gradients of outputs
-  const u32 d_scores = tiles + kStages * 2 * TILE_BYTES;        // [128 keys][64 queries], of kStages - 1 tiles
-  const u32 of_tiles = d_scores + (kStages - 1) * SCORE_BYTES;  // numbers and bits
+  const u32 tiles = v_block + BLOCK_BYTES;           // of queries, then gradients of outputs, twice
+  const u32 d_scores = tiles + 4 * TILE_BYTES;       // [128 keys][64 queries]
+  const u32 of_tiles = d_scores + BLOCK * TILE * 2;  // numbers and bits, twice
   const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5), sequence = layout.sequence;
   const int group = ALONE ? 1 : layout.group, kv_heads = layout.heads / group, num_blocks = ALONE ? 1 : gridDim.x;
   int block = ALONE ? 0 : blockIdx.x, kv_head = blockIdx.y, row = blockIdx.z;
@@ -286,7 +289,7 @@ DEVICE void backward(PARAMETERS) {
   // The block's tiles: `num_steps` from `start` on, the first one behind the last one. Under a causal mask earlier
   // queries see none of the keys; the first block writes their gradients.
   const int start = CAUSAL  ? block > 0 ? min(max(first + behind, 0) / TILE, num_tiles) : 0
-                    : apart ? block * num_tiles / num_blocks
+                    : apart ? max(2 * block - num_tiles % 2, 0)
                             : 0;
   const int num_steps = CAUSAL ? num_tiles - start : num_tiles;
   const auto tile_of = [&](int step) { return start + step < num_tiles ? start + step : start + step - num_tiles; };
@@ -296,7 +299,7 @@ DEVICE void backward(PARAMETERS) {
     if (step >= num_steps) return end_copies();
     const int t = tile_of(step);
     asm volatile("" : "+r"(head));  // addresses are computed anew each time: registers are scarce
-    const u32 stage = (u32)step % kStages, to = tiles + stage * 2 * TILE_BYTES;
+    const u32 stage = step & 1, to = tiles + stage * 2 * TILE_BYTES;
     copy_rows<TILE, false>(to, tokens + head * SIZE, layout.stride, t * TILE, sequence);
     copy_rows<TILE, false>(to + TILE_BYTES, d_out + token_row * out_stride + head * SIZE, out_stride, t * TILE,
                            sequence);
@@ -317,7 +320,7 @@ DEVICE void backward(PARAMETERS) {
     // this one: each adds after the later ones of those that begin at the tile or before it.
     const auto begun = [&](int t) {
       return CAUSAL  ? min(max((t * TILE + TILE - behind + BLOCK - 1) / BLOCK, 1), num_blocks)
-             : apart ? ((t + 1) * num_blocks + num_tiles - 1) / num_tiles
+             : apart ? min((t + num_tiles % 2) / 2 + 1, num_blocks)
                      : 0;
     };
     const auto before = [&](int t) {
@@ -326,13 +329,12 @@ DEVICE void backward(PARAMETERS) {
     };
     const auto continues = [&](int t) { return !ALONE && before(t) + 1 < (CAUSAL ? begun(t) : num_blocks); };
     const auto sum_of = [&](int t) { return sums + (sums_at + t) * (TILE * SIZE / 4) + threadIdx.x; };
-    float sum[CHUNKS / 2][4];  // of a tile
-    float4 added[CHUNKS / 2];  // by the blocks before
-    const auto finish = [&](int t) {
+    // Adds what blocks before this one have added; what is complete is stored as the gradient.
+    const auto finish = [&](int t, float(&sum)[CHUNKS / 2][4]) {
       if (before(t) > 0) {
 #pragma unroll
         for (int n = 0; n < CHUNKS / 2; ++n) {
-          const float4 of = ASIDE ? added[n] : __ldcg(sum_of(t) + n * THREADS);
+          const float4 of = __ldcg(sum_of(t) + n * THREADS);
           sum[n][0] += of.x, sum[n][1] += of.y, sum[n][2] += of.z, sum[n][3] += of.w;
         }
       }
@@ -344,100 +346,69 @@ DEVICE void backward(PARAMETERS) {
         return;
       }
       asm volatile("" : "+r"(t));  // addresses are computed anew, too
-      const int query = t * TILE + (warp & 3) * 16 + (lane >> 2);
-      Element* const to =
-          d_tokens + (i64)query * layout.stride + head * SIZE + (warp >> 2) * (SIZE / 2) + (lane & 3) * 2;
-#pragma unroll
-      for (int n = 0; n < CHUNKS / 2; ++n) {
-        if (query < sequence) *reinterpret_cast<u32*>(to + n * 8) = PACK(sum[n][0], sum[n][1]);
-        if (query + 8 < sequence) *reinterpret_cast<u32*>(to + 8 * layout.stride + n * 8) = PACK(sum[n][2], sum[n][3]);
-      }
+      store_rows(d_tokens + head * SIZE + (warp >> 2) * (SIZE / 2), layout.stride, t * TILE + (warp & 3) * 16, sequence,
+                 sum, 1, 1);
     };
-    // Behind a barrier after finish().
+    // Behind a barrier after finish(): this block has added to the tile.
     const auto tell = [&](int t) {
       if (continues(t) && threadIdx.x == 0) store_release(turns + sums_at + t, before(t) + 1);
     };
-    if (h > 0) __syncthreads();  // the tiles before are read
     copy_tile(head, 0);
     if (ALONE) make_numbers(of_tiles, out, d_out, lse, row, head, layout);
-    if (ASIDE) {
-      await_copies<0>();
-      show_products();
-      __syncthreads();
-      copy_tile(head, 1);
-    }
 #pragma unroll 1
     for (int step = 0; step < num_steps; ++step) {
       const int t = tile_of(step);
-      if (!ASIDE) {
-        await_copies<0>();
-        show_products();
-        __syncthreads();
-        copy_tile(head, step + 1);
-      }
+      await_copies<0>();
+      show_products();
+      __syncthreads();  // the tile is there, and the one before is done with
+      copy_tile(head, step + 1);
       u32 turn = 0;
-      const u32 stage = (u32)step % kStages, q_tile = tiles + stage * 2 * TILE_BYTES;
-      const u32 scores = d_scores + (u32)step % (kStages - 1) * SCORE_BYTES;
+      const u32 stage = step & 1, q_tile = tiles + stage * 2 * TILE_BYTES;
       const bool late = CAUSAL && first + BLOCK + behind > t * TILE;
 #pragma unroll 1
       for (int part = 0; part < TILE / STEP; ++part) {
-        key_step<STEP, ASIDE>(d_k, d_v, keys, q_tile, q_tile + TILE_BYTES, of_tiles + stage * NUMBERS_BYTES, scores,
-                              part * STEP, late, t * TILE + part * STEP, behind, layout, [&] {
-                                if (ALONE || part > 0) return;
-                                if (turns != nullptr && threadIdx.x == 0) turn = load_acquire(turns + sums_at + t);
-                                if (ASIDE && step > 0) finish(tile_of(step - 1));
-                              });
+        key_step<STEP>(d_k, d_v, keys, q_tile, q_tile + TILE_BYTES, of_tiles + stage * NUMBERS_BYTES, d_scores,
+                       part * STEP, late, t * TILE + part * STEP, behind, layout, [&] {
+                         if (ALONE || part > 0) return;
+                         if (before(t) > 0 && threadIdx.x == 0) turn = load_early(turns + sums_at + t);
+                         if (step > 0) tell(tile_of(step - 1));
+                       });
       }
       if (!ALONE && threadIdx.x == 0) {
         while ((int)turn < before(t)) turn = load_acquire(turns + sums_at + t);
       }
-      if (ASIDE) await_copies<0>();  // the next tile's
       show_products();
-      __syncthreads();
-      if (ASIDE) {
-        if (step > 0) tell(tile_of(step - 1));
-        copy_tile(head, step + 2);
-      }
+      __syncthreads();  // gradients of scores are there, and it is this block's turn
       float d_q[CHUNKS / 2][4];
       begin_products();
-      query_step(d_q, scores, k_block, lane);
+      query_step(d_q, d_scores, k_block, lane);
       end_products();
-      if (ASIDE && before(t) > 0) {
-#pragma unroll
-        for (int n = 0; n < CHUNKS / 2; ++n) added[n] = __ldcg(sum_of(t) + n * THREADS);
-      }
       await_products<0>();
       settle(d_q);
-      settle(d_k);
-      settle(d_v);
 #pragma unroll
       for (int n = 0; n < CHUNKS / 2; ++n) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sum[n][j] = d_q[n][j] * by_score;
+        for (int j = 0; j < 4; ++j) d_q[n][j] *= by_score;
       }
-      if (!ASIDE) {
-        finish(t);
-        if (continues(t)) __syncthreads();
-        tell(t);
-      }
+      finish(t, d_q);
     }
-    if (ASIDE && num_steps > 0) {
-      const int t = tile_of(num_steps - 1);
-      finish(t);
-      if (continues(t)) __syncthreads();
-      tell(t);
+    if (!ALONE && num_steps > 0) {
+      __syncthreads();
+      tell(tile_of(num_steps - 1));
     }
   }
   store_rows(d_tokens + keys_at, layout.stride, first + warp * 16, sequence, d_k, by_score, by_score);
   store_rows(d_tokens + values_at, layout.stride, first + warp * 16, sequence, d_v, by_value, by_value);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward(PARAMETERS) {
-  backward<WGMMA && SIZE <= 64 ? 64 : SIZE == 128 && !WGMMA ? 16 : 32, false, WGMMA && SIZE <= 64>(ARGUMENTS);
+#define BLOCKS_AT_ONCE (WGMMA && SIZE <= 64 ? 2 : 1)  // on a multiprocessor
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) attention_backward(PARAMETERS) {
+  backward<SIZE == 128 && !WGMMA ? 16 : 32, false>(ARGUMENTS);
 }
 
 #if SIZE <= 64
-extern "C" __global__ void __launch_bounds__(THREADS, WGMMA ? 2 : 1) attention_backward_short(PARAMETERS) {
-  backward<32, true, false>(ARGUMENTS);
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) attention_backward_short(PARAMETERS) {
+  backward<32, true>(ARGUMENTS);
 }
 #endif

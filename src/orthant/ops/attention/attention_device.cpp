@@ -28,7 +28,7 @@ constexpr std::uint32_t kThreads = 256;
 constexpr std::int64_t kForwardStages = 3;             // of tiles of keys and values
 constexpr std::int64_t kNumbersBytes = 6 * kTile * 4;  // of a tile in backward
 constexpr std::int64_t kScoresBytes = kBlock * kTile * 2;
-constexpr std::int64_t kNarrowSize = 64;     // of heads, at most, that have kernels of their own
+constexpr std::int64_t kNarrowSize = 64;     // of heads, at most, that have a backward for few keys
 constexpr std::int64_t kMostBlocks = 65535;  // along the second and third side of a grid
 constexpr std::int64_t kWordKeys = 32;
 
@@ -90,10 +90,9 @@ struct Call {
   std::int64_t row_bytes() const { return size * 2; }
   // Queries; tiles of keys and values.
   std::int64_t forward_bytes() const { return (kBlock + kForwardStages * 2 * kTile) * row_bytes(); }
-  // Keys and values; tiles of queries and gradients of outputs, with what belongs to them; gradients of scores.
+  // Keys and values; two tiles of queries and gradients of outputs, with what belongs to them; gradients of scores.
   std::int64_t backward_bytes() const {
-    const std::int64_t stages = wgmma && size <= kNarrowSize && !is_alone() ? 3 : 2;
-    return 2 * kBlock * row_bytes() + stages * (2 * kTile * row_bytes() + kNumbersBytes) + (stages - 1) * kScoresBytes;
+    return (2 * kBlock + 2 * 2 * kTile) * row_bytes() + 2 * kNumbersBytes + kScoresBytes;
   }
 
   // One block then has all of a head in backward, and no other head's queries.
