@@ -14,6 +14,8 @@ enum class HeadsBy {
   kernels,   // ops/attention/attention.cu: with dropout, or with a mask of keys
 };
 
+inline constexpr std::int64_t kKernelKeys = 128;  // of a block of the kernels' backward
+
 // Of an operation that attends or makes the gradient of one. `mask`: which of its inputs masks keys.
 HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes);
 

@@ -131,7 +131,9 @@ void OperationPrices::attention_back(const Operation& op, bool rotates) {
   if (by == HeadsBy::kernels) {  // gradients lie joined at once, and are turned back in place
     if (rotates) move(qkv + out);
     gradient = narrow_values(qkv);
-    memory.for_a_while(static_cast<double>(sizes_.tokens()) * local_heads(op) * wide_);
+    // Two numbers of each query; sums of the queries' gradients over blocks of keys, where there are several.
+    const double numbers = 2 * static_cast<double>(sizes_.tokens()) * local_heads(op);
+    memory.for_a_while((numbers + (sizes_.sequence > kKernelKeys ? out : 0)) * wide_);
     return;
   }
   move(2 * qkv);  // to join the gradients of queries, keys and values
