@@ -69,6 +69,10 @@ void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, 
                   const at::Tensor& residual, ProductPlans* products) {
   const at::Tensor turned = weight.t();
   if (by_plan(products, {y, x, turned, residual, bias})) return;
+  if (y.is_cuda() && bias.defined() && !residual.defined()) {
+    at::addmm_out(y, bias, x, turned);  // the library adds a vector with the product
+    return;
+  }
   if (residual.defined() && bias.defined()) {
     at::add_out(y, residual, bias);
   } else if (residual.defined() || bias.defined()) {
