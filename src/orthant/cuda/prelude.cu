@@ -168,6 +168,7 @@ DEVICE float row_sum(float x, float* scratch) {
 // drops nothing.
 struct Grid {
   u64 stream;
+  const u64* stream_at;  // where the stream is, when not null: there it may change between plays of a recorded step
   u64 first_row;
   u32 key0, key1;
   u32 threshold;
@@ -178,7 +179,8 @@ struct Grid {
 
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
 DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
-  u32 a = (u32)block, b = (u32)(block >> 32), c = (u32)grid.stream, d = (u32)(grid.stream >> 32);
+  const u64 stream = grid.stream_at == nullptr ? grid.stream : __ldg(grid.stream_at);
+  u32 a = (u32)block, b = (u32)(block >> 32), c = (u32)stream, d = (u32)(stream >> 32);
   u32 key0 = grid.key0, key1 = grid.key1;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {

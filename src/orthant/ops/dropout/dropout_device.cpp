@@ -26,6 +26,8 @@ KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens) {
         fmt::format("dropout of {} tokens from {} on: kernels count 2^31 at most", tokens, grid->first_token));
   }
   out.stream = grid->draw.stream;
+  if (grid->stream.defined())
+    out.stream_at = reinterpret_cast<const std::uint64_t*>(grid->stream.const_data_ptr<std::int64_t>());
   out.first_row = grid->first_row;
   out.key[0] = grid->draw.key[0];
   out.key[1] = grid->draw.key[1];
