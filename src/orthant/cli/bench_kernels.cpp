@@ -173,7 +173,7 @@ class Kernels {
       const auto matrix = wide.view({-1}).narrow(0, 0, kTokens * width).view({kTokens, width});
       const auto sums = at::zeros({width}, options_.dtype(at::kFloat));
       add(fmt::format("column sums of {}", width), bytes_of({matrix}),
-          [=] { nn::device::add_column_sums(sums, matrix, true); });
+          [=] { nn::device::add_column_sums({sums, matrix, true}); });
     }
   }
 
