@@ -13,7 +13,7 @@
 // have registers. See layer_blocks().
 #define MANY (VECTORS <= 3 && !(PARTS == 7 && __CUDA_ARCH__ >= 1000))
 #define BLOCKS (!ALIGNED || THREADS != 128 ? 1 : MANY ? 4 : 3)
-#define KEEPS_RESIDUAL (WARPS <= 8 && !(PARTS & 4))
+#define KEEPS_RESIDUAL (WARPS <= 8)
 
 // Whether element j of a vector at `at` lies in the row.
 DEVICE bool in_row(int at, int j, int width) {
@@ -151,7 +151,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #endif
     if (!inside) continue;
 #if PARTS & 4
-    const u64 block = block_of_row(grid, row);
+    Grid drawn = grid;
+    asm volatile("" : "+r"(drawn.key0));  // keys of rounds are computed anew for each row: registers are scarce
+    const u64 block = block_of_row(drawn, row);
 #endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -188,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       store_vector(gx + first, at, width, result);
 #if PARTS & 4
       widen(result, g);
-      store_vector(dropped + first, at, width, dropped_vector(grid, block, at, g));
+      store_vector(dropped + first, at, width, dropped_vector(drawn, block, at, g));
 #endif
 #endif
     }
