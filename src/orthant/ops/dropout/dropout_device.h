@@ -1,6 +1,7 @@
 // Dropout on a CUDA device: the draw as kernels take it, and the kernel that does nothing else. Local.
 #pragma once
 
+#include "orthant/nn/device_kernels.h"
 #include "orthant/ops/dropout/dropout.h"
 
 namespace orthant::nn::device {
@@ -19,6 +20,7 @@ struct KernelGrid {
   std::uint32_t first_channel = 0;
   std::uint32_t second_piece = 1U << 20;
   std::uint32_t jump = 0;
+  KernelDivisor by_positions{1};
 };
 static_assert(sizeof(KernelGrid) == 64);
 
