@@ -22,7 +22,7 @@ struct KernelGrid {
   std::uint32_t jump = 0;
   KernelDivisor by_positions{1};
 };
-static_assert(sizeof(KernelGrid) == 64);
+static_assert(sizeof(KernelGrid) == 72);
 
 // Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
 KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);
