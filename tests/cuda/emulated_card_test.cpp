@@ -79,6 +79,31 @@ extern "C" __global__ void multiply(float* out, const u16* a, const u16* b) {
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
   for (int j = 0; j < 4; ++j) out[(lane / 4 + (j >> 1) * 8) * 8 + lane % 4 * 2 + (j & 1)] = d[j];
 }
+// out [64, 16]: a product of four warps, over 16 of 64 columns of rows of 128 bytes, whose chunks are swizzled.
+extern "C" __global__ void multiply_together(float* out, const u16* a, const u16* b) {
+  extern __shared__ __align__(1024) u16 shared[];
+  for (int i = threadIdx.x; i < 80 * 16; i += 128) {
+    const int row = i / 16, column = i % 16;
+    shared[row * 64 + ((column / 8) ^ (row % 8)) * 8 + column % 8] = row < 64 ? a[i] : b[i - 1024];
+  }
+  asm volatile("fence.proxy.async.shared::cta;");
+  __syncthreads();
+  const u32 from = (u32)__cvta_generic_to_shared(shared);
+  const u64 left = from >> 4 | 64ull << 16 | 64ull << 32 | 1ull << 62, right = left + (64 * 128 >> 4);
+  const float none = __uint_as_float(0x7fc00000);
+  float d[8] = {none, none, none, none, none, none, none, none};
+  asm volatile("wgmma.fence.sync.aligned;");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16"
+               " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, %10, 1, 1, %11, %12;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+               : "l"(left), "l"(right), "n"(0), "n"(0), "n"(0));
+  asm volatile("wgmma.commit_group.sync.aligned;");
+#if SYNCS
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(0));
+#endif
+  const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  for (int i = 0; i < 8; ++i) out[(row + (i % 4 / 2) * 8) * 16 + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2] = d[i];
+}
 )",
                      {"SYNCS"}};
 const Source kUnknown{"test/unknown.cu",
@@ -151,10 +176,11 @@ TEST(EmulatedCard, CopiesArriveWhenTheyAreAwaitedAndNotBefore) {
   EXPECT_EQ(early, 1) << "of two launches, in one copies arrive at once";
 }
 
+std::uint16_t narrow(int value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
+}
+
 TEST(EmulatedCard, MultipliesFragments) {
-  const auto narrow = [](int value) {
-    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value * 1.0F) >> 16);
-  };
   std::vector<std::uint16_t> a(256), b(128);
   for (int i = 0; i < 256; ++i) a[static_cast<std::size_t>(i)] = narrow(i % 7 - 3);
   for (int i = 0; i < 128; ++i) b[static_cast<std::size_t>(i)] = narrow(i % 5 - 1);
@@ -168,6 +194,32 @@ TEST(EmulatedCard, MultipliesFragments) {
       EXPECT_EQ(out[static_cast<std::size_t>(m * 8 + n)], static_cast<float>(sum)) << m << ", " << n;
     }
   }
+}
+
+TEST(EmulatedCard, MultipliesByWarpGroupsWhenThatIsAwaited) {
+  std::vector<std::uint16_t> a(64 * 16), b(16 * 16);
+  for (int i = 0; i < 64 * 16; ++i) a[static_cast<std::size_t>(i)] = narrow(i % 11 - 5);
+  for (int i = 0; i < 16 * 16; ++i) b[static_cast<std::size_t>(i)] = narrow(i % 7 - 2);
+  const auto products = [&](int syncs) {
+    std::vector<float> out(64 * 16);
+    kernel("multiply_together", syncs)({.threads = 128, .shared_bytes = 80 * 128}, out.data(),
+                                       static_cast<const std::uint16_t*>(a.data()),
+                                       static_cast<const std::uint16_t*>(b.data()));
+    return out;
+  };
+  int early = 0;
+  for (int launch = 0; launch < 2; ++launch) {
+    const auto out = products(1);
+    for (int m = 0; m < 64; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        int sum = 0;
+        for (int k = 0; k < 16; ++k) sum += ((m * 16 + k) % 11 - 5) * ((n * 16 + k) % 7 - 2);
+        EXPECT_EQ(out[static_cast<std::size_t>(m * 16 + n)], static_cast<float>(sum)) << m << ", " << n;
+      }
+    }
+    early += std::isnan(products(0)[7]) ? 1 : 0;
+  }
+  EXPECT_EQ(early, 1) << "of two launches, in one products are done at once";
 }
 
 TEST(EmulatedCard, ThreadsThatHaveEndedAreNotWaitedFor) {

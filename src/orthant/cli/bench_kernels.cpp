@@ -199,10 +199,7 @@ class Kernels {
     const auto output = nn::device::kernel_heads_forward(qkv, setup);
     const auto what = fmt::format("attention + dropout of {} x {}", rows, sequence);
     add(what + " forward", 0, [=] { nn::device::kernel_heads_forward(qkv, setup); });
-    for (const int warp_rows : {16, 32}) {
-      add(fmt::format("{} backward, {} rows of a warp", what, warp_rows), 0,
-          [=] { nn::device::kernel_heads_backward(qkv, output, d_out, setup, warp_rows); });
-    }
+    add(what + " backward", 0, [=] { nn::device::kernel_heads_backward(qkv, output, d_out, setup); });
     const auto parts = qkv.view({rows, sequence, 3, kHeads, kSize}).permute({2, 0, 3, 1, 4}).unbind(0);
     const auto d_heads = d_out.view({rows, sequence, kHeads, kSize}).transpose(1, 2);
     const auto forward = [=] {

@@ -72,14 +72,21 @@ std::int64_t Driver::most_shared_bytes() const {
   return bytes;
 }
 
+int Driver::multiprocessors() const {
+  enter_context();
+  int device = 0, count = 0;
+  check(get_device_(&device), "asking for the device");
+  check(get_attribute_(&count, kMultiprocessors, device), "asking for the device's size");
+  return count;
+}
+
 std::string Driver::card() const {
   enter_context();
-  int device = 0, multiprocessors = 0;
+  int device = 0;
   std::array<char, 256> name = {};
   check(get_device_(&device), "asking for the device");
   check(get_name_(name.data(), static_cast<int>(name.size()) - 1, device), "asking for the device's name");
-  check(get_attribute_(&multiprocessors, kMultiprocessors, device), "asking for the device's size");
-  return fmt::format("{} with {} multiprocessors", name.data(), multiprocessors);
+  return fmt::format("{} with {} multiprocessors", name.data(), multiprocessors());
 }
 
 Module Driver::load(const std::string& cubin) const {

@@ -36,6 +36,7 @@ class Driver {
   // That a block of threads may have on the device of the calling thread.
   std::int64_t most_shared_bytes() const;
 
+  int multiprocessors() const;
   // "NVIDIA H200 with 132 multiprocessors": the device of the calling thread.
   std::string card() const;
 

@@ -23,6 +23,7 @@ struct KernelLibrary::Tools {
   Nvrtc compiler;
   std::string architecture = driver.architecture();
   std::int64_t most_shared_bytes = driver.most_shared_bytes();
+  int multiprocessors = driver.multiprocessors();
   CubinCache cache;
 };
 
@@ -108,6 +109,14 @@ std::string KernelLibrary::code(const Tools& made, const CodeKey& key) {
 
 std::int64_t KernelLibrary::most_shared_bytes() {
   return tools().most_shared_bytes;
+}
+
+int KernelLibrary::multiprocessors() {
+  return tools().multiprocessors;
+}
+
+const std::string& KernelLibrary::architecture() {
+  return tools().architecture;
 }
 
 const Kernel& KernelLibrary::get(const Source& source, const char* function, const Values& values) {

@@ -85,6 +85,10 @@ class KernelLibrary {
 
   // That a kernel may have for each block of threads. available() is true.
   std::int64_t most_shared_bytes();
+  // Blocks of threads that surely run at a time. available() is true.
+  int multiprocessors();
+  // What kernels are compiled for: "sm_90a". available() is true.
+  const std::string& architecture();
 
   // Makes the variant when it is the first time. InternalError when the source is not right.
   const Kernel& get(const Source& source, const char* function, const Values& values);

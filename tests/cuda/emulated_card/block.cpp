@@ -10,6 +10,7 @@ namespace emulated_card {
 namespace {
 
 constexpr int kLanes = 32;
+constexpr int kGroup = 4 * kLanes;
 
 }  // namespace
 
@@ -32,6 +33,8 @@ std::string Block::run(void (*kernel)(void**), void** arguments, int threads, bo
   warps_.resize(static_cast<std::size_t>((threads + kLanes - 1) / kLanes));
   ready_.assign(warps_.size(), {});
   num_ready_ = 0;
+  groups_.resize(static_cast<std::size_t>((threads + kGroup - 1) / kGroup));
+  warp_groups_.assign(groups_.size(), {});
   const auto prepare = [](Meeting& meeting, int first, int live) {
     meeting.first = first;
     meeting.live = live;
@@ -42,6 +45,9 @@ std::string Block::run(void (*kernel)(void**), void** arguments, int threads, bo
   prepare(all_, 0, threads);
   for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
     prepare(warps_[static_cast<std::size_t>(w)], w * kLanes, std::min(kLanes, threads - w * kLanes));
+  }
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    prepare(groups_[static_cast<std::size_t>(g)], g * kGroup, std::min(kGroup, threads - g * kGroup));
   }
   go_on(&launcher_);
   return failed_ ? fmt::format("thread {}: {}", threadIdx.x, failure_) : failure_;
@@ -72,7 +78,7 @@ void Block::start_next() {
 
 void Block::end_thread() {
   ++ended_;
-  for (Meeting* meeting : {&warp_of(*thread_), &all_}) {
+  for (Meeting* meeting : {&warp_of(*thread_), &group_of(*thread_), &all_}) {
     --meeting->live;
     if (!meeting->waiting.empty() && static_cast<int>(meeting->waiting.size()) == meeting->live) complete(*meeting);
   }
@@ -148,6 +154,10 @@ void Block::meet_warp(const char* what, Complete complete, void* brought) {
   meet(warp_of(*thread_), what, complete, brought);
 }
 
+void Block::meet_group(const char* what, Complete complete, void* brought) {
+  meet(group_of(*thread_), what, complete, brought);
+}
+
 void Block::meet_block(const char* what, Complete complete, void* brought) {
   meet(all_, what, complete, brought);
 }
@@ -167,6 +177,7 @@ std::string Block::who_waits() const {
                         meeting.live, whose, meeting.what);
   };
   say(all_, "of the block");
+  for (std::size_t g = 0; g < groups_.size(); ++g) say(groups_[g], fmt::format("of warp group {}", g));
   for (std::size_t w = 0; w < warps_.size(); ++w) say(warps_[w], fmt::format("of warp {}", w));
   return text;
 }

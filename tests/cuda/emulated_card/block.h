@@ -25,6 +25,12 @@ struct Thread {
   std::vector<std::size_t> groups;  // of them: the number of copies before each group's end
 };
 
+// Products that four warps have begun, in their order, each thread's part one after the other.
+struct WarpGroup {
+  std::vector<EmulatedProduct> parts;
+  std::vector<std::size_t> groups;  // the number of parts before each group's end
+};
+
 // Threads that wait for one another.
 struct Meeting {
   int first = 0;  // thread
@@ -47,6 +53,9 @@ class Block {
 
   void meet_warp(const char* what, Complete complete, void* brought);
   void meet_block(const char* what, Complete complete, void* brought);
+  // Of four warps.
+  void meet_group(const char* what, Complete complete, void* brought);
+  WarpGroup& warp_group() { return warp_groups_[static_cast<std::size_t>(thread_->number) / 128]; }
   [[noreturn]] void fail(std::string&& text);
 
   Thread& thread() { return *thread_; }
@@ -62,6 +71,7 @@ class Block {
   void enter(Thread& thread);
   Thread& next_ready();
   Meeting& warp_of(const Thread& thread) { return warps_[static_cast<std::size_t>(thread.number) / 32]; }
+  Meeting& group_of(const Thread& thread) { return groups_[static_cast<std::size_t>(thread.number) / 128]; }
   std::string who_waits() const;
 
   void (*kernel_)(void**) = nullptr;
@@ -74,6 +84,8 @@ class Block {
   Fiber* fiber_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Meeting> warps_;
+  std::vector<Meeting> groups_;
+  std::vector<WarpGroup> warp_groups_;
   Meeting all_;
   std::vector<std::vector<Thread*>> ready_;  // to go on, per warp, the next one last
   std::size_t num_ready_ = 0;

@@ -5,9 +5,9 @@
 // compiles a kernel's source as C++ for the host: device.h has CUDA's built-in functions, translate.cpp turns inline
 // assembly into calls of them. An emulated driver (driver.cpp) runs blocks one after the other and a block's threads as
 // fibers (block.cpp), each as far as it gets until it must meet others. Shared memory holds NaN before each block.
-// In half of a kernel's launches, threads and blocks run in the opposite order and asynchronous copies arrive at once
-// instead of at the last moment; and a warp goes as far ahead of the others as it can. So what is not ordered by a
-// barrier or a wait shows in the numbers, or as two runs that differ in bits.
+// In half of a kernel's launches, threads and blocks run in the opposite order, and asynchronous copies and products
+// are there at once instead of at the last moment; and a warp goes as far ahead of the others as it can. So what is not
+// ordered by a barrier or a wait shows in the numbers, or as two runs that differ in bits.
 #pragma once
 
 namespace emulated_card {
@@ -45,6 +45,20 @@ void emulated_commit_copies();
 void emulated_await_copies(int newer);
 void emulated_load_matrices(unsigned (&r)[4], unsigned from, bool transposed);
 void emulated_multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], bool bfloat16);
+
+// Products of four warps together (wgmma). What a thread brings: 4 times columns / 8 sums, and the left factor, unless
+// that is in shared memory, too. Descriptors are CUDA's; `by_rows`: sums go over rows of shared memory.
+struct EmulatedProduct {
+  float* d[64];
+  unsigned a[4];
+  bool a_is_shared;
+  unsigned long long a_matrix, b_matrix;
+  bool adds, a_by_rows, b_by_rows, bfloat16;
+  int columns;
+};
+void emulated_multiply_async(const EmulatedProduct* product);
+void emulated_commit_products();
+void emulated_await_products(int newer);
 
 // Ends the launch with this text.
 [[noreturn]] void emulated_fail(const char* text);

@@ -5,6 +5,7 @@
 
 #include "card.h"
 
+#define __CUDA_ARCH_FEAT_SM90_ALL
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -88,6 +89,17 @@ void exchange(void** brought, int count) {
     own->other = from->value;
   }
 }
+// The same of the lane whose number `offset` is.
+template <class T>
+void take(void** brought, int count) {
+  for (int lane = 0; lane < count; ++lane) {
+    auto* const own = static_cast<Exchange<T>*>(brought[lane]);
+    if (own == nullptr) continue;
+    const auto* const from = own->offset < count ? static_cast<Exchange<T>*>(brought[own->offset]) : nullptr;
+    if (from == nullptr) emulated_fail("__shfl_sync asks a lane that has ended or never was");
+    own->other = from->value;
+  }
+}
 
 inline float flushed(float x) {
   return __builtin_fabsf(x) < 1.17549435e-38f ? 0.0f : x;
@@ -166,6 +178,19 @@ template <class T>
 inline void __stcs(T* to, T value) {
   *to = value;
 }
+template <class T>
+inline T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
+inline void __stcg(T* to, T value) {
+  *to = value;
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to += value;
+  return before;
+}
 inline unsigned long __cvta_generic_to_shared(const void* pointer) {
   return emulated_shared_address(pointer);
 }
@@ -190,6 +215,12 @@ template <class T>
 inline T __shfl_xor_sync(unsigned, T value, int offset) {
   emulated_card::Exchange<T> own = {value, offset, value};
   emulated_meet_warp("__shfl_xor_sync", emulated_card::exchange<T>, &own);
+  return own.other;
+}
+template <class T>
+inline T __shfl_sync(unsigned, T value, int lane) {
+  emulated_card::Exchange<T> own = {value, lane, value};
+  emulated_meet_warp("__shfl_sync", emulated_card::take<T>, &own);
   return own.other;
 }
 inline unsigned __ballot_sync(unsigned, int vote) {
@@ -224,6 +255,9 @@ inline void ptx_rcp_approx_ftz_f32(float& y, float x) {
   y = emulated_card::flushed(1.0f / emulated_card::flushed(x));
 }
 inline void ptx_cp_async_cg_shared_global(unsigned to, const void* from, unsigned bytes, unsigned taken) {
+  emulated_copy_async(to, from, bytes, taken);
+}
+inline void ptx_cp_async_ca_shared_global(unsigned to, const void* from, unsigned bytes, unsigned taken) {
   emulated_copy_async(to, from, bytes, taken);
 }
 inline void ptx_cp_async_commit_group() {
@@ -262,10 +296,86 @@ inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, flo
                                                                   float c2, float c3) {
   emulated_mma(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3, false);
 }
+inline void ptx_fence_proxy_async_shared__cta() {}
+inline void ptx_wgmma_fence_sync_aligned() {}
+inline void ptx_wgmma_commit_group_sync_aligned() {
+  emulated_commit_products();
+}
+inline void ptx_wgmma_wait_group_sync_aligned(int newer) {
+  emulated_await_products(newer);
+}
+namespace emulated_card {
+// Operands behind the sums: both matrices, scale of d, signs, orders; or the left factor's registers, a matrix, the
+// same.
+inline void take_factors(EmulatedProduct& product, unsigned long long a, unsigned long long b, bool adds, int, int,
+                         bool a_by_rows, bool b_by_rows) {
+  product.a_is_shared = true;
+  product.a_matrix = a, product.b_matrix = b;
+  product.adds = adds, product.a_by_rows = a_by_rows, product.b_by_rows = b_by_rows;
+}
+inline void take_factors(EmulatedProduct& product, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                         unsigned long long b, bool adds, int, int, bool b_by_rows) {
+  product.a_is_shared = false;
+  product.a[0] = a0, product.a[1] = a1, product.a[2] = a2, product.a[3] = a3;
+  product.b_matrix = b;
+  product.adds = adds, product.b_by_rows = b_by_rows;
+}
+template <int LEFT>
+struct Sums {
+  template <class... Rest>
+  static void take(EmulatedProduct& product, float** to, float& sum, Rest&&... rest) {
+    *to = &sum;
+    Sums<LEFT - 1>::take(product, to + 1, rest...);
+  }
+};
+template <>
+struct Sums<0> {
+  template <class... Rest>
+  static void take(EmulatedProduct& product, float**, Rest&&... rest) {
+    take_factors(product, rest...);
+  }
+};
+}  // namespace emulated_card
+#define EMULATED_WGMMA(COLUMNS, TYPE, BFLOAT16)                                                        \
+  template <class... Operands>                                                                         \
+  inline void ptx_wgmma_mma_async_sync_aligned_m64n##COLUMNS##k16_f32_##TYPE(Operands&&... operands) { \
+    EmulatedProduct product = {};                                                                      \
+    product.columns = COLUMNS;                                                                         \
+    product.bfloat16 = BFLOAT16;                                                                       \
+    emulated_card::Sums<COLUMNS / 2>::take(product, product.d, operands...);                           \
+    emulated_multiply_async(&product);                                                                 \
+  }
+#define EMULATED_WGMMAS(COLUMNS)           \
+  EMULATED_WGMMA(COLUMNS, bf16_bf16, true) \
+  EMULATED_WGMMA(COLUMNS, f16_f16, false)
+EMULATED_WGMMAS(16)
+EMULATED_WGMMAS(32)
+EMULATED_WGMMAS(64)
+EMULATED_WGMMAS(128)
 inline void ptx_ld_shared_v2_f32(float& x, float& y, unsigned from) {
   const auto* const pair = reinterpret_cast<const float*>(emulated_checked_shared("ld.shared.v2.f32", from, 8));
   x = pair[0];
   y = pair[1];
+}
+inline void ptx_ld_shared_v4_f32(float& x, float& y, float& z, float& w, unsigned from) {
+  const auto* const four = reinterpret_cast<const float*>(emulated_checked_shared("ld.shared.v4.f32", from, 16));
+  x = four[0], y = four[1], z = four[2], w = four[3];
+}
+// Blocks run one after the other: what a block waits for has been there before it began.
+inline void ptx_ld_acquire_gpu_global_u32(unsigned& value, const unsigned* from) {
+  value = *from;
+}
+inline void ptx_st_release_gpu_global_u32(unsigned* to, unsigned value) {
+  *to = value;
+}
+// Bytes of both words by the selector's four digits; its eights stand for the byte's highest bit, eight times.
+inline void ptx_prmt_b32(unsigned& r, unsigned low, unsigned high, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(high) << 32 | low;
+  r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned digit = selector >> (4 * i), byte = bytes >> (8 * (digit & 7u)) & 0xffu;
+    r |= ((digit & 8u) == 0 ? byte : byte >= 128 ? 0xffu : 0u) << (8 * i);
+  }
 }
 inline void ptx_st_shared_b32(unsigned to, unsigned value) {
   *reinterpret_cast<unsigned*>(emulated_checked_shared("st.shared.b32", to, 4)) = value;

@@ -148,6 +148,7 @@ class Translator {
     const auto end = std::min(instruction.find(' '), instruction.size());
     std::string name = "ptx_" + instruction.substr(0, end);
     std::ranges::replace(name, '.', '_');
+    std::ranges::replace(name, ':', '_');
     if (text_.find(name + "(") == std::string_view::npos) {
       throw std::runtime_error(fmt::format(
           "the emulated card has no instruction \"{}\": tests/cuda/emulated_card/device.h needs a function {}",

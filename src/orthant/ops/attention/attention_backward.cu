@@ -1,17 +1,14 @@
-// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 128 registers
-// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=32: at most 255 registers
-// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WARP_ROWS=16: at most 255 registers
-// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WARP_ROWS=16
-// all ELEMENT=0,1 SIZE=32,64 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WARP_ROWS=32
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
+// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1
 //
 // Backward of attention.cu, with its macros: probabilities are made again from scores and log sums, and what was
-// dropped is read. With 32 WARP_ROWS a warp reads shared memory half as often for a product, and needs twice the
-// registers.
+// dropped is read.
 #include "attention_tiles.inc"
 
-#define STEP 16      // queries that a warp takes at a time
-#define KEY_STEPS 1  // unrolled there: registers are scarce
-#define QUERY_STEPS (WARP_ROWS == 16 ? STEPS : 1)
+#define SCORE_BYTES (BLOCK * TILE * 2)
 
 // The sum of x * y over a head's channels, of which CHUNKS neighbouring lanes have 8 each; all of them get it.
 DEVICE float channel_sum(const Element* x, const Element* y) {
@@ -25,32 +22,27 @@ DEVICE float channel_sum(const Element* x, const Element* y) {
   return sum;
 }
 
-// delta [rows, heads, sequence]: sums over a head's channels of d_out * out.
+// What backward needs of a query: the log sum to base 2, and delta, the sum over a head's channels of d_out * out, by
+// the factor of what stays, which multiplies the results at the end.
+DEVICE float2 numbers_of(float lse, float delta, const Layout& layout) {
+  const float factor = DROPS ? layout.grid.factor : 1;
+  return make_float2(lse * LOG2_E, factor > 0 ? delta / factor : 0);
+}
+
+// numbers [rows, heads, sequence]; `turns` begin at 0.
 extern "C" __global__ void __launch_bounds__(256)
-    attention_delta(float* delta, const Element* out, const Element* d_out, i64 items, int sequence, int heads) {
-  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) / CHUNKS;  // token * heads + head
+    attention_delta(float2* numbers, u32* turns, const float* lse, const Element* out, const Element* d_out, i64 items,
+                    int num_turns, Layout layout) {
+  const i64 thread = (i64)blockIdx.x * 256 + threadIdx.x;
+  const i64 item = thread / CHUNKS;  // token * heads + head
   const bool inside = item < items;
   const i64 at = (inside ? item : 0) * SIZE + threadIdx.x % CHUNKS * 8;
   const float sum = channel_sum(out + at, d_out + at);
+  if (thread < num_turns) turns[thread] = 0;
   if (!inside || threadIdx.x % CHUNKS != 0) return;
-  const i64 token = item / heads, head = item % heads;
-  delta[(token / sequence * heads + head) * sequence + token % sequence] = sum;
-}
-
-// What a warp of backward knows of its WARP_ROWS keys: a lane's are 8 apart.
-struct Keys {
-  u32 blocks;  // keys in shared memory, then values
-  int row;     // of the first key of the warp, there
-  int first;   // the lane's first key
-  u32 seen;    // bits 0, 8, ...: whether its keys may be seen
-};
-DEVICE Keys keys_of(u32 blocks, int warp, int first, const u8* mask, i64 token_row, int sequence) {
-  Keys keys;
-  keys.blocks = blocks;
-  keys.row = warp * WARP_ROWS;
-  keys.first = first + keys.row + (int)(threadIdx.x & 31) / 4;
-  keys.seen = visible(MASKED ? mask + token_row : mask, first + keys.row / 32 * 32, sequence) >> (keys.first & 31);
-  return keys;
+  const i64 token = item / layout.heads, head = item % layout.heads;
+  const i64 to = (token / layout.sequence * layout.heads + head) * layout.sequence + token % layout.sequence;
+  numbers[to] = numbers_of(lse[to], sum, layout);
 }
 
 DEVICE float2 load_pair(u32 from) {
@@ -58,334 +50,394 @@ DEVICE float2 load_pair(u32 from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(from));
   return pair;
 }
+DEVICE float4 load_four(u32 from) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(from));
+  return four;
+}
+DEVICE void store_word(u32 to, u32 word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word));
+}
 
-// Numbers of a tile's queries in shared memory: log sums, deltas, and bits of 4 times 32 keys.
-#define NUMBERS (6 * TILE)
+// Of a tile's queries in shared memory: numbers, and bits of 4 times 32 keys.
+#define NUMBERS_BYTES (6 * TILE * 4)
+DEVICE void copy_numbers(u32 tile, const float2* numbers, const u32* bits, i64 from, int first_query, int first,
+                         int sequence) {
+  const int thread = threadIdx.x;
+  if (numbers != nullptr && thread < TILE) {
+    copy_bytes<8>(tile + thread * 8, numbers + from + first_query + thread, first_query + thread < sequence);
+  }
+#if DROPS
+  const int words = (sequence + 31) / 32, query = first_query + thread / 4, word = first / 32 + thread % 4;
+  copy_bytes<4>(tile + TILE * 8 + (thread % 4 * TILE + thread / 4) * 4, bits + (from + query) * words + word,
+                query < sequence && word < words);
+#endif
+}
+
+// The same numbers of a head's queries, of which there are at most 128: two tiles.
+DEVICE void make_numbers(u32 of_tiles, const Element* out, const Element* d_out, const float* lse, int row, int head,
+                         const Layout& layout) {
+#pragma unroll
+  for (int i = threadIdx.x; i < BLOCK * CHUNKS; i += THREADS) {
+    const int query = i / CHUNKS;
+    const bool inside = query < layout.sequence;
+    const i64 token = (i64)row * layout.sequence + (inside ? query : 0);
+    const i64 at = (token * layout.heads + head) * SIZE + i % CHUNKS * 8;
+    const float sum = channel_sum(out + at, d_out + at);
+    if (i % CHUNKS != 0) continue;
+    float2 made = make_float2(0, 0);
+    if (inside) made = numbers_of(lse[((i64)row * layout.heads + head) * layout.sequence + query], sum, layout);
+    const u32 to = of_tiles + query / TILE * NUMBERS_BYTES + query % TILE * 8;
+    store_word(to, __float_as_uint(made.x));
+    store_word(to + 4, __float_as_uint(made.y));
+  }
+}
+
+// What a warp of backward knows of its keys.
+struct Keys {
+  u32 block;  // in shared memory: 128 keys, then values
+  int first;  // of the block
+  u32 seen;   // bits of the warp's 16: whether they may be seen
+};
 
 // STEP queries of a tile from `first` on, against a warp's keys: adds to the gradients of keys and values, and leaves
-// those of scores, keys by queries. `late`: some of the queries come before some of the keys. `query`: the first one's
-// place in the sequence; `behind`: of keys against queries.
-DEVICE void key_step(float (&d_k)[MATRICES][CHUNKS][4], float (&d_v)[MATRICES][CHUNKS][4],
-                     float (&g)[MATRICES][STEP / 8][4], const Keys& keys, u32 q_tile, u32 g_tile, int first,
-                     u32 numbers, bool late, int query, int behind, const Layout& layout) {
+// those of scores, keys by queries, in `d_scores`. `late`: some of the queries come before some of the keys. `query`:
+// the first one's place in the sequence; `behind`: of keys against queries. `meanwhile()` runs beside products.
+// ASIDE: products run beside what does not need them, which takes registers.
+template <int STEP, bool ASIDE, class Meanwhile>
+DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Keys& keys, u32 q_tile, u32 g_tile,
+                     u32 numbers, u32 d_scores, int first, bool late, int query, int behind, const Layout& layout,
+                     const Meanwhile& meanwhile) {
   int lane = threadIdx.x & 31;
   asm volatile("" : "+r"(lane));  // addresses are computed anew each time: registers are scarce
-  float p[MATRICES][STEP / 8][4];
-  over_channels<KEY_STEPS>(p, keys.blocks, keys.row, q_tile, first, lane);
-  over_channels<KEY_STEPS>(g, keys.blocks + BLOCK_BYTES, keys.row, g_tile, first, lane);
+  float p[STEP / 8][4], g[STEP / 8][4];
+  begin_products();
+  over_channels<SIZE == 128 ? 1 : STEPS>(p, keys.block, q_tile, first, lane);
+  end_products();
+  over_channels<SIZE == 128 ? 1 : STEPS>(g, keys.block + BLOCK_BYTES, g_tile, first, lane);
+  end_products();
+  meanwhile();
+  await_products<ASIDE ? 1 : 0>();
+  settle(p);
+  if (!ASIDE) settle(g);
+  const int place = (int)(threadIdx.x >> 5) * 16 + (lane >> 2);  // of the lane's first key; the other is 8 further on
+  if (late || keys.seen != 0xffff) {
+    const u32 seen = keys.seen >> (lane >> 2);
+    const int earliest = keys.first + place + behind - query;  // of queries that see the first key
+#pragma unroll
+    for (int n = 0; n < STEP / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int column = n * 8 + (lane & 3) * 2 + (j & 1), further = (j >> 1) * 8;
+        if (!(seen >> further & 1) || (late && column < earliest + further)) p[n][j] = -INFINITY;
+      }
+    }
+  }
   const float scale = layout.scale * LOG2_E;
+  const u32 stay = numbers + TILE * 8 + place / 32 * TILE * 4;
+  const int up = 23 - place % 32;  // of a query's 32 bits, bits 23 and 31 then are the lane's keys'
+  u32 left[STEP / 16][4];          // in the order of a left factor: probabilities that stay
 #pragma unroll
   for (int n = 0; n < STEP / 8; ++n) {
-    const int column = n * 8 + (lane & 3) * 2;
-    const u32 at = numbers + (first + column) * 4;
-    const float2 log_sums = load_pair(at);
-    const float2 deltas = load_pair(at + 4 * TILE);
+    const int column = first + n * 8 + (lane & 3) * 2;
+    const float4 of = load_four(numbers + column * 8);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      float(&two)[2] = reinterpret_cast<float(&)[2]>(p[n][2 * side]);
+      two[0] = fast_exp2(two[0] * scale - of.x);
+      two[1] = fast_exp2(two[1] * scale - of.z);
+      left[n / 2][n % 2 * 2 + side] = PACK(two[0], two[1]);
+    }
 #if DROPS
-    const float2 pair = load_pair(at + (2 + keys.row / 32) * 4 * TILE);
-    const uint2 stay = make_uint2(__float_as_uint(pair.x), __float_as_uint(pair.y));
+    const float2 pair = load_pair(stay + column * 4);
+    const u32 x = __float_as_uint(pair.x) << up, y = __float_as_uint(pair.y) << up;
+    left[n / 2][n % 2 * 2] &= permute_bytes(x, y, 0xeeaa);
+    left[n / 2][n % 2 * 2 + 1] &= permute_bytes(x, y, 0xffbb);
+#endif
+  }
+  begin_products();
+  over_rows(d_v, left, g_tile, first, lane);
+  end_products();
+  if (ASIDE) {
+    await_products<1>();
+    settle(g);
+  }
+  u32 d_s[STEP / 16][4];
+#pragma unroll
+  for (int n = 0; n < STEP / 8; ++n) {
+    const int column = first + n * 8 + (lane & 3) * 2;
+    const float4 of = load_four(numbers + column * 8);
+#if DROPS
+    const float2 pair = load_pair(stay + column * 4);
+    const u32 x = __float_as_uint(pair.x) << up, y = __float_as_uint(pair.y) << up;
+    g[n][0] = x & 1u << 23 ? g[n][0] : 0;
+    g[n][1] = y & 1u << 23 ? g[n][1] : 0;
+    g[n][2] = x & 1u << 31 ? g[n][2] : 0;
+    g[n][3] = y & 1u << 31 ? g[n][3] : 0;
 #endif
 #pragma unroll
-    for (int i = 0; i < 4 * MATRICES; ++i) {
-      const int m = i / 4, j = i % 4, further = m * 16 + (j >> 1) * 8;  // key of the lane
-      const bool odd = j & 1;
-      bool shown = keys.seen >> further & 1;
-      if (late) shown = shown && query + column + (j & 1) >= keys.first + further + behind;
-      const float probability = shown ? fast_exp2(p[m][n][j] * scale - (odd ? log_sums.y : log_sums.x) * LOG2_E) : 0;
-      float d = g[m][n][j];
-      p[m][n][j] = probability;
-#if DROPS
-      const bool stays = (odd ? stay.y : stay.x) >> ((keys.first & 31) + further) & 1;
-      d = stays ? d * layout.grid.factor : 0;
-      p[m][n][j] = stays ? probability : 0;
-#endif
-      g[m][n][j] = probability * layout.scale * (d - (odd ? deltas.y : deltas.x));
+    for (int side = 0; side < 2; ++side) {
+      d_s[n / 2][n % 2 * 2 + side] =
+          PACK(p[n][2 * side] * (g[n][2 * side] - of.y), p[n][2 * side + 1] * (g[n][2 * side + 1] - of.w));
     }
   }
-  over_rows(d_v, p, g_tile, first, lane);
-  over_rows(d_k, g, q_tile, first, lane);
-}
-
-// `delta` may be null: then it is left as it is. `from`: of the first query's numbers in the tensors; `first`: the
-// first of 128 keys.
-DEVICE void copy_numbers(float* tile, const float* lse, const float* delta, const u32* bits, i64 from, int first_query,
-                         int first, int sequence) {
-  if (threadIdx.x < TILE) {
-    const int query = first_query + threadIdx.x;
-    tile[threadIdx.x] = query < sequence ? lse[from + query] : INFINITY;
-    if (delta != nullptr) tile[TILE + threadIdx.x] = query < sequence ? delta[from + query] : 0;
-  }
-#if DROPS
-  const int words = (sequence + 31) / 32;
-  for (int i = threadIdx.x; i < TILE * 4; i += THREADS) {
-    const int query = first_query + i / 4, word = first / 32 + i % 4;
-    tile[(2 + i % 4) * TILE + i / 4] =
-        __uint_as_float(query < sequence && word < words ? bits[(from + query) * words + word] : 0);
-  }
-#endif
-}
-
-// Of a warp's keys from `first` on.
-DEVICE void store_keys(Element* keys, Element* values, int first, const float (&d_k)[MATRICES][CHUNKS][4],
-                       const float (&d_v)[MATRICES][CHUNKS][4], const Layout& layout) {
-  const float factor = DROPS ? layout.grid.factor : 1;
+  begin_products();
+  over_rows(d_k, d_s, q_tile, first, lane);
+  end_products();
 #pragma unroll
-  for (int m = 0; m < MATRICES; ++m) {
-    store_rows(keys, layout.stride, first + m * 16, layout.sequence, d_k[m], 1, 1);
-    store_rows(values, layout.stride, first + m * 16, layout.sequence, d_v[m], factor, factor);
+  for (int i = 0; i < STEP / 4; ++i) {
+    const u32 chunk = first / 8 + i / 4 * 2 + i % 4 / 2;
+    store_word(d_scores + (place + i % 2 * 8) * (TILE * 2) + ((chunk ^ (place & 7)) << 4) + (lane & 3) * 4,
+               d_s[i / 4][i % 4]);
+  }
+  if (!ASIDE) {
+    await_products<0>();
+    settle(d_k);
+    settle(d_v);
   }
 }
 
-// Gradients of keys and values. A block takes 128 keys of a key head and goes through the queries of its group's heads.
-extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
-    attention_backward(Element* d_qkv, const Element* qkv, const Element* d_out, const float* lse, const float* delta,
-                       const u32* bits, const u8* mask, Layout layout) {
-  extern __shared__ __align__(128) u8 shared[];
-  const u32 k_block = shared_address(shared), v_block = k_block + BLOCK_BYTES;
-  const u32 tiles = v_block + BLOCK_BYTES;  // of queries, then gradients of outputs, twice
-  float* const numbers = reinterpret_cast<float*>(shared + 2 * BLOCK_BYTES + 4 * TILE_BYTES);  // of two tiles
-  const int warp = threadIdx.x >> 5;
-  const int kv_head = blockIdx.y, row = blockIdx.z, first = blockIdx.x * BLOCK, sequence = layout.sequence;
-  const int kv_heads = layout.heads / layout.group;
-  const i64 token_row = (i64)row * sequence;
-  const Element* tokens = qkv + token_row * layout.stride;
-  const i64 keys_at = (layout.heads + kv_head) * SIZE, values_at = keys_at + kv_heads * SIZE;
-  const int num_tiles = (sequence + TILE - 1) / TILE;
-  const int behind = (int)layout.first_key - (int)layout.first_query;
-  const int first_tile = CAUSAL ? min(max(first + behind, 0) / TILE, num_tiles) : 0;  // earlier queries see none
-  copy_rows<BLOCK, false>(k_block, tokens + keys_at, layout.stride, first, sequence);
-  copy_rows<BLOCK, false>(v_block, tokens + values_at, layout.stride, first, sequence);
-  const auto copy_tile = [&](int head, int t) {
-    const int buffer = t & 1;
-    const u32 to = tiles + buffer * 2 * TILE_BYTES;
-    copy_rows<TILE, false>(to, tokens + head * SIZE, layout.stride, t * TILE, sequence);
-    copy_rows<TILE, false>(to + TILE_BYTES, d_out + (token_row * layout.heads + head) * SIZE, (i64)layout.heads * SIZE,
-                           t * TILE, sequence);
-    copy_numbers(numbers + buffer * NUMBERS, lse, delta, bits, ((i64)row * layout.heads + head) * sequence, t * TILE,
-                 first, sequence);
-  };
-  float d_k[MATRICES][CHUNKS][4], d_v[MATRICES][CHUNKS][4];
-  clear_all(d_k);
-  clear_all(d_v);
-  const Keys keys = keys_of(k_block, warp, first, mask, token_row, sequence);
-  for (int h = 0; h < layout.group; ++h) {
-    const int head = kv_head * layout.group + h;
-    if (first_tile < num_tiles) copy_tile(head, first_tile);
-    end_copies();
-    for (int t = first_tile; t < num_tiles; ++t) {
-      if (t + 1 < num_tiles) copy_tile(head, t + 1);
-      end_copies();
-      await_copies<1>();
-      __syncthreads();
-      const int buffer = t & 1;
-      const u32 q_tile = tiles + buffer * 2 * TILE_BYTES;
-      const bool late = CAUSAL && first + BLOCK + behind > t * TILE;
-#pragma unroll 1
-      for (int part = 0; part < TILE / STEP; ++part) {
-        float g[MATRICES][STEP / 8][4];
-        key_step(d_k, d_v, g, keys, q_tile, q_tile + TILE_BYTES, part * STEP,
-                 shared_address(numbers + buffer * NUMBERS), late, t * TILE + part * STEP, behind, layout);
-      }
-      __syncthreads();
-    }
-    await_copies<0>();
-    __syncthreads();
+// Gradients of a tile's 64 queries from those of scores with 128 keys: of 8 warps four take 16 queries each, for half
+// of the channels.
+DEVICE void query_step(float (&d_q)[CHUNKS / 2][4], u32 d_scores, u32 k_block, int lane) {
+  const int warp = uniform(threadIdx.x >> 5);
+#if WGMMA
+  const u64 a = matrix(d_scores, 8 * TILE * 2, 1);
+  const u64 b = head_matrix(k_block + (warp >> 2) * (SIZE == 128 ? 1024 : SIZE));
+  multiply<false, true, true>(d_q, a, b);
+#pragma unroll
+  for (int k = 1; k < BLOCK / 16; ++k) {
+    multiply<true, true, true>(d_q, a + (k * 16 * TILE * 2 >> 4), b + (k * 16 * ROW_BYTES >> 4));
   }
-  Element* to = d_qkv + token_row * layout.stride;
-  store_keys(to + keys_at, to + values_at, first + warp * WARP_ROWS, d_k, d_v, layout);
-}
-
-#if SIZE <= 64
-// Gradients of a tile's 64 queries from those of scores with 128 keys: four times 16 queries, of 8 warps each half of
-// the channels.
-DEVICE void query_step(Element* head, i64 stride, u32 d_scores, u32 k_block, int t, int sequence) {
-  constexpr int kChunks = CHUNKS * 4 / WARPS;  // of this warp
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int rows = (warp & 3) * 16, chunk = (warp >> 2) * kChunks;
-  float d_q[kChunks][4];
+#else
+  const int rows = (warp & 3) * 16, chunk = (warp >> 2) * (CHUNKS / 2);
   clear(d_q);
 #pragma unroll
   for (int k = 0; k < BLOCK / 16; ++k) {
     u32 a[4];
-    const int at = k * 16 + (lane & 7) + ((lane >> 4) << 3);
+    const u32 at = k * 16 + (lane & 7) + ((lane >> 4) << 3);
     load_transposed(a, d_scores + ((at * 8 + ((rows / 8 + ((lane >> 3) & 1)) ^ (at & 7))) << 4));
 #pragma unroll
-    for (int n = 0; n < kChunks; n += 2) {
+    for (int n = 0; n < CHUNKS / 2; n += 2) {
       u32 b[4];
       right_channels(b, k_block, k * 16, chunk + n, lane);
       multiply_add(d_q[n], a, b[0], b[1]);
       multiply_add(d_q[n + 1], a, b[2], b[3]);
     }
   }
-#pragma unroll
-  for (int n = 0; n < kChunks; ++n) {
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int query = t * TILE + rows + (lane >> 2) + side * 8;
-      if (query >= sequence) continue;
-      *reinterpret_cast<u32*>(head + query * stride + (chunk + n) * 8 + (lane & 3) * 2) =
-          PACK(d_q[n][2 * side], d_q[n][2 * side + 1]);
-    }
-  }
+#endif
 }
 
-// All gradients of a head of at most 128 keys, where heads do not share keys and queries begin where keys do: a block
-// makes the gradients of scores once.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    attention_backward_short(Element* d_qkv, const Element* qkv, const Element* out, const Element* d_out,
-                             const float* lse, const u32* bits, const u8* mask, Layout layout) {
-  extern __shared__ __align__(128) u8 shared[];
+DEVICE u32 load_acquire(const u32* from) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+DEVICE void store_release(u32* to, u32 value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+// Arguments of both kernels, in their order.
+#define PARAMETERS                                                                                \
+  Element *d_qkv, const Element *qkv, const Element *out, const Element *d_out, const float *lse, \
+      const float2 *numbers, const u32 *bits, const u8 *mask, float4 *sums, u32 *turns, int apart, Layout layout
+#define ARGUMENTS d_qkv, qkv, out, d_out, lse, numbers, bits, mask, sums, turns, apart, layout
+
+// All gradients. A block takes 128 keys of a key head and goes through the queries of its group's heads, STEP at a
+// time. A tile's gradient of queries is summed over blocks in one order, which is why it is the same each time: later
+// keys first under a causal mask, since their blocks begin at later queries, else earlier keys. Until a sum is complete
+// it is in `sums`, and `turns` says how many blocks have added to it. Blocks are numbered by a counter before that, in
+// the order in which they begin, so that one waits only for those that run. `turns` is null where a block has all keys.
+//
+// ALONE: a block has all keys, and no other head's queries; it makes `numbers` itself.
+// ASIDE: copies and sums of a tile run beside the next one's products.
+template <int STEP, bool ALONE, bool ASIDE>
+DEVICE void backward(PARAMETERS) {
+  constexpr int kStages = ASIDE ? 3 : 2;  // of tiles
+  extern __shared__ __align__(1024) u8 shared[];
   const u32 k_block = shared_address(shared), v_block = k_block + BLOCK_BYTES;
-  const u32 tiles = v_block + BLOCK_BYTES;      // of queries, then gradients of outputs, twice
-  const u32 d_scores = tiles + 4 * TILE_BYTES;  // [128 keys][64 queries]
-  float* const numbers =
-      reinterpret_cast<float*>(shared + 2 * BLOCK_BYTES + 4 * TILE_BYTES + BLOCK * TILE * 2);  // of two tiles
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int head = blockIdx.y, row = blockIdx.z, sequence = layout.sequence;
+  const u32 tiles = v_block + BLOCK_BYTES;                      // of queries, then gradients of outputs
+  const u32 d_scores = tiles + kStages * 2 * TILE_BYTES;        // [128 keys][64 queries], of kStages - 1 tiles
+  const u32 of_tiles = d_scores + (kStages - 1) * SCORE_BYTES;  // numbers and bits
+  const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5), sequence = layout.sequence;
+  const int group = ALONE ? 1 : layout.group, kv_heads = layout.heads / group, num_blocks = ALONE ? 1 : gridDim.x;
+  int block = ALONE ? 0 : blockIdx.x, kv_head = blockIdx.y, row = blockIdx.z;
+  if (!ALONE && turns != nullptr) {
+    u32* const begun = reinterpret_cast<u32*>(shared);
+    if (threadIdx.x == 0) *begun = atomicAdd(turns, 1u);
+    __syncthreads();
+    const u32 number = uniform(*begun);
+    __syncthreads();
+    block = num_blocks - 1 - number % num_blocks;
+    kv_head = number / num_blocks % kv_heads;
+    row = number / num_blocks / kv_heads;
+    ++turns;
+  }
+  const int first = block * BLOCK;
+  const i64 token_row = (i64)row * sequence;
+  const Element* tokens = qkv + token_row * layout.stride;
+  Element* const d_tokens = d_qkv + token_row * layout.stride;
+  const i64 keys_at = (layout.heads + kv_head) * SIZE, values_at = keys_at + kv_heads * SIZE;
+  const i64 out_stride = (i64)layout.heads * SIZE;
   const int num_tiles = (sequence + TILE - 1) / TILE;
-  const i64 token_row = (i64)row * sequence;
-  const Element* tokens = qkv + token_row * layout.stride;
-  const i64 keys_at = (layout.heads + head) * SIZE, values_at = keys_at + layout.heads * SIZE;
-  const i64 from = ((i64)row * layout.heads + head) * sequence;
-  const i64 out_at = (token_row * layout.heads + head) * SIZE, out_stride = (i64)layout.heads * SIZE;
-  const auto copy_tile = [&](int t) {
-    const u32 to = tiles + (t & 1) * 2 * TILE_BYTES;
+  const int behind = (int)layout.first_key - (int)layout.first_query;
+  // The block's tiles: `num_steps` from `start` on, the first one behind the last one. Under a causal mask earlier
+  // queries see none of the keys; the first block writes their gradients.
+  const int start = CAUSAL  ? block > 0 ? min(max(first + behind, 0) / TILE, num_tiles) : 0
+                    : apart ? block * num_tiles / num_blocks
+                            : 0;
+  const int num_steps = CAUSAL ? num_tiles - start : num_tiles;
+  const auto tile_of = [&](int step) { return start + step < num_tiles ? start + step : start + step - num_tiles; };
+  copy_rows<BLOCK, false>(k_block, tokens + keys_at, layout.stride, first, sequence);
+  copy_rows<BLOCK, false>(v_block, tokens + values_at, layout.stride, first, sequence);
+  const auto copy_tile = [&](int head, int step) {
+    if (step >= num_steps) return end_copies();
+    const int t = tile_of(step);
+    asm volatile("" : "+r"(head));  // addresses are computed anew each time: registers are scarce
+    const u32 stage = (u32)step % kStages, to = tiles + stage * 2 * TILE_BYTES;
     copy_rows<TILE, false>(to, tokens + head * SIZE, layout.stride, t * TILE, sequence);
-    copy_rows<TILE, false>(to + TILE_BYTES, d_out + out_at, out_stride, t * TILE, sequence);
-    copy_numbers(numbers + t * NUMBERS, lse, nullptr, bits, from, t * TILE, 0, sequence);
-  };
-  copy_rows<BLOCK, false>(k_block, tokens + keys_at, layout.stride, 0, sequence);
-  copy_rows<BLOCK, false>(v_block, tokens + values_at, layout.stride, 0, sequence);
-  copy_tile(0);
-  end_copies();
-  for (int i = threadIdx.x; i < BLOCK * CHUNKS; i += THREADS) {
-    const int query = i / CHUNKS;
-    const bool inside = query < sequence;
-    const i64 at = out_at + (inside ? query : 0) * out_stride + i % CHUNKS * 8;
-    const float sum = channel_sum(out + at, d_out + at);
-    if (i % CHUNKS == 0) numbers[query / TILE * NUMBERS + TILE + query % TILE] = inside ? sum : 0;
-  }
-  float d_k[MATRICES][CHUNKS][4], d_v[MATRICES][CHUNKS][4];
-  clear_all(d_k);
-  clear_all(d_v);
-  const Keys keys = keys_of(k_block, warp, 0, mask, token_row, sequence);
-  for (int t = 0; t < num_tiles; ++t) {
-    if (t + 1 < num_tiles) copy_tile(t + 1);
+    copy_rows<TILE, false>(to + TILE_BYTES, d_out + token_row * out_stride + head * SIZE, out_stride, t * TILE,
+                           sequence);
+    copy_numbers(of_tiles + stage * NUMBERS_BYTES, ALONE ? nullptr : numbers, bits,
+                 ((i64)row * layout.heads + head) * sequence, t * TILE, first, sequence);
     end_copies();
-    await_copies<1>();
-    __syncthreads();
-    const u32 q_tile = tiles + (t & 1) * 2 * TILE_BYTES;
-#pragma unroll 1
-    for (int part = 0; part < TILE / STEP; ++part) {
-      float g[MATRICES][STEP / 8][4];
-      key_step(d_k, d_v, g, keys, q_tile, q_tile + TILE_BYTES, part * STEP, shared_address(numbers + t * NUMBERS),
-               CAUSAL, t * TILE + part * STEP, 0, layout);
+  };
+  float d_k[CHUNKS][4], d_v[CHUNKS][4];
+  clear(d_k);
+  clear(d_v);
+  const u32 seen = visible(MASKED ? mask + token_row : mask, first + warp / 2 * 32, sequence);
+  const Keys keys = {k_block, first, seen >> (warp % 2 * 16) & 0xffff};
+  const float by_value = DROPS ? layout.grid.factor : 1, by_score = by_value * layout.scale;
+  for (int h = 0; h < group; ++h) {
+    const int head = kv_head * group + h;
+    const i64 sums_at = ((i64)row * layout.heads + head) * num_tiles;
+    // Blocks whose keys a tile's queries see, all of them without a causal mask; and those that add to its sum before
+    // this one: each adds after the later ones of those that begin at the tile or before it.
+    const auto begun = [&](int t) {
+      return CAUSAL  ? min(max((t * TILE + TILE - behind + BLOCK - 1) / BLOCK, 1), num_blocks)
+             : apart ? ((t + 1) * num_blocks + num_tiles - 1) / num_tiles
+                     : 0;
+    };
+    const auto before = [&](int t) {
+      if (ALONE) return 0;
+      return begun(t) - 1 - block + (block < begun(t) ? 0 : num_blocks);
+    };
+    const auto continues = [&](int t) { return !ALONE && before(t) + 1 < (CAUSAL ? begun(t) : num_blocks); };
+    const auto sum_of = [&](int t) { return sums + (sums_at + t) * (TILE * SIZE / 4) + threadIdx.x; };
+    float sum[CHUNKS / 2][4];  // of a tile
+    float4 added[CHUNKS / 2];  // by the blocks before
+    const auto finish = [&](int t) {
+      if (before(t) > 0) {
 #pragma unroll
-      for (int n = 0; n < STEP / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2 * MATRICES; ++i) {
-          const int m = i / 2, side = i % 2, to = warp * WARP_ROWS + m * 16 + (lane >> 2) + side * 8;
-          const u32 chunk = (u32)(to * 8 + ((part * (STEP / 8) + n) ^ (to & 7))) << 4;
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(d_scores + chunk + (lane & 3) * 4),
-                       "r"(PACK(g[m][n][2 * side], g[m][n][2 * side + 1])));
+        for (int n = 0; n < CHUNKS / 2; ++n) {
+          const float4 of = ASIDE ? added[n] : __ldcg(sum_of(t) + n * THREADS);
+          sum[n][0] += of.x, sum[n][1] += of.y, sum[n][2] += of.z, sum[n][3] += of.w;
         }
       }
+      if (continues(t)) {
+#pragma unroll
+        for (int n = 0; n < CHUNKS / 2; ++n) {
+          __stcg(sum_of(t) + n * THREADS, make_float4(sum[n][0], sum[n][1], sum[n][2], sum[n][3]));
+        }
+        return;
+      }
+      asm volatile("" : "+r"(t));  // addresses are computed anew, too
+      const int query = t * TILE + (warp & 3) * 16 + (lane >> 2);
+      Element* const to =
+          d_tokens + (i64)query * layout.stride + head * SIZE + (warp >> 2) * (SIZE / 2) + (lane & 3) * 2;
+#pragma unroll
+      for (int n = 0; n < CHUNKS / 2; ++n) {
+        if (query < sequence) *reinterpret_cast<u32*>(to + n * 8) = PACK(sum[n][0], sum[n][1]);
+        if (query + 8 < sequence) *reinterpret_cast<u32*>(to + 8 * layout.stride + n * 8) = PACK(sum[n][2], sum[n][3]);
+      }
+    };
+    // Behind a barrier after finish().
+    const auto tell = [&](int t) {
+      if (continues(t) && threadIdx.x == 0) store_release(turns + sums_at + t, before(t) + 1);
+    };
+    if (h > 0) __syncthreads();  // the tiles before are read
+    copy_tile(head, 0);
+    if (ALONE) make_numbers(of_tiles, out, d_out, lse, row, head, layout);
+    if (ASIDE) {
+      await_copies<0>();
+      show_products();
+      __syncthreads();
+      copy_tile(head, 1);
     }
-    __syncthreads();
-    query_step(d_qkv + token_row * layout.stride + head * SIZE, layout.stride, d_scores, k_block, t, sequence);
+#pragma unroll 1
+    for (int step = 0; step < num_steps; ++step) {
+      const int t = tile_of(step);
+      if (!ASIDE) {
+        await_copies<0>();
+        show_products();
+        __syncthreads();
+        copy_tile(head, step + 1);
+      }
+      u32 turn = 0;
+      const u32 stage = (u32)step % kStages, q_tile = tiles + stage * 2 * TILE_BYTES;
+      const u32 scores = d_scores + (u32)step % (kStages - 1) * SCORE_BYTES;
+      const bool late = CAUSAL && first + BLOCK + behind > t * TILE;
+#pragma unroll 1
+      for (int part = 0; part < TILE / STEP; ++part) {
+        key_step<STEP, ASIDE>(d_k, d_v, keys, q_tile, q_tile + TILE_BYTES, of_tiles + stage * NUMBERS_BYTES, scores,
+                              part * STEP, late, t * TILE + part * STEP, behind, layout, [&] {
+                                if (ALONE || part > 0) return;
+                                if (turns != nullptr && threadIdx.x == 0) turn = load_acquire(turns + sums_at + t);
+                                if (ASIDE && step > 0) finish(tile_of(step - 1));
+                              });
+      }
+      if (!ALONE && threadIdx.x == 0) {
+        while ((int)turn < before(t)) turn = load_acquire(turns + sums_at + t);
+      }
+      if (ASIDE) await_copies<0>();  // the next tile's
+      show_products();
+      __syncthreads();
+      if (ASIDE) {
+        if (step > 0) tell(tile_of(step - 1));
+        copy_tile(head, step + 2);
+      }
+      float d_q[CHUNKS / 2][4];
+      begin_products();
+      query_step(d_q, scores, k_block, lane);
+      end_products();
+      if (ASIDE && before(t) > 0) {
+#pragma unroll
+        for (int n = 0; n < CHUNKS / 2; ++n) added[n] = __ldcg(sum_of(t) + n * THREADS);
+      }
+      await_products<0>();
+      settle(d_q);
+      settle(d_k);
+      settle(d_v);
+#pragma unroll
+      for (int n = 0; n < CHUNKS / 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[n][j] = d_q[n][j] * by_score;
+      }
+      if (!ASIDE) {
+        finish(t);
+        if (continues(t)) __syncthreads();
+        tell(t);
+      }
+    }
+    if (ASIDE && num_steps > 0) {
+      const int t = tile_of(num_steps - 1);
+      finish(t);
+      if (continues(t)) __syncthreads();
+      tell(t);
+    }
   }
-  Element* to = d_qkv + token_row * layout.stride;
-  store_keys(to + keys_at, to + values_at, warp * WARP_ROWS, d_k, d_v, layout);
+  store_rows(d_tokens + keys_at, layout.stride, first + warp * 16, sequence, d_k, by_score, by_score);
+  store_rows(d_tokens + values_at, layout.stride, first + warp * 16, sequence, d_v, by_value, by_value);
 }
-#endif
 
-// Gradients of queries, where keys are too many for one block. A block takes 128 queries of a head.
-extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
-    attention_backward_queries(Element* d_qkv, const Element* qkv, const Element* d_out, const float* lse,
-                               const float* delta, const u32* bits, const u8* mask, Layout layout) {
-  extern __shared__ __align__(128) u8 shared[];
-  const u32 q_block = shared_address(shared), g_block = q_block + BLOCK_BYTES;
-  const u32 tiles = g_block + BLOCK_BYTES;  // of keys, then values, twice
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int head = blockIdx.y, row = blockIdx.z, first = blockIdx.x * BLOCK, sequence = layout.sequence;
-  const int kv_heads = layout.heads / layout.group;
-  const i64 token_row = (i64)row * sequence;
-  const Element* tokens = qkv + token_row * layout.stride;
-  const Element* keys = tokens + (layout.heads + head / layout.group) * SIZE;
-  const Element* values = keys + kv_heads * SIZE;
-  if (MASKED) mask += token_row;
-  const int ahead = (int)layout.first_query - (int)layout.first_key;
-  const int last = CAUSAL ? min(sequence, first + BLOCK + ahead) : sequence;
-  const int num_tiles = last <= 0 ? 0 : (last + TILE - 1) / TILE;
-  copy_rows<BLOCK, false>(q_block, tokens + head * SIZE, layout.stride, first, sequence);
-  copy_rows<BLOCK, false>(g_block, d_out + (token_row * layout.heads + head) * SIZE, (i64)layout.heads * SIZE, first,
-                          sequence);
-  const auto copy_tile = [&](int t) {
-    const u32 to = tiles + (t & 1) * 2 * TILE_BYTES;
-    copy_rows<TILE, false>(to, keys, layout.stride, t * TILE, sequence);
-    copy_rows<TILE, false>(to + TILE_BYTES, values, layout.stride, t * TILE, sequence);
-  };
-  if (num_tiles > 0) copy_tile(0);
-  end_copies();
-  const int query = first + warp * WARP_ROWS + (lane >> 2);  // a lane's first: the others follow 8 apart
-  const i64 numbers = ((i64)row * layout.heads + head) * sequence + query;
-  float log_sum[2 * MATRICES], deltas[2 * MATRICES];
-#pragma unroll
-  for (int i = 0; i < 2 * MATRICES; ++i) {
-    const bool inside = query + 8 * i < sequence;
-    log_sum[i] = inside ? lse[numbers + 8 * i] * LOG2_E : INFINITY;
-    deltas[i] = inside ? delta[numbers + 8 * i] : 0;
-  }
-#if DROPS
-  const int words = (sequence + 31) / 32;
-  const u32* stay0 = bits + numbers * words;
-#endif
-  const float scale = layout.scale * LOG2_E;
-  float d_q[MATRICES][CHUNKS][4];
-  clear_all(d_q);
-  for (int t = 0; t < num_tiles; ++t) {
-    if (t + 1 < num_tiles) copy_tile(t + 1);
-    end_copies();
-    await_copies<1>();
-    __syncthreads();
-    const u32 k_tile = tiles + (t & 1) * 2 * TILE_BYTES, v_tile = k_tile + TILE_BYTES;
-    const bool late = CAUSAL && t * TILE + TILE > first + ahead;
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-#if DROPS
-      u32 stay[2 * MATRICES];
-#pragma unroll
-      for (int i = 0; i < 2 * MATRICES; ++i) {
-        const bool there = t * 2 + half < words && query + 8 * i < sequence;
-        stay[i] = there ? stay0[(i64)(8 * i) * words + t * 2 + half] : 0;
-      }
-#endif
-      float p[MATRICES][4][4], g[MATRICES][4][4];
-      over_channels<QUERY_STEPS>(p, q_block, warp * WARP_ROWS, k_tile, half * 32, lane);
-      over_channels<QUERY_STEPS>(g, g_block, warp * WARP_ROWS, v_tile, half * 32, lane);
-      const u32 seen = visible(mask, t * TILE + half * 32, sequence);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4 * MATRICES; ++i) {
-          const int m = i / 4, j = i % 4, of = i / 2;  // the lane's query
-          const int column = n * 8 + (lane & 3) * 2 + (j & 1);
-          bool shown = seen >> column & 1;
-          if (late) shown = shown && query + of * 8 + ahead >= t * TILE + half * 32 + column;
-          const float probability = shown ? fast_exp2(p[m][n][j] * scale - log_sum[of]) : 0;
-          float d = g[m][n][j];
-#if DROPS
-          d = stay[of] >> column & 1 ? d * layout.grid.factor : 0;
-#endif
-          g[m][n][j] = probability * layout.scale * (d - deltas[of]);
-        }
-      }
-      over_rows(d_q, g, k_tile, half * 32, lane);
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int m = 0; m < MATRICES; ++m) {
-    store_rows(d_qkv + token_row * layout.stride + head * SIZE, layout.stride, first + warp * WARP_ROWS + m * 16,
-               sequence, d_q[m], 1, 1);
-  }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward(PARAMETERS) {
+  backward<WGMMA && SIZE <= 64 ? 64 : SIZE == 128 && !WGMMA ? 16 : 32, false, WGMMA && SIZE <= 64>(ARGUMENTS);
 }
+
+#if SIZE <= 64
+extern "C" __global__ void __launch_bounds__(THREADS, WGMMA ? 2 : 1) attention_backward_short(PARAMETERS) {
+  backward<32, true, false>(ARGUMENTS);
+}
+#endif

@@ -94,13 +94,12 @@ at::Tensor plain_heads_backward(const at::Tensor& qkv, const HeadsOutput& output
 // On a CUDA device, where serves_heads(); qkv is rotated already. The rotation alone where serves_rotation().
 namespace device {
 bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup);
-// By attention.cu alone, which has dropout and masks of keys, and whose backward adds in one order.
+// By attention.cu alone, which has dropout and masks of keys, and whose backward adds in one order. `warps_alone`: by
+// products that every card from sm_80 on has, also where this one has wider ones.
 bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup);
-HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
-// `warp_rows` of the 128 keys or queries of a block are a warp's: 16, or 32 for heads of up to 64 channels. Bits are
-// the same.
+HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool warps_alone = false);
 at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
-                                 const HeadsSetup& setup, int warp_rows = 16);
+                                 const HeadsSetup& setup, bool warps_alone = false);
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup);
 at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                           const HeadsSetup& setup);
