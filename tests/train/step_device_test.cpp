@@ -1,6 +1,7 @@
 // A step on a CUDA device: the host waits for nothing in it, and what a bad step held is noted before the next one
 // overwrites it.
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -96,6 +97,31 @@ TEST(StepOnACard, HasTheSameBitsRecordedAndNot) {
     EXPECT_EQ(never, 0U);
     EXPECT_GE(played, 14U);  // all but the first two, the bad one and the first short ones
   }
+}
+
+TEST(StepOnACard, ChangingShapesTakeNoMoreMemory) {
+  auto config = llama({"train.cuda_graph=on"});
+  const auto data = make_run_data(config);
+  const auto trainer = make_trainer(config);
+  const auto batch = make_loader(config, data, 0)->next();
+  const auto step_of = [&](int step) {  // 24 shapes, more than have graphs
+    auto part = batch;
+    for (auto& [name, field] : part.fields)
+      field = field.narrow(0, 0, 1 + step % 8).narrow(1, 0, 32 + step / 8 % 3 * 16);
+    return trainer->step(part);
+  };
+  const auto reserved = [] {
+    using Stat = c10::CachingAllocator::StatType;
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(0)
+        .reserved_bytes[static_cast<std::size_t>(Stat::AGGREGATE)]
+        .current;
+  };
+  for (int step = 0; step < 200; ++step) step_of(step).get();
+  const auto before = reserved();
+  for (int step = 0; step < 1800; ++step) step_of(step);
+  EXPECT_FALSE(step_of(0).get().bad());
+  EXPECT_EQ(reserved(), before);
+  EXPECT_EQ(trainer->recorded_steps().num_recordings(), RecordedSteps::kMostShapes);
 }
 
 TEST(StepOnACard, ItsWaitingWouldBeFound) {
