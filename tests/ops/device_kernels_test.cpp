@@ -90,6 +90,30 @@ TEST(DeviceKernels, EmbeddingRows) {
   }
 }
 
+// Several tables at once have the bits of one sum after the other. An id that no entry has shows in its token alone.
+TEST(DeviceKernels, EmbeddingRowsOfSeveralTables) {
+  Random random(16);
+  for (int shape = 0; shape < kShapes; ++shape) {
+    const auto dtype = random.dtype();
+    const auto rows = random.between(1, 9), sequence = random.between(1, 40), width = random.width(1200);
+    const auto what = fmt::format("{} x {} tokens of {}, {}", rows, sequence, width, c10::toString(dtype));
+    const auto tokens = rows * sequence, entries = random.between(1, 50);
+    std::vector<TableRows> lookups;
+    for (const std::int64_t ids : {tokens, sequence, sequence}) {
+      lookups.push_back({at::randint(0, entries, {ids}, on_card(at::kLong)), values({entries, width}, dtype)});
+    }
+    if (shape % 2 == 1) lookups.pop_back();
+    ASSERT_TRUE(device::serves_lookups(lookups)) << what;
+    const auto sums = [&] { return std::vector<at::Tensor>{device::sum_table_rows(lookups, tokens)}; };
+    EXPECT_TRUE(at::equal(twice(sums, what)[0], plain::sum_table_rows(lookups, tokens))) << what;
+    const auto bad = random.between(0, tokens - 1);
+    lookups[0].ids[bad] = random.between(0, 1) == 0 ? entries : -1;
+    const auto lost = sums()[0].isfinite().all(1).logical_not().nonzero();
+    ASSERT_EQ(lost.numel(), 1) << what;
+    EXPECT_EQ(lost.item<std::int64_t>(), bad) << what;
+  }
+}
+
 // The same values in rows that begin at borders of 16 bytes.
 at::Tensor at_borders(const at::Tensor& x) {
   return device::rows_at_borders(x.size(0), x.size(1), x).copy_(x);

@@ -148,7 +148,7 @@ TEST(DeviceNorm, SumOfColumns) {
     const auto dtype = random.dtype();
     const auto rows = random.between(0, shape % 10 == 0 ? 20000 : 1500), width = random.width(3000);
     const auto what = fmt::format("sum of {} rows of {}, {}", rows, width, c10::toString(dtype));
-    const auto x = values({rows, width}, dtype);
+    const auto x = values({rows, width}, dtype), y = values({rows, width}, dtype);
     Parameter parameter;
     parameter.value = at::empty({width}, x.options());
     const auto before = values({width}, at::kFloat);
@@ -159,13 +159,19 @@ TEST(DeviceNorm, SumOfColumns) {
           add_column_sums(parameter, x);
           const auto added = parameter.gradient.clone();
           parameter.fresh = true;
-          add_column_sums(parameter, x);
-          return std::vector<at::Tensor>{device::sum_columns(x), added, parameter.gradient};
+          Parameter other;
+          other.value = parameter.value;
+          other.gradient = before.clone();
+          other.fresh = false;
+          add_column_sums(parameter, x, other, y);
+          return std::vector<at::Tensor>{device::sum_columns(x), added, parameter.gradient, device::sum_columns(y),
+                                         other.gradient};
         },
         what);
     expect_near(out[0], wide(x).sum(0), 1e-5, what);
     EXPECT_TRUE(at::equal(out[1], before + out[0])) << what;
     EXPECT_TRUE(at::equal(out[2], out[0])) << what;
+    EXPECT_TRUE(at::equal(out[4], before + out[3])) << what;
   }
 }
 

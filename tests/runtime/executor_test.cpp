@@ -39,9 +39,11 @@ Numbers run(Toy& toy, const std::vector<Action>& actions, Recompute recompute = 
   Executor executor(toy.graph, toy.units, recompute);
   toy.store.begin_step(std::vector<bool>(toy.graph.units.size(), false));
   Numbers numbers;
-  numbers.losses =
-      executor.train(actions, test::toy_rows(kMicrobatches),
-                     {.seed = 3, .step = 5, .loss_factors = {{"first_loss", 0.5}, {"second_loss", 0.125}}});
+  numbers.losses = executor.train(actions, test::toy_rows(kMicrobatches),
+                                  {.seed = 3,
+                                   .step = 5,
+                                   .loss_factors = {{"first_loss", at::scalar_tensor(0.5, at::kDouble)},
+                                                    {"second_loss", at::scalar_tensor(0.125, at::kDouble)}}});
   EXPECT_TRUE(toy.store.complete_gradients().empty());
   for (const auto& buffer : toy.store.buffers()) {
     if (buffer->trainable()) numbers.gradients.push_back(buffer->gradient().clone());

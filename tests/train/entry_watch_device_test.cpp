@@ -75,11 +75,11 @@ TEST(EntryWatchOnDevice, NotesWhatTheHostWouldFind) {
     EntryWatch watch(problem.store, test::card());
     ASSERT_TRUE(watch.takes_notes());
     for (int i = 0; i <= round % 4; ++i) problem.spoil(engine);
-    watch.begin();
+    watch.begin_on_device();
     watch.note(round % 3 == 0 ? numbers(1, INFINITY, 0) : numbers(NAN, 1, 0));
     const auto expected = problem.seen_by_the_host();
     EXPECT_EQ(problem.names(watch, 0), expected) << round;
-    watch.begin();
+    watch.begin_on_device();
     EXPECT_EQ(problem.names(watch, 1), expected) << round;
   }
 }

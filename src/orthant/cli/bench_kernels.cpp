@@ -159,6 +159,12 @@ class Kernels {
         [=] { nn::device::layer_norm_backward(gy, input, {true, true}, &grid); });
     add("dropout", bytes_of({x, x}), [=] { nn::apply_dropout(grid, x); });
     add("dropout + residual", bytes_of({x, residual, x}), [=] { nn::device::dropout_add(&grid, x, residual); });
+    const auto whole = options_.dtype(at::kLong);
+    const auto ids = at::randint(0, 30522, {kTokens}, whole), positions = at::arange(128, whole);
+    const auto words = values({30522, kHidden}), places = values({512, kHidden}), kinds = values({2, kHidden});
+    const auto zeros = at::zeros({128}, whole);
+    add("embedding forward, three tables", bytes_of({x, x}),
+        [=] { nn::device::sum_table_rows({{ids, words}, {positions, places}, {zeros, kinds}}, kTokens); });
     const auto wide = values({kTokens, kInner}), d_wide = values(wide.sizes());
     add("gelu forward", bytes_of({wide, wide}), [=] { nn::device::activate(nn::ActivationKind::gelu, wide); });
     add("gelu + dropout forward", bytes_of({wide, wide}),
@@ -173,7 +179,7 @@ class Kernels {
       const auto matrix = wide.view({-1}).narrow(0, 0, kTokens * width).view({kTokens, width});
       const auto sums = at::zeros({width}, options_.dtype(at::kFloat));
       add(fmt::format("column sums of {}", width), bytes_of({matrix}),
-          [=] { nn::device::add_column_sums(sums, matrix, true); });
+          [=] { nn::device::add_column_sums({sums, matrix, true}); });
     }
   }
 

@@ -19,6 +19,8 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
+#include "orthant/cli/step_rate.h"
+#include "orthant/cuda/driver.h"
 #include "orthant/data/loader.h"
 #include "orthant/schedule/svg.h"
 #include "orthant/train/memory.h"
@@ -38,6 +40,7 @@ struct StepTimes {
   std::optional<DeviceActivity> activity;
   int watched_steps = 0;
   std::vector<int> stage_pp_coordinates;  // pp coordinate of each stage
+  std::optional<StepRate> rate;           // on a card whose peak is known
 };
 
 constexpr int kWatchedSteps = 3;
@@ -152,6 +155,10 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
                                        {"peak_memory_bytes_per_rank", times.peak_memory_bytes},
                                        {"peak_rss_bytes_per_rank", times.peak_rss_bytes},
                                        {"losses", times.losses}};
+    if (times.rate) {
+      document["model_tflops"] = times.rate->tflops;
+      document["mfu"] = times.rate->utilization();
+    }
     if (times.profile) document["profile"] = profile_json(times, median);
     std::cout << json_text(document) << std::endl;
     return;
@@ -160,7 +167,7 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
                            format_seconds(median), format_seconds(quantile(times.seconds, 0.1)),
                            format_seconds(quantile(times.seconds, 0.9)), format_bytes(times.peak_memory_bytes),
                            format_bytes(times.peak_rss_bytes))
-            << (times.profile ? profile_text(times, median) : "")
+            << (times.rate ? rate_text(*times.rate) + "\n" : "") << (times.profile ? profile_text(times, median) : "")
             << (times.activity ? activity_text(*times.activity, times.watched_steps, kShownKernels) : "") << std::flush;
 }
 
@@ -198,7 +205,10 @@ int run_bench_step(const Arguments& arguments, Context& context) {
     auto config = loaded.config;
     RankTraining training(rank);
     training.prepare(config, resolved_config(loaded.document), "bench");
-    const auto times = measure(config, own.warmup, own.steps, own.profiles(), own.kernels);
+    auto times = measure(config, own.warmup, own.steps, own.profiles(), own.kernels);
+    if (rank.comm.device.is_cuda()) {
+      times.rate = step_rate(config, quantile(times.seconds, 0.5), cuda::Driver().card());
+    }
     if (rank.is_first()) print(own, times, rank.mesh);
     return 0;
   });

@@ -49,8 +49,7 @@ SharedParameter parameter(const at::Tensor& value) {
 void run_norm(const nn::NormWeights& norm, const at::Tensor& x, const at::Tensor& gy) {
   const auto out = nn::norm_forward(x, norm);
   const auto gradients = nn::norm_backward(norm.kind, gy, {x, out.statistics, norm.weight->value}, {}, nullptr);
-  nn::add_column_sums(*norm.weight, gradients.weight);
-  if (norm.bias != nullptr) nn::add_column_sums(*norm.bias, gradients.bias);
+  nn::add_weight_gradients(*norm.weight, norm.bias, gradients);
 }
 
 }  // namespace
@@ -172,8 +171,7 @@ ComputeBench::Amount ComputeBench::device_sweeps() {
     const auto summed = nn::sum_norm_forward(x, residual, norm, &grid);
     const nn::NormInput kept = {summed.sum, summed.out.statistics, weight->value};
     const auto gradients = nn::norm_backward(nn::Norm::layer, gradient, kept, {}, &grid);
-    nn::add_column_sums(*weight, gradients.weight);
-    nn::add_column_sums(*bias, gradients.bias);
+    nn::add_weight_gradients(*weight, bias.get(), gradients);
     nn::activate(nn::ActivationKind::swiglu, gate_up);
     nn::activation_gradient(nn::ActivationKind::swiglu, gate_up, inner_gradient, /*wants_activation=*/true);
   };

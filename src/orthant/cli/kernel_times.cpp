@@ -94,7 +94,30 @@ DeviceActivity stop_watching_device() {
   return activity;
 }
 
+std::string kernel_class(const std::string& name) {
+  const auto has = [&](std::initializer_list<const char*> parts) {
+    return std::ranges::any_of(parts, [&](const char* part) { return name.find(part) != std::string::npos; });
+  };
+  if (has({"nccl"})) return "exchanges";
+  if (has({"attention", "flash", "fmha", "sdpa"})) return "attention";
+  if (has({"nvjet", "gemm", "cutlass", "splitK", "gemv"})) return "products";
+  return "bound by memory";
+}
+
 std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most) {
+  // Of all time, also where branches run side by side: then shares of kernels add up to more than the busy time.
+  std::map<std::string, double> classes;
+  double together = 0;
+  for (const auto& kernel : activity.kernels) {
+    classes[kernel_class(kernel.name)] += kernel.seconds;
+    together += kernel.seconds;
+  }
+  std::string shares;
+  for (const auto& [name, seconds] : classes) {
+    const double of_busy = activity.busy_seconds * seconds / together;
+    shares += fmt::format("{} {:.1f}%, ", name, 100 * of_busy / activity.span_seconds);
+  }
+  shares += fmt::format("gaps {:.1f}%\n", 100 * (1 - activity.busy_seconds / activity.span_seconds));
   std::vector<TableLine> lines = {{"kernel", "a step", "time a step", "share"}};
   const auto add = [&](const std::string& name, std::int64_t count, double seconds) {
     lines.push_back({name.substr(0, 90), fmt::format("{:.1f}", static_cast<double>(count) / steps),
@@ -112,7 +135,7 @@ std::string activity_text(const DeviceActivity& activity, int steps, std::size_t
   }
   if (rest.count > 0) add(rest.name, rest.count, rest.seconds);
   add("gaps", 0, activity.span_seconds - activity.busy_seconds);
-  auto text = text_table(lines);
+  auto text = shares + text_table(lines);
   for (const auto& call : activity.waits)
     text += fmt::format("{} calls of {} in {} steps\n", call.count, call.name, steps);
   if (activity.waits.empty()) text += fmt::format("the host waited for nothing in {} steps\n", steps);

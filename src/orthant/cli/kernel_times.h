@@ -29,7 +29,11 @@ void watch_device();
 void watched_step(const std::function<void()>& step);
 DeviceActivity stop_watching_device();
 
-// A table of the first `most` kernels, with counts and shares of a step; `steps` were watched.
+// What a kernel is for, by its name: products, attention, exchange, or what memory bounds.
+std::string kernel_class(const std::string& name);
+
+// Shares of the classes and of gaps, then a table of the first `most` kernels, with counts and shares of a step;
+// `steps` were watched.
 std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most);
 
 }  // namespace orthant::cli

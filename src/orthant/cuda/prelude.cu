@@ -106,6 +106,11 @@ DEVICE uint4 narrow(const float (&x)[LANE]) {
 #endif
 }
 
+// What a store and a load in between would make of them.
+DEVICE void round_all(float (&x)[LANE]) {
+  widen(narrow(x), x);
+}
+
 // Elements [at, at + LANE) of a row of `size`; those beyond its end are 0 and are not written. ALIGNED: rows begin at
 // multiples of 16 bytes and `size` is a multiple of LANE.
 #ifndef ALIGNED
@@ -164,21 +169,66 @@ DEVICE float row_sum(float x, float* scratch) {
   return x;
 }
 
+// n / divisor for n below 2^31.
+struct Divisor {
+  u32 factor, shift;
+};
+DEVICE u32 divided(u32 n, const Divisor& by) {
+  return (u32)((u64)n * by.factor >> by.shift);
+}
+
+// A matrix of rows of `width` elements as 16-byte vectors, `row_vectors` to a row, the last of which may be cut short.
+struct Vectors {
+  u32 count, row_vectors;
+  Divisor by_row;
+  int width;
+};
+// Where one of them lies.
+struct Place {
+  int row, at;
+};
+DEVICE Place place_of(const Vectors& all, u32 index) {
+  const u32 row = divided(index, all.by_row);
+  return {(int)row, (int)(index - row * all.row_vectors) * LANE};
+}
+// Of those beyond the matrix nothing is read or written.
+DEVICE uint4 load_vector(const Element* x, const Vectors& all, u32 index) {
+  if (index >= all.count) return make_uint4(0, 0, 0, 0);
+#if ALIGNED
+  return reinterpret_cast<const uint4*>(x)[index];
+#else
+  const Place place = place_of(all, index);
+  return load_vector(x + (i64)place.row * all.width, place.at, all.width);
+#endif
+}
+DEVICE void store_vector(Element* x, const Vectors& all, u32 index, const uint4& v) {
+  if (index >= all.count) return;
+#if ALIGNED
+  reinterpret_cast<uint4*>(x)[index] = v;
+#else
+  const Place place = place_of(all, index);
+  store_vector(x + (i64)place.row * all.width, place.at, all.width, v);
+#endif
+}
+
 // A dropout site's factors over the rows of a matrix, as DropoutGrid (ops/dropout/dropout.h) has them. A threshold of 0
-// drops nothing.
+// drops nothing; at 2^16 the factor is 0.
 struct Grid {
   u64 stream;
+  const u64* stream_at;  // where the stream is, when not null: there it may change between plays of a recorded step
   u64 first_row;
   u32 key0, key1;
   u32 threshold;
   float factor;
   u32 positions, first_token, first_position, first_channel;
   u32 second_piece, jump;  // positions of columns from second_piece on are `jump` further
+  Divisor by_positions;
 };
 
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
 DEVICE void draw_block(const Grid& grid, u32 low, u32 high, u32 (&words)[4]) {
-  u32 a = low, b = high, c = (u32)grid.stream, d = (u32)(grid.stream >> 32);
+  const u64 stream = grid.stream_at == nullptr ? grid.stream : __ldg(grid.stream_at);
+  u32 a = low, b = high, c = (u32)stream, d = (u32)(stream >> 32);
   u32 key0 = grid.key0, key1 = grid.key1;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -196,44 +246,45 @@ DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
   draw_block(grid, (u32)block, (u32)(block >> 32), words);
 }
 
+// Whether half i of the words stays. An upper half is compared with what lies below it, which changes nothing.
+DEVICE bool stays(const Grid& grid, const u32 (&words)[4], int i) {
+  return (i & 1 ? words[i >> 1] : words[i >> 1] << 16) >= grid.threshold << 16;
+}
 // Bit i: element i of the block stays.
 DEVICE u32 kept_bits(const Grid& grid, const u32 (&words)[4]) {
   u32 bits = 0;
 #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    bits |= (u32)((words[w] & 0xffffu) >= grid.threshold) << (2 * w);
-    bits |= (u32)((words[w] >> 16) >= grid.threshold) << (2 * w + 1);
-  }
+  for (int i = 0; i < 8; ++i) bits |= (u32)stays(grid, words, i) << i;
   return bits;
 }
 
-// Index in the stream of the first element of a matrix row.
-DEVICE u64 stream_index(const Grid& grid, int row) {
+// The block of the stream that holds channel 0 of a matrix row; channel c lies in the block c / 8 further.
+DEVICE u64 block_of_row(const Grid& grid, int row) {
   const u32 token = grid.first_token + (u32)row;
-  const u32 batch_row = token / grid.positions;
+  const u32 batch_row = divided(token, grid.by_positions);
   const u32 column = token - batch_row * grid.positions;
   const u32 position = grid.first_position + column + (column >= grid.second_piece ? grid.jump : 0u);
-  return (((grid.first_row + batch_row) << 20) + position << 20) + grid.first_channel;
+  const u32 stream_row = (u32)grid.first_row + batch_row;
+  return (u64)((stream_row << 8 >> 3) + (position >> 15)) << 32 | position << 17;
 }
 
-// Factors of LANE elements from index `first` on. A vector that begins at a multiple of LANE lies in one block; others
-// may take a second one.
-DEVICE void draw_factors(const Grid& grid, u64 first, float (&factors)[LANE]) {
+// Factors of the LANE elements of a row from `at` on. A vector that begins at a multiple of LANE of the stream's
+// channels lies in one block; others may take a second one.
+DEVICE void draw_factors(const Grid& grid, u64 row_block, int at, float (&factors)[LANE]) {
+  const u32 channel = grid.first_channel + (u32)at;
+  const u64 block = row_block | channel >> 3;
   u32 words[4];
-  draw_block(grid, first >> 3, words);
-  const u32 skipped = (u32)first & 7u;
+  draw_block(grid, block, words);
+  const u32 skipped = (ALIGNED && LANE == 8 ? grid.first_channel : channel) & 7u;  // then the same for all threads
   if (skipped % LANE == 0) {
+    if (skipped != 0) words[0] = words[2], words[1] = words[3];
 #pragma unroll
-    for (int j = 0; j < LANE; j += 2) {
-      const u32 word = LANE == 8 || skipped == 0 ? words[j / 2] : words[(j / 2 + 2) & 3];
-      factors[j] = (word & 0xffffu) >= grid.threshold ? grid.factor : 0.0f;
-      factors[j + 1] = (word >> 16) >= grid.threshold ? grid.factor : 0.0f;
-    }
+    for (int j = 0; j < LANE; ++j) factors[j] = stays(grid, words, j) ? grid.factor : 0.0f;
     return;
   }
   u32 bits = kept_bits(grid, words);
   if (skipped + LANE > 8) {
-    draw_block(grid, (first >> 3) + 1, words);
+    draw_block(grid, block + 1, words);
     bits |= kept_bits(grid, words) << 8;
   }
   bits >>= skipped;
@@ -241,10 +292,11 @@ DEVICE void draw_factors(const Grid& grid, u64 first, float (&factors)[LANE]) {
   for (int j = 0; j < LANE; ++j) factors[j] = bits >> j & 1u ? grid.factor : 0.0f;
 }
 
-// x times its factors, as a dropout of its own would store it.
-DEVICE void drop(const Grid& grid, u64 first, float (&x)[LANE]) {
+// x, LANE elements of a row from `at` on, times their factors, as a dropout of its own would store it.
+DEVICE uint4 dropped_vector(const Grid& grid, u64 row_block, int at, float (&x)[LANE]) {
   float factors[LANE];
-  draw_factors(grid, first, factors);
+  draw_factors(grid, row_block, at, factors);
 #pragma unroll
-  for (int j = 0; j < LANE; ++j) x[j] = rounded(__fmul_rn(x[j], factors[j]));
+  for (int j = 0; j < LANE; ++j) x[j] = __fmul_rn(x[j], factors[j]);
+  return narrow(x);
 }

@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <bit>
+
 namespace orthant::nn::device {
 namespace {
 
@@ -63,6 +65,18 @@ cuda::StreamHandle stream(const at::Tensor& x) {
 std::int64_t num_vectors(const at::Tensor& x, std::int64_t width) {
   return width == 0 ? 0 : x.numel() / width * ((width + lane(x) - 1) / lane(x));
 }
+
+KernelDivisor::KernelDivisor(std::uint32_t by) {
+  const auto bits = static_cast<std::uint32_t>(std::bit_width(by - 1));
+  factor = static_cast<std::uint32_t>((std::uint64_t{1} << (31 + bits)) / by + 1);
+  shift = 31 + bits;
+}
+
+KernelVectors::KernelVectors(const at::Tensor& x, std::int64_t row_width)
+    : count(static_cast<std::uint32_t>(num_vectors(x, row_width))),
+      row_vectors(static_cast<std::uint32_t>((row_width + lane(x) - 1) / lane(x))),
+      by_row(row_vectors),
+      width(static_cast<int>(row_width)) {}
 
 bool counts_vectors(const at::Tensor& x, std::int64_t width) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;

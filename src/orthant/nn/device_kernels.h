@@ -39,6 +39,24 @@ at::Tensor rows_at_borders(std::int64_t rows, std::int64_t width, const at::Tens
 // A thread for `each` of `items`, 256 to a block, on x's stream.
 cuda::LaunchShape threads_for(std::int64_t items, const at::Tensor& x, std::int64_t each = 1);
 
+// `struct Divisor` of cuda/prelude.cu: n / by for n below 2^31, with 1 <= by < 2^31.
+struct KernelDivisor {
+  std::uint32_t factor = 0;
+  std::uint32_t shift = 0;
+
+  explicit KernelDivisor(std::uint32_t by);
+};
+
+// `struct Vectors` of cuda/prelude.cu: a matrix of x's elements that has rows of `width` elements, at least one.
+struct KernelVectors {
+  std::uint32_t count;
+  std::uint32_t row_vectors;
+  KernelDivisor by_row;
+  int width;
+
+  KernelVectors(const at::Tensor& x, std::int64_t width);
+};
+
 // 16-byte vectors of a matrix of x's elements that has rows of `width`, each row counted by itself.
 std::int64_t num_vectors(const at::Tensor& x, std::int64_t width);
 // Whether 31 bits count them, as kernels do that divide by the vectors of a row, and whether 31 bits count its width.

@@ -17,6 +17,7 @@
 
 namespace orthant::nn {
 
+class DeviceStreams;
 class ProductPlans;
 
 // What this rank holds of a parameter over the tensor axis.
@@ -49,6 +50,7 @@ struct Pass {
   bool owns_inputs = false;    // nobody reads the unit's input values after it: it may overwrite them
 
   ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
+  DeviceStreams* streams = nullptr;  // where a device finds the streams of dropout sites; null: they are arguments
 
   TensorAxis* tensor = nullptr;    // null: this rank holds whole layers
   ContextAxis* context = nullptr;  // null: this rank has whole rows

@@ -1,6 +1,7 @@
 #include "orthant/runtime/executor.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
@@ -35,6 +36,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   step.gradients_in_forward = gradients_in_forward(actions, graph_);
   make_texts(actions, trained_);
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, facts.step};
+  if (facts.lanes != nullptr) facts.lanes->begin();
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const auto& action = actions[i];
     if (facts.activity != nullptr) facts.activity->say(moment, trained_.texts[i]);
@@ -42,6 +44,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     run(step, action, keeper);
     if (times_ != nullptr) times_->push_back({action, began, now(microbatches)});
   }
+  if (facts.lanes != nullptr) facts.lanes->end();
   if (links_ != nullptr) {
     links_->finish();
     links_->end();
@@ -63,7 +66,13 @@ void Executor::make_texts(const std::vector<Action>& actions, Texts& texts) cons
   for (const auto& action : actions) texts.texts.push_back(to_string(action, graph_));
 }
 
-void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) try {
+void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
+  if (step.facts.lanes == nullptr) return act(step, action, keeper);
+  const c10::StreamGuard on_lane(step.facts.lanes->of(action.unit));
+  act(step, action, keeper);
+}
+
+void Executor::act(Step& step, const Action& action, ParameterKeeper* keeper) try {
   if (keeper != nullptr) prepare(step, action, *keeper);
   switch (action.kind) {
     case ActionKind::forward:
@@ -121,6 +130,7 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   pass.first_row = microbatch.first_row;
   pass.repeatable = step.facts.repeatable;
   pass.products = step.facts.products;
+  pass.streams = step.facts.streams;
   pass.tensor = tensor_;
   const auto ids = microbatch.fields.find(wirings_[to_index(unit)].tokens_of);
   if (ids == microbatch.fields.end()) return;
@@ -171,6 +181,7 @@ Tensors Executor::take_inputs(Step& step, int unit, int m) {
       continue;
     }
     inputs.push_back(take_value(step, input.value, m));
+    if (step.facts.lanes != nullptr) step.facts.lanes->hand_over(inputs.back(), makers_[to_index(input.value)], unit);
     if (!inputs.back().defined()) {
       throw InternalError(fmt::format("unit {} microbatch {} runs before its input {}",
                                       graph_.units[to_index(unit)].name, m, input.name));
@@ -219,6 +230,7 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
   for (auto reader = readers.rbegin(); reader != readers.rend(); ++reader) {
     auto node = gradients.extract({value, *reader});
     if (node.empty() || !node.mapped().defined()) continue;
+    if (step.facts.lanes != nullptr) step.facts.lanes->hand_over(node.mapped(), *reader, makers_[to_index(value)]);
     sum = sum.defined() ? sum + node.mapped() : std::move(node.mapped());
   }
   if (is_loss_[to_index(value)]) {
@@ -231,10 +243,14 @@ at::Tensor Executor::gradient_of(Step& step, int value, int m, const at::TensorO
 // Of a loss value, besides what its readers hand back.
 at::Tensor Executor::loss_gradient(const Step& step, int value, const at::TensorOptions& options) const {
   const auto found = step.facts.loss_factors.find(graph_.values[to_index(value)].name);
-  double factor = found == step.facts.loss_factors.end() ? 1.0 : found->second;
-  if (!loss_counts_[to_index(value)]) factor = 0;
+  const bool counts = loss_counts_[to_index(value)];
   const auto& scale = step.facts.loss_scale;
-  return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
+  if (!counts || found == step.facts.loss_factors.end()) {
+    const double factor = counts ? 1.0 : 0.0;
+    return scale.defined() ? (scale * factor).to(options) : at::full({}, factor, options);
+  }
+  const at::Tensor& factor = found->second;
+  return (scale.defined() ? scale * factor : factor).to(options, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Tensors Executor::input_gradients(UnitRun& run, Tensors gradients, bool defer_weights) {

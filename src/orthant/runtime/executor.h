@@ -18,6 +18,7 @@
 
 #include "orthant/graph/spec.h"
 #include "orthant/parallel/pipeline/stage_links.h"
+#include "orthant/runtime/lanes.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/actions.h"
 
@@ -38,11 +39,14 @@ struct Microbatch {
 struct StepFacts {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  // Gradient of each loss value (by name): coefficient / global sum of target weights. 1 when absent.
-  std::map<std::string, double> loss_factors = {};
+  // Gradient of each loss value (by name), a float64 scalar on the device: coefficient / global sum of target weights.
+  // 1 when absent.
+  std::map<std::string, at::Tensor> loss_factors = {};
   at::Tensor loss_scale = {};            // and times this: a float64 scalar on the device; 1 when undefined
   bool repeatable = true;                // every sum has one order: equal bits in every run
   nn::ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
+  nn::DeviceStreams* streams = nullptr;  // where a device finds the streams of dropout sites; null: on the CPU
+  Lanes* lanes = nullptr;                // on which units of a device run; null: all on the current stream
   launch::Activity* activity = nullptr;  // told what the rank is about to do; null: nobody is
 };
 
@@ -142,6 +146,7 @@ class Executor {
   void make_texts(const std::vector<Action>& actions, Texts& texts) const;
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);
+  void act(Step& step, const Action& action, ParameterKeeper* keeper);
   void exchange(Step& step, const Action& action);
   StageLinks::Form form_of(const Step& step, const Action& action) const;
   void put_value(Step& step, int value, int m, const at::Tensor& tensor) const;
@@ -166,6 +171,7 @@ class Executor {
   std::vector<ActionTime>* times_ = nullptr;
   UnitObserver* observer_ = nullptr;
   std::vector<UnitWiring> wirings_;
+  std::vector<int> makers_;                // per value: the unit that writes it
   std::vector<std::vector<int>> readers_;  // per value: consuming units of all ranks, ascending
   std::vector<int> local_readers_;         // per value: how many of them are here
   std::map<std::string, int> value_index_;

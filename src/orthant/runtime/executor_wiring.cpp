@@ -38,7 +38,10 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
   local_readers_.resize(num_values);
   is_loss_.resize(num_values);
   loss_counts_.resize(num_values);
-  for (std::size_t v = 0; v < num_values; ++v) value_index_[graph_.values[v].name] = static_cast<int>(v);
+  for (std::size_t v = 0; v < num_values; ++v) {
+    value_index_[graph_.values[v].name] = static_cast<int>(v);
+    makers_.push_back(graph_.producer(graph_.values[v].name));
+  }
   for (int u = 0; u < static_cast<int>(graph_.units.size()); ++u) {
     const auto& spec = graph_.units[to_index(u)];
     UnitWiring wiring;

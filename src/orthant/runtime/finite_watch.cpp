@@ -79,11 +79,16 @@ FiniteWatch::FiniteWatch(std::int64_t slots, at::Device device) : device_(device
 }
 
 void FiniteWatch::begin() {
-  std::swap(now_, before_);
+  std::swap(now_.flags, before_.flags);
   now_.flags.assign(now_.flags.size(), false);
+}
+
+void FiniteWatch::begin_on_device() {
   if (!now_.sums.defined()) return;
-  now_.sums.zero_();
-  now_.wide_sums.zero_();
+  for (const auto& [now, before] : {std::pair(now_.sums, before_.sums), std::pair(now_.wide_sums, before_.wide_sums)}) {
+    before.copy_(now);
+    now.zero_();
+  }
 }
 
 void FiniteWatch::look(std::int64_t slot, const at::Tensor& tensor) {

@@ -20,7 +20,9 @@ class FiniteWatch {
   FiniteWatch(std::int64_t slots, at::Device device);
 
   // A new step begins: nothing was seen in it. What was seen in the one before stays readable until the next begin().
+  // The second: the part of it that a device does.
   void begin();
+  void begin_on_device();
 
   // A slot is used once in a step on a device. Where no kernel serves the tensor a sum stands for it: it is not finite
   // when an element is not, or when it overflows.

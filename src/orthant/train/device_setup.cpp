@@ -22,6 +22,11 @@ void check_device(const TrainerOptions& options) {
                                   options.device.str()),
                       {.remedy = "use --device cuda, or train.product_plans=heuristic"});
   }
+  if (options.record_steps == RecordSteps::on && !options.device.is_cuda()) {
+    throw ConfigError(
+        fmt::format("train.cuda_graph=on needs a CUDA device, and this run trains on {}", options.device.str()),
+        {.remedy = "use --device cuda, or train.cuda_graph=auto"});
+  }
   if (!options.precision.tf32) return;
   if (!options.device.is_cuda()) {
     throw ConfigError(

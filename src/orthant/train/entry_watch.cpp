@@ -75,8 +75,8 @@ void EntryWatch::make_table(at::Device device) {
   cuda::KernelLibrary::of_process().prepare({{&kEntryWatchSource, {}}});
 }
 
-void EntryWatch::begin() {
-  std::swap(flags_[0], flags_[1]);
+void EntryWatch::begin_on_device() const {
+  if (takes_notes() && num_rows_ > 0) flags_[1].copy_(flags_[0]);
 }
 
 void EntryWatch::note(const at::Tensor& numbers) const {

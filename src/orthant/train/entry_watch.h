@@ -27,7 +27,7 @@ class EntryWatch {
   bool takes_notes() const { return served_; }
 
   // In the order of a step: before it, and after its update with its numbers (pending_step.h), on the device.
-  void begin();
+  void begin_on_device() const;
   void note(const at::Tensor& numbers) const;
 
   // Names in this rank's part of a buffer, of the step under way (0) or the one before (1), which was bad.

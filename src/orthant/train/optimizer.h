@@ -54,6 +54,9 @@ class Optimizer {
   // is not finite was written. Undefined otherwise. May be written to after a look at all parameters.
   at::Tensor parameters_verdict() const { return kernels_ ? kernels_->verdict() : at::Tensor(); }
 
+  // Whether an update reads all its numbers on the device and is made there.
+  bool updates_by_kernels() const { return kernels_ != nullptr; }
+
   // Per-unit float64 slots: the sum of squares of the gradient elements this rank answers for, [units], on the device.
   // Summed over all ranks every element counts once: those that hold the same elements share them. Local.
   at::Tensor squared_norms() const;

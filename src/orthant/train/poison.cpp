@@ -198,6 +198,10 @@ bool Poisoner::damages_parameters(std::int64_t step) const {
   });
 }
 
+bool Poisoner::acts_in(std::int64_t step) const {
+  return std::ranges::any_of(located_, [&](const LocatedPoison& located) { return located.what.step == step; });
+}
+
 void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
   due_.clear();
   const bool parameters = damages_parameters(step);

@@ -58,6 +58,8 @@ class Poisoner {
 
   // Whether some rank's parameters are damaged in that step.
   bool damages_parameters(std::int64_t step) const;
+  // Whether there is anything to do in that step.
+  bool acts_in(std::int64_t step) const;
   // Of the step that begins. Collective over fsdp when it damages a parameter, on whatever rank.
   void begin_step(std::int64_t step, ParameterStore& store);
   void outputs(int unit, int microbatch, Tensors& outputs);

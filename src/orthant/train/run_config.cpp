@@ -151,6 +151,15 @@ JoinHeadAndLoss read_join(JsonReader& train) {
   }
 }
 
+RecordSteps read_record_steps(JsonReader& train) {
+  const char* key = "cuda_graph";
+  const auto text = train.get<std::string>(key, "auto");
+  if (text == "auto") return RecordSteps::automatic;
+  if (text == "on") return RecordSteps::on;
+  if (text == "off") return RecordSteps::off;
+  train.fail(key, fmt::format("found \"{}\"", text), "use auto, on or off");
+}
+
 constexpr double kMostRetrySeconds = 3600;
 
 // Without an interval of steps a run saves by the clock: whoever set none would lose all of it.
@@ -329,6 +338,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   config.trainer.product_plans = read_switch(train, "product_plans", "heuristic", "measured", false)
                                      ? ProductChoice::measured
                                      : ProductChoice::heuristic;
+  config.trainer.record_steps = read_record_steps(train);
   config.trainer.join_head_and_loss = read_join(train);
   config.trainer.loss_chunk_rows = read_count(train, "loss_chunk_rows", 0, 0);
   config.trainer.lr = read_lr(root.object("lr_schedule"), peak);

@@ -73,19 +73,22 @@ void StepWatch::begin(std::int64_t step) {
   waiting_.clear();  // of a step that was broken off
   before_ = std::exchange(newest_, {});
   watch_->begin();
-  entries_.begin();
-  for (auto& use : uses_) use.seen = 0;
   if (poisoner_.damages_parameters(step)) before_gradients();
   poisoner_.begin_step(step, store_);
+  // Parameters that something else than an update wrote are looked at now.
+  if (updates_verdict_.defined() && std::exchange(fills_seen_, store_.num_fills()) != store_.num_fills()) {
+    updates_verdict_.copy_(look_at_parameters());
+  }
+}
+
+void StepWatch::begin_on_device() {
+  watch_->begin_on_device();
+  entries_.begin_on_device();
+  for (auto& use : uses_) use.seen = 0;
 }
 
 void StepWatch::before_gradients() {
   if (!entries_.takes_notes()) look_back(before_, /*steps_ago=*/1);
-}
-
-void StepWatch::end(const PendingStep& step, const at::Tensor& numbers) {
-  newest_.step = step;
-  entries_.note(numbers);
 }
 
 void StepWatch::wrote(int unit, int microbatch, Tensors& outputs) {
@@ -125,12 +128,8 @@ at::Tensor StepWatch::gradients_verdict() const {
   return watch_->verdict(use_slots_);
 }
 
-at::Tensor StepWatch::parameters_verdict() {
-  if (!updates_verdict_.defined()) return look_at_parameters();
-  if (std::exchange(fills_seen_, store_.num_fills()) != store_.num_fills()) {
-    updates_verdict_.copy_(look_at_parameters());
-  }
-  return updates_verdict_;
+at::Tensor StepWatch::parameters_verdict() const {
+  return updates_verdict_.defined() ? updates_verdict_ : look_at_parameters();
 }
 
 at::Tensor StepWatch::look_at_parameters() const {

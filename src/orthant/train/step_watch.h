@@ -45,16 +45,25 @@ class StepWatch : public UnitObserver {
   // `verdict`, when defined, is what updates themselves say of the parameters they wrote, see Note [What is watched].
   void trust_updates(at::Tensor verdict) { updates_verdict_ = std::move(verdict); }
 
-  // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged.
+  // In the order of a step. begin() is before its action list; Collective over fsdp when a parameter is damaged. What
+  // is named on_device starts work there and does nothing else: it may be recorded with the step.
   void begin(std::int64_t step);
+  void begin_on_device();
   void before_gradients();
   void wrote(int unit, int microbatch, Tensors& outputs) override;
   void handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) override;
   // 0, or NaN when something here is not finite: float64 [1] on the device. All gradients are complete.
   at::Tensor gradients_verdict() const;
-  at::Tensor parameters_verdict();
-  // `numbers`: what `step` will tell, where it was computed.
-  void end(const PendingStep& step, const at::Tensor& numbers);
+  at::Tensor parameters_verdict() const;
+  // `numbers`: what the step will tell, where it was computed.
+  void end_on_device(const at::Tensor& numbers) const { entries_.note(numbers); }
+  void end(const PendingStep& step) { newest_.step = step; }
+
+  // Whether a fault is put into that step.
+  bool disturbs(std::int64_t step) const { return poisoner_.acts_in(step); }
+
+  // Whether the host waits for a step's numbers before the gradients of the next are made.
+  bool waits_for_numbers() const { return !entries_.takes_notes(); }
 
   // Of the newest step whose numbers its caller has read. Alike on every rank. Collective over the world.
   BadStep explain();

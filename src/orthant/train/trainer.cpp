@@ -20,6 +20,7 @@
 #include "orthant/train/device_setup.h"
 #include "orthant/train/measured_plans.h"
 #include "orthant/train/memory_use.h"
+#include "orthant/train/step_recorder.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/unpadded_rows.h"
 #include "orthant/train/weights_hash.h"
@@ -102,8 +103,17 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   watch_->trust_updates(optimizer_->parameters_verdict());
   keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_, options_.device);
   executor_->observe(watch_.get());
+  make_recorder();
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
+}
+
+// Of what a device needs between steps.
+void Trainer::make_recorder() {
+  if (!options_.device.is_cpu()) streams_ = std::make_unique<nn::DeviceStreams>(options_.seed, options_.device);
+  const bool host_waits = watch_->waits_for_numbers() || !optimizer_->updates_by_kernels();
+  recorded_ = std::make_unique<RecordedSteps>(options_.device, step_recorder(options_, graph_, mesh_, host_waits));
+  if (recorded_->records()) lanes_ = std::make_unique<Lanes>(graph_, options_.device);
 }
 
 // The buffers of this rank's units, and the optimizer's state for them.
@@ -168,26 +178,14 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
   }
   const auto size = rows / count;
   if (options_.unpadded && options_.device.is_cpu()) return unpadded_microbatches(batch, count);
-  const auto rows_of = [size](const at::Tensor& field, int m) { return field.narrow(0, m * size, size); };
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
-  std::vector<std::map<std::string, std::int64_t>> columns(parts.size());
   for (int m = 0; m < count; ++m) {
-    const auto place = static_cast<std::size_t>(m);
-    parts[place].first_row = batch.first_row + m * size;
+    auto& part = parts[static_cast<std::size_t>(m)];
+    part.first_row = batch.first_row + m * size;
+    for (const auto& [name, field] : batch.fields) part.fields[name] = field.narrow(0, m * size, size);
     if (!options_.pad_to_longest) continue;
-    Fields on_host;
-    for (const auto& [name, field] : batch.fields) on_host[name] = rows_of(field, m);
-    columns[place] = needed_columns(on_host, least_sequence(graph_.context));
-  }
-  for (const auto& [name, field] : batch.fields) {
-    const auto moved = to_device(field, options_.device);
-    for (int m = 0; m < count; ++m) {
-      const auto place = static_cast<std::size_t>(m);
-      auto part = rows_of(moved, m);
-      const auto cut = columns[place].find(name);
-      if (cut != columns[place].end()) part = part.narrow(1, 0, cut->second).contiguous();
-      parts[place].fields[name] = part;
-    }
+    trim_padding(part.fields, least_sequence(graph_.context));
+    for (auto& [name, field] : part.fields) field = field.contiguous();
   }
   return parts;
 }
@@ -201,29 +199,51 @@ void Trainer::begin_list() {
   unfinished_ = true;
 }
 
-at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
+StepInputs Trainer::step_inputs(const Batch& batch, const RankReport& report) const {
   if (!options_.trains) {
     throw ConfigError("a step of a trainer that was made to evaluate alone",
                       {.remedy = "make it with TrainerOptions::trains"});
   }
-  const auto parts = microbatches(batch);
+  StepInputs inputs{.microbatches = microbatches(batch), .loss_factors = {}, .told = {}};
+  if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
+  std::vector<double> factors;
+  for (const auto& loss : graph_.losses()) {
+    const auto found = options_.loss_coefficients.find(loss);
+    factors.push_back((found == options_.loss_coefficients.end() ? 1.0 : found->second) / batch.weight_sum);
+  }
+  inputs.loss_factors = at::tensor(factors, at::kDouble);
+  inputs.told = at::zeros({3 + mesh_.world_size()}, at::kDouble);
+  auto* told = inputs.told.mutable_data_ptr<double>();
+  told[0] = report.stop ? 1.0 : 0.0;
+  told[1] = report.saving ? 1.0 : 0.0;
+  told[2] = report.save_due ? 1.0 : 0.0;
+  told[3 + rank()] = static_cast<double>(report.peak_memory_bytes);
+  return inputs;
+}
+
+void Trainer::begin_step() {
+  if (!options_.poison.empty()) await_readers();  // a fault may damage a parameter
+  watch_->begin(steps_done_ + 1);
+  if (streams_) streams_->begin_step(steps_done_ + 1);
+}
+
+at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
   StepFacts facts{.seed = options_.seed,
                   .step = steps_done_ + 1,
                   .loss_scale = loss_scale_->value(),
                   .repeatable = repeats_to_the_bit(options_),
                   .products = products_ ? products_->for_step(steps_done_) : nullptr,
+                  .streams = streams_.get(),
+                  .lanes = lanes ? lanes_.get() : nullptr,
                   .activity = &launch::Activity::of_process()};
-  if (batch.weight_sum <= 0) throw DataError("a batch without a single target: the loss has nothing to be divided by");
-  for (const auto& loss : graph_.losses()) {
-    const auto found = options_.loss_coefficients.find(loss);
-    const double coefficient = found == options_.loss_coefficients.end() ? 1.0 : found->second;
-    facts.loss_factors[loss] = coefficient / batch.weight_sum;
+  const auto names = graph_.losses();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    facts.loss_factors[names[i]] = inputs.loss_factors.select(0, static_cast<std::int64_t>(i));
   }
   begin_list();
-  if (!options_.poison.empty()) await_readers();  // a fault may damage a parameter
-  watch_->begin(facts.step);
+  watch_->begin_on_device();
   store_->begin_step(module_units_);
-  const auto losses = executor_->train(actions_, parts, facts, keeper_.get());
+  const auto losses = executor_->train(actions_, inputs.microbatches, facts, keeper_.get());
   const auto unused = store_->finish_gradients();
   if (!unused.empty() && !options_.allow_unused_parameters) {
     throw ConfigError(
@@ -231,8 +251,18 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
                     unused.size()),
         {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
-  const auto numbers = summed(losses, facts, report);
+  const auto numbers = summed(losses, facts, inputs);
   unfinished_ = false;
+  return numbers;
+}
+
+at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
+  const auto numbers = run(inputs, lanes);
+  await_readers();
+  const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
+  optimizer_->update(numbers[1], finite, loss_scale_->value());
+  loss_scale_->update(finite);
+  watch_->end_on_device(numbers);
   return numbers;
 }
 
@@ -241,7 +271,7 @@ at::Tensor Trainer::run(const Batch& batch, const RankReport& report) {
 // slot of its own is added in one order. What is not finite on a rank reaches all, also where another rank tells: 0
 // times it is NaN.
 at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts,
-                           const RankReport& report) {
+                           const StepInputs& inputs) {
   const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
   const auto names = graph_.losses();
   auto loss = at::zeros({static_cast<std::int64_t>(names.size())},
@@ -249,21 +279,16 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto found = losses.find(names[i]);
     if (found == losses.end()) continue;
-    loss[static_cast<std::int64_t>(i)] = found->second * (tells ? facts.loss_factors.at(names[i]) : 0.0);
+    auto slot = loss.select(0, static_cast<std::int64_t>(i));
+    slot.copy_(tells ? found->second * facts.loss_factors.at(names[i]) : found->second * 0.0);
   }
   loss.narrow(0, 0, 1).add_(watch_->parameters_verdict());
-  auto told =
-      at::zeros({3 + mesh_.world_size()}, at::TensorOptions(at::kDouble).pinned_memory(!options_.device.is_cpu()));
-  told[0] = report.stop ? 1.0 : 0.0;
-  told[1] = report.saving ? 1.0 : 0.0;
-  told[2] = report.save_due ? 1.0 : 0.0;
-  told[3 + rank()] = static_cast<double>(report.peak_memory_bytes);
   auto norms = optimizer_->squared_norms().to(options_.device);
   norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
-  auto all = at::cat({loss, to_device(told, options_.device), norms});
+  auto all = at::cat({loss, inputs.told, norms});
   facts.activity->say({launch::ActivityMoment::Kind::step, facts.step}, "sum of loss and norm over all ranks");
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
-  const auto told_size = told.numel();
+  const auto told_size = inputs.told.numel();
   auto norm = all.narrow(0, loss.numel() + told_size, norms.numel()).sum().sqrt().reshape({1});
   if (loss_scale_->value().defined()) norm = norm / loss_scale_->value();
   const auto whole = all.narrow(0, 0, loss.numel()).sum().reshape({1});
@@ -280,15 +305,16 @@ void Trainer::await_readers() {
 }
 
 PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
-  const auto numbers = run(batch, report);
-  await_readers();
-  const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
+  const StepInputs inputs = step_inputs(batch, report);
+  const bool record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
+  begin_step();
   optimizer_->set_lr(lr());
-  optimizer_->update(numbers[1], finite, loss_scale_->value());
-  loss_scale_->update(finite);
+  if (recorded_->records()) await_readers();
+  const auto numbers = recorded_->run(
+      inputs, [this](const StepInputs& held, bool warm) { return run_and_update(held, /*lanes=*/warm); }, record);
   ++steps_done_;
   const PendingStep pending(numbers);
-  watch_->end(pending, numbers);
+  watch_->end(pending);
   if (products_) products_->end_step();
   if (!has_stepped_) control_group(options_).enter(JobPhase::step);
   has_stepped_ = true;
@@ -300,7 +326,10 @@ BadStep Trainer::explain_bad_step() {
 }
 
 PendingStep Trainer::gradients(const Batch& batch) {
-  const auto numbers = run(batch, {});
+  InputMemory memory(step_inputs(batch, {}), options_.device);
+  memory.fill(step_inputs(batch, {}));
+  begin_step();
+  const auto numbers = run(memory.held());
   if (const auto& scale = loss_scale_->value(); scale.defined()) {
     for (const auto& buffer : store_->buffers()) {
       if (buffer->trainable()) buffer->owned_gradient().div_(scale);

@@ -13,10 +13,12 @@
 
 #include "orthant/checkpoint/checkpointed.h"
 #include "orthant/data/batch.h"
+#include "orthant/nn/device_streams.h"
 #include "orthant/nn/tables.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/train/bad_step.h"
 #include "orthant/train/pending_step.h"
+#include "orthant/train/recorded_steps.h"
 #include "orthant/train/trainer_setup.h"
 
 namespace orthant {
@@ -92,10 +94,14 @@ class Trainer : public Checkpointed {
   LossScale& loss_scale() { return *loss_scale_; }
   const LossScale& loss_scale() const { return *loss_scale_; }
   const TrainerOptions& options() const { return options_; }
+  const RecordedSteps& recorded_steps() const { return *recorded_; }
   MeasuredPlans* measured_plans() { return products_.get(); }  // null unless plans are measured
   const std::vector<Action>& actions() const { return actions_; }
   // See Executor::record_times().
-  void record_times(std::vector<ActionTime>* times) { executor_->record_times(times); }
+  void record_times(std::vector<ActionTime>* times) {
+    executor_->record_times(times);
+    times_actions_ = times != nullptr;
+  }
   // Memory of group buffers, which the CPU's counting allocator does not see; 0 on one rank and on a device.
   std::int64_t exchanged_bytes() const;
   // Of tensors on the device when an action of a step threw, what the step had kept included; 0: none has.
@@ -107,12 +113,20 @@ class Trainer : public Checkpointed {
  private:
   class StoreKeeper;
 
-  std::vector<Microbatch> microbatches(const Batch& batch) const;
-  // The numbers of a PendingStep; gradients are complete.
-  at::Tensor run(const Batch& batch, const RankReport& report);
-  void begin_list();
   void make_store();
-  at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const RankReport& report);
+  void make_recorder();
+  std::vector<Microbatch> microbatches(const Batch& batch) const;
+  // On the host, or where the batch is.
+  StepInputs step_inputs(const Batch& batch, const RankReport& report) const;
+  // What the host does before a step's work is started or played back.
+  void begin_step();
+  void begin_list();
+  // Both start a step's work on inputs that lie on its device, and nothing else. The first: until gradients are
+  // complete, to the numbers of a PendingStep; the second: the update by them, too.
+  // `lanes`: branches may run side by side.
+  at::Tensor run(const StepInputs& inputs, bool lanes = false);
+  at::Tensor run_and_update(const StepInputs& inputs, bool lanes);
+  at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const StepInputs& inputs);
 
   GraphSpec graph_;
   Mesh mesh_;
@@ -130,6 +144,9 @@ class Trainer : public Checkpointed {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;
   std::unique_ptr<MeasuredPlans> products_;
+  std::unique_ptr<nn::DeviceStreams> streams_;  // null on the CPU
+  std::unique_ptr<Lanes> lanes_;                // null where steps are not recorded
+  std::unique_ptr<RecordedSteps> recorded_;
   std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<StoreKeeper> keeper_;
   std::vector<Action> actions_;
@@ -137,6 +154,7 @@ class Trainer : public Checkpointed {
   std::int64_t steps_done_ = 0;
   std::shared_future<void> readers_;
   double seconds_held_ = 0;
+  bool times_actions_ = false;
   bool unfinished_ = false;   // a list has begun and not ended
   bool has_stepped_ = false;  // the first step may compile and is part of the start
 };

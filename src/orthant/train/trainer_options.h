@@ -31,6 +31,10 @@ class ProductLibrary;
 // Whose plans products on a card run by: the libraries' own choice, or measured ones, see Note [Measured plans].
 enum class ProductChoice { heuristic, measured };
 
+// Whether steps of a device are recorded and played back: where they can be, always (ConfigError where they cannot be),
+// or never. See Note [Recorded steps].
+enum class RecordSteps { automatic, on, off };
+
 struct TrainerOptions {
   std::uint64_t seed = 0;
   Precision precision;
@@ -60,6 +64,7 @@ struct TrainerOptions {
   // on a device absent means false.
   std::optional<bool> deterministic;
   ProductChoice product_plans = ProductChoice::heuristic;
+  RecordSteps record_steps = RecordSteps::automatic;
   // Of measured plans; null: cuBLASLt of the device.
   std::shared_ptr<nn::ProductLibrary> product_library;
   std::function<void(const std::string&)> say;  // what a rank tells people: kernels compiled, fallbacks; empty: nobody

@@ -171,6 +171,10 @@ inline T __ldcs(const T* from) {
   return *from;
 }
 template <class T>
+inline T __ldg(const T* from) {
+  return *from;
+}
+template <class T>
 inline void __stcs(T* to, T value) {
   *to = value;
 }

@@ -39,7 +39,7 @@ struct Layout {
   std::uint32_t first_head, first_query, first_key;
   KernelGrid grid;
 };
-static_assert(sizeof(Layout) == 96);
+static_assert(sizeof(Layout) == 112);
 
 // One call of the kernels.
 struct Call {

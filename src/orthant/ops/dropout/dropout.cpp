@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/nn/device_kernels.h"
+#include "orthant/nn/device_streams.h"
 #include "orthant/nn/kernels/tensors.h"
 #include "orthant/ops/dropout/dropout_device.h"
 
@@ -18,14 +19,14 @@ constexpr std::int64_t kLowHalf = 0xffffffff;
 
 // Philox 4x32-10 (base/philox.h) on a tensor of block numbers: [..., 4 words]. 64-bit products wrap, which leaves all
 // their bits right.
-at::Tensor philox_words(const at::Tensor& blocks, const kernels::DropoutDraw& draw) {
-  const auto scalar = [&](std::uint64_t word) {
-    return at::full({}, static_cast<std::int64_t>(word & kLowHalf), blocks.options());
-  };
+at::Tensor philox_words(const at::Tensor& blocks, const DropoutGrid& grid) {
+  const auto& draw = grid.draw;
+  const at::Tensor stream =
+      grid.stream.defined() ? grid.stream : at::full({}, static_cast<std::int64_t>(draw.stream), blocks.options());
   at::Tensor word0 = blocks.bitwise_and(kLowHalf);
   at::Tensor word1 = blocks.bitwise_right_shift(32);
-  at::Tensor word2 = scalar(draw.stream);
-  at::Tensor word3 = scalar(draw.stream >> 32);
+  at::Tensor word2 = stream.bitwise_and(kLowHalf);
+  at::Tensor word3 = stream.bitwise_right_shift(32).bitwise_and_(kLowHalf);
   std::uint32_t key0 = draw.key[0];
   std::uint32_t key1 = draw.key[1];
   for (int round = 0; round < 10; ++round) {
@@ -96,6 +97,7 @@ DropoutGrid dropout_grid(const Pass& pass, std::string_view site, double p, at::
     grid.jump = static_cast<std::uint64_t>(pass.positions.jump());
   }
   grid.first_channel = static_cast<std::uint64_t>(first_channel);
+  if (pass.streams != nullptr) grid.stream = pass.streams->of(site);
   return grid;
 }
 
@@ -129,7 +131,7 @@ at::Tensor plain_dropout_factors(const DropoutGrid& grid, std::int64_t tokens, s
                                 .unsqueeze(1)
                                 .add(eight)
                                 .bitwise_and_((std::int64_t{1} << 61) - 1);
-  const at::Tensor words = philox_words(blocks, grid.draw);
+  const at::Tensor words = philox_words(blocks, grid);
   const at::Tensor bits = at::stack({words.bitwise_and(0xffff), words.bitwise_right_shift(16)}, -1)
                               .view({tokens, kOfBlock * eight.numel()})
                               .slice(1, skipped, skipped + channels);

@@ -8,32 +8,29 @@
 
 // out = residual (where not null) + dropout(x), rounded in between.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dropout_add(Element* out, const Element* x, const Element* residual, u32 vectors, int width, Grid grid) {
-  const u32 row_vectors = (u32)(width + LANE - 1) / LANE;
+    dropout_add(Element* out, const Element* x, const Element* residual, Vectors all, Grid grid) {
   const u32 begin = blockIdx.x * (THREADS * VECTORS) + threadIdx.x;
-  u32 row[VECTORS];
-  int at[VECTORS];
   uint4 kept[VECTORS], addends[VECTORS];
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) {
-    const u32 index = begin + v * THREADS;
-    row[v] = min(index, vectors - 1) / row_vectors;
-    at[v] = index < vectors ? (int)(index - row[v] * row_vectors) * LANE : width;
-    kept[v] = load_vector(x + (i64)row[v] * width, at[v], width);
-    addends[v] =
-        residual == nullptr ? make_uint4(0, 0, 0, 0) : load_vector(residual + (i64)row[v] * width, at[v], width);
+    kept[v] = load_vector(x, all, begin + v * THREADS);
+    if (residual != nullptr) addends[v] = load_vector(residual, all, begin + v * THREADS);
   }
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) {
-    float a[LANE];
-    widen(kept[v], a);
-    if (grid.threshold != 0) drop(grid, stream_index(grid, (int)row[v]) + at[v], a);
+    float a[LANE], r[LANE];
+    if (grid.threshold != 0) {
+      const Place place = place_of(all, begin + v * THREADS);
+      widen(kept[v], a);
+      kept[v] = dropped_vector(grid, block_of_row(grid, place.row), place.at, a);
+    }
     if (residual != nullptr) {
-      float r[LANE];
+      widen(kept[v], a);
       widen(addends[v], r);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) a[j] = __fadd_rn(r[j], a[j]);
+      kept[v] = narrow(a);
     }
-    store_vector(out + (i64)row[v] * width, at[v], width, narrow(a));
+    store_vector(out, all, begin + v * THREADS, kept[v]);
   }
 }

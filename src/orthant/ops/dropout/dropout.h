@@ -28,6 +28,7 @@ struct DropoutGrid {
   std::uint64_t first_channel = 0;
   std::uint64_t second_piece = kMaxPositions;  // n % positions from which on the second piece is
   std::uint64_t jump = 0;
+  at::Tensor stream = {};                 // on a device: the draw's stream, see nn/device_streams.h; else undefined
   const TokenRows* token_rows = nullptr;  // of unpadded tokens: says the row and position of token n; on the CPU
 
   // Index in the stream of the first element of matrix row `token`.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "orthant/base/error.h"
-#include "orthant/nn/device_kernels.h"
 #include "orthant/nn/device_variants.h"
 
 namespace orthant::cuda::sources {
@@ -15,6 +14,7 @@ namespace orthant::nn::device {
 namespace {
 
 const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED"}};
+constexpr std::int64_t kVectorsOfThread = 2;  // of dropout.cu
 
 }  // namespace
 
@@ -26,12 +26,15 @@ KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens) {
         fmt::format("dropout of {} tokens from {} on: kernels count 2^31 at most", tokens, grid->first_token));
   }
   out.stream = grid->draw.stream;
+  if (grid->stream.defined())
+    out.stream_at = reinterpret_cast<const std::uint64_t*>(grid->stream.const_data_ptr<std::int64_t>());
   out.first_row = grid->first_row;
   out.key[0] = grid->draw.key[0];
   out.key[1] = grid->draw.key[1];
   out.threshold = grid->draw.threshold;
   out.factor = static_cast<float>(grid->draw.factor);
   out.positions = static_cast<std::uint32_t>(grid->positions);
+  out.by_positions = KernelDivisor(out.positions);
   out.first_token = static_cast<std::uint32_t>(grid->first_token);
   out.first_position = static_cast<std::uint32_t>(grid->first_position);
   out.first_channel = static_cast<std::uint32_t>(grid->first_channel);
@@ -48,11 +51,11 @@ at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::T
   at::Tensor out = at::empty(x.sizes(), x.options());
   if (x.numel() == 0) return out;
   const std::int64_t width = x.size(-1), tokens = x.numel() / width;
-  const std::int64_t vectors = num_vectors(x, width);
+  const KernelVectors vectors(x, width);
   const int is_aligned = aligned(width, {x, residual, out}) ? 1 : 0;
-  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(
-      threads_for(vectors, x, /*each=*/2), data(out), data(x), data(residual), static_cast<std::uint32_t>(vectors),
-      static_cast<int>(width), kernel_grid(grid, tokens));
+  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(threads_for(vectors.count, x, kVectorsOfThread),
+                                                                  data(out), data(x), data(residual), vectors,
+                                                                  kernel_grid(grid, tokens));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Dropout on a CUDA device: the draw as kernels take it, and the kernel that does nothing else. Local.
 #pragma once
 
+#include "orthant/nn/device_kernels.h"
 #include "orthant/ops/dropout/dropout.h"
 
 namespace orthant::nn::device {
@@ -8,6 +9,7 @@ namespace orthant::nn::device {
 // `struct Grid` of cuda/prelude.cu. As it stands here it drops nothing.
 struct KernelGrid {
   std::uint64_t stream = 0;
+  const std::uint64_t* stream_at = nullptr;
   std::uint64_t first_row = 0;
   std::uint32_t key[2] = {0, 0};
   std::uint32_t threshold = 0;
@@ -18,8 +20,9 @@ struct KernelGrid {
   std::uint32_t first_channel = 0;
   std::uint32_t second_piece = 1U << 20;
   std::uint32_t jump = 0;
+  KernelDivisor by_positions{1};
 };
-static_assert(sizeof(KernelGrid) == 56);
+static_assert(sizeof(KernelGrid) == 72);
 
 // Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
 KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);

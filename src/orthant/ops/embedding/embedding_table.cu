@@ -1,50 +1,69 @@
-// variant ELEMENT=0 ALIGNED=1: at most 64 registers
+// variant ELEMENT=0 ALIGNED=1: at most 72 registers
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
 // all ELEMENT=0,1,2 ALIGNED=0,1
 //
 // Rows of embedding tables. An id that no table entry has gives NaN, which the step's watch reports.
 
-// out[token] = table[ids[token % num_ids] - first], or 0 where the table is cut and another rank holds the entry;
-// added to what lies there, rounded in between, when `adds` is set. `all_entries` counts those of every rank. A block
-// takes TOKENS neighbours.
-#define TOKENS 4  // of a block: their rows are under way together
-extern "C" __global__ void __launch_bounds__(256)
-    look_up(Element* out, const Element* table, const i64* ids, int num_ids, i64 first, i64 entries, i64 all_entries,
-            int tokens, int width, int adds) {
-  i64 place[TOKENS];
-  bool known[TOKENS], held[TOKENS];
+// One table with the ids of tokens 0 to num_ids - 1, which repeat. The table may be cut: it has `entries` from `first`
+// on of `all_entries`.
+struct Lookup {
+  const Element* table;
+  const i64* ids;
+  i64 first, entries, all_entries;
+  u32 num_ids;
+  Divisor by_ids;
+};
+#define TABLES 3
+struct Lookups {
+  Lookup of[TABLES];
+  int count;
+};
+
+// out[token] = the sum of the rows table[ids[token] - first], each 0 where another rank holds the entry; added one
+// after the other, rounded in between. A block takes TOKENS neighbours.
+#define TOKENS 2  // of a block: their rows are under way together
+extern "C" __global__ void __launch_bounds__(256) look_up(Element* out, Lookups lookups, int tokens, int width) {
+  const Element* from[TABLES][TOKENS];
+  u32 unknown = 0;
 #pragma unroll
-  for (int t = 0; t < TOKENS; ++t) {
-    const int token = min(blockIdx.x * TOKENS + t, tokens - 1);
-    const i64 id = ids[token % num_ids];
-    known[t] = id >= 0 && id < all_entries;
-    place[t] = id - first;
-    held[t] = known[t] && place[t] >= 0 && place[t] < entries;
-  }
-  for (int at = threadIdx.x * LANE; at < width; at += blockDim.x * LANE) {
-    uint4 rows[TOKENS];
+  for (int k = 0; k < TABLES; ++k) {
+    if (k >= lookups.count) break;
+    const Lookup& lookup = lookups.of[k];
 #pragma unroll
     for (int t = 0; t < TOKENS; ++t) {
-      rows[t] = load_vector(table + (held[t] ? place[t] : 0) * width, at, held[t] ? width : 0);
+      const u32 token = min(blockIdx.x * TOKENS + t, tokens - 1);
+      const i64 id = lookup.ids[token - divided(token, lookup.by_ids) * lookup.num_ids];
+      const i64 place = id - lookup.first;
+      if (id < 0 || id >= lookup.all_entries) unknown |= 1u << t;
+      from[k][t] = place >= 0 && place < lookup.entries ? lookup.table + place * width : nullptr;
+    }
+  }
+  for (int at = threadIdx.x * LANE; at < width; at += blockDim.x * LANE) {
+    uint4 rows[TABLES][TOKENS];
+#pragma unroll
+    for (int k = 0; k < TABLES; ++k) {
+      if (k >= lookups.count) break;
+#pragma unroll
+      for (int t = 0; t < TOKENS; ++t) rows[k][t] = load_vector(from[k][t], at, from[k][t] == nullptr ? 0 : width);
     }
 #pragma unroll
     for (int t = 0; t < TOKENS; ++t) {
       const int token = blockIdx.x * TOKENS + t;
       if (token >= tokens) break;
-      Element* to = out + (i64)token * width;
       float x[LANE];
-      widen(rows[t], x);
-      if (!known[t]) {
+      widen(rows[0][t], x);
 #pragma unroll
-        for (int j = 0; j < LANE; ++j) x[j] = __int_as_float(0x7fffffff);
-      }
-      if (adds) {
-        float sum[LANE];
-        widen(load_vector(to, at, width), sum);
+      for (int k = 1; k < TABLES; ++k) {
+        if (k >= lookups.count) break;
+        float addend[LANE];
+        widen(rows[k][t], addend);
+        round_all(x);
 #pragma unroll
-        for (int j = 0; j < LANE; ++j) x[j] += sum[j];
+        for (int j = 0; j < LANE; ++j) x[j] = __fadd_rn(x[j], addend[j]);
       }
-      store_vector(to, at, width, narrow(x));
+#pragma unroll
+      for (int j = 0; j < LANE; ++j) x[j] = unknown >> t & 1u ? __int_as_float(0x7fffffff) : x[j];
+      store_vector(out + (i64)token * width, at, width, narrow(x));
     }
   }
 }

@@ -18,17 +18,35 @@ const cuda::Source kTable{"ops/embedding/embedding_table.cu", cuda::sources::emb
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 constexpr std::uint32_t kTokenThreads = 256;
-constexpr std::int64_t kTokensOfBlock = 4;  // TOKENS of look_up
+constexpr std::int64_t kTokensOfBlock = 2;  // TOKENS of look_up
+constexpr std::size_t kMostTables = 3;      // TABLES of look_up
 
 std::int64_t first_entry(const TableRows& rows) {
   return rows.cut.dim == 0 ? rows.cut.first : 0;
 }
+
+// `struct Lookups` of embedding_table.cu.
+struct KernelLookup {
+  const void* table = nullptr;
+  const void* ids = nullptr;
+  std::int64_t first = 0;
+  std::int64_t entries = 0;
+  std::int64_t all_entries = 0;
+  std::uint32_t num_ids = 1;
+  KernelDivisor by_ids{1};
+};
+struct KernelLookups {
+  KernelLookup of[kMostTables];
+  int count = 0;
+};
+static_assert(sizeof(KernelLookups) == 56 * kMostTables + 8);
 
 }  // namespace
 
 bool serves_lookups(const std::vector<TableRows>& lookups) {
   // A cut table beside others decides who adds their rows (Note [Cut tables]); alone it decides for itself.
   const bool cut = lookups.front().cut.dim == 0;
+  if (lookups.size() > kMostTables) return false;
   for (const TableRows& lookup : lookups) {
     if (!serves(lookup.table) || lookup.table.size(1) == 0 || lookup.ids.numel() >= kMostTokens) return false;
     if (lookups.size() > 1 && (cut || lookup.cut.dim == 0)) return false;
@@ -41,19 +59,26 @@ at::Tensor sum_table_rows(const std::vector<TableRows>& lookups, std::int64_t to
   const std::int64_t width = first.size(1);
   at::Tensor out = at::empty({tokens, width}, first.options());
   if (out.numel() == 0) return out;
-  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((tokens + kTokensOfBlock - 1) / kTokensOfBlock),
-                                .threads = kTokenThreads,
-                                .stream = stream(out)};
-  int adds = 0;
+  KernelLookups made;
+  bool borders = true;
   for (const TableRows& lookup : lookups) {
-    const std::int64_t entries = lookup.table.size(0);
-    const std::int64_t all = std::max(lookup.all_entries, entries);
-    const int is_aligned = aligned(width, {out, lookup.table}) ? 1 : 0;
-    cuda::kernel(kTable, "look_up", {element(out), is_aligned})(
-        shape, data(out), data(lookup.table), data(lookup.ids), static_cast<int>(lookup.ids.numel()),
-        first_entry(lookup), entries, all, static_cast<int>(tokens), static_cast<int>(width), adds);
-    adds = 1;
+    const std::int64_t entries = lookup.table.size(0), ids = lookup.ids.numel();
+    KernelLookup& one = made.of[made.count++];
+    one.table = data(lookup.table);
+    one.ids = data(lookup.ids);
+    one.first = first_entry(lookup);
+    one.entries = entries;
+    one.all_entries = std::max(lookup.all_entries, entries);
+    one.num_ids = static_cast<std::uint32_t>(ids);
+    one.by_ids = KernelDivisor(one.num_ids);
+    borders = borders && aligned(width, {out, lookup.table});
   }
+  const std::int64_t row_warps = (width + 32 * lane(out) - 1) / (32 * lane(out));
+  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((tokens + kTokensOfBlock - 1) / kTokensOfBlock),
+                                .threads = static_cast<std::uint32_t>(std::min<std::int64_t>(32 * row_warps, 256)),
+                                .stream = stream(out)};
+  cuda::kernel(kTable, "look_up", {element(out), borders ? 1 : 0})(shape, data(out), made, static_cast<int>(tokens),
+                                                                   static_cast<int>(width));
   return out;
 }
 

@@ -23,6 +23,12 @@ void sum_block_columns(const at::Tensor& sums, const at::Tensor& x) {
   });
 }
 
+// Whether a kernel adds sums of x to this gradient.
+bool serves_gradient(const Parameter& parameter, const at::Tensor& x) {
+  const at::Tensor& gradient = parameter.gradient;
+  return device::serves_columns(x) && gradient.scalar_type() == at::kFloat && gradient.is_contiguous();
+}
+
 }  // namespace
 
 at::Tensor sum_columns(const at::Tensor& x) {
@@ -38,12 +44,19 @@ at::Tensor sum_columns(const at::Tensor& x) {
 
 void add_column_sums(Parameter& parameter, const at::Tensor& x) {
   if (!parameter.trainable()) return;
-  at::Tensor& gradient = parameter.gradient;
-  if (!device::serves_columns(x) || gradient.scalar_type() != at::kFloat || !gradient.is_contiguous()) {
-    return add_gradient(parameter, sum_columns(x));
-  }
-  device::add_column_sums(gradient, x, /*adds=*/!parameter.fresh);
+  if (!serves_gradient(parameter, x)) return add_gradient(parameter, sum_columns(x));
+  device::add_column_sums({parameter.gradient, x, /*adds=*/!parameter.fresh});
   parameter.fresh = false;
+}
+
+void add_column_sums(Parameter& first, const at::Tensor& x, Parameter& second, const at::Tensor& y) {
+  if (!first.trainable() || !second.trainable() || !serves_gradient(first, x) || !serves_gradient(second, y)) {
+    add_column_sums(first, x);
+    add_column_sums(second, y);
+    return;
+  }
+  device::add_column_sums({first.gradient, x, !first.fresh}, {second.gradient, y, !second.fresh});
+  first.fresh = second.fresh = false;
 }
 
 }  // namespace orthant::nn

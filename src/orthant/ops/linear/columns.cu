@@ -49,22 +49,43 @@ extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
   sums[(i64)blockIdx.y * width + column] = total;
 }
 
-// out (+)= the sums: a block takes 32 columns; row r is added by slot r % 32, and the slots' sums are added in order.
-extern "C" __global__ void __launch_bounds__(1024)
-    sum_columns(float* out, const Element* x, int rows, int width, int adds) {
-  __shared__ float sums[32][33];
-  const int lane = threadIdx.x & 31, slot = threadIdx.x >> 5;
-  const int column = blockIdx.x * 32 + lane;
-  float sum = 0;
-  if (column < width) {
-#pragma unroll 8
-    for (int row = slot; row < rows; row += 32) sum += widened(x[(i64)row * width + column]);
+// A matrix [rows, width] and where its sums go: out (+)= them.
+struct Columns {
+  float* out;
+  const Element* x;
+  int adds;
+};
+
+// A block takes ACROSS vectors of columns of one of the matrices. Row r is added by slot r % TALL, slots of a warp are
+// added in pairs, and the warps' sums in order.
+#define ACROSS 4
+#define TALL (1024 / ACROSS)
+extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Columns second, int rows, int width) {
+  __shared__ float sums[32][ACROSS * LANE];
+  const Columns matrix = blockIdx.y == 0 ? first : second;
+  const int lane = threadIdx.x % ACROSS, slot = threadIdx.x / ACROSS;
+  const int at = (blockIdx.x * ACROSS + lane) * LANE;
+  float sum[LANE];
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) sum[j] = 0;
+#pragma unroll 4
+  for (int row = slot; row < rows; row += TALL) {
+    float a[LANE];
+    widen(load_vector(matrix.x + (i64)row * width, at, width), a);
+#pragma unroll
+    for (int j = 0; j < LANE; ++j) sum[j] += a[j];
   }
-  sums[slot][lane] = sum;
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) {
+#pragma unroll
+    for (int offset = 16; offset >= ACROSS; offset >>= 1) sum[j] += __shfl_xor_sync(~0u, sum[j], offset);
+    if ((threadIdx.x & 31) < ACROSS) sums[threadIdx.x >> 5][lane * LANE + j] = sum[j];
+  }
   __syncthreads();
-  if (slot != 0 || column >= width) return;
+  const int column = blockIdx.x * ACROSS * LANE + threadIdx.x;
+  if (threadIdx.x >= ACROSS * LANE || column >= width) return;
   float total = 0;
 #pragma unroll
-  for (int s = 0; s < 32; ++s) total += sums[s][lane];
-  out[column] = adds ? out[column] + total : total;
+  for (int s = 0; s < 32; ++s) total += sums[s][threadIdx.x];
+  matrix.out[column] = matrix.adds ? matrix.out[column] + total : total;
 }

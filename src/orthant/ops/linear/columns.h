@@ -18,11 +18,21 @@ at::Tensor sum_columns(const at::Tensor& x);
 // parameter.gradient = (fresh ? 0 : gradient) + sum_columns(x); clears fresh. Nothing for a frozen one.
 void add_column_sums(Parameter& parameter, const at::Tensor& x);
 
-// On a CUDA device, where serves_columns(): in two stages from some rows on. `out` is float32 and contiguous.
+// The same of two parameters, on a CUDA device at once where both matrices have one shape.
+void add_column_sums(Parameter& first, const at::Tensor& x, Parameter& second, const at::Tensor& y);
+
+// On a CUDA device, where serves_columns(): in two stages from some rows on.
 namespace device {
+// out = (adds ? out : 0) + the sums of x; `out` is float32 and contiguous.
+struct ColumnSums {
+  at::Tensor out;
+  at::Tensor x;
+  bool adds = false;
+};
 bool serves_columns(const at::Tensor& x);
 at::Tensor sum_columns(const at::Tensor& x);
-void add_column_sums(const at::Tensor& out, const at::Tensor& x, bool adds);
+void add_column_sums(const ColumnSums& sums);
+void add_column_sums(const ColumnSums& first, const ColumnSums& second);
 }  // namespace device
 
 }  // namespace orthant::nn

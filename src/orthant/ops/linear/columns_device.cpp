@@ -13,18 +13,34 @@ namespace orthant::nn::device {
 namespace {
 
 const cuda::Source kColumns{"ops/linear/columns.cu", cuda::sources::columns, {"ELEMENT", "ALIGNED"}};
-constexpr std::int64_t kColumnsOfBlock = 32;
-constexpr std::int64_t kRowsOfOneStage = 512;
+constexpr std::int64_t kVectorsOfBlock = 4;  // ACROSS of sum_columns
+constexpr std::int64_t kRowsOfOneStage = 2048;
 constexpr std::int64_t kPartBlocks = 528;  // of the first stage: four on each of 132 SMs
 constexpr std::int64_t kTurnRows = 64;     // that the warps of a block have under way at a time
 
-void sum_in_one_stage(const at::Tensor& out, const at::Tensor& x, bool adds) {
-  const cuda::LaunchShape shape{
-      .blocks = static_cast<std::uint32_t>((x.size(1) + kColumnsOfBlock - 1) / kColumnsOfBlock),
-      .threads = 1024,
-      .stream = stream(x)};
-  cuda::kernel(kColumns, "sum_columns", {element(x), /*ALIGNED=*/1})(
-      shape, data(out), data(x), static_cast<int>(x.size(0)), static_cast<int>(x.size(1)), adds ? 1 : 0);
+// `struct Columns` of columns.cu.
+struct Columns {
+  float* out = nullptr;
+  const void* x = nullptr;
+  int adds = 0;
+};
+
+Columns columns_of(const ColumnSums& sums) {
+  return {data<float>(sums.out), data(sums.x), sums.adds ? 1 : 0};
+}
+
+// Of matrices of one shape and dtype.
+void sum_in_one_stage(const ColumnSums& first, const ColumnSums* second) {
+  const at::Tensor& x = first.x;
+  const std::int64_t of_block = kVectorsOfBlock * lane(x);
+  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((x.size(1) + of_block - 1) / of_block),
+                                .blocks_y = second == nullptr ? 1U : 2U,
+                                .threads = 1024,
+                                .stream = stream(x)};
+  const int is_aligned = aligned(x.size(1), {x, second == nullptr ? at::Tensor() : second->x}) ? 1 : 0;
+  cuda::kernel(kColumns, "sum_columns", {element(x), is_aligned})(
+      shape, columns_of(first), second == nullptr ? Columns() : columns_of(*second), static_cast<int>(x.size(0)),
+      static_cast<int>(x.size(1)));
 }
 
 // [parts, width]; how many follows from the matrix alone.
@@ -51,14 +67,24 @@ bool serves_columns(const at::Tensor& x) {
   return x.dim() == 2 && serves(x) && x.size(0) < kMost && x.size(1) < kMost;
 }
 
-void add_column_sums(const at::Tensor& out, const at::Tensor& x, bool adds) {
-  if (x.size(1) == 0) return;
-  sum_in_one_stage(out, x.size(0) <= kRowsOfOneStage ? x : sum_parts(x), adds);
+void add_column_sums(const ColumnSums& sums) {
+  if (sums.x.size(1) == 0) return;
+  const at::Tensor x = sums.x.size(0) <= kRowsOfOneStage ? sums.x : sum_parts(sums.x);
+  sum_in_one_stage({sums.out, x, sums.adds}, nullptr);
+}
+
+void add_column_sums(const ColumnSums& first, const ColumnSums& second) {
+  const at::Tensor &x = first.x, &y = second.x;
+  if (x.size(1) > 0 && x.size(0) <= kRowsOfOneStage && x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type()) {
+    return sum_in_one_stage(first, &second);
+  }
+  add_column_sums(first);
+  add_column_sums(second);
 }
 
 at::Tensor sum_columns(const at::Tensor& x) {
   at::Tensor out = at::empty({x.size(1)}, x.options().dtype(at::kFloat));
-  add_column_sums(out, x, /*adds=*/false);
+  add_column_sums({out, x, /*adds=*/false});
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "orthant/base/ranges.h"
 #include "orthant/ops/linear/matrix.h"
 #include "orthant/ops/linear/product_plans.h"
 
@@ -34,10 +35,25 @@ bool by_plan(ProductPlans* products, const ProductOperands& operands) {
   return products != nullptr && products->multiply(operands);
 }
 
+// Note [Odd sizes]: a card's libraries multiply narrow types several times slower where a dim that lies densely in
+// memory is no multiple of 8, as the words of many vocabularies. What lies beyond the last multiple is then a product
+// of its own.
+std::int64_t fast_part(const at::Tensor& x, std::int64_t size) {
+  constexpr std::int64_t kMultiple = 8, kWorthIt = 1024;
+  const bool narrow = x.is_cuda() && (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf);
+  return narrow && size >= kWorthIt ? size / kMultiple * kMultiple : size;
+}
+
 // left right, computed in the dtype of this CPU's choice.
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right, ProductPlans* products) {
   const at::ScalarType dtype = product_dtype(left);
   if (dtype != left.scalar_type()) return matrix_times(left.to(dtype), right.to(dtype)).to(left.scalar_type());
+  if (const auto depth = left.size(1), fast = fast_part(left, depth); fast < depth) {
+    at::Tensor out = matrix_times(left.narrow(1, fast, depth - fast), right.narrow(0, fast, depth - fast));
+    const at::Tensor most = left.narrow(1, 0, fast), of_right = right.narrow(0, 0, fast);
+    if (!by_plan(products, {out, most, of_right, out, {}})) multiply_into(out, most, of_right, /*add=*/true);
+    return out;
+  }
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
   if (!by_plan(products, {out, left, right, {}, {}})) multiply_into(out, left, right, /*add=*/false);
   return out;
@@ -67,8 +83,22 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 
 void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const at::Tensor& residual, ProductPlans* products) {
+  if (const auto width = weight.size(0), fast = fast_part(x, width); fast < width) {
+    for (const Range columns_of_part : {Range{0, fast}, Range{fast, width}}) {
+      const auto part = [&](const at::Tensor& of, std::int64_t dim) {
+        return of.defined() ? of.narrow(dim, columns_of_part.begin, columns_of_part.size()) : at::Tensor();
+      };
+      at::Tensor columns = part(y, 1);
+      project_into(columns, x, part(weight, 0), part(bias, 0), part(residual, 1), products);
+    }
+    return;
+  }
   const at::Tensor turned = weight.t();
   if (by_plan(products, {y, x, turned, residual, bias})) return;
+  if (y.is_cuda() && bias.defined() && !residual.defined()) {
+    at::addmm_out(y, bias, x, turned);  // the library adds a vector with the product
+    return;
+  }
   if (residual.defined() && bias.defined()) {
     at::add_out(y, residual, bias);
   } else if (residual.defined() || bias.defined()) {

@@ -5,7 +5,6 @@
 
 #include "orthant/nn/binding.h"
 #include "orthant/ops/dropout/site_draw.h"
-#include "orthant/ops/linear/columns.h"
 #include "orthant/ops/norm/norm_pass.h"
 
 namespace orthant {
@@ -44,10 +43,7 @@ Step bind_norm_back(const Binding& b, nn::Norm kind) {
     const auto grid = dropped < 0 ? std::nullopt : draw.grid(frame[gy], frame.pass);
     const nn::NormInput input = {frame[x], frame[statistics], parts.input ? weight->value : at::Tensor()};
     nn::NormGradients out = nn::norm_backward(kind, frame[gy], input, parts, grid ? &*grid : nullptr, frame.get(added));
-    if (parts.weights) {
-      nn::add_column_sums(*weight, out.weight);
-      if (bias != nullptr) nn::add_column_sums(*bias, out.bias);
-    }
+    if (parts.weights) nn::add_weight_gradients(*weight, bias, out);
     if (gx >= 0) frame[gx] = out.x;
     if (dropped >= 0) frame[dropped] = out.dropped.defined() ? std::move(out.dropped) : out.x;
   };

@@ -8,9 +8,12 @@
 // registers of WARPS warps, VECTORS vectors a lane. A block is 4 * 32 threads or WARPS * 32, whichever is more. Sums
 // are float32; per row and per column they have one order. What parts would store between them is rounded in between.
 #define THREADS (WARPS > 4 ? 32 * WARPS : 128)
-#define ROWS (THREADS / (32 * WARPS))               // of a block at a time
-#define BLOCKS (ALIGNED && THREADS == 128 ? 3 : 1)  // of an SM at a time, at least: see kLayerBlocks
-#define KEEPS_RESIDUAL (WARPS <= 8)                 // loaded with the row, where threads have registers for it
+#define ROWS (THREADS / (32 * WARPS))  // of a block at a time
+// Blocks of a backward of an SM at a time, at least, and whether it loads the residual with the row: as far as threads
+// have registers. See layer_blocks().
+#define MANY (VECTORS <= 3 && !(PARTS == 7 && __CUDA_ARCH__ >= 1000))
+#define BLOCKS (!ALIGNED || THREADS != 128 ? 1 : MANY ? 4 : 3)
+#define KEEPS_RESIDUAL (WARPS <= 8)
 
 // Whether element j of a vector at `at` lies in the row.
 DEVICE bool in_row(int at, int j, int width) {
@@ -34,14 +37,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     uint4 addends[VECTORS];
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) addends[v] = load_vector(residual + first, (v * 32 * WARPS + lane) * LANE, width);
-    const u64 index = stream_index(grid, row);
+    const u64 block = block_of_row(grid, row);
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
       const int at = (v * 32 * WARPS + lane) * LANE;
       float a[LANE], r[LANE];
       widen(kept[v], a);
       widen(addends[v], r);
-      if (grid.threshold != 0) drop(grid, index + at, a);
+      if (grid.threshold != 0) widen(dropped_vector(grid, block, at, a), a);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) a[j] = __fadd_rn(r[j], a[j]);
       kept[v] = narrow(a);
@@ -140,15 +143,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int j = 0; j < LANE; ++j) {
         const float scaled = g[j] * w[j];
         sum += scaled;
-        dot = fmaf(scaled, (a[j] - mean) * rstd, dot);
+        dot = fmaf(scaled, a[j] - mean, dot);
       }
     }
     const float mean_g = row_sum<WARPS>(sum, scratch) / (float)width;
-    const float mean_gn = row_sum<WARPS>(dot, scratch) / (float)width;
+    const float mean_gn = row_sum<WARPS>(dot, scratch) * rstd / (float)width;
 #endif
     if (!inside) continue;
 #if PARTS & 4
-    const u64 index = stream_index(grid, row);
+    Grid drawn = grid;
+    asm volatile("" : "+r"(drawn.key0));  // keys of rounds are computed anew for each row: registers are scarce
+    const u64 block = block_of_row(drawn, row);
 #endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -177,15 +182,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #else
         widen(load_vector(residual + first, at, width), r);
 #endif
+        round_all(g);
 #pragma unroll
-        for (int j = 0; j < LANE; ++j) g[j] = __fadd_rn(r[j], rounded(g[j]));
+        for (int j = 0; j < LANE; ++j) g[j] = __fadd_rn(r[j], g[j]);
       }
       const uint4 result = narrow(g);
       store_vector(gx + first, at, width, result);
 #if PARTS & 4
       widen(result, g);
-      drop(grid, index + at, g);
-      store_vector(dropped + first, at, width, narrow(g));
+      store_vector(dropped + first, at, width, dropped_vector(drawn, block, at, g));
 #endif
 #endif
     }

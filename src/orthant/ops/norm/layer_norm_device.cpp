@@ -18,12 +18,16 @@ const cuda::Source kLayerNorm{
     "ops/norm/layer_norm.cu", cuda::sources::layer_norm, {"ELEMENT", "ALIGNED", "VECTORS", "WARPS", "PARTS"}};
 
 constexpr std::int64_t kRowVectors = 4;
-constexpr std::int64_t kWidestRow = 16;     // warps
-constexpr std::int64_t kLayerBlocks = 396;  // blocks of a backward: three on each of 132 SMs
+constexpr std::int64_t kWidestRow = 16;  // warps
 constexpr int kInput = 1, kWeights = 2, kDropped = 4;
 
 RowShape layer_shape(std::int64_t width, std::int64_t lane) {
   return row_shape(width, lane, kRowVectors);
+}
+
+// Blocks of a backward, at most: those that 132 SMs take at a time (see BLOCKS in layer_norm.cu).
+std::int64_t layer_blocks(const RowShape& row) {
+  return 132 * (row.vectors <= 3 ? 4 : 3);
 }
 
 // `sum` is written where there is a residual.
@@ -62,7 +66,7 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
                                   const DropoutGrid* grid, const at::Tensor& residual) {
   const std::int64_t rows = gy.size(0), width = gy.size(1);
   const RowShape row = layer_shape(width, lane(gy));
-  const RowBlocks blocks(rows, row.rows(), kLayerBlocks);
+  const RowBlocks blocks(rows, row.rows(), layer_blocks(row));
   const bool drops = parts.input && grid != nullptr;
   NormGradients out;
   if (parts.input) out.x = at::empty(gy.sizes(), gy.options());

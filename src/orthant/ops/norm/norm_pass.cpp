@@ -4,6 +4,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/nn/kernels/tensors.h"
+#include "orthant/ops/linear/columns.h"
 
 namespace orthant::nn {
 namespace {
@@ -56,6 +57,11 @@ NormGradients norm_backward(Norm kind, const at::Tensor& gy, const NormInput& in
   if (adds) out.x.add_(residual);
   if (adds && grid != nullptr) out.dropped = apply_dropout(*grid, out.x);
   return out;
+}
+
+void add_weight_gradients(Parameter& weight, Parameter* bias, const NormGradients& gradients) {
+  if (bias == nullptr) return add_column_sums(weight, gradients.weight);
+  add_column_sums(weight, gradients.weight, *bias, gradients.bias);
 }
 
 SumAndNorm sum_norm_forward(const at::Tensor& x, const at::Tensor& residual, const NormWeights& norm,

@@ -30,4 +30,7 @@ SumAndNorm sum_norm_forward(const at::Tensor& x, const at::Tensor& residual, con
 NormGradients norm_backward(Norm kind, const at::Tensor& gy, const NormInput& input, NormParts parts,
                             const DropoutGrid* grid, const at::Tensor& residual = {});
 
+// Adds the sums over rows of what a backward left for the weights to their gradients.
+void add_weight_gradients(Parameter& weight, Parameter* bias, const NormGradients& gradients);
+
 }  // namespace orthant::nn

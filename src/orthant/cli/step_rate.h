@@ -1,0 +1,27 @@
+// How fast a step was in the model's own work: FLOPs of its products and attention, beside the peak of the cards.
+// Local.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "orthant/train/run_config.h"
+
+namespace orthant::cli {
+
+struct StepRate {
+  double tflops = 0;       // of the model, a second, all ranks together; recompute does not count
+  double peak_tflops = 0;  // of one card, in 16 bits, as its data sheet has it
+  std::string hardware;    // whose peak that is
+  int ranks = 1;
+
+  double utilization() const { return tflops / (peak_tflops * ranks); }
+};
+
+// Of a step of a run that took so long. Nothing where no hardware of the planner bears the card's name.
+std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const std::string& card);
+
+// "model 410 TFLOP/s, 41% of h200-141gb"
+std::string rate_text(const StepRate& rate);
+
+}  // namespace orthant::cli

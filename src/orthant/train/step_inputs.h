@@ -1,0 +1,38 @@
+// What a step reads and the one before did not: rows of the batch and a few numbers. They come to a device in one copy,
+// into memory that may serve one step or all steps of a shape. Local.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "orthant/runtime/executor.h"
+
+namespace orthant {
+
+struct StepInputs {
+  std::vector<Microbatch> microbatches;
+  at::Tensor loss_factors;  // float64 [losses], in the graph's order: coefficient / global sum of target weights
+  at::Tensor told;          // float64 [3 + ranks]: what this rank tells all others, see Trainer::summed()
+};
+
+// Equal for inputs whose tensors have the same names, shapes, dtypes and places in the global batch.
+std::string shape_of(const StepInputs& inputs);
+
+class InputMemory {
+ public:
+  // For inputs of that shape. On the CPU, where nothing is copied, for these alone.
+  InputMemory(const StepInputs& inputs, at::Device device);
+
+  // Inputs of the same shape; tensors are on the host or on the device. A device is not waited for.
+  void fill(const StepInputs& inputs);
+  const StepInputs& held() const { return held_; }
+
+ private:
+  at::Device device_;
+  at::Tensor bytes_;  // uint8 on the device, what comes from the host
+  StepInputs held_;   // views of it
+};
+
+}  // namespace orthant

@@ -1,0 +1,52 @@
+#include "orthant/train/step_recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "orthant/base/error.h"
+#include "orthant/layout/expert_view.h"
+
+namespace orthant {
+namespace {
+
+// Why steps are started kernel by kernel; empty: they can be recorded.
+std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh, bool host_waits) {
+  if (!options.device.is_cuda()) return fmt::format("{} has no graphs", options.device.str());
+  if (mesh.world_size() > 1) {
+    return fmt::format("{} ranks exchange within a step, over {}", mesh.world_size(),
+                       options.communicator ? options.communicator->backend_name() : "no backend");
+  }
+  const auto is_module = [](const UnitSpec& unit) { return unit.runs_module(); };
+  if (const auto unit = std::ranges::find_if(graph.units, is_module); unit != graph.units.end()) {
+    return fmt::format("unit {} is a module, which may do on the host what it likes", unit->name);
+  }
+  if (has_experts(graph)) return "experts count their tokens on the host";
+  if (options.policy.offload != Offload::none) return "the optimizer's state is on the host";
+  if (host_waits) return "kernels do not serve all its values, so the host takes part";
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
+                                              bool host_waits) {
+  if (!options.trains || options.record_steps == RecordSteps::off) return nullptr;
+  const bool asked = options.record_steps == RecordSteps::on;
+  if (options.device.is_cpu() && !asked) return nullptr;
+  auto why = obstacle(options, graph, mesh, host_waits);
+  if (why.empty()) {
+    auto recorder = make_device_recorder(options.device);
+    if (recorder) return recorder;
+    why = "this build was made without CUDA's headers";
+  }
+  if (asked) {
+    throw ConfigError(fmt::format("train.cuda_graph=on: a step cannot be recorded as a CUDA graph: {}", why),
+                      {.remedy = "use train.cuda_graph=auto"});
+  }
+  if (options.say) options.say(fmt::format("no CUDA graph of the step: {}", why));
+  return nullptr;
+}
+
+}  // namespace orthant

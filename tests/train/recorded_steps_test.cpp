@@ -1,0 +1,109 @@
+#include "orthant/train/recorded_steps.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace orthant {
+namespace {
+
+// Plays by doing the work again, and counts.
+struct Counts {
+  int recorded = 0;
+  int played = 0;
+  bool breaks = false;
+};
+class Again : public DeviceRecording {
+ public:
+  Again(std::function<void()> work, Counts& counts) : work_(std::move(work)), counts_(counts) {}
+  void play() override {
+    ++counts_.played;
+    work_();
+  }
+
+ private:
+  std::function<void()> work_;
+  Counts& counts_;
+};
+class AgainRecorder : public DeviceRecorder {
+ public:
+  explicit AgainRecorder(Counts& counts) : counts_(counts) {}
+  std::unique_ptr<DeviceRecording> record(const std::function<void()>& work) override {
+    if (counts_.breaks) throw std::runtime_error("broken off");
+    ++counts_.recorded;
+    return std::make_unique<Again>(work, counts_);
+  }
+
+ private:
+  Counts& counts_;
+};
+
+StepInputs inputs_of(std::int64_t rows, double value) {
+  Microbatch microbatch;
+  microbatch.fields["x"] = at::full({rows, 2}, value, at::kDouble);
+  return {{microbatch}, at::ones({1}, at::kDouble), at::zeros({4}, at::kDouble)};
+}
+
+double doubled(RecordedSteps& steps, std::int64_t rows, double value, bool may_record = true) {
+  const auto make = [](const StepInputs& held, bool /*warm*/) { return held.microbatches[0].fields.at("x").sum() * 2; };
+  return steps.run(inputs_of(rows, value), make, may_record).item<double>();
+}
+
+TEST(RecordedSteps, RecordAShapeThatComesAgainAndPlayItWithNewInputs) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  for (int step = 0; step < 6; ++step) EXPECT_EQ(doubled(steps, 3, step), 12.0 * step);
+  EXPECT_EQ(counts.recorded, 1);
+  EXPECT_EQ(counts.played, 4);  // the first two ran as they are
+  EXPECT_EQ(doubled(steps, 5, 1), 20.0);
+  EXPECT_EQ(counts.recorded, 1);
+  EXPECT_EQ(doubled(steps, 5, 2), 40.0);
+  EXPECT_EQ(counts.recorded, 2);
+  EXPECT_EQ(doubled(steps, 3, 7), 84.0);
+  EXPECT_EQ(counts.played, 6);
+}
+
+TEST(RecordedSteps, RunAsTheyAreBeyondTheBoundAndWhereTheyMayNotBeRecorded) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts), /*most=*/2);
+  for (const std::int64_t rows : {1, 2, 3, 4}) {
+    for (int step = 0; step < 4; ++step) EXPECT_EQ(doubled(steps, rows, step), 4.0 * static_cast<double>(rows) * step);
+  }
+  EXPECT_EQ(steps.num_recordings(), 2U);
+  const int played = counts.played;
+  EXPECT_EQ(doubled(steps, 1, 5, /*may_record=*/false), 20.0);
+  EXPECT_EQ(counts.played, played);
+  RecordedSteps never(at::kCPU, nullptr);
+  for (int step = 0; step < 4; ++step) EXPECT_EQ(doubled(never, 1, step), 4.0 * step);
+  EXPECT_EQ(never.num_played(), 0U);
+}
+
+TEST(RecordedSteps, ForgetARecordingThatBroke) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  doubled(steps, 1, 1);
+  doubled(steps, 1, 1);
+  counts.breaks = true;
+  EXPECT_THROW(doubled(steps, 1, 1), std::runtime_error);
+  counts.breaks = false;
+  EXPECT_EQ(doubled(steps, 1, 3), 12.0);
+  EXPECT_EQ(counts.played, 1);
+}
+
+TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {
+  const auto shape = shape_of(inputs_of(3, 1));
+  EXPECT_EQ(shape, shape_of(inputs_of(3, 2)));
+  EXPECT_NE(shape, shape_of(inputs_of(4, 1)));
+  auto later = inputs_of(3, 1);
+  later.microbatches[0].first_row = 6;  // draws other numbers
+  EXPECT_NE(shape, shape_of(later));
+  auto integers = inputs_of(3, 1);
+  integers.microbatches[0].fields["x"] = integers.microbatches[0].fields["x"].to(at::kLong);
+  EXPECT_NE(shape, shape_of(integers));
+}
+
+}  // namespace
+}  // namespace orthant
