@@ -225,9 +225,12 @@ struct Grid {
   Divisor by_positions;
 };
 
+// The grid's stream, wherever it is.
+DEVICE u64 stream_of(const Grid& grid) {
+  return grid.stream_at == nullptr ? grid.stream : __ldg(grid.stream_at);
+}
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
-DEVICE void draw_block(const Grid& grid, u32 low, u32 high, u32 (&words)[4]) {
-  const u64 stream = grid.stream_at == nullptr ? grid.stream : __ldg(grid.stream_at);
+DEVICE void draw_block(const Grid& grid, u64 stream, u32 low, u32 high, u32 (&words)[4]) {
   u32 a = low, b = high, c = (u32)stream, d = (u32)(stream >> 32);
   u32 key0 = grid.key0, key1 = grid.key1;
 #pragma unroll
@@ -243,7 +246,7 @@ DEVICE void draw_block(const Grid& grid, u32 low, u32 high, u32 (&words)[4]) {
   words[0] = a, words[1] = b, words[2] = c, words[3] = d;
 }
 DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
-  draw_block(grid, (u32)block, (u32)(block >> 32), words);
+  draw_block(grid, stream_of(grid), (u32)block, (u32)(block >> 32), words);
 }
 
 // Whether half i of the words stays. An upper half is compared with what lies below it, which changes nothing.

@@ -59,6 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
   const float scale = layout.scale * LOG2_E;
   const int query = first + warp * 16 + (lane >> 2);  // and 8 further on
 #if DROPS
+  u64 stream = stream_of(layout.grid);  // read once for all tiles
+  stream = (u64)(u32)uniform((int)(stream >> 32)) << 32 | (u32)uniform((int)stream);
   const u64 place = (layout.grid.first_row + row) * 4096 + layout.first_head + head;
   const int words = (sequence + 31) / 32;
   u8* const kept = bits + (((i64)row * layout.heads + head) * sequence + first) * words * 4;
@@ -75,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
         u32 drawn[4];
         const u64 block = (place << 40 >> 3) + ((u64)(layout.first_query + first + at + side * 8) << 17);
         const u32 key_block = (layout.first_key >> 3) + t * (TILE / 8) + half * 4 + (lane & 3);
-        draw_block(layout.grid, (u32)block + key_block, (u32)(block >> 32), drawn);
+        draw_block(layout.grid, stream, (u32)block + key_block, (u32)(block >> 32), drawn);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const u32 both = staying(drawn[i], with);
