@@ -75,6 +75,8 @@ struct Experts {
   bool normalised = true;  // scores of those that take a token are divided by their sum
 };
 Value experts(Recorder& r, Value x, const Experts& kind);
+// Every token times the sigmoid of its gate, one number per token.
+Value token_gate(Recorder& r, Value x, Value gate);
 
 Value add(Recorder& r, Value a, Value b);
 // x itself where p is 0.

@@ -37,7 +37,7 @@ class Makers {
 
   bool made_again(int value) const {
     const Operation* maker = of(value);
-    if (maker == nullptr || (!is_exchange(*maker) && op_rule(maker->name).decides)) return false;
+    if (maker == nullptr || decides(*maker)) return false;
     if (options_.remake.all || cheap(*maker)) return true;
     if (!is_named(*maker)) return false;
     return !op_rule(maker->name).with_input || made_again(maker->in.front());
@@ -46,17 +46,20 @@ class Makers {
   // Made again rather than deferred from B to W.
   bool cheap(const Operation& maker) const {
     if (is_exchange(maker)) return options_.sharing.regather && maker.attributes.flag("again");
-    return maker.name != "head_loss_gradients" && op_rule(maker.name).cheap;
+    return has_rule(maker) && op_rule(maker.name).cheap;
   }
 
   // The first operation of the maker's backward hands the value over, too.
   bool made_by_backward(int value) const {
     const Operation* maker = of(value);
-    return maker != nullptr && !is_exchange(*maker) && op_rule(maker->name).back_makes_output &&
+    return maker != nullptr && has_rule(*maker) && op_rule(maker->name).back_makes_output &&
            maker->out.front() == value;
   }
 
  private:
+  // Differentiating makes operations of its own.
+  static bool has_rule(const Operation& maker) { return !is_exchange(maker) && maker.name != "head_loss_gradients"; }
+  static bool decides(const Operation& maker) { return has_rule(maker) && op_rule(maker.name).decides; }
   bool is_named(const Operation& maker) const {
     const auto& names = options_.remake.operations;
     if (std::ranges::find(names, maker.name) != names.end()) return true;

@@ -37,6 +37,7 @@ Problem find_expert_problem(const LlamaConfig& config) {
   if (auto problem = check_width("num_experts", experts.count)) return problem;
   if (auto problem = check_size("num_experts_per_tok", experts.per_token, 1, experts.count)) return problem;
   if (auto problem = check_width("moe_intermediate_size", config.expert_inner())) return problem;
+  if (auto problem = check_size("shared_expert_intermediate_size", experts.shared_inner, 0, kMaxWidth)) return problem;
   return check_size("decoder_sparse_step", experts.step, 1, kMaxLayers);
 }
 
@@ -48,12 +49,28 @@ void read_window(JsonReader& reader, std::int64_t& window) {
 
 }  // namespace
 
+void read_dense_layers(JsonReader& reader, std::vector<std::int64_t>& layers) {
+  using Layers = std::vector<std::int64_t>;
+  constexpr std::string_view kKey = "mlp_only_layers";
+  layers = reader.has(kKey) ? reader.find<Layers>(kKey).value_or(Layers()) : reader.get<Layers>(kKey, layers);
+}
+
 bool ExpertLayers::has(std::int64_t layer) const {
   return count > 0 && (layer + 1) % step == 0 && std::ranges::find(dense_layers, layer) == dense_layers.end();
 }
 
 bool LlamaConfig::norms_heads() const {
   return variant->norms_heads;
+}
+
+bool LlamaConfig::output_bias() const {
+  return attention_bias && variant->output_bias;
+}
+
+std::int64_t LlamaConfig::num_expert_layers() const {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) count += experts.has(layer) ? 1 : 0;
+  return count;
 }
 
 std::int64_t LlamaConfig::max_sequence() const {
@@ -93,7 +110,7 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   read_number("rope_theta", config.rope_theta);
   read_number("rms_norm_eps", config.rms_norm_eps);
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
-  if (config.variant->attention_bias) read_flag("attention_bias", config.attention_bias);
+  if (const auto key = config.variant->attention_bias; !key.empty()) read_flag(key, config.attention_bias);
   if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
   if (config.variant->sliding_window) read_window(reader, config.sliding_window);
   if (config.variant->read_experts != nullptr) config.variant->read_experts(reader, config);
@@ -163,11 +180,20 @@ ModelFacts llama_facts(const ModelConfig& model) {
   chain.head_size = config.head_size();
   chain.gated = true;
   chain.attention_biases = config.attention_bias;
+  chain.attention_output_bias = config.output_bias() || !config.attention_bias;
   chain.head_norms = config.norms_heads();
   chain.window = config.sliding_window;
   chain.mlp_biases = config.mlp_bias;
   chain.tied = config.tie_word_embeddings;
   chain.dropout = config.attention_dropout > 0;
+  const std::int64_t expert_layers = config.num_expert_layers();
+  if (expert_layers == 0) return facts;
+  chain.experts = config.experts.count;
+  chain.experts_per_token = config.experts.per_token;
+  chain.expert_inner = config.expert_inner();
+  chain.shared_inner = config.experts.shared_inner;
+  chain.shared_gate = chain.shared_inner > 0;
+  if (expert_layers < config.num_hidden_layers) facts.chain.reset();  // layers differ
   return facts;
 }
 

@@ -55,14 +55,21 @@ Value LlamaBuilder::mlp(Recorder& r, Value x) const {
 }
 
 Value LlamaBuilder::experts(Recorder& r, Value x) const {
-  return ops::experts(r, x,
-                      {.router = "router.weight",
-                       .inputs = "experts_in",
-                       .outputs = "experts_out",
-                       .count = config_.experts.count,
-                       .per_token = config_.experts.per_token,
-                       .inner = config_.expert_inner(),
-                       .normalised = config_.experts.normalised});
+  const Value routed = ops::experts(r, x,
+                                    {.router = "router.weight",
+                                     .inputs = "experts_in",
+                                     .outputs = "experts_out",
+                                     .count = config_.experts.count,
+                                     .per_token = config_.experts.per_token,
+                                     .inner = config_.expert_inner(),
+                                     .normalised = config_.experts.normalised});
+  const std::int64_t inner = config_.experts.shared_inner;
+  if (inner == 0) return routed;
+  const Value gate_up = ops::linear(r, x, {.weight = "shared_gate_up", .out = 2 * inner, .joined = true});
+  const Value shared = ops::linear(r, ops::activation(r, gate_up, "swiglu"),
+                                   {.weight = "shared_expert.w2.weight", .out = config_.hidden_size});
+  const Value gate = ops::linear(r, x, {.weight = "shared_expert_gate.weight", .out = 1});
+  return ops::add(r, routed, ops::token_gate(r, shared, gate));
 }
 
 Body LlamaBuilder::layer_body(bool has_experts) const {
@@ -95,12 +102,12 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
                                          .site = "attention.probabilities",
                                          .window = config_.sliding_window},
                                         documents);
-  const Value middle = ops::add(
-      r,
-      ops::linear(
-          r, attended,
-          {.weight = "attention.wo.weight", .bias = bias(biased, "attention.wo.bias"), .out = config_.hidden_size}),
-      x);
+  const Value middle = ops::add(r,
+                                ops::linear(r, attended,
+                                            {.weight = "attention.wo.weight",
+                                             .bias = bias(config_.output_bias(), "attention.wo.bias"),
+                                             .out = config_.hidden_size}),
+                                x);
   const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
   r.output(ops::add(r, has_experts ? experts(r, normed2) : mlp(r, normed2), middle));
   return r.finish();
@@ -123,7 +130,8 @@ void LlamaBuilder::add_embed() {
   add(std::move(unit), hidden(0));
 }
 
-// Gates and ups of expert 0, of expert 1 and so on, then what leads back; each expert's own names.
+// Gates and ups of expert 0, of expert 1 and so on, then what leads back; each expert's own names. Then the expert that
+// every token passes.
 void LlamaBuilder::add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const {
   const std::int64_t h = config_.hidden_size;
   const std::int64_t f = config_.expert_inner();
@@ -141,6 +149,13 @@ void LlamaBuilder::add_experts(std::vector<ParameterSpec>& parameters, const std
     add(e, ".w3.weight", {f, h}, 0, "experts_in");
   }
   for (std::int64_t e = 0; e < count; ++e) add(e, ".w2.weight", {h, f}, 1, "experts_out");
+  const std::int64_t inner = config_.experts.shared_inner;
+  if (inner == 0) return;
+  const std::string shared = layer + ".shared_expert";
+  parameters.push_back(matrix(shared + ".w1.weight", inner, h, stddev, split_dim(0), "shared_gate_up"));
+  parameters.push_back(matrix(shared + ".w3.weight", inner, h, stddev, split_dim(0), "shared_gate_up"));
+  parameters.push_back(matrix(shared + ".w2.weight", h, inner, stddev, split_dim(1)));
+  parameters.push_back(along_sequence(matrix(shared + "_gate.weight", 1, h, stddev)));
 }
 
 std::vector<ParameterSpec> LlamaBuilder::layer_matrices(const std::string& layer, bool has_experts) const {
@@ -175,8 +190,8 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
     vectors.push_back(bias(layer + ".attention.wq.bias", config_.num_attention_heads * d, split_dim(0, d), "qkv_bias"));
     vectors.push_back(bias(layer + ".attention.wk.bias", key, split_dim(0, d), "qkv_bias"));
     vectors.push_back(bias(layer + ".attention.wv.bias", key, split_dim(0, d), "qkv_bias"));
-    vectors.push_back(along_sequence(bias(layer + ".attention.wo.bias", h)));
   }
+  if (config_.output_bias()) vectors.push_back(along_sequence(bias(layer + ".attention.wo.bias", h)));
   if (config_.norms_heads()) {
     vectors.push_back(per_head(norm_weight(layer + ".attention.q_norm.weight", d)));
     vectors.push_back(per_head(norm_weight(layer + ".attention.k_norm.weight", d)));

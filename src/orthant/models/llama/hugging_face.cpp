@@ -109,7 +109,9 @@ ModelConfig read_llama_folder(JsonReader& reader, const LlamaVariant& variant) {
   size("vocab_size", config.vocab_size);
   size("max_position_embeddings", config.max_position_embeddings);
   config.rms_norm_eps = reader.find<double>("rms_norm_eps").value_or(1e-6);
-  if (variant.attention_bias) config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
+  if (const auto key = variant.attention_bias; !key.empty()) {
+    config.attention_bias = reader.find<bool>(key).value_or(config.attention_bias);
+  }
   config.attention_dropout = reader.find<double>("attention_dropout").value_or(0);
   if (variant.mlp_bias) config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
   if (variant.read_experts != nullptr) variant.read_experts(reader, config);
@@ -145,7 +147,7 @@ std::string llama_config_text(const ModelConfig& model, HuggingFaceHead head, DT
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
   json["hidden_act"] = "silu";
-  if (config.variant->attention_bias) json["attention_bias"] = config.attention_bias;
+  if (const auto key = config.variant->attention_bias; !key.empty()) json[std::string(key)] = config.attention_bias;
   json["attention_dropout"] = config.attention_dropout;
   if (config.variant->mlp_bias) json["mlp_bias"] = config.mlp_bias;
   if (config.variant->write_keys != nullptr) config.variant->write_keys(config, json);

@@ -93,6 +93,22 @@ Step bind_combine_back(const Binding& b) {
   };
 }
 
+Step bind_token_gate(const Binding& b) {
+  return [x = b.in(0), gate = b.in(1), y = b.out(0)](Frame& frame) { frame[y] = frame[x] * frame[gate].sigmoid(); };
+}
+
+// in gy, x, gate.
+Step bind_token_gate_back(const Binding& b) {
+  return [gy = b.in(0), x = b.in(1), gate = b.in(2), d_x = b.out(0), d_gate = b.out(1)](Frame& frame) {
+    const at::Tensor share = frame[gate].sigmoid();
+    if (d_gate >= 0) {
+      const at::Tensor sum = (frame[gy] * frame[x]).sum(-1, /*keepdim=*/true);
+      frame[d_gate] = sum.mul_(share).mul_(1 - share);
+    }
+    if (d_x >= 0) frame[d_x] = frame[gy] * share;
+  };
+}
+
 }  // namespace
 
 std::vector<NamedBinder> experts_binders() {
@@ -104,7 +120,9 @@ std::vector<NamedBinder> experts_binders() {
           {"expert_product_back", bind_expert_product_back},
           {"expert_product_weight", bind_expert_product_weight},
           {"combine", bind_combine},
-          {"combine_back", bind_combine_back}};
+          {"combine_back", bind_combine_back},
+          {"token_gate", bind_token_gate},
+          {"token_gate_back", bind_token_gate_back}};
 }
 
 }  // namespace orthant

@@ -121,13 +121,42 @@ void derive_combine(Deriving& d) {
   if (weights >= 0) d.contribute(1, weights);
 }
 
+// in x, gate.
+void place_token_gate(Placing& p) {
+  p.want(0, Wanted::resting);
+  p.want(1, Wanted::resting);
+  p.give(0, p.input(0));
+}
+
+void derive_token_gate(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  if (gy < 0) return;
+  Operation back{.name = "token_gate_back", .in = {gy, op.in[0], op.in[1]}, .out = {-1, -1}};
+  for (const std::size_t i : {0, 1}) {
+    if (d.needs(i)) back.out[i] = d.new_gradient(op.in[i]);
+  }
+  const auto made = back.out;
+  d.emit(std::move(back), Part::inputs);
+  for (const std::size_t i : {0, 1}) {
+    if (made[i] >= 0) d.contribute(i, made[i]);
+  }
+}
+
 }  // namespace
 
 std::vector<OpRule> experts_rules() {
   return {{.name = "route", .place = place_route, .derive = derive_route, .decides = true},
           {.name = "dispatch", .place = place_dispatch, .derive = derive_dispatch, .passes_summands = true},
           {.name = "expert_product", .place = place_expert_product, .derive = derive_expert_product},
-          {.name = "combine", .place = place_combine, .derive = derive_combine}};
+          {.name = "combine", .place = place_combine, .derive = derive_combine},
+          {.name = "token_gate", .place = place_token_gate, .derive = derive_token_gate}};
+}
+
+Value ops::token_gate(Recorder& r, Value x, Value gate) {
+  const int gated = r.value("gated", r.dims(x));
+  r.add({.name = "token_gate", .in = {x.id, gate.id}, .out = {gated}});
+  return {gated};
 }
 
 Value ops::experts(Recorder& r, Value x, const Experts& kind) {
