@@ -120,10 +120,11 @@ def all_in_float64():
 
 
 def run_forward(test, model, out, dtype="float32", **inputs):
-    """Our outputs for these inputs."""
+    """Our outputs for these inputs. `model`: what --model is given, perhaps with more words."""
+    model = (model,) if isinstance(model, str) else model
     file = out + ".inputs.safetensors"
     save_file({name: value.contiguous() for name, value in inputs.items()}, file)
-    facts = only_json(test, orthant("forward", "--model", model, "--inputs", file, "--out", out, "--dtype", dtype, "--json"))
+    facts = only_json(test, orthant("forward", "--model", *model, "--inputs", file, "--out", out, "--dtype", dtype, "--json"))
     found = load_file(out)
     test.assertEqual({name: list(value.shape) for name, value in found.items()},
                      {name: facts["outputs"][name]["shape"] for name in facts["outputs"]})

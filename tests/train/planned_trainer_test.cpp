@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 
 namespace orthant {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,7 @@ class Trainer : public Checkpointed {
   at::Tensor run(const Batch& batch, const RankReport& report);
   void begin_list();
   void make_store();
+  at::Tensor own_expert_loads() const;
   at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const RankReport& report);
 
   GraphSpec graph_;
@@ -126,6 +128,7 @@ class Trainer : public Checkpointed {
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<bool> module_units_;  // per unit
+  std::set<std::string> auxiliary_losses_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "orthant/models/choice.h"
 #include "orthant/models/hugging_face_names.h"
 #include "orthant/models/llama/variant.h"
 #include "orthant/models/presets.h"
@@ -38,7 +40,31 @@ Problem find_expert_problem(const LlamaConfig& config) {
   if (auto problem = check_size("num_experts_per_tok", experts.per_token, 1, experts.count)) return problem;
   if (auto problem = check_width("moe_intermediate_size", config.expert_inner())) return problem;
   if (auto problem = check_size("shared_expert_intermediate_size", experts.shared_inner, 0, kMaxWidth)) return problem;
-  return check_size("decoder_sparse_step", experts.step, 1, kMaxLayers);
+  if (auto problem = check_size("decoder_sparse_step", experts.step, 1, kMaxLayers)) return problem;
+  if (auto problem = check_size("n_group", experts.groups, 1, experts.count)) return problem;
+  if (auto problem = check_divides({"n_group", experts.groups}, {"num_experts", experts.count}, Remedy::change_divisor))
+    return problem;
+  if (auto problem = check_size("topk_group", experts.groups_taken, 1, experts.groups)) return problem;
+  const std::int64_t choice = experts.count / experts.groups * experts.groups_taken;
+  if (experts.per_token > choice) {
+    return ConfigProblem{"num_experts_per_tok",
+                         fmt::format("{} experts take a token, but its groups have {}", experts.per_token, choice),
+                         fmt::format("set num_experts_per_tok to {} or less, or a larger topk_group", choice)};
+  }
+  if (auto problem = check_not_negative("router_aux_loss_coef", experts.balance_loss)) return problem;
+  if (auto problem = check_not_negative("router_z_loss_coef", experts.z_loss)) return problem;
+  return check_positive("routed_scaling_factor", experts.scaling);
+}
+
+void read_router(JsonReader& reader, ExpertLayers& experts) {
+  experts.balance_loss = reader.get<double>("router_aux_loss_coef", experts.balance_loss);
+  experts.z_loss = reader.get<double>("router_z_loss_coef", experts.z_loss);
+  constexpr std::array<bool, 2> kScores = {false, true};
+  experts.sigmoid = read_choice<bool>(
+      reader, "scoring_func", kScores, [](bool sigmoid) { return sigmoid ? "sigmoid" : "softmax"; }, experts.sigmoid);
+  experts.groups = reader.get<std::int64_t>("n_group", experts.groups);
+  experts.groups_taken = reader.get<std::int64_t>("topk_group", experts.groups_taken);
+  experts.scaling = reader.get<double>("routed_scaling_factor", experts.scaling);
 }
 
 // Null: every token before a token is seen.
@@ -113,7 +139,10 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   if (const auto key = config.variant->attention_bias; !key.empty()) read_flag(key, config.attention_bias);
   if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
   if (config.variant->sliding_window) read_window(reader, config.sliding_window);
-  if (config.variant->read_experts != nullptr) config.variant->read_experts(reader, config);
+  if (config.variant->read_experts != nullptr) {
+    config.variant->read_experts(reader, config);
+    read_router(reader, config.experts);
+  }
   read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);

@@ -31,8 +31,16 @@ struct ExpertLayers {
   std::int64_t step = 1;                        // every step-th layer has experts, the first being layer step - 1
   std::vector<std::int64_t> dense_layers = {};  // these have none
   std::int64_t shared_inner = 0;                // of an expert that every token passes, with a gate; 0: none
+  double balance_loss = 0.001;                  // a layer's share of it in the loss; see ops/experts/router_loss.h
+  double z_loss = 0;
+  // How DeepSeek-V3 chooses: see ops::Experts.
+  bool sigmoid = false;
+  std::int64_t groups = 1;
+  std::int64_t groups_taken = 1;
+  double scaling = 1;
 
   bool has(std::int64_t layer) const;
+  bool chooses_by_softmax() const { return !sigmoid && groups == 1 && scaling == 1; }
   friend bool operator==(const ExpertLayers&, const ExpertLayers&) = default;
 };
 

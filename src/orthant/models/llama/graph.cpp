@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <utility>
 
 #include "orthant/models/decoder_graph.h"
 #include "orthant/models/llama/config.h"
 #include "orthant/models/parameter_kinds.h"
 #include "orthant/ops/functions.h"
+#include "orthant/program/sizes.h"
 
 namespace orthant {
 namespace {
@@ -28,8 +30,10 @@ class LlamaBuilder : private DecoderGraph {
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
   Body embed_body() const;
   Body layer_body(bool has_experts) const;
+  bool adds_router_loss() const { return use_.loss && router_loss().any(); }
+  ops::RouterLoss router_loss() const;
   Value mlp(Recorder& r, Value x) const;
-  Value experts(Recorder& r, Value x) const;
+  ops::RoutedTokens experts(Recorder& r, Value x, Value labels) const;
   void add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const;
   Body head_body() const;
 
@@ -54,22 +58,34 @@ Value LlamaBuilder::mlp(Recorder& r, Value x) const {
                      {.weight = "mlp.w2.weight", .bias = bias("mlp.w2.bias"), .out = config_.hidden_size});
 }
 
-Value LlamaBuilder::experts(Recorder& r, Value x) const {
-  const Value routed = ops::experts(r, x,
-                                    {.router = "router.weight",
-                                     .inputs = "experts_in",
-                                     .outputs = "experts_out",
-                                     .count = config_.experts.count,
-                                     .per_token = config_.experts.per_token,
-                                     .inner = config_.expert_inner(),
-                                     .normalised = config_.experts.normalised});
+// Of one layer: the mean of all counts.
+ops::RouterLoss LlamaBuilder::router_loss() const {
+  const auto layers = static_cast<double>(std::max<std::int64_t>(1, config_.num_expert_layers()));
+  return {config_.experts.balance_loss / layers, config_.experts.z_loss / layers};
+}
+
+ops::RoutedTokens LlamaBuilder::experts(Recorder& r, Value x, Value labels) const {
+  const auto routed = ops::experts(r, x,
+                                   {.router = "router.weight",
+                                    .inputs = "experts_in",
+                                    .outputs = "experts_out",
+                                    .count = config_.experts.count,
+                                    .per_token = config_.experts.per_token,
+                                    .inner = config_.expert_inner(),
+                                    .normalised = config_.experts.normalised,
+                                    .sigmoid = config_.experts.sigmoid,
+                                    .groups = config_.experts.groups,
+                                    .groups_taken = config_.experts.groups_taken,
+                                    .scaling = config_.experts.scaling,
+                                    .loss = router_loss()},
+                                   labels);
   const std::int64_t inner = config_.experts.shared_inner;
   if (inner == 0) return routed;
   const Value gate_up = ops::linear(r, x, {.weight = "shared_gate_up", .out = 2 * inner, .joined = true});
   const Value shared = ops::linear(r, ops::activation(r, gate_up, "swiglu"),
                                    {.weight = "shared_expert.w2.weight", .out = config_.hidden_size});
   const Value gate = ops::linear(r, x, {.weight = "shared_expert_gate.weight", .out = 1});
-  return ops::add(r, routed, ops::token_gate(r, shared, gate));
+  return {ops::add(r, routed.y, ops::token_gate(r, shared, gate)), routed.loss};
 }
 
 Body LlamaBuilder::layer_body(bool has_experts) const {
@@ -83,6 +99,7 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
   const Value x = r.tokens("hidden", config_.hidden_size);
   const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
   const Value documents = this->documents(r);
+  const Value labels = has_experts && adds_router_loss() ? r.field("labels", Sym::tokens, Number::index) : Value{};
   const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
                                 {.weight = "qkv",
                                  .bias = bias(biased, "qkv_bias"),
@@ -109,7 +126,9 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
                                              .out = config_.hidden_size}),
                                 x);
   const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
-  r.output(ops::add(r, has_experts ? experts(r, normed2) : mlp(r, normed2), middle));
+  const ops::RoutedTokens made = has_experts ? experts(r, normed2, labels) : ops::RoutedTokens{mlp(r, normed2), {}};
+  r.output(ops::add(r, made.y, middle));
+  if (made.loss.id >= 0) r.output(made.loss);
   return r.finish();
 }
 
@@ -212,6 +231,12 @@ void LlamaBuilder::add_layer(std::int64_t index) {
   unit.parameters = layer_matrices(unit.name, has_experts);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
   unit.body = has_experts ? expert_body_ : layer_body_;
+  if (has_experts && adds_router_loss()) {
+    unit.inputs.emplace_back("labels");
+    unit.auxiliary_loss = unit.name + ".router_loss";
+    unit.outputs.push_back(unit.auxiliary_loss);
+    spec_.values.push_back(activation_value(unit.auxiliary_loss, {}, statistics_dtype(work_.compute)));
+  }
   add(std::move(unit), hidden(index + 1));
 }
 
