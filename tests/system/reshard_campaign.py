@@ -123,17 +123,14 @@ def draw(rng, world, all_axes, folder, models):
     units = units_of(model, settings, folder)
     a = draw_side(rng, mesh_a, names, units, batch)
     b = draw_side(rng, mesh_b, names, units, batch, a if pipelines else None)
-    if experts:  # A's degree of ep and B's are drawn apart, but where stages alone change
+    if experts:
         draw_experts(rng, mesh_a, model, a.settings)
-        if not pipelines:
-            draw_experts(rng, mesh_b, model, b.settings)
-        elif "ep" in mesh_a:
-            mesh_b["ep"] = mesh_a["ep"]
+        draw_experts(rng, mesh_b, model, b.settings)
+        if mesh_a.get("ep") == mesh_b.get("ep"):
+            raise Refused("the same degree of ep")
         settings += [s for s in a.settings if s.startswith("model.")]
         for side in (a, b):
             side.settings = [s for s in side.settings if not s.startswith("model.")]
-        if pipelines:
-            b.settings += [s for s in a.settings if s.startswith("parallel.expert_tp")]
     dtype = rng.choices(("float64", "float32", "float16"), (14, 5, 1))[0]
     # AdamW makes full updates of gradients that are nothing but the rounding of float16.
     adamw = [] if dtype == "float16" else [[], []]
@@ -208,7 +205,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="pairs at the same time")
     parser.add_argument("--all-axes", action="store_true", help="one side of every pair is pp=2,dp=2,fsdp=2,tp=2")
     parser.add_argument("--backend", default="auto")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=DRAWN, help="mixtures to draw from, with any degrees of ep")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=DRAWN, help="mixtures to draw from; the degree of ep changes in every pair")
     a = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="orthant-reshard-")
     outcomes = []

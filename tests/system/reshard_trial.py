@@ -232,9 +232,9 @@ class Trial:
         self.require(sorted(found) == list(range(first, pair.steps + 1)), f"B has metrics of the steps {sorted(found)}")
         for step in range(pair.saved_at + 1, pair.steps + 1):
             for key, value in wanted[step].items():
-                if key in ("loss", "grad_norm"):
+                if key in ("loss", "grad_norm", "auxiliary_loss"):
                     self.note(abs(found[step][key] - value) / abs(value), f"{key} of step {step} against {name}")
-                else:
+                elif key != "expert_loads" or pair.dtype == "float64":  # rounding may let another expert take a token
                     self.require(found[step][key] == value, f"{key} of step {step} is {found[step][key]}, not {value}")
         states = [read_state(self.checkpoint(of, pair.steps))[1] for of in ("b", name)]
         self.note(relative(*map(parameters, states)), f"final weights against {name}")

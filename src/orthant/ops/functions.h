@@ -66,7 +66,6 @@ Value activation(Recorder& r, Value x, const std::string& kind, double p = 0, co
 struct RouterLoss {
   double balance = 0;
   double z = 0;
-  bool any() const { return balance > 0 || z > 0; }
 };
 
 // A mixture of experts, each an MLP with swiglu; see Note [Routed rows] in ops/experts/rule.cpp. The weights of experts
@@ -93,6 +92,7 @@ struct RoutedTokens {
   Value y;
   Value loss;  // a scalar; id -1: none
 };
+// With `labels` there is a loss, and what experts take of the tokens whose label counts is told (Pass::expert_loads).
 RoutedTokens experts(Recorder& r, Value x, const Experts& kind, Value labels = {});
 // Every token times the sigmoid of its gate, one number per token.
 Value token_gate(Recorder& r, Value x, Value gate);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <utility>
 
 namespace orthant {
 
@@ -12,10 +13,12 @@ std::vector<LayerLoads> layer_loads(const GraphSpec& graph, const std::vector<do
   for (const UnitSpec& unit : graph.units) {
     const auto experts = unit.num_experts();
     if (experts == 0) continue;
-    LayerLoads& layer = loads.emplace_back(LayerLoads{unit.name, {begin, begin + experts}});
+    LayerLoads layer{unit.name, {begin, begin + experts}};
     begin += experts;
     const double all = std::accumulate(layer.shares.begin(), layer.shares.end(), 0.0);
-    for (double& share : layer.shares) share = all > 0 ? share / all : 0;
+    if (all == 0) continue;  // nobody told
+    for (double& share : layer.shares) share /= all;
+    loads.push_back(std::move(layer));
   }
   return loads;
 }

@@ -30,7 +30,6 @@ class LlamaBuilder : private DecoderGraph {
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
   Body embed_body() const;
   Body layer_body(bool has_experts) const;
-  bool adds_router_loss() const { return use_.loss && router_loss().any(); }
   ops::RouterLoss router_loss() const;
   Value mlp(Recorder& r, Value x) const;
   ops::RoutedTokens experts(Recorder& r, Value x, Value labels) const;
@@ -99,7 +98,7 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
   const Value x = r.tokens("hidden", config_.hidden_size);
   const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
   const Value documents = this->documents(r);
-  const Value labels = has_experts && adds_router_loss() ? r.field("labels", Sym::tokens, Number::index) : Value{};
+  const Value labels = has_experts && use_.loss ? r.field("labels", Sym::tokens, Number::index) : Value{};
   const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
                                 {.weight = "qkv",
                                  .bias = bias(biased, "qkv_bias"),
@@ -231,7 +230,7 @@ void LlamaBuilder::add_layer(std::int64_t index) {
   unit.parameters = layer_matrices(unit.name, has_experts);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
   unit.body = has_experts ? expert_body_ : layer_body_;
-  if (has_experts && adds_router_loss()) {
+  if (has_experts && use_.loss) {
     unit.inputs.emplace_back("labels");
     unit.auxiliary_loss = unit.name + ".router_loss";
     unit.outputs.push_back(unit.auxiliary_loss);

@@ -22,14 +22,9 @@ std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) 
 }
 
 Step bind_route(const Binding& b) {
-  // Of tokens that all tp ranks have, the first one tells.
-  const bool own = b.placement(b.out(1)).cuts_tokens();
   return [kind = kind_of(b), logits = b.in(0), weights = b.out(0), chosen = b.out(1), places = b.out(2),
-          slots = b.out(3), counts = b.out(4), bias = b.parameter(1), own](Frame& frame) {
+          slots = b.out(3), counts = b.out(4), bias = b.parameter(1)](Frame& frame) {
     nn::Routes made = nn::route(frame[logits], kind, bias == nullptr ? at::Tensor() : bias->value);
-    const nn::Pass& pass = frame.pass;
-    const bool tells = own || pass.tensor == nullptr || pass.tensor->coordinate() == 0;
-    if (pass.expert_loads != nullptr && tells) pass.expert_loads->add_(made.counts);
     frame[weights] = std::move(made.weights);
     frame[chosen] = std::move(made.chosen);
     frame[places] = std::move(made.places);
@@ -132,6 +127,10 @@ Step bind_router_loss(const Binding& b) {
           loss = b.out(0), shares = b.out(1)](Frame& frame) {
     nn::RouterLossForward made =
         nn::router_loss(frame[logits], frame[chosen], labels.get(frame), kind, frame.pass, labels.own());
+    const nn::Pass& pass = frame.pass;
+    // Of tokens that all tp ranks have, the first one tells.
+    const bool tells = labels.own() || pass.tensor == nullptr || pass.tensor->coordinate() == 0;
+    if (pass.expert_loads != nullptr && tells) pass.expert_loads->add_(made.taken);
     frame[loss] = std::move(made.loss);
     if (shares >= 0) frame[shares] = std::move(made.shares);
   };

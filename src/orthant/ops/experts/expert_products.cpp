@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "orthant/ops/linear/matrix.h"
 #include "orthant/ops/linear/projection.h"
 
 namespace orthant::nn {
@@ -19,6 +20,45 @@ void for_experts(const std::vector<std::int64_t>& ends, const Body& body) {
 
 bool widens(const at::Tensor& rows) {
   return rows.is_cpu() && !cpu_multiplies(rows.scalar_type());
+}
+
+// Note [Sizes that change]: how many rows an expert has is another number in every microbatch. The faster library
+// compiles a product for its sizes and keeps what it compiled, hundreds of megabytes of it for sizes that hardly come
+// again. So it gets whole blocks of rows, of which there are few numbers, and the other one the rest.
+constexpr std::int64_t kBlockRows = 64;
+
+std::int64_t in_blocks(std::int64_t rows) {
+  return rows / kBlockRows * kBlockRows;
+}
+
+// out = left right
+void multiply(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  const std::int64_t blocks = in_blocks(left.size(0));
+  const std::int64_t rest = left.size(0) - blocks;
+  if (blocks > 0) multiply_into(out.narrow(0, 0, blocks), left.narrow(0, 0, blocks), right, /*add=*/false);
+  if (rest == 0) return;
+  at::Tensor part = out.narrow(0, blocks, rest);
+  at::mm_out(part, left.narrow(0, blocks, rest), right);
+}
+
+void add_gradient_of(Parameter& weight, const at::Tensor& gy, const at::Tensor& x) {
+  at::Tensor& gradient = weight.gradient;
+  const bool plain = gradient.is_cpu() && gy.scalar_type() == gradient.scalar_type() && !widens(gy);
+  if (!plain) return add_product_gradient(weight, gy, x, nullptr);
+  const std::int64_t blocks = in_blocks(gy.size(0));
+  const std::int64_t rest = gy.size(0) - blocks;
+  if (blocks > 0) {
+    multiply_into(gradient, gy.narrow(0, 0, blocks).t(), x.narrow(0, 0, blocks), /*add=*/!weight.fresh);
+    weight.fresh = false;
+  }
+  if (rest == 0) return;
+  const at::Tensor left = gy.narrow(0, blocks, rest).t();
+  const at::Tensor right = x.narrow(0, blocks, rest);
+  if (weight.fresh) {
+    at::mm_out(gradient, left, right);
+  } else {
+    gradient.addmm_(left, right);
+  }
 }
 
 // [experts, out, in]
@@ -39,12 +79,12 @@ at::Tensor expert_products(const at::Tensor& rows, const std::vector<std::int64_
   at::Tensor y = at::empty({rows.size(0), weights.size(1)}, rows.options());
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
     if (count == 0) return;
-    at::Tensor part = y.narrow(0, begin, count);
+    const at::Tensor part = y.narrow(0, begin, count);
     const at::Tensor own = rows.narrow(0, begin, count);
     if (widens(rows)) {
       part.copy_(project(own, weights[expert], {}, {}));
     } else {
-      project_into(part, own, weights[expert], {}, {});
+      multiply(part, own, weights[expert].t());
     }
   });
   return y;
@@ -55,12 +95,12 @@ at::Tensor expert_products_back(const at::Tensor& gy, const std::vector<std::int
   at::Tensor gx = at::empty({gy.size(0), weights.size(2)}, gy.options());
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
     if (count == 0) return;
-    at::Tensor part = gx.narrow(0, begin, count);
+    const at::Tensor part = gx.narrow(0, begin, count);
     const at::Tensor own = gy.narrow(0, begin, count);
     if (widens(gy)) {
       part.copy_(project_back(own, weights[expert]));
     } else {
-      at::mm_out(part, own, weights[expert]);
+      multiply(part, own, weights[expert]);
     }
   });
   return gx;
@@ -72,7 +112,7 @@ void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Ten
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
     Parameter one{.value = {}, .gradient = gradients[expert], .fresh = weight.fresh, .subject = weight.subject};
     if (count > 0) {
-      add_product_gradient(one, gy.narrow(0, begin, count), rows.narrow(0, begin, count), nullptr);
+      add_gradient_of(one, gy.narrow(0, begin, count), rows.narrow(0, begin, count));
     } else if (one.fresh) {
       one.gradient.zero_();
     }

@@ -49,9 +49,10 @@ RouterLossForward router_loss(const at::Tensor& logits, const at::Tensor& chosen
   const at::Tensor begin = places.row * (experts + 1);
   for (std::int64_t j = 0; j < chosen.size(1); ++j) flat.scatter_add_(0, begin + chosen.select(1, j), counts);
   flat.scatter_add_(0, begin + experts, counts);
+  RouterLossForward made;
+  made.taken = numbers.narrow(1, 0, experts).sum(0).to(at::kLong);
   if (own) pass.tensor->sum(numbers, pass.subject())->wait();
   if (pass.context != nullptr) pass.context->sum(numbers, pass.subject())->wait();
-  RouterLossForward made;
   made.shares =
       numbers.narrow(1, 0, experts) * static_cast<double>(experts) / numbers.narrow(1, experts, 1).clamp_min(1);
   at::Tensor per_token = at::zeros({wide.size(0)}, wide.options());

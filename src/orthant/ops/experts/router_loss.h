@@ -23,6 +23,7 @@ struct RouterLossKind {
 struct RouterLossForward {
   at::Tensor loss;    // of the tokens that logits are of, a scalar: float64 for float64 logits, else float32
   at::Tensor shares;  // [rows, experts]: E count_e / n
+  at::Tensor taken;   // [experts] int64: slots of these tokens that each expert took
 };
 
 // logits [tokens, experts] and chosen [tokens, per_token] are of the rank's own tokens, or of all; so are labels

@@ -134,7 +134,8 @@ void place_router_loss(Placing& p) {
 void derive_router_loss(Deriving& d) {
   const Operation& op = d.operation();
   const int gy = d.gradient(0);
-  if (gy < 0 || !d.needs(0)) return;
+  const bool trains = op.attributes.number("balance") > 0 || op.attributes.number("z") > 0;
+  if (gy < 0 || !d.needs(0) || !trains) return;
   const int gx = d.new_gradient(op.in[0]);
   d.emit(
       {.name = "router_loss_back", .in = {gy, op.in[0], op.in[2], op.out[1]}, .out = {gx}, .attributes = op.attributes},
@@ -194,7 +195,7 @@ void set_kind(Operation& route, const ops::Experts& kind) {
 }
 
 Value router_loss(Recorder& r, Value logits, int chosen, Value labels, const ops::Experts& kind) {
-  if (!kind.loss.any() || labels.id < 0) return {};
+  if (labels.id < 0) return {};
   const int loss = r.value("router_loss", {}, Number::statistic);
   const int shares = r.value("shares", {{Sym::rows, 1}, {Sym::one, kind.count}}, Number::statistic);
   Operation operation{.name = "router_loss", .in = {logits.id, chosen, labels.id}, .out = {loss, shares}};

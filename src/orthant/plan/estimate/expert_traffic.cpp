@@ -43,13 +43,14 @@ Exchanged::Entry expert_traffic(const GraphSpec& graph, const TensorSettings& se
     UnitSizes sizes = unit_sizes(graph, graph.units[u], graph.tensor.value_or(TensorSharing{}));
     sizes.compute = settings.compute;
     const RoutedRows routed = routed_rows(programs[u], sizes);
+    const std::int64_t back = taken.empty() ? settings.microbatches * routed.rows : taken[u];
     const auto add_list = [&](const std::vector<Operation>& list) {
       for (const Operation& operation : list) {
         const TokenExchanges made = token_exchanges(operation);
         total.calls += settings.microbatches * (made.to_experts + made.from_experts + made.counts);
         total.bytes += settings.microbatches * (made.to_experts * routed.rows * routed.bytes +
                                                 made.counts * experts * bytes_of(DType::int64)) +
-                       made.from_experts * taken[u] * routed.bytes;
+                       made.from_experts * back * routed.bytes;
       }
     };
     add_list(programs[u].forward);

@@ -24,8 +24,8 @@ struct TokenExchanges {
 TokenExchanges token_exchanges(const Operation& operation);
 
 // At settings.pp, of the experts' operations of units that lie there. `taken`: for every unit of the graph, the rows
-// that the rank's experts take in a step.
+// that the rank's experts take in a step; empty: as many as its tokens have, as when all experts take the same.
 Exchanged::Entry expert_traffic(const GraphSpec& graph, const TensorSettings& settings,
-                                const std::vector<std::int64_t>& taken);
+                                const std::vector<std::int64_t>& taken = {});
 
 }  // namespace orthant

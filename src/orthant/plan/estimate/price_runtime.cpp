@@ -11,6 +11,7 @@
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/estimate_parts.h"
+#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
 #include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/estimate/stage_cut.h"
@@ -118,6 +119,7 @@ class PpPricer {
       timed(all.tp, tensor.partials, ExchangeKind::all_reduce, spans({Axis::tp}));
       timed(all.tp, tensor.copies, ExchangeKind::all_reduce, spans({Axis::tp}));
     }
+    add(all.ep, expert_traffic(graph_, step.tensor));
     return all;
   }
 
