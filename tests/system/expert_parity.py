@@ -111,6 +111,8 @@ def combined(model):
 
 def canaries(model, first):
     yield Row(model, "dp=4,ep=2", canary="dp", steps=2, spreads=True, quick=first)
+    yield Row(model, "dp=4,ep=2", canary="dp:layers.0.experts.1.w2.weight", steps=2, quick=model == "qwen2_moe")  # of experts alone
+    yield Row(model, "fsdp=4,ep=2", "parallel.zero=3", canary="fsdp:layers.0.experts.1.w2.weight", steps=2)
     yield Row(model, "dp=4,ep=2", canary="dp:layers.0", steps=2, spreads=True)
     yield Row(model, "fsdp=4,ep=2", canary="fsdp", steps=2, spreads=True)
     yield Row(model, "dp=2,tp=2,ep=2", SHARED, canary="tp:layers.0.experts.3.w2.weight", steps=2, spreads=True, quick=first)

@@ -102,6 +102,19 @@ class Losses(Folder):
                 self.assertEqual(one["expert_loads"], other["expert_loads"], words)
 
 
+class Forward(Folder):
+    def test_ranks_of_tp_and_cp_compute_what_one_does(self):
+        sizes = {**SIZES, "num_hidden_layers": 2, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 14,
+                 "shared_expert_intermediate_size": 10, "experts_implementation": "eager"}
+        model = randomize(transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(**sizes)).double(), 3)
+        model.save_pretrained(self.path("model"))
+        ids = torch.randint(0, SIZES["vocab_size"], (4, 19), generator=torch.Generator().manual_seed(1))
+        alone = run_forward(self, self.path("model"), self.path("out"), "float64", input_ids=ids)["logits"]
+        for mesh in ("tp=2", "cp=2", "tp=2,cp=2"):
+            found = run_forward(self, (self.path("model"), "--mesh", mesh), self.path("out"), "float64", input_ids=ids)["logits"]
+            self.assertLess(largest_difference(found, alone), 1e-11, mesh)
+
+
 class Routers(Folder):
     def test_deepseek_v3(self):
         """1,000 tokens, each through two layers, by transformers' router in the place of Qwen3-MoE's."""

@@ -109,7 +109,9 @@ class PpPricer {
     }
     if (settings_.mesh.degree(Axis::cp) > 1) {
       const auto context = context_traffic(graph_, step.tensor);
-      for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all}) add(all.cp, entry);
+      for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all, context.sum}) {
+        add(all.cp, entry);
+      }
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
       const auto tensor = tensor_traffic(graph_, step.tensor, programs_);
