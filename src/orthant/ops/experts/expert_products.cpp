@@ -24,16 +24,17 @@ bool widens(const at::Tensor& rows) {
 
 // Note [Sizes that change]: how many rows an expert has is another number in every microbatch. The faster library
 // compiles a product for its sizes and keeps what it compiled, hundreds of megabytes of it for sizes that hardly come
-// again. So it gets whole blocks of rows, of which there are few numbers, and the other one the rest.
+// again. So it gets whole blocks of rows, of which there are few numbers, and the other one the rest. A device takes
+// all at once.
 constexpr std::int64_t kBlockRows = 64;
 
-std::int64_t in_blocks(std::int64_t rows) {
-  return rows / kBlockRows * kBlockRows;
+std::int64_t in_blocks(const at::Tensor& rows) {
+  return rows.is_cpu() ? rows.size(0) / kBlockRows * kBlockRows : rows.size(0);
 }
 
 // out = left right
 void multiply(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
-  const std::int64_t blocks = in_blocks(left.size(0));
+  const std::int64_t blocks = in_blocks(left);
   const std::int64_t rest = left.size(0) - blocks;
   if (blocks > 0) multiply_into(out.narrow(0, 0, blocks), left.narrow(0, 0, blocks), right, /*add=*/false);
   if (rest == 0) return;
@@ -45,7 +46,7 @@ void add_gradient_of(Parameter& weight, const at::Tensor& gy, const at::Tensor& 
   at::Tensor& gradient = weight.gradient;
   const bool plain = gradient.is_cpu() && gy.scalar_type() == gradient.scalar_type() && !widens(gy);
   if (!plain) return add_product_gradient(weight, gy, x, nullptr);
-  const std::int64_t blocks = in_blocks(gy.size(0));
+  const std::int64_t blocks = in_blocks(gy);
   const std::int64_t rest = gy.size(0) - blocks;
   if (blocks > 0) {
     multiply_into(gradient, gy.narrow(0, 0, blocks).t(), x.narrow(0, 0, blocks), /*add=*/!weight.fresh);
