@@ -41,9 +41,10 @@ class UnitCase {
     return recorder.field(name, given.dim() == 2 ? Sym::tokens : Sym::rows,
                           given.scalar_type() == at::kBool ? Number::mask : Number::index);
   }
-  // Gives the name.
-  std::string parameter(const std::string& name, at::Tensor value, std::optional<Split> tp = {}) {
-    parameters_.push_back({name, std::move(value), std::move(tp)});
+  // Gives the name. `joined`: a label that neighbours share, which one product uses.
+  std::string parameter(const std::string& name, at::Tensor value, std::optional<Split> tp = {},
+                        std::string joined = {}) {
+    parameters_.push_back({.name = name, .value = std::move(value), .tp = std::move(tp), .joined = std::move(joined)});
     return name;
   }
   // The only output; `gy`: its gradient, in its shape.
@@ -61,6 +62,7 @@ class UnitCase {
     at::Tensor value;
     std::optional<Split> tp = {};
     bool whole = false;  // of all tokens on every rank, whatever is shared
+    std::string joined = {};
 
     bool differentiable() const { return value.is_floating_point(); }
     // Where ranks have their own tokens, they have those of it.
@@ -87,8 +89,10 @@ class UnitCase {
     graph.values.push_back(spec(output_));
     for (const auto& parameter : parameters_) {
       const auto sizes = parameter.value.sizes();
-      unit.parameters.push_back(
-          {.name = full_name(parameter.name), .shape = {sizes.begin(), sizes.end()}, .tp = parameter.tp});
+      unit.parameters.push_back({.name = full_name(parameter.name),
+                                 .shape = {sizes.begin(), sizes.end()},
+                                 .joined = parameter.joined,
+                                 .tp = parameter.tp});
       for (const auto& name : frozen) {
         if (name == parameter.name) unit.parameters.back().trainable = false;
       }

@@ -89,13 +89,25 @@ inline std::vector<std::string> names_of(const std::vector<UnitCase::Tensor>& te
   return names;
 }
 
+// Names of parameters that one product uses, which are frozen together, and of others by themselves.
+inline std::vector<std::vector<std::string>> used_together(const std::vector<UnitCase::Tensor>& parameters) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const auto& parameter : parameters) {
+    groups[parameter.joined.empty() ? parameter.name : parameter.joined].push_back(parameter.name);
+  }
+  std::vector<std::vector<std::string>> found;
+  for (auto& [label, names] : groups) found.push_back(std::move(names));
+  return found;
+}
+
 // Nothing is made for what is frozen or not wanted, and the rest has the same bits.
 inline void expect_independent(const UnitCase& given, at::ScalarType dtype, const Result& whole) {
   const auto inputs = names_of(given.inputs()), parameters = names_of(given.parameters());
   for (const bool split : {false, true}) {
-    for (const auto& name : parameters) {
-      expect_same_result(UnitRun(given, {.name = "frozen " + name, .split = split, .frozen = {name}}, dtype).run(),
-                         whole, name + " is frozen", {name});
+    for (const auto& names : used_together(given.parameters())) {
+      const auto& name = names.front();
+      expect_same_result(UnitRun(given, {.name = "frozen " + name, .split = split, .frozen = names}, dtype).run(),
+                         whole, name + " is frozen", names);
     }
     for (const auto& name : inputs) {
       expect_same_result(UnitRun(given, {.name = "constant " + name, .split = split, .constant = {name}}, dtype).run(),

@@ -114,7 +114,8 @@ class UnitRun {
     }
     for (const auto& parameter : case_.parameters()) {
       const nn::Parameter& mine = unit_[parameter.name];
-      result.gradients[parameter.name] = mine.trainable() && !mine.fresh ? mine.gradient : at::Tensor();
+      const bool fresh = parameter.joined.empty() ? mine.fresh : unit_.joined(parameter.joined).fresh;
+      result.gradients[parameter.name] = mine.trainable() && !fresh ? mine.gradient : at::Tensor();
     }
     return result;
   }

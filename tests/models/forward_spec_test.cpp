@@ -40,7 +40,7 @@ TEST(ForwardSpec, FreezesEverythingAndHasNoLoss) {
 TEST(ForwardSpec, RefusesATrimodalModel) {
   EXPECT_EQ(error_text<ConfigError>([] { forward_spec(model_of(R"({"preset": "trimodal-tiny"})"), work_of(1, 1)); }),
             "a model of kind trimodal has no forward pass of its own\n  fix: use a model of kind llama, bert, "
-            "gpt2, encoder_lm, qwen3 or mistral");
+            "gpt2, encoder_lm, qwen3, mistral, mixtral, qwen3_moe or qwen2_moe");
 }
 
 class ModelPath : public testing::Test {

@@ -158,7 +158,8 @@ TEST(HuggingFaceConfig, RefusesByNameWhatWouldBeAnotherModel) {
 TEST(HuggingFaceConfig, RefusesUnknownTypesAndSizesThatDoNotFit) {
   EXPECT_EQ(refusal(R"({"model_type": "mamba"})"),
             "config.json:1:16: model_type: models of type \"mamba\" are not supported\n"
-            "  fix: use one of llama, bert, roberta, xlm-roberta, camembert, gpt2, qwen3, mistral");
+            "  fix: use one of llama, bert, roberta, xlm-roberta, camembert, gpt2, qwen3, mistral, mixtral, qwen3_moe, "
+            "qwen2_moe");
   EXPECT_EQ(refusal("{}"), "config.json:1:1: missing key model_type (a string)\n  fix: add \"model_type\"");
   EXPECT_NE(refusal(R"({"model_type": "bert", "hidden_size": 10, "num_attention_heads": 3})")
                 .find("num_attention_heads: 3 does not divide hidden_size 10"),

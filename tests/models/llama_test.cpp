@@ -213,8 +213,25 @@ TEST(LlamaConfig, ReadsEveryKey) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::linear;
   scaling.factor = 2;
-  EXPECT_EQ(config,
-            (LlamaConfig{60, 3, 6, 2, 8, 50, 70, 90, 5000, 1e-4, scaling, true, true, true, 0.01, {"embed.*"}, {}}));
+  const std::vector<std::string> freeze = {"embed.*"};
+  EXPECT_EQ(config, (LlamaConfig{.hidden_size = 60,
+                                 .num_hidden_layers = 3,
+                                 .num_attention_heads = 6,
+                                 .num_key_value_heads = 2,
+                                 .head_dim = 8,
+                                 .intermediate_size = 50,
+                                 .vocab_size = 70,
+                                 .max_position_embeddings = 90,
+                                 .rope_theta = 5000,
+                                 .rms_norm_eps = 1e-4,
+                                 .rope_scaling = scaling,
+                                 .attention_bias = true,
+                                 .mlp_bias = true,
+                                 .tie_word_embeddings = true,
+                                 .initializer_range = 0.01,
+                                 .freeze = freeze,
+                                 .path = {},
+                                 .experts = {}}));
 }
 
 TEST(LlamaConfig, OverridesItsPreset) {

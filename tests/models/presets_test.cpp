@@ -10,7 +10,10 @@
 #include "orthant/models/gpt2/config.h"
 #include "orthant/models/llama/config.h"
 #include "orthant/models/mistral/config.h"
+#include "orthant/models/mixtral/config.h"
+#include "orthant/models/qwen2_moe/config.h"
 #include "orthant/models/qwen3/config.h"
+#include "orthant/models/qwen3_moe/config.h"
 #include "orthant/models/trimodal/config.h"
 
 namespace orthant {
@@ -56,6 +59,28 @@ TEST(Presets, FamiliesOfLlamaHaveTheirPublishedParameterCounts) {
   EXPECT_EQ(counts, expected);
   EXPECT_EQ(llama_preset("mistral-7b").sliding_window, 4096);
   EXPECT_EQ(llama_preset("qwen3-8b").head_dim, 128);
+}
+
+TEST(Presets, MixturesOfExpertsHaveTheirPublishedParameterCounts) {
+  const Counts expected = {
+      {"mixtral-8x7b", 46'702'792'704},
+      {"mixtral-8x22b", 140'620'634'112},
+      {"mixtral-tiny", 2 * (12288 + 4 * (64 + 3 * 64 * 96) + 128) + 64 + 32768},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b-a22b", 235'093'634'560},
+      {"qwen3-moe-tiny", 2 * (24576 + 8 * (64 + 3 * 64 * 48) + 128 + 64) + 64 + 32768},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"qwen2-57b-a14b", 57'408'658'944},
+      {"qwen2-moe-tiny", 2 * (12288 + 128 + 8 * (64 + 3 * 64 * 48) + 3 * 64 * 96 + 64 + 128) + 64 + 32768}};
+  Counts counts;
+  for (const Family* family : {&mixtral_family(), &qwen3_moe_family(), &qwen2_moe_family()}) {
+    for (const auto& name : preset_names(*family)) {
+      counts[name] = build_spec(llama_preset(name), work_of(1, 1)).num_parameters();
+    }
+  }
+  EXPECT_EQ(counts, expected);
+  EXPECT_TRUE(llama_preset("qwen3-30b-a3b").experts.normalised);
+  EXPECT_FALSE(llama_preset("qwen1.5-moe-a2.7b").experts.normalised);
 }
 
 TEST(Presets, BertsHaveTheirPublishedParameterCountsWithPooler) {

@@ -5,6 +5,7 @@
 #include "orthant/models/encoder_lm/config.h"
 #include "orthant/models/gpt2/config.h"
 #include "orthant/models/llama/config.h"
+#include "orthant/models/qwen2_moe/config.h"
 #include "orthant/models/trimodal/config.h"
 
 namespace orthant::test {
@@ -24,6 +25,15 @@ Config sized(Config config) {
 inline LlamaConfig small_llama() {
   LlamaConfig config = sized(LlamaConfig{});
   config.num_key_value_heads = 2;
+  return config;
+}
+
+// 5 experts of 6 inner channels, two for each token, and one for all; the first layer is dense.
+inline LlamaConfig small_mixture() {
+  LlamaConfig config = small_llama();
+  config.variant = &kQwen2Moe;
+  config.attention_bias = true;
+  config.experts = {.count = 5, .per_token = 2, .inner = 6, .dense_layers = {0}, .shared_inner = 7};
   return config;
 }
 

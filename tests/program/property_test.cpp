@@ -24,6 +24,7 @@ std::vector<GraphSpec> families() {
   biased.attention_dropout = 0.1;
   return {test::llama(),
           llama_spec(biased, test::small_work(), {.mask = true}),
+          llama_spec(test::small_mixture(), test::small_work()),
           test::gpt2(true),
           test::gpt2(false),
           test::bert(),

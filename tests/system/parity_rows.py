@@ -50,7 +50,7 @@ class Row:
         return words
 
     def ranks(self):
-        return math.prod(int(axis.partition("=")[2]) for axis in self.mesh.split(","))
+        return math.prod(int(axis.partition("=")[2]) for axis in self.mesh.split(",") if not axis.startswith("ep="))
 
     def cells(self):
         extras = [s.replace("parallel.", "") for s in self.settings]

@@ -14,6 +14,7 @@ import collections
 import concurrent.futures
 import copy
 import json
+import math
 import random
 import re
 import shlex
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 
+import expert_parity
 from parity_rows import Row, config_of, largest_error
 from pipeline_parity import CONFIGS, FAMILIES, SCHEDULES
 from program import orthant, run
@@ -33,12 +35,14 @@ FREEZE = {"llama": ('["embed.*"]', '["layers.0.*","layers.1.*"]', '["*.norm1.wei
           "qwen3": ('["layers.0.*"]', '["*_norm.weight"]', '["*.q_norm.weight"]', '["*.wq.weight"]'), "mistral": ('["embed.*"]', '["layers.0.*"]'),
           "gpt2": ('["embed.*"]', '["layers.0.*"]', '["*.bias"]'), "bert": ('["embed.*"]', '["layers.1.*"]', '["*.bias"]'),
           "encoder_lm": ('["embed.*"]', '["layers.0.*"]', '["*.norm.weight"]'),
+          "mixtral": ('["layers.0.*"]', '["*.router.*"]', '["*.experts.*"]'), "qwen3_moe": ('["layers.0.*"]', '["*.experts.*.w2.*"]'),
+          "qwen2_moe": ('["*.shared_expert*"]', '["*.router.*"]', '["embed.*"]'),
           "trimodal": ('["primary.*"]', '["primary.embed.*"]', '["*.pooler.*","tabular.*"]', '["fusion.*"]')}
 
 
 def models():
     """The models of the pipeline campaign in sizes that more degrees divide."""
-    found = copy.deepcopy({**CONFIGS, **FAMILIES})
+    found = copy.deepcopy({**CONFIGS, **FAMILIES, **{name: expert_parity.CONFIGS[name] for name in expert_parity.MODELS}})
     for config in found.values():
         model = config["model"]
         for sizes in [model[tower] for tower in ("primary", "secondary") if tower in model] or [model]:
@@ -48,6 +52,21 @@ def models():
 
 MODELS = models()
 DRAWN = tuple(CONFIGS)  # unless --models says otherwise
+MIXTURES = expert_parity.MODELS
+
+
+def draw_experts(rng, mesh, model, settings):
+    """How a mixture's experts lie: the degree of ep, which divides a stage, and what is said of tp."""
+    stage = math.prod(degree for axis, degree in mesh.items() if axis != "pp")
+    ep = rng.choice([degree for degree in range(1, stage + 1) if stage % degree == 0])
+    if ep > 1:
+        mesh["ep"] = ep
+    if rng.random() < 0.5:
+        settings.append(f"parallel.expert_tp={rng.choice(('true', 'false'))}")
+    if model != "mixtral" and rng.random() < 0.3:
+        settings.append(f"model.mlp_only_layers={rng.choice(('[]', '[0]', '[1]'))}")
+    if rng.random() < 0.4:
+        settings += ["model.router_aux_loss_coef=0.3", f"model.router_z_loss_coef={rng.choice((0, 0.05))}"]
 
 
 AXES = ("pp", "pp", "dp", "fsdp", "fsdp", "tp", "tp")
@@ -74,7 +93,7 @@ def draw_model(rng, names=DRAWN):
         settings = [f"model.primary.num_hidden_layers={layers}", f"model.secondary.num_hidden_layers={other}"]
     else:
         settings = [f"model.num_hidden_layers={layers}"]
-    if kind in ("llama", "qwen3", "mistral"):
+    if kind in ("llama", "qwen3", "mistral", *MIXTURES):
         settings.append(f"model.num_key_value_heads={rng.choice((1, 2, 3, 6, 12))}")
     if rng.random() < 0.3:
         settings.append(f"model.freeze={rng.choice(FREEZE[kind])}")
@@ -145,6 +164,8 @@ def draw(seed, number, most, names=DRAWN):
     order = ",".join(rng.sample(tuple(mesh), len(mesh))) if rng.random() < 0.5 else None
     steps = rng.choice((1, 2, 3, 4))
     resume_at = rng.randint(1, steps) if rng.random() < 0.1 else None
+    if MODELS[model]["model"]["kind"] in MIXTURES:
+        draw_experts(rng, mesh, model, settings)
     text = ",".join(f"{axis}={mesh[axis]}" for axis in rng.sample(tuple(mesh), len(mesh)))
     return Row(model, text, *settings, order=order, steps=steps, resume_at=resume_at, files=files)
 

@@ -2,6 +2,7 @@
 """Random pairs of meshes A -> B: whatever A saves, B takes over without changing a bit, and goes on as A would have.
 
   tests/system/reshard_campaign.py [--pairs 40] [--seed 0] [--start N] [--jobs 2] [--all-axes] [--backend gloo]
+                                   [--models mixtral qwen2_moe]
 
 Of each pair, with one model, optimizer, batch and small data set whose epochs end during the run:
   - A trains to the end and saves on the way; one rank trains the same, undisturbed;
@@ -28,8 +29,8 @@ import shutil
 import sys
 import tempfile
 
-from random_parity import draw_mesh, draw_model, draw_pipeline, draw_settings
-from reshard_trial import AXES, BOUNDS, DEFAULT, STAGES_ALONE, Pair, Refused, Side, Trial, Wrong, accepted, key_of
+from random_parity import DRAWN, MODELS, draw_experts, draw_mesh, draw_model, draw_pipeline, draw_settings
+from reshard_trial import AXES, BOUNDS, DEFAULT, RANKS, STAGES_ALONE, Pair, Refused, Side, Trial, Wrong, accepted, key_of
 
 WORLDS = (1, 2, 3, 4, 6, 8)
 
@@ -45,7 +46,7 @@ def draw_order(rng, mesh, like=None):
     """Any, or with pp somewhere between the axes of another order."""
     if like is None:
         return ",".join(rng.sample(tuple(mesh), len(mesh))) if mesh and rng.random() < 0.3 else None
-    rest = [axis for axis in (like.order or ",".join(AXES)).split(",") if axis != "pp" and axis in mesh]
+    rest = [axis for axis in (like.order or ",".join(RANKS)).split(",") if axis != "pp" and axis in mesh]
     rest.insert(rng.randint(0, len(rest)), "pp")
     return ",".join(axis for axis in rest if axis in mesh) or None
 
@@ -89,7 +90,7 @@ def draw_meshes(rng, world, all_axes):
     """(A's, B's, whether they differ in pp alone)."""
     a = mesh_of(rng, world)
     if all_axes:
-        b = {axis: 2 for axis in AXES}
+        b = {axis: 2 for axis in RANKS}
         return (a, b, False) if rng.random() < 0.5 else (b, a, False)
     if rng.random() < 0.35:
         rest = {axis: degree for axis, degree in a.items() if axis != "pp"}
@@ -105,9 +106,13 @@ def units_of(model, settings, folder):
     return re.findall(r"^ *F (\S+) m0", accepted([*words, "--dry-run", "--verbose"], folder).stdout, re.M)
 
 
-def draw(rng, world, all_axes, folder):
+def draw(rng, world, all_axes, folder, models):
     mesh_a, mesh_b, pipelines = draw_meshes(rng, world, all_axes)
-    if rng.random() < 0.12:
+    experts = models != DRAWN
+    if experts:
+        model, settings = draw_model(rng, models)
+        names = model
+    elif rng.random() < 0.12:
         model, names, settings = DEFAULT, "trimodal", [f"model.primary.num_hidden_layers={rng.choice((2, 3))}"]
     else:
         model, settings = draw_model(rng)
@@ -118,6 +123,14 @@ def draw(rng, world, all_axes, folder):
     units = units_of(model, settings, folder)
     a = draw_side(rng, mesh_a, names, units, batch)
     b = draw_side(rng, mesh_b, names, units, batch, a if pipelines else None)
+    if experts:
+        draw_experts(rng, mesh_a, model, a.settings)
+        draw_experts(rng, mesh_b, model, b.settings)
+        if mesh_a.get("ep") == mesh_b.get("ep"):
+            raise Refused("the same degree of ep")
+        settings += [s for s in a.settings if s.startswith("model.")]
+        for side in (a, b):
+            side.settings = [s for s in side.settings if not s.startswith("model.")]
     dtype = rng.choices(("float64", "float32", "float16"), (14, 5, 1))[0]
     # AdamW makes full updates of gradients that are nothing but the rounding of float16.
     adamw = [] if dtype == "float16" else [[], []]
@@ -139,7 +152,7 @@ class Outcome:
     folder: str
 
 
-def attempt(seed, number, folder, all_axes, extra):
+def attempt(seed, number, folder, all_axes, extra, models=DRAWN):
     """Draws until a pair is accepted, and tries it."""
     rng = random.Random(f"reshard {seed}:{number}")
     deck = random.Random(f"worlds {seed}").sample(WORLDS, len(WORLDS))
@@ -149,7 +162,7 @@ def attempt(seed, number, folder, all_axes, extra):
         shutil.rmtree(place, ignore_errors=True)
         os.makedirs(place)
         try:
-            pair = draw(rng, deck[number % len(deck)], all_axes, place)
+            pair = draw(rng, deck[number % len(deck)], all_axes, place, models)
             trial = Trial(pair, place, extra)
             trial.look_at_both_sides()
         except Refused:
@@ -168,7 +181,7 @@ def close(outcomes, seed, most):
     """The last line, and whether all is well."""
     wrong = [outcome for outcome in outcomes if outcome.error]
     pairs = [outcome.pair for outcome in outcomes]
-    worlds = collections.Counter(math.prod(side.mesh.values()) for pair in pairs for side in (pair.a, pair.b))
+    worlds = collections.Counter(math.prod(side.mesh.get(axis, 1) for axis in RANKS) for pair in pairs for side in (pair.a, pair.b))
     changed = {axis: sum(pair.a.degree(axis) != pair.b.degree(axis) for pair in pairs) for axis in AXES}
     worst = {dtype: max((o.worst for o in outcomes if o.pair.dtype == dtype), default=0) for dtype in BOUNDS}
     bits = collections.Counter(outcome.bits for outcome in outcomes)
@@ -178,7 +191,7 @@ def close(outcomes, seed, most):
           "; world sizes " + ", ".join(f"{world} ({worlds[world]}x)" for world in sorted(worlds)) +
           "; pairs that change " + ", ".join(f"{axis} {count}" for axis, count in changed.items()) +
           f"; {sum(outcome.refused for outcome in outcomes)} draws refused")
-    missing = [f"world size {world}" for world in WORLDS if not worlds[world]] + [axis for axis in AXES if not changed[axis]]
+    missing = [f"world size {world}" for world in WORLDS if not worlds[world]] + [axis for axis in RANKS if not changed[axis]]
     if missing and len(pairs) >= most:
         print(f"no turn had: {', '.join(missing)}")
     return not wrong and not (missing and len(pairs) >= most)
@@ -192,11 +205,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="pairs at the same time")
     parser.add_argument("--all-axes", action="store_true", help="one side of every pair is pp=2,dp=2,fsdp=2,tp=2")
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=DRAWN, help="mixtures to draw from; the degree of ep changes in every pair")
     a = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="orthant-reshard-")
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        tries = lambda number: attempt(a.seed, number, folder, a.all_axes, ("--backend", a.backend))
+        tries = lambda number: attempt(a.seed, number, folder, a.all_axes, ("--backend", a.backend), a.models)
         for outcome in pool.map(tries, range(a.start, a.start + a.pairs)):
             outcomes.append(outcome)
             verdict = f"WRONG: {outcome.error}" if outcome.error else f"right | {outcome.worst:.1e} | {outcome.bits}"

@@ -40,7 +40,10 @@ LLAMAS = {
 }
 # The library's own defaults of these are a window of 4,096 tokens and heads of 128 channels.
 FAMILIES = {"qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
-            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM)}
+            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
+            "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+            "qwen2_moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM)}
 GPT2 = dict(vocab_size=103, n_embd=45, n_layer=3, n_head=5, n_positions=40)
 GPT2S = {
     "plain": {},
@@ -80,12 +83,30 @@ def random_family(family, seed):
                  tie_word_embeddings=rng.random() < 0.4)
     rope = {"rope_type": "default", "rope_theta": rng.choice((1e4, 1e6))}
     sizes["rope_parameters"] = {**YARN, "rope_theta": rope["rope_theta"]} if rng.random() < 0.25 else rope
-    if family == "qwen3":
+    if family.startswith("qwen3"):
         sizes["attention_bias"] = rng.random() < 0.3
+    elif family == "qwen2_moe":
+        sizes["qkv_bias"] = rng.random() < 0.6
     else:
         sizes["sliding_window"] = rng.choice((None, 1, 2, 5, 11, 16, 17, 40))
+    if "moe" in family or family == "mixtral":
+        sizes.update(random_experts(family, rng, sizes["num_hidden_layers"]))
     config, model = FAMILIES[family]
     return model(config(**sizes))
+
+
+def random_experts(family, rng, num_layers):
+    """Experts with some layers that have none."""
+    count = rng.randint(1, 12)
+    sizes = dict(num_experts_per_tok=rng.randint(1, min(count, 5)), experts_implementation="eager",
+                 **{"num_local_experts" if family == "mixtral" else "num_experts": count})
+    if family == "mixtral":
+        return sizes
+    sizes.update(moe_intermediate_size=rng.randint(5, 40), norm_topk_prob=rng.random() < 0.5, decoder_sparse_step=rng.choice((1, 1, 2)),
+                 mlp_only_layers=[layer for layer in range(num_layers) if rng.random() < 0.2])
+    if family == "qwen2_moe":
+        sizes["shared_expert_intermediate_size"] = rng.randint(5, 40)
+    return sizes
 
 
 @contextlib.contextmanager
@@ -99,10 +120,11 @@ def all_in_float64():
 
 
 def run_forward(test, model, out, dtype="float32", **inputs):
-    """Our outputs for these inputs."""
+    """Our outputs for these inputs. `model`: what --model is given, perhaps with more words."""
+    model = (model,) if isinstance(model, str) else model
     file = out + ".inputs.safetensors"
     save_file({name: value.contiguous() for name, value in inputs.items()}, file)
-    facts = only_json(test, orthant("forward", "--model", model, "--inputs", file, "--out", out, "--dtype", dtype, "--json"))
+    facts = only_json(test, orthant("forward", "--model", *model, "--inputs", file, "--out", out, "--dtype", dtype, "--json"))
     found = load_file(out)
     test.assertEqual({name: list(value.shape) for name, value in found.items()},
                      {name: facts["outputs"][name]["shape"] for name in facts["outputs"]})
@@ -159,6 +181,15 @@ class Decoders(Folder):
 
     def test_mistral(self):
         self.check_family("mistral")
+
+    def test_mixtral(self):
+        self.check_family("mixtral")
+
+    def test_qwen3_moe(self):
+        self.check_family("qwen3_moe")
+
+    def test_qwen2_moe(self):
+        self.check_family("qwen2_moe")
 
     def test_gpt2(self):
         for seed, (name, change) in enumerate(GPT2S.items()):
@@ -274,10 +305,11 @@ class Files(Folder):
         for model, name, kind, options in ((llama, "llama", "llama", {"--max-shard-size": "20KB"}), (gpt2, "gpt2", "gpt2", {}), *families):
             out, files = self.round_trip(model, name, kind, **options)
             self.assertEqual(len(files) > 1, bool(options))
-            again = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+            experts = {"experts_implementation": "eager"} if hasattr(model.config, "num_experts_per_tok") else {}
+            first, again = (transformers.AutoModelForCausalLM.from_pretrained(path, **experts).eval() for path in (self.path(name), out))
             with torch.no_grad():
                 ids = torch.randint(0, model.config.vocab_size, (2, 15))
-                self.assertEqual(largest_difference(model(ids).logits, again(ids).logits), 0)
+                self.assertEqual(largest_difference(first(ids).logits, again(ids).logits), 0)
         bert = randomize(transformers.BertModel(transformers.BertConfig(**BERT)), 6)
         roberta = randomize(transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**BERT, **BERTS["roberta"]})), 7)
         ids = torch.randint(6, 97, (2, 15))

@@ -68,6 +68,11 @@ class Pairs(FolderTest):
         a, b = side("dp=2", "zero=0", "bucket_mb=0.01"), side("tp=4", "microbatches=2", ASYNCHRONOUS)
         self.trial("bert", layers(2) + batch(8) + SGD + ["optimizer.momentum=0.9"], a, b, 6, 5, 17, equal_bits=False)
 
+    def test_experts_over_ranks_to_shards_of_some_and_stages(self):
+        a = side("dp=2,tp=2,ep=4", "sequence_parallel=true", "microbatches=2", ASYNCHRONOUS)
+        b = side("pp=2,fsdp=4,ep=2", "zero=3", "schedule=zbv", "microbatches=3")
+        self.trial("qwen2_moe", layers(4) + batch(12) + ["model.mlp_only_layers=[1]"], a, b, 6, 3, 31, equal_bits=False)
+
     def test_a_loss_scale_goes_along(self):
         a, b = side("fsdp=2", ASYNCHRONOUS), side("tp=2,dp=3")
         self.trial(DEFAULT, batch(12) + SGD, a, b, 6, 3, 36, dtype="float16", in_place=True, equal_bits=False)

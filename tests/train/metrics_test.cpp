@@ -31,6 +31,14 @@ TEST(Metrics, LineHasTheKeysOfTheContractInItsOrder) {
             R"("step_seconds":2.0,"samples_per_second":8.0,"tokens_per_second":1024.5,"peak_memory_bytes":123456789})");
 }
 
+TEST(Metrics, ModelsWithExpertsHaveMoreAtTheEnd) {
+  StepMetrics metrics = sample();
+  metrics.auxiliary_loss = 0.5;
+  metrics.expert_loads = {{"layers.1", {0.25, 0.75}}, {"layers.3", {1, 0}}};
+  EXPECT_TRUE(metrics_line(metrics).ends_with(
+      R"("peak_memory_bytes":123456789,"auxiliary_loss":0.5,"expert_loads":{"layers.1":[0.25,0.75],"layers.3":[1.0,0.0]}})"));
+}
+
 TEST(Metrics, WhatJsonCannotWriteIsNull) {
   StepMetrics metrics = sample();
   metrics.loss = std::numeric_limits<double>::quiet_NaN();

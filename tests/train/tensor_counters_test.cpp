@@ -27,6 +27,7 @@ const char* const kSequence = "parallel.sequence_parallel=true";
 const char* const kLoss = "parallel.loss_parallel=true";
 const char* const kRegather = "parallel.regather=true";
 const char* const kLlama = "llama_tiny.json";
+const char* const kMixtral = "mixtral_tiny.json";
 
 const std::vector<Case> kCases = {
     {kLlama, "tp=2"},
@@ -49,6 +50,9 @@ const std::vector<Case> kCases = {
      "tp=2",
      {"model.freeze=[\"layers.1.attention.wo.weight\", \"layers.0.*\", \"embed.*\"]", "model.attention_bias=true",
       kSequence}},
+    {kMixtral, "tp=2"},
+    {kMixtral, "tp=2", {kSequence, kRegather, "parallel.recompute=full"}},
+    {kMixtral, "tp=2,ep=2", {kSequence, "parallel.microbatches=2"}},
     {"", "tp=2", {}},
     {"", "tp=2", {kSequence, kRegather}},
 };

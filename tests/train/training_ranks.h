@@ -36,7 +36,7 @@ inline RunConfig small_config(const std::string& file, const std::vector<std::st
   }
   overrides.push_back("parallel.zero=" + std::to_string(mesh.zero));
   const auto degrees = Mesh::parse(mesh.mesh);
-  for (const auto axis : {Axis::dp, Axis::fsdp, Axis::cp, Axis::tp}) {
+  for (const auto axis : {Axis::dp, Axis::fsdp, Axis::cp, Axis::tp, Axis::ep}) {
     overrides.push_back("mesh." + std::string(axis_name(axis)) + "=" + std::to_string(degrees.degree(axis)));
   }
   return read_run_config(load_run_document(file, overrides));

@@ -15,6 +15,7 @@
 #include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
+#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
 #include "orthant/plan/estimate/tensor_traffic.h"
 #include "orthant/schedule/grid.h"
@@ -87,6 +88,14 @@ void add_context(Sentences& sentences, const GraphSpec& spec, const RankStep& st
                                   context_way_name(spec.context.way)));
 }
 
+void add_experts(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
+  if (spec.expert_degree == 1) return;
+  std::vector<std::string> sent;
+  add_sent(sent, "exchanges ", expert_traffic(spec, step.tensor), "all-to-all");
+  sentences.push_back(
+      fmt::format("Over ep it {}, where all experts take the same.", listed(std::move(sent), "sends nothing")));
+}
+
 void add_pipeline(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
   const auto traffic = pipeline_traffic(spec, step.data);
   std::vector<std::string> sent;
@@ -126,6 +135,7 @@ std::string rank_text(const RunConfig& config, const GraphSpec& spec, const Rank
   add_data(sentences, spec, step);
   add_tensor(sentences, spec, step);
   add_context(sentences, spec, step);
+  add_experts(sentences, spec, step);
   std::int64_t kept = 0;
   for (const auto& row : summary_rows(spec, summary_options(config))) kept += row.kept_bytes;
   sentences.push_back(fmt::format("A rank keeps {} of activations for a microbatch.", format_bytes(kept)));
@@ -139,6 +149,7 @@ std::string stage_text(const GraphSpec& spec, const RankStep& step, int in_fligh
   add_pipeline(sentences, spec, step);
   add_tensor(sentences, spec, step);
   add_context(sentences, spec, step);
+  add_experts(sentences, spec, step);
   sentences.push_back(fmt::format("A rank has at most {} forward{} in flight and keeps {} of activations.", in_flight,
                                   in_flight == 1 ? "" : "s", format_bytes(kept_peak(spec, step))));
   std::string text = "\n";

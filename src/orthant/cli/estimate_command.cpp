@@ -32,6 +32,7 @@ struct EstimateOptions {
   bool sequence_parallel = false;
   bool loss_parallel = false;
   bool regather = false;
+  double expert_skew = 1;
   std::string flash = "on";
   std::string split = "even";
   std::string accumulate = "full";
@@ -81,6 +82,7 @@ PlanSettings settings_of(const EstimateOptions& options) {
   settings.tensor = {.sequence_parallel = options.sequence_parallel,
                      .loss_parallel = options.loss_parallel,
                      .regather = options.regather};
+  settings.expert_skew = options.expert_skew;
   settings.recompute = parse_plan_recompute(options.recompute);
   settings.flash = parse_switch("--flash", options.flash, "on", "off");
   settings.params = asked_dtype("--params", common.params);
@@ -105,6 +107,9 @@ void add_options(OptionParser& app, EstimateOptions& options) {
   app.add_flag("--sequence-parallel", options.sequence_parallel, "cut norms, dropout and sums over tp");
   app.add_flag("--loss-parallel", options.loss_parallel, "leave logits cut over tp");
   app.add_flag("--regather", options.regather, "gather inputs of products again in backward (sequence parallelism)");
+  app.add_option("--expert-skew", options.expert_skew,
+                 "over ep: tokens of the busiest rank's experts, of what all would take alike (default 1)")
+      .check(NumberRange(1.0, 1e6));
   app.add_option("--flash", options.flash, "fused attention: on or off (default on)");
   app.add_option("--split", options.split, "layers per stage: even, auto, or numbers like 2,3,3,2 (default even)");
   app.add_option("--accumulate", options.accumulate, "gradients of microbatches: full or sharded (default full)");

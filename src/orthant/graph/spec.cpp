@@ -89,6 +89,11 @@ class Checker {
       throw ConfigError(fmt::format("{} is a loss and has no output", at(unit)),
                         {.remedy = "give it the value of the loss as its first output"});
     }
+    if (!unit.auxiliary_loss.empty() && !contains(unit.outputs, unit.auxiliary_loss)) {
+      throw ConfigError(
+          fmt::format("{} has an auxiliary loss \"{}\", which is no output of it", at(unit), unit.auxiliary_loss),
+          {.remedy = "list it among the outputs"});
+    }
     for (const auto& output : unit.outputs) {
       if (spec_.is_batch_field(output)) {
         throw ConfigError(fmt::format("{} writes batch field \"{}\"", at(unit), output),
@@ -153,6 +158,12 @@ Recompute parse_recompute(std::string_view text) {
 
 bool UnitSpec::runs_module() const {
   return body && std::ranges::find(body->operations, "module", &Operation::name) != body->operations.end();
+}
+
+std::int64_t UnitSpec::num_experts() const {
+  if (!body) return 0;
+  const auto route = std::ranges::find(body->operations, "route", &Operation::name);
+  return route == body->operations.end() ? 0 : body->values[static_cast<std::size_t>(route->out.back())].dims[0].factor;
 }
 
 std::int64_t UnitSpec::num_parameters() const {
@@ -246,6 +257,7 @@ std::vector<std::string> GraphSpec::losses() const {
   std::vector<std::string> names;
   for (const auto& unit : units) {
     if (unit.is_loss && !unit.outputs.empty()) names.push_back(unit.outputs.front());
+    if (!unit.auxiliary_loss.empty()) names.push_back(unit.auxiliary_loss);
   }
   return names;
 }

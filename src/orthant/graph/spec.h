@@ -144,6 +144,7 @@ struct UnitSpec {
   std::vector<std::string> borrowed = {};      // names of tied parameters that an earlier unit owns
   bool recomputable = false;              // transformer layers; embeddings, heads and losses always keep what they need
   bool is_loss = false;                   // its first output is a weighted sum over rows
+  std::string auxiliary_loss = {};        // an output that is one, too, besides what the unit is for; empty: none
   bool backward_reads_parameters = true;  // false for embeddings: their backward needs ids only
   std::optional<ChunkedLogits> logits = {};  // of a head that is the loss, too: it makes and forgets them
   UnitCost cost = {};
@@ -153,6 +154,7 @@ struct UnitSpec {
   // Whether it is a user's own module, the operation "module": autograd adds gradients of its parameters to what lies
   // there, and a split backward makes them with those of its inputs.
   bool runs_module() const;
+  std::int64_t num_experts() const;  // that its tokens are dealt out to; 0: none
   friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
 };
 

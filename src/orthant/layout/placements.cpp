@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/ranges.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/layout/unit_buffers.h"
 
@@ -92,17 +93,23 @@ std::vector<Placement> placements(const GraphSpec& resolved, const Mesh& mesh, i
   const auto here = touched_at(resolved, unit_pp_coordinates, mesh.coordinate(rank)[Axis::pp]);
   const int degree = mesh.degree(Axis::tp);
   const int coordinate = mesh.coordinate(rank)[Axis::tp];
+  const int shared_by = expert_tp(resolved, mesh);
+  const Mesh experts = shared_by > 0 ? expert_mesh(mesh, shared_by) : mesh;
+  const int holder = experts.coordinate(rank)[Axis::tp];
   std::vector<Placement> found;
   for (std::size_t u = 0; u < resolved.units.size(); ++u) {
     for (const ParameterSpec& parameter : resolved.units[u].parameters) {
       if (!here.parameters.contains(parameter.name)) continue;
-      LocalParameter local = local_parameter(parameter, degree, coordinate);
+      const bool apart = parameter.expert && shared_by > 0;
+      if (apart && !holds_expert(parameter, experts.degree(Axis::tp), holder, shared_by)) continue;
+      LocalParameter local =
+          apart ? local_expert(parameter, holder, shared_by) : local_parameter(parameter, degree, coordinate);
       found.push_back({.parameter = parameter.name,
                        .unit = static_cast<int>(u),
                        .shape = parameter.shape,
                        .cut = cut_of(parameter),
                        .partial = parameter.partial_under_sequence_parallel,
-                       .copies = parameter.tp ? most_copies(local.holders) : 1,
+                       .copies = parameter.tp && !apart ? most_copies(local.holders) : 1,
                        .local_shape = std::move(local.shape)});
     }
   }

@@ -32,9 +32,9 @@ struct Placement {
 // "column", "row", "table rows", "whole", then ", partial" and ", 2 copies".
 std::string placement_words(const Placement& placement);
 
-// Of the parameters that units of `rank` own or borrow, by the unit that owns them, as the rank holds them before fsdp
-// cuts flat buffers. `unit_pp_coordinates` is the pp coordinate of each unit; empty: one stage. InternalError for a
-// graph that lies over another number of tp ranks than the mesh has.
+// Of the parameters that units of `rank` own or borrow, without experts that other ranks of ep hold, by the unit that
+// owns them, as the rank holds them before fsdp cuts flat buffers. `unit_pp_coordinates` is the pp coordinate of each
+// unit; empty: one stage. InternalError for a graph that lies over another number of tp ranks than the mesh has.
 std::vector<Placement> placements(const GraphSpec& resolved, const Mesh& mesh, int rank,
                                   const std::vector<int>& unit_pp_coordinates = {});
 

@@ -17,7 +17,8 @@ struct ChainShape {
   std::int64_t token_types = 0;  // likewise
   bool gated = false;            // MLP of three matrices
   bool attention_biases = false;
-  bool head_norms = false;  // a weight for the heads of queries, and one for those of keys
+  bool attention_output_bias = true;  // where attention has biases
+  bool head_norms = false;            // a weight for the heads of queries, and one for those of keys
   bool mlp_biases = false;
   bool norm_biases = false;
   bool embedding_norm = false;
@@ -28,6 +29,12 @@ struct ChainShape {
   bool dropout = false;
   bool causal = true;
   std::int64_t window = 0;  // tokens that a token sees; 0: all before it
+  // Mixture of experts in every layer; without, experts is 0. Experts are MLPs as `gated` says, without biases.
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_inner = 0;
+  std::int64_t shared_inner = 0;  // of experts that every token passes
+  bool shared_gate = false;       // a number for each token, by which their output is multiplied
   friend bool operator==(const ChainShape&, const ChainShape&) = default;
 };
 

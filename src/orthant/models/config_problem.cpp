@@ -58,6 +58,13 @@ Problem check_positive(std::string_view key, double value) {
                        fmt::format("set {} above 0", key)};
 }
 
+Problem check_not_negative(std::string_view key, double value) {
+  if (value == 0) return std::nullopt;
+  auto problem = check_positive(key, value);
+  if (problem) problem->message = fmt::format("{} is neither 0 nor a positive number", value);
+  return problem;
+}
+
 Problem check_divides(Sized divisor, Sized value, Remedy remedy) {
   if (value.value % divisor.value == 0) return std::nullopt;
   std::string text = fmt::format("set {} to {}", divisor.key, nearest_divisors(value.value, divisor.value));

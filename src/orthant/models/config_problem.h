@@ -39,6 +39,7 @@ inline Problem check_entries(std::string_view key, std::int64_t value) {
 }
 Problem check_probability(std::string_view key, double value);  // 0 <= value < 1
 Problem check_positive(std::string_view key, double value);
+Problem check_not_negative(std::string_view key, double value);
 
 // value % divisor == 0; the remedy names the nearest multiples and, when it may change too, the nearest divisors.
 struct Sized {

@@ -62,6 +62,12 @@ Value attention(Recorder& r, Value qkv, Value mask, const Heads& heads, const At
 // takes gates, then ups.
 Value activation(Recorder& r, Value x, const std::string& kind, double p = 0, const std::string& site = {});
 
+// What routers are trained by besides: see ops/experts/router_loss.h. Of the tokens whose label counts.
+struct RouterLoss {
+  double balance = 0;
+  double z = 0;
+};
+
 // A mixture of experts, each an MLP with swiglu; see Note [Routed rows] in ops/experts/rule.cpp. The weights of experts
 // are joined parameters: gates and ups of expert 0, then of expert 1, [count x 2 inner, channels]; likewise what leads
 // back, [count x channels, inner].
@@ -73,8 +79,23 @@ struct Experts {
   std::int64_t per_token = 1;  // experts that take a token: those with the highest scores, of equal ones the first
   std::int64_t inner = 1;
   bool normalised = true;  // scores of those that take a token are divided by their sum
+  bool sigmoid = false;    // scores are sigmoids instead
+  // Experts lie in `groups` of neighbours; only those of groups_taken may take a token: those whose two best scores
+  // have the largest sum.
+  std::int64_t groups = 1;
+  std::int64_t groups_taken = 1;
+  double scaling = 1;     // of the scores of those that take a token
+  std::string bias = {};  // a parameter [count], added to scores to choose experts by, and to nothing else; or none
+  RouterLoss loss = {};
 };
-Value experts(Recorder& r, Value x, const Experts& kind);
+struct RoutedTokens {
+  Value y;
+  Value loss;  // a scalar; id -1: none
+};
+// With `labels` there is a loss, and what experts take of the tokens whose label counts is told (Pass::expert_loads).
+RoutedTokens experts(Recorder& r, Value x, const Experts& kind, Value labels = {});
+// Every token times the sigmoid of its gate, one number per token.
+Value token_gate(Recorder& r, Value x, Value gate);
 
 Value add(Recorder& r, Value a, Value b);
 // x itself where p is 0.

@@ -79,7 +79,7 @@ class AttentionExchange {
 
 void add(ContextExchanged& total, const ContextExchanged& part, std::int64_t times) {
   for (const auto entry : {&ContextExchanged::sent, &ContextExchanged::received, &ContextExchanged::gather,
-                           &ContextExchanged::scatter, &ContextExchanged::all_to_all}) {
+                           &ContextExchanged::scatter, &ContextExchanged::all_to_all, &ContextExchanged::sum}) {
     (total.*entry).calls += times * (part.*entry).calls;
     (total.*entry).bytes += times * (part.*entry).bytes;
   }
@@ -89,6 +89,10 @@ ContextExchanged context_exchanged(const Program& program, const std::vector<Ope
                                    const ContextSharing& sharing, int coordinate) {
   ContextExchanged total;
   for (const auto& operation : list) {
+    if (const auto counts = router_count_bytes(program, operation, sizes); counts > 0) {
+      ++total.sum.calls;
+      total.sum.bytes += counts;
+    }
     if (!shares_rows(operation)) continue;
     const bool backward = operation.name == "attention_back";
     const int attended = backward ? operation.in[3] : operation.out[0];

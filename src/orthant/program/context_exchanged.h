@@ -21,6 +21,7 @@ struct ContextExchanged {
   Exchanged::Entry gather = {};
   Exchanged::Entry scatter = {};
   Exchanged::Entry all_to_all = {};
+  Exchanged::Entry sum = {};  // of what a router's loss counts
   friend bool operator==(const ContextExchanged&, const ContextExchanged&) = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "orthant/base/index.h"
+
 namespace orthant {
 namespace {
 
@@ -30,6 +32,12 @@ Exchanged::Entry& entry_of(Exchanged& total, ExchangeSpec::Kind kind) {
 
 }  // namespace
 
+std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes) {
+  if (operation.name != "router_loss") return 0;
+  const std::int64_t experts = program.values[to_index(operation.in.front())].at.dims.back().factor;
+  return sizes.rows * (experts + 1) * bytes_of(statistics_dtype(sizes.compute));
+}
+
 Exchanged exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
                     DType loss_statistics) {
   Exchanged total;
@@ -41,6 +49,9 @@ Exchanged exchanged(const Program& program, const std::vector<Operation>& list, 
     } else if (const std::int64_t chunks = loss_chunks(operation, sizes.tokens()); chunks > 0) {
       total.sum.calls += kLossSums * chunks;
       total.sum.bytes += kLossSums * sizes.tokens() * bytes_of(loss_statistics);
+    } else if (operation.name == "router_loss" && program.values[to_index(operation.in[1])].at.cuts_tokens()) {
+      ++total.sum.calls;
+      total.sum.bytes += router_count_bytes(program, operation, sizes);
     }
   }
   return total;

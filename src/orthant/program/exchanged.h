@@ -23,4 +23,7 @@ struct Exchanged {
 Exchanged exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
                     DType loss_statistics = DType::float64);
 
+// Of a router's loss: the counts of rows that ranks sum which have tokens of one row; 0: it is another operation.
+std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes);
+
 }  // namespace orthant

@@ -37,7 +37,7 @@ class Makers {
 
   bool made_again(int value) const {
     const Operation* maker = of(value);
-    if (maker == nullptr || (!is_exchange(*maker) && op_rule(maker->name).decides)) return false;
+    if (maker == nullptr || decides(*maker)) return false;
     if (options_.remake.all || cheap(*maker)) return true;
     if (!is_named(*maker)) return false;
     return !op_rule(maker->name).with_input || made_again(maker->in.front());
@@ -57,6 +57,8 @@ class Makers {
   }
 
  private:
+  // Differentiating makes operations of its own.
+  static bool decides(const Operation& maker) { return !is_exchange(maker) && op_rule(maker.name).decides; }
   bool is_named(const Operation& maker) const {
     const auto& names = options_.remake.operations;
     if (std::ranges::find(names, maker.name) != names.end()) return true;

@@ -34,6 +34,7 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   Step step{microbatches, facts, std::vector<Step::Row>(microbatches.size())};
   begin_list(step, actions);
   step.gradients_in_forward = gradients_in_forward(actions, graph_);
+  expert_loads_.assign(graph_.units.size(), at::Tensor());
   make_texts(actions, trained_);
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, facts.step};
   if (facts.lanes != nullptr) facts.lanes->begin();
@@ -197,6 +198,11 @@ void Executor::forward(Step& step, int unit, int m) {
   begin_pass(run->frame.pass, step, unit, m);
   run->frame.pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
+  if (const auto experts = graph_.units[to_index(unit)].num_experts(); experts > 0) {
+    at::Tensor& loads = expert_loads_[to_index(unit)];
+    if (!loads.defined()) loads = at::zeros({experts}, inputs.front().options().dtype(at::kLong));
+    run->frame.pass.expert_loads = &loads;
+  }
   at::Tensor seed;  // the gradient of a loss whose whole backward follows before anything else of its unit
   if (wiring.has_backward && step.gradients_in_forward.contains({unit, m})) {
     const auto type = scalar_type(graph_.values[to_index(wiring.outputs.front())].dtype);

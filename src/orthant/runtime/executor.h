@@ -105,6 +105,10 @@ class Executor {
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                           ParameterKeeper* keeper = nullptr);
 
+  // Of the newest train(), per unit: slots of this rank's tokens that each of its experts took, [experts] int64 on the
+  // device. Undefined for units without experts and of other ranks.
+  const std::vector<at::Tensor>& expert_loads() const { return expert_loads_; }
+
   // Runs a list of forwards, without gradients and dropout. Returns those of the named values of the microbatch that
   // this rank's units write, whole on every tp rank. What goes to later stages may still be on its way then.
   std::map<std::string, at::Tensor> evaluate(const std::vector<Action>& actions, const Microbatch& microbatch,
@@ -174,6 +178,7 @@ class Executor {
   std::vector<int> makers_;                // per value: the unit that writes it
   std::vector<std::vector<int>> readers_;  // per value: consuming units of all ranks, ascending
   std::vector<int> local_readers_;         // per value: how many of them are here
+  std::vector<at::Tensor> expert_loads_;
   std::map<std::string, int> value_index_;
   std::vector<bool> is_loss_;  // per value
   // Per value: a loss of this rank. Units that work on rows alone run on every cp rank, but the first tokens that they

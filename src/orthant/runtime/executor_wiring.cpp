@@ -70,6 +70,10 @@ void Executor::make_wirings(Recompute recompute, const std::vector<std::string>&
       loss_counts_[to_index(wiring.outputs.front())] =
           context_ == nullptr || !wiring.tokens_of.empty() || context_->coordinate() == 0;
     }
+    if (!spec.auxiliary_loss.empty()) {  // of tokens
+      const auto value = to_index(value_index_.at(spec.auxiliary_loss));
+      is_loss_[value] = loss_counts_[value] = true;
+    }
     wirings_.push_back(std::move(wiring));
   }
   for (std::size_t u = 0; u < wirings_.size(); ++u) {

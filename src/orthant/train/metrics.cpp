@@ -54,6 +54,18 @@ std::string number(double value) {
   return text;
 }
 
+// Behind the numbers that every model has.
+std::string experts_text(const StepMetrics& metrics) {
+  if (metrics.expert_loads.empty()) return {};
+  std::string text = fmt::format(",\"auxiliary_loss\":{},\"expert_loads\":{{", number(metrics.auxiliary_loss));
+  for (const auto& [layer, shares] : metrics.expert_loads) {
+    text += fmt::format("{}{}:[", text.back() == '{' ? "" : ",", nlohmann::json(layer).dump());
+    for (const double share : shares) text += (text.back() == '[' ? "" : ",") + number(share);
+    text += "]";
+  }
+  return text + "}";
+}
+
 }  // namespace
 
 std::string metrics_line(const StepMetrics& metrics) {
@@ -63,7 +75,7 @@ std::string metrics_line(const StepMetrics& metrics) {
       line += fmt::format("{}\"{}\":{}", line.size() > 1 ? "," : "", field.name, number(metrics.*field.member));
     }
   });
-  return line + "}";
+  return line + experts_text(metrics) + "}";
 }
 
 std::string eval_line(std::int64_t step, const EvalMetrics& metrics) {

@@ -5,8 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace orthant {
+
+// Of the slots of a layer's tokens, the share that each expert took.
+struct LayerLoads {
+  std::string layer;
+  std::vector<double> shares;
+};
 
 struct StepMetrics {
   std::int64_t step = 0;
@@ -20,6 +27,9 @@ struct StepMetrics {
   double samples_per_second = 0;
   double tokens_per_second = 0;
   std::int64_t peak_memory_bytes = 0;  // of the largest rank
+  // Of models with experts alone.
+  double auxiliary_loss = 0;  // part of the loss
+  std::vector<LayerLoads> expert_loads = {};
 };
 
 // What an evaluation reports: "loss", "accuracy", "roc_auc", ...

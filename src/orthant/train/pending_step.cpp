@@ -11,7 +11,8 @@
 
 namespace orthant {
 
-PendingStep::PendingStep(const at::Tensor& numbers) : state_(std::make_shared<State>()) {
+PendingStep::PendingStep(const at::Tensor& numbers, int ranks) : state_(std::make_shared<State>()) {
+  state_->ranks = ranks;
   if (numbers.is_cpu()) {
     state_->on_host = numbers;
     return;
@@ -28,7 +29,9 @@ PendingStep::Numbers PendingStep::peek() const {
   if (state_->arrived) static_cast<const c10::Event*>(state_->arrived.get())->synchronize();
   const auto& on_host = state_->on_host;
   const auto* numbers = on_host.const_data_ptr<double>();
-  const auto most = *std::max_element(numbers + 6, numbers + on_host.numel());
+  const double* const peaks = numbers + 6;
+  const double* const others = peaks + state_->ranks;
+  const auto most = *std::max_element(peaks, others);
   // The sign of a NaN says nothing.
   const auto plain = [](double number) { return std::isnan(number) ? std::fabs(number) : number; };
   return {plain(numbers[0]),
@@ -37,7 +40,9 @@ PendingStep::Numbers PendingStep::peek() const {
           numbers[3] > 0,
           numbers[4] > 0,
           numbers[5] > 0,
-          static_cast<std::int64_t>(most)};
+          static_cast<std::int64_t>(most),
+          others[0],
+          {others + 1, numbers + on_host.numel()}};
 }
 
 PendingStep::Numbers PendingStep::get() const {

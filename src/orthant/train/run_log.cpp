@@ -33,6 +33,12 @@ RunLogSink scalar_sink(ScalarWriter write, std::function<void()> finish) {
     finite("speed/samples_per_second", metrics.step, metrics.samples_per_second);
     finite("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
     finite("memory/peak_bytes", metrics.step, static_cast<double>(metrics.peak_memory_bytes));
+    if (!metrics.expert_loads.empty()) finite("train/auxiliary_loss", metrics.step, metrics.auxiliary_loss);
+    for (const auto& [layer, shares] : metrics.expert_loads) {
+      for (std::size_t e = 0; e < shares.size(); ++e) {
+        finite(fmt::format("experts/{}.{}", layer, e), metrics.step, shares[e]);
+      }
+    }
   };
   sink.eval = [finite](std::int64_t step, const EvalMetrics& metrics) {
     for (const auto& [name, value] : metrics) finite("eval/" + name, step, value);

@@ -32,7 +32,8 @@ RunLogSink metrics_sink(LineWriter write, std::function<void()> finish = {});
 // One line per evaluation: a file beside metrics.jsonl, whose every line is a step.
 RunLogSink eval_sink(LineWriter write, std::function<void()> finish = {});
 
-// train/loss, train/grad_norm, train/lr, speed/..., memory/peak_bytes, eval/<name>. Numbers that are not finite are
+// train/loss, train/grad_norm, train/lr, speed/..., memory/peak_bytes, eval/<name>, and of models
+// with experts train/auxiliary_loss and experts/<layer>.<expert>. Numbers that are not finite are
 // left out: a curve has no place for them.
 RunLogSink scalar_sink(ScalarWriter write, std::function<void()> finish = {});
 

@@ -60,6 +60,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     throw ConfigError(fmt::format("graph \"{}\": none of its {} units is a loss", graph_.name, graph_.units.size()),
                       {.remedy = "mark the unit that computes the loss with is_loss"});
   }
+  for (const UnitSpec& unit : graph_.units) {
+    if (!unit.auxiliary_loss.empty()) auxiliary_losses_.insert(unit.auxiliary_loss);
+  }
   if (options_.trains) check_trains(graph_);
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   if (options_.trains) actions_ = step_actions(pipeline_, graph_, mesh_, options_);
@@ -266,10 +269,10 @@ at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
   return numbers;
 }
 
-// One sum over all ranks: a slot per loss, which tp ranks have alike and the first of them tells, requests to stop,
-// saves under way and saves that are due, every rank's memory, and a slot per unit for the squared norm. What has a
-// slot of its own is added in one order. What is not finite on a rank reaches all, also where another rank tells: 0
-// times it is NaN.
+// One sum over all ranks, with slots of experts at its end: a slot per loss, which tp ranks have alike and the first of
+// them tells, requests to stop, saves under way and saves that are due, every rank's memory, and a slot per unit for
+// the squared norm. What has a slot of its own is added in one order. What is not finite on a rank reaches all, also
+// where another rank tells: 0 times it is NaN.
 at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts,
                            const StepInputs& inputs) {
   const bool tells = mesh_.coordinate(rank())[Axis::tp] == 0;
@@ -285,14 +288,33 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
   loss.narrow(0, 0, 1).add_(watch_->parameters_verdict());
   auto norms = optimizer_->squared_norms().to(options_.device);
   norms.narrow(0, 0, 1).add_(watch_->gradients_verdict());
-  auto all = at::cat({loss, inputs.told, norms});
+  const auto own_loads = own_expert_loads();
+  auto all = at::cat({loss, inputs.told, norms, own_loads});
   facts.activity->say({launch::ActivityMoment::Kind::step, facts.step}, "sum of loss and norm over all ranks");
   if (options_.communicator) options_.communicator->world().all_reduce(all).wait();
   const auto told_size = inputs.told.numel();
   auto norm = all.narrow(0, loss.numel() + told_size, norms.numel()).sum().sqrt().reshape({1});
   if (loss_scale_->value().defined()) norm = norm / loss_scale_->value();
   const auto whole = all.narrow(0, 0, loss.numel()).sum().reshape({1});
-  return at::cat({whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, loss.numel(), told_size)});
+  auto auxiliary = at::zeros_like(whole);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (auxiliary_losses_.contains(names[i])) auxiliary.add_(all[static_cast<std::int64_t>(i)]);
+  }
+  const auto loads = all.narrow(0, loss.numel() + told_size + norms.numel(), own_loads.numel());
+  return at::cat(
+      {whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, loss.numel(), told_size), auxiliary, loads});
+}
+
+// Layer after layer; zeros of those that other ranks run.
+at::Tensor Trainer::own_expert_loads() const {
+  std::vector<at::Tensor> loads = {at::zeros({0}, at::TensorOptions().dtype(at::kDouble).device(options_.device))};
+  for (std::size_t u = 0; u < graph_.units.size(); ++u) {
+    const auto experts = graph_.units[u].num_experts();
+    if (experts == 0) continue;
+    const at::Tensor& own = executor_->expert_loads()[u];
+    loads.push_back(own.defined() ? own.to(at::kDouble) : at::zeros({experts}, loads.front().options()));
+  }
+  return at::cat(loads);
 }
 
 void Trainer::await_readers() {
@@ -313,7 +335,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   const auto numbers = recorded_->run(
       inputs, [this](const StepInputs& held, bool warm) { return run_and_update(held, /*lanes=*/warm); }, record);
   ++steps_done_;
-  const PendingStep pending(numbers);
+  const PendingStep pending(numbers, mesh_.world_size());
   watch_->end(pending);
   if (products_) products_->end_step();
   if (!has_stepped_) control_group(options_).enter(JobPhase::step);
@@ -335,7 +357,7 @@ PendingStep Trainer::gradients(const Batch& batch) {
       if (buffer->trainable()) buffer->owned_gradient().div_(scale);
     }
   }
-  return PendingStep(numbers);
+  return {numbers, mesh_.world_size()};
 }
 
 std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const std::vector<std::string>& wanted) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,7 @@ class Trainer : public Checkpointed {
   // `lanes`: branches may run side by side.
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
   at::Tensor run_and_update(const StepInputs& inputs, bool lanes);
+  at::Tensor own_expert_loads() const;
   at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const StepInputs& inputs);
 
   GraphSpec graph_;
@@ -140,6 +142,7 @@ class Trainer : public Checkpointed {
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<bool> module_units_;  // per unit
+  std::set<std::string> auxiliary_losses_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScale> loss_scale_;

@@ -128,6 +128,11 @@ void TrainingLoop::settle_pending() {
   if (!any_reported_) outcome_.result.first_loss = numbers.loss;
   any_reported_ = true;
   outcome_.result.final_loss = numbers.loss;
+  pending_metrics_.auxiliary_loss = numbers.auxiliary_loss;
+  pending_metrics_.expert_loads = layer_loads(trainer_.graph(), numbers.expert_loads);
+  if (ranks_.is_first()) {
+    for (const auto& text : expert_watch_.step(pending_metrics_.expert_loads)) reports_.note(text);
+  }
   tell("log", [&] { reports_.log.step(pending_metrics_); });
   // Only a step that began after the stage of the save did knows of it.
   if (saver_.under_way() && !numbers.saving && pending_metrics_.step > save_stage_since_) {

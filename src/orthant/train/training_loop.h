@@ -14,6 +14,7 @@
 #include "orthant/comm/control_group.h"
 #include "orthant/data/loader.h"
 #include "orthant/train/datasets.h"
+#include "orthant/train/expert_watch.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/rank_log.h"
 #include "orthant/train/run.h"
@@ -77,6 +78,7 @@ class TrainingLoop {
   RunOutcome outcome_;  // `stopped` is alike on all ranks
   std::optional<PendingStep> pending_;
   StepMetrics pending_metrics_;
+  ExpertWatch expert_watch_;
   bool any_reported_ = false;
   std::int64_t steps_made_ = 0;  // by this process
   EvenSamples step_seconds_;     // of those behind the first, cold ones

@@ -289,7 +289,7 @@ TEST(Search, RefusesWhatCannotBe) {
   bad.params = DType::bfloat16;
   EXPECT_NE(refused(bad).find("use --params float32"), std::string::npos);
   bad = good;
-  bad.model = find_plan_model("mixtral-8x7b");
+  bad.model = {"a shape", std::nullopt, find_plan_model("mixtral-8x7b").shape};
   EXPECT_NE(refused(bad).find("exists on paper only"), std::string::npos);
 }
 

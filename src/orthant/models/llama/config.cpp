@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "orthant/models/choice.h"
 #include "orthant/models/hugging_face_names.h"
 #include "orthant/models/llama/variant.h"
 #include "orthant/models/presets.h"
@@ -37,7 +39,32 @@ Problem find_expert_problem(const LlamaConfig& config) {
   if (auto problem = check_width("num_experts", experts.count)) return problem;
   if (auto problem = check_size("num_experts_per_tok", experts.per_token, 1, experts.count)) return problem;
   if (auto problem = check_width("moe_intermediate_size", config.expert_inner())) return problem;
-  return check_size("decoder_sparse_step", experts.step, 1, kMaxLayers);
+  if (auto problem = check_size("shared_expert_intermediate_size", experts.shared_inner, 0, kMaxWidth)) return problem;
+  if (auto problem = check_size("decoder_sparse_step", experts.step, 1, kMaxLayers)) return problem;
+  if (auto problem = check_size("n_group", experts.groups, 1, experts.count)) return problem;
+  if (auto problem = check_divides({"n_group", experts.groups}, {"num_experts", experts.count}, Remedy::change_divisor))
+    return problem;
+  if (auto problem = check_size("topk_group", experts.groups_taken, 1, experts.groups)) return problem;
+  const std::int64_t choice = experts.count / experts.groups * experts.groups_taken;
+  if (experts.per_token > choice) {
+    return ConfigProblem{"num_experts_per_tok",
+                         fmt::format("{} experts take a token, but its groups have {}", experts.per_token, choice),
+                         fmt::format("set num_experts_per_tok to {} or less, or a larger topk_group", choice)};
+  }
+  if (auto problem = check_not_negative("router_aux_loss_coef", experts.balance_loss)) return problem;
+  if (auto problem = check_not_negative("router_z_loss_coef", experts.z_loss)) return problem;
+  return check_positive("routed_scaling_factor", experts.scaling);
+}
+
+void read_router(JsonReader& reader, ExpertLayers& experts) {
+  experts.balance_loss = reader.get<double>("router_aux_loss_coef", experts.balance_loss);
+  experts.z_loss = reader.get<double>("router_z_loss_coef", experts.z_loss);
+  constexpr std::array<bool, 2> kScores = {false, true};
+  experts.sigmoid = read_choice<bool>(
+      reader, "scoring_func", kScores, [](bool sigmoid) { return sigmoid ? "sigmoid" : "softmax"; }, experts.sigmoid);
+  experts.groups = reader.get<std::int64_t>("n_group", experts.groups);
+  experts.groups_taken = reader.get<std::int64_t>("topk_group", experts.groups_taken);
+  experts.scaling = reader.get<double>("routed_scaling_factor", experts.scaling);
 }
 
 // Null: every token before a token is seen.
@@ -48,12 +75,28 @@ void read_window(JsonReader& reader, std::int64_t& window) {
 
 }  // namespace
 
+void read_dense_layers(JsonReader& reader, std::vector<std::int64_t>& layers) {
+  using Layers = std::vector<std::int64_t>;
+  constexpr std::string_view kKey = "mlp_only_layers";
+  layers = reader.has(kKey) ? reader.find<Layers>(kKey).value_or(Layers()) : reader.get<Layers>(kKey, layers);
+}
+
 bool ExpertLayers::has(std::int64_t layer) const {
   return count > 0 && (layer + 1) % step == 0 && std::ranges::find(dense_layers, layer) == dense_layers.end();
 }
 
 bool LlamaConfig::norms_heads() const {
   return variant->norms_heads;
+}
+
+bool LlamaConfig::output_bias() const {
+  return attention_bias && variant->output_bias;
+}
+
+std::int64_t LlamaConfig::num_expert_layers() const {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) count += experts.has(layer) ? 1 : 0;
+  return count;
 }
 
 std::int64_t LlamaConfig::max_sequence() const {
@@ -93,10 +136,13 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   read_number("rope_theta", config.rope_theta);
   read_number("rms_norm_eps", config.rms_norm_eps);
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
-  if (config.variant->attention_bias) read_flag("attention_bias", config.attention_bias);
+  if (const auto key = config.variant->attention_bias; !key.empty()) read_flag(key, config.attention_bias);
   if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
   if (config.variant->sliding_window) read_window(reader, config.sliding_window);
-  if (config.variant->read_experts != nullptr) config.variant->read_experts(reader, config);
+  if (config.variant->read_experts != nullptr) {
+    config.variant->read_experts(reader, config);
+    read_router(reader, config.experts);
+  }
   read_number("attention_dropout", config.attention_dropout);
   read_flag("tie_word_embeddings", config.tie_word_embeddings);
   read_number("initializer_range", config.initializer_range);
@@ -163,11 +209,20 @@ ModelFacts llama_facts(const ModelConfig& model) {
   chain.head_size = config.head_size();
   chain.gated = true;
   chain.attention_biases = config.attention_bias;
+  chain.attention_output_bias = config.output_bias() || !config.attention_bias;
   chain.head_norms = config.norms_heads();
   chain.window = config.sliding_window;
   chain.mlp_biases = config.mlp_bias;
   chain.tied = config.tie_word_embeddings;
   chain.dropout = config.attention_dropout > 0;
+  const std::int64_t expert_layers = config.num_expert_layers();
+  if (expert_layers == 0) return facts;
+  chain.experts = config.experts.count;
+  chain.experts_per_token = config.experts.per_token;
+  chain.expert_inner = config.expert_inner();
+  chain.shared_inner = config.experts.shared_inner;
+  chain.shared_gate = chain.shared_inner > 0;
+  if (expert_layers < config.num_hidden_layers) facts.chain.reset();  // layers differ
   return facts;
 }
 

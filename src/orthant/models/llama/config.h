@@ -30,9 +30,17 @@ struct ExpertLayers {
   bool normalised = true;                       // the scores of the experts of a token are divided by their sum
   std::int64_t step = 1;                        // every step-th layer has experts, the first being layer step - 1
   std::vector<std::int64_t> dense_layers = {};  // these have none
-  double auxiliary_loss = 0.001;                // as Hugging Face has it
+  std::int64_t shared_inner = 0;                // of an expert that every token passes, with a gate; 0: none
+  double balance_loss = 0.001;                  // a layer's share of it in the loss; see ops/experts/router_loss.h
+  double z_loss = 0;
+  // How DeepSeek-V3 chooses: see ops::Experts.
+  bool sigmoid = false;
+  std::int64_t groups = 1;
+  std::int64_t groups_taken = 1;
+  double scaling = 1;
 
   bool has(std::int64_t layer) const;
+  bool chooses_by_softmax() const { return !sigmoid && groups == 1 && scaling == 1; }
   friend bool operator==(const ExpertLayers&, const ExpertLayers&) = default;
 };
 
@@ -60,8 +68,10 @@ struct LlamaConfig {
   const LlamaVariant* variant = &kLlama;  // which of the families it is
 
   bool norms_heads() const;  // each head of queries and keys, before their rotation
+  bool output_bias() const;  // of attention
   std::int64_t kv_heads() const { return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads; }
   std::int64_t expert_inner() const { return experts.inner == 0 ? intermediate_size : experts.inner; }
+  std::int64_t num_expert_layers() const;
   std::int64_t head_size() const { return head_dim == 0 ? hidden_size / num_attention_heads : head_dim; }
   // Linear and dynamic scaling read texts longer than max_position_embeddings, by their factor.
   std::int64_t max_sequence() const;

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <utility>
 
 #include "orthant/models/decoder_graph.h"
 #include "orthant/models/llama/config.h"
 #include "orthant/models/parameter_kinds.h"
 #include "orthant/ops/functions.h"
+#include "orthant/program/sizes.h"
 
 namespace orthant {
 namespace {
@@ -28,8 +30,9 @@ class LlamaBuilder : private DecoderGraph {
   std::vector<ParameterSpec> layer_vectors(const std::string& layer) const;
   Body embed_body() const;
   Body layer_body(bool has_experts) const;
+  ops::RouterLoss router_loss() const;
   Value mlp(Recorder& r, Value x) const;
-  Value experts(Recorder& r, Value x) const;
+  ops::RoutedTokens experts(Recorder& r, Value x, Value labels) const;
   void add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const;
   Body head_body() const;
 
@@ -54,15 +57,34 @@ Value LlamaBuilder::mlp(Recorder& r, Value x) const {
                      {.weight = "mlp.w2.weight", .bias = bias("mlp.w2.bias"), .out = config_.hidden_size});
 }
 
-Value LlamaBuilder::experts(Recorder& r, Value x) const {
-  return ops::experts(r, x,
-                      {.router = "router.weight",
-                       .inputs = "experts_in",
-                       .outputs = "experts_out",
-                       .count = config_.experts.count,
-                       .per_token = config_.experts.per_token,
-                       .inner = config_.expert_inner(),
-                       .normalised = config_.experts.normalised});
+// Of one layer: the mean of all counts.
+ops::RouterLoss LlamaBuilder::router_loss() const {
+  const auto layers = static_cast<double>(std::max<std::int64_t>(1, config_.num_expert_layers()));
+  return {config_.experts.balance_loss / layers, config_.experts.z_loss / layers};
+}
+
+ops::RoutedTokens LlamaBuilder::experts(Recorder& r, Value x, Value labels) const {
+  const auto routed = ops::experts(r, x,
+                                   {.router = "router.weight",
+                                    .inputs = "experts_in",
+                                    .outputs = "experts_out",
+                                    .count = config_.experts.count,
+                                    .per_token = config_.experts.per_token,
+                                    .inner = config_.expert_inner(),
+                                    .normalised = config_.experts.normalised,
+                                    .sigmoid = config_.experts.sigmoid,
+                                    .groups = config_.experts.groups,
+                                    .groups_taken = config_.experts.groups_taken,
+                                    .scaling = config_.experts.scaling,
+                                    .loss = router_loss()},
+                                   labels);
+  const std::int64_t inner = config_.experts.shared_inner;
+  if (inner == 0) return routed;
+  const Value gate_up = ops::linear(r, x, {.weight = "shared_gate_up", .out = 2 * inner, .joined = true});
+  const Value shared = ops::linear(r, ops::activation(r, gate_up, "swiglu"),
+                                   {.weight = "shared_expert.w2.weight", .out = config_.hidden_size});
+  const Value gate = ops::linear(r, x, {.weight = "shared_expert_gate.weight", .out = 1});
+  return {ops::add(r, routed.y, ops::token_gate(r, shared, gate)), routed.loss};
 }
 
 Body LlamaBuilder::layer_body(bool has_experts) const {
@@ -76,6 +98,7 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
   const Value x = r.tokens("hidden", config_.hidden_size);
   const Value mask = use_.mask ? r.field("attention_mask", Sym::tokens, Number::mask) : Value{};
   const Value documents = this->documents(r);
+  const Value labels = has_experts && use_.loss ? r.field("labels", Sym::tokens, Number::index) : Value{};
   const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
                                 {.weight = "qkv",
                                  .bias = bias(biased, "qkv_bias"),
@@ -95,14 +118,16 @@ Body LlamaBuilder::layer_body(bool has_experts) const {
                                          .site = "attention.probabilities",
                                          .window = config_.sliding_window},
                                         documents);
-  const Value middle = ops::add(
-      r,
-      ops::linear(
-          r, attended,
-          {.weight = "attention.wo.weight", .bias = bias(biased, "attention.wo.bias"), .out = config_.hidden_size}),
-      x);
+  const Value middle = ops::add(r,
+                                ops::linear(r, attended,
+                                            {.weight = "attention.wo.weight",
+                                             .bias = bias(config_.output_bias(), "attention.wo.bias"),
+                                             .out = config_.hidden_size}),
+                                x);
   const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
-  r.output(ops::add(r, has_experts ? experts(r, normed2) : mlp(r, normed2), middle));
+  const ops::RoutedTokens made = has_experts ? experts(r, normed2, labels) : ops::RoutedTokens{mlp(r, normed2), {}};
+  r.output(ops::add(r, made.y, middle));
+  if (made.loss.id >= 0) r.output(made.loss);
   return r.finish();
 }
 
@@ -123,7 +148,8 @@ void LlamaBuilder::add_embed() {
   add(std::move(unit), hidden(0));
 }
 
-// Gates and ups of expert 0, of expert 1 and so on, then what leads back; each expert's own names.
+// Gates and ups of expert 0, of expert 1 and so on, then what leads back; each expert's own names. Then the expert that
+// every token passes.
 void LlamaBuilder::add_experts(std::vector<ParameterSpec>& parameters, const std::string& layer) const {
   const std::int64_t h = config_.hidden_size;
   const std::int64_t f = config_.expert_inner();
@@ -141,6 +167,13 @@ void LlamaBuilder::add_experts(std::vector<ParameterSpec>& parameters, const std
     add(e, ".w3.weight", {f, h}, 0, "experts_in");
   }
   for (std::int64_t e = 0; e < count; ++e) add(e, ".w2.weight", {h, f}, 1, "experts_out");
+  const std::int64_t inner = config_.experts.shared_inner;
+  if (inner == 0) return;
+  const std::string shared = layer + ".shared_expert";
+  parameters.push_back(matrix(shared + ".w1.weight", inner, h, stddev, split_dim(0), "shared_gate_up"));
+  parameters.push_back(matrix(shared + ".w3.weight", inner, h, stddev, split_dim(0), "shared_gate_up"));
+  parameters.push_back(matrix(shared + ".w2.weight", h, inner, stddev, split_dim(1)));
+  parameters.push_back(along_sequence(matrix(shared + "_gate.weight", 1, h, stddev)));
 }
 
 std::vector<ParameterSpec> LlamaBuilder::layer_matrices(const std::string& layer, bool has_experts) const {
@@ -175,8 +208,8 @@ std::vector<ParameterSpec> LlamaBuilder::layer_vectors(const std::string& layer)
     vectors.push_back(bias(layer + ".attention.wq.bias", config_.num_attention_heads * d, split_dim(0, d), "qkv_bias"));
     vectors.push_back(bias(layer + ".attention.wk.bias", key, split_dim(0, d), "qkv_bias"));
     vectors.push_back(bias(layer + ".attention.wv.bias", key, split_dim(0, d), "qkv_bias"));
-    vectors.push_back(along_sequence(bias(layer + ".attention.wo.bias", h)));
   }
+  if (config_.output_bias()) vectors.push_back(along_sequence(bias(layer + ".attention.wo.bias", h)));
   if (config_.norms_heads()) {
     vectors.push_back(per_head(norm_weight(layer + ".attention.q_norm.weight", d)));
     vectors.push_back(per_head(norm_weight(layer + ".attention.k_norm.weight", d)));
@@ -197,6 +230,12 @@ void LlamaBuilder::add_layer(std::int64_t index) {
   unit.parameters = layer_matrices(unit.name, has_experts);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
   unit.body = has_experts ? expert_body_ : layer_body_;
+  if (has_experts && use_.loss) {
+    unit.inputs.emplace_back("labels");
+    unit.auxiliary_loss = unit.name + ".router_loss";
+    unit.outputs.push_back(unit.auxiliary_loss);
+    spec_.values.push_back(activation_value(unit.auxiliary_loss, {}, statistics_dtype(work_.compute)));
+  }
   add(std::move(unit), hidden(index + 1));
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "orthant/base/error.h"
 #include "orthant/models/hugging_face_json.h"
 #include "orthant/models/llama/variant.h"
 
@@ -63,6 +64,15 @@ void refuse_mixed_layers(JsonReader& reader, std::string_view kind) {
   }
 }
 
+void refuse_other_routers(const LlamaConfig& config) {
+  if (config.experts.chooses_by_softmax()) return;
+  throw ConfigError(
+      fmt::format("models of type {} choose experts by softmax in Hugging Face's form, without groups and "
+                  "scaling, and this one does not",
+                  family_of(config).name),
+      {.remedy = "keep the checkpoint in orthant's form"});
+}
+
 Json rope_json(const LlamaConfig& config) {
   const auto& scaling = config.rope_scaling;
   Json rope = {{"rope_type", rope_kind_name(scaling.kind)}};
@@ -109,10 +119,16 @@ ModelConfig read_llama_folder(JsonReader& reader, const LlamaVariant& variant) {
   size("vocab_size", config.vocab_size);
   size("max_position_embeddings", config.max_position_embeddings);
   config.rms_norm_eps = reader.find<double>("rms_norm_eps").value_or(1e-6);
-  if (variant.attention_bias) config.attention_bias = reader.find<bool>("attention_bias").value_or(false);
+  if (const auto key = variant.attention_bias; !key.empty()) {
+    config.attention_bias = reader.find<bool>(key).value_or(config.attention_bias);
+  }
   config.attention_dropout = reader.find<double>("attention_dropout").value_or(0);
   if (variant.mlp_bias) config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
-  if (variant.read_experts != nullptr) variant.read_experts(reader, config);
+  if (variant.read_experts != nullptr) {
+    variant.read_experts(reader, config);
+    const auto balance = reader.find<double>("router_aux_loss_coef");
+    config.experts.balance_loss = balance.value_or(config.experts.balance_loss);
+  }
   if (variant.read_keys != nullptr) variant.read_keys(reader, config);
   refuse_mixed_layers(reader, config.sliding_window > 0 ? "sliding_attention" : "full_attention");
   config.tie_word_embeddings = reader.find<bool>("tie_word_embeddings").value_or(false);
@@ -145,10 +161,14 @@ std::string llama_config_text(const ModelConfig& model, HuggingFaceHead head, DT
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
   json["hidden_act"] = "silu";
-  if (config.variant->attention_bias) json["attention_bias"] = config.attention_bias;
+  if (const auto key = config.variant->attention_bias; !key.empty()) json[std::string(key)] = config.attention_bias;
   json["attention_dropout"] = config.attention_dropout;
   if (config.variant->mlp_bias) json["mlp_bias"] = config.mlp_bias;
   if (config.variant->write_keys != nullptr) config.variant->write_keys(config, json);
+  if (config.experts.count > 0) {
+    json["router_aux_loss_coef"] = config.experts.balance_loss;
+    refuse_other_routers(config);
+  }
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["initializer_range"] = config.initializer_range;
   auto rope = rope_json(config);

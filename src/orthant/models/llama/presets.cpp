@@ -43,6 +43,8 @@ Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_no
     config.experts.count = row.experts;
     config.experts.per_token = row.experts_per_token;
     config.experts.inner = row.expert_inner;
+    config.experts.shared_inner = row.shared_inner;
+    config.experts.normalised = row.normalised;
   }
   if (row.scaling != 0) {
     config.rope_scaling.kind = RopeScaling::Kind::llama3;

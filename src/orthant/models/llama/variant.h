@@ -19,8 +19,9 @@ struct LlamaVariant {
   LlamaConfig (*defaults)() = nullptr;  // which are Hugging Face's
   std::string_view class_name;          // "Llama" of LlamaForCausalLM
   bool norms_heads = false;             // of queries and keys, before their rotation
+  bool output_bias = true;              // of attention, where its other projections have theirs
   // Which of these keys there are.
-  bool attention_bias = true;
+  std::string_view attention_bias = "attention_bias";
   bool mlp_bias = false;
   bool sliding_window = false;
   // Keys of experts, of a model section and of a config.json; null: all its layers are dense.
@@ -29,6 +30,9 @@ struct LlamaVariant {
   void (*read_keys)(JsonReader& reader, LlamaConfig& config) = nullptr;
   void (*write_keys)(const LlamaConfig& config, nlohmann::ordered_json& json) = nullptr;
 };
+
+// The key mlp_only_layers; null: none.
+void read_dense_layers(JsonReader& reader, std::vector<std::int64_t>& layers);
 
 // A family with everything that Llamas share; `read` is left, and what lies in its folder.
 Family llama_like_family(std::string_view name);
@@ -49,6 +53,8 @@ struct LlamaRow {
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;
   std::int64_t expert_inner = 0;
+  std::int64_t shared_inner = 0;
+  bool normalised = true;
 };
 Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_norm_eps);
 

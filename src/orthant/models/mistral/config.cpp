@@ -30,7 +30,7 @@ const Family& mistral_family() {
 constinit const LlamaVariant kMistral = {.family = mistral_family,
                                          .defaults = mistral_defaults,
                                          .class_name = "Mistral",
-                                         .attention_bias = false,
+                                         .attention_bias = {},
                                          .sliding_window = true,
                                          .read_keys = read_mistral_keys,
                                          .write_keys = write_mistral_keys};

@@ -38,7 +38,7 @@ const Family& mixtral_family() {
 constinit const LlamaVariant kMixtral = {.family = mixtral_family,
                                          .defaults = mixtral_defaults,
                                          .class_name = "Mixtral",
-                                         .attention_bias = false,
+                                         .attention_bias = {},
                                          .sliding_window = true,
                                          .read_experts = read_mixtral_experts,
                                          .read_keys = read_mixtral_keys,

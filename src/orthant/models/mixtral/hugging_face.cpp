@@ -30,6 +30,9 @@ const NameTable& mixtral_names(const ModelConfig&) {
 
 void read_mixtral_keys(JsonReader& reader, LlamaConfig& config) {
   read_mistral_keys(reader, config);
+  if (reader.find<double>("router_jitter_noise").value_or(0) != 0) {
+    reader.fail("router_jitter_noise", "noise on what routers read is not supported", "set router_jitter_noise to 0");
+  }
 }
 
 void write_mixtral_keys(const LlamaConfig& config, nlohmann::ordered_json& json) {

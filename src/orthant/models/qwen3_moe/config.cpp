@@ -25,7 +25,7 @@ void read_qwen3_moe_experts(JsonReader& reader, LlamaConfig& config) {
   experts.inner = reader.get<std::int64_t>("moe_intermediate_size", experts.inner);
   experts.normalised = reader.get<bool>("norm_topk_prob", experts.normalised);
   experts.step = reader.get<std::int64_t>("decoder_sparse_step", experts.step);
-  experts.dense_layers = reader.get<std::vector<std::int64_t>>("mlp_only_layers", experts.dense_layers);
+  read_dense_layers(reader, experts.dense_layers);
 }
 
 const Family& qwen3_moe_family() {

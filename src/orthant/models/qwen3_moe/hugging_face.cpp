@@ -30,8 +30,10 @@ const NameTable& qwen3_moe_names(const ModelConfig& config) {
 
 }  // namespace
 
+// Newer files call the number of experts num_local_experts.
 void read_qwen3_moe_keys(JsonReader& reader, LlamaConfig& config) {
   read_qwen3_keys(reader, config);
+  config.experts.count = reader.find<std::int64_t>("num_local_experts").value_or(config.experts.count);
 }
 
 void write_qwen3_moe_keys(const LlamaConfig& config, nlohmann::ordered_json& json) {
@@ -49,6 +51,7 @@ const HuggingFaceFamily& qwen3_moe_hugging_face() {
     HuggingFaceFamily folders = llama_like_folders("qwen3_moe");
     folders.read = [](JsonReader& reader, const std::string&) { return read_llama_folder(reader, kQwen3Moe); };
     folders.names = qwen3_moe_names;
+    folders.one_meaning.push_back({"num_experts", "num_local_experts"});
     return folders;
   }();
   return kHuggingFace;

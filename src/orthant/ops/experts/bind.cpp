@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 
 #include "orthant/nn/binding.h"
+#include "orthant/ops/exchange/token_values.h"
 #include "orthant/ops/experts/expert_products.h"
+#include "orthant/ops/experts/router_loss.h"
 #include "orthant/ops/experts/routing.h"
 #include "orthant/ops/experts/token_exchange.h"
 
@@ -10,7 +12,9 @@ namespace orthant {
 namespace {
 
 nn::RouteKind kind_of(const Binding& b) {
-  return {b.attributes().integer("per_token"), b.attributes().flag("normalised")};
+  const Attributes& said = b.attributes();
+  return {said.integer("per_token"), said.flag("normalised"),      said.flag("sigmoid"),
+          said.integer("groups"),    said.integer("groups_taken"), said.number("scaling")};
 }
 
 std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) {
@@ -19,8 +23,8 @@ std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) 
 
 Step bind_route(const Binding& b) {
   return [kind = kind_of(b), logits = b.in(0), weights = b.out(0), chosen = b.out(1), places = b.out(2),
-          slots = b.out(3), counts = b.out(4)](Frame& frame) {
-    nn::Routes made = nn::route(frame[logits], kind);
+          slots = b.out(3), counts = b.out(4), bias = b.parameter(1)](Frame& frame) {
+    nn::Routes made = nn::route(frame[logits], kind, bias == nullptr ? at::Tensor() : bias->value);
     frame[weights] = std::move(made.weights);
     frame[chosen] = std::move(made.chosen);
     frame[places] = std::move(made.places);
@@ -55,20 +59,19 @@ Step bind_dispatch_back(const Binding& b) {
 
 Step bind_expert_product(const Binding& b) {
   return [rows = b.in(0), held = b.in(1), y = b.out(0), weight = b.parameter(0)](Frame& frame) {
-    frame[y] = nn::expert_products(frame[rows], ends_of(frame[held], frame.pass), weight->value, frame.pass.products);
+    frame[y] = nn::expert_products(frame[rows], ends_of(frame[held], frame.pass), weight->value);
   };
 }
 
 Step bind_expert_product_back(const Binding& b) {
   return [gy = b.in(0), held = b.in(1), gx = b.out(0), weight = b.parameter(0)](Frame& frame) {
-    frame[gx] =
-        nn::expert_products_back(frame[gy], ends_of(frame[held], frame.pass), weight->value, frame.pass.products);
+    frame[gx] = nn::expert_products_back(frame[gy], ends_of(frame[held], frame.pass), weight->value);
   };
 }
 
 Step bind_expert_product_weight(const Binding& b) {
   return [gy = b.in(0), rows = b.in(1), held = b.in(2), weight = b.parameter(0)](Frame& frame) {
-    nn::add_expert_gradients(*weight, frame[gy], frame[rows], ends_of(frame[held], frame.pass), frame.pass.products);
+    nn::add_expert_gradients(*weight, frame[gy], frame[rows], ends_of(frame[held], frame.pass));
   };
 }
 
@@ -93,6 +96,71 @@ Step bind_combine_back(const Binding& b) {
   };
 }
 
+// The labels of the tokens that `tokens` is a value of.
+class RouterLabels {
+ public:
+  RouterLabels(const Binding& b, int labels, int tokens) : labels_(labels), own_(b.placement(tokens).cuts_tokens()) {}
+
+  bool own() const { return own_; }
+  at::Tensor get(Frame& frame) const {
+    at::Tensor labels = frame[labels_];
+    if (frame.pass.context != nullptr) {
+      labels = nn::own_columns(labels.view({frame.pass.rows, frame.pass.whole_sequence()}), frame.pass);
+    }
+    labels = labels.reshape({-1});
+    if (!own_) return labels;
+    const Range own = frame.pass.own_tokens();
+    return labels.narrow(0, own.begin, own.size());
+  }
+
+ private:
+  int labels_;
+  bool own_;
+};
+
+nn::RouterLossKind loss_kind_of(const Binding& b) {
+  return {b.attributes().number("balance"), b.attributes().number("z"), b.attributes().flag("sigmoid")};
+}
+
+Step bind_router_loss(const Binding& b) {
+  return [kind = loss_kind_of(b), logits = b.in(0), chosen = b.in(1), labels = RouterLabels(b, b.in(2), b.in(0)),
+          loss = b.out(0), shares = b.out(1)](Frame& frame) {
+    nn::RouterLossForward made =
+        nn::router_loss(frame[logits], frame[chosen], labels.get(frame), kind, frame.pass, labels.own());
+    const nn::Pass& pass = frame.pass;
+    // Of tokens that all tp ranks have, the first one tells.
+    const bool tells = labels.own() || pass.tensor == nullptr || pass.tensor->coordinate() == 0;
+    if (pass.expert_loads != nullptr && tells) pass.expert_loads->add_(made.taken);
+    frame[loss] = std::move(made.loss);
+    if (shares >= 0) frame[shares] = std::move(made.shares);
+  };
+}
+
+// in gy, logits, labels, shares.
+Step bind_router_loss_back(const Binding& b) {
+  return [kind = loss_kind_of(b), gy = b.in(0), logits = b.in(1), labels = RouterLabels(b, b.in(2), b.in(1)),
+          shares = b.in(3), gx = b.out(0)](Frame& frame) {
+    frame[gx] = nn::router_loss_gradient(frame[gy], frame[logits], labels.get(frame), frame[shares], kind, frame.pass,
+                                         labels.own());
+  };
+}
+
+Step bind_token_gate(const Binding& b) {
+  return [x = b.in(0), gate = b.in(1), y = b.out(0)](Frame& frame) { frame[y] = frame[x] * frame[gate].sigmoid(); };
+}
+
+// in gy, x, gate.
+Step bind_token_gate_back(const Binding& b) {
+  return [gy = b.in(0), x = b.in(1), gate = b.in(2), d_x = b.out(0), d_gate = b.out(1)](Frame& frame) {
+    const at::Tensor share = frame[gate].sigmoid();
+    if (d_gate >= 0) {
+      const at::Tensor sum = (frame[gy] * frame[x]).sum(-1, /*keepdim=*/true);
+      frame[d_gate] = sum.mul_(share).mul_(1 - share);
+    }
+    if (d_x >= 0) frame[d_x] = frame[gy] * share;
+  };
+}
+
 }  // namespace
 
 std::vector<NamedBinder> experts_binders() {
@@ -104,7 +172,11 @@ std::vector<NamedBinder> experts_binders() {
           {"expert_product_back", bind_expert_product_back},
           {"expert_product_weight", bind_expert_product_weight},
           {"combine", bind_combine},
-          {"combine_back", bind_combine_back}};
+          {"combine_back", bind_combine_back},
+          {"router_loss", bind_router_loss},
+          {"router_loss_back", bind_router_loss_back},
+          {"token_gate", bind_token_gate},
+          {"token_gate_back", bind_token_gate_back}};
 }
 
 }  // namespace orthant

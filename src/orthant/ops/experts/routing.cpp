@@ -2,30 +2,59 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace orthant::nn {
 namespace {
 
-at::ScalarType wide(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+// Sigmoids of all that take a token may be next to nothing.
+constexpr double kLeastSum = 1e-20;
+
+at::Tensor scores_of(const at::Tensor& logits, const RouteKind& kind) {
+  const at::Tensor wide = logits.to(score_type(logits));
+  return kind.sigmoid ? at::sigmoid(wide) : at::softmax(wide, 1);
 }
 
-at::Tensor scores_of(const at::Tensor& logits) {
-  return at::softmax(logits.to(wide(logits)), 1);
+at::Tensor sum_of(const at::Tensor& taken, const RouteKind& kind) {
+  const at::Tensor sum = taken.sum(1, /*keepdim=*/true);
+  return kind.sigmoid ? sum.add_(kLeastSum) : sum;
+}
+
+// Of equal ones the first.
+at::Tensor best(const at::Tensor& scores, std::int64_t count) {
+  const auto order = std::get<1>(at::sort(scores, /*stable=*/true, /*dim=*/1, /*descending=*/true));
+  return order.narrow(1, 0, count).contiguous();
+}
+
+// Experts of groups that may not take the token have no score.
+void leave_groups(at::Tensor& choice, const RouteKind& kind) {
+  const std::int64_t size = choice.size(1) / kind.groups;
+  const at::Tensor grouped = choice.view({choice.size(0), kind.groups, size});
+  const at::Tensor sums = std::get<0>(grouped.topk(std::min<std::int64_t>(2, size), -1)).sum(-1);
+  at::Tensor left = at::ones_like(sums, at::kBool);
+  left.scatter_(1, best(sums, kind.groups_taken), false);
+  choice = grouped.masked_fill(left.unsqueeze(-1), -std::numeric_limits<double>::infinity()).view_as(choice);
 }
 
 }  // namespace
 
-Routes route(const at::Tensor& logits, const RouteKind& kind) {
-  const at::Tensor scores = scores_of(logits);
+at::ScalarType score_type(const at::Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+Routes route(const at::Tensor& logits, const RouteKind& kind, const at::Tensor& bias) {
+  const at::Tensor scores = scores_of(logits, kind);
   const std::int64_t slots = logits.size(0) * kind.per_token;
   const std::int64_t experts = logits.size(1);
+  at::Tensor choice = bias.defined() ? scores + bias.to(scores.scalar_type()) : scores;
+  if (kind.groups > 1) leave_groups(choice, kind);
   Routes routes;
-  auto [sorted, order] = at::sort(scores, /*stable=*/true, /*dim=*/1, /*descending=*/true);
-  routes.chosen = order.narrow(1, 0, kind.per_token).contiguous();
-  routes.weights = sorted.narrow(1, 0, kind.per_token).contiguous();
-  if (kind.normalised) routes.weights.div_(routes.weights.sum(1, /*keepdim=*/true));
+  routes.chosen = best(choice, kind.per_token);
+  routes.weights = scores.gather(1, routes.chosen);
+  if (kind.normalised) routes.weights.div_(sum_of(routes.weights, kind));
+  if (kind.scaling != 1) routes.weights.mul_(kind.scaling);
   const at::Tensor by_slot = routes.chosen.view({slots});
   routes.slots = std::get<1>(at::sort(by_slot, /*stable=*/true, /*dim=*/0, /*descending=*/false));
   routes.places = at::empty_like(routes.slots);
@@ -37,14 +66,15 @@ Routes route(const at::Tensor& logits, const RouteKind& kind) {
 
 at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& chosen,
                           const RouteKind& kind) {
-  const at::Tensor scores = scores_of(logits);
-  at::Tensor d_chosen = d_weights;
+  const at::Tensor scores = scores_of(logits, kind);
+  at::Tensor d_chosen = kind.scaling != 1 ? d_weights * kind.scaling : d_weights;
   if (kind.normalised) {
     const at::Tensor taken = scores.gather(1, chosen);
-    const at::Tensor sum = taken.sum(1, /*keepdim=*/true);
-    d_chosen = (d_weights - (d_weights * taken).sum(1, /*keepdim=*/true) / sum) / sum;
+    const at::Tensor sum = sum_of(taken, kind);
+    d_chosen = (d_chosen - (d_chosen * taken).sum(1, /*keepdim=*/true) / sum) / sum;
   }
   const at::Tensor d_scores = at::zeros_like(scores).scatter_(1, chosen, d_chosen);
+  if (kind.sigmoid) return (d_scores * scores * (1 - scores)).to(logits.scalar_type());
   const at::Tensor d_logits = scores * (d_scores - (d_scores * scores).sum(1, /*keepdim=*/true));
   return d_logits.to(logits.scalar_type());
 }

@@ -7,10 +7,18 @@
 
 namespace orthant::nn {
 
+// As ops::Experts has them.
 struct RouteKind {
   std::int64_t per_token = 1;
   bool normalised = true;
+  bool sigmoid = false;
+  std::int64_t groups = 1;
+  std::int64_t groups_taken = 1;
+  double scaling = 1;
 };
+
+// Of scores: float64 for float64 logits, else float32.
+at::ScalarType score_type(const at::Tensor& logits);
 
 // See Note [Routed rows] in ops/experts/rule.cpp.
 struct Routes {
@@ -20,7 +28,8 @@ struct Routes {
   at::Tensor slots;    // [tokens x per_token]
   at::Tensor counts;   // [experts]: rows of each
 };
-Routes route(const at::Tensor& logits, const RouteKind& kind);
+// `bias` [experts] counts in the choice alone; undefined: none.
+Routes route(const at::Tensor& logits, const RouteKind& kind, const at::Tensor& bias = {});
 
 // The gradient of the logits [tokens, experts], from that of the weights.
 at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& chosen,

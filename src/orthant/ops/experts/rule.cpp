@@ -121,16 +121,94 @@ void derive_combine(Deriving& d) {
   if (weights >= 0) d.contribute(1, weights);
 }
 
+// in logits, chosen, labels; out loss, shares. Every rank makes the summand of its own tokens.
+void place_router_loss(Placing& p) {
+  const bool own = p.input(1).cuts_tokens();
+  p.want(0, own ? Wanted::resting : Wanted::all_tokens);
+  ValuePlace loss{p.recorded(0)};
+  if (own) loss.partial = Axis::tp;
+  p.give(0, std::move(loss));
+  p.give(1, {p.recorded(1)});
+}
+
+void derive_router_loss(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  const bool trains = op.attributes.number("balance") > 0 || op.attributes.number("z") > 0;
+  if (gy < 0 || !d.needs(0) || !trains) return;
+  const int gx = d.new_gradient(op.in[0]);
+  d.emit(
+      {.name = "router_loss_back", .in = {gy, op.in[0], op.in[2], op.out[1]}, .out = {gx}, .attributes = op.attributes},
+      Part::inputs);
+  d.contribute(0, gx);
+}
+
+// in x, gate.
+void place_token_gate(Placing& p) {
+  p.want(0, Wanted::resting);
+  p.want(1, Wanted::resting);
+  p.give(0, p.input(0));
+}
+
+void derive_token_gate(Deriving& d) {
+  const Operation& op = d.operation();
+  const int gy = d.gradient(0);
+  if (gy < 0) return;
+  Operation back{.name = "token_gate_back", .in = {gy, op.in[0], op.in[1]}, .out = {-1, -1}};
+  for (const std::size_t i : {0, 1}) {
+    if (d.needs(i)) back.out[i] = d.new_gradient(op.in[i]);
+  }
+  const auto made = back.out;
+  d.emit(std::move(back), Part::inputs);
+  for (const std::size_t i : {0, 1}) {
+    if (made[i] >= 0) d.contribute(i, made[i]);
+  }
+}
+
 }  // namespace
 
 std::vector<OpRule> experts_rules() {
   return {{.name = "route", .place = place_route, .derive = derive_route, .decides = true},
           {.name = "dispatch", .place = place_dispatch, .derive = derive_dispatch, .passes_summands = true},
           {.name = "expert_product", .place = place_expert_product, .derive = derive_expert_product},
-          {.name = "combine", .place = place_combine, .derive = derive_combine}};
+          {.name = "combine", .place = place_combine, .derive = derive_combine},
+          {.name = "router_loss", .place = place_router_loss, .derive = derive_router_loss, .decides = true},
+          {.name = "token_gate", .place = place_token_gate, .derive = derive_token_gate}};
 }
 
-Value ops::experts(Recorder& r, Value x, const Experts& kind) {
+Value ops::token_gate(Recorder& r, Value x, Value gate) {
+  const int gated = r.value("gated", r.dims(x));
+  r.add({.name = "token_gate", .in = {x.id, gate.id}, .out = {gated}});
+  return {gated};
+}
+
+namespace {
+
+// Experts of a layer in groups, and what routers are trained by.
+void set_kind(Operation& route, const ops::Experts& kind) {
+  route.attributes.set("per_token", kind.per_token);
+  route.attributes.set("normalised", std::int64_t{kind.normalised});
+  route.attributes.set("sigmoid", std::int64_t{kind.sigmoid});
+  route.attributes.set("groups", kind.groups);
+  route.attributes.set("groups_taken", kind.groups_taken);
+  route.attributes.set("scaling", kind.scaling);
+}
+
+Value router_loss(Recorder& r, Value logits, int chosen, Value labels, const ops::Experts& kind) {
+  if (labels.id < 0) return {};
+  const int loss = r.value("router_loss", {}, Number::statistic);
+  const int shares = r.value("shares", {{Sym::rows, 1}, {Sym::one, kind.count}}, Number::statistic);
+  Operation operation{.name = "router_loss", .in = {logits.id, chosen, labels.id}, .out = {loss, shares}};
+  operation.attributes.set("balance", kind.loss.balance);
+  operation.attributes.set("z", kind.loss.z);
+  operation.attributes.set("sigmoid", std::int64_t{kind.sigmoid});
+  r.add(std::move(operation));
+  return {loss};
+}
+
+}  // namespace
+
+ops::RoutedTokens ops::experts(Recorder& r, Value x, const Experts& kind, Value labels) {
   const Value logits = linear(r, x, {.weight = kind.router, .out = kind.count});
   const std::vector<Dim> per_slot = {r.dims(x)[0], {Sym::one, kind.per_token}};
   Dim routed = r.dims(x)[0];
@@ -143,9 +221,10 @@ Value ops::experts(Recorder& r, Value x, const Experts& kind) {
   const int inputs = r.joined(kind.inputs);
   Operation route{
       .name = "route", .in = {logits.id}, .out = {weights, chosen, places, slots, counts}, .parameters = {inputs}};
-  route.attributes.set("per_token", kind.per_token);
-  route.attributes.set("normalised", std::int64_t{kind.normalised});
+  if (!kind.bias.empty()) route.parameters.push_back(r.parameter(kind.bias));
+  set_kind(route, kind);
   r.add(std::move(route));
+  const Value loss = router_loss(r, logits, chosen, labels, kind);
 
   const int rows = r.value("rows", {routed, {Sym::one, r.channels(x)}});
   const int held = r.value("held", {{Sym::one, kind.count}}, Number::place);
@@ -161,7 +240,7 @@ Value ops::experts(Recorder& r, Value x, const Experts& kind) {
   const int back = product("answers", active.id, r.joined(kind.outputs), r.channels(x));
   const int y = r.value("combined", r.dims(x));
   r.add({.name = "combine", .in = {back, weights, places, counts, held}, .out = {y}});
-  return {y};
+  return {{y}, loss};
 }
 
 }  // namespace orthant

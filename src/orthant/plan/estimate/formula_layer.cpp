@@ -58,7 +58,8 @@ double LayerFormulas::inner_elements() const {
 void LayerFormulas::set_parameters(UnitWork& work) const {
   const auto h = static_cast<double>(shape_.hidden);
   const double norms = 2 * static_cast<double>(shape_.norm_parameters());
-  const double row_bias = (shape_.attention_biases ? h : 0) + (shape_.mlp_biases ? h : 0);
+  const bool output_bias = shape_.attention_biases && shape_.attention_output_bias;
+  const double row_bias = (output_bias ? h : 0) + (shape_.mlp_biases ? h : 0);
   const double column_bias = (shape_.attention_biases ? sizes_.query + 2 * sizes_.key : 0) +
                              (shape_.mlp_biases ? first_matrices() * sizes_.inner : 0);
   const double head_norms = shape_.head_norms ? 2 * static_cast<double>(shape_.head_size) : 0;
@@ -69,7 +70,8 @@ void LayerFormulas::set_parameters(UnitWork& work) const {
     return;
   }
   work.expert_parameters = local_experts() * static_cast<double>(shape_.expert_parameters()) / expert_cut();
-  work.parameters += h * static_cast<double>(shape_.experts) + matrices * h * shared_inner() + work.expert_parameters;
+  work.parameters += h * static_cast<double>(shape_.experts + (shape_.shared_gate ? 1 : 0)) +
+                     matrices * h * shared_inner() + work.expert_parameters;
 }
 
 void LayerFormulas::set_products(UnitWork& work) const {

@@ -152,7 +152,8 @@ FormulaSizes formula_sizes(const TransformerShape& shape, const Stack& stack, co
   // Every tp rank routes its part of the tokens, under sequence parallelism or not.
   // Experts that tp cuts take every token; whole ones share the tokens of their tp ranks.
   const double sharers = sizes.ep == 1 ? 1 : sizes.tp;
-  sizes.routed = sizes.tokens / sharers * static_cast<double>(shape.experts_per_token);
+  const double skew = sizes.ep > 1 ? settings.expert_skew : 1;
+  sizes.routed = skew * sizes.tokens / sharers * static_cast<double>(shape.experts_per_token);
   return sizes;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -20,33 +19,6 @@
 
 namespace orthant {
 namespace {
-
-struct MixtureRow {
-  std::string_view name;
-  std::int64_t hidden, layers, heads, kv_heads, experts, experts_per_token, expert_inner, vocab, longest;
-};
-
-constexpr std::array<MixtureRow, 2> kMixtureRows = {{
-    {"mixtral-8x7b", 4096, 32, 32, 8, 8, 2, 14336, 32000, 32768},
-    {"mixtral-8x22b", 6144, 56, 48, 8, 8, 2, 16384, 32000, 65536},
-}};
-
-PlanModel mixture(const MixtureRow& row) {
-  TransformerShape shape;
-  shape.hidden = row.hidden;
-  shape.layers = row.layers;
-  shape.heads = row.heads;
-  shape.kv_heads = row.kv_heads;
-  shape.head_size = row.hidden / row.heads;
-  shape.inner = row.expert_inner;
-  shape.vocab = row.vocab;
-  shape.longest = row.longest;
-  shape.gated = true;
-  shape.experts = row.experts;
-  shape.experts_per_token = row.experts_per_token;
-  shape.expert_inner = row.expert_inner;
-  return {std::string(row.name), std::nullopt, shape};
-}
 
 // GPT-3 style, for published tables: sizes must be said, where a gpt2 would have its own.
 Gpt2Config read_gpt(JsonReader& section) {
@@ -126,17 +98,12 @@ std::int64_t PlanModel::longest_sequence() const {
 }
 
 std::vector<std::string> plan_model_names() {
-  std::vector<std::string> names = preset_names();
-  for (const auto& row : kMixtureRows) names.emplace_back(row.name);
-  return names;
+  return preset_names();
 }
 
 PlanModel find_plan_model(const std::string& name_or_path) {
   if (const auto* family = family_of_preset(name_or_path)) {
     return plan_model(name_or_path, preset_config(*family, name_or_path));
-  }
-  for (const auto& row : kMixtureRows) {
-    if (row.name == name_or_path) return mixture(row);
   }
   const std::filesystem::path path(name_or_path);
   std::error_code error;

@@ -40,6 +40,7 @@ struct PlanSettings {
   DataPolicy data = {};
   TensorPolicy tensor = {};
   ContextPolicy context = {};
+  double expert_skew = 1;  // over ep: tokens that the busiest rank's experts take, of what all would take alike
   PlanRecompute recompute = PlanRecompute::none;
   std::vector<std::string> remade = {};  // operations by name that are made again besides; memory alone is priced
   bool flash = true;

@@ -11,6 +11,7 @@
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/estimate_parts.h"
+#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
 #include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/estimate/stage_cut.h"
@@ -108,7 +109,9 @@ class PpPricer {
     }
     if (settings_.mesh.degree(Axis::cp) > 1) {
       const auto context = context_traffic(graph_, step.tensor);
-      for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all}) add(all.cp, entry);
+      for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all, context.sum}) {
+        add(all.cp, entry);
+      }
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
       const auto tensor = tensor_traffic(graph_, step.tensor, programs_);
@@ -118,6 +121,7 @@ class PpPricer {
       timed(all.tp, tensor.partials, ExchangeKind::all_reduce, spans({Axis::tp}));
       timed(all.tp, tensor.copies, ExchangeKind::all_reduce, spans({Axis::tp}));
     }
+    add(all.ep, expert_traffic(graph_, step.tensor));
     return all;
   }
 

@@ -9,6 +9,7 @@
 #include "orthant/base/index.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/plan/estimate/device_heads.h"
+#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/unit_run.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/program/context_exchanged.h"
@@ -138,9 +139,12 @@ class SpecWork {
     return as_double(local_elements(program.values[to_index(value)].at, sizes));
   }
 
+  // What the rank whose experts take most has of what all would have alike.
+  double skew(const GraphSpec& graph) const { return graph.expert_degree > 1 ? settings_.expert_skew : 1; }
+
   // Of the rank's experts, each with an equal share of the rows.
-  static void add_expert_products(UnitWork& work, const Program& program, const Operation& operation,
-                                  const UnitSizes& sizes) {
+  void add_expert_products(UnitWork& work, const Program& program, const Operation& operation,
+                           const UnitSizes& sizes) const {
     const Shape weight = local_shape(program.parameters[to_index(operation.parameters.front())].at, sizes);
     const ParameterAt& at = program.parameters[to_index(operation.parameters.front())].at;
     const auto total = operation.attributes.integer("experts");
@@ -148,11 +152,11 @@ class SpecWork {
     const double rows = as_double(local_shape(program.values[to_index(operation.in.front())].at, sizes)[0]);
     for (std::int64_t e = 0; e < experts; ++e) {
       work.products.push_back(
-          {rows / as_double(experts), as_double(weight[0]) / as_double(experts), as_double(weight[1])});
+          {skew(graph_) * rows / as_double(experts), as_double(weight[0]) / as_double(experts), as_double(weight[1])});
     }
   }
 
-  static void add_products(UnitWork& work, const Program& program, const UnitSizes& sizes) {
+  void add_products(UnitWork& work, const Program& program, const UnitSizes& sizes) const {
     for (const auto& operation : program.forward) {
       if (operation.name == "expert_product") {
         add_expert_products(work, program, operation, sizes);
@@ -291,6 +295,21 @@ class SpecWork {
       }
     }
     for (const auto& operation : program.both) add(work.backward_exchanges, operation);
+    if (graph_.expert_degree == 1) return;
+    for (const auto& operation : program.forward) add_tokens(work.forward_exchanges, program, operation, sizes);
+    for (const auto& operation : program.both) add_tokens(work.backward_exchanges, program, operation, sizes);
+  }
+
+  // On their way to experts and back, of the rank whose experts take most.
+  void add_tokens(std::vector<PricedExchange>& to, const Program& program, const Operation& operation,
+                  const UnitSizes& sizes) const {
+    const TokenExchanges made = token_exchanges(operation);
+    const int rows =
+        operation.name == "dispatch" ? operation.out[0] : operation.in[operation.name == "combine_back" ? 1 : 0];
+    for (int i = 0; i < made.to_experts + made.from_experts; ++i) {
+      to.push_back({ExchangeKind::all_to_all, Axis::ep,
+                    skew(graph_) * elements(program, rows, sizes) * as_double(bytes_of(sizes.compute))});
+    }
   }
 
   // Of the cp rank that sends most.

@@ -11,8 +11,9 @@ std::int64_t attention_matrices(const TransformerShape& shape) {
 }
 
 std::int64_t attention_vectors(const TransformerShape& shape) {
-  return (shape.attention_biases ? shape.query_size() + 2 * shape.key_size() + shape.hidden : 0) +
-         (shape.head_norms ? 2 * shape.head_size : 0);
+  const std::int64_t biases =
+      shape.query_size() + 2 * shape.key_size() + (shape.attention_output_bias ? shape.hidden : 0);
+  return (shape.attention_biases ? biases : 0) + (shape.head_norms ? 2 * shape.head_size : 0);
 }
 
 std::int64_t mlp_parameters(const TransformerShape& shape) {
@@ -25,7 +26,7 @@ std::int64_t router_parameters(const TransformerShape& shape) {
 }
 
 std::int64_t shared_parameters(const TransformerShape& shape) {
-  return shape.mlp_matrices() * shape.hidden * shape.shared_inner;
+  return shape.mlp_matrices() * shape.hidden * shape.shared_inner + (shape.shared_gate ? shape.hidden : 0);
 }
 
 // Elements of the matrices that one token is multiplied with in a layer.

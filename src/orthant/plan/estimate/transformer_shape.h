@@ -13,11 +13,6 @@ struct TransformerShape : ChainShape {
   std::int64_t vocab = 0;
   std::int64_t longest = 0;  // sequence it can read; 0: any
   bool frozen = false;       // some parameters are not trained
-  // Mixture of experts; without, experts is 0. Experts are MLPs as `gated` says, without biases.
-  std::int64_t experts = 0;
-  std::int64_t experts_per_token = 0;
-  std::int64_t expert_inner = 0;
-  std::int64_t shared_inner = 0;  // of experts that every token passes
   friend bool operator==(const TransformerShape&, const TransformerShape&) = default;
 
   std::int64_t query_size() const { return heads * head_size; }
