@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -118,6 +119,106 @@ TEST(MessageQueues, EveryValidScheduleEndsWithACommunicatorForEachChannel) {
     const auto programs = queue_programs(lists, c.graph, rules);
     ASSERT_EQ(verdict([&] { check_queues(programs); }), "") << describe(c, rules);
     ASSERT_EQ(SimulatedNccl(programs, random).run(), NcclEnd::done) << describe(c, rules);
+  }
+}
+
+// The calls of attention over cp by a ring, as ops/attention/context_ring.cpp makes them: keys and values go to every
+// other rank, one step ahead of what is computed, and in backward their gradients come back on the same lines.
+class Ring {
+ public:
+  Ring(int degree, bool shared) : degree_(degree), shared_(shared) {
+    for (int rank = 0; rank < degree; ++rank) programs_.ranks.emplace_back();
+    if (shared) {
+      auto& members = programs_.communicators.emplace_back();
+      for (int rank = 0; rank < degree; ++rank) members.push_back(rank);
+      return;
+    }
+    for (int from = 0; from < degree; ++from) {
+      for (int to = 0; to < degree; ++to) programs_.communicators.push_back({from, to});
+    }
+  }
+
+  void layer(bool backward) {
+    for (int rank = 0; rank < degree_; ++rank) layer_of(rank, backward);
+    ++layers_;
+  }
+
+  const QueuePrograms& programs() {
+    for (auto& rank : programs_.ranks) {
+      for (int call = 0; call < static_cast<int>(rank.calls.size()); ++call) {
+        rank.steps.push_back({HostStep::Kind::await, call});
+      }
+    }
+    return programs_;
+  }
+
+ private:
+  int reader(int rank, int step) const { return (rank + step) % degree_; }
+  int holder(int rank, int step) const { return (rank - step + degree_) % degree_; }
+
+  int start(int rank, int from, int to, const char* what) {
+    auto& program = programs_.ranks[to_index(rank)];
+    const auto name = fmt::format("{} {} {}-{}", what, layers_, from, to);
+    auto found = std::ranges::find(programs_.contents, name);
+    if (found == programs_.contents.end()) found = programs_.contents.insert(found, name);
+    const int content = static_cast<int>(found - programs_.contents.begin());
+    const bool sends = rank == from;
+    program.calls.push_back(
+        {shared_ ? 0 : from * degree_ + to, {{.peer = sends ? to : from, .sends = sends, .content = content}}});
+    const int call = static_cast<int>(program.calls.size()) - 1;
+    program.steps.push_back({HostStep::Kind::start, call});
+    return call;
+  }
+
+  int start_values(int rank, int step) {
+    const int arriving = start(rank, holder(rank, step), rank, "values");
+    start(rank, rank, reader(rank, step), "values");
+    return arriving;
+  }
+
+  void layer_of(int rank, bool backward) {
+    auto& steps = programs_.ranks[to_index(rank)].steps;
+    std::vector<int> returning;
+    int next = start_values(rank, 1);
+    steps.push_back({HostStep::Kind::compute, -1});
+    for (int step = 1; step < degree_; ++step) {
+      const int here = next;
+      if (step + 1 < degree_) next = start_values(rank, step + 1);
+      if (backward) returning.push_back(start(rank, reader(rank, step), rank, "gradients"));
+      steps.push_back({HostStep::Kind::await, here});
+      steps.push_back({HostStep::Kind::compute, -1});
+      if (!backward) continue;
+      start(rank, rank, holder(rank, step), "gradients");
+      if (returning.size() > 1) steps.push_back({HostStep::Kind::await, returning[returning.size() - 2]});
+    }
+    if (!returning.empty()) steps.push_back({HostStep::Kind::await, returning.back()});
+  }
+
+  int degree_;
+  bool shared_;
+  int layers_ = 0;
+  QueuePrograms programs_;
+};
+
+TEST(MessageQueues, RingsOfAnyDegreeEndWithACommunicatorForEachDirectedPair) {
+  std::mt19937 random(31);
+  for (int degree = 2; degree <= 8; ++degree) {
+    Ring ring(degree, /*shared=*/false);
+    for (const bool backward : {false, false, true, true}) ring.layer(backward);
+    const auto& programs = ring.programs();
+    EXPECT_EQ(verdict([&] { check_queues(programs); }), "") << degree;
+    EXPECT_EQ(SimulatedNccl(programs, random).run(), NcclEnd::done) << degree;
+  }
+}
+
+TEST(MessageQueues, RingsHangOverOneCommunicator) {
+  std::mt19937 random(32);
+  for (int degree = 2; degree <= 8; ++degree) {
+    Ring ring(degree, /*shared=*/true);
+    ring.layer(/*backward=*/false);
+    const auto& programs = ring.programs();
+    EXPECT_TRUE(verdict([&] { check_queues(programs); }).starts_with("deadlock")) << degree;
+    EXPECT_EQ(SimulatedNccl(programs, random).run(), NcclEnd::hangs) << degree;
   }
 }
 
