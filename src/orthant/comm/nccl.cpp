@@ -1,10 +1,13 @@
 #include "orthant/comm/nccl.h"
 
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -72,8 +75,8 @@ class NcclPending : public Pending {
 // A communicator, and its calls under watch.
 class Line {
  public:
-  Line(std::shared_ptr<CallWatch> watch, ChannelMembers members, const Store& store, Backend backend)
-      : watch_(std::move(watch)), backend_(std::move(backend)) {
+  Line(std::shared_ptr<CallWatch> watch, ChannelMembers members, const Store& store, at::Device device, Backend backend)
+      : watch_(std::move(watch)), device_(device), backend_(std::move(backend)) {
     queue_ = watch_->add_queue(std::move(members), store, [backend = backend_] { backend->abort(); });
   }
   Line(const Line&) = delete;
@@ -92,7 +95,8 @@ class Line {
 
   std::unique_ptr<Pending> started(const Call& call, int index, double timeout_seconds,
                                    const std::vector<BackendWork>& works) {
-    watch_->add(queue_, words_of(call, index), timeout_seconds, [works] {
+    watch_->add(queue_, words_of(call, index), timeout_seconds, [works, device = device_] {
+      const c10::DeviceGuard on_device(device);  // the watching thread has none yet
       for (const auto& work : works) {
         const bool completed = work->isCompleted();
         if (const auto failure = work->exception()) std::rethrow_exception(failure);
@@ -105,6 +109,7 @@ class Line {
 
  private:
   std::shared_ptr<CallWatch> watch_;
+  at::Device device_;
   Backend backend_;
   int queue_ = -1;
 };
@@ -119,7 +124,7 @@ class NcclTransport : public Transport {
         device_(device),
         timeout_seconds_(timeout_seconds),
         size_(static_cast<int>(members_.ranks.size())),
-        collectives_(watch_, members_, store_, connect_backend(store_, members_.index, size_, device_)) {}
+        collectives_(watch_, members_, store_, device_, connect_backend(store_, members_.index, size_, device_)) {}
 
   std::unique_ptr<Pending> start(const Call& call) override {
     if (call.is_point_to_point()) return start_message(call);
@@ -139,7 +144,8 @@ class NcclTransport : public Transport {
       auto& line = messages_[{pair.from, pair.to}];
       if (line) continue;
       const auto store = store_.below(fmt::format("messages/{}-{}", pair.from, pair.to));
-      line = std::make_unique<Line>(watch_, members_, store_, connect_backend(store, sends ? 0 : 1, 2, device_));
+      line =
+          std::make_unique<Line>(watch_, members_, store_, device_, connect_backend(store, sends ? 0 : 1, 2, device_));
       // The first message makes the way that all others take.
       std::vector<at::Tensor> first{at::zeros({1}, at::TensorOptions().device(device_))};
       message(*line, first, sends)->wait();
