@@ -46,7 +46,7 @@ class Makers {
   // Made again rather than deferred from B to W.
   bool cheap(const Operation& maker) const {
     if (is_exchange(maker)) return options_.sharing.regather && maker.attributes.flag("again");
-    return maker.name != "head_loss_gradients" && op_rule(maker.name).cheap;
+    return op_rule(maker.name).cheap;
   }
 
   // The first operation of the maker's backward hands the value over, too.

@@ -59,7 +59,8 @@ void derive_head_loss(Deriving& d) {
 
 std::vector<OpRule> cross_entropy_rules() {
   return {{.name = "cross_entropy", .place = place_cross_entropy, .derive = derive_cross_entropy},
-          {.name = "head_loss", .place = place_head_loss, .derive = derive_head_loss}};
+          {.name = "head_loss", .place = place_head_loss, .derive = derive_head_loss},
+          {.name = "head_loss_gradients"}};  // stands for a head_loss once programs are differentiated
 }
 
 Value ops::cross_entropy(Recorder& r, Value logits, Value labels, const LossKind& kind) {
