@@ -43,7 +43,7 @@ def trial(number, rng):
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(CONFIG, f)
         words = [ORTHANT, "train", "--config", "config.json", "--mesh", mesh, "--device", "cuda", "--backend", "nccl", "--ranks-per-device", "2",
-                 "--timeout", f"start=60,step={TIMEOUT}", "--output_dir", "run"]
+                 "--timeout", f"start=60,step={TIMEOUT}", "--output-dir", "run"]
         job = subprocess.Popen(words, cwd=folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                text=True)
         if not wait_until(lambda: steps_made(folder) >= 3 or job.poll() is not None, 60) or job.poll() is not None:
