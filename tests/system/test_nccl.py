@@ -1,9 +1,10 @@
 """NCCL with several ranks on one card: operations, every axis against one rank, ranks that are lost."""
 import os
 import sys
+import tempfile
 import unittest
 
-from program import BUILD, only_json, orthant, run
+from program import BUILD, SOURCE, only_json, orthant, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = ("--device", "cuda", "--backend", "nccl", "--ranks-per-device", 2)
@@ -39,6 +40,18 @@ class Nccl(unittest.TestCase):
         for row in rows:
             factor = 1 if row["op"] in ("all_reduce", "broadcast", "send_receive") else 0.5
             self.assertAlmostEqual(row["bus_bytes_per_second"], factor * row["bytes"] / row["median_seconds"], delta=1)
+
+    def test_calls_and_bytes_are_those_over_gloo(self):
+        """Which equal the closed forms: train.pipeline_counters and its like."""
+        config = os.path.join(SOURCE, "configs", "llama_tiny.json")
+        for mesh in ("fsdp=2", "tp=2", "cp=2", "pp=2"):
+            traffic = []
+            for backend in (("--backend", "gloo"), ("--backend", "nccl", "--ranks-per-device", 2)):
+                with tempfile.TemporaryDirectory() as folder:
+                    result = only_json(self, orthant("train", "--config", config, "--mesh", mesh, "--device", "cuda", *backend, "--set", "train.steps=2",
+                                                     "--set", "parallel.microbatches=2", "--output-dir", os.path.join(folder, "run"), "--json", timeout=120))
+                traffic.append(result["measured"]["traffic"])
+            self.assertEqual(*traffic, mesh)
 
     def test_more_ranks_than_cards_need_to_be_asked_for(self):
         finished = orthant("doctor", "--mesh", "dp=64", "--device", "cuda", "--backend", "nccl")
