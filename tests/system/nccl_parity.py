@@ -9,15 +9,17 @@ kernels within theirs; rows marked `canary` leave a sum out and must fail. --ran
 up to 4 ranks. Without --all: the rows that `make test` runs on a card. Prints a Markdown table; exit code 1 when a row is wrong.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
 import random_parity
 from parity_rows import Row, config_of, is_right, largest_error
-from program import orthant
+from program import ORTHANT, clean_environment
 
 SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 36, "vocab_size": 37}
 BERT = {**SIZES, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -95,6 +97,21 @@ def random_rows(count, seed):
             yield row
 
 
+def answers_of(words, folder, timeout):
+    """(exit code, or None when the time was over, stdout, stderr)."""
+    with open(os.path.join(folder, "answers"), "w+") as answers, open(os.path.join(folder, "errors"), "w+") as errors:
+        job = subprocess.Popen(words, cwd=folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=answers, stderr=errors)
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = job.wait(timeout)
+        if code is None:
+            job.kill()
+            job.wait()
+        for file in (answers, errors):
+            file.seek(0)
+        return code, answers.read(), errors.read()
+
+
 def run_rows(rows, ranks, folder, timeout, extra):
     """(rows that ran with their documents, refused rows with their reasons)."""
     kept, refused = list(rows), []
@@ -106,13 +123,13 @@ def run_rows(rows, ranks, folder, timeout, extra):
                 words = row.words(config_of(row, configs, folder))[2:]
                 f.write(json.dumps([word for word in words if word not in ("--json", "--check-collectives")]) + "\n")
         checked = ["--check-collectives"] * kept[0].checked
-        done = orthant("parity", "--rows", path, "--device", "cuda", "--backend", "nccl", "--ranks-per-device", ranks, "--timeout", 60, *checked,
-                       *extra, timeout=timeout, cwd=folder)
-        line = re.search(r"rows-\d+\.jsonl line (\d+): ([^\n]*)", done.stderr) if done.returncode == 2 else None
+        code, answers, errors = answers_of([ORTHANT, "parity", "--rows", path, "--device", "cuda", "--backend", "nccl", "--ranks-per-device", str(ranks),
+                                            "--timeout", "60", *checked, *extra], folder, timeout)
+        line = re.search(r"rows-\d+\.jsonl line (\d+): ([^\n]*)", errors) if code == 2 else None
         if not line:
-            documents = [json.loads(text) for text in done.stdout.splitlines()]
+            documents = [json.loads(text) for text in answers.splitlines()]
             if len(documents) < len(kept):
-                print(f"exit code {done.returncode} after {len(documents)} rows: {done.stderr.strip()[-1500:]}", flush=True)
+                print(f"exit code {code} after {len(documents)} rows: {errors.strip()[-1500:]}", flush=True)
             return list(zip(kept, documents + [None] * (len(kept) - len(documents)))), refused
         refused.append((kept.pop(int(line[1]) - 1), line[2]))
     return [], refused

@@ -7,7 +7,7 @@
 namespace orthant::comm {
 namespace {
 
-constexpr auto kWatchEvery = std::chrono::milliseconds(20);
+constexpr auto kWatchEvery = std::chrono::milliseconds(10);
 
 double seconds_since(CallWatch::Chronometer::time_point begin) {
   return std::chrono::duration<double>(CallWatch::Chronometer::now() - begin).count();
@@ -29,7 +29,6 @@ CallWatch::~CallWatch() {
   }
   changed_.notify_all();
   thread_.join();
-  if (ending_.joinable()) ending_.join();
 }
 
 int CallWatch::add_queue(ChannelMembers members, std::optional<Store> store, std::function<void()> end) {
@@ -60,6 +59,13 @@ void CallWatch::add(int queue, CallWords call, double timeout_seconds, Look look
     queues_.at(queue).calls.push_back({std::move(call), timeout_seconds, std::move(look), Chronometer::now()});
   }
   changed_.notify_all();
+}
+
+bool CallWatch::wait_until_done(double timeout_seconds) {
+  const auto began = Chronometer::now();
+  std::unique_lock lock(mutex_);
+  while (!failed_ && any_calls() && seconds_since(began) < timeout_seconds) changed_.wait_for(lock, kWatchEvery / 10);
+  return !failed_ && !any_calls();
 }
 
 bool CallWatch::any_calls() const {
@@ -133,10 +139,10 @@ void CallWatch::fail(const Failed& failed) {
   const auto error = call_failure(found->second.members, found->second.store, first.call,
                                   std::runtime_error(failed.text), failed.waited_seconds, first.timeout_seconds);
   noticed_->set(error);
-  // On a thread of its own: what ends a queue may itself wait for a device that does not answer.
-  ending_ = std::thread([ends] {
+  // On a thread that nobody waits for: what ends a queue may itself wait for a device that does not answer.
+  std::thread([ends] {
     for (const auto& end : ends) end();
-  });
+  }).detach();
   std::unique_lock lock(mutex_);
   const auto patience = std::chrono::duration<double>(patience_seconds_);
   const auto deadline = Chronometer::now() + std::chrono::duration_cast<Chronometer::duration>(patience);

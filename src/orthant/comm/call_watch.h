@@ -25,7 +25,7 @@ class CallWatch {
   // `leave` is called with the error when nobody was told of it within `patience_seconds`: the rank is stuck in a wait
   // that does not end, and must not go on.
   CallWatch(std::shared_ptr<NoticedFailure> noticed, std::function<void(const CommError&)> leave,
-            double patience_seconds = 5);
+            double patience_seconds = 3);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
@@ -35,6 +35,9 @@ class CallWatch {
 
   // The queue is not looked at any more. Whether all of its calls are done.
   bool remove_queue(int queue);
+
+  // Waits until all calls are done; false when they are not within the time, or one has failed.
+  bool wait_until_done(double timeout_seconds);
 
   // A call was put into its queue.
   void add(int queue, CallWords call, double timeout_seconds, Look look);
@@ -72,7 +75,6 @@ class CallWatch {
   int next_queue_ = 0;
   bool stopping_ = false;
   bool failed_ = false;
-  std::thread ending_;
   std::thread thread_;  // last
 };
 

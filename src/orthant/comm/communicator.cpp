@@ -274,7 +274,18 @@ void Communicator::close() {
                         {.remedy = "wait for every Work before close()", .rank = rank_});
     }
   }
+  part(options_.timeout_seconds);
   leave(options_.timeout_seconds);
+}
+
+// NCCL: a rank whose part of a call is done may be in possession of what a peer still waits for, so nobody ends a
+// communicator before all ranks have done their calls. Whoever does not come has failed, and says so.
+void Communicator::part(double timeout_seconds) noexcept {
+  if (!watch_ || !watch_->wait_until_done(timeout_seconds)) return;
+  try {
+    wait_for_all(store_->below("parting"), rank_, mesh_.world_size(), timeout_seconds, "");
+  } catch (const std::exception&) {
+  }
 }
 
 // Says goodbye and ends the groups, so that peers inside a call are told; the server of the store then stays for the

@@ -116,6 +116,7 @@ class Communicator {
   std::unique_ptr<Transport> connect_gloo(const std::string& channel, const ChannelMembers& members);
   void share_memory(const std::vector<std::string>& hosts);
   void check_requests(const std::vector<SubgroupRequest>& subgroups) const;
+  void part(double timeout_seconds) noexcept;
   void leave(double timeout_seconds) noexcept;
 
   Mesh mesh_;

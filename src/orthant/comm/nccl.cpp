@@ -37,8 +37,9 @@ using BackendWork = c10::intrusive_ptr<c10d::Work>;
 constexpr auto kNever = std::chrono::hours(24 * 365);
 
 void keep_watchdog_from_ending_the_process() {
-  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
-                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_PROPAGATE_ERROR"}) {
+  for (const char* name :
+       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT",
+        "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}) {
     setenv(name, "0", /*overwrite=*/1);
   }
 }
@@ -82,12 +83,17 @@ class Line {
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
-  // With calls still open the peers are not asked to take part in a farewell.
+  // With calls open, or after a failure, the communicator is given up as it is: its end would wait for peers, for the
+  // device or for c10d's watchdog, and this process is about to leave.
   ~Line() {
+    if (!watch_->remove_queue(queue_)) {
+      backend_.release();
+      return;
+    }
     try {
-      watch_->remove_queue(queue_) ? backend_->shutdown() : backend_->abort();
+      backend_->shutdown();
     } catch (const std::exception&) {
-      // The communicator has failed before.
+      // A peer was faster, and is gone.
     }
   }
 
