@@ -76,6 +76,18 @@ TEST_F(Watched, CallsBehindTheFirstOfAQueueAreNotLate) {
   EXPECT_TRUE(watch.remove_queue(queue));
 }
 
+TEST_F(Watched, ARankThatPartsWaitsForItsOwnCalls) {
+  std::atomic<int> looks = 0;
+  CallWatch watch(noticed, nullptr);
+  const int queue = watch.add_queue(kMembers, std::nullopt, [] {});
+  watch.add(queue, receive_words(0), 1e6, [&] { return ++looks > 3; });
+  EXPECT_TRUE(watch.wait_until_done(20));
+  EXPECT_GT(looks, 3);
+  watch.add(queue, receive_words(1), 1e6, [] { return false; });
+  EXPECT_FALSE(watch.wait_until_done(0.05));
+  EXPECT_FALSE(watch.remove_queue(queue));
+}
+
 TEST_F(Watched, ARankThatNobodyCanTellIsLeft) {
   std::promise<std::string> left;
   CallWatch watch(noticed, [&](const CommError& error) { left.set_value(error.message()); }, /*patience_seconds=*/0.05);
