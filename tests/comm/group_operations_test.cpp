@@ -193,11 +193,39 @@ TEST_P(GroupOps, BroadcastComesFromTheRoot) {
   });
 }
 
+// Messages from every rank to the next one.
+void connect_ring(Group group) {
+  std::vector<MessagePair> pairs;
+  for (int i = 0; i < group.size(); ++i) pairs.push_back({i, (i + 1) % group.size()});
+  group.connect(pairs);
+}
+
+TEST_P(GroupOps, MessagesArriveInTheirOrderHoweverEarlyTheyAreReceived) {
+  each([](Group group, at::ScalarType dtype) {
+    connect_ring(group);
+    const int next = (group.index() + 1) % group.size();
+    const int previous = (group.index() + group.size() - 1) % group.size();
+    std::vector<Work> works;
+    std::vector<at::Tensor> received;
+    for (int i = 0; i < 4; ++i) {  // all ranks receive first
+      received.push_back(at::empty({3}, like(dtype)));
+      works.push_back(group.receive(received.back(), previous));
+    }
+    for (int i = 0; i < 4; ++i) works.push_back(group.send(at::full({3}, i + 10 * group.index(), like(dtype)), next));
+    for (auto& work : works) work.wait();
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_TRUE(received[static_cast<size_t>(i)].eq(i + 10 * previous).all().item<bool>());
+    }
+  });
+}
+
+#ifndef ORTHANT_TEST_NCCL  // which knows no tags
 TEST_P(GroupOps, MessagesMatchByTagInAnyOrderAndByOrderWithinATag) {
   each([](Group group, at::ScalarType dtype) {
     const int next = (group.index() + 1) % group.size();
     const int previous = (group.index() + group.size() - 1) % group.size();
     constexpr int kMessages = 8;
+    connect_ring(group);
     std::vector<Work> works;
     std::vector<at::Tensor> received;
     for (int i = kMessages - 1; i >= 0; --i) {  // tags out of order on the receiving side
@@ -221,6 +249,8 @@ TEST_P(GroupOps, MessagesMatchByTagInAnyOrderAndByOrderWithinATag) {
   });
 }
 
+#endif
+
 TEST_P(GroupOps, ManyCallsMayBeUnderWay) {
   on_ranks(GetParam().size, quick(GetParam().check, GetParam().backend), [](Communicator& communicator) {
     auto group = communicator.world();
@@ -240,9 +270,18 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
   return std::to_string(info.param.size) + (info.param.check ? "RanksChecked" : "Ranks");
 }
 
+#ifdef ORTHANT_TEST_NCCL
+// As many ranks as processes were started.
+INSTANTIATE_TEST_SUITE_P(Nccl, GroupOps,
+                         testing::Values(Case{test::job_of_process().world_size, false, BackendKind::nccl},
+                                         Case{test::job_of_process().world_size, true, BackendKind::nccl}),
+                         case_name);
+#else
 INSTANTIATE_TEST_SUITE_P(Gloo, GroupOps,
                          testing::Values(Case{2, false}, Case{3, false}, Case{5, false}, Case{2, true}, Case{3, true}),
                          case_name);
+
+#endif
 
 #ifndef ORTHANT_TEST_CUDA
 INSTANTIATE_TEST_SUITE_P(Shm, GroupOps,

@@ -19,7 +19,9 @@ class Nccl : public testing::Test {
     transport_->start(call)->wait();
   }
 
-  std::unique_ptr<Transport> transport_ = make_nccl_transport(make_process_store(), 0, 1, 60);
+  std::unique_ptr<Transport> transport_ =
+      make_nccl_transport(std::make_shared<CallWatch>(std::make_shared<NoticedFailure>(), nullptr),
+                          make_process_store(), {.name = "alone", .ranks = {0}}, test::kDevice, 60);
   uint64_t sequence_ = 0;
 };
 

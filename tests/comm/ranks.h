@@ -1,4 +1,5 @@
-// Runs a test body on several ranks, as threads of the test process.
+// Runs a test body on several ranks: as threads of the test process, or, over NCCL, as this process and those beside it
+// that a launcher started, which all run the same tests.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +12,8 @@
 
 #include "orthant/comm/communicator.h"
 #include "orthant/comm/thread_ranks.h"
+#include "orthant/launch/environment.h"
+#include "orthant/launch/meeting.h"
 
 namespace orthant::comm::test {
 
@@ -46,6 +49,21 @@ inline std::string backend_test_name(const testing::TestParamInfo<BackendKind>& 
 
 using Body = std::function<void(Communicator&)>;
 
+#ifdef ORTHANT_TEST_NCCL
+// This process' place among those of `orthant launch`.
+inline const launch::Job& job_of_process() {
+  static const launch::Job job = launch::join_launcher(launch::process_environment(), {}, 60).value_or(launch::Job{});
+  return job;
+}
+
+// Below a name that all processes count up alike.
+inline Store next_store() {
+  static const Store store = connect(job_of_process(), 60);
+  static int number = 0;
+  return store.below("test-" + std::to_string(number++));
+}
+#endif
+
 // Errors of all ranks as text, "" where a rank ended well.
 inline std::vector<std::string> errors_of_ranks(const Mesh& mesh, const CommOptions& options,
                                                 const std::vector<GroupRequest>& groups, const Body& body) {
@@ -68,11 +86,16 @@ inline std::vector<std::string> errors_of_ranks(const Mesh& mesh, const CommOpti
 
 inline void on_ranks(const Mesh& mesh, const CommOptions& options, const std::vector<GroupRequest>& groups,
                      const Body& body) {
-  run_thread_ranks(mesh.world_size(), [&](int rank, Store store) {
+  const auto run = [&](int rank, Store store) {
     Communicator communicator(mesh, rank, store, options, groups);
     body(communicator);
     communicator.close();
-  });
+  };
+#ifdef ORTHANT_TEST_NCCL
+  run(job_of_process().rank, next_store());
+#else
+  run_thread_ranks(mesh.world_size(), run);
+#endif
 }
 
 inline void on_ranks(int world_size, const CommOptions& options, const Body& body) {

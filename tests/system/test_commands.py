@@ -129,7 +129,8 @@ class Commands(unittest.TestCase):
         self.assertEqual({r["op"] for r in document["rows"]},
                          {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_receive"})
         self.assertEqual({r["bytes"] for r in document["rows"]}, {4096, 65536})
-        self.assertEqual(set(document["rows"][0]), {"backend", "op", "bytes", "placed", "median_seconds", "p90_seconds"})
+        self.assertEqual(set(document["rows"][0]), {"backend", "op", "bytes", "placed", "median_seconds", "p90_seconds",
+                                                    "bus_bytes_per_second"})
         document = only_json(self, orthant("bench", "startup", "--mesh", "dp=4", "--json"))
         self.assertEqual(document["world_size"], 4)
         self.assertGreater(document["pss_bytes_per_rank"], 1 << 20)

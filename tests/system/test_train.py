@@ -344,6 +344,25 @@ class Parity(TrainTest):
         self.assertEqual(finished.returncode, code, finished.stderr + finished.stdout)
         return json.loads(finished.stdout) if "--json" in words else finished
 
+    def test_comparisons_of_a_file_are_made_by_the_same_ranks(self):
+        rows = [["--config", LLAMA, *SMALL, "--mesh", "dp=2"], ["--config", LLAMA, *SMALL, "--set", "parallel.microbatches=2", "--mesh", "pp=2"],
+                ["--config", LLAMA, *SMALL, "--mesh", "dp=2", "--inject", "skip-reduce=dp"]]
+        path = os.path.join(self.folder, "rows.jsonl")
+        with open(path, "w") as f:
+            f.write("\n".join(json.dumps(row) for row in rows) + "\n")
+        finished = self.parity("--rows", path, code=1)
+        results = [json.loads(line) for line in finished.stdout.splitlines()]
+        self.assertEqual([result["pass"] for result in results], [True, True, False])
+        self.assertTrue(results[1]["bitwise"])
+        self.assertIn("mesh pp=2 against mesh dp=1", results[1]["compared"])
+
+    def test_a_line_that_is_no_comparison_is_named(self):
+        path = os.path.join(self.folder, "rows.jsonl")
+        for text, has in (("dp=2\n", "line 1: no JSON list of words"), ('["--mesh", "dp=2"]\n["--mesh", "dp=0"]\n', "line 2: "), ("\n", "has no line")):
+            with open(path, "w") as f:
+                f.write(text)
+            self.assertIn(has, self.parity("--rows", path, code=2).stderr)
+
     def test_what_regroups_no_sum_has_equal_bits(self):
         stages = {"llama": '[["embed","layers.0"],["layers.1"],["head"],["loss"]]'}
         for variation in ("parallel.recompute=selective", "parallel.recompute=full", "parallel.split=4",

@@ -32,7 +32,17 @@ struct Row {
   bool placed = false;
   double median_seconds = 0;
   double p90_seconds = 0;
+
+  double bandwidth() const { return static_cast<double>(bytes) / median_seconds; }
 };
+
+// What the busiest link carries, as nccl-tests count it: comparable across operations and numbers of ranks.
+double bus_bandwidth(const Row& row, int world_size) {
+  const double others = static_cast<double>(world_size - 1) / world_size;
+  if (row.op == "all_reduce") return 2 * others * row.bandwidth();
+  if (row.op == "broadcast" || row.op == "send_receive") return row.bandwidth();
+  return others * row.bandwidth();
+}
 
 struct Settings {
   int rounds = 10;
@@ -132,13 +142,14 @@ void bench_size(const std::vector<Contender>& contenders, int64_t bytes, const S
 }
 
 void print_table(const std::vector<Row>& rows, int world_size) {
-  std::cout << fmt::format("{} rank{}\n{:12} {:15} {:>10} {:>12} {:>12} {:>10}\n", world_size,
-                           world_size == 1 ? "" : "s", "backend", "operation", "size", "median", "p90", "GB/s");
+  std::cout << fmt::format("{} rank{}\n{:12} {:15} {:>10} {:>12} {:>12} {:>10} {:>10}\n", world_size,
+                           world_size == 1 ? "" : "s", "backend", "operation", "size", "median", "p90", "GB/s",
+                           "bus GB/s");
   for (const auto& row : rows) {
-    std::cout << fmt::format("{:12} {:15} {:>10} {:>12} {:>12} {:>10.3f}\n",
+    std::cout << fmt::format("{:12} {:15} {:>10} {:>12} {:>12} {:>10.3f} {:>10.3f}\n",
                              row.backend + (row.placed ? " placed" : ""), row.op, format_bytes(row.bytes),
                              format_seconds(row.median_seconds), format_seconds(row.p90_seconds),
-                             static_cast<double>(row.bytes) / row.median_seconds * 1e-9);
+                             row.bandwidth() * 1e-9, bus_bandwidth(row, world_size) * 1e-9);
   }
   std::cout << std::flush;
 }
@@ -151,7 +162,8 @@ void print_json(const std::vector<Row>& rows, int world_size) {
                     {"bytes", row.bytes},
                     {"placed", row.placed},
                     {"median_seconds", row.median_seconds},
-                    {"p90_seconds", row.p90_seconds}});
+                    {"p90_seconds", row.p90_seconds},
+                    {"bus_bytes_per_second", bus_bandwidth(row, world_size)}});
   }
   std::cout << json_text(nlohmann::ordered_json{{"world_size", world_size}, {"rows", list}}) << std::endl;
 }
@@ -197,6 +209,7 @@ std::vector<Contender> make_contenders(const Communicators& communicators, const
   for (const auto& communicator : communicators) {
     const std::string name = communicator->backend_name();
     contenders.push_back({name, false, communicator.get(), communicator->world(), device});
+    if (contenders.back().group.size() > 1) contenders.back().group.connect({{0, 1}, {1, 0}});
     if (name == "shm") contenders.push_back({name, true, communicator.get(), communicator->world(), device});
   }
   return contenders;

@@ -71,7 +71,7 @@ void print_export(const ExportOptionsGiven& given, const ExportResult& result) {
 int export_on_rank(const ExportOptionsGiven& given, RankContext& rank) {
   std::shared_ptr<comm::Communicator> communicator;
   if (rank.mesh.world_size() > 1) communicator = comm::make_communicator(rank.mesh, rank.job, rank.comm);
-  const ControlGroup ranks(communicator, rank.comm.device);
+  const ControlGroup ranks(communicator);
   try {
     const auto result = export_hugging_face(given.folder, given.out, given.options, ranks);
     if (rank.is_first()) print_export(given, result);

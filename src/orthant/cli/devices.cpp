@@ -37,7 +37,7 @@ void check_device_name(const std::string& name) {
   throw ConfigError(fmt::format("unknown device '{}'", name), {.remedy = "use --device auto, cpu or cuda"});
 }
 
-at::Device choose_device(const std::string& name, int num_gpus, const launch::Job& job) {
+at::Device choose_device(const std::string& name, int num_gpus, const launch::Job& job, int ranks_per_device) {
   check_device_name(name);
   if (name == "cpu") return at::kCPU;
   if (name == "cuda") {
@@ -48,7 +48,8 @@ at::Device choose_device(const std::string& name, int num_gpus, const launch::Jo
     if (num_gpus == 0)
       throw ConfigError("--device cuda, but this machine shows no GPU", {.remedy = "use --device cpu"});
   }
-  if (!built_with_cuda() || num_gpus == 0 || (name == "auto" && num_gpus < job.local_world_size)) return at::kCPU;
+  if (!built_with_cuda() || num_gpus == 0 || (name == "auto" && num_gpus * ranks_per_device < job.local_world_size))
+    return at::kCPU;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(job.local_rank % num_gpus));
 }
 

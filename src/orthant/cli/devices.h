@@ -18,8 +18,8 @@ int count_gpus(const launch::Environment& environment);
 // ConfigError for anything but auto, cpu and cuda.
 void check_device_name(const std::string& name);
 
-// `auto` takes GPUs when there is one for each local rank. Ranks share GPUs when `cuda` is asked for and there are too
-// few.
-at::Device choose_device(const std::string& name, int num_gpus, const launch::Job& job);
+// `auto` takes GPUs when there is a place for each local rank. Ranks share GPUs when `cuda` is asked for and there are
+// too few.
+at::Device choose_device(const std::string& name, int num_gpus, const launch::Job& job, int ranks_per_device = 1);
 
 }  // namespace orthant::cli

@@ -37,6 +37,41 @@ Interval interval_of(const profiler::KinetoEvent& event) {
   return {event.startNs(), event.startNs() + event.durationNs()};
 }
 
+// Intervals that overlap are one, ascending.
+std::vector<Interval> joined(std::vector<Interval> intervals) {
+  std::ranges::sort(intervals);
+  std::vector<Interval> all;
+  for (const auto& [begin, end] : intervals) {
+    if (all.empty() || begin > all.back().second) {
+      all.emplace_back(begin, end);
+    } else {
+      all.back().second = std::max(all.back().second, end);
+    }
+  }
+  return all;
+}
+
+double seconds_of(const std::vector<Interval>& apart) {
+  double seconds = 0;
+  for (const auto& [begin, end] : apart) seconds += static_cast<double>(end - begin) * 1e-9;
+  return seconds;
+}
+
+double seconds_of_both(const std::vector<Interval>& some, const std::vector<Interval>& others) {
+  double seconds = 0;
+  for (std::size_t i = 0, j = 0; i < some.size() && j < others.size();) {
+    const auto begin = std::max(some[i].first, others[j].first);
+    const auto end = std::min(some[i].second, others[j].second);
+    if (begin < end) seconds += static_cast<double>(end - begin) * 1e-9;
+    some[i].second < others[j].second ? ++i : ++j;
+  }
+  return seconds;
+}
+
+bool is_exchange(const std::string& kernel) {
+  return kernel.starts_with("nccl");
+}
+
 std::vector<KernelTime> sorted(const std::map<std::string, KernelTime>& by_name) {
   std::vector<KernelTime> all;
   for (const auto& [name, time] : by_name) all.push_back(time);
@@ -68,7 +103,8 @@ DeviceActivity stop_watching_device() {
     return std::ranges::any_of(steps, [&](const Interval& s) { return s.first <= moment && moment < s.second; });
   };
   std::map<std::string, KernelTime> kernels, calls;
-  std::vector<Interval> intervals;
+  std::vector<Interval> intervals, exchanges, others;
+  std::set<std::int64_t> exchange_streams, other_streams;
   for (const auto& event : result->events()) {
     const bool on_device = event.deviceType() == c10::DeviceType::CUDA;
     if (!on_device && !(waits(event.name()) && inside_of_step(event.startNs()))) continue;
@@ -76,21 +112,24 @@ DeviceActivity stop_watching_device() {
     time.name = event.name();
     ++time.count;
     time.seconds += static_cast<double>(event.durationNs()) * 1e-9;
-    if (on_device) intervals.push_back(interval_of(event));
+    if (on_device) {
+      const bool exchange = is_exchange(event.name());
+      intervals.push_back(interval_of(event));
+      (exchange ? exchanges : others).push_back(interval_of(event));
+      (exchange ? exchange_streams : other_streams).insert(event.deviceResourceId());
+    }
     if (on_device && waits(event.name())) calls[event.name()] = time;
   }
   DeviceActivity activity{.kernels = sorted(kernels), .busy_seconds = 0, .span_seconds = 0, .waits = sorted(calls)};
-  std::ranges::sort(intervals);
-  std::uint64_t end = 0;
-  std::uint64_t busy = 0;
-  for (const auto& [begin, finish] : intervals) {
-    if (finish <= end) continue;
-    busy += finish - std::max(begin, end);
-    end = finish;
-  }
+  intervals = joined(std::move(intervals));
+  exchanges = joined(std::move(exchanges));
   if (intervals.empty()) return activity;
-  activity.busy_seconds = static_cast<double>(busy) * 1e-9;
-  activity.span_seconds = static_cast<double>(end - intervals.front().first) * 1e-9;
+  activity.busy_seconds = seconds_of(intervals);
+  activity.span_seconds = static_cast<double>(intervals.back().second - intervals.front().first) * 1e-9;
+  activity.exchange_seconds = seconds_of(exchanges);
+  activity.hidden_seconds = seconds_of_both(exchanges, joined(std::move(others)));
+  activity.exchanges_apart =
+      std::ranges::none_of(exchange_streams, [&](std::int64_t stream) { return other_streams.contains(stream); });
   return activity;
 }
 
@@ -138,6 +177,12 @@ std::string activity_text(const DeviceActivity& activity, int steps, std::size_t
   auto text = shares + text_table(lines);
   for (const auto& call : activity.waits)
     text += fmt::format("{} calls of {} in {} steps\n", call.count, call.name, steps);
+  if (activity.exchange_seconds > 0) {
+    text += fmt::format("exchanges: {} a step, {}, {:.1f}% of it under other kernels\n",
+                        format_seconds(activity.exchange_seconds / steps),
+                        activity.exchanges_apart ? "on streams of their own" : "on streams of other kernels",
+                        100 * activity.hidden_seconds / activity.exchange_seconds);
+  }
   if (activity.waits.empty()) text += fmt::format("the host waited for nothing in {} steps\n", steps);
   return text;
 }

@@ -19,6 +19,11 @@ struct DeviceActivity {
   std::vector<KernelTime> kernels;  // the longest first
   double busy_seconds = 0;          // union of their intervals
   double span_seconds = 0;          // from the first one's begin to the last one's end
+  // Of exchanges with other ranks: union of their intervals, the part during which another kernel ran, and whether all
+  // of them had streams on which nothing else ran.
+  double exchange_seconds = 0;
+  double hidden_seconds = 0;
+  bool exchanges_apart = true;
   // Calls of the host inside of steps by name: synchronisations, allocations. Copies of pageable memory anywhere.
   std::vector<KernelTime> waits;
 };

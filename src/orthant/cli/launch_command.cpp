@@ -15,6 +15,7 @@
 #include "orthant/launch/nodes.h"
 #include "orthant/launch/restarts.h"
 #include "orthant/launch/scripts.h"
+#include "orthant/launch/shared_devices.h"
 #include "orthant/launch/token.h"
 
 namespace orthant::cli {
@@ -33,6 +34,7 @@ struct LaunchFlags {
   std::string log_dir;
   bool bind_cores = false;
   int max_restarts = 0;
+  int ranks_per_device = 1;
   std::string script;
   launch::ScriptOptions job;
 };
@@ -59,6 +61,9 @@ void add_options(OptionParser& app, LaunchFlags& flags) {
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
   app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
       .check(NumberRange(0, 1000000));
+  app.add_option("--ranks-per-device", flags.ranks_per_device,
+                 "ranks that share a GPU over NCCL: each gets a host identity of its own (default 1)")
+      .check(NumberRange(1, 64));
   app.add_flag("--bind-cores", flags.bind_cores, "pin ranks to cores in turn");
   app.add_option("--script", flags.script, "write a job script to stdout instead of starting: slurm, pbs or k8s");
   const auto* group = "Job script";
@@ -114,6 +119,8 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     hooks.events = link.get();
   }
   job.max_restarts = flags.max_restarts;
+  job.ranks_per_device = flags.ranks_per_device;
+  say(launch::shared_devices_text(flags.ranks_per_device));
   launch::SignalWatch signals;
   local.signals = &signals;
   return report(launch::run_attempts({.max_restarts = flags.max_restarts, .say = say}, signals, [&](int attempt) {
@@ -132,6 +139,9 @@ Arguments flags_for_script(const LaunchFlags& flags) {
   }
   if (!flags.log_dir.empty()) words.insert(words.end(), {"--log-dir", flags.log_dir});
   if (flags.bind_cores) words.emplace_back("--bind-cores");
+  if (flags.ranks_per_device != defaults.ranks_per_device) {
+    words.insert(words.end(), {"--ranks-per-device", fmt::format("{}", flags.ranks_per_device)});
+  }
   if (!flags.tokens.file.empty()) words.insert(words.end(), {"--token-file", flags.tokens.file});
   if (flags.tokens.none) words.emplace_back("--no-token");
   return words;

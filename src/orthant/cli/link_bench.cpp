@@ -55,6 +55,7 @@ void LinkBench::add_collectives(std::int64_t bytes, bool placed) {
 
 // Between neighbours, there and back; of an odd number of ranks the last one has none.
 void LinkBench::add_message(std::int64_t bytes) {
+  for (int own = 0; own + 1 < group_.size(); own += 2) group_.connect({{own, own + 1}, {own + 1, own}});
   const auto sent = tensor(bytes / 4, /*placed=*/false);
   const auto received = tensor(bytes / 4, /*placed=*/false);
   const int own = group_.index();

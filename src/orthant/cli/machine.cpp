@@ -15,7 +15,9 @@
 #include "orthant/cli/devices.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/launch/detect.h"
+#include "orthant/launch/environment.h"
 #include "orthant/launch/memory_group.h"
+#include "orthant/launch/shared_devices.h"
 
 namespace orthant::cli {
 namespace {
@@ -32,6 +34,55 @@ int64_t free_bytes_of(const char* folder) {
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
+// Variables that make exchanges over NCCL slow, or hang: what was set for one experiment and stayed.
+struct HarmfulVariable {
+  const char* name;
+  const char* harmless;  // a value that does no harm; any other does
+  const char* harm;
+};
+constexpr HarmfulVariable kHarmfulVariables[] = {
+    {"CUDA_LAUNCH_BLOCKING", "0", "the host waits for every kernel, receives that are started early among them"},
+    {"NCCL_P2P_DISABLE", "0", "GPUs of a host do not reach each other's memory"},
+    {"NCCL_SHM_DISABLE", "0", "GPUs of a host without NVLink talk through the network"},
+    {"NCCL_IB_DISABLE", "0", "hosts talk through sockets even where there is InfiniBand"},
+    {"NCCL_NET_GDR_LEVEL", "", "it overrides which GPUs the network reaches directly"},
+    {"NCCL_ALGO", "", "one algorithm for every size and operation"},
+    {"NCCL_PROTO", "", "one protocol for every size and operation"},
+    {"NCCL_MAX_NCHANNELS", "", "fewer channels than the links can fill"},
+    {"NCCL_MAX_CTAS", "", "fewer blocks than the links can fill"},
+    {"NCCL_BUFFSIZE", "", "buffers of another size than NCCL's own"},
+    {"NCCL_HOSTID", "", "ranks with one identity are taken for one host, ranks with several for hosts of their own"},
+    {"NCCL_BLOCKING_WAIT", "0", "the host waits for every call"},
+    {"TORCH_NCCL_BLOCKING_WAIT", "0", "the host waits for every call"},
+    {"TORCH_NCCL_USE_COMM_NONBLOCKING", "0",
+     "communicators are connected at the first call, not before the first step"},
+    {"NCCL_LAUNCH_MODE", "", "all ranks of a process are started together"},
+};
+
+void find_harmful_variables(const launch::Environment& environment, Machine& machine) {
+  const auto* identity = launch::find_variable(environment, "NCCL_HOSTID");
+  const bool shares_device = identity != nullptr && identity->starts_with(launch::kSharedIdentity);  // set by us
+  for (const auto& [name, harmless, harm] : kHarmfulVariables) {
+    const auto* value = launch::find_variable(environment, name);
+    if (value == nullptr || *value == harmless) continue;
+    if (shares_device && (value == identity || std::string_view(name) == "NCCL_IB_DISABLE")) continue;
+    machine.problems.push_back({fmt::format("{}={}: {}", name, *value, harm), fmt::format("unset {}", name)});
+  }
+  const auto* debug = launch::find_variable(environment, "NCCL_DEBUG");
+  if (debug != nullptr && (*debug == "INFO" || *debug == "TRACE")) {
+    machine.problems.push_back(
+        {fmt::format("NCCL_DEBUG={}: every rank writes lines on its own", *debug), "set NCCL_DEBUG=WARN"});
+  }
+  const auto* queues = launch::find_variable(environment, "CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues != nullptr && queues->size() == 1) {
+    machine.problems.push_back(
+        {fmt::format("CUDA_DEVICE_MAX_CONNECTIONS={}: streams share queues of the device, so that a receive that waits "
+                     "may hold up what its peer waits for",
+                     *queues),
+         "unset it: ranks set 32"});
+  }
+}
+
 void find_problems(const launch::Environment& environment, Machine& machine) {
   try {
     const auto job = launch::detect(environment);
@@ -39,6 +90,7 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
   } catch (const Error& error) {
     machine.problems.push_back({error.message(), error.remedy()});
   }
+  find_harmful_variables(environment, machine);
   if (machine.num_gpus > 0 && !machine.built_with_cuda) {
     machine.problems.push_back(
         {fmt::format("{} GPU(s) here, but this program was built without CUDA", machine.num_gpus),

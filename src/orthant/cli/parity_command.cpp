@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
@@ -17,6 +17,7 @@
 #include "orthant/cli/rank_training.h"
 #include "orthant/comm/faulty.h"
 #include "orthant/cuda/kernel.h"
+#include "orthant/files/whole_file.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/train/parity.h"
 #include "orthant/train/run.h"
@@ -31,6 +32,7 @@ struct Options {
   std::string against_device;  // empty: as the tested side
   std::string dtype = "float64";
   std::string inject;
+  std::string rows;  // a file of comparisons
   std::vector<std::string> varied;
   ParityOptions side;
   bool resume_given = false;
@@ -51,6 +53,8 @@ void add_options(OptionParser& app, Options& options) {
   app.add_option("--resume-at", options.side.resume_at,
                  "save the tested side after this step and continue from the checkpoint");
   app.add_option("--inject", options.inject, "skip-reduce=AXIS[:NAME]: leave out sums over an axis; must then fail");
+  app.add_option("--rows", options.rows,
+                 "file with a JSON list of options on each line: as many comparisons by the same ranks, a line each");
   app.add_flag("--bitwise", options.bitwise, "fail unless every bit is equal");
   app.add_flag("--json", options.json, "one JSON document on stdout");
   add_rank_options(app, options.ranks);
@@ -246,13 +250,39 @@ std::string compared_sides(const Options& options, const RunConfig& tested, cons
 
 }  // namespace
 
-int run_parity(const Arguments& arguments, Context& context) {
+namespace {
+
+// The two sides of one comparison, checked.
+struct Comparison {
+  Options options;
+  LoadedConfig tested;
+  LoadedConfig reference;
+  comm::WrapTransport fault = {};
+};
+
+Comparison prepare(Options options, const Context& context) {
+  check_options(options);
+  set_dtype(options.config, options.dtype);
+  auto reference = load_reference(options, context.environment);
+  options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
+  auto tested = load_config(options.config, options.ranks, context.environment);
+  auto fault = read_fault(options.inject, tested.config);
+  for (const auto* side : {&tested, &reference}) {
+    refuse_fake_backend(options.ranks, side->config.mesh);
+    check_trainable(side->config);
+    check_backend(options.ranks, context, side->config);
+  }
+  check_same_model(declared_spec(tested.config), declared_spec(reference.config));
+  return {std::move(options), std::move(tested), std::move(reference), std::move(fault)};
+}
+
+// False where only help was asked for.
+bool read_options(const Arguments& words, Context& context, Options& options) {
   OptionParser app("Trains a model in two ways and compares loss, gradient norm, gradients and weights.",
                    "orthant parity");
-  Options options;
   add_options(app, options);
-  if (!parse(app, arguments, context, "orthant parity --vary parallel.microbatches=4 --vary parallel.recompute=full")) {
-    return 0;
+  if (!parse(app, words, context, "orthant parity --vary parallel.microbatches=4 --vary parallel.recompute=full")) {
+    return false;
   }
   options.resume_given = app.count("--resume-at") > 0;
   options.dtype_given = app.count("--dtype") > 0;
@@ -260,50 +290,102 @@ int run_parity(const Arguments& arguments, Context& context) {
     options.sets_precision |=
         std::ranges::any_of(*given, [](const auto& text) { return text.starts_with("precision"); });
   }
-  check_options(options);
-  set_dtype(options.config, options.dtype);
-  const auto reference = load_reference(options, context.environment);
-  options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
-  auto tested = load_config(options.config, options.ranks, context.environment);
-  const auto fault = read_fault(options.inject, tested.config);
-  options.ranks.compares = true;
-  const std::array<const LoadedConfig*, 2> sides = {&tested, &reference};
-  for (const auto* side : sides) options.ranks.has_stages |= side->config.mesh.degree(Axis::pp) > 1;
-  for (const auto* side : sides) {
-    refuse_fake_backend(options.ranks, side->config.mesh);
-    check_trainable(side->config);
-    check_backend(options.ranks, context, side->config);
-  }
-  check_same_model(declared_spec(tested.config), declared_spec(reference.config));
-  if (reference.config.mesh.world_size() > tested.config.mesh.world_size()) {
-    options.ranks.mesh = reference.config.mesh.to_string();
-  }
-  return run_on_ranks(options.ranks, context, 1, [&](RankContext& rank) {
-    RankTraining training(rank);
-    const auto run = [&](const LoadedConfig& loaded, const std::string& name, const ParityOptions& how) {
-      auto config = loaded.config;
-      if (!training.takes_part(config.mesh)) return ParitySide();
-      if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
-      training.prepare(config, resolved_config(loaded.document), name, &loaded == &tested ? fault : nullptr);
-      if (name == "reference" && !options.against_device.empty()) config.trainer.device = at::kCPU;
-      return run_parity_side(config, how);
-    };
-    const auto expected = run(reference, "reference", {.steps = options.side.steps});
-    const auto found = run(tested, "tested", options.side);
-    if (!rank.is_first()) return 0;
-    auto result = compare_sides(found, expected, tolerance_of(tested.config, reference.config),
-                                suspects(tested.config, reference.config));
-    if (options.bitwise) result.pass = result.bitwise && result.replicas_equal;
-    const auto compared = compared_sides(options, tested.config, reference.config);
-    if (options.json) {
-      auto document = parity_json(result);
-      document["compared"] = compared;
-      document["kernel_launches"] = cuda::KernelLibrary::of_process().num_launches();  // of this rank, on a CUDA device
-      std::cout << json_text(document) << std::endl;
-    } else {
-      std::cout << compared << '\n' << parity_text(result) << std::flush;
+  return true;
+}
+
+// The comparisons of a file: on each line the words of one, as a JSON list. Where they run is the command's matter.
+std::vector<Comparison> read_rows(const Options& command, const Context& context) {
+  std::vector<Comparison> rows;
+  std::istringstream lines(read_text_file(command.rows));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty()) continue;
+    try {
+      Options options;
+      Context own = context;
+      read_options(nlohmann::json::parse(line).get<std::vector<std::string>>(), own, options);
+      auto ranks = command.ranks;
+      ranks.mesh = options.ranks.mesh;
+      ranks.order = options.ranks.order;
+      options.ranks = ranks;
+      rows.push_back(prepare(std::move(options), context));
+    } catch (const nlohmann::json::exception&) {
+      throw ConfigError(fmt::format("{} line {}: no JSON list of words", command.rows, number),
+                        {.remedy = "write the options of one comparison, e.g. [\"--mesh\", \"pp=2\"]"});
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{} line {}: {}", command.rows, number, error.message()),
+                        {.remedy = error.remedy()});
     }
-    return result.pass ? 0 : kDifferentExitCode;
+  }
+  if (rows.empty()) throw ConfigError(fmt::format("--rows {} has no line", command.rows), {.remedy = "write one"});
+  return rows;
+}
+
+ParityResult compare(const Comparison& row, const std::string& name, RankContext& rank, RankTraining& training) {
+  const auto run = [&](const LoadedConfig& loaded, const std::string& side, const ParityOptions& how) {
+    auto config = loaded.config;
+    if (!training.takes_part(config.mesh)) return ParitySide();
+    if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
+    training.prepare(config, resolved_config(loaded.document), name + side,
+                     &loaded == &row.tested ? row.fault : nullptr);
+    if (side == "reference" && !row.options.against_device.empty()) config.trainer.device = at::kCPU;
+    return run_parity_side(config, how);
+  };
+  const auto expected = run(row.reference, "reference", {.steps = row.options.side.steps});
+  const auto found = run(row.tested, "tested", row.options.side);
+  if (!rank.is_first()) return {};
+  auto result = compare_sides(found, expected, tolerance_of(row.tested.config, row.reference.config),
+                              suspects(row.tested.config, row.reference.config));
+  if (row.options.bitwise) result.pass = result.bitwise && result.replicas_equal;
+  return result;
+}
+
+// On one line each, where there are several.
+void print(const Comparison& row, const ParityResult& result, bool one_line) {
+  const auto compared = compared_sides(row.options, row.tested.config, row.reference.config);
+  if (!one_line && !row.options.json) {
+    std::cout << compared << '\n' << parity_text(result) << std::flush;
+    return;
+  }
+  auto document = parity_json(result);
+  document["compared"] = compared;
+  document["kernel_launches"] = cuda::KernelLibrary::of_process().num_launches();  // of this rank, on a CUDA device
+  std::cout << (one_line ? document.dump() : json_text(document)) << std::endl;
+}
+
+}  // namespace
+
+int run_parity(const Arguments& arguments, Context& context) {
+  Options options;
+  if (!read_options(arguments, context, options)) return 0;
+  const bool several = !options.rows.empty();
+  std::vector<Comparison> rows;
+  if (several) {
+    rows = read_rows(options, context);
+  } else {
+    rows.push_back(prepare(options, context));
+  }
+  auto ranks = rows.front().options.ranks;
+  ranks.compares = true;
+  Mesh largest = rows.front().tested.config.mesh;
+  for (const auto& row : rows) {
+    for (const auto* side : {&row.tested, &row.reference}) {
+      if (side->config.mesh.world_size() > largest.world_size()) largest = side->config.mesh;
+    }
+  }
+  ranks.mesh = largest.to_string();
+  ranks.order.clear();  // it is part of that
+  return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
+    RankTraining training(rank);
+    bool pass = true;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto result = compare(rows[i], several ? fmt::format("{}-", i) : "", rank, training);
+      if (!rank.is_first()) continue;
+      print(rows[i], result, several);
+      pass = pass && result.pass;
+    }
+    return pass ? 0 : kDifferentExitCode;
   });
 }
 

@@ -5,17 +5,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iostream>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
+#include "orthant/comm/nccl.h"
 #include "orthant/comm/store.h"
+#include "orthant/launch/environment.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/meeting.h"
 #include "orthant/launch/restarts.h"
+#include "orthant/launch/shared_devices.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/mesh/picture.h"
 
@@ -45,33 +51,64 @@ std::optional<launch::Job> job_of_launcher(const RankOptions& options, const lau
   return launch::detect(environment, detect_options(options));
 }
 
-comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
-                               const Mesh& mesh) {
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job) {
   const int num_gpus = count_gpus(context.environment);
+  const int ranks_per_device = std::max(1, options.ranks_per_device);
   comm::CommOptions comm;
-  comm.device = choose_device(options.device, num_gpus, job);
+  comm.device = choose_device(options.device, num_gpus, job, ranks_per_device);
   comm.backend = comm::parse_backend(options.backend);
-  if (comm.backend == comm::BackendKind::nccl && (comm.device.is_cpu() || job.local_world_size > num_gpus)) {
+  if (options.ranks_per_device > 0 && comm.device.is_cpu()) {
+    throw ConfigError(fmt::format("--ranks-per-device {} with {} ranks on this host, device cpu and {} GPUs",
+                                  options.ranks_per_device, job.local_world_size, num_gpus),
+                      {.remedy = "leave it out: ranks on CPUs share no GPU", .rank = job.rank});
+  }
+  const bool too_many = job.local_world_size > num_gpus * ranks_per_device;
+  if (comm.backend == comm::BackendKind::nccl && (comm.device.is_cpu() || too_many)) {
+    const auto remedy = comm.device.is_cpu() || num_gpus == 0
+                            ? std::string("use --backend gloo, or --device cuda with a GPU for each rank")
+                            : fmt::format("use --backend gloo, or let ranks share GPUs, slowly: --ranks-per-device {}",
+                                          (job.local_world_size + num_gpus - 1) / num_gpus);
     throw ConfigError(
         fmt::format("--backend nccl with {} ranks on this host, device {} and {} GPUs: NCCL moves CUDA tensors, one "
                     "rank per GPU",
                     job.local_world_size, comm.device.str(), num_gpus),
-        {.remedy = "use --backend gloo, or --device cuda with a GPU for each rank", .rank = job.rank});
+        {.remedy = remedy, .rank = job.rank});
   }
-  // NCCL needs a GPU for each rank and carries no messages between stages or in a ring; Gloo carries them.
-  const bool no_nccl =
-      job.local_world_size > num_gpus || mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1 || options.has_stages;
-  if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda() && no_nccl) {
-    comm.backend = comm::BackendKind::gloo;
+  if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda()) {
+    comm.backend = too_many || !comm::nccl_available() ? comm::BackendKind::gloo : comm::BackendKind::nccl;
+  }
+  const auto* blocking = launch::find_variable(context.environment, "CUDA_LAUNCH_BLOCKING");
+  if (comm.backend == comm::BackendKind::nccl && job.world_size > 1 && blocking != nullptr && *blocking != "0") {
+    throw ConfigError(
+        fmt::format("CUDA_LAUNCH_BLOCKING={} over NCCL: every rank would wait inside the receives that it "
+                    "starts early",
+                    *blocking),
+        {.remedy = "unset CUDA_LAUNCH_BLOCKING, or use --backend gloo", .rank = job.rank});
   }
   comm.phases = timeouts_of(options);
   comm.timeout_seconds = comm.phases->start_seconds;
   comm.check = options.check_collectives;
   comm.bind_address = job.rendezvous.bind_address;
+  comm.leave = [](const CommError& error) {
+    std::cerr << report_text(error, "orthant: error: ") << std::flush;
+    _exit(error.exit_code());
+  };
   return comm;
 }
 
 namespace {
+
+// Ranks that another launcher started set for themselves what ours gives them.
+void take_variables(const RankOptions& options, const Context& context, const launch::Job& job) {
+  auto wanted = context.environment;
+  launch::share_devices(wanted, job.rank, job.num_nodes, options.ranks_per_device);
+  for (const auto& [name, value] : wanted) {
+    const auto given = context.environment.find(name);
+    if (given == context.environment.end() || given->second != value) setenv(name.c_str(), value.c_str(), 1);
+  }
+  // Streams that share a queue of the device hold each other up, and a rank has one for each communicator.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
 
 int run_body(const RankOptions& options, const Context& context, const launch::Job& job,
              const std::function<int(RankContext&)>& body) {
@@ -80,8 +117,9 @@ int run_body(const RankOptions& options, const Context& context, const launch::J
   comm::quiet_backend_log();
   at::set_num_threads(options.threads > 0 ? options.threads : 1);
   // Our own launcher puts the rank in front of every line; others do not.
+  take_variables(options, context, job);
   const Log log({.rank = job.is_launched_by_us() ? -1 : job.rank, .color = context.color});
-  RankContext rank{job, mesh, comm_options(options, context, job, mesh), log};
+  RankContext rank{job, mesh, comm_options(options, context, job), log};
   return body(rank);
 }
 
@@ -144,11 +182,13 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   local.signals = &signals;
   std::optional<HeldOutput> held;
   if (options.max_restarts > 0) local.stdout_fd = held.emplace().fd();
+  say(launch::shared_devices_text(options.ranks_per_device));
   const auto attempt = [&](int number) {
     if (held) held->drop();
     launch::ProgramJob program;
     program.restart_count = local.restart_count = number;
     program.max_restarts = options.max_restarts;
+    program.ranks_per_device = options.ranks_per_device;
     auto outcome =
         on_cpu
             ? launch::run_forked(local, [&](const launch::Job& job) { return run_body(options, context, job, body); })
@@ -208,7 +248,12 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
   app.add_option("--order", options.order, "axes from the outermost to the innermost (default pp,dp,fsdp,cp,tp)")
       .group(kRanks);
   app.add_option("--device", options.device, "auto, cpu or cuda (default auto)").group(kRanks);
-  app.add_option("--backend", options.backend, "auto, gloo, shm, nccl or fake (default auto: shm within a host)")
+  app.add_option("--backend", options.backend,
+                 "auto, gloo, shm, nccl or fake (default auto: shm within a host, nccl on GPUs)")
+      .group(kRanks);
+  app.add_option("--ranks-per-device", options.ranks_per_device,
+                 "ranks that share a GPU over NCCL, slowly: for tests and small models (default 1)")
+      .check(NumberRange(1, 64))
       .group(kRanks);
   app.add_option("--threads", options.threads, "compute threads per rank (default 1)")
       .check(NumberRange(0, 4096))
@@ -266,7 +311,7 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   const auto mesh = mesh_for(options, default_world_size);
   launch::Job first;  // what rank 0 of the ranks to be started will be told
   first.world_size = first.local_world_size = mesh.world_size();
-  const auto comm = comm_options(options, context, first, mesh);
+  const auto comm = comm_options(options, context, first);
   if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
   // A fake world is walked through by its first rank alone. One rank is a process of its own when its death is to be
   // survived or told of.

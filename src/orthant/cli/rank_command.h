@@ -40,11 +40,11 @@ struct RankOptions {
   launch::DetectOptions place;  // --rank and the like
   int max_restarts = 0;
   bool dry_run = false;
-  int ranks_per_host = 0;  // as a dry run draws the mesh; 0: all on one
+  int ranks_per_device = 0;  // over NCCL; 0: not said, which is one
+  int ranks_per_host = 0;    // as a dry run draws the mesh; 0: all on one
   // Of the command, not of the user.
-  bool compares = false;    // exit code 1 is its answer, and said
-  bool watched = false;     // one rank, too, is a process of its own, so that somebody can tell of its death
-  bool has_stages = false;  // some training of it has pp, whatever the mesh says
+  bool compares = false;  // exit code 1 is its answer, and said
+  bool watched = false;   // one rank, too, is a process of its own, so that somebody can tell of its death
   // For commands that take SIGINT and SIGTERM themselves: installs the handlers in a rank, and says whether a signal
   // has come. A request that comes before ranks are started ends the command with 75.
   std::function<void()> take_signals = {};
@@ -82,10 +82,9 @@ void check_rank_options(const RankOptions& options);
 // Who the launcher that started this process says it is; nothing without one. Opens no socket.
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment);
 
-// The device and backend of a rank. A backend that nobody named is one that the command's stages can talk over.
-// ConfigError for a backend or device that is not to be had here.
-comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
-                               const Mesh& mesh);
+// The device and backend of a rank: NCCL where ranks have GPUs of their own, or share them on purpose. ConfigError for
+// a backend or device that is not to be had here.
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job);
 
 // Runs `body` on every rank and returns the command's exit code. Without a launcher the world is the mesh's, and
 // `default_world_size` when no mesh is given. Only rank 0 may write to stdout.

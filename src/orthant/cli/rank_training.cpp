@@ -94,8 +94,7 @@ void check_backend(const RankOptions& ranks, const Context& context, const RunCo
   launch::Job local;  // ranks started here
   local.world_size = local.local_world_size = config.mesh.world_size();
   const auto job = job_of_launcher(ranks, context.environment).value_or(local);
-  const auto comm = comm_options(ranks, context, job, config.mesh);
-  if (comm.backend == comm::BackendKind::nccl) check_message_backend(config.mesh, config.trainer.context, "nccl");
+  const auto comm = comm_options(ranks, context, job);
   auto options = config.trainer;
   options.device = comm.device;
   check_device(options);

@@ -237,7 +237,7 @@ void check_hardware(const Hardware& hardware, const RunConfig& config, const at:
 at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& ranks, const RunConfig& config,
                      const Context& context) {
   const auto where = job.value_or(launch::Job{.local_world_size = config.mesh.world_size()});
-  return choose_device(ranks.device, count_gpus(context.environment), where);
+  return choose_device(ranks.device, count_gpus(context.environment), where, std::max(1, ranks.ranks_per_device));
 }
 
 // Options that make no sense empty, beside others, or without them.

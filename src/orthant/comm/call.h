@@ -25,6 +25,12 @@ const char* name_of(Reduction reduction);
 enum class Purpose { control, activations, gradients, parameters };
 const char* name_of(Purpose purpose);
 
+// Messages from one member of a group to another, by their places in the group.
+struct MessagePair {
+  int from = -1;
+  int to = -1;
+};
+
 struct Call {
   Op op = Op::barrier;
   Reduction reduction = Reduction::sum;

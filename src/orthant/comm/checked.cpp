@@ -114,6 +114,8 @@ class CheckedTransport : public Transport {
                                             short_location(call.site));
   }
 
+  void connect(const std::vector<MessagePair>& pairs) override { inner_->connect(pairs); }
+
   void set_timeout(double timeout_seconds) override {
     timeout_seconds_ = timeout_seconds;
     inner_->set_timeout(timeout_seconds);

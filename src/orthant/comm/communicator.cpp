@@ -10,7 +10,10 @@
 #include "orthant/base/error.h"
 #include "orthant/base/error_report.h"
 #include "orthant/base/nearest.h"
+#include "orthant/comm/call_failure.h"
+#include "orthant/comm/call_watch.h"
 #include "orthant/comm/checked.h"
+#include "orthant/comm/device_split.h"
 #include "orthant/comm/gloo.h"
 #include "orthant/comm/group_state.h"
 #include "orthant/comm/host_socket.h"
@@ -52,7 +55,11 @@ const char* name_of(BackendKind kind) {
 
 Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> store, CommOptions options,
                            const std::vector<GroupRequest>& groups, const std::vector<SubgroupRequest>& subgroups)
-    : mesh_(mesh), rank_(rank), store_(std::move(store)), options_(std::move(options)) {
+    : mesh_(mesh),
+      rank_(rank),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      noticed_(std::make_shared<NoticedFailure>()) {
   check_requests(subgroups);
   options_.backend = resolve(options_.backend, options_.device);
   if (options_.backend == BackendKind::fake || mesh_.world_size() == 1) {
@@ -152,8 +159,9 @@ Group Communicator::make_group(const std::string& name, const std::vector<int>& 
   const auto unique_name = fmt::format("{}@{}", channel, ranks.front());
   std::optional<Store> store;
   if (store_ && ranks.size() > 1) store = store_->below(unique_name);
-  auto state = std::make_shared<GroupState>(GroupState::Members{name, ranks, index, purpose},
-                                            make_transport(unique_name, ranks, index), store, options_.timeout_seconds);
+  const ChannelMembers members{name, ranks, index, purpose};
+  auto state = std::make_shared<GroupState>(members, make_transport(unique_name, members), store,
+                                            options_.timeout_seconds, noticed_);
   states_.push_back(state);
   return groups_.emplace(channel, Group(state)).first->second;
 }
@@ -170,28 +178,35 @@ BackendKind Communicator::backend_for(const std::vector<int>& ranks) const {
   return options_.backend;
 }
 
-std::unique_ptr<Transport> Communicator::connect_transport(const std::string& channel, const std::vector<int>& ranks,
-                                                           int index) {
-  const int size = static_cast<int>(ranks.size());
-  switch (backend_for(ranks)) {
+std::unique_ptr<Transport> Communicator::connect_gloo(const std::string& channel, const ChannelMembers& members) {
+  if (!gloo_) gloo_ = std::make_shared<GlooDevice>(options_.bind_address);
+  return make_staged_transport(make_gloo_transport(*gloo_, store_->below(channel), members.index,
+                                                   static_cast<int>(members.ranks.size()), options_.timeout_seconds));
+}
+
+std::unique_ptr<Transport> Communicator::connect_transport(const std::string& channel, const ChannelMembers& members) {
+  switch (backend_for(members.ranks)) {
     case BackendKind::shm:
-      return make_shm_transport(shm_, channel, ranks, index, options_.timeout_seconds);
-    case BackendKind::nccl:
-      return make_nccl_transport(store_->below(channel), index, size, options_.timeout_seconds);
+      return make_shm_transport(shm_, channel, members.ranks, members.index, options_.timeout_seconds);
+    case BackendKind::nccl: {
+      if (!watch_) watch_ = std::make_shared<CallWatch>(noticed_, options_.leave);
+      auto nccl =
+          make_nccl_transport(watch_, store_->below(channel), members, options_.device, options_.timeout_seconds);
+      if (members.purpose != Purpose::control) return nccl;
+      return make_device_split_transport(connect_gloo(channel + "/host", members), std::move(nccl));
+    }
     default:
-      if (!gloo_) gloo_ = std::make_shared<GlooDevice>(options_.bind_address);
-      return make_staged_transport(
-          make_gloo_transport(*gloo_, store_->below(channel), index, size, options_.timeout_seconds));
+      return connect_gloo(channel, members);
   }
 }
 
-std::unique_ptr<Transport> Communicator::make_transport(const std::string& channel, const std::vector<int>& ranks,
-                                                        int index) {
+std::unique_ptr<Transport> Communicator::make_transport(const std::string& channel, const ChannelMembers& members) {
+  const auto& [name, ranks, index, purpose] = members;
   const int size = static_cast<int>(ranks.size());
   if (size == 1 || options_.backend == BackendKind::fake) return make_identity_transport(size);
   std::unique_ptr<Transport> transport;
   try {
-    transport = connect_transport(channel, ranks, index);
+    transport = connect_transport(channel, members);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -250,6 +265,7 @@ void Communicator::enter(JobPhase phase) const {
 }
 
 void Communicator::close() {
+  noticed_->throw_if_set();
   for (const auto& state : states_) {
     state->throw_if_dropped();
     if (state->num_open() != 0) {
@@ -258,7 +274,18 @@ void Communicator::close() {
                         {.remedy = "wait for every Work before close()", .rank = rank_});
     }
   }
+  part(options_.timeout_seconds);
   leave(options_.timeout_seconds);
+}
+
+// NCCL: a rank whose part of a call is done may be in possession of what a peer still waits for, so nobody ends a
+// communicator before all ranks have done their calls. Whoever does not come has failed, and says so.
+void Communicator::part(double timeout_seconds) noexcept {
+  if (!watch_ || !watch_->wait_until_done(timeout_seconds)) return;
+  try {
+    wait_for_all(store_->below("parting"), rank_, mesh_.world_size(), timeout_seconds, "");
+  } catch (const std::exception&) {
+  }
 }
 
 // Says goodbye and ends the groups, so that peers inside a call are told; the server of the store then stays for the

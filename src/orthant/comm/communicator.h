@@ -4,12 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "orthant/base/error.h"
 #include "orthant/base/timeouts.h"
 #include "orthant/comm/board.h"
 #include "orthant/comm/group.h"
@@ -20,24 +22,30 @@
 
 namespace orthant::comm {
 
+class CallWatch;
 class GlooDevice;
+class NoticedFailure;
 class ShmDevice;
 class GroupState;
+struct ChannelMembers;
 
 enum class BackendKind { automatic, gloo, shm, nccl, fake };
 BackendKind parse_backend(const std::string& name);  // ConfigError that names the nearest
 const char* name_of(BackendKind kind);
 
 struct CommOptions {
-  // automatic: NCCL for CUDA when libtorch has it; on CPU shared memory for groups within a host and Gloo for the
-  // others.
+  // automatic: NCCL for CUDA when libtorch has it, with Gloo for CPU tensors of the world; on CPU shared memory for
+  // groups within a host and Gloo for the others.
   BackendKind backend = BackendKind::automatic;
   at::Device device = at::kCPU;            // where the tensors will live
   double timeout_seconds = 300;            // how long a call waits for peers
   std::optional<Timeouts> phases = {};     // the same by what the job does, see enter(); timeout_seconds is its start's
   bool check = false;                      // compare calls before they run; see Note [Checked calls]
   std::string bind_address = "127.0.0.1";  // address of this host that peers connect to
-  WrapTransport wrap = {};                 // around the transport of every group of several ranks; none when empty
+  // Ends this process with an error that nobody can be told: a call over NCCL failed and the rank does not come back
+  // from a wait for the device. Empty: it waits on.
+  std::function<void(const CommError&)> leave = {};
+  WrapTransport wrap = {};  // around the transport of every group of several ranks; none when empty
 };
 
 // A group over axes, asked for before start. Which ranks it has follows from the mesh.
@@ -103,10 +111,12 @@ class Communicator {
  private:
   Group make_group(const std::string& name, const std::vector<int>& ranks, Purpose purpose);
   BackendKind backend_for(const std::vector<int>& ranks) const;
-  std::unique_ptr<Transport> make_transport(const std::string& channel, const std::vector<int>& ranks, int index);
-  std::unique_ptr<Transport> connect_transport(const std::string& channel, const std::vector<int>& ranks, int index);
+  std::unique_ptr<Transport> make_transport(const std::string& channel, const ChannelMembers& members);
+  std::unique_ptr<Transport> connect_transport(const std::string& channel, const ChannelMembers& members);
+  std::unique_ptr<Transport> connect_gloo(const std::string& channel, const ChannelMembers& members);
   void share_memory(const std::vector<std::string>& hosts);
   void check_requests(const std::vector<SubgroupRequest>& subgroups) const;
+  void part(double timeout_seconds) noexcept;
   void leave(double timeout_seconds) noexcept;
 
   Mesh mesh_;
@@ -116,6 +126,8 @@ class Communicator {
   BackendKind world_backend_ = BackendKind::fake;
   std::shared_ptr<GlooDevice> gloo_;  // null until a group needs it
   std::shared_ptr<ShmDevice> shm_;    // null when this rank shares no memory
+  std::shared_ptr<NoticedFailure> noticed_;
+  std::shared_ptr<CallWatch> watch_;  // null until a group uses NCCL
   std::shared_ptr<Board> board_;
   Group world_;
   std::map<std::string, Group> groups_;                      // by channel name

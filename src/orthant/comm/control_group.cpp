@@ -51,36 +51,27 @@ std::string packed(const std::exception& error) {
 
 }  // namespace
 
-ControlGroup::ControlGroup(std::shared_ptr<const comm::Communicator> communicator, at::Device device)
-    : communicator_(std::move(communicator)), device_(device) {}
-
 std::string ControlGroup::from_first(const std::string& text) const {
   if (alone()) return text;
   auto world = communicator_->world();
-  const auto length = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong).to(device_);
+  const auto length = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong);
   world.broadcast(length, /*root=*/0).wait();
   const auto size = length.item<std::int64_t>();
   if (size == 0) return {};
-  const auto bytes = (is_first() ? bytes_of(text) : at::empty({size}, at::kByte)).to(device_);
+  const auto bytes = is_first() ? bytes_of(text) : at::empty({size}, at::kByte);
   world.broadcast(bytes, /*root=*/0).wait();
-  return text_of(bytes.cpu());
+  return text_of(bytes);
 }
 
 std::vector<at::Tensor> ControlGroup::gather(const at::Tensor& values) const {
   if (alone()) return {values};
   auto world = communicator_->world();
-  const auto on_device = at::TensorOptions().device(device_);
-  const auto lengths = at::zeros({size()}, on_device.dtype(at::kLong));
-  world.all_gather(lengths, at::tensor({values.numel()}, at::kLong).to(device_)).wait();
-  const auto on_host = lengths.cpu();
-  const auto* length = on_host.const_data_ptr<std::int64_t>();
+  const auto lengths = at::zeros({size()}, at::kLong);
+  world.all_gather(lengths, at::tensor({values.numel()}, at::kLong)).wait();
+  const auto* length = lengths.const_data_ptr<std::int64_t>();
   const std::vector<std::int64_t> counts(length, length + size());
-  auto all = at::zeros({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, values.options());
-  if (all.numel() > 0) {
-    const auto received = all.to(device_);
-    world.all_gather(received, values.contiguous().to(device_), counts).wait();
-    all = received.cpu();
-  }
+  const auto all = at::zeros({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, values.options());
+  if (all.numel() > 0) world.all_gather(all, values.contiguous(), counts).wait();
   return all.split_with_sizes(counts);
 }
 
@@ -112,7 +103,7 @@ std::map<std::string, comm::Counters> ControlGroup::counters() const {
 
 bool ControlGroup::any(bool here) const {
   if (alone()) return here;
-  const auto flag = at::tensor({std::int64_t{here}}, at::kLong).to(device_);
+  const auto flag = at::tensor({std::int64_t{here}}, at::kLong);
   communicator_->world().all_reduce(flag, comm::Reduction::max).wait();
   return flag.item<std::int64_t>() != 0;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -21,8 +22,9 @@ namespace orthant {
 class ControlGroup {
  public:
   ControlGroup() = default;  // one rank
-  // The ranks of a communicator; null: one rank. Tensors travel from the device, as the backend wants them.
-  explicit ControlGroup(std::shared_ptr<const comm::Communicator> communicator, at::Device device = at::kCPU);
+  // The ranks of a communicator; null: one rank. What they tell one another stays on the hosts.
+  explicit ControlGroup(std::shared_ptr<const comm::Communicator> communicator)
+      : communicator_(std::move(communicator)) {}
 
   int rank() const { return communicator_ ? communicator_->rank() : 0; }
   int size() const { return communicator_ ? communicator_->mesh().world_size() : 1; }
@@ -57,7 +59,6 @@ class ControlGroup {
 
  private:
   std::shared_ptr<const comm::Communicator> communicator_;
-  at::Device device_ = at::kCPU;
 };
 
 // While it lives, the job is in this phase; then in the one before.

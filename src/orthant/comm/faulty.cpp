@@ -41,6 +41,8 @@ class FaultyTransport : public Transport {
     return inner_->start(without(call, left_out));
   }
 
+  void connect(const std::vector<MessagePair>& pairs) override { inner_->connect(pairs); }
+
   void set_timeout(double timeout_seconds) override { inner_->set_timeout(timeout_seconds); }
 
  private:

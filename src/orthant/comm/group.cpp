@@ -43,6 +43,7 @@ void Work::wait() {
   if (!pending_) return;
   const auto pending = std::move(pending_);
   group_->settled();
+  group_->throw_if_failed();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto began = std::chrono::steady_clock::now();
   try {
@@ -141,6 +142,10 @@ Work Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
 
 Work Group::broadcast(const at::Tensor& tensor, int root, Site site) {
   return start({.op = Op::broadcast, .outputs = {tensor}, .peer = root, .site = site});
+}
+
+void Group::connect(const std::vector<MessagePair>& pairs) {
+  state_->connect(pairs);
 }
 
 Work Group::send(const at::Tensor& tensor, int peer, int tag, Site site) {

@@ -79,6 +79,11 @@ class Group {
   // Member `root`'s tensor to all. Collective over the group.
   Work broadcast(const at::Tensor& tensor, int root, Site site = Site::current());
 
+  // Makes messages from `from` to `to` possible, for each pair. NCCL needs it before the first of them, since it
+  // connects when both ends ask for it; others connect all members from the start. Collective over the members of the
+  // pairs: every member names the same pairs in the same order, those that it has no part in as well.
+  void connect(const std::vector<MessagePair>& pairs);
+
   // A message between two members, matched by tag and by order within a tag. Any number may be under way. The sender
   // must not change the tensor before wait() returns.
   Work send(const at::Tensor& tensor, int peer, int tag = 0, Site site = Site::current());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "orthant/comm/call.h"
+#include "orthant/comm/call_failure.h"
 #include "orthant/comm/store.h"
 #include "orthant/comm/transport.h"
 
@@ -18,19 +19,16 @@ namespace orthant::comm {
 
 class GroupState {
  public:
-  struct Members {
-    std::string name;
-    std::vector<int> ranks;  // global
-    int index = 0;
-    Purpose purpose = Purpose::control;
-  };
+  using Members = ChannelMembers;
 
   // `store` is below the channel's name and used only to find out who is missing after a failure; none for fake groups.
-  GroupState(Members members, std::unique_ptr<Transport> transport, std::optional<Store> store, double timeout_seconds);
+  // `noticed`: of the communicator.
+  GroupState(Members members, std::unique_ptr<Transport> transport, std::optional<Store> store, double timeout_seconds,
+             std::shared_ptr<const NoticedFailure> noticed);
 
   const Members& members() const { return members_; }
   const Counters& counters() const { return counters_; }
-  int own_rank() const { return members_.ranks[static_cast<size_t>(members_.index)]; }
+  int own_rank() const { return members_.own_rank(); }
 
   // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed, and after close().
   // Local.
@@ -39,6 +37,12 @@ class GroupState {
   // Rethrows a backend's failure as a CommError that says everything this rank knows. May wait a second to learn which
   // members reached the same call.
   [[noreturn]] void fail(const Call& call, const std::exception& error, double waited_seconds);
+
+  // Makes the transport ready for messages between these members; see Group::connect().
+  void connect(const std::vector<MessagePair>& pairs);
+
+  // Throws what was noticed beside the calls. Local.
+  void throw_if_failed() const { noticed_->throw_if_set(); }
 
   // How long calls wait for peers from now on. Local.
   void set_timeout(double timeout_seconds);
@@ -56,11 +60,10 @@ class GroupState {
   int num_open() const { return num_open_; }
 
  private:
-  std::vector<int> missing_members(const Call& call);
-
   Members members_;
   std::optional<Store> store_;
   double timeout_seconds_;
+  std::shared_ptr<const NoticedFailure> noticed_;
   Counters counters_;
   std::map<std::string, uint64_t> sequences_;  // by line
   std::atomic<int> num_open_ = 0;

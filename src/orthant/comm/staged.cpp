@@ -50,6 +50,8 @@ class StagedTransport : public Transport {
     return std::make_unique<StagedPending>(inner_->start(host_call), call.outputs, std::move(hosts));
   }
 
+  void connect(const std::vector<MessagePair>& pairs) override { inner_->connect(pairs); }
+
   void set_timeout(double timeout_seconds) override { inner_->set_timeout(timeout_seconds); }
 
  private:

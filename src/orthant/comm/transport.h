@@ -40,6 +40,10 @@ class Transport {
   // started; messages of one directed pair and tag likewise.
   virtual std::unique_ptr<Pending> start(const Call& call) = 0;
 
+  // Makes ready for messages between these members. Collective over the members of the pairs, which all name the same
+  // ones in the same order; nothing to do where a transport reaches all members from the start.
+  virtual void connect(const std::vector<MessagePair>& /*pairs*/) {}
+
   // How long calls that are started from now on wait for peers. Local.
   virtual void set_timeout(double timeout_seconds) = 0;
 };

@@ -16,6 +16,7 @@
 #include "orthant/launch/file_limit.h"
 #include "orthant/launch/passed_fds.h"
 #include "orthant/launch/rank_process.h"
+#include "orthant/launch/shared_devices.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/launch/store_join.h"
 #include "orthant/launch/store_server.h"
@@ -192,6 +193,7 @@ Environment rank_environment(const Environment& base_environment, const ProgramJ
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   environment["TORCHELASTIC_RUN_ID"] = job.run_id;
   environment.try_emplace("OMP_NUM_THREADS", "1");
+  share_devices(environment, job.rank_offset + local_rank, job.num_nodes, job.ranks_per_device);
   return environment;
 }
 

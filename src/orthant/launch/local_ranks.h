@@ -63,6 +63,7 @@ struct ProgramJob {
   std::string run_id = "none";
   int restart_count = 0;
   int max_restarts = 0;
+  int ranks_per_device = 1;  // see shared_devices.h
   // On several hosts: on node 0 the proved connections of all other ranks to the store that it serves; elsewhere one
   // for each rank of this host, which inherits it, so that no rank has the token. Taken over by the call.
   std::vector<int> store_connections = {};

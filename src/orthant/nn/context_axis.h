@@ -27,10 +27,9 @@ class ContextAxis {
   }
   OwnPositions positions(std::int64_t sequence) const { return positions(sequence, coordinate_); }
 
-  // All take contiguous tensors, and count elements. Messages of one kind between two ranks arrive in their order.
-  enum class Message { values, gradients };
-  virtual std::unique_ptr<Exchange> send(const at::Tensor& tensor, int to, Message kind) = 0;
-  virtual std::unique_ptr<Exchange> receive(const at::Tensor& tensor, int from, Message kind) = 0;
+  // All take contiguous tensors, and count elements. Messages from one rank to another arrive in their order.
+  virtual std::unique_ptr<Exchange> send(const at::Tensor& tensor, int to) = 0;
+  virtual std::unique_ptr<Exchange> receive(const at::Tensor& tensor, int from) = 0;
 
   // Collective over the axis, as those below. In place.
   virtual std::unique_ptr<Exchange> sum(const at::Tensor& tensor, Subject subject) = 0;

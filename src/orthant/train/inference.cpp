@@ -89,7 +89,7 @@ std::vector<comm::GroupRequest> inference_groups(const Mesh& mesh) {
 }
 
 ControlGroup inference_ranks(const InferenceOptions& options) {
-  return ControlGroup(options.communicator, options.device);
+  return ControlGroup(options.communicator);
 }
 
 GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& options, bool pooler) {
@@ -136,9 +136,6 @@ void Inference::load() {
   if (options_.mesh.degree(Axis::tp) > 1) {
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
-  }
-  if (options_.communicator) {
-    check_message_backend(options_.mesh, graph_.context.way, options_.communicator->backend_name());
   }
   if (options_.mesh.degree(Axis::cp) > 1) {
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),

@@ -75,9 +75,6 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     tensor_ =
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
-  if (options_.communicator) {
-    check_message_backend(mesh_, graph_.context.way, options_.communicator->backend_name());
-  }
   if (mesh_.degree(Axis::cp) > 1) {
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
@@ -88,7 +85,8 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   if (mesh_.degree(Axis::pp) > 1) {
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
                             options_.communicator->group(Axis::pp, comm::Purpose::gradients)};
-    links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, options_.device);
+    links_ = std::make_unique<StageLinks>(graph_, groups, pipeline_.map, message_channels(pipeline_, graph_),
+                                          options_.device);
   }
   units_ = make_units(*store_, tables_);
   for (const auto& unit : graph_.units) module_units_.push_back(unit.runs_module());

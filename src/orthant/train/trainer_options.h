@@ -76,7 +76,7 @@ struct TrainerOptions {
 
 // The ranks of a trainer with these options.
 inline ControlGroup control_group(const TrainerOptions& options) {
-  return ControlGroup(options.communicator, options.device);
+  return ControlGroup(options.communicator);
 }
 
 }  // namespace orthant

@@ -10,6 +10,8 @@
 #include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/program/cost.h"
+#include "orthant/schedule/lowering.h"
+#include "orthant/schedule/message_queues.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/rank_actions.h"
 #include "orthant/schedule/trained_graph.h"
@@ -74,15 +76,11 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
   return graph;
 }
 
-void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend) {
-  if (backend != "nccl") return;
-  if (mesh.degree(Axis::pp) > 1) {
-    throw ConfigError(fmt::format("mesh {}: stages do not talk over NCCL", mesh.to_string()),
-                      {.remedy = "use --backend gloo, or a mesh without pp"});
-  }
-  if (mesh.degree(Axis::cp) == 1 || context.value_or(ContextWay::ring) != ContextWay::ring) return;
-  throw ConfigError(fmt::format("mesh {}: keys and values of a ring do not travel over NCCL", mesh.to_string()),
-                    {.remedy = "use --backend gloo, or set parallel.context=all_to_all or gather"});
+std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph) {
+  std::vector<std::vector<Action>> lists;
+  for (int pp = 0; pp < pipeline.pp_degree(); ++pp) lists.push_back(lower(pipeline.table, pipeline.map, graph, pp));
+  validate_queues(lists, graph, {});
+  return channels_of(lists);
 }
 
 void check_trains(const GraphSpec& graph) {

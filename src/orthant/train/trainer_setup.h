@@ -11,6 +11,7 @@
 #include "orthant/layout/data_settings.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/schedule/actions.h"
+#include "orthant/schedule/channel.h"
 #include "orthant/train/trainer_options.h"
 
 namespace orthant {
@@ -22,10 +23,9 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
 // ConfigError when every parameter is frozen.
 void check_trains(const GraphSpec& graph);
 
-// ConfigError for a backend that carries no messages between stages or in a ring over cp; no policy may become one.
-// NCCL runs the messages of a pair in the order of the calls, and connects a pair when both first call: receives begun
-// early would wait for each other.
-void check_message_backend(const Mesh& mesh, const ContextPolicy& context, std::string_view backend);
+// The channels that a step's lists use, those of an evaluation among them. ConfigError where the lists would not come
+// to their end over NCCL, see Note [Queues of NCCL] in schedule/message_queues.h. Local.
+std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph);
 
 // The sub-group of ranks that send each other tokens for their experts.
 inline const std::string kTokenGroup = "tokens over ep";

@@ -41,20 +41,20 @@ class Ring {
     Arriving arriving;
     if (const RowPieces pieces = read_pieces(step); pieces.size() > 0) {
       arriving.keys_values = at::empty({rows_ * pieces.size(), width_}, own_.options());
-      arriving.work = axis_.receive(arriving.keys_values, holder(step), ContextAxis::Message::values);
+      arriving.work = axis_.receive(arriving.keys_values, holder(step));
     }
     if (const RowPieces pieces = sent_pieces(step); pieces.size() > 0) {
       const at::Tensor sent = taken(pieces);
-      send(sent, reader(step), ContextAxis::Message::values);
+      send(sent, reader(step));
     }
     return arriving;
   }
 
   // At most four messages are on their way: of two steps in backward, of four in forward.
-  void send(const at::Tensor& tensor, int to, ContextAxis::Message kind) {
+  void send(const at::Tensor& tensor, int to) {
     constexpr std::size_t kUnderWay = 4;
     finish(kUnderWay - 1);
-    sends_.emplace_back(tensor, axis_.send(tensor, to, kind));
+    sends_.emplace_back(tensor, axis_.send(tensor, to));
   }
 
   // Rows of a matrix over own tokens that belong to some of their pieces, in order; views.
@@ -132,7 +132,7 @@ class Returning {
     if (pieces.size() == 0) return;
     const auto options = gradients_.keys_values.options().dtype(dtype_);
     const at::Tensor buffer = at::empty({rows_ * pieces.size(), gradients_.keys_values.size(1)}, options);
-    waiting_.emplace_back(buffer, pieces, axis_.receive(buffer, ring_.reader(step), ContextAxis::Message::gradients));
+    waiting_.emplace_back(buffer, pieces, axis_.receive(buffer, ring_.reader(step)));
   }
 
   // Adds those of all steps but the last `left` that were expected.
@@ -183,7 +183,7 @@ at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, con
       here.work->wait();
       const at::Tensor d_keys_values = at::zeros(here.keys_values.sizes(), gradients.q.options());
       join(here.keys_values, ring.read_pieces(step), d_keys_values);
-      ring.send(d_keys_values.to(qkv.scalar_type()), ring.holder(step), ContextAxis::Message::gradients);
+      ring.send(d_keys_values.to(qkv.scalar_type()), ring.holder(step));
     }
     returning.add(1);
   }

@@ -6,20 +6,34 @@
 #include "orthant/parallel/tensor/started_call.h"
 
 namespace orthant {
+namespace {
+
+// Every rank to every other: what it sends in a step goes to the reader of that step.
+std::vector<comm::MessagePair> ring_pairs(int degree) {
+  std::vector<comm::MessagePair> pairs;
+  for (int step = 1; step < degree; ++step) {
+    for (int from = 0; from < degree; ++from) pairs.push_back({from, (from + step) % degree});
+  }
+  return pairs;
+}
+
+}  // namespace
 
 GroupContext::GroupContext(comm::Group group, const ContextSharing& sharing)
     : ContextAxis(sharing, group.index()), group_(std::move(group)) {
-  if (group_.size() == sharing.degree) return;
-  throw InternalError(
-      fmt::format("a context axis of {} over group {} of {} ranks", sharing.degree, group_.name(), group_.size()));
+  if (group_.size() != sharing.degree) {
+    throw InternalError(
+        fmt::format("a context axis of {} over group {} of {} ranks", sharing.degree, group_.name(), group_.size()));
+  }
+  if (sharing.way == ContextWay::ring) group_.connect(ring_pairs(sharing.degree));
 }
 
-std::unique_ptr<nn::Exchange> GroupContext::send(const at::Tensor& tensor, int to, Message kind) {
-  return started(group_.send(tensor, to, static_cast<int>(kind)));
+std::unique_ptr<nn::Exchange> GroupContext::send(const at::Tensor& tensor, int to) {
+  return started(group_.send(tensor, to));
 }
 
-std::unique_ptr<nn::Exchange> GroupContext::receive(const at::Tensor& tensor, int from, Message kind) {
-  return started(group_.receive(tensor, from, static_cast<int>(kind)));
+std::unique_ptr<nn::Exchange> GroupContext::receive(const at::Tensor& tensor, int from) {
+  return started(group_.receive(tensor, from));
 }
 
 std::unique_ptr<nn::Exchange> GroupContext::sum(const at::Tensor& tensor, Subject subject) {

@@ -8,11 +8,11 @@ namespace orthant {
 
 class GroupContext : public nn::ContextAxis {
  public:
-  // `group`: the cp axis, for activations; as many ranks as share the rows.
+  // `group`: the cp axis, for activations; as many ranks as share the rows. Collective over it: a ring's ranks connect.
   GroupContext(comm::Group group, const ContextSharing& sharing);
 
-  std::unique_ptr<nn::Exchange> send(const at::Tensor& tensor, int to, Message kind) override;
-  std::unique_ptr<nn::Exchange> receive(const at::Tensor& tensor, int from, Message kind) override;
+  std::unique_ptr<nn::Exchange> send(const at::Tensor& tensor, int to) override;
+  std::unique_ptr<nn::Exchange> receive(const at::Tensor& tensor, int from) override;
   std::unique_ptr<nn::Exchange> sum(const at::Tensor& tensor, Subject subject) override;
   std::unique_ptr<nn::Exchange> gather(const at::Tensor& output, const at::Tensor& input,
                                        const std::vector<std::int64_t>& counts) override;

@@ -63,8 +63,11 @@ auto said_of(const Text& text, const Act& act) {
 
 }  // namespace
 
-StageLinks::StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, at::Device device)
-    : graph_(graph), groups_(std::move(groups)), map_(std::move(map)), device_(device) {}
+StageLinks::StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, const std::vector<Channel>& channels,
+                       at::Device device)
+    : graph_(graph), groups_(std::move(groups)), map_(std::move(map)), device_(device) {
+  for (const auto& channel : channels) group_of(channel).connect({{channel.from, channel.to}});
+}
 
 StageLinks::~StageLinks() {
   if (in_list_) return;

@@ -6,7 +6,8 @@
 // channel bound the memory. A send starts at once and never waits for the peer; the tensor is given up as soon as the
 // backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest in finish()
 // at the end of a step's list, or, in evaluations, which do not wait there, when the list after the next begins.
-// Channels must not hold each other up, in either direction: NCCL's do.
+// Channels must not hold each other up, in either direction; where they would not, Note [Queues of NCCL] in
+// schedule/message_queues.h proves that a list comes to its end.
 //
 // Note [Opaque values]: what a user's module writes has no declared shape. Its message is preceded by a header of
 // dtype, sizes and strides; the header also says when there is no gradient at all. All other shapes follow from the
@@ -37,8 +38,10 @@ struct LinkGroups {
 
 class StageLinks {
  public:
-  // Keeps a reference to `graph`; made once per rank.
-  StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, at::Device device);
+  // Keeps a reference to `graph`; made once per rank. `channels`: those that any list uses, the same on every rank.
+  // Collective over pp: the ends of the channels connect.
+  StageLinks(const GraphSpec& graph, LinkGroups groups, StageMap map, const std::vector<Channel>& channels,
+             at::Device device);
   // Waits for sends that are still under way, unless a list did not come to its end: peers may never answer then.
   ~StageLinks();
   StageLinks(const StageLinks&) = delete;
