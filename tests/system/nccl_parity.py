@@ -36,7 +36,7 @@ CONFIGS = {
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 BRANCHES = ('parallel.split=[["primary.embed","primary.layers.0","primary.layers.1","primary.layers.2","primary.layers.3","primary.pooler"],'
             '["secondary.embed","secondary.layers.0","secondary.layers.1","secondary.layers.2","secondary.pooler","tabular"],["fusion","loss"]]')
-AXES = ("pp", "dp", "fsdp", "cp", "tp")
+AXES = ("pp", "dp", "fsdp", "tp")  # cp is refused
 SUMS = {"dp": "dp", "fsdp": "fsdp", "tp": "tp"}
 
 
@@ -56,13 +56,11 @@ def rows_of_two():
     for zero in (0, 1, 2, 3):
         yield Row("llama", "fsdp=2", f"parallel.zero={zero}", "parallel.microbatches=2", steps=2, quick=zero in (0, 3))
     yield Row("llama", "tp=2", "parallel.sequence_parallel=true", "parallel.loss_parallel=true", steps=2, quick=True)
-    for way in ("all_to_all", "gather"):
-        yield Row("llama", "cp=2", f"parallel.context={way}", steps=2)
     yield Row("trimodal", "pp=2", *schedule("1f1b", 4), BRANCHES, "parallel.placement=[0,1,1]", steps=2, quick=True)
     for axis in SUMS:
         yield Row("llama", f"{axis}=2", canary=axis, steps=1, quick=True)
     yield Row("llama tied", "pp=2", *schedule("1f1b", 2), canary="pp:embed.weight", steps=1, spreads=True, quick=True)
-    for mesh in ("tp=2", "fsdp=2", "pp=2", "cp=2"):
+    for mesh in ("tp=2", "fsdp=2", "pp=2"):
         yield Row("llama of kernels", mesh, *microbatches(mesh), dtype="bfloat16", steps=2, quick=mesh == "pp=2")
     yield Row("llama", "pp=2", *schedule("1f1b", 2), checked=True, steps=1)
 
@@ -75,7 +73,6 @@ def rows_of_four():
                       quick=mesh in ("pp=2,fsdp=2", "dp=2,fsdp=2", "fsdp=2,tp=2"))
     yield Row("llama", "pp=4", *schedule("1f1b", 4), steps=1)
     yield Row("trimodal", "pp=3", *schedule("zbh1", 3), BRANCHES, "parallel.placement=[2,0,1]", steps=1)
-    yield Row("llama", "cp=4", steps=1)
     yield Row("llama tied", "pp=2,dp=2", *schedule("zbv", 2), canary="pp:embed.weight", steps=1, spreads=True)
 
 

@@ -24,6 +24,7 @@
 #include "orthant/launch/shared_devices.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/mesh/picture.h"
+#include "orthant/parallel/context/group_context.h"
 
 namespace orthant::cli {
 namespace {
@@ -51,7 +52,8 @@ std::optional<launch::Job> job_of_launcher(const RankOptions& options, const lau
   return launch::detect(environment, detect_options(options));
 }
 
-comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job) {
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
+                               const Mesh& mesh) {
   const int num_gpus = count_gpus(context.environment);
   const int ranks_per_device = std::max(1, options.ranks_per_device);
   comm::CommOptions comm;
@@ -75,8 +77,10 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
         {.remedy = remedy, .rank = job.rank});
   }
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda()) {
-    comm.backend = too_many || !comm::nccl_available() ? comm::BackendKind::gloo : comm::BackendKind::nccl;
+    const bool carried = comm::nccl_available() && mesh.degree(Axis::cp) == 1;  // see check_context_backend()
+    comm.backend = too_many || !carried ? comm::BackendKind::gloo : comm::BackendKind::nccl;
   }
+  if (comm.backend == comm::BackendKind::nccl && mesh.degree(Axis::cp) > 1) check_context_backend("nccl");
   const auto* blocking = launch::find_variable(context.environment, "CUDA_LAUNCH_BLOCKING");
   if (comm.backend == comm::BackendKind::nccl && job.world_size > 1 && blocking != nullptr && *blocking != "0") {
     throw ConfigError(
@@ -119,7 +123,7 @@ int run_body(const RankOptions& options, const Context& context, const launch::J
   // Our own launcher puts the rank in front of every line; others do not.
   take_variables(options, context, job);
   const Log log({.rank = job.is_launched_by_us() ? -1 : job.rank, .color = context.color});
-  RankContext rank{job, mesh, comm_options(options, context, job), log};
+  RankContext rank{job, mesh, comm_options(options, context, job, mesh), log};
   return body(rank);
 }
 
@@ -311,7 +315,7 @@ int run_on_ranks(const RankOptions& options, Context& context, int default_world
   const auto mesh = mesh_for(options, default_world_size);
   launch::Job first;  // what rank 0 of the ranks to be started will be told
   first.world_size = first.local_world_size = mesh.world_size();
-  const auto comm = comm_options(options, context, first);
+  const auto comm = comm_options(options, context, first, mesh);
   if (options.dry_run) return print_plan(mesh, comm, options.ranks_per_host);
   // A fake world is walked through by its first rank alone. One rank is a process of its own when its death is to be
   // survived or told of.

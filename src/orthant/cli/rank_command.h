@@ -82,9 +82,10 @@ void check_rank_options(const RankOptions& options);
 // Who the launcher that started this process says it is; nothing without one. Opens no socket.
 std::optional<launch::Job> job_of_launcher(const RankOptions& options, const launch::Environment& environment);
 
-// The device and backend of a rank: NCCL where ranks have GPUs of their own, or share them on purpose. ConfigError for
-// a backend or device that is not to be had here.
-comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job);
+// The device and backend of a rank: NCCL where ranks have GPUs of their own, or share them on purpose, and the mesh is
+// one that it carries. ConfigError for a backend or device that is not to be had here.
+comm::CommOptions comm_options(const RankOptions& options, const Context& context, const launch::Job& job,
+                               const Mesh& mesh);
 
 // Runs `body` on every rank and returns the command's exit code. Without a launcher the world is the mesh's, and
 // `default_world_size` when no mesh is given. Only rank 0 may write to stdout.

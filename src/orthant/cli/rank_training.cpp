@@ -94,7 +94,7 @@ void check_backend(const RankOptions& ranks, const Context& context, const RunCo
   launch::Job local;  // ranks started here
   local.world_size = local.local_world_size = config.mesh.world_size();
   const auto job = job_of_launcher(ranks, context.environment).value_or(local);
-  const auto comm = comm_options(ranks, context, job);
+  const auto comm = comm_options(ranks, context, job, config.mesh);
   auto options = config.trainer;
   options.device = comm.device;
   check_device(options);

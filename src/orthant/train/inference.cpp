@@ -138,6 +138,7 @@ void Inference::load() {
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (options_.mesh.degree(Axis::cp) > 1) {
+    check_context_backend(options_.communicator->backend_name());
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }

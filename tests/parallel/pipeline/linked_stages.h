@@ -78,7 +78,7 @@ inline comm::test::Body linked_body(std::vector<int> placement, std::function<vo
     const StageMap map{.units = {{0}, {1}, {2}}, .pp_coordinates = placement};
     const LinkGroups groups{communicator.group(Axis::pp, comm::Purpose::activations),
                             communicator.group(Axis::pp, comm::Purpose::gradients)};
-    StageLinks links(graph, groups, map, comm::test::kDevice);
+    StageLinks links(graph, groups, map, /*channels=*/{}, comm::test::kDevice);
     LinkedRank rank{graph, communicator, links, communicator.rank()};
     body(rank);
     links.end();
