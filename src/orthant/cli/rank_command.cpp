@@ -24,7 +24,7 @@
 #include "orthant/launch/shared_devices.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/mesh/picture.h"
-#include "orthant/parallel/context/group_context.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant::cli {
 namespace {
@@ -77,10 +77,10 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
         {.remedy = remedy, .rank = job.rank});
   }
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda()) {
-    const bool carried = comm::nccl_available() && mesh.degree(Axis::cp) == 1;  // see check_context_backend()
+    const bool carried = comm::nccl_available() && mesh.degree(Axis::cp) == 1;  // see check_mesh_backend()
     comm.backend = too_many || !carried ? comm::BackendKind::gloo : comm::BackendKind::nccl;
   }
-  if (comm.backend == comm::BackendKind::nccl && mesh.degree(Axis::cp) > 1) check_context_backend("nccl");
+  if (comm.backend == comm::BackendKind::nccl) check_mesh_backend(mesh, "nccl");
   const auto* blocking = launch::find_variable(context.environment, "CUDA_LAUNCH_BLOCKING");
   if (comm.backend == comm::BackendKind::nccl && job.world_size > 1 && blocking != nullptr && *blocking != "0") {
     throw ConfigError(

@@ -9,6 +9,7 @@
 #include "orthant/base/index.h"
 #include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/parallel/context/group_context.h"
 #include "orthant/program/cost.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/schedule/message_queues.h"
@@ -74,6 +75,10 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
                            options.context, cp);
   if (!shared) add_costs(graph);
   return graph;
+}
+
+void check_mesh_backend(const Mesh& mesh, std::string_view backend) {
+  if (mesh.degree(Axis::cp) > 1) check_context_backend(backend);
 }
 
 std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph) {

@@ -27,6 +27,9 @@ void check_trains(const GraphSpec& graph);
 // to their end over NCCL, see Note [Queues of NCCL] in schedule/message_queues.h. Local.
 std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph);
 
+// ConfigError for a backend that does not carry the exchanges of such a mesh.
+void check_mesh_backend(const Mesh& mesh, std::string_view backend);
+
 // The sub-group of ranks that send each other tokens for their experts.
 inline const std::string kTokenGroup = "tokens over ep";
 
