@@ -142,7 +142,7 @@ class Lost(FolderTest):
 
     def test_a_file_that_may_not_grow_is_an_error_of_its_name(self):
         def limited():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2200, 2200))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2600, 2600))
         for words in (("--mesh", "dp=1"), ("--mesh", "fsdp=2", "--backend", "gloo")):
             finished = self.train("--resume", "auto", "--steps", 6, *words, preexec_fn=limited)
             self.assertEqual(finished.returncode, 4, finished.stderr)
