@@ -161,6 +161,14 @@ comm::WrapTransport read_fault(const std::string& text, const RunConfig& config)
   const auto colon = std::min(rest.find(':'), rest.size());
   const auto axis = parse_axis(rest.substr(0, colon));
   const auto name = rest.substr(std::min(colon + 1, rest.size()));
+  if (axis == Axis::ep) {
+    throw ConfigError(
+        fmt::format("--inject {}: nothing is summed over ep; gradients of experts are summed over the ranks "
+                    "that hold the same ones",
+                    text),
+        {.remedy = "leave out such a sum, e.g. skip-reduce=dp:layers.0.experts.0.w1.weight on a mesh where "
+                   "several ranks hold that expert"});
+  }
   if (config.mesh.degree(axis) == 1) {
     throw ConfigError(fmt::format("--inject {}: the mesh {} sums over no {} axis, so there is nothing to leave out",
                                   text, config.mesh.to_string(), axis_name(axis)),
@@ -293,6 +301,27 @@ bool read_options(const Arguments& words, Context& context, Options& options) {
   return true;
 }
 
+// Of comparisons in a file: what is compared stands on its lines, where that runs on the command line.
+void check_row_words(const std::vector<std::string>& words, bool on_line) {
+  static const std::vector<std::string> kOfLine = {
+      "--config",  "--set",     "--vary",      "--against",   "--against-device", "--steps",
+      "--dtype",   "--inject",  "--bitwise",   "--resume-at", "--mesh",           "--order",
+      "--pp-size", "--dp-size", "--fsdp-size", "--tp-size",   "--cp-size",        "--ep-size"};
+  for (const auto& word : words) {
+    if (!word.starts_with("--")) continue;
+    auto name = word.substr(0, word.find('='));
+    std::ranges::replace(name, '_', '-');
+    const bool of_line = std::ranges::find(kOfLine, name) != kOfLine.end();
+    if (of_line == on_line) continue;
+    if (on_line) {
+      throw ConfigError(fmt::format("{} on a line, which says what is compared", name),
+                        {.remedy = fmt::format("give {} to the command, or leave it out", name)});
+    }
+    throw ConfigError(fmt::format("{} beside --rows, whose lines say what is compared", name),
+                      {.remedy = fmt::format("write {} on the lines", name)});
+  }
+}
+
 // The comparisons of a file: on each line the words of one, as a JSON list. Where they run is the command's matter.
 std::vector<Comparison> read_rows(const Options& command, const Context& context) {
   std::vector<Comparison> rows;
@@ -304,7 +333,9 @@ std::vector<Comparison> read_rows(const Options& command, const Context& context
     try {
       Options options;
       Context own = context;
-      read_options(nlohmann::json::parse(line).get<std::vector<std::string>>(), own, options);
+      const auto words = nlohmann::json::parse(line).get<std::vector<std::string>>();
+      check_row_words(words, /*on_line=*/true);
+      read_options(words, own, options);
       auto ranks = command.ranks;
       ranks.mesh = options.ranks.mesh;
       ranks.order = options.ranks.order;
@@ -362,6 +393,7 @@ int run_parity(const Arguments& arguments, Context& context) {
   const bool several = !options.rows.empty();
   std::vector<Comparison> rows;
   if (several) {
+    check_row_words(arguments, /*on_line=*/false);
     rows = read_rows(options, context);
   } else {
     rows.push_back(prepare(options, context));
