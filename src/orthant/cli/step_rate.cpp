@@ -21,11 +21,14 @@ std::string chip_of(const std::string& hardware) {
 }  // namespace
 
 std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const std::string& card) {
-  std::string name = card;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  // "NVIDIA A100-SXM4-80GB" in words, between spaces.
+  std::string name = " " + card + " ";
+  std::ranges::transform(name, name.begin(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ? static_cast<char>(std::tolower(c)) : ' ';
+  });
   for (const auto& hardware : hardware_names()) {
     const auto chip = chip_of(hardware);
-    if (chip == "cpu" || name.find(chip) == std::string::npos) continue;
+    if (chip == "cpu" || name.find(" " + chip + " ") == std::string::npos) continue;
     const double flops =
         model_flops(plan_model(config.name, config.model), config.data.sequence_length, /*causal=*/true);
     return StepRate{.tflops = flops * static_cast<double>(config.global_batch_size) / seconds / kTera,

@@ -21,7 +21,7 @@ struct StepRate {
 // Of a step of a run that took so long. Nothing where no hardware of the planner bears the card's name.
 std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const std::string& card);
 
-// "model 410 TFLOP/s, 41% of h200-141gb"
+// "model 410 TFLOP/s, MFU 41% of h200-141gb (989 TFLOP/s in 16 bits)"
 std::string rate_text(const StepRate& rate);
 
 }  // namespace orthant::cli
