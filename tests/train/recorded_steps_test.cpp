@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,8 +49,9 @@ StepInputs inputs_of(std::int64_t rows, double value) {
 }
 
 double doubled(RecordedSteps& steps, std::int64_t rows, double value, bool may_record = true) {
-  const auto make = [](const StepInputs& held, bool /*warm*/) { return held.microbatches[0].fields.at("x").sum() * 2; };
-  return steps.run(inputs_of(rows, value), make, may_record).item<double>();
+  const RecordedSteps::Work work{
+      .make = [](const StepInputs& held, bool /*recorded*/) { return held.microbatches[0].fields.at("x").sum() * 2; }};
+  return steps.run(inputs_of(rows, value), work, may_record).item<double>();
 }
 
 TEST(RecordedSteps, RecordAShapeThatComesAgainAndPlayItWithNewInputs) {
@@ -64,15 +66,18 @@ TEST(RecordedSteps, RecordAShapeThatComesAgainAndPlayItWithNewInputs) {
   EXPECT_EQ(counts.recorded, 2);
   EXPECT_EQ(doubled(steps, 3, 7), 84.0);
   EXPECT_EQ(counts.played, 6);
+  steps.forget();
+  EXPECT_EQ(doubled(steps, 3, 7), 84.0);
+  EXPECT_EQ(counts.played, 6);
 }
 
 TEST(RecordedSteps, RunAsTheyAreBeyondTheBoundAndWhereTheyMayNotBeRecorded) {
   Counts counts;
-  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts), /*most=*/2);
-  for (const std::int64_t rows : {1, 2, 3, 4}) {
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  for (std::int64_t rows = 1; rows <= static_cast<std::int64_t>(RecordedSteps::kMostShapes) + 2; ++rows) {
     for (int step = 0; step < 4; ++step) EXPECT_EQ(doubled(steps, rows, step), 4.0 * static_cast<double>(rows) * step);
   }
-  EXPECT_EQ(steps.num_recordings(), 2U);
+  EXPECT_EQ(steps.num_recordings(), RecordedSteps::kMostShapes);
   const int played = counts.played;
   EXPECT_EQ(doubled(steps, 1, 5, /*may_record=*/false), 20.0);
   EXPECT_EQ(counts.played, played);
@@ -81,16 +86,20 @@ TEST(RecordedSteps, RunAsTheyAreBeyondTheBoundAndWhereTheyMayNotBeRecorded) {
   EXPECT_EQ(never.num_played(), 0U);
 }
 
-TEST(RecordedSteps, ForgetARecordingThatBroke) {
+TEST(RecordedSteps, AreGivenUpWhereRecordingFails) {
   Counts counts;
-  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
-  doubled(steps, 1, 1);
-  doubled(steps, 1, 1);
   counts.breaks = true;
-  EXPECT_THROW(doubled(steps, 1, 1), std::runtime_error);
-  counts.breaks = false;
-  EXPECT_EQ(doubled(steps, 1, 3), 12.0);
-  EXPECT_EQ(counts.played, 1);
+  RecordedSteps asked(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  doubled(asked, 1, 1);
+  doubled(asked, 1, 1);
+  EXPECT_THROW(doubled(asked, 1, 1), std::runtime_error);
+  std::string told;
+  RecordedSteps automatic(at::kCPU, std::make_unique<AgainRecorder>(counts),
+                          [&](const std::string& why) { told = why; });
+  for (int step = 0; step < 5; ++step) EXPECT_EQ(doubled(automatic, 1, step), 4.0 * step);
+  EXPECT_EQ(told, "broken off");
+  EXPECT_FALSE(automatic.records());
+  EXPECT_EQ(counts.played, 0);
 }
 
 TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {

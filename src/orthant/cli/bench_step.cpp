@@ -126,7 +126,7 @@ std::string profile_text(const StepTimes& times, double median) {
 
 struct StepOptions {
   int steps = 6;
-  int warmup = 2;
+  int warmup = 3;  // the third is recorded on a card
   bool profile = false;
   bool kernels = false;
   std::string costs;
@@ -181,7 +181,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   add_config_options(app, options);
   add_rank_options(app, ranks);
   app.add_option("--steps", own.steps, "steps that are timed (default 6)").check(NumberRange(1, 100000));
-  app.add_option("--warmup", own.warmup, "steps before them (default 2)").check(NumberRange(0, 100000));
+  app.add_option("--warmup", own.warmup, "steps before them (default 3)").check(NumberRange(0, 100000));
   app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
   app.add_flag("--kernels", own.kernels, "on a CUDA device: every kernel of a step with its share, and gaps");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");

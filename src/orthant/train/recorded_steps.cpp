@@ -1,50 +1,62 @@
 #include "orthant/train/recorded_steps.h"
 
+#include <exception>
 #include <utility>
 
 namespace orthant {
 namespace {
 
-// The first step of a run compiles kernels, asks libraries for plans and makes tables; the second takes measured plans.
-constexpr int kFirstSteps = 2;
-constexpr std::size_t kMostSeen =
-    4096;  // shapes that are counted: all lengths of texts, not every batch of a bad input
+constexpr std::size_t kMostSeen = 4096;  // bounds the set where every batch has another shape
 
 }  // namespace
 
-RecordedSteps::RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> recorder, std::size_t most)
-    : device_(device), recorder_(std::move(recorder)), most_(most) {}
+RecordedSteps::RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> recorder,
+                             std::function<void(const std::string&)> failed)
+    : device_(device), recorder_(std::move(recorder)), failed_(std::move(failed)) {}
 
-at::Tensor RecordedSteps::run(const StepInputs& inputs, const Make& make, bool may_record) {
-  Recorded* recorded = recorder_ && may_record ? recorded_for(inputs, make) : nullptr;
+at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool may_record) {
+  Recorded* recorded = recorder_ && may_record ? recorded_for(inputs, work) : nullptr;
   if (recorded == nullptr) {
     InputMemory memory(inputs, device_);
     memory.fill(inputs);
-    return make(memory.held(), /*warm=*/false);
+    return work.make(memory.held(), /*recorded=*/false);
   }
+  if (work.before_play) work.before_play();
   recorded->memory.fill(inputs);
   recorded->recording->play();
   ++num_played_;
   return recorded->numbers;
 }
 
-RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, const Make& make) {
+// The first step of a run compiles kernels, asks libraries for plans and makes tables, and products are measured behind
+// it: what is recorded has run once after it.
+RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, const Work& work) {
   const std::string shape = shape_of(inputs);
   if (const auto found = recordings_.find(shape); found != recordings_.end()) return &found->second;
-  if (recordings_.size() == most_ || (seen_.size() >= kMostSeen && !seen_.contains(shape))) return nullptr;
-  if (seen_[shape] < (recordings_.empty() ? kFirstSteps : 1)) {
-    ++seen_[shape];
+  if (!std::exchange(any_ran_, true) || recordings_.size() == kMostShapes) return nullptr;
+  if (!seen_.contains(shape)) {
+    if (seen_.size() < kMostSeen) seen_.insert(shape);
     return nullptr;
   }
   auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}}).first->second;
   try {
     recorded.recording =
-        recorder_->record([&recorded, make] { recorded.numbers = make(recorded.memory.held(), /*warm=*/true); });
-  } catch (...) {
+        recorder_->record([&recorded, make = work.make] { recorded.numbers = make(recorded.memory.held(), true); });
+    return &recorded;
+  } catch (const std::exception& error) {
     recordings_.erase(shape);
-    throw;
+    if (!failed_) throw;
+    forget();
+    recorder_.reset();
+    failed_(error.what());
+    return nullptr;
   }
-  return &recorded;
+}
+
+void RecordedSteps::forget() {
+  recordings_.clear();
+  seen_.clear();
+  any_ran_ = false;
 }
 
 }  // namespace orthant

@@ -4,7 +4,7 @@
 // step takes the device. A shape that comes again is recorded (runtime/device_recording.h) and played back from then
 // on, with the same kernels on the same memory and so with the same bits. What differs between steps of a shape lies on
 // the device, outside of the recording: inputs, learning rate, streams of dropout, loss scale, counts of updates. What
-// the host does once a step (progress, watching, reading numbers a step later) is not part of what is recorded.
+// the host does once a step (counting, watching, reading numbers a step later) is not part of what is recorded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "orthant/runtime/device_recording.h"
@@ -22,19 +23,30 @@ namespace orthant {
 
 class RecordedSteps {
  public:
-  // `recorder`: null where steps are not recorded. `most`: shapes with a recording; others run as they are.
-  RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> recorder, std::size_t most = kMostShapes);
+  // What a step does, alike in all calls. `make` takes the inputs where they lie on the device and returns the step's
+  // numbers, which lie there until the next step; `recorded`: it is being recorded, and steps of that shape have run.
+  // `before_play` is called before what was recorded is played.
+  struct Work {
+    std::function<at::Tensor(const StepInputs&, bool recorded)> make;
+    std::function<void()> before_play = {};
+  };
 
-  // A step. `make`, alike in all calls, takes the inputs where they lie on the device and returns the step's numbers,
-  // which lie there until the next step; `warm`: steps of that shape have been made, and with them all that steps keep.
-  using Make = std::function<at::Tensor(const StepInputs&, bool warm)>;
-  at::Tensor run(const StepInputs& inputs, const Make& make, bool may_record);
+  // `recorder`: null where steps are not recorded. `failed` is told why a step could not be recorded: from then on none
+  // is, and this one runs as it is; where it is empty, the error is the caller's.
+  RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> recorder,
+                std::function<void(const std::string&)> failed = {});
+
+  // `may_record`: whether this one may be recorded or played back.
+  at::Tensor run(const StepInputs& inputs, const Work& work, bool may_record);
+
+  // What was recorded: for when the next step is not like the last.
+  void forget();
 
   bool records() const { return recorder_ != nullptr; }
   std::size_t num_recordings() const { return recordings_.size(); }
   std::size_t num_played() const { return num_played_; }
 
-  static constexpr std::size_t kMostShapes = 16;
+  static constexpr std::size_t kMostShapes = 16;  // with a recording; others run as they are
 
  private:
   struct Recorded {
@@ -42,15 +54,15 @@ class RecordedSteps {
     std::unique_ptr<DeviceRecording> recording;
     at::Tensor numbers;
   };
-
   // Of inputs of that shape, made now when it is time; null: this step runs as it is.
-  Recorded* recorded_for(const StepInputs& inputs, const Make& make);
+  Recorded* recorded_for(const StepInputs& inputs, const Work& work);
 
   at::Device device_;
   std::unique_ptr<DeviceRecorder> recorder_;
-  std::size_t most_;
+  std::function<void(const std::string&)> failed_;
   std::size_t num_played_ = 0;
-  std::map<std::string, int> seen_;  // steps of a shape that ran as they are
+  bool any_ran_ = false;
+  std::set<std::string> seen_;  // shapes of steps that ran as they are, but for the first
   std::map<std::string, Recorded> recordings_;
 };
 

@@ -13,7 +13,6 @@ namespace {
 
 // Why steps are started kernel by kernel; empty: they can be recorded.
 std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh, bool host_waits) {
-  if (!options.device.is_cuda()) return fmt::format("{} has no graphs", options.device.str());
   if (mesh.world_size() > 1) {
     return fmt::format("{} ranks exchange within a step, over {}", mesh.world_size(),
                        options.communicator ? options.communicator->backend_name() : "no backend");
@@ -32,20 +31,20 @@ std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, cons
 
 std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
                                               bool host_waits) {
-  if (!options.trains || options.record_steps == RecordSteps::off) return nullptr;
-  const bool asked = options.record_steps == RecordSteps::on;
-  if (options.device.is_cpu() && !asked) return nullptr;
+  // Another device was refused by check_device() where a recording was asked for.
+  if (!options.trains || options.record_steps == RecordSteps::off || !options.device.is_cuda()) return nullptr;
   auto why = obstacle(options, graph, mesh, host_waits);
   if (why.empty()) {
     auto recorder = make_device_recorder(options.device);
     if (recorder) return recorder;
     why = "this build was made without CUDA's headers";
   }
-  if (asked) {
+  if (options.record_steps == RecordSteps::on) {
     throw ConfigError(fmt::format("train.cuda_graph=on: a step cannot be recorded as a CUDA graph: {}", why),
                       {.remedy = "use train.cuda_graph=auto"});
   }
-  if (options.say) options.say(fmt::format("no CUDA graph of the step: {}", why));
+  const bool first = !options.communicator || options.communicator->rank() == 0;
+  if (options.say && first) options.say(fmt::format("no CUDA graph of the step: {}", why));
   return nullptr;
 }
 

@@ -112,9 +112,19 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
 
 // Of what a device needs between steps.
 void Trainer::make_recorder() {
-  if (!options_.device.is_cpu()) streams_ = std::make_unique<nn::DeviceStreams>(options_.seed, options_.device);
+  if (options_.trains && !options_.device.is_cpu()) {
+    streams_ = std::make_unique<nn::DeviceStreams>(options_.seed, options_.device);
+  }
   const bool host_waits = watch_->waits_for_numbers() || !optimizer_->updates_by_kernels();
-  recorded_ = std::make_unique<RecordedSteps>(options_.device, step_recorder(options_, graph_, mesh_, host_waits));
+  std::function<void(const std::string&)> failed;
+  if (options_.record_steps == RecordSteps::automatic) {
+    failed = [this](const std::string& why) {
+      unfinished_ = false;  // nothing of it ran
+      if (options_.say) options_.say(fmt::format("no CUDA graph of the step: {}", why));
+    };
+  }
+  recorded_ = std::make_unique<RecordedSteps>(options_.device, step_recorder(options_, graph_, mesh_, host_waits),
+                                              std::move(failed));
   if (recorded_->records()) lanes_ = std::make_unique<Lanes>(graph_, options_.device);
 }
 
@@ -193,11 +203,14 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
 }
 
 // What an error left half done cannot be made good: gathered values and collected gradients are of no known state.
+void Trainer::check_finished() const {
+  if (!unfinished_) return;
+  throw ConfigError("an earlier step or evaluation of this trainer ended with an error",
+                    {.remedy = "connect the ranks anew, make a new trainer and load the last checkpoint"});
+}
+
 void Trainer::begin_list() {
-  if (unfinished_) {
-    throw ConfigError("an earlier step or evaluation of this trainer ended with an error",
-                      {.remedy = "connect the ranks anew, make a new trainer and load the last checkpoint"});
-  }
+  check_finished();
   unfinished_ = true;
 }
 
@@ -224,6 +237,7 @@ StepInputs Trainer::step_inputs(const Batch& batch, const RankReport& report) co
 }
 
 void Trainer::begin_step() {
+  check_finished();
   if (!options_.poison.empty()) await_readers();  // a fault may damage a parameter
   watch_->begin(steps_done_ + 1);
   if (streams_) streams_->begin_step(steps_done_ + 1);
@@ -330,9 +344,11 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   const bool record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
   begin_step();
   optimizer_->set_lr(lr());
-  if (recorded_->records()) await_readers();
-  const auto numbers = recorded_->run(
-      inputs, [this](const StepInputs& held, bool warm) { return run_and_update(held, /*lanes=*/warm); }, record);
+  launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "its recorded work");
+  const RecordedSteps::Work work{
+      .make = [this](const StepInputs& held, bool recorded) { return run_and_update(held, /*lanes=*/recorded); },
+      .before_play = [this] { await_readers(); }};
+  const auto numbers = recorded_->run(inputs, work, record);
   ++steps_done_;
   const PendingStep pending(numbers, mesh_.world_size());
   watch_->end(pending);
@@ -347,8 +363,9 @@ BadStep Trainer::explain_bad_step() {
 }
 
 PendingStep Trainer::gradients(const Batch& batch) {
-  InputMemory memory(step_inputs(batch, {}), options_.device);
-  memory.fill(step_inputs(batch, {}));
+  const StepInputs inputs = step_inputs(batch, {});
+  InputMemory memory(inputs, options_.device);
+  memory.fill(inputs);
   begin_step();
   const auto numbers = run(memory.held());
   if (const auto& scale = loss_scale_->value(); scale.defined()) {
@@ -440,7 +457,12 @@ TrainingProgress Trainer::progress() const {
 void Trainer::set_progress(const TrainingProgress& progress) {
   optimizer_->set_num_updates(progress.updates);
   if (progress.loss_scale > 0) loss_scale_->set_state({progress.loss_scale, progress.good_steps});
-  steps_done_ = progress.step;
+  set_steps_done(progress.step);
+}
+
+void Trainer::set_steps_done(std::int64_t steps) {
+  steps_done_ = steps;
+  recorded_->forget();  // measured plans depend on it
 }
 
 void Trainer::save(const std::string& folder) const {

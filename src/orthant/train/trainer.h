@@ -108,7 +108,7 @@ class Trainer : public Checkpointed {
   // Of tensors on the device when an action of a step threw, what the step had kept included; 0: none has.
   std::int64_t bytes_at_failure() const;
   const Mesh& mesh() const { return mesh_; }
-  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  void set_steps_done(std::int64_t steps);
   int rank() const { return options_.communicator ? options_.communicator->rank() : 0; }
 
  private:
@@ -121,6 +121,7 @@ class Trainer : public Checkpointed {
   StepInputs step_inputs(const Batch& batch, const RankReport& report) const;
   // What the host does before a step's work is started or played back.
   void begin_step();
+  void check_finished() const;
   void begin_list();
   // Both start a step's work on inputs that lie on its device, and nothing else. The first: until gradients are
   // complete, to the numbers of a PendingStep; the second: the update by them, too.
