@@ -21,6 +21,7 @@
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/shm.h"
 #include "orthant/comm/staged.h"
+#include "orthant/trace/recorder.h"
 
 namespace orthant::comm {
 namespace {
@@ -59,7 +60,8 @@ Communicator::Communicator(const Mesh& mesh, int rank, std::optional<Store> stor
       rank_(rank),
       store_(std::move(store)),
       options_(std::move(options)),
-      noticed_(std::make_shared<NoticedFailure>()) {
+      noticed_(std::make_shared<NoticedFailure>()),
+      recorder_(std::make_shared<trace::Recorder>(rank, mesh.world_size())) {
   check_requests(subgroups);
   options_.backend = resolve(options_.backend, options_.device);
   if (options_.backend == BackendKind::fake || mesh_.world_size() == 1) {
@@ -162,6 +164,7 @@ Group Communicator::make_group(const std::string& name, const std::vector<int>& 
   const ChannelMembers members{name, ranks, index, purpose};
   auto state = std::make_shared<GroupState>(members, make_transport(unique_name, members), store,
                                             options_.timeout_seconds, noticed_);
+  state->record_into(recorder_, fmt::format("{} {}", unique_name, fmt::join(ranks, ",")));
   states_.push_back(state);
   return groups_.emplace(channel, Group(state)).first->second;
 }

@@ -20,6 +20,10 @@
 #include "orthant/launch/job.h"
 #include "orthant/mesh/mesh.h"
 
+namespace orthant::trace {
+class Recorder;
+}
+
 namespace orthant::comm {
 
 class CallWatch;
@@ -75,6 +79,8 @@ class Communicator {
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
+  // Where this rank's calls are recorded.
+  const std::shared_ptr<trace::Recorder>& recorder() const { return recorder_; }
   // What `auto` became for the world: "shm" or "gloo" may differ for groups within a host.
   const char* backend_name() const { return name_of(world_backend_); }
 
@@ -127,6 +133,7 @@ class Communicator {
   std::shared_ptr<GlooDevice> gloo_;  // null until a group needs it
   std::shared_ptr<ShmDevice> shm_;    // null when this rank shares no memory
   std::shared_ptr<NoticedFailure> noticed_;
+  std::shared_ptr<trace::Recorder> recorder_;
   std::shared_ptr<CallWatch> watch_;  // null until a group uses NCCL
   std::shared_ptr<Board> board_;
   Group world_;

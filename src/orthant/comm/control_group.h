@@ -30,6 +30,8 @@ class ControlGroup {
   int size() const { return communicator_ ? communicator_->mesh().world_size() : 1; }
   bool is_first() const { return rank() == 0; }
   bool alone() const { return size() == 1; }
+  // All ranks, for messages between CPU tensors. Not on one rank. Local.
+  comm::Group world() const { return communicator_->world(); }
 
   // Rank 0's text. Collective over the world.
   std::string from_first(const std::string& text) const;

@@ -47,6 +47,7 @@ void Work::wait() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto began = std::chrono::steady_clock::now();
   try {
+    const trace::Span span(group_->recorder(), group_->event_of(call_, trace::EventKind::wait));
     pending->wait();
   } catch (const Error&) {
     throw;

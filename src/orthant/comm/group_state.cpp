@@ -31,6 +31,7 @@ std::unique_ptr<Pending> GroupState::start(Call& call) {
   entry.calls += 1;
   entry.bytes += payload_bytes(call);
   try {
+    const trace::Span span(recorder(), event_of(call, trace::EventKind::exchange));
     auto pending = transport_->start(call);
     ++num_open_;
     return pending;
@@ -55,6 +56,26 @@ void GroupState::connect(const std::vector<MessagePair>& pairs) {
 void GroupState::set_timeout(double timeout_seconds) {
   timeout_seconds_ = timeout_seconds;
   if (transport_) transport_->set_timeout(timeout_seconds);
+}
+
+void GroupState::record_into(std::shared_ptr<trace::Recorder> recorder, const std::string& group_text) {
+  if (members_.ranks.size() < 2) return;
+  recorder_ = std::move(recorder);
+  recorded_group_ = recorder_->name(group_text);
+  for (int op = 0; op < kNumOps; ++op)
+    recorded_ops_[static_cast<size_t>(op)] = recorder_->name(name_of(static_cast<Op>(op)));
+}
+
+trace::Event GroupState::event_of(const Call& call, trace::EventKind kind) const {
+  trace::Event event;
+  event.kind = kind;
+  event.bytes = payload_bytes(call);
+  event.sequence = static_cast<std::uint32_t>(call.sequence);
+  event.name = recorded_ops_[static_cast<size_t>(call.op)];
+  event.group = recorded_group_;
+  if (call.peer >= 0) event.peer = members_.ranks[static_cast<size_t>(call.peer)];
+  event.tag = static_cast<std::int16_t>(call.tag);
+  return event;
 }
 
 void GroupState::close() {

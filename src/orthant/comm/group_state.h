@@ -2,6 +2,7 @@
 // layer.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "orthant/comm/call_failure.h"
 #include "orthant/comm/store.h"
 #include "orthant/comm/transport.h"
+#include "orthant/trace/recorder.h"
 
 namespace orthant::comm {
 
@@ -47,6 +49,12 @@ class GroupState {
   // How long calls wait for peers from now on. Local.
   void set_timeout(double timeout_seconds);
 
+  // Where starts of calls and waits for them are recorded from now on; groups of one rank record nothing. Local.
+  void record_into(std::shared_ptr<trace::Recorder> recorder, const std::string& group_text);
+  // Null: nobody records.
+  trace::Recorder* recorder() const { return recorder_.get(); }
+  trace::Event event_of(const Call& call, trace::EventKind kind) const;
+
   // Ends the channel, whoever still holds a handle: peers inside a call are told, calls from now on are refused. Local.
   void close();
 
@@ -64,6 +72,9 @@ class GroupState {
   std::optional<Store> store_;
   double timeout_seconds_;
   std::shared_ptr<const NoticedFailure> noticed_;
+  std::shared_ptr<trace::Recorder> recorder_;
+  std::uint32_t recorded_group_ = 0;
+  std::array<std::uint32_t, kNumOps> recorded_ops_ = {};
   Counters counters_;
   std::map<std::string, uint64_t> sequences_;  // by line
   std::atomic<int> num_open_ = 0;

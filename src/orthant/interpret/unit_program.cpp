@@ -8,7 +8,9 @@
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
 #include "orthant/interpret/binders.h"
+#include "orthant/interpret/operation_work.h"
 #include "orthant/ops/linear/projection.h"
+#include "orthant/trace/recorder.h"
 
 namespace orthant {
 namespace {
@@ -46,15 +48,30 @@ BoundProgram::List BoundProgram::bind(const std::vector<Operation>& operations, 
       }
       binding.parameters.push_back(&parameter_of(program_.parameters[to_index(number)].use, parameters));
     }
-    list.push_back({bind_operation(binding), operation.frees});
+    std::int64_t elements = 0;
+    for (const auto* parameter : binding.parameters) elements += parameter != nullptr ? parameter->value.numel() : 0;
+    list.push_back({bind_operation(binding), operation.frees, &operation, elements});
   }
   return list;
 }
 
-void BoundProgram::run(const List& list, Frame& frame) {
+void BoundProgram::run_recorded(const Bound& bound, Frame& frame) const {
+  auto event = frame.recorded;
+  event.name = frame.recorder->name(bound.operation->name);
+  event.flops = operation_flops(program_, *bound.operation, frame, bound.parameter_elements);
+  event.bytes = operation_bytes(*bound.operation, frame, bound.parameter_elements);
+  const trace::Span span(frame.recorder, event);
+  bound.step(frame);
+}
+
+void BoundProgram::run(const List& list, Frame& frame) const {
   nn::BelowAutograd below;
   for (const auto& bound : list) {
-    bound.step(frame);
+    if (frame.recorder != nullptr) {
+      run_recorded(bound, frame);
+    } else {
+      bound.step(frame);
+    }
     for (const int value : bound.frees) frame.free(value);
   }
 }

@@ -37,12 +37,15 @@ class BoundProgram {
   struct Bound {
     Step step;
     std::vector<int> frees;
+    const Operation* operation = nullptr;  // of program_
+    std::int64_t parameter_elements = 0;   // that this rank has of them
   };
   using List = std::vector<Bound>;
 
   List bind(const std::vector<Operation>& operations, const UnitParameters& parameters, Tables& tables,
             nn::TensorAxis* tensor, nn::ModuleCode* module);
-  static void run(const List& list, Frame& frame);
+  void run(const List& list, Frame& frame) const;
+  void run_recorded(const Bound& bound, Frame& frame) const;
   // Rows and tokens as the inputs have them, where the graph does not name a field of tokens. ConfigError for inputs of
   // another shape than was recorded.
   void find_sizes(nn::Pass& pass, const Tensors& inputs) const;

@@ -15,15 +15,15 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/exchange/token_values.h"
 #include "orthant/runtime/executor_step.h"
+#include "orthant/trace/recorder.h"
 
 namespace orthant {
 namespace {
 
-// When all that was asked of the device so far has ended.
-double now(const std::vector<Microbatch>& microbatches) {
+// Until all that was asked of the device so far has ended.
+void wait_for_device(const std::vector<Microbatch>& microbatches) {
   const auto device = microbatches.front().fields.begin()->second.device();
   if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -35,15 +35,16 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   begin_list(step, actions);
   step.gradients_in_forward = gradients_in_forward(actions, graph_);
   expert_loads_.assign(graph_.units.size(), at::Tensor());
-  make_texts(actions, trained_);
+  make_texts(actions, facts.recorder, trained_);
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, facts.step};
   if (facts.lanes != nullptr) facts.lanes->begin();
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const auto& action = actions[i];
     if (facts.activity != nullptr) facts.activity->say(moment, trained_.texts[i]);
-    const double began = times_ != nullptr ? now(microbatches) : 0;
+    if (facts.wait_for_device) wait_for_device(microbatches);
+    const trace::Span span(facts.recorder, facts.recorder != nullptr ? trained_.events[i] : trace::Event());
     run(step, action, keeper);
-    if (times_ != nullptr) times_->push_back({action, began, now(microbatches)});
+    if (facts.wait_for_device) wait_for_device(microbatches);
   }
   if (facts.lanes != nullptr) facts.lanes->end();
   if (links_ != nullptr) {
@@ -60,11 +61,33 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
   return losses;
 }
 
-void Executor::make_texts(const std::vector<Action>& actions, Texts& texts) const {
-  if (texts.actions == actions) return;
+void Executor::make_texts(const std::vector<Action>& actions, trace::Recorder* recorder, Texts& texts) const {
+  if (texts.actions == actions && texts.recorder == recorder) return;
   texts.actions = actions;
+  texts.recorder = recorder;
   texts.texts.clear();
-  for (const auto& action : actions) texts.texts.push_back(to_string(action, graph_));
+  texts.events.clear();
+  for (const auto& action : actions) {
+    texts.texts.push_back(to_string(action, graph_));
+    if (recorder != nullptr) texts.events.push_back(event_of(action, *recorder));
+  }
+}
+
+// Its name has no microbatch, which is told beside it: names are few.
+trace::Event Executor::event_of(const Action& action, trace::Recorder& recorder) const {
+  trace::Event event;
+  event.kind = trace::EventKind::action;
+  event.tag = static_cast<trace::ActionNumber>(action.kind);
+  event.microbatch = static_cast<std::int16_t>(action.microbatch);
+  const bool of_value = action.unit < 0;
+  int unit = action.unit;
+  if (of_value) unit = action.consumer >= 0 ? action.consumer : makers_[to_index(action.value)];
+  event.unit = static_cast<std::int16_t>(unit);
+  if (to_index(unit) < unit_stages_.size()) event.stage = static_cast<std::int16_t>(unit_stages_[to_index(unit)]);
+  event.name = recorder.name(
+      fmt::format("{} {}", action_name(action.kind),
+                  of_value ? graph_.values[to_index(action.value)].name : graph_.units[to_index(unit)].name));
+  return event;
 }
 
 void Executor::run(Step& step, const Action& action, ParameterKeeper* keeper) {
@@ -123,7 +146,16 @@ void Executor::prepare(const Step& step, const Action& action, ParameterKeeper& 
   if (weight || with_inputs || in_forward) keeper.need_gradients(action.unit);
 }
 
-void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const {
+void Executor::begin_pass(Frame& frame, const Step& step, int unit, int m) const {
+  if (step.facts.recorder != nullptr && step.facts.recorder->captures_operations()) {
+    frame.recorder = step.facts.recorder;
+    frame.recorded.kind = trace::EventKind::operation;
+    frame.recorded.unit = static_cast<std::int16_t>(unit);
+    frame.recorded.microbatch = static_cast<std::int16_t>(m);
+    if (to_index(unit) < unit_stages_.size())
+      frame.recorded.stage = static_cast<std::int16_t>(unit_stages_[to_index(unit)]);
+  }
+  auto& pass = frame.pass;
   const auto& microbatch = step.microbatches[to_index(m)];
   pass.unit = graph_.units[to_index(unit)].name;
   pass.seed = step.facts.seed;
@@ -197,7 +229,7 @@ void Executor::forward(Step& step, int unit, int m) {
   const auto& wiring = wirings_[to_index(unit)];
   auto& row = step.rows[to_index(m)];
   auto run = std::make_unique<UnitRun>();
-  begin_pass(run->frame.pass, step, unit, m);
+  begin_pass(run->frame, step, unit, m);
   run->frame.pass.owns_inputs = wiring.owns_inputs;
   auto inputs = take_inputs(step, unit, m);
   if (const auto experts = graph_.units[to_index(unit)].num_experts(); experts > 0) {
@@ -309,19 +341,20 @@ std::map<std::string, at::Tensor> Executor::evaluate(const std::vector<Action>& 
   const std::vector<Microbatch> microbatches = {microbatch};
   Step step{microbatches, facts, std::vector<Step::Row>(1)};
   begin_list(step, actions);
-  make_texts(actions, evaluated_);
+  make_texts(actions, facts.recorder, evaluated_);
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::evaluation, facts.step};
   std::map<std::string, at::Tensor> found;
   for (std::size_t a = 0; a < actions.size(); ++a) {
     const auto& action = actions[a];
     if (facts.activity != nullptr) facts.activity->say(moment, evaluated_.texts[a]);
+    const trace::Span span(facts.recorder, facts.recorder != nullptr ? evaluated_.events[a] : trace::Event());
     if (action.kind != ActionKind::forward) {
       run(step, action, keeper);
       continue;
     }
     if (keeper != nullptr) prepare(step, action, *keeper);
     UnitRun run;
-    begin_pass(run.frame.pass, step, action.unit, 0);
+    begin_pass(run.frame, step, action.unit, 0);
     run.frame.pass.training = false;
     const auto outputs =
         units_[to_index(action.unit)]->evaluating().forward(run.frame, take_inputs(step, action.unit, 0));

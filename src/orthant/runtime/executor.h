@@ -21,9 +21,14 @@
 #include "orthant/runtime/lanes.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/actions.h"
+#include "orthant/trace/event.h"
 
 namespace orthant::launch {
 class Activity;
+}
+
+namespace orthant::trace {
+class Recorder;
 }
 
 namespace orthant {
@@ -50,13 +55,8 @@ struct StepFacts {
   const nn::CachedStep* cached = nullptr;     // of a generation
   std::vector<nn::KeyCache>* keys = nullptr;  // per unit; of a generation
   launch::Activity* activity = nullptr;       // told what the rank is about to do; null: nobody is
-};
-
-// When an action ran, in seconds of the steady clock.
-struct ActionTime {
-  Action action;
-  double begin = 0;
-  double end = 0;
+  trace::Recorder* recorder = nullptr;        // of actions and operations; null: nobody records
+  bool wait_for_device = false;               // at both ends of each action, so that its time is that of its work
 };
 
 // Whoever keeps the parameters, told in list order what the executor is about to do and has done.
@@ -117,8 +117,8 @@ class Executor {
                                              const StepFacts& facts, const std::vector<std::string>& wanted,
                                              ParameterKeeper* keeper = nullptr);
 
-  // From now on the times of all actions of train() are added to `times`; null ends that.
-  void record_times(std::vector<ActionTime>* times) { times_ = times; }
+  // Per unit the stage that it belongs to, which events tell.
+  void set_unit_stages(std::vector<int> stages) { unit_stages_ = std::move(stages); }
 
   // From now on `observer` is told of all outputs and gradients that train() makes; null ends that.
   void observe(UnitObserver* observer) { observer_ = observer; }
@@ -142,14 +142,17 @@ class Executor {
   struct UnitRun;  // one unit, one microbatch, between its forward and the end of its backward
   struct Step;     // everything that lives for one call of train() or evaluate()
 
-  // The text of each action of a list, made when the list is another one than before.
+  // The text of each action of a list and what it is recorded as, made when the list is another one than before.
   struct Texts {
     std::vector<Action> actions;
     std::vector<std::string> texts;
+    const trace::Recorder* recorder = nullptr;
+    std::vector<trace::Event> events;
   };
 
   void make_wirings(Recompute recompute, const std::vector<std::string>& remade);
-  void make_texts(const std::vector<Action>& actions, Texts& texts) const;
+  void make_texts(const std::vector<Action>& actions, trace::Recorder* recorder, Texts& texts) const;
+  trace::Event event_of(const Action& action, trace::Recorder& recorder) const;
   void begin_list(Step& step, const std::vector<Action>& actions);
   void run(Step& step, const Action& action, ParameterKeeper* keeper);
   void act(Step& step, const Action& action, ParameterKeeper* keeper);
@@ -162,7 +165,7 @@ class Executor {
   static Tensors input_gradients(UnitRun& run, Tensors gradients, bool defer_weights);
   void run_deferred(Step& step, int unit, int m);
   void prepare(const Step& step, const Action& action, ParameterKeeper& keeper) const;
-  void begin_pass(nn::Pass& pass, const Step& step, int unit, int m) const;
+  void begin_pass(Frame& frame, const Step& step, int unit, int m) const;
   at::Tensor whole_value(int value, const at::Tensor& held, const nn::Pass& pass) const;
   Tensors take_inputs(Step& step, int unit, int m);
   at::Tensor gradient_of(Step& step, int value, int m, const at::TensorOptions& loss_options);
@@ -174,7 +177,7 @@ class Executor {
   nn::ContextAxis* context_;
   nn::ExpertAxis* experts_;
   StageLinks* links_;
-  std::vector<ActionTime>* times_ = nullptr;
+  std::vector<int> unit_stages_;
   UnitObserver* observer_ = nullptr;
   std::vector<UnitWiring> wirings_;
   std::vector<int> makers_;                // per value: the unit that writes it

@@ -20,6 +20,7 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/schedule/stage_lines.h"
+#include "orthant/train/clock_alignment.h"
 #include "orthant/train/kept_plans.h"
 #include "orthant/train/out_of_memory.h"
 #include "orthant/train/output_folder.h"
@@ -79,6 +80,19 @@ auto naming_memory(const RunConfig& config, const Trainer* trainer, RankLog& ran
   }
 }
 
+// The last events of this rank lie in the run's folder from now on. Where there is no room training goes on without.
+// Collective over the world: ranks tell one another how their clocks differ.
+void keep_events(trace::Recorder& recorder, const std::string& path, const ControlGroup& ranks,
+                 const std::function<void(const std::string&)>& say) {
+  const auto clock = align_clock(ranks, kQuickClockRounds);
+  try {
+    recorder.keep_in(path);
+  } catch (const IoError& error) {
+    say(fmt::format("{}; they are kept in memory alone", error.message()));
+  }
+  recorder.set_clock(clock.offset_ns, clock.error_ns);
+}
+
 RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_config, const RunOptions& options,
                             std::ostream& out, RankLog& rank_log) {
   const ControlGroup ranks = control_group(config.trainer);
@@ -121,6 +135,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
   const IoPatience patience(config.checkpoint.retry_seconds);
   ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
+  keep_events(trainer->recorder(), path, ranks, [&](const std::string& text) { rank_log.say(text); });
   const auto resumed =
       resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
                  {folder ? folder->path() : path, resolved_config, data.saved_files, note, {patience, key}});
@@ -149,6 +164,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     return TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
   });
   if (!outcome.ended_early.empty()) note(outcome.ended_early);
+  trainer->recorder().ended(outcome.stopped ? trace::RankEnd::stopped : trace::RankEnd::done);
   return outcome;
 }
 

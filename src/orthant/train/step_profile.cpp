@@ -158,6 +158,21 @@ class StageTimes {
   std::map<std::pair<int, StageKind>, std::vector<double>> units_;
 };
 
+// The actions of each step, those of evaluations between steps left out.
+std::vector<std::vector<trace::NamedEvent>> step_lists(const std::vector<trace::NamedEvent>& events) {
+  std::vector<std::vector<trace::NamedEvent>> lists;
+  std::int64_t work_ends = 0;
+  for (const auto& event : events) {
+    if (event.kind == trace::EventKind::phase && event.text == "work") {
+      work_ends = event.end_ns;
+      lists.emplace_back();
+    }
+    if (event.kind == trace::EventKind::action && event.begin_ns < work_ends) lists.back().push_back(event);
+  }
+  std::erase_if(lists, [](const auto& list) { return list.empty(); });
+  return lists;
+}
+
 bool is_first_replica(const Mesh& mesh, int rank) {
   auto coordinate = mesh.coordinate(rank);
   coordinate[Axis::pp] = 0;
@@ -166,35 +181,40 @@ bool is_first_replica(const Mesh& mesh, int rank) {
 
 }  // namespace
 
-StepProfiler::StepProfiler(Trainer& trainer) : trainer_(trainer) {
-  trainer_.record_times(&times_);
+StepProfiler::StepProfiler(Trainer& trainer, trace::Capture::Of depth)
+    : trainer_(trainer), capture_(trainer.recorder(), depth) {
+  trainer_.time_actions(true);
 }
 
 StepProfiler::~StepProfiler() {
-  trainer_.record_times(nullptr);
+  trainer_.time_actions(false);
 }
 
 StepProfile StepProfiler::result(const ControlGroup& ranks) const {
-  const auto per_step = trainer_.actions().size();
-  const auto steps = times_.size() / per_step;
+  const auto lists = step_lists(capture_.events());
+  const auto steps = lists.size();
   if (steps == 0) throw InternalError("a profile of no steps");
   std::vector<UnitTime> own;
-  std::vector<double> lists;
+  std::vector<double> seconds;
   const bool counts = is_first_replica(trainer_.mesh(), trainer_.rank());
-  for (std::size_t i = 0; i < steps * per_step; ++i) {
-    const double began = times_[i / per_step * per_step].begin;
-    const auto kind = stage_kind(times_[i].action.kind);
-    if (i % per_step + 1 == per_step) lists.push_back(times_[i].end - began);
-    if (!counts || !kind) continue;
-    own.push_back({static_cast<int>(i / per_step), times_[i].action.unit, *kind, times_[i].action.microbatch,
-                   times_[i].begin - began, times_[i].end - began});
+  for (std::size_t s = 0; s < steps; ++s) {
+    const auto& list = lists[s];
+    const auto began = list.front().begin_ns;
+    const auto since = [&](std::int64_t ns) { return static_cast<double>(ns - began) * 1e-9; };
+    seconds.push_back(since(list.back().end_ns));
+    for (const auto& event : list) {
+      const auto kind = stage_kind(static_cast<ActionKind>(event.tag));
+      if (!counts || !kind) continue;
+      own.push_back(
+          {static_cast<int>(s), event.unit, *kind, event.microbatch, since(event.begin_ns), since(event.end_ns)});
+    }
   }
   StageTimes times(trainer_.pipeline(), trainer_.graph());
   for (const auto& numbers : ranks.gather(encoded(own))) {
     for (const auto& time : decoded(numbers)) times.add(time);
   }
   std::vector<double> slowest(steps);
-  for (const auto& of_rank : ranks.gather(at::tensor(lists, at::kDouble))) {
+  for (const auto& of_rank : ranks.gather(at::tensor(seconds, at::kDouble))) {
     for (std::size_t s = 0; s < steps; ++s) slowest[s] = std::max(slowest[s], of_rank.const_data_ptr<double>()[s]);
   }
   const auto& pipeline = trainer_.pipeline();

@@ -25,7 +25,7 @@ struct StepProfile {
 // Times the steps that the trainer makes while it lives.
 class StepProfiler {
  public:
-  explicit StepProfiler(Trainer& trainer);
+  explicit StepProfiler(Trainer& trainer, trace::Capture::Of depth = trace::Capture::Of::actions);
   ~StepProfiler();
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
@@ -33,9 +33,12 @@ class StepProfiler {
   // Of the steps made so far; at least one. The first replica's ranks count. Collective over the world.
   StepProfile result(const ControlGroup& ranks) const;
 
+  // All that this rank did since.
+  const trace::Capture& capture() const { return capture_; }
+
  private:
   Trainer& trainer_;
-  std::vector<ActionTime> times_;
+  trace::Capture capture_;
 };
 
 }  // namespace orthant

@@ -64,6 +64,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
     if (!unit.auxiliary_loss.empty()) auxiliary_losses_.insert(unit.auxiliary_loss);
   }
   if (options_.trains) check_trains(graph_);
+  recorder_ = options_.communicator ? options_.communicator->recorder() : std::make_shared<trace::Recorder>(0, 1);
   pipeline_ = trainer_pipeline(graph_, mesh_, options_);
   if (options_.trains) actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
@@ -97,6 +98,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
       graph_, units_, options_.recompute,
       Peers{.tensor = tensor_.get(), .context = context_.get(), .experts = experts_.get(), .links = links_.get()},
       options_.remade);
+  executor_->set_unit_stages(pipeline_.unit_stages());
   auto poison = locate_poison(options_.poison, graph_, store_->mesh(), pipeline_.unit_pp_coordinates(),
                               store_->policy(), options_.microbatches);
   std::vector<bool> runs_here;
@@ -251,7 +253,9 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
                   .products = products_ ? products_->for_step(steps_done_) : nullptr,
                   .streams = streams_.get(),
                   .lanes = lanes ? lanes_.get() : nullptr,
-                  .activity = &launch::Activity::of_process()};
+                  .activity = &launch::Activity::of_process(),
+                  .recorder = recorder_.get(),
+                  .wait_for_device = times_actions_ && !options_.device.is_cpu()};
   const auto names = graph_.losses();
   for (std::size_t i = 0; i < names.size(); ++i) {
     facts.loss_factors[names[i]] = inputs.loss_factors.select(0, static_cast<std::int64_t>(i));
@@ -260,14 +264,20 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
   watch_->begin_on_device();
   store_->begin_step(module_units_);
   const auto losses = executor_->train(actions_, inputs.microbatches, facts, keeper_.get());
-  const auto unused = store_->finish_gradients();
+  const auto unused = [&] {
+    const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "gradients"));
+    return store_->finish_gradients();
+  }();
   if (!unused.empty() && !options_.allow_unused_parameters) {
     throw ConfigError(
         fmt::format("parameter {} got no gradient in step {} ({} such parameters)", unused.front(), facts.step,
                     unused.size()),
         {.remedy = "freeze it (model.freeze), or set train.allow_unused_parameters=true", .rank = rank()});
   }
-  const auto numbers = summed(losses, facts, inputs);
+  const auto numbers = [&] {
+    const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "norm"));
+    return summed(losses, facts, inputs);
+  }();
   unfinished_ = false;
   return numbers;
 }
@@ -275,6 +285,7 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
 at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
   const auto numbers = run(inputs, lanes);
   await_readers();
+  const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "update"));
   const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
   optimizer_->update(numbers[1], finite, loss_scale_->value());
   loss_scale_->update(finite);
@@ -332,6 +343,7 @@ at::Tensor Trainer::own_expert_loads() const {
 
 void Trainer::await_readers() {
   if (!readers_.valid()) return;
+  const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "copy for a checkpoint"));
   const auto began = std::chrono::steady_clock::now();
   launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "copy for a checkpoint");
   readers_.wait();
@@ -340,6 +352,8 @@ void Trainer::await_readers() {
 }
 
 PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
+  recorder_->begin_step(steps_done_ + 1);
+  const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "work"));
   const StepInputs inputs = step_inputs(batch, report);
   const bool record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
   begin_step();
@@ -392,7 +406,8 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
   const StepFacts facts{.seed = options_.seed,
                         .step = steps_done_,
                         .products = products_ ? products_->for_evaluation(steps_done_) : nullptr,
-                        .activity = &launch::Activity::of_process()};
+                        .activity = &launch::Activity::of_process(),
+                        .recorder = recorder_.get()};
   auto values = executor_->evaluate(evaluation_actions_, rows, facts, wanted, keeper_.get());
   unfinished_ = false;
   return values;

@@ -17,6 +17,7 @@
 #include "orthant/nn/device_streams.h"
 #include "orthant/nn/tables.h"
 #include "orthant/runtime/executor.h"
+#include "orthant/trace/recorder.h"
 #include "orthant/train/bad_step.h"
 #include "orthant/train/pending_step.h"
 #include "orthant/train/recorded_steps.h"
@@ -98,11 +99,10 @@ class Trainer : public Checkpointed {
   const RecordedSteps& recorded_steps() const { return *recorded_; }
   MeasuredPlans* measured_plans() { return products_.get(); }  // null unless plans are measured
   const std::vector<Action>& actions() const { return actions_; }
-  // See Executor::record_times().
-  void record_times(std::vector<ActionTime>* times) {
-    executor_->record_times(times);
-    times_actions_ = times != nullptr;
-  }
+  // What this rank does and when; docs/profile.md.
+  trace::Recorder& recorder() const { return *recorder_; }
+  // While actions are timed a device's step is not played back, and each action waits for the device.
+  void time_actions(bool on) { times_actions_ = on; }
   // Memory of group buffers, which the CPU's counting allocator does not see; 0 on one rank and on a device.
   std::int64_t exchanged_bytes() const;
   // Of tensors on the device when an action of a step threw, what the step had kept included; 0: none has.
@@ -134,6 +134,7 @@ class Trainer : public Checkpointed {
   GraphSpec graph_;
   Mesh mesh_;
   TrainerOptions options_;
+  std::shared_ptr<trace::Recorder> recorder_;
   Pipeline pipeline_;
   Tables tables_;
   std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank

@@ -60,10 +60,16 @@ void TrainingLoop::tell(const char* destination, const std::function<void()>& re
 }
 
 void TrainingLoop::make_step(Loader& loader) {
+  auto& recorder = trainer_.recorder();
+  recorder.begin_step(trainer_.steps_done() + 1);
+  const trace::Span span(&recorder, trace::phase(&recorder, "step"));
   const auto began = Clock::now();
   const launch::ActivityMoment moment{launch::ActivityMoment::Kind::step, trainer_.steps_done() + 1};
   launch::Activity::of_process().say(moment, "reading its batch");
-  const auto batch = loader.next();
+  const auto batch = [&] {
+    const trace::Span reading(&recorder, trace::phase(&recorder, "data"));
+    return loader.next();
+  }();
   StepMetrics metrics;
   metrics.lr = trainer_.lr();
   auto pending = trainer_.step(
@@ -117,6 +123,7 @@ void TrainingLoop::add_measurements() {
 // device that is when the next step is under way, so that it never waits for the host.
 void TrainingLoop::settle_pending() {
   if (!pending_) return;
+  const trace::Span span(&trainer_.recorder(), trace::phase(&trainer_.recorder(), "report"));
   const auto numbers = pending_->get();
   pending_.reset();
   outcome_.stopped |= numbers.stop;
@@ -171,6 +178,7 @@ void TrainingLoop::handle_bad_step(const PendingStep::Numbers& numbers) {
 void TrainingLoop::evaluate() {
   if (!data_.eval || outcome_.stopped || evaluated_at_ == trainer_.steps_done()) return;
   note_step_memory();
+  const trace::Span span(&trainer_.recorder(), trace::phase(&trainer_.recorder(), "evaluation"));
   const auto found = evaluate_dataset(
       trainer_, *data_.eval,
       {.num_labels = data_.num_labels, .rows = work_size(config_).rows, .stop_requested = options_.stop_requested});
@@ -205,6 +213,7 @@ void TrainingLoop::save() {
   save_was_due_ = false;
   last_save_ = Clock::now();
   if (saved_at_ == trainer_.steps_done()) return;
+  const trace::Span span(&trainer_.recorder(), trace::phase(&trainer_.recorder(), "save"));
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
   beside.key = reports_.key;
