@@ -98,7 +98,60 @@ TEST_F(Watched, ARankThatNobodyCanTellIsLeft) {
   EXPECT_NE(text.get().find("receive #3"), std::string::npos);
 }
 
-TEST_F(Watched, ARankThatWasToldStays) {
+// Whose device still runs calls that wait: it leaves after a second, not never.
+TEST_F(Watched, ARankWhoseQueuesDoNotEndLeaves) {
+  std::promise<void> never;
+  const auto waits = never.get_future().share();
+  const auto began = CallWatch::Chronometer::now();
+  {
+    CallWatch watch(noticed, nullptr);
+    const int queue = watch.add_queue(kMembers, std::nullopt, [waits] { waits.wait(); });
+    watch.add(queue, receive_words(3), 0.05, [] { return false; });
+    noticed_text(*noticed);
+  }
+  EXPECT_LT(CallWatch::Chronometer::now() - began, 10s);
+  never.set_value();
+}
+
+TEST_F(Watched, ARankLeavesAfterItsQueuesHaveEnded) {
+  std::atomic<bool> has_ended = false;
+  {
+    CallWatch watch(noticed, nullptr);
+    const int queue = watch.add_queue(kMembers, std::nullopt, [&] {
+      std::this_thread::sleep_for(100ms);  // as long as a device takes to let go
+      has_ended = true;
+    });
+    watch.add(queue, receive_words(3), 0.05, [] { return false; });
+    noticed_text(*noticed);
+  }
+  EXPECT_TRUE(has_ended);
+}
+
+TEST_F(Watched, MoreQueuesThanTheDeviceKeepsApartAreRefused) {
+  CallWatch watch(noticed, nullptr);
+  for (int i = 0; i < CallWatch::kMostQueues; ++i) watch.add_queue(kMembers, std::nullopt, [] {});
+  try {
+    watch.add_queue(kMembers, std::nullopt, [] {});
+    FAIL() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.message().find("group pp of ranks [0, 4] needs one more stream of the device than the 32"),
+              std::string::npos)
+        << error.message();
+    EXPECT_NE(error.remedy().find("--backend gloo"), std::string::npos);
+  }
+}
+
+// It was told, and waits for its device on its way out.
+TEST_F(Watched, ARankThatDoesNotComeToItsEndIsLeft) {
+  std::promise<void> left;
+  CallWatch watch(noticed, [&](const CommError&) { left.set_value(); }, /*patience_seconds=*/0.2);
+  const int queue = watch.add_queue(kMembers, std::nullopt, [] {});
+  watch.add(queue, receive_words(3), 0.05, [] { return false; });
+  noticed_text(*noticed);
+  EXPECT_EQ(left.get_future().wait_for(20s), std::future_status::ready);
+}
+
+TEST_F(Watched, ARankThatWasToldMayLeaveByItself) {
   std::atomic<bool> left = false;
   {
     CallWatch watch(noticed, [&](const CommError&) { left = true; }, /*patience_seconds=*/1e6);

@@ -62,7 +62,8 @@ TEST_F(Scripts, QuoteWordsForTheShell) {
 TEST_F(Scripts, ForSlurmRunOneLauncherPerNode) {
   const auto text = job_script("slurm", script_);
   expect_parts(text, {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=1\n", "#SBATCH --gpus-per-node=a100:4\n",
-                      "#SBATCH --time=02:30:00\n", "#SBATCH --account=UABC0001\n", "#SBATCH --partition=main\n"});
+                      "#SBATCH --time=02:30:00\n", "#SBATCH --account=UABC0001\n", "#SBATCH --partition=main\n",
+                      "ulimit -l unlimited"});
   stub("scontrol", "echo gpu01; echo gpu02");
   stub("srun", "while [[ $1 == --* ]]; do shift; done; SLURM_NODEID=1 exec \"$@\"");
   stub("orthant", kPrintArguments);
@@ -74,7 +75,7 @@ TEST_F(Scripts, ForSlurmRunOneLauncherPerNode) {
 TEST_F(Scripts, ForPbsSelectNodesWithTheirGpus) {
   const auto text = job_script("pbs", script_);
   expect_parts(text, {"#PBS -l select=2:ncpus=64:mpiprocs=4:ngpus=4\n", "#PBS -l walltime=02:30:00\n",
-                      "#PBS -A UABC0001\n", "#PBS -q main\n", "#PBS -l gpu_type=a100\n"});
+                      "#PBS -A UABC0001\n", "#PBS -q main\n", "#PBS -l gpu_type=a100\n", "ulimit -l unlimited"});
   stub("mpiexec", "echo \"hosts $6\"; shift 6; PALS_NODEID=1 exec \"$@\"");
   stub("orthant", kPrintArguments);
   std::ofstream(folder_ / "nodes") << "dec1\ndec1\ndec2\ndec2\n";

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Every axis over NCCL against one rank, several ranks on one card.
 
-  tests/system/nccl_parity.py [--ranks 2 4 8] [--only WORD] [--random 20] [--all]
+  tests/system/nccl_parity.py [--ranks 2 4 8] [--only WORD] [--random 20] [--all] [--context] [--device cuda] [--backend nccl]
 
 Rows of a number of ranks are run by one set of processes (`orthant parity --rows`), since a small call over NCCL on one card
 takes 5 ms with 2 ranks and 50 ms with 8. Each row must agree with one rank within the float64 bound, those in bfloat16 through the
 kernels within theirs; rows marked `canary` leave a sum out and must fail. --random draws meshes as random_parity.py does, those of
-up to 4 ranks. Without --all: the rows that `make test` runs on a card. Prints a Markdown table; exit code 1 when a row is wrong.
+up to 4 ranks; --context runs cp in its three ways instead. A row that hangs or ends its ranks is wrong, and those behind it run with
+new ranks. Without --all: the rows that `make test` runs on a card. Prints a Markdown table; exit code 1 when a row is wrong.
 """
 import argparse
 import contextlib
@@ -36,7 +37,7 @@ CONFIGS = {
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 BRANCHES = ('parallel.split=[["primary.embed","primary.layers.0","primary.layers.1","primary.layers.2","primary.layers.3","primary.pooler"],'
             '["secondary.embed","secondary.layers.0","secondary.layers.1","secondary.layers.2","secondary.pooler","tabular"],["fusion","loss"]]')
-AXES = ("pp", "dp", "fsdp", "tp")  # cp is refused
+AXES = ("pp", "dp", "fsdp", "tp")
 SUMS = {"dp": "dp", "fsdp": "fsdp", "tp": "tp"}
 
 
@@ -81,6 +82,16 @@ def rows_of_eight():
     yield Row("llama", "dp=2,fsdp=2,tp=2", "parallel.zero=3", steps=1)
 
 
+def rows_of_context():
+    for way in ("ring", "all_to_all", "gather"):
+        yield Row("llama", "cp=2", f"parallel.context={way}", steps=2, quick=True)
+        yield Row("llama of kernels", "cp=2", f"parallel.context={way}", dtype="bfloat16", steps=2)
+        yield Row("llama", "cp=4", f"parallel.context={way}", steps=1)
+    yield Row("llama", "cp=2", "parallel.context=ring", canary="cp", steps=1, quick=True)
+    yield Row("llama", "cp=2,tp=2", "parallel.context=ring", steps=1)
+    yield Row("llama", "pp=2,cp=2", "parallel.context=ring", "parallel.microbatches=2", steps=1)
+
+
 ROWS = {2: rows_of_two, 4: rows_of_four, 8: rows_of_eight}
 
 
@@ -109,9 +120,19 @@ def answers_of(words, folder, timeout):
         return code, answers.read(), errors.read()
 
 
-def run_rows(rows, ranks, folder, timeout, extra):
-    """(rows that ran with their documents, refused rows with their reasons)."""
-    kept, refused = list(rows), []
+def place_of(a, ranks):
+    """The options that say where rows of so many ranks run."""
+    return ["--device", a.device, "--backend", a.backend, *(["--ranks-per-device", str(ranks)] if a.backend == "nccl" else [])]
+
+
+def whole_documents(text):
+    """Those of all lines but one that was broken off."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def run_rows(rows, ranks, place, folder, timeout, extra=()):
+    """Yields each row with its document, or None, and what else there is to say: why it was refused, or how its ranks ended."""
+    kept = list(rows)
     path = os.path.join(folder, f"rows-{ranks}.jsonl")
     while kept:
         with open(path, "w") as f:
@@ -120,49 +141,66 @@ def run_rows(rows, ranks, folder, timeout, extra):
                 words = row.words(config_of(row, configs, folder))[2:]
                 f.write(json.dumps([word for word in words if word not in ("--json", "--check-collectives")]) + "\n")
         checked = ["--check-collectives"] * kept[0].checked
-        code, answers, errors = answers_of([ORTHANT, "parity", "--rows", path, "--device", "cuda", "--backend", "nccl", "--ranks-per-device", str(ranks),
-                                            "--timeout", "60", *checked, *extra], folder, timeout)
+        code, answers, errors = answers_of([ORTHANT, "parity", "--rows", path, *place, "--timeout", "start=120,step=30", *checked, *extra], folder, timeout)
         line = re.search(r"rows-\d+\.jsonl line (\d+): ([^\n]*)", errors) if code == 2 else None
-        if not line:
-            documents = [json.loads(text) for text in answers.splitlines()]
-            if len(documents) < len(kept):
-                print(f"exit code {code} after {len(documents)} rows: {errors.strip()[-1500:]}", flush=True)
-            return list(zip(kept, documents + [None] * (len(kept) - len(documents)))), refused
-        refused.append((kept.pop(int(line[1]) - 1), line[2]))
-    return [], refused
+        if line:
+            yield kept.pop(int(line[1]) - 1), None, f"refused: {line[2]}"
+            continue
+        documents = whole_documents(answers)
+        for document in documents:
+            yield kept.pop(0), document, ""
+        if kept:
+            yield kept.pop(0), None, f"not run: exit code {code}: {errors.strip()[-400:]}".replace("\n", " ")
 
 
-def main():
+def batches_of(a):
+    """(ranks, rows): those of a batch run by one set of processes."""
+    if a.context:
+        rows = list(rows_of_context())
+        return [(ranks, [row for row in rows if (a.all or row.quick) and a.only in row.name() and row.ranks() == ranks]) for ranks in a.ranks]
+    batches = [(ranks, [row for row in ROWS[ranks]() if (a.all or row.quick) and a.only in row.name() and row.checked == checked])
+               for ranks in a.ranks for checked in (False, True)]
+    drawn = list(random_rows(a.random, a.seed))
+    for row in drawn:
+        row.label = "random"
+    return batches + [(ranks, [row for row in drawn if row.ranks() == ranks]) for ranks in (2, 3, 4)]
+
+
+def outcomes(a, extra=()):
+    """Yields (row, text, whether it is as it must be; None where a drawn row was refused)."""
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, rows in batches_of(a):
+            for row, document, words in run_rows(rows, ranks, place_of(a, ranks), folder, a.timeout, extra):
+                if document is None:
+                    yield row, words, None if row.label == "random" and words.startswith("refused") else False
+                else:
+                    yield row, f"{largest_error(document):.1e}", is_right(row, document)
+
+
+def parser_of_rows():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="the whole campaign")
+    parser.add_argument("--context", action="store_true", help="rows of cp instead, by ring, all_to_all and gather")
     parser.add_argument("--ranks", type=int, nargs="+", default=sorted(ROWS), choices=sorted(ROWS))
     parser.add_argument("--only", default="", help="rows whose text contains this")
     parser.add_argument("--random", type=int, default=0, help="random meshes")
     parser.add_argument("--seed", type=int, default=29)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--backend", default="nccl")
     parser.add_argument("--timeout", type=int, default=600, help="seconds for the rows of a number of ranks")
-    a, extra = parser.parse_known_args()
+    return parser
+
+
+def main():
+    a, extra = parser_of_rows().parse_known_args()
     wrong, count, num_refused = [], 0, 0
     print("| model | mesh | settings | largest relative error | |\n|---|---|---|---|---|", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        batches = [(ranks, [row for row in ROWS[ranks]() if (a.all or row.quick) and a.only in row.name() and row.checked == checked])
-                   for ranks in a.ranks for checked in (False, True)]
-        drawn = list(random_rows(a.random, a.seed))
-        for row in drawn:
-            row.label = "random"
-        batches += [(ranks, [row for row in drawn if row.ranks() == ranks]) for ranks in (2, 3, 4)]
-        for ranks, rows in batches:
-            ran, refused = run_rows(rows, ranks, folder, a.timeout, extra)
-            for row, reason in refused:
-                print(f"| {row.name()} | refused: {reason} | {'as it may be' if row.label == 'random' else 'WRONG'} |", flush=True)
-                num_refused += 1
-                wrong += [row.name()] * (row.label != "random")
-            for row, document in ran:
-                count += 1
-                right = document is not None and is_right(row, document)
-                text = "not run" if document is None else f"{largest_error(document):.1e}"
-                print(f"| {row.name()} | {text} | {'as it must be' if right else 'WRONG'} |", flush=True)
-                wrong += [row.name()] * (not right)
-    print(f"\n{count} rows, {len(wrong)} wrong, {num_refused} refused")
+    for row, text, right in outcomes(a, extra):
+        count += 1
+        num_refused += right is None
+        wrong += [row.name()] * (right is False)
+        print(f"| {row.name()} | {text} | {'WRONG' if right is False else 'as it must be' if right else 'as it may be'} |", flush=True)
+    print(f"\n{count - num_refused} rows, {len(wrong)} wrong, {num_refused} refused")
     sys.exit(1 if wrong or count == 0 else 0)
 
 

@@ -36,6 +36,10 @@ struct StepTimes {
   std::vector<double> losses;
   std::int64_t peak_memory_bytes = 0;
   std::int64_t peak_rss_bytes = 0;
+  std::vector<std::int64_t>
+      reserved_bytes;          // of this rank's device, when half of the timed steps were made and at the end
+  std::size_t recordings = 0;  // shapes that became a CUDA graph
+  std::size_t played = 0;      // steps that were played back
   std::optional<StepProfile> profile;
   std::optional<DeviceActivity> activity;
   int watched_steps = 0;
@@ -58,7 +62,11 @@ StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile, bo
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     times.losses.push_back(numbers.loss);
     if (i >= warmup) times.seconds.push_back(seconds);
+    if (i + 1 == warmup + steps / 2) times.reserved_bytes.push_back(reserved_memory_bytes(config.trainer.device));
   }
+  times.reserved_bytes.push_back(reserved_memory_bytes(config.trainer.device));
+  times.recordings = trainer->recorded_steps().num_recordings();
+  times.played = trainer->recorded_steps().num_played();
   if (with_kernels) {
     // The first ones find out how much pinned memory it takes to run ahead of the device.
     for (const bool watched : {false, true}) {
@@ -159,6 +167,11 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
       document["model_tflops"] = times.rate->tflops;
       document["mfu"] = times.rate->utilization();
     }
+    if (times.reserved_bytes.back() > 0) {
+      document["reserved_bytes"] = {{"half", times.reserved_bytes.front()}, {"end", times.reserved_bytes.back()}};
+      document["graphs"] = {{"recorded", times.recordings}, {"played", times.played}};
+    }
+    if (times.activity) document["kernels"] = activity_json(*times.activity, times.watched_steps, kShownKernels);
     if (times.profile) document["profile"] = profile_json(times, median);
     std::cout << json_text(document) << std::endl;
     return;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "orthant/base/human.h"
@@ -143,19 +144,42 @@ std::string kernel_class(const std::string& name) {
   return "bound by memory";
 }
 
-std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most) {
-  // Of all time, also where branches run side by side: then shares of kernels add up to more than the busy time.
-  std::map<std::string, double> classes;
+std::map<std::string, double> class_shares(const DeviceActivity& activity) {
+  std::map<std::string, double> shares;
   double together = 0;
   for (const auto& kernel : activity.kernels) {
-    classes[kernel_class(kernel.name)] += kernel.seconds;
+    shares[kernel_class(kernel.name)] += kernel.seconds;
     together += kernel.seconds;
   }
-  std::string shares;
-  for (const auto& [name, seconds] : classes) {
-    const double of_busy = activity.busy_seconds * seconds / together;
-    shares += fmt::format("{} {:.1f}%, ", name, 100 * of_busy / activity.span_seconds);
+  for (auto& [name, share] : shares) share *= activity.busy_seconds / together / activity.span_seconds;
+  return shares;
+}
+
+nlohmann::ordered_json activity_json(const DeviceActivity& activity, int steps, std::size_t most) {
+  auto kernels = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < std::min(most, activity.kernels.size()); ++i) {
+    const auto& [name, count, seconds] = activity.kernels[i];
+    kernels.push_back({{"name", name}, {"count", count}, {"seconds", seconds}});
   }
+  auto waits = nlohmann::ordered_json::object();
+  for (const auto& call : activity.waits) waits[call.name] = call.count;
+  const bool ran = activity.span_seconds > 0;
+  nlohmann::ordered_json document = {{"steps", steps},
+                                     {"gaps", ran ? 1 - activity.busy_seconds / activity.span_seconds : 0},
+                                     {"shares", ran ? class_shares(activity) : std::map<std::string, double>()},
+                                     {"kernels", kernels},
+                                     {"waits", waits}};
+  if (activity.exchange_seconds > 0) {
+    document["exchanges"] = {{"seconds", activity.exchange_seconds},
+                             {"hidden", activity.hidden_seconds / activity.exchange_seconds},
+                             {"on_own_streams", activity.exchanges_apart}};
+  }
+  return document;
+}
+
+std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most) {
+  std::string shares;
+  for (const auto& [name, share] : class_shares(activity)) shares += fmt::format("{} {:.1f}%, ", name, 100 * share);
   shares += fmt::format("gaps {:.1f}%\n", 100 * (1 - activity.busy_seconds / activity.span_seconds));
   std::vector<TableLine> lines = {{"kernel", "a step", "time a step", "share"}};
   const auto add = [&](const std::string& name, std::int64_t count, double seconds) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -37,8 +39,13 @@ DeviceActivity stop_watching_device();
 // What a kernel is for, by its name: products, attention, exchange, or what memory bounds.
 std::string kernel_class(const std::string& name);
 
+// Share of the time from the first kernel's begin to the last one's end, by class. Kernels may run side by side, then
+// their shares are of the time in which any did.
+std::map<std::string, double> class_shares(const DeviceActivity& activity);
+
 // Shares of the classes and of gaps, then a table of the first `most` kernels, with counts and shares of a step;
 // `steps` were watched.
 std::string activity_text(const DeviceActivity& activity, int steps, std::size_t most);
+nlohmann::ordered_json activity_json(const DeviceActivity& activity, int steps, std::size_t most);
 
 }  // namespace orthant::cli

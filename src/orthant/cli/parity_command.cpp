@@ -271,6 +271,7 @@ struct Comparison {
 Comparison prepare(Options options, const Context& context) {
   check_options(options);
   set_dtype(options.config, options.dtype);
+  options.ranks.compares = true;
   auto reference = load_reference(options, context.environment);
   options.config.overrides.insert(options.config.overrides.end(), options.varied.begin(), options.varied.end());
   auto tested = load_config(options.config, options.ranks, context.environment);
@@ -358,6 +359,7 @@ ParityResult compare(const Comparison& row, const std::string& name, RankContext
     auto config = loaded.config;
     if (!training.takes_part(config.mesh)) return ParitySide();
     if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
+    config.trainer.compared = true;
     training.prepare(config, resolved_config(loaded.document), name + side,
                      &loaded == &row.tested ? row.fault : nullptr);
     if (side == "reference" && !row.options.against_device.empty()) config.trainer.device = at::kCPU;
@@ -399,7 +401,6 @@ int run_parity(const Arguments& arguments, Context& context) {
     rows.push_back(prepare(options, context));
   }
   auto ranks = rows.front().options.ranks;
-  ranks.compares = true;
   Mesh largest = rows.front().tested.config.mesh;
   for (const auto& row : rows) {
     for (const auto* side : {&row.tested, &row.reference}) {

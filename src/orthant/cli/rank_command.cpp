@@ -18,6 +18,7 @@
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/store.h"
 #include "orthant/launch/environment.h"
+#include "orthant/launch/interfaces.h"
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/meeting.h"
 #include "orthant/launch/restarts.h"
@@ -80,7 +81,7 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
     const bool carried = comm::nccl_available() && mesh.degree(Axis::cp) == 1;  // see check_mesh_backend()
     comm.backend = too_many || !carried ? comm::BackendKind::gloo : comm::BackendKind::nccl;
   }
-  if (comm.backend == comm::BackendKind::nccl) check_mesh_backend(mesh, "nccl");
+  if (comm.backend == comm::BackendKind::nccl && !options.compares) check_mesh_backend(mesh, "nccl");
   const auto* blocking = launch::find_variable(context.environment, "CUDA_LAUNCH_BLOCKING");
   if (comm.backend == comm::BackendKind::nccl && job.world_size > 1 && blocking != nullptr && *blocking != "0") {
     throw ConfigError(
@@ -105,6 +106,7 @@ namespace {
 // Ranks that another launcher started set for themselves what ours gives them.
 void take_variables(const RankOptions& options, const Context& context, const launch::Job& job) {
   auto wanted = context.environment;
+  if (!options.interface.empty()) wanted.try_emplace("NCCL_SOCKET_IFNAME", "=" + options.interface);
   launch::share_devices(wanted, job.rank, job.num_nodes, options.ranks_per_device);
   for (const auto& [name, value] : wanted) {
     const auto given = context.environment.find(name);
@@ -222,7 +224,13 @@ int print_plan(const Mesh& mesh, const comm::CommOptions& comm, int ranks_per_ho
 void check_rank_options(const RankOptions& options) {
   timeouts_of(options);
   launch::check_token_source(options.tokens);
-  if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});  // throws when it is not this host's
+  if (!options.interface.empty() && !options.bind_address.empty()) {
+    throw ConfigError(fmt::format("--interface {} beside --bind {}: both say which address this host listens on",
+                                  options.interface, options.bind_address),
+                      {.remedy = "give one of them"});
+  }
+  if (!options.interface.empty()) launch::address_of_interface(options.interface);  // throws when it is not there
+  if (!options.bind_address.empty()) launch::bind_tcp({options.bind_address, 0});   // throws when it is not this host's
   comm::parse_backend(options.backend);
   check_device_name(options.device);
   if (options.ranks_per_host > 0 && !options.dry_run) {
@@ -269,6 +277,9 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
       .group(kManyHosts);
   app.add_option("--bind", options.bind_address, "address of this host to listen on (default: loopback on one host)")
       .group(kManyHosts);
+  app.add_option("--interface", options.interface,
+                 "network interface of this host, by name: its address to listen on, and NCCL's sockets")
+      .group(kManyHosts);
   app.add_option("--launcher", options.launcher,
                  "which launcher to believe when several are seen: torchrun, openmpi, ...")
       .group(kManyHosts);
@@ -297,9 +308,11 @@ void add_rank_options(OptionParser& app, RankOptions& options) {
   app.add_flag("--bind-cores", options.bind_cores, "pin ranks started here to cores in turn").group(kManyHosts);
 }
 
-int run_on_ranks(const RankOptions& options, Context& context, int default_world_size,
+int run_on_ranks(const RankOptions& asked, Context& context, int default_world_size,
                  const std::function<int(RankContext&)>& body) {
-  check_rank_options(options);
+  check_rank_options(asked);
+  auto options = asked;
+  if (!options.interface.empty()) options.bind_address = launch::address_of_interface(options.interface);
   if (!options.dry_run) {
     auto tokens = options.tokens;
     tokens.variable = context.token_variable;

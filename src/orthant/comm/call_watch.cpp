@@ -1,6 +1,7 @@
 #include "orthant/comm/call_watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 
@@ -8,6 +9,7 @@ namespace orthant::comm {
 namespace {
 
 constexpr auto kWatchEvery = std::chrono::milliseconds(10);
+constexpr auto kEndsWithin = std::chrono::seconds(1);  // queues after a failure, before the process leaves
 
 double seconds_since(CallWatch::Chronometer::time_point begin) {
   return std::chrono::duration<double>(CallWatch::Chronometer::now() - begin).count();
@@ -29,10 +31,18 @@ CallWatch::~CallWatch() {
   }
   changed_.notify_all();
   thread_.join();
+  if (ended_.valid()) ended_.wait_for(kEndsWithin);
 }
 
 int CallWatch::add_queue(ChannelMembers members, std::optional<Store> store, std::function<void()> end) {
   std::lock_guard lock(mutex_);
+  if (queues_.size() == kMostQueues) {
+    throw ConfigError(
+        fmt::format("group {} of ranks [{}] needs one more stream of the device than the {} that do not hold one "
+                    "another up: over NCCL each group, and each direction of a pair of ranks, has one",
+                    members.name, fmt::join(members.ranks, ", "), kMostQueues),
+        {.remedy = "use --backend gloo, or smaller degrees of pp and cp", .rank = members.own_rank()});
+  }
   queues_[next_queue_] = {std::move(members), std::move(store), std::move(end), {}};
   return next_queue_++;
 }
@@ -140,14 +150,21 @@ void CallWatch::fail(const Failed& failed) {
                                   std::runtime_error(failed.text), failed.waited_seconds, first.timeout_seconds);
   noticed_->set(error);
   // On a thread that nobody waits for: what ends a queue may itself wait for a device that does not answer.
-  std::thread([ends] {
-    for (const auto& end : ends) end();
-  }).detach();
+  std::promise<void> all_ended;
   std::unique_lock lock(mutex_);
-  const auto patience = std::chrono::duration<double>(patience_seconds_);
-  const auto deadline = Chronometer::now() + std::chrono::duration_cast<Chronometer::duration>(patience);
-  while (!stopping_ && !noticed_->was_told() && Chronometer::now() < deadline) changed_.wait_for(lock, kWatchEvery);
-  if (stopping_ || noticed_->was_told() || !leave_) return;
+  ended_ = all_ended.get_future().share();
+  std::thread([ends, all_ended = std::move(all_ended)]() mutable {
+    for (const auto& end : ends) end();
+    all_ended.set_value();
+  }).detach();
+  const auto stays = [&](const auto& until) {
+    const auto patience = std::chrono::duration<double>(patience_seconds_);
+    const auto deadline = Chronometer::now() + std::chrono::duration_cast<Chronometer::duration>(patience);
+    while (!stopping_ && !until() && Chronometer::now() < deadline) changed_.wait_for(lock, kWatchEvery);
+    return !stopping_ && !until();
+  };
+  const bool is_stuck = stays([&] { return noticed_->was_told(); }) || (!stopping_ && stays([] { return false; }));
+  if (!is_stuck || !leave_) return;
   lock.unlock();
   leave_(error);
 }

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,15 +23,21 @@ class CallWatch {
   using Look = std::function<bool()>;
   using Chronometer = std::chrono::steady_clock;
 
-  // `leave` is called with the error when nobody was told of it within `patience_seconds`: the rank is stuck in a wait
-  // that does not end, and must not go on.
+  // Each is a stream of the device, which has so many that do not hold one another up.
+  static constexpr int kMostQueues = 32;
+
+  // `leave` is called with the error when nobody was told of it within `patience_seconds`, or when this lives on for as
+  // long after that: the rank is stuck in a wait that does not end, and must not go on.
   CallWatch(std::shared_ptr<NoticedFailure> noticed, std::function<void(const CommError&)> leave,
             double patience_seconds = 3);
+  // After a failure waits, but not for long, until all queues are ended: a process that leaves while its device still
+  // runs their calls may not come to its end.
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  // A queue of calls that run in order. `end` stops those that run; it is called from the watching thread.
+  // A queue of calls that run in order. `end` stops those that run; it is called from the watching thread. ConfigError
+  // beyond kMostQueues.
   int add_queue(ChannelMembers members, std::optional<Store> store, std::function<void()> end);
 
   // The queue is not looked at any more. Whether all of its calls are done.
@@ -75,7 +82,8 @@ class CallWatch {
   int next_queue_ = 0;
   bool stopping_ = false;
   bool failed_ = false;
-  std::thread thread_;  // last
+  std::shared_future<void> ended_;  // all queues, after a failure
+  std::thread thread_;              // last
 };
 
 }  // namespace orthant::comm

@@ -267,8 +267,12 @@ void Communicator::enter(JobPhase phase) const {
   for (const auto& state : states_) state->set_timeout(options_.phases->of(phase));
 }
 
-void Communicator::close() {
+void Communicator::throw_if_failed() const {
   noticed_->throw_if_set();
+}
+
+void Communicator::close() {
+  throw_if_failed();
   for (const auto& state : states_) {
     state->throw_if_dropped();
     if (state->num_open() != 0) {

@@ -110,6 +110,10 @@ class Communicator {
   // CommOptions::phases says so. Not while a call is under way. Local, but all ranks should agree.
   void enter(JobPhase phase) const;
 
+  // Throws the CommError of a call that failed after it was started: calls over NCCL were broken off then, and what the
+  // device made of them means nothing. Local.
+  void throw_if_failed() const;
+
   // Ends all groups, also for handles that are still held; reports a Work that nobody waited for. Where a rank serves
   // the store, that rank stays until all have left or the timeout has passed.
   void close();

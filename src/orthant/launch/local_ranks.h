@@ -26,6 +26,7 @@ struct LocalOptions {
   OutputMode output = OutputMode::kRankZero;
   bool bind_cores = false;
   double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
+  double killed_seconds = 5;   // from SIGKILL until a rank that the system does not let go is given up
   std::string bind_address;    // forked ranks: what their transports listen on; empty: loopback
   int restart_count = 0;       // forked ranks: how often this job was started before
   // A rank that is stopped, or in a training step and silent, for longer than this fails the job; 0: never.

@@ -22,6 +22,12 @@ std::string launch_command(const ScriptOptions& options, const std::string& node
                      options.port, flags, words);
 }
 
+// What a node runs, as shell text. NCCL registers memory with the network, which a limit on locked memory would refuse.
+std::string node_command(const ScriptOptions& options, const std::string& node_rank, const std::string& first_host) {
+  const char* unlocked = options.gpus_per_node > 0 ? "ulimit -l unlimited 2>/dev/null; " : "";
+  return unlocked + ("exec " + launch_command(options, node_rank, first_host));
+}
+
 // A scheduler's option line, or nothing when there is no value for it.
 std::string optional_line(const std::string& before, const std::string& value) {
   return value.empty() ? "" : before + value + "\n";
@@ -52,7 +58,7 @@ std::string slurm_script(const ScriptOptions& options) {
   script += make_token_lines(options);
   script += "\n# One launcher per node; it starts the node's ranks. The single-quoted text runs on the nodes.\n";
   script += fmt::format("srun --export=ALL --cpus-per-task={} --kill-on-bad-exit=1 bash -c ", cores) +
-            shell_quote("exec " + launch_command(options, "\"$SLURM_NODEID\"", "\"$FIRST_HOST\"")) + "\n";
+            shell_quote(node_command(options, "\"$SLURM_NODEID\"", "\"$FIRST_HOST\"")) + "\n";
   return script;
 }
 
@@ -74,7 +80,7 @@ std::string pbs_script(const ScriptOptions& options) {
   script += "# of Cray PALS or MPICH.\n";
   script +=
       fmt::format("mpiexec -n {} --ppn 1 --hosts \"$(IFS=,; echo \"${{HOSTS[*]}}\")\" bash -c ", options.num_nodes) +
-      shell_quote("exec " + launch_command(options, "\"${PALS_NODEID:-${PMI_RANK:-0}}\"", "\"$FIRST_HOST\"")) + "\n";
+      shell_quote(node_command(options, "\"${PALS_NODEID:-${PMI_RANK:-0}}\"", "\"$FIRST_HOST\"")) + "\n";
   return script;
 }
 
@@ -147,7 +153,12 @@ std::string kubernetes_script(const ScriptOptions& options) {
           ? ""
           : fmt::format("      nodeSelector:\n        nvidia.com/gpu.product: {}\n", yaml_quote(options.gpu_type));
   const auto first_host = fmt::format("{0}-0.{0}", name);
-  const auto command = "exec " + launch_command(options, "\"$JOB_COMPLETION_INDEX\"", first_host);
+  const auto command = node_command(options, "\"$JOB_COMPLETION_INDEX\"", first_host);
+  const auto locks = options.gpus_per_node > 0 ? R"(          securityContext:
+            capabilities:
+              add: ["IPC_LOCK"]
+)"
+                                               : "";
   const auto token = token_of_pods(options);
   return fmt::format(
       R"(# One pod per node; pod 0 is reached as {first_host} through the headless service.
@@ -179,7 +190,7 @@ metadata:
         - name: orthant
           image: {image}
           command: ["/bin/sh", "-c", {command}]
-{token_variable}          resources:
+{token_variable}{locks}          resources:
             limits:
               cpu: {cores}
 {gpus}          volumeMounts:
@@ -193,7 +204,7 @@ metadata:
       fmt::arg("token_comment", token.comment), fmt::arg("token_variable", token.variable),
       fmt::arg("first_host", first_host), fmt::arg("name", name), fmt::arg("space", space),
       fmt::arg("nodes", options.num_nodes), fmt::arg("seconds", walltime_seconds(options.walltime)),
-      fmt::arg("selector", selector), fmt::arg("image", yaml_quote(options.image)),
+      fmt::arg("selector", selector), fmt::arg("locks", locks), fmt::arg("image", yaml_quote(options.image)),
       fmt::arg("command", yaml_quote(escape_expansion(command))), fmt::arg("cores", cores), fmt::arg("gpus", gpus));
 }
 

@@ -27,6 +27,9 @@ struct RankState {
 // 'X' when there is no such process.
 char process_state(pid_t pid);
 
+// Whether the process was killed or has left, and the system still holds it.
+bool is_dying(pid_t pid);
+
 // Whether a process is stopped, by a signal or a debugger.
 bool is_stopped(char process_state);
 inline bool is_stopped(const RankState& rank) {

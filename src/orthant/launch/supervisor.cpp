@@ -180,11 +180,13 @@ void Supervisor::check_deadline() {
     const auto awaited = watch_.find_awaited(actions_);
     const auto cause = *find_cause(exits_);
     if (awaited && is_stopped(*awaited)) return blame(*awaited);
-    if (blame_leaver(cause.rank)) return;
+    if (blame_dying() || blame_leaver(cause.rank)) return;
     if (awaited) return blame(*awaited);
     fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
   } else if (phase_ == Phase::kTerminating) {
     kill_everything();
+  } else if (phase_ == Phase::kKilled) {
+    give_up();
   }
 }
 
@@ -196,6 +198,18 @@ void Supervisor::fail_with(Failure failure, bool announce) {
 
 void Supervisor::blame(const RankState& state) {
   fail_with({options_.node_rank, state.rank, kPeerLostExitCode, describe(state)}, true);
+}
+
+// A rank that was killed and that the system holds, in a device's driver perhaps: its peers know of it before we do.
+bool Supervisor::blame_dying() {
+  for (const auto& rank : ranks_) {
+    if (!rank.alive || !is_dying(rank.pid)) continue;
+    const auto text = fmt::format("rank {}: it is ending and does not come to its end (process {}, state {})",
+                                  rank.rank, rank.pid, process_state(rank.pid));
+    fail_with({options_.node_rank, rank.rank, kPeerLostExitCode, text}, true);
+    return true;
+  }
+  return false;
 }
 
 // False when no rank left the others alone. `survivor` has lost a peer, or waits for one.
@@ -248,9 +262,19 @@ void Supervisor::terminate() {
 
 void Supervisor::kill_everything() {
   phase_ = Phase::kKilled;
-  deadline_.reset();
+  deadline_ = Clock::now() + seconds(options_.killed_seconds);
   sent_.insert(SIGKILL);
   signal_groups(SIGKILL);
+}
+
+void Supervisor::give_up() {
+  for (auto& rank : ranks_) {
+    if (!rank.alive) continue;
+    given_up_.push_back(fmt::format("rank {} has not ended {:.6g} s after SIGKILL (process {}, state {}): given up",
+                                    rank.rank, options_.killed_seconds, rank.pid, process_state(rank.pid)));
+    rank.alive = false;
+    watch_.ended(rank.rank);
+  }
 }
 
 void Supervisor::announce_end_once() {
@@ -302,7 +326,7 @@ Outcome Supervisor::verdict() const {
   Outcome outcome;
   if (failure_) {
     outcome = {failure_->exit_code, failure_->rank, failure_->text};
-  } else if (ended_cleanly()) {
+  } else if (ended_cleanly() && given_up_.empty()) {
     outcome.exit_code = clean_exit_code();
     if (events_ != nullptr) outcome.exit_code = events_->common_end().value_or(outcome.exit_code);
   } else {
@@ -316,6 +340,7 @@ Outcome Supervisor::verdict() const {
       outcome.report += "; " + describe(*awaited);
     }
   }
+  for (const auto& text : given_up_) outcome.report += (outcome.report.empty() ? "" : "\n") + text;
   outcome.stop_asked = stop_asked_;
   const bool no_memory = lacked_memory(outcome.failed_rank);
   if (no_memory) outcome.report += fmt::format("\n  fix: {}", kOutOfMemoryRemedy);

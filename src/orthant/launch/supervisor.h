@@ -1,8 +1,9 @@
 // Watches the ranks of one host until all have ended: carries their output, forwards signals, and ends the rest when
 // one fails. First failure, then up to 200 ms for its cause, then SIGTERM to the rest, then SIGKILL after the grace
 // time; a stopped rank, which cannot heed SIGTERM, gets SIGKILL at once. A rank's process group ends with the rank, so
-// nothing it started remains. When ranks only waited in vain, the one they waited for is the cause, or the one that had
-// left; a rank that is stopped or silent for too long (RankWatch) ends the job.
+// nothing it started remains. A rank that the system does not let go after SIGKILL, as one inside a device's driver, is
+// given up, so that the job ends whatever becomes of it. When ranks only waited in vain, the one they waited for is the
+// cause, or the one that had left; a rank that is stopped or silent for too long (RankWatch) ends the job.
 #pragma once
 
 #include <optional>
@@ -26,6 +27,7 @@ class Supervisor {
     double grace_seconds = 1.5;
     int node_rank = 0;
     Timeouts timeouts = Timeouts::all(0);  // of a rank that is stopped or silent, which then fails the job; 0: never
+    double killed_seconds = 5;             // from SIGKILL until a rank that has not ended is given up
   };
 
   // `signals` must have been made before the first rank was started. `board` has a slot for each rank, in the order
@@ -71,6 +73,8 @@ class Supervisor {
   std::optional<Clock::time_point> next_look() const;
   void terminate();
   void kill_everything();
+  void give_up();
+  bool blame_dying();
   void announce_end_once();
   void signal_groups(int signal);
   Failure stopped_here() const;
@@ -101,6 +105,7 @@ class Supervisor {
   std::optional<Failure> failure_;
   std::vector<RankState> actions_;  // at the first bad end, before the other ranks are asked to end
   bool end_announced_ = false;
+  std::vector<std::string> given_up_;  // ranks that did not end after SIGKILL, as they are told
 };
 
 }  // namespace orthant::launch

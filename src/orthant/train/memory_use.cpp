@@ -8,10 +8,12 @@ namespace orthant {
 
 namespace {
 
+auto stats_of(at::Device device) {
+  return at::getDeviceAllocator(device.type())->getDeviceStats(device.has_index() ? device.index() : 0);
+}
+
 auto allocated_on(at::Device device) {
-  return at::getDeviceAllocator(device.type())
-      ->getDeviceStats(device.has_index() ? device.index() : 0)
-      .allocated_bytes[0];
+  return stats_of(device).allocated_bytes[0];
 }
 
 }  // namespace
@@ -22,6 +24,10 @@ std::int64_t live_memory_bytes(at::Device device) {
 
 std::int64_t peak_memory_bytes(at::Device device) {
   return device.is_cpu() ? install_counting_allocator().peak_bytes() : allocated_on(device).peak;
+}
+
+std::int64_t reserved_memory_bytes(at::Device device) {
+  return device.is_cpu() ? 0 : stats_of(device).reserved_bytes[0].current;
 }
 
 }  // namespace orthant

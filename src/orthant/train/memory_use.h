@@ -11,4 +11,7 @@ namespace orthant {
 std::int64_t live_memory_bytes(at::Device device = at::kCPU);
 std::int64_t peak_memory_bytes(at::Device device);
 
+// What torch's allocator holds of the device, free parts included; 0 on the CPU.
+std::int64_t reserved_memory_bytes(at::Device device);
+
 }  // namespace orthant

@@ -6,13 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "orthant/base/error.h"
 
 namespace orthant {
 
-PendingStep::PendingStep(const at::Tensor& numbers, int ranks) : state_(std::make_shared<State>()) {
+PendingStep::PendingStep(const at::Tensor& numbers, int ranks, std::function<void()> check)
+    : state_(std::make_shared<State>()) {
   state_->ranks = ranks;
+  state_->check = std::move(check);
   if (numbers.is_cpu()) {
     state_->on_host = numbers;
     return;
@@ -27,6 +30,7 @@ PendingStep::PendingStep(const at::Tensor& numbers, int ranks) : state_(std::mak
 PendingStep::Numbers PendingStep::peek() const {
   if (!state_) throw InternalError("no step was made whose numbers could be read");
   if (state_->arrived) static_cast<const c10::Event*>(state_->arrived.get())->synchronize();
+  if (state_->check) state_->check();
   const auto& on_host = state_->on_host;
   const auto* numbers = on_host.const_data_ptr<double>();
   const double* const peaks = numbers + 6;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,8 +16,9 @@ class PendingStep {
   PendingStep() = default;
   // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, ranks that still save,
   // ranks by whose clock a save is due, peak memory of every one of `ranks`, the sum of auxiliary losses, slots that
-  // each expert of each layer took.
-  PendingStep(const at::Tensor& numbers, int ranks);
+  // each expert of each layer took. `check` throws when what came back means nothing: exchanges of the step were broken
+  // off, so that the device did not wait for a peer that is gone.
+  PendingStep(const at::Tensor& numbers, int ranks, std::function<void()> check = {});
 
   // Alike on every rank.
   struct Numbers {
@@ -45,6 +47,7 @@ class PendingStep {
     at::Tensor on_host;
     int ranks = 1;
     std::shared_ptr<void> arrived;  // a CUDA event
+    std::function<void()> check;
     bool read = false;
   };
   std::shared_ptr<State> state_;

@@ -77,7 +77,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (mesh_.degree(Axis::cp) > 1) {
-    check_context_backend(options_.communicator->backend_name());
+    if (!options_.compared) check_context_backend(options_.communicator->backend_name());
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }
@@ -364,7 +364,9 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
       .before_play = [this] { await_readers(); }};
   const auto numbers = recorded_->run(inputs, work, record);
   ++steps_done_;
-  const PendingStep pending(numbers, mesh_.world_size());
+  const PendingStep pending(numbers, mesh_.world_size(), [peers = options_.communicator] {
+    if (peers) peers->throw_if_failed();
+  });
   watch_->end(pending);
   if (products_) products_->end_step();
   if (!has_stepped_) control_group(options_).enter(JobPhase::step);

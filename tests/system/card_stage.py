@@ -1,0 +1,155 @@
+"""What a stage of the card campaign is, and what it has at hand while it runs: our program, programs of tests, PyTorch's programs, and a file for
+its lines. On a rehearsal there is no card: models are tiny, devices are CPUs, and what only a card can answer is answered by `rehearsed`,
+so that what is made of the answer is tested."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Callable
+
+from program import ORTHANT, SOURCE, clean_environment
+
+
+@dataclass
+class Stage:
+    name: str
+    issues: str
+    shows: str
+    seconds: int  # that it is expected to take on a card
+    limit: int
+    timed: bool  # nothing else runs beside it
+    action: Callable
+
+    @property
+    def file(self):
+        return self.name.replace(" ", "-")
+
+    def seconds_here(self, rehearsed):
+        return (10, 300) if rehearsed else (self.seconds, self.limit)
+
+
+def stage(name, issues, shows, seconds, limit, timed=False):
+    """Makes a stage of the function below it, which takes a StageRun."""
+    def decorate(action):
+        action.stage = Stage(name, issues, shows, seconds, limit, timed, action)
+        return action
+    return decorate
+
+
+def stages_by_name(modules):
+    found = [value.stage for module in modules for value in vars(module).values() if isinstance(getattr(value, "stage", None), Stage)]
+    return {one.name: one for one in found}
+
+
+class StageRun:
+    def __init__(self, arguments, stage):
+        self.tests_folder, self.out, self.peers, self.reference_folder = arguments.tests, arguments.out, arguments.peers, arguments.reference
+        self.rehearsed = arguments.rehearse
+        self.device = "cpu" if self.rehearsed else "cuda"
+        self.stage = stage
+
+    def run(self):
+        with tempfile.TemporaryDirectory() as self.folder, open(os.path.join(self.out, f"{self.stage.file}.jsonl"), "a") as self.lines:
+            self.stage.action(self)
+        return 0
+
+    def tell(self, issue, claim, asked, found, right=None):
+        """One line. `right`: None where nothing was asked, or it cannot be judged here."""
+        if self.rehearsed and right is not None and asked_of_speed(asked):
+            right = None  # tiny models on CPUs say nothing of a card's speed
+        self.lines.write(json.dumps({"issue": issue, "claim": claim, "asked": asked, "found": str(found), "right": right}) + "\n")
+        self.lines.flush()
+        print(f"{claim}: {found}", flush=True)
+
+    def at_most(self, issue, claim, limit, found, unit):
+        self.tell(issue, claim, f"at most {limit:.4g} {unit}", f"{found:.4g} {unit}", bool(found <= limit))
+
+    def at_least(self, issue, claim, limit, found, unit):
+        self.tell(issue, claim, f"at least {limit:.4g} {unit}", f"{found:.4g} {unit}", bool(found >= limit))
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def run_program(self, *words, timeout=None, environment=None):
+        words = [str(word) for word in words]
+        print("$", " ".join(words), flush=True)
+        done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=timeout, cwd=self.folder,
+                              env=clean_environment(**(environment or {})))
+        print(done.stderr[-3000:], flush=True)
+        return done
+
+    def orthant(self, *words, codes=(0,), timeout=None):
+        done = self.run_program(ORTHANT, *words, timeout=timeout)
+        if done.returncode not in codes:
+            raise RuntimeError(f"orthant {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+        return done
+
+    def json(self, *words, rehearsed=None, codes=(0,), timeout=None):
+        """The document of a command. `rehearsed`: the answer where there is no card and the command needs one."""
+        if self.rehearsed and rehearsed is not None:
+            return rehearsed
+        return json.loads(self.orthant(*words, "--json", codes=codes, timeout=timeout).stdout)
+
+    def peer(self, script, *words, rehearsed):
+        """The JSON lines of a PyTorch program; empty where it is not there or fails, which is told."""
+        path = os.path.join(self.peers, script)
+        if self.rehearsed:
+            return rehearsed
+        if not os.path.exists(path):
+            self.tell("", f"{script} beside ours", "it runs", "not in the folder of peers")
+            return []
+        done = self.run_program("python3", path, *words, environment={"PYTHONPATH": self.peers})
+        documents = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if not documents:
+            self.tell("", f"{script} beside ours", "it runs", f"exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}", False)
+        return documents
+
+    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass"):
+        """Tests of a GoogleTest program. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or their list alone."""
+        path = os.path.join(self.tests_folder, program)
+        if not os.path.exists(path):
+            return self.tell(issue, claim, asked, f"no {path}: build it and carry it along", None if self.rehearsed else False)
+        if self.rehearsed and not rehearsed_topic:
+            done = self.run_program(path, f"--gtest_filter={topic}", "--gtest_list_tests")
+            return self.tell(issue, claim, asked, f"{sum(line.startswith('  ') for line in done.stdout.splitlines())} tests")
+        emulated = {"ORTHANT_EMULATED_CARD": os.path.join(self.tests_folder, "emulated_card"), "ORTHANT_SHAPES": 1, "OMP_NUM_THREADS": 1}
+        done = self.run_program(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
+                                environment=emulated if self.rehearsed else None)
+        print(done.stdout[-20000:], flush=True)
+        count = max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", done.stdout)), default=0)
+        failed = sorted(set(re.findall(r"\[  FAILED  \] ([\w./]+)", done.stdout)))
+        found = f"{count} pass" + (f", {len(failed)} fail: {', '.join(failed[:6])}" if failed else "")
+        found += f", exit code {done.returncode}" if done.returncode != 0 and not failed else ""
+        return self.tell(issue, claim, asked, found, done.returncode == 0 and count > 0)
+
+    def ranks(self, count, backend="nccl"):
+        """The options that put so many ranks on one card."""
+        if self.rehearsed:
+            return ["--device", "cpu", "--backend", "gloo"]
+        return ["--device", "cuda", "--backend", backend, *(["--ranks-per-device", str(count)] if backend == "nccl" else [])]
+
+    def config(self, *parts):
+        return os.path.join(SOURCE, *parts)
+
+    def settings(self, given, tiny=()):
+        """--set for each; on a rehearsal those of a tiny model, which count more, behind them."""
+        return [word for setting in [*given, *(tiny if self.rehearsed else ())] for word in ("--set", setting)]
+
+    def reference(self, name):
+        """What --prepare found on the CPU; None where it was not made."""
+        try:
+            with open(os.path.join(self.reference_folder, "reference.json")) as f:
+                return json.load(f).get(name)
+        except OSError:
+            return None
+
+
+def asked_of_speed(asked):
+    return bool(re.search(r"\b(ms|GiB|times|share)\b", asked))
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
