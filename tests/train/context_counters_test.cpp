@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "orthant/data/loader.h"
-#include "orthant/plan/estimate/context_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
@@ -69,9 +69,9 @@ void check_rank(const RunConfig& ranked) {
   const auto before = group.counters();
   trainer->step(loader->next()).get();
   const auto& after = group.counters();
-  const ContextExchanged expected = context_traffic(
-      trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer),
-      group.index());
+  const Exchanged expected =
+      cp_traffic(trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer),
+                 group.index());
   const auto expect = [&](const Exchanged::Entry& entry, comm::Op op) {
     expect_calls(entry.calls, entry.bytes, before, after, op);
   };

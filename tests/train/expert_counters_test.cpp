@@ -6,7 +6,7 @@
 
 #include "orthant/base/ranges.h"
 #include "orthant/data/loader.h"
-#include "orthant/plan/estimate/expert_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
@@ -85,9 +85,9 @@ void check_rank(const RunConfig& ranked) {
   const auto group = config.trainer.communicator->subgroup(kTokenGroup);
   const auto before = group.counters();
   const auto numbers = trainer->step(loader->next()).get();
-  const auto expected = expert_traffic(
-      trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer),
-      taken_by(trainer->graph(), numbers.expert_loads, group.index()));
+  const auto expected =
+      ep_traffic(trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer),
+                 taken_by(trainer->graph(), numbers.expert_loads, group.index()));
   expect_calls(expected.calls, expected.bytes, before, group.counters(), comm::Op::all_to_all);
   const double slots = 12 * 32 * 2 * (trainer->graph().units.at(1).num_experts() > 0 ? 2 : 1);
   EXPECT_EQ(std::accumulate(numbers.expert_loads.begin(), numbers.expert_loads.end(), 0.0), slots);

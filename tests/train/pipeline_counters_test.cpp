@@ -6,7 +6,7 @@
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
-#include "orthant/plan/estimate/tensor_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/planned_trainer.h"
@@ -171,7 +171,7 @@ void expect_pipeline(const PipelineTraffic& expected, const Counted& before, con
   EXPECT_EQ(after.tied.all_reduces.bytes - before.tied.all_reduces.bytes, expected.tied.bytes);
 }
 
-void expect_tensor(const TensorTraffic& expected, const Counted& before, const Counted& after) {
+void expect_tensor(const TpTraffic& expected, const Counted& before, const Counted& after) {
   expect_entry(expected.sum, before.tp, after.tp, comm::Op::all_reduce);
   expect_entry(expected.gather, before.tp, after.tp, comm::Op::all_gather);
   expect_entry(expected.scatter, before.tp, after.tp, comm::Op::reduce_scatter);
@@ -220,7 +220,7 @@ void check_rank(const RunConfig& ranked) {
   expect_pipeline(pipeline_traffic(graph, settings), before, after);
   expect_data(data_traffic(graph, settings, trainer->actions()), before, after, settings.policy);
   if (config.mesh.degree(Axis::tp) > 1) {
-    expect_tensor(tensor_traffic(graph, tensor_settings(trainer->pipeline(), graph, config.mesh, trainer->options())),
+    expect_tensor(tp_traffic(graph, tensor_settings(trainer->pipeline(), graph, config.mesh, trainer->options())),
                   before, after);
   }
   expect_state(*trainer, settings);

@@ -3,7 +3,7 @@
 
 #include "orthant/data/loader.h"
 #include "orthant/models/llama/config.h"
-#include "orthant/plan/estimate/tensor_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/planned_trainer.h"
 #include "training_ranks.h"
@@ -77,8 +77,8 @@ void check_rank(const RunConfig& ranked) {
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
   trainer->step(loader->next()).get();
-  const auto expected = tensor_traffic(
-      trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer));
+  const auto expected =
+      tp_traffic(trainer->graph(), tensor_settings(trainer->pipeline(), trainer->graph(), config.mesh, config.trainer));
   const auto& communicator = *config.trainer.communicator;
   const auto activations = communicator.group(Axis::tp, comm::Purpose::activations);
   const auto gradients = communicator.group(Axis::tp, comm::Purpose::gradients);

@@ -6,7 +6,7 @@
 #include "orthant/nn/kernels/isa.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/linear/projection.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/schedule/forward_gradients.h"
 #include "spec_against_runtime.h"
@@ -145,7 +145,7 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
     }
     const auto in_forward = gradients_in_forward(list, graph);
     for (const auto mode : kRecomputeModes) {
-      const auto work = spec_work(graph, settings_of(GetParam().work, mode));
+      const auto work = program_work(graph, settings_of(GetParam().work, mode));
       const auto found = taken(mode, list);
       for (std::size_t i = 0; i < list.size(); ++i) {
         const double planned = planned_bytes(graph, work, list[i], static_cast<PlanRecompute>(mode),
@@ -173,7 +173,7 @@ TEST_P(UnitMoments, KeepAndDeferWhatThePlannerStates) {
   }
   const auto losses = static_cast<double>(graph.losses().size()) * bytes_of(DType::float64);
   for (const auto mode : kRecomputeModes) {
-    const auto work = spec_work(graph, settings_of(GetParam().work, mode));
+    const auto work = program_work(graph, settings_of(GetParam().work, mode));
     double kept = losses;
     for (const auto& unit : work) kept += unit.kept_bytes[static_cast<std::size_t>(mode)] + unit.logits_bytes;
     const auto live = measured(mode, list);

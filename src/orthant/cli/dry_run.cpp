@@ -12,12 +12,10 @@
 #include "orthant/cli/run_picture.h"
 #include "orthant/layout/placement_table.h"
 #include "orthant/mesh/picture.h"
-#include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
-#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
-#include "orthant/plan/estimate/tensor_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/schedule/grid.h"
 #include "orthant/schedule/stage_lines.h"
 #include "orthant/train/planned_trainer.h"
@@ -65,7 +63,7 @@ void add_data(Sentences& sentences, const GraphSpec& spec, const RankStep& step)
 
 void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
   if (step.tensor.degree == 1) return;
-  const auto traffic = tensor_traffic(spec, step.tensor);
+  const auto traffic = tp_traffic(spec, step.tensor);
   std::vector<std::string> sent;
   add_sent(sent, "sums ", traffic.sum, "all-reduce");
   add_sent(sent, "gathers ", traffic.gather, "all-gather");
@@ -77,7 +75,7 @@ void add_tensor(Sentences& sentences, const GraphSpec& spec, const RankStep& ste
 
 void add_context(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
   if (spec.context.degree == 1) return;
-  const auto traffic = context_traffic(spec, step.tensor);
+  const auto traffic = cp_traffic(spec, step.tensor);
   std::vector<std::string> sent;
   add_sent(sent, "sends ", traffic.sent, "message");
   add_sent(sent, "receives ", traffic.received, "message");
@@ -91,7 +89,7 @@ void add_context(Sentences& sentences, const GraphSpec& spec, const RankStep& st
 void add_experts(Sentences& sentences, const GraphSpec& spec, const RankStep& step) {
   if (spec.expert_degree == 1) return;
   std::vector<std::string> sent;
-  add_sent(sent, "exchanges ", expert_traffic(spec, step.tensor), "all-to-all");
+  add_sent(sent, "exchanges ", ep_traffic(spec, step.tensor), "all-to-all");
   sentences.push_back(
       fmt::format("Over ep it {}, where all experts take the same.", listed(std::move(sent), "sends nothing")));
 }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "orthant/base/error.h"
+#include "orthant/graph/heads.h"
 
 namespace orthant {
 namespace {
@@ -56,8 +57,7 @@ ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
     const ContextSharing sharing{cp_degree, ContextWay::ring, rule.causal};
     // Of a forward pass the length comes with its rows.
     const std::int64_t sequence = std::max<std::int64_t>(sequence_of(graph, unit), 4096);
-    const std::int64_t heads = attention.integer("heads") / tp;
-    const std::int64_t kv_heads = std::max<std::int64_t>(attention.integer("kv_heads") / tp, 1);
+    const auto [heads, kv_heads, head_size] = local_heads(attention, tp);
     divides = divides && heads % cp_degree == 0;
     // What a reader sees of the others, in the mean over some.
     const int readers = std::min(cp_degree, 64);

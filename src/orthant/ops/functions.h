@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/graph/heads.h"
 #include "orthant/graph/recorder.h"
 #include "orthant/graph/spec.h"
 
@@ -23,12 +24,7 @@ struct LinearParameters {
 };
 Value linear(Recorder& r, Value x, const LinearParameters& parameters);
 
-// The layout of a joined projection: queries, keys, values of each token, head after head.
-struct Heads {
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;
-  std::int64_t head_size = 1;
-};
+using orthant::Heads;
 
 // RMSNorm of every head of queries by one weight and of every head of keys by another, [head_size] each; values stay.
 struct HeadNorm {

@@ -1,17 +1,10 @@
 #include "orthant/program/context_exchanged.h"
 
-#include <algorithm>
-
 #include "orthant/base/index.h"
 #include "orthant/ops/heads_part.h"
 
 namespace orthant {
 namespace {
-
-void count(Exchanged::Entry& entry, std::int64_t bytes) {
-  ++entry.calls;
-  entry.bytes += bytes;
-}
 
 // One attention of a rank.
 class AttentionExchange {
@@ -19,46 +12,43 @@ class AttentionExchange {
   AttentionExchange(const Operation& attention, bool heads_are_cut, const UnitSizes& sizes,
                     const ContextSharing& sharing, int coordinate)
       : sizes_(sizes), sharing_(sharing), coordinate_(coordinate) {
-    const Attributes& attributes = attention.attributes;
-    const int tp = heads_are_cut ? sizes.degree : 1;
-    heads_ = {attributes.integer("heads") / tp, std::max<std::int64_t>(attributes.integer("kv_heads") / tp, 1),
-              attributes.integer("head_size")};
-    rule_ = {attributes.flag("causal"), attributes.integer("window")};
+    heads_ = local_heads(attention.attributes, heads_are_cut ? sizes.degree : 1);
+    rule_ = {attention.attributes.flag("causal"), attention.attributes.integer("window")};
     head_bytes_ = heads_.head_size * element_bytes(Number::compute, sizes.compute);
   }
 
-  void add_ring(ContextExchanged& total, bool backward) const {
+  void add_ring(Exchanged& total, bool backward) const {
     for (int other = 0; other < sharing_.degree; ++other) {
       if (other == coordinate_) continue;
       const std::int64_t sent = seen_bytes(coordinate_, other), received = seen_bytes(other, coordinate_);
-      if (sent > 0) count(total.sent, sent);
-      if (received > 0) count(total.received, received);
+      if (sent > 0) total.sent.add(sent);
+      if (received > 0) total.received.add(received);
       if (!backward) continue;
-      if (received > 0) count(total.sent, received);
-      if (sent > 0) count(total.received, sent);
+      if (received > 0) total.sent.add(received);
+      if (sent > 0) total.received.add(sent);
     }
   }
 
-  void add_gather(ContextExchanged& total, bool backward) const {
+  void add_gather(Exchanged& total, bool backward) const {
     const std::int64_t bytes = sizes_.rows * sizes_.whole_sequence * 2 * heads_.kv_heads * head_bytes_;
-    count(total.gather, bytes);
-    if (backward) count(total.scatter, bytes);
+    total.gather.add(bytes);
+    if (backward) total.scatter.add(bytes);
   }
 
-  void add_all_to_all(ContextExchanged& total, bool backward) const {
+  void add_all_to_all(Exchanged& total, bool backward) const {
     const std::int64_t own = sizes_.rows * own_positions(sizes_.whole_sequence, sharing_, coordinate_).size();
     const std::int64_t all = sizes_.rows * sizes_.whole_sequence;
     const HeadsPart part(heads_, sharing_.degree, coordinate_);
     if (backward) {
-      count(total.all_to_all, own * heads_.heads * head_bytes_);
-      count(total.all_to_all, own * heads_.heads * element_bytes(Number::statistic, sizes_.compute));
-      count(total.all_to_all, all * part.joined() * head_bytes_);
+      total.all_to_all.add(own * heads_.heads * head_bytes_);
+      total.all_to_all.add(own * heads_.heads * element_bytes(Number::statistic, sizes_.compute));
+      total.all_to_all.add(all * part.joined() * head_bytes_);
       return;
     }
     std::int64_t joined = 0;
     for (int c = 0; c < sharing_.degree; ++c) joined += HeadsPart(heads_, sharing_.degree, c).joined();
-    count(total.all_to_all, own * joined * head_bytes_);
-    count(total.all_to_all, all * part.heads.size() * head_bytes_);
+    total.all_to_all.add(own * joined * head_bytes_);
+    total.all_to_all.add(all * part.heads.size() * head_bytes_);
   }
 
  private:
@@ -70,28 +60,19 @@ class AttentionExchange {
   const UnitSizes& sizes_;
   const ContextSharing& sharing_;
   int coordinate_;
-  ops::Heads heads_;
+  Heads heads_;
   KeyRule rule_;
   std::int64_t head_bytes_ = 0;
 };
 
 }  // namespace
 
-void add(ContextExchanged& total, const ContextExchanged& part, std::int64_t times) {
-  for (const auto entry : {&ContextExchanged::sent, &ContextExchanged::received, &ContextExchanged::gather,
-                           &ContextExchanged::scatter, &ContextExchanged::all_to_all, &ContextExchanged::sum}) {
-    (total.*entry).calls += times * (part.*entry).calls;
-    (total.*entry).bytes += times * (part.*entry).bytes;
-  }
-}
-
-ContextExchanged context_exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
-                                   const ContextSharing& sharing, int coordinate) {
-  ContextExchanged total;
+Exchanged context_exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
+                            const ContextSharing& sharing, int coordinate) {
+  Exchanged total;
   for (const auto& operation : list) {
     if (const auto counts = router_count_bytes(program, operation, sizes); counts > 0) {
-      ++total.sum.calls;
-      total.sum.bytes += counts;
+      total.sum.add(counts);
     }
     if (!shares_rows(operation)) continue;
     const bool backward = operation.name == "attention_back";

@@ -32,6 +32,13 @@ Exchanged::Entry& entry_of(Exchanged& total, ExchangeSpec::Kind kind) {
 
 }  // namespace
 
+void Exchanged::add(const Exchanged& other, std::int64_t times) {
+  for (const auto entry : {&Exchanged::sum, &Exchanged::gather, &Exchanged::scatter, &Exchanged::all_to_all,
+                           &Exchanged::sent, &Exchanged::received}) {
+    (this->*entry).add(other.*entry, times);
+  }
+}
+
 std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes) {
   if (operation.name != "router_loss") return 0;
   const std::int64_t experts = program.values[to_index(operation.in.front())].at.dims.back().factor;
@@ -43,15 +50,11 @@ Exchanged exchanged(const Program& program, const std::vector<Operation>& list, 
   Exchanged total;
   for (const auto& operation : list) {
     if (operation.name == "start") {
-      Exchanged::Entry& entry = entry_of(total, operation.exchange->kind);
-      ++entry.calls;
-      entry.bytes += payload_bytes(program, operation, sizes);
+      entry_of(total, operation.exchange->kind).add(payload_bytes(program, operation, sizes));
     } else if (const std::int64_t chunks = loss_chunks(operation, sizes.tokens()); chunks > 0) {
-      total.sum.calls += kLossSums * chunks;
-      total.sum.bytes += kLossSums * sizes.tokens() * bytes_of(loss_statistics);
+      total.sum.add({kLossSums * chunks, kLossSums * sizes.tokens() * bytes_of(loss_statistics)});
     } else if (operation.name == "router_loss" && program.values[to_index(operation.in[1])].at.cuts_tokens()) {
-      ++total.sum.calls;
-      total.sum.bytes += router_count_bytes(program, operation, sizes);
+      total.sum.add(router_count_bytes(program, operation, sizes));
     }
   }
   return total;

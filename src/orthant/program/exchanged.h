@@ -5,16 +5,33 @@
 
 namespace orthant {
 
-// Calls and payload bytes by kind, as the counters of `comm` count them.
+// Calls and the payload bytes of all of them, as the counters of `comm` count them.
+struct CountedCalls {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;
+
+  void add(std::int64_t bytes_each, std::int64_t times = 1) {
+    calls += times;
+    bytes += times * bytes_each;
+  }
+  void add(const CountedCalls& other, std::int64_t times = 1) {
+    calls += times * other.calls;
+    bytes += times * other.bytes;
+  }
+  friend bool operator==(const CountedCalls&, const CountedCalls&) = default;
+};
+
+// By kind.
 struct Exchanged {
-  struct Entry {
-    std::int64_t calls = 0;
-    std::int64_t bytes = 0;
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
+  using Entry = CountedCalls;
   Entry sum = {};
   Entry gather = {};
   Entry scatter = {};
+  Entry all_to_all = {};
+  Entry sent = {};  // messages
+  Entry received = {};
+
+  void add(const Exchanged& other, std::int64_t times = 1);
   friend bool operator==(const Exchanged&, const Exchanged&) = default;
 };
 

@@ -8,7 +8,7 @@
 #include "orthant/base/human.h"
 #include "orthant/graph/backward.h"
 #include "orthant/plan/estimate/estimate_parts.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 #include "orthant/train/planned_trainer.h"
 
 namespace orthant {

@@ -125,7 +125,7 @@ TEST(MeasuredCard, DroppedProbabilitiesKeepBits) {
 }
 
 UnitWork layer_of(const GraphSpec& graph, const PlanSettings& settings) {
-  for (auto& unit : spec_work(graph, settings)) {
+  for (auto& unit : program_work(graph, settings)) {
     if (unit.role == UnitRole::layer) return unit;
   }
   return {};
@@ -226,7 +226,7 @@ TEST(MeasuredCard, CountsWhatKernelsMove) {
   const double hidden = static_cast<double>(kRows * kSequence * config.hidden_size * 2);
   EXPECT_DOUBLE_EQ(layer.moved_bytes, (2 * 2 + 2 * 3 + 2 * 1.25 + 3 * 4) * hidden);
   EXPECT_DOUBLE_EQ(layer.backward_moved_bytes, (2 * 4 + 2 * 1.5 + 6 * 4) * hidden);
-  const UnitWork loss = spec_work(graph, settings).back();
+  const UnitWork loss = program_work(graph, settings).back();
   const double logits = static_cast<double>(kRows * kSequence * config.vocab_size * 2);
   EXPECT_DOUBLE_EQ(loss.moved_bytes, logits);
   EXPECT_DOUBLE_EQ(loss.backward_moved_bytes, 2 * logits);

@@ -1,5 +1,5 @@
 // What tensor parallelism exchanges, counted without programs: from the splits of parameters and the order that their
-// names tell, by the table of Note [Tensor traffic] in plan/estimate/tensor_traffic.h. It guesses
+// names tell, by the table of Note [Unit traffic] in plan/estimate/unit_traffic.h. It guesses
 // from names what programs know: an oracle for them.
 #pragma once
 

@@ -36,7 +36,7 @@ Priced priced(const PlanSettings& settings) {
   config.num_hidden_layers = 6;
   const auto graph = resolved_graph(build_spec(config, {.rows = settings.micro_batch, .sequence = settings.sequence}),
                                     settings.tensor, 1);
-  const auto work = spec_work(graph, settings);
+  const auto work = program_work(graph, settings);
   const int pp = settings.mesh.degree(Axis::pp);
   const auto pipeline = make_pipeline(graph, pp, kMicrobatches, settings.stages);
   Priced found;

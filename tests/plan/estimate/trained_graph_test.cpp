@@ -39,7 +39,7 @@ GraphSpec graph_of(const PlanSettings& settings, const ModelConfig& config = gpt
 }
 
 UnitWork head_of(const PlanSettings& settings, const ModelConfig& config = gpt2_preset("gpt2")) {
-  for (auto& unit : spec_work(graph_of(settings, config), settings)) {
+  for (auto& unit : program_work(graph_of(settings, config), settings)) {
     if (unit.name == "head") return unit;
   }
   return {};

@@ -96,8 +96,8 @@ void expect_likenesses(const std::string& name, int tp, bool on_host) {
   settings.sequence = 64;
   settings.on_host = on_host;
   const WorkSize work{.rows = 1, .sequence = 64, .compute = DType::bfloat16, .tensor = sharing_of({}, tp)};
-  const auto few = spec_work(model.resolved(settings), settings);
-  const auto all = spec_work(trained_graph(build_spec(*plan_model.config, work), settings), settings);
+  const auto few = program_work(model.resolved(settings), settings);
+  const auto all = program_work(trained_graph(build_spec(*plan_model.config, work), settings), settings);
   ASSERT_EQ(static_cast<int>(all.size()), model.num_units()) << name << " tp " << tp;
   EXPECT_LT(few.size(), all.size());
   for (int u = 0; u < model.num_units(); ++u) {

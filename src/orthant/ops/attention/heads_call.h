@@ -17,7 +17,7 @@ class HeadsCall {
   // `out`: the value that has a rank's heads side by side.
   HeadsCall(const Binding& b, int qkv, int out, int mask, int documents) : mask_(mask), documents_(documents) {
     const Attributes& attributes = b.attributes();
-    const LocalHeads local = local_heads(b, qkv);
+    const Heads local = local_heads(b, qkv);
     options_.head_size = local.head_size;
     options_.heads = local.heads;
     options_.kv_heads = local.kv_heads;

@@ -10,7 +10,7 @@ namespace orthant {
 namespace {
 
 nn::HeadNorms norms_of(const Binding& b, int qkv) {
-  const LocalHeads local = local_heads(b, qkv);
+  const Heads local = local_heads(b, qkv);
   return {local.heads, local.kv_heads, local.head_size, b.attributes().number("eps"), b.parameter(0), b.parameter(1)};
 }
 

@@ -12,11 +12,6 @@ std::int64_t gradient_bytes(const DataSettings& settings) {
   return bytes_of(settings.bf16_hook ? DType::bfloat16 : settings.reduce);
 }
 
-void add(DataTraffic::Entry& entry, std::int64_t bytes) {
-  ++entry.calls;
-  entry.bytes += bytes;
-}
-
 // After an update, with zero 1 and 2: one call per group with something trainable.
 DataTraffic::Entry update_gathers(const UnitBuffers& buffers, std::int64_t element_bytes) {
   std::vector<int> groups;
@@ -48,13 +43,13 @@ DataTraffic data_traffic(const DataView& view, const std::vector<Action>& action
     const std::int64_t bytes = buffers.elements(call.buffers) * gradient_bytes(settings);
     const bool of_step = call.microbatch < 0;
     const bool scattered_before = policy.accumulate_sharded && of_step;
-    if (policy.shards_state() && !scattered_before) add(traffic.scatter, bytes);
-    if (has_replicas && of_step) add(traffic.sum, bytes / view.num_shards());
+    if (policy.shards_state() && !scattered_before) traffic.scatter.add(bytes);
+    if (has_replicas && of_step) traffic.sum.add(bytes / view.num_shards());
   }
   const std::int64_t element_bytes = bytes_of(settings.compute);
   if (policy.shards_parameters()) {
     for (const DataCall& call : gather_calls(buffers, actions)) {
-      add(traffic.gather, buffers.elements(call.buffers) * element_bytes);
+      traffic.gather.add(buffers.elements(call.buffers) * element_bytes);
     }
   } else if (policy.shards_state()) {
     traffic.gather = update_gathers(buffers, element_bytes);

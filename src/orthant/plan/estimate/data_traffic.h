@@ -14,22 +14,18 @@
 // Frozen buffers are gathered with zero 3 only and never summed.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "orthant/graph/spec.h"
 #include "orthant/layout/data_settings.h"
 #include "orthant/layout/data_views.h"
+#include "orthant/program/exchanged.h"
 #include "orthant/schedule/actions.h"
 
 namespace orthant {
 
 struct DataTraffic {
-  struct Entry {
-    std::int64_t calls = 0;
-    std::int64_t bytes = 0;
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
+  using Entry = CountedCalls;
   Entry gather = {};   // all_gather over fsdp
   Entry scatter = {};  // reduce_scatter over fsdp
   Entry sum = {};      // all_reduce over copy_axes()

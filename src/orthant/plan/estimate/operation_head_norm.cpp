@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "orthant/base/index.h"
+#include "orthant/graph/heads.h"
 #include "orthant/plan/estimate/operation_price.h"
 
 namespace orthant {
@@ -18,10 +19,8 @@ constexpr double kPlainBackMatrices = 5;
 
 std::array<double, 2> OperationPrices::normed_heads(const Operation& op, int qkv) const {
   const bool cut = !program_.values[to_index(qkv)].at.dims.back().cuts.empty();
-  const std::int64_t degree = cut ? sizes_.degree : 1;
-  const auto& attributes = op.attributes;
-  return {static_cast<double>(attributes.integer("heads") / degree),
-          static_cast<double>(std::max<std::int64_t>(attributes.integer("kv_heads") / degree, 1))};
+  const Heads heads = orthant::local_heads(op.attributes, cut ? sizes_.degree : 1);
+  return {static_cast<double>(heads.heads), static_cast<double>(heads.kv_heads)};
 }
 
 void OperationPrices::head_norm(const Operation& op) {

@@ -15,11 +15,6 @@
 namespace orthant {
 namespace {
 
-void add(PipelineTraffic::Entry& entry, std::int64_t calls, std::int64_t bytes) {
-  entry.calls += calls;
-  entry.bytes += calls * bytes;
-}
-
 // A value that other pp coordinates than its writer's read.
 struct Crossing {
   const ValueSpec* value = nullptr;
@@ -68,11 +63,11 @@ void add_messages(PipelineTraffic& traffic, const GraphSpec& graph, const DataSe
     for (const auto& [reader, units] : readers) {
       const std::int64_t gradients = value->differentiable ? times * units : 0;
       if (from == pp) {
-        add(traffic.sent_values, times, bytes);
-        add(traffic.received_gradients, gradients, bytes);
+        traffic.sent_values.add(bytes, times);
+        traffic.received_gradients.add(bytes, gradients);
       } else if (reader == pp) {
-        add(traffic.received_values, times, bytes);
-        add(traffic.sent_gradients, gradients, bytes);
+        traffic.received_values.add(bytes, times);
+        traffic.sent_gradients.add(bytes, gradients);
       }
     }
   }

@@ -15,19 +15,14 @@
 // element of the flat buffers, padding included, that hold them.
 #pragma once
 
-#include <cstdint>
-
 #include "orthant/graph/spec.h"
 #include "orthant/layout/data_settings.h"
+#include "orthant/program/exchanged.h"
 
 namespace orthant {
 
 struct PipelineTraffic {
-  struct Entry {
-    std::int64_t calls = 0;
-    std::int64_t bytes = 0;
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
+  using Entry = CountedCalls;
   Entry sent_values = {};
   Entry received_values = {};
   Entry sent_gradients = {};

@@ -7,16 +7,14 @@
 #include "orthant/graph/backward.h"
 #include "orthant/layout/data_views.h"
 #include "orthant/layout/unit_buffers.h"
-#include "orthant/plan/estimate/context_traffic.h"
 #include "orthant/plan/estimate/data_state.h"
 #include "orthant/plan/estimate/data_traffic.h"
 #include "orthant/plan/estimate/estimate_parts.h"
-#include "orthant/plan/estimate/expert_traffic.h"
 #include "orthant/plan/estimate/pipeline_traffic.h"
 #include "orthant/plan/estimate/rank_step.h"
 #include "orthant/plan/estimate/stage_cut.h"
 #include "orthant/plan/estimate/step_memory.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
@@ -108,20 +106,20 @@ class PpPricer {
       timed(all.tied, messages.tied, ExchangeKind::all_reduce, tied_span(spans({Axis::pp})));
     }
     if (settings_.mesh.degree(Axis::cp) > 1) {
-      const auto context = context_traffic(graph_, step.tensor);
+      const auto context = cp_traffic(graph_, step.tensor, 0, programs_);
       for (const auto& entry : {context.sent, context.gather, context.scatter, context.all_to_all, context.sum}) {
         add(all.cp, entry);
       }
     }
     if (settings_.mesh.degree(Axis::tp) > 1) {
-      const auto tensor = tensor_traffic(graph_, step.tensor, programs_);
+      const auto tensor = tp_traffic(graph_, step.tensor, programs_);
       add(all.tp, tensor.sum);
       add(all.tp, tensor.gather);
       add(all.tp, tensor.scatter);
       timed(all.tp, tensor.partials, ExchangeKind::all_reduce, spans({Axis::tp}));
       timed(all.tp, tensor.copies, ExchangeKind::all_reduce, spans({Axis::tp}));
     }
-    add(all.ep, expert_traffic(graph_, step.tensor));
+    add(all.ep, ep_traffic(graph_, step.tensor, {}, programs_));
     return all;
   }
 
@@ -161,7 +159,7 @@ PricedStages price_runtime(const GraphSpec& resolved, const Pipeline& pipeline, 
                            const Hardware& hardware, ProgramCache* programs) {
   refuse_other_stacks(settings);
   PricedStages stages;
-  stages.work = spec_work(resolved, settings, programs);
+  stages.work = program_work(resolved, settings, programs);
   stages.map = pipeline.map;
   stages.table = pipeline.table;
   stages.edges = stage_edges(pipeline.map, resolved);

@@ -7,7 +7,7 @@
 #include "orthant/graph/spec.h"
 #include "orthant/layout/data_settings.h"
 #include "orthant/plan/estimate/plan_settings.h"
-#include "orthant/plan/estimate/tensor_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/schedule/actions.h"
 #include "orthant/schedule/pipeline.h"
 

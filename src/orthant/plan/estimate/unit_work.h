@@ -13,7 +13,7 @@
 #include "orthant/graph/spec.h"
 #include "orthant/plan/estimate/plan_model.h"
 #include "orthant/plan/estimate/plan_settings.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 #include "orthant/plan/stacks/stack.h"
 
 namespace orthant {
@@ -83,7 +83,7 @@ inline constexpr int kMostLogitsMade = 3;
 int logits_made(std::string_view schedule, int pp, std::int64_t microbatches);
 
 // Of our runtime: `resolved` has the sizes of one microbatch.
-ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs = nullptr);
+ModelWork program_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs = nullptr);
 
 // Of a stack's closed forms: embedding, layers, head. ConfigError for what they do not cover.
 ModelWork formula_work(const TransformerShape& shape, const Stack& stack, const PlanSettings& settings);

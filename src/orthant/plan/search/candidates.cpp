@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 
 namespace orthant {
 namespace {

@@ -175,7 +175,7 @@ std::vector<PartialSums> partial_sums(const GraphSpec& resolved, const PlanSetti
   std::iota(data.unit_pp_coordinates.begin(), data.unit_pp_coordinates.end(), 0);
   for (std::size_t u = 0; u < sums.size(); ++u) {
     data.coordinate[Axis::pp] = static_cast<int>(u);
-    const TensorTraffic traffic = gradient_traffic(resolved, tensor_settings(data, settings));
+    const TpTraffic traffic = gradient_traffic(resolved, tensor_settings(data, settings));
     sums[u] = {.bytes = static_cast<double>(traffic.partials.bytes + traffic.copies.bytes),
                .calls = static_cast<double>(traffic.partials.calls + traffic.copies.calls)};
   }

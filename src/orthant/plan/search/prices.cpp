@@ -29,7 +29,7 @@ const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_
   const auto partials = partial_sums(sized.resolved, settings);
   for (const PlanRecompute recompute : kSearchedRecomputes) {
     settings.recompute = recompute;
-    ModelWork work = spec_work(sized.resolved, settings, model().programs());
+    ModelWork work = program_work(sized.resolved, settings, model().programs());
     for (std::size_t again = 0; again < sized.prices.size(); ++again) {
       for (UnitWork& unit : work) {
         if (unit.in_forward) unit.logits_made = static_cast<int>(again) + 1;

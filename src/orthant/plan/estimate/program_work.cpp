@@ -9,8 +9,8 @@
 #include "orthant/base/index.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/plan/estimate/device_heads.h"
-#include "orthant/plan/estimate/expert_traffic.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/program/context_exchanged.h"
 #include "orthant/program/cost.h"
@@ -21,7 +21,7 @@ namespace {
 
 // Passes over memory by kernels without products, per byte that a unit keeps and writes. A host's kernels are fused:
 // norms, activations and residual sums read what they need once and write their result. On a device what our units
-// move is counted (unit_functions.h); modules of a user run ATen's kernels, which write what lies between.
+// move is counted (operation_price.h); modules of a user run ATen's kernels, which write what lies between.
 struct Passes {
   double forward = 0;
   double backward = 0;
@@ -38,9 +38,9 @@ double as_double(std::int64_t size) {
   return static_cast<double>(size);
 }
 
-class SpecWork {
+class ProgramWork {
  public:
-  SpecWork(const GraphSpec& graph, const PlanSettings& settings, ProgramCache* cache)
+  ProgramWork(const GraphSpec& graph, const PlanSettings& settings, ProgramCache* cache)
       : graph_(graph),
         settings_(settings),
         degree_(graph.tensor ? graph.tensor->degree : 1),
@@ -315,14 +315,14 @@ class SpecWork {
   // Of the cp rank that sends most.
   void add_context_exchanges(UnitWork& work, const Program& program, const UnitSizes& sizes) const {
     const auto most = [&](const std::vector<Operation>& list) {
-      ContextExchanged found;
+      Exchanged found;
       for (int c = 0; c < graph_.context.degree; ++c) {
-        const ContextExchanged one = context_exchanged(program, list, sizes, graph_.context, c);
+        const Exchanged one = context_exchanged(program, list, sizes, graph_.context, c);
         if (c == 0 || total_bytes(one) > total_bytes(found)) found = one;
       }
       return found;
     };
-    const auto add = [](std::vector<PricedExchange>& exchanges, const ContextExchanged& sent) {
+    const auto add = [](std::vector<PricedExchange>& exchanges, const Exchanged& sent) {
       const auto one = [&](ExchangeKind kind, const Exchanged::Entry& entry) {
         if (entry.calls > 0) exchanges.push_back({kind, Axis::cp, as_double(entry.bytes)});
       };
@@ -335,7 +335,7 @@ class SpecWork {
     add(work.backward_exchanges, most(program.both));
   }
 
-  static std::int64_t total_bytes(const ContextExchanged& one) {
+  static std::int64_t total_bytes(const Exchanged& one) {
     return one.sent.bytes + one.gather.bytes + one.scatter.bytes + one.all_to_all.bytes;
   }
 
@@ -355,8 +355,8 @@ int logits_made(std::string_view schedule, int pp, std::int64_t microbatches) {
   return 3;
 }
 
-ModelWork spec_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs) {
-  SpecWork make(resolved, settings, programs);
+ModelWork program_work(const GraphSpec& resolved, const PlanSettings& settings, ProgramCache* programs) {
+  ProgramWork make(resolved, settings, programs);
   ModelWork work;
   for (std::size_t unit = 0; unit < resolved.units.size(); ++unit) work.push_back(make.unit(unit));
   return work;

@@ -1,4 +1,4 @@
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 
 #include <algorithm>
 #include <set>

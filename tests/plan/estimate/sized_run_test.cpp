@@ -1,6 +1,6 @@
 // Runs of units over sizes: what they keep and defer is what specs state, and their worst moments follow settings. That
 // the moments are those of the runtime is shown in tests/train/unit_moments_test.cpp.
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "orthant/models/trimodal/config.h"
 
 namespace orthant {
-namespace unit_run_test {
+namespace sized_run_test {
 
 BertModelConfig masked_words() {
   BertModelConfig config;
@@ -246,5 +246,5 @@ TEST(UnitRun, UnitsOfAUserHaveNoSizes) {
   EXPECT_EQ(run_sized(graph, graph.units.front(), settings_of(Recompute::none)).forward, 0);
 }
 
-}  // namespace unit_run_test
+}  // namespace sized_run_test
 }  // namespace orthant

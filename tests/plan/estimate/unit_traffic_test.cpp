@@ -1,4 +1,4 @@
-#include "orthant/plan/estimate/tensor_traffic.h"
+#include "orthant/plan/estimate/unit_traffic.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@
 namespace orthant {
 
 // For gtest's messages.
-static void PrintTo(const TensorTraffic& traffic, std::ostream* out) {
-  const auto print = [&](const char* name, const TensorTraffic::Entry& entry) {
+static void PrintTo(const TpTraffic& traffic, std::ostream* out) {
+  const auto print = [&](const char* name, const TpTraffic::Entry& entry) {
     *out << name << " " << entry.calls << " calls " << entry.bytes << " bytes, ";
   };
   print("sum", traffic.sum);
@@ -29,9 +29,9 @@ static void PrintTo(const TensorTraffic& traffic, std::ostream* out) {
   print("copies", traffic.copies);
 }
 
-namespace tensor_traffic_test {
+namespace unit_traffic_test {
 
-using Entry = TensorTraffic::Entry;
+using Entry = TpTraffic::Entry;
 using test::small_work;
 
 const TensorSettings kPlain{.degree = 2};
@@ -41,46 +41,46 @@ const TensorSettings kSequence{.degree = 2, .sequence_parallel = true, .loss_par
 constexpr std::int64_t kN = 6 * 8 * 4;    // 6 tokens, 8 channels, float32
 constexpr std::int64_t kN2 = 10 * 8 * 4;  // of the second tower
 
-TensorTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
-                         std::vector<std::pair<std::string, TensorStyle>> styles = {}) {
+TpTraffic traffic_of(const GraphSpec& graph, const TensorSettings& settings,
+                     std::vector<std::pair<std::string, TensorStyle>> styles = {}) {
   const TensorPolicy policy{.sequence_parallel = settings.sequence_parallel,
                             .loss_parallel = settings.loss_parallel,
                             .regather = settings.regather,
                             .styles = std::move(styles)};
-  return tensor_traffic(resolved_graph(graph, policy, settings.degree), settings);
+  return tp_traffic(resolved_graph(graph, policy, settings.degree), settings);
 }
 
 GraphSpec llama() {
   return llama_spec(test::small_llama(), small_work());
 }
 
-TEST(TensorTraffic, OneRankSaysNothing) {
-  EXPECT_EQ(traffic_of(llama(), {.degree = 1}), TensorTraffic{});
+TEST(TpTraffic, OneRankSaysNothing) {
+  EXPECT_EQ(traffic_of(llama(), {.degree = 1}), TpTraffic{});
   EXPECT_EQ(traffic_of(llama(), {.degree = 1, .sequence_parallel = true, .loss_parallel = true, .regather = true}),
-            TensorTraffic{});
+            TpTraffic{});
 }
 
-TEST(TensorTraffic, LayersSumTwiceForwardAndTwiceBackward) {
+TEST(TpTraffic, LayersSumTwiceForwardAndTwiceBackward) {
   // Embedding forward, head backward, 4 per layer; whole logits of 11 words.
-  EXPECT_EQ(traffic_of(llama(), kPlain), (TensorTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
+  EXPECT_EQ(traffic_of(llama(), kPlain), (TpTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
   LlamaConfig deeper = test::small_llama();
   deeper.num_hidden_layers = 3;
   EXPECT_EQ(traffic_of(llama_spec(deeper, small_work()), kPlain).sum, (Entry{14, 14 * kN}));
 }
 
-TEST(TensorTraffic, CutLogitsCostThreeSumsPerToken) {
-  EXPECT_EQ(traffic_of(llama(), kLoss), (TensorTraffic{.sum = {10 + 3, 10 * kN + 3 * 6 * 8}}));
+TEST(TpTraffic, CutLogitsCostThreeSumsPerToken) {
+  EXPECT_EQ(traffic_of(llama(), kLoss), (TpTraffic{.sum = {10 + 3, 10 * kN + 3 * 6 * 8}}));
 }
 
-TEST(TensorTraffic, SequenceParallelismGathersAndScattersInstead) {
+TEST(TpTraffic, SequenceParallelismGathersAndScattersInstead) {
   // Norms: 2 of 8 in each layer, one in the head.
-  EXPECT_EQ(traffic_of(llama(), kSequence), (TensorTraffic{.sum = {3, 3 * 6 * 8},
-                                                           .gather = {10, 10 * kN},
-                                                           .scatter = {10, 10 * kN},
-                                                           .partials = {3, (16 + 16 + 8) * 4}}));
+  EXPECT_EQ(traffic_of(llama(), kSequence), (TpTraffic{.sum = {3, 3 * 6 * 8},
+                                                       .gather = {10, 10 * kN},
+                                                       .scatter = {10, 10 * kN},
+                                                       .partials = {3, (16 + 16 + 8) * 4}}));
 }
 
-TEST(TensorTraffic, RegatherGathersTheInputOfEveryColumnProductAgain) {
+TEST(TpTraffic, RegatherGathersTheInputOfEveryColumnProductAgain) {
   TensorSettings settings = kSequence;
   settings.regather = true;
   EXPECT_EQ(traffic_of(llama(), settings).gather, (Entry{15, 15 * kN}));
@@ -91,7 +91,7 @@ TEST(TensorTraffic, RegatherGathersTheInputOfEveryColumnProductAgain) {
 }
 
 // But for the last sum of a layer, whose result backward does not read.
-TEST(TensorTraffic, FullRecomputeRepeatsTheForwardOfLayers) {
+TEST(TpTraffic, FullRecomputeRepeatsTheForwardOfLayers) {
   TensorSettings settings = kPlain;
   settings.recompute = Recompute::full;
   EXPECT_EQ(traffic_of(llama(), settings).sum, (Entry{12, 12 * kN}));
@@ -103,25 +103,25 @@ TEST(TensorTraffic, FullRecomputeRepeatsTheForwardOfLayers) {
   EXPECT_EQ(traffic_of(llama(), settings), traffic_of(llama(), kSequence));
 }
 
-TEST(TensorTraffic, MicrobatchesMultiplyActivationsAndNotGradients) {
+TEST(TpTraffic, MicrobatchesMultiplyActivationsAndNotGradients) {
   TensorSettings settings = kSequence;
   settings.microbatches = 3;
-  EXPECT_EQ(traffic_of(llama(), settings),
-            (TensorTraffic{
-                .sum = {9, 9 * 6 * 8}, .gather = {30, 30 * kN}, .scatter = {30, 30 * kN}, .partials = {3, 40 * 4}}));
+  EXPECT_EQ(
+      traffic_of(llama(), settings),
+      (TpTraffic{.sum = {9, 9 * 6 * 8}, .gather = {30, 30 * kN}, .scatter = {30, 30 * kN}, .partials = {3, 40 * 4}}));
 }
 
-TEST(TensorTraffic, DtypesSetTheBytes) {
+TEST(TpTraffic, DtypesSetTheBytes) {
   TensorSettings settings = kSequence;
   settings.compute = DType::bfloat16;
   settings.reduce = DType::float64;
-  EXPECT_EQ(traffic_of(llama(), settings), (TensorTraffic{.sum = {3, 3 * 6 * 8},  // statistics are float64 always
-                                                          .gather = {10, 10 * kN / 2},
-                                                          .scatter = {10, 10 * kN / 2},
-                                                          .partials = {3, 40 * 8}}));
+  EXPECT_EQ(traffic_of(llama(), settings), (TpTraffic{.sum = {3, 3 * 6 * 8},  // statistics are float64 always
+                                                      .gather = {10, 10 * kN / 2},
+                                                      .scatter = {10, 10 * kN / 2},
+                                                      .partials = {3, 40 * 8}}));
 }
 
-TEST(TensorTraffic, CopiesOfKeyAndValueHeadsAreSummedOncePerLayer) {
+TEST(TpTraffic, CopiesOfKeyAndValueHeadsAreSummedOncePerLayer) {
   TensorSettings settings = kPlain;
   settings.degree = 4;
   // A head of 2 channels of wk and of wv, 8 wide each.
@@ -132,50 +132,50 @@ TEST(TensorTraffic, CopiesOfKeyAndValueHeadsAreSummedOncePerLayer) {
   EXPECT_EQ(traffic_of(gpt2_spec(test::small_gpt2(), small_work()), settings).copies, Entry{});
 }
 
-TEST(TensorTraffic, ATiedTableIsLookedUpAndMultiplied) {
+TEST(TpTraffic, ATiedTableIsLookedUpAndMultiplied) {
   for (const bool tied : {true, false}) {
     const GraphSpec graph = gpt2_spec(test::small_gpt2(tied), small_work());
-    EXPECT_EQ(traffic_of(graph, kPlain), (TensorTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
+    EXPECT_EQ(traffic_of(graph, kPlain), (TpTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
     // Positions 9 x 8; two row biases and two norms of 16 in a layer; the head's norm.
-    EXPECT_EQ(traffic_of(graph, kSequence), (TensorTraffic{.sum = {3, 3 * 6 * 8},
-                                                           .gather = {10, 10 * kN},
-                                                           .scatter = {10, 10 * kN},
-                                                           .partials = {4, (72 + 2 * 48 + 16) * 4}}));
+    EXPECT_EQ(traffic_of(graph, kSequence), (TpTraffic{.sum = {3, 3 * 6 * 8},
+                                                       .gather = {10, 10 * kN},
+                                                       .scatter = {10, 10 * kN},
+                                                       .partials = {4, (72 + 2 * 48 + 16) * 4}}));
   }
 }
 
-TEST(TensorTraffic, BertsHeadMultipliesOnceOverTp) {
+TEST(TpTraffic, BertsHeadMultipliesOnceOverTp) {
   const GraphSpec graph = bert_model_spec(test::small_bert(), small_work());
-  EXPECT_EQ(traffic_of(graph, kPlain), (TensorTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
+  EXPECT_EQ(traffic_of(graph, kPlain), (TpTraffic{.sum = {10, 10 * kN}, .gather = {1, 6 * 11 * 4}}));
   // Positions, types and norm 104; a layer 48; dense, its bias and norm 88.
-  EXPECT_EQ(traffic_of(graph, kSequence), (TensorTraffic{.sum = {3, 3 * 6 * 8},
-                                                         .gather = {10, 10 * kN},
-                                                         .scatter = {10, 10 * kN},
-                                                         .partials = {4, (104 + 2 * 48 + 88) * 4}}));
+  EXPECT_EQ(traffic_of(graph, kSequence), (TpTraffic{.sum = {3, 3 * 6 * 8},
+                                                     .gather = {10, 10 * kN},
+                                                     .scatter = {10, 10 * kN},
+                                                     .partials = {4, (104 + 2 * 48 + 88) * 4}}));
 }
 
-TEST(TensorTraffic, EncoderLmIsAnotherPostNormModel) {
+TEST(TpTraffic, EncoderLmIsAnotherPostNormModel) {
   const GraphSpec graph = encoder_lm_spec(test::small_encoder_lm(), small_work());
-  EXPECT_EQ(traffic_of(graph, kLoss), (TensorTraffic{.sum = {13, 10 * kN + 3 * 6 * 8}}));
+  EXPECT_EQ(traffic_of(graph, kLoss), (TpTraffic{.sum = {13, 10 * kN + 3 * 6 * 8}}));
   EXPECT_EQ(
       traffic_of(graph, kSequence),
-      (TensorTraffic{
+      (TpTraffic{
           .sum = {3, 3 * 6 * 8}, .gather = {10, 10 * kN}, .scatter = {10, 10 * kN}, .partials = {2, 2 * 48 * 4}}));
 }
 
-TEST(TensorTraffic, TowersHaveTheirOwnTokensAndPoolersSumTheirFirst) {
+TEST(TpTraffic, TowersHaveTheirOwnTokensAndPoolersSumTheirFirst) {
   for (const bool shared : {false, true}) {
     const GraphSpec graph = trimodal_spec(test::small_trimodal(shared), small_work());
-    EXPECT_EQ(traffic_of(graph, kLoss), (TensorTraffic{.sum = {18, 9 * kN + 9 * kN2}}));
+    EXPECT_EQ(traffic_of(graph, kLoss), (TpTraffic{.sum = {18, 9 * kN + 9 * kN2}}));
     const std::int64_t owners = shared ? 1 : 2;
-    EXPECT_EQ(traffic_of(graph, kSequence), (TensorTraffic{.sum = {2, 2 * 2 * 8 * 4},
-                                                           .gather = {18, 9 * kN + 9 * kN2},
-                                                           .scatter = {18, 9 * kN + 9 * kN2},
-                                                           .partials = {3 * owners, owners * (104 + 2 * 48) * 4}}));
+    EXPECT_EQ(traffic_of(graph, kSequence), (TpTraffic{.sum = {2, 2 * 2 * 8 * 4},
+                                                       .gather = {18, 9 * kN + 9 * kN2},
+                                                       .scatter = {18, 9 * kN + 9 * kN2},
+                                                       .partials = {3 * owners, owners * (104 + 2 * 48) * 4}}));
   }
 }
 
-TEST(TensorTraffic, FrozenTablesAreNotGatheredForBackward) {
+TEST(TpTraffic, FrozenTablesAreNotGatheredForBackward) {
   GraphSpec graph = llama();
   freeze(graph, {"embed.*"});
   // The first layer's norm is trained: its product's input has a gradient all the same.
@@ -184,7 +184,7 @@ TEST(TensorTraffic, FrozenTablesAreNotGatheredForBackward) {
   EXPECT_EQ(traffic_of(graph, kSequence).scatter, (Entry{10, 10 * kN}));
 }
 
-TEST(TensorTraffic, NothingIsSummedBelowTheFirstTrainedParameter) {
+TEST(TpTraffic, NothingIsSummedBelowTheFirstTrainedParameter) {
   GraphSpec graph = encoder_lm_spec(test::small_encoder_lm(), small_work());
   freeze(graph, {"embed.*"});
   // q, k, v of the first layer read the embedding itself.
@@ -200,7 +200,7 @@ TEST(TensorTraffic, NothingIsSummedBelowTheFirstTrainedParameter) {
   EXPECT_EQ(traffic_of(graph, again).sum, (Entry{9, 9 * kN}));
 }
 
-TEST(TensorTraffic, AFrozenTowerOnlyRunsForward) {
+TEST(TpTraffic, AFrozenTowerOnlyRunsForward) {
   GraphSpec graph = trimodal_spec(test::small_trimodal(), small_work());
   freeze(graph, {"primary.*"});
   EXPECT_EQ(traffic_of(graph, kPlain).sum, (Entry{5 + 9, 5 * kN + 9 * kN2}));
@@ -209,20 +209,20 @@ TEST(TensorTraffic, AFrozenTowerOnlyRunsForward) {
   EXPECT_EQ(traffic_of(graph, kSequence).partials.calls, 3);
 }
 
-TEST(TensorTraffic, AGraphWithoutALossOnlyRunsForward) {
+TEST(TpTraffic, AGraphWithoutALossOnlyRunsForward) {
   const GraphSpec graph = llama_spec(test::small_llama(), small_work(), {.loss = false});
-  EXPECT_EQ(traffic_of(graph, kPlain), (TensorTraffic{.sum = {5, 5 * kN}, .gather = {1, 6 * 11 * 4}}));
-  EXPECT_EQ(traffic_of(graph, kSequence), (TensorTraffic{.gather = {5, 5 * kN}, .scatter = {5, 5 * kN}}));
+  EXPECT_EQ(traffic_of(graph, kPlain), (TpTraffic{.sum = {5, 5 * kN}, .gather = {1, 6 * 11 * 4}}));
+  EXPECT_EQ(traffic_of(graph, kSequence), (TpTraffic{.gather = {5, 5 * kN}, .scatter = {5, 5 * kN}}));
 }
 
-TEST(TensorTraffic, WhatAPlanReplicatesIsNotExchanged) {
+TEST(TpTraffic, WhatAPlanReplicatesIsNotExchanged) {
   const auto replicated = [](const char* pattern, const TensorSettings& settings) {
     return traffic_of(llama(), settings, {{pattern, TensorStyle::replicate}});
   };
   EXPECT_EQ(replicated("mlp", kPlain).sum, (Entry{6, 6 * kN}));
   EXPECT_EQ(replicated("attention", kPlain).sum, (Entry{6, 6 * kN}));
   EXPECT_EQ(replicated("embed", kPlain).sum, (Entry{9, 9 * kN}));
-  EXPECT_EQ(replicated("head.weight", kPlain), (TensorTraffic{.sum = {9, 9 * kN}}));
+  EXPECT_EQ(replicated("head.weight", kPlain), (TpTraffic{.sum = {9, 9 * kN}}));
   const auto mlp = replicated("mlp", kSequence);
   EXPECT_EQ(mlp.gather, (Entry{6, 6 * kN}));
   EXPECT_EQ(mlp.partials, (Entry{3, (2 * (16 + 3 * 80) + 8) * 4}));
@@ -230,7 +230,7 @@ TEST(TensorTraffic, WhatAPlanReplicatesIsNotExchanged) {
 }
 
 // An all-reduce is a scatter and a gather: sequence parallelism moves the same bytes, whatever the sizes.
-TEST(TensorTraffic, SequenceParallelismMovesTheSamePayload) {
+TEST(TpTraffic, SequenceParallelismMovesTheSamePayload) {
   std::mt19937 random(8);
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   for (int i = 0; i < 50; ++i) {
@@ -261,10 +261,10 @@ TEST(TensorTraffic, SequenceParallelismMovesTheSamePayload) {
 }
 
 // At every pp coordinate, the stages given by unit names.
-std::vector<TensorTraffic> stage_traffic(const GraphSpec& graph, TensorSettings settings,
-                                         const std::vector<std::vector<std::string>>& stages) {
+std::vector<TpTraffic> stage_traffic(const GraphSpec& graph, TensorSettings settings,
+                                     const std::vector<std::vector<std::string>>& stages) {
   settings.unit_pp_coordinates = Pipeline{.map = named_stages(graph, stages), .table = {}}.unit_pp_coordinates();
-  std::vector<TensorTraffic> traffic;
+  std::vector<TpTraffic> traffic;
   for (int pp = 0; pp < static_cast<int>(stages.size()); ++pp) {
     settings.pp = pp;
     traffic.push_back(traffic_of(graph, settings));
@@ -272,34 +272,34 @@ std::vector<TensorTraffic> stage_traffic(const GraphSpec& graph, TensorSettings 
   return traffic;
 }
 
-TEST(TensorTraffic, AStageHasTheShareOfItsUnits) {
+TEST(TpTraffic, AStageHasTheShareOfItsUnits) {
   const auto traffic = stage_traffic(llama(), kSequence, {{"embed", "layers.0"}, {"layers.1"}, {"head"}, {"loss"}});
-  EXPECT_EQ(traffic[0], (TensorTraffic{.gather = {5, 5 * kN}, .scatter = {5, 5 * kN}, .partials = {1, 16 * 4}}));
-  EXPECT_EQ(traffic[1], (TensorTraffic{.gather = {4, 4 * kN}, .scatter = {4, 4 * kN}, .partials = {1, 16 * 4}}));
-  EXPECT_EQ(traffic[2], (TensorTraffic{.gather = {1, kN}, .scatter = {1, kN}, .partials = {1, 8 * 4}}));
-  EXPECT_EQ(traffic[3], (TensorTraffic{.sum = {3, 3 * 6 * 8}}));
+  EXPECT_EQ(traffic[0], (TpTraffic{.gather = {5, 5 * kN}, .scatter = {5, 5 * kN}, .partials = {1, 16 * 4}}));
+  EXPECT_EQ(traffic[1], (TpTraffic{.gather = {4, 4 * kN}, .scatter = {4, 4 * kN}, .partials = {1, 16 * 4}}));
+  EXPECT_EQ(traffic[2], (TpTraffic{.gather = {1, kN}, .scatter = {1, kN}, .partials = {1, 8 * 4}}));
+  EXPECT_EQ(traffic[3], (TpTraffic{.sum = {3, 3 * 6 * 8}}));
 }
 
 // Primary and what follows on one stage, secondary on the other: each layer has its copy of what it shares.
-TEST(TensorTraffic, WhoeverBorrowsTiedParametersOnAnotherStageSumsTheirPartials) {
+TEST(TpTraffic, WhoeverBorrowsTiedParametersOnAnotherStageSumsTheirPartials) {
   const std::vector<std::vector<std::string>> split = {
       {"primary.embed", "primary.layers.0", "primary.layers.1", "primary.pooler"},
       {"secondary.embed", "secondary.layers.0", "secondary.layers.1", "secondary.pooler", "tabular", "fusion", "loss"}};
   const auto own = stage_traffic(trimodal_spec(test::small_trimodal(), small_work()), kSequence, split);
   EXPECT_EQ(
       own[0],
-      (TensorTraffic{
+      (TpTraffic{
           .sum = {1, 2 * 8 * 4}, .gather = {9, 9 * kN}, .scatter = {9, 9 * kN}, .partials = {3, (104 + 2 * 48) * 4}}));
-  EXPECT_EQ(own[1], (TensorTraffic{.sum = {1, 2 * 8 * 4},
-                                   .gather = {9, 9 * kN2},
-                                   .scatter = {9, 9 * kN2},
-                                   .partials = {3, (104 + 2 * 48) * 4}}));
+  EXPECT_EQ(own[1], (TpTraffic{.sum = {1, 2 * 8 * 4},
+                               .gather = {9, 9 * kN2},
+                               .scatter = {9, 9 * kN2},
+                               .partials = {3, (104 + 2 * 48) * 4}}));
   EXPECT_EQ(stage_traffic(trimodal_spec(test::small_trimodal(true), small_work()), kSequence, split), own);
   // On one stage the owner sums for both.
   EXPECT_EQ(traffic_of(trimodal_spec(test::small_trimodal(true), small_work()), kSequence).partials, own[0].partials);
 }
 
-TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
+TEST(TpTraffic, StagesOfAModelAddUpToIt) {
   std::mt19937 random(92);
   const std::vector<GraphSpec> models = {llama(), test::gpt2(true), test::bert(),
                                          encoder_lm_spec(test::small_encoder_lm(), small_work()),
@@ -313,11 +313,11 @@ TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
       for (std::size_t u = 0; u < graph.units.size(); ++u) {
         settings.unit_pp_coordinates.push_back(static_cast<int>(random() % 3));
       }
-      TensorTraffic sum;
+      TpTraffic sum;
       for (settings.pp = 0; settings.pp < 3; ++settings.pp) {
         const auto part = traffic_of(graph, settings);
-        for (const auto member : {&TensorTraffic::sum, &TensorTraffic::gather, &TensorTraffic::scatter,
-                                  &TensorTraffic::partials, &TensorTraffic::copies}) {
+        for (const auto member :
+             {&TpTraffic::sum, &TpTraffic::gather, &TpTraffic::scatter, &TpTraffic::partials, &TpTraffic::copies}) {
           (sum.*member).calls += (part.*member).calls;
           (sum.*member).bytes += (part.*member).bytes;
         }
@@ -327,9 +327,9 @@ TEST(TensorTraffic, StagesOfAModelAddUpToIt) {
   }
 }
 
-TEST(TensorTraffic, RefusesAGraphThatOtherSettingsPlaced) {
+TEST(TpTraffic, RefusesAGraphThatOtherSettingsPlaced) {
   const auto refusal = [](const TensorPolicy& policy, const TensorSettings& settings) {
-    return error_text<InternalError>([&] { tensor_traffic(resolved_graph(llama(), policy, 2), settings); });
+    return error_text<InternalError>([&] { tp_traffic(resolved_graph(llama(), policy, 2), settings); });
   };
   EXPECT_EQ(refusal({.sequence_parallel = true}, kPlain),
             "graph \"llama\": value hidden.0 is cut over tp, but the settings say otherwise");
@@ -338,5 +338,5 @@ TEST(TensorTraffic, RefusesAGraphThatOtherSettingsPlaced) {
   EXPECT_EQ(refusal({}, {.degree = 4}), "graph \"llama\" lies over 2 tp ranks, and the settings are for 4");
 }
 
-}  // namespace tensor_traffic_test
+}  // namespace unit_traffic_test
 }  // namespace orthant
