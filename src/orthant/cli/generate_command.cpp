@@ -169,16 +169,17 @@ int generate(const GenerateGiven& given, RankContext& rank) {
   here.ranks().together([&] {
     if (rank.is_first()) asked = ask(given, here.model());
   });
-  Engine engine(here.model(), here.options());
   int code = 0;
-  if (rank.is_first()) {
-    Generator& generator = engine.generator();
-    for (const auto& note : engine.notes()) rank.log.info(note);
-    code = answer(given, asked, engine, generator, rank.log);
-    engine.rest();
-  } else {
-    engine.follow();
-  }
+  {
+    Engine engine(here.model(), here.options());
+    if (rank.is_first()) {
+      Generator& generator = engine.generator();
+      for (const auto& note : engine.notes()) rank.log.info(note);
+      code = answer(given, asked, engine, generator, rank.log);
+    } else {
+      engine.follow();
+    }
+  }  // with what it still sends
   here.close();
   return code;
 }
