@@ -50,7 +50,8 @@ PromptFile prompts_of(const GenerateGiven& given) {
 Asked ask(const GenerateGiven& given, const StoredModel& model) {
   Asked asked{prompts_of(given), {}, {}};
   if (holds_tokenizer_files(model.companions)) asked.tokenizer = tokenizer_of(model);
-  const bool texts = std::ranges::any_of(asked.file.prompts, [](const PromptGiven& one) { return one.text.has_value(); });
+  const bool texts =
+      std::ranges::any_of(asked.file.prompts, [](const PromptGiven& one) { return one.text.has_value(); });
   if (!asked.tokenizer && (texts || !given.sampling.stop.empty())) tokenizer_of(model);  // throws: it has none
   const SamplingParams params = given.sampling.checked();
   for (const auto& prompt : asked.file.prompts) {
@@ -156,7 +157,10 @@ int answer(const GenerateGiven& given, const Asked& asked, Engine& engine, Gener
   const auto began = std::chrono::steady_clock::now();
   const bool streams = !given.json && asked.questions.size() == 1 && asked.tokenizer && isatty(STDOUT_FILENO) != 0;
   Listener listener;
-  if (streams) listener = [](std::size_t, const std::string& text) { std::cout << printable(text, /*keep_lines=*/true) << std::flush; };
+  if (streams)
+    listener = [](std::size_t, const std::string& text) {
+      std::cout << printable(text, /*keep_lines=*/true) << std::flush;
+    };
   const auto answers = answer_all(generator, asked.questions, asked.tokenizer, listener);
   if (const auto failure = engine.failure()) std::rethrow_exception(failure);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -6,6 +6,7 @@ namespace orthant::cli {
 namespace example {
 
 inline constexpr const char* kBenchCheckpoint = "orthant bench checkpoint --config llama.json --mesh fsdp=2 --json";
+inline constexpr const char* kBenchGenerate = "orthant bench generate --model Llama-3.2-1B --batch 1,8,32 --json";
 inline constexpr const char* kBenchLoad = "orthant bench load --model Llama-3.2-1B --json";
 inline constexpr const char* kBenchStep = "orthant bench step --config llama.json --steps 10 --json";
 inline constexpr const char* kBenchTokenize = "orthant bench tokenize --tokenizer gpt2 --text book.txt";
