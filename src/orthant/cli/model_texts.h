@@ -44,7 +44,8 @@ inline constexpr const char* kForward =
     "rank or on those of --mesh tp=N,cp=M.";
 
 inline constexpr const char* kGenerate =
-    "Lets a decoder go on with texts: one prompt, or a file of them that are answered side by side, from a Hugging Face "
+    "Lets a decoder go on with texts: one prompt, or a file of them that are answered side by side, from a Hugging "
+    "Face "
     "folder or a checkpoint of any mesh. On several ranks with --mesh tp=N,pp=M,dp=K.";
 
 }  // namespace help
