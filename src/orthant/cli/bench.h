@@ -12,6 +12,7 @@ int run_bench_startup(const Arguments& arguments, Context& context);
 int run_bench_tokenize(const Arguments& arguments, Context& context);
 int run_bench_checkpoint(const Arguments& arguments, Context& context);
 int run_bench_kernels(const Arguments& arguments, Context& context);
+int run_bench_generate(const Arguments& arguments, Context& context);
 int run_bench_load(const Arguments& arguments, Context& context);
 
 }  // namespace orthant::cli

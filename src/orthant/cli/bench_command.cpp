@@ -1,4 +1,4 @@
-// orthant bench step|pipeline|comm|startup|checkpoint|tokenize|kernels|load: our side of the tables.
+// orthant bench step|pipeline|comm|startup|checkpoint|tokenize|kernels|generate|load: our side of the tables.
 #include "orthant/cli/bench.h"
 
 namespace orthant::cli {
@@ -13,6 +13,7 @@ const std::vector<Command> kBenchmarks = {
     {"checkpoint", "seconds to save, to save in the background, and to load", run_bench_checkpoint},
     {"tokenize", "speed of a tokenizer on a text, one thread", run_bench_tokenize},
     {"kernels", "kernels of a CUDA device beside a plain copy", run_bench_kernels},
+    {"generate", "time of prompts and of each further token, by how many texts run side by side", run_bench_generate},
     {"load", "seconds to load a model folder, beside reading its files once", run_bench_load},
 };
 

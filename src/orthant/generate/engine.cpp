@@ -12,6 +12,10 @@ Engine::Engine(const StoredModel& model, const GenerationOptions& options)
 
 Engine::~Engine() = default;
 
+void Engine::rest() {
+  answers_.reset();
+}
+
 Generator& Engine::generator() {
   if (ranks_->rank() != 0) throw InternalError("a generation takes requests on rank 0; others follow");
   if (!answers_) answers_ = std::make_unique<Answers>(*ranks_);

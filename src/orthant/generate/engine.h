@@ -7,6 +7,7 @@
 // until one says that it was the last. What ends an answer is decided on rank 0.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,16 +23,20 @@ class Engine {
   // Reads the weights and makes the cache. Collective over the mesh. ConfigError for a mesh, model or cache that cannot
   // be, DataError for files.
   Engine(const StoredModel& model, const GenerationOptions& options);
-  // On rank 0: answers under way end with FinishReason::cancelled, and the other ranks' follow() returns.
+  // As rest().
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Of rank 0, which from the first call on must not communicate by other ways until the engine ends. InternalError on
-  // other ranks. When a rank is lost or a step fails, all answers end with FinishReason::failed, submit() throws what
+  // Of rank 0, which from the first call on must not communicate by other ways until rest(). InternalError on other
+  // ranks. When a rank is lost or a step fails, all answers end with FinishReason::failed, submit() throws what
   // happened, and failure() is it.
   Generator& generator();
   std::exception_ptr failure() const;
+
+  // On rank 0, after generator(): answers under way end with FinishReason::cancelled, and the other ranks' follow()
+  // returns. The next generator() begins anew.
+  void rest();
 
   // Of the other ranks: computes what rank 0 orders, and returns when it has ended.
   void follow();
@@ -46,7 +51,7 @@ class Engine {
   class Ranks;
   class Answers;
   std::unique_ptr<Ranks> ranks_;
-  std::unique_ptr<Answers> answers_;  // on rank 0, from generator() on
+  std::unique_ptr<Answers> answers_;  // on rank 0, from generator() to rest()
 };
 
 }  // namespace orthant

@@ -15,7 +15,6 @@ std::int64_t blocks_for(std::int64_t tokens) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options) {
-  options_.step_tokens = std::max(options_.step_tokens, options_.most_running);
   for (auto block = options_.blocks; block-- > 0;) free_.push_back(static_cast<std::int32_t>(block));
 }
 
@@ -146,7 +145,7 @@ bool Scheduler::schedule(std::uint64_t number, std::int64_t tokens, std::vector<
 std::vector<StepPart> Scheduler::next() {
   admit();
   std::vector<StepPart> step;
-  auto budget = options_.step_tokens;
+  auto budget = std::max(options_.step_tokens, options_.most_running);
   auto share = (running() + options_.steps_under_way - 1) / options_.steps_under_way;
   const auto known = running_;
   const auto runs = [&](std::uint64_t number) { return std::ranges::find(running_, number) != running_.end(); };
@@ -156,7 +155,7 @@ std::vector<StepPart> Scheduler::next() {
       if (!runs(number)) continue;
       const Sequence& sequence = sequences_.at(number);
       if (sequence.awaits || (sequence.left() == 1) != decodes) continue;
-      const auto tokens = std::min(sequence.left(), budget);
+      const auto tokens = std::min({sequence.left(), budget, options_.step_tokens});
       if (tokens == 0 || !schedule(number, tokens, step)) continue;
       budget -= tokens;
       --share;

@@ -20,9 +20,10 @@ namespace orthant {
 struct SchedulerOptions {
   std::int64_t blocks = 0;         // of the cache
   std::int64_t most_running = 64;  // sequences
-  std::int64_t step_tokens = 256;  // new tokens of a step; at least most_running
-  std::int64_t window = 0;         // that all attention of the model has; 0: keys are never forgotten
-  int steps_under_way = 1;         // of which each takes its part of the running sequences
+  std::int64_t step_tokens =
+      256;                  // new tokens of a step: of one sequence, and of all where no more than so many decode
+  std::int64_t window = 0;  // that all attention of the model has; 0: keys are never forgotten
+  int steps_under_way = 1;  // of which each takes its part of the running sequences
 };
 
 // One sequence's part of a step.

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "orthant/base/ranges.h"
+#include "orthant/nn/kernels/tensors.h"
+#include "orthant/ops/linear/few_rows.h"
 #include "orthant/ops/linear/matrix.h"
 #include "orthant/ops/linear/product_plans.h"
 
@@ -42,6 +44,41 @@ std::int64_t fast_part(const at::Tensor& x, std::int64_t size) {
   constexpr std::int64_t kMultiple = 8, kWorthIt = 1024;
   const bool narrow = x.is_cuda() && (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf);
   return narrow && size >= kWorthIt ? size / kMultiple * kMultiple : size;
+}
+
+// Whether a few rows met the weight by the kernel that reads it once.
+bool by_few_rows(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                 const at::Tensor& residual) {
+  const auto dense_rows = [](const at::Tensor& of) { return !of.defined() || of.stride(1) == 1; };
+  if (!kernels::serve(x) || x.size(0) > kernels::kFewRows || x.size(0) == 0 || x.size(1) == 0 || !dense_rows(x) ||
+      !dense_rows(weight) || !dense_rows(y) || !dense_rows(residual) || (bias.defined() && !bias.is_contiguous())) {
+    return false;
+  }
+  kernels::with_element(x, [&](auto element) {
+    using T = decltype(element);
+    const auto& table = kernels::kernels<kernels::FewRowsKernels<T>>();
+    const auto start = [](const at::Tensor& of) { return of.defined() ? of.const_data_ptr<T>() : nullptr; };
+    kernels::FewRows<T> product{.rows = x.size(0),
+                                .depth = x.size(1),
+                                .x = start(x),
+                                .x_stride = x.stride(0),
+                                .weight = start(weight),
+                                .weight_stride = weight.stride(0),
+                                .bias = start(bias),
+                                .added = start(residual),
+                                .added_stride = residual.defined() ? residual.stride(0) : 0,
+                                .y = y.mutable_data_ptr<T>(),
+                                .y_stride = y.stride(0)};
+    at::Tensor packed;
+    if (const auto elements = table.packed_elements(x.size(0), x.size(1)); elements > 0) {
+      packed = at::empty({elements}, x.options());
+      table.pack(product, packed.mutable_data_ptr<T>());
+      product.packed = packed.const_data_ptr<T>();
+    }
+    at::parallel_for(0, weight.size(0), std::max<std::int64_t>(kernels::kOutputsAtOnce, 32768 / x.size(1)),
+                     [&](std::int64_t begin, std::int64_t end) { table.multiply(product, begin, end); });
+  });
+  return true;
 }
 
 // left right, computed in the dtype of this CPU's choice.
@@ -93,6 +130,7 @@ void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, 
     }
     return;
   }
+  if (by_few_rows(y, x, weight, bias, residual)) return;
   const at::Tensor turned = weight.t();
   if (by_plan(products, {y, x, turned, residual, bias})) return;
   if (y.is_cuda() && bias.defined() && !residual.defined()) {
