@@ -76,6 +76,16 @@ TEST_F(Watched, CallsBehindTheFirstOfAQueueAreNotLate) {
   EXPECT_TRUE(watch.remove_queue(queue));
 }
 
+TEST_F(Watched, CallsThatAreRecordedAreNotLookedAt) {
+  CallWatch watch(noticed, nullptr);
+  const int queue = watch.add_queue(kMembers, std::nullopt, [] {});
+  watch.record(true);
+  watch.add(queue, receive_words(0), 0.01, [] { return false; });
+  watch.record(false);
+  EXPECT_TRUE(watch.wait_until_done(20));
+  EXPECT_TRUE(watch.remove_queue(queue));
+}
+
 TEST_F(Watched, ARankThatPartsWaitsForItsOwnCalls) {
   std::atomic<int> looks = 0;
   CallWatch watch(noticed, nullptr);

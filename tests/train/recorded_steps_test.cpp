@@ -8,6 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "orthant/base/error.h"
+#include "orthant/train/step_recorder.h"
+
 namespace orthant {
 namespace {
 
@@ -100,6 +103,64 @@ TEST(RecordedSteps, AreGivenUpWhereRecordingFails) {
   EXPECT_EQ(told, "broken off");
   EXPECT_FALSE(automatic.records());
   EXPECT_EQ(counts.played, 0);
+}
+
+// All ranks record a step or none does: one that has recorded it does not play it alone.
+TEST(RecordedSteps, AreGivenUpWhereAnotherRankCouldNotRecord) {
+  for (const bool automatic : {false, true}) {
+    Counts counts;
+    std::string told;
+    std::function<void(const std::string&)> failed;
+    if (automatic) failed = [&](const std::string& why) { told = why; };
+    RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts), failed);
+    std::vector<bool> heard;
+    const RecordedSteps::Work work{
+        .make = [](const StepInputs& held, bool) { return held.microbatches[0].fields.at("x").sum(); },
+        .agree =
+            [&](bool here) {
+              heard.push_back(here);
+              return false;
+            }};
+    for (int step = 0; step < 2; ++step) steps.run(inputs_of(1, 1), work, true);
+    EXPECT_TRUE(heard.empty());
+    if (automatic) {
+      EXPECT_EQ(steps.run(inputs_of(1, 1), work, true).item<double>(), 2);
+      EXPECT_EQ(told, "another rank could not record it");
+    } else {
+      EXPECT_THROW(steps.run(inputs_of(1, 1), work, true), ConfigError);
+    }
+    EXPECT_EQ(heard, std::vector<bool>{true});
+    EXPECT_EQ(counts.played, 0);
+  }
+}
+
+TEST(RecordedSteps, TellAfterEachPlayWhetherItIsTheFirst) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  std::vector<bool> again;
+  const RecordedSteps::Work work{
+      .make = [](const StepInputs& held, bool) { return held.microbatches[0].fields.at("x").sum(); },
+      .recorded = [&] { return [&](bool not_first) { again.push_back(not_first); }; },
+      .agree = [](bool here) { return here; }};
+  for (int step = 0; step < 5; ++step) steps.run(inputs_of(1, step), work, true);
+  EXPECT_EQ(again, (std::vector<bool>{false, true, true}));
+}
+
+TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
+  TrainerOptions options;
+  options.record_steps = RecordSteps::on;
+  const auto why = [&](const char* mesh, const char* backend = "nccl", bool records = true) {
+    return exchange_obstacle(backend, records, options, Mesh::parse(mesh));
+  };
+  for (const char* mesh : {"dp=2", "fsdp=2", "tp=2", "dp=2,fsdp=2,tp=2"}) EXPECT_EQ(why(mesh), "");
+  EXPECT_EQ(why("dp=4", "gloo"), "4 ranks exchange within a step, over gloo");
+  EXPECT_EQ(why("pp=2"), "ranks of pp and cp send messages, which stand in no order that all ranks share");
+  EXPECT_EQ(why("cp=2,tp=2"), why("pp=2"));
+  EXPECT_EQ(why("dp=2", "nccl", /*records=*/false), "--check-collectives compares calls on the host");
+  options.record_steps = RecordSteps::automatic;
+  EXPECT_EQ(why("dp=2"), "2 ranks exchange within a step, over nccl: train.cuda_graph=on records them");
+  options.pad_to_longest = true;
+  EXPECT_EQ(why("dp=2"), "each rank has lengths of its own, and all must record alike");
 }
 
 TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {

@@ -118,9 +118,12 @@ Hardware measure(const RankContext& rank, const Machine& machine, DType compute,
     if (rank.is_first()) rank.log.info(fmt::format("round {} of {} on {} ranks", round, rounds, ranks));
   });
   Hardware hardware;
-  hardware.description =
-      fmt::format("Measured by orthant plan --calibrate: {} rank{} on {}, products in {}.", ranks,
-                  ranks == 1 ? "" : "s at once", rank.comm.device.is_cpu() ? "cores" : "a GPU", dtype_name(compute));
+  hardware.description = fmt::format("Measured by orthant plan --calibrate: {} rank{} on {}, products in {}.", ranks,
+                                     ranks == 1 ? "" : "s at once",
+                                     rank.comm.device.is_cpu() ? "cores"
+                                     : ranks == 1              ? "a GPU"
+                                                               : "GPUs",
+                                     dtype_name(compute));
   hardware.on_host = rank.comm.device.is_cpu();
   hardware.widens_products = !nn::cpu_multiplies(at::kBFloat16);
   measure_memory(hardware, machine, rank);
@@ -160,7 +163,9 @@ int calibrate(const CalibrateOptions& options, Context& context) {
   const DType compute = on_gpu ? parse_dtype_option(name, kGpuTypes) : parse_dtype_option(name, kCoreTypes);
   RankOptions ranks;
   ranks.device = on_gpu ? "cuda" : "cpu";
-  ranks.mesh = fmt::format("dp={}", on_gpu ? 1 : machine.num_cores);
+  ranks.ranks_per_device = options.ranks_per_device;
+  const int gpu_ranks = std::max(1, machine.num_gpus) * std::max(1, options.ranks_per_device);
+  ranks.mesh = fmt::format("dp={}", on_gpu ? gpu_ranks : machine.num_cores);
   install_counting_allocator();  // as a training does
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) {
     const auto hardware = measure(rank, machine, compute, options.rounds, context);

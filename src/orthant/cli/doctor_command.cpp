@@ -141,7 +141,13 @@ nlohmann::ordered_json to_json(const RankContext& rank, const std::vector<GroupR
                       {"bus_bytes_per_second", result.bandwidth()},
                       {"slowest_ranks", result.slowest_ranks}});
   }
-  return {{"mesh", rank.mesh.to_string()}, {"world_size", rank.job.world_size}, {"groups", groups}};
+  nlohmann::ordered_json document = {
+      {"mesh", rank.mesh.to_string()}, {"world_size", rank.job.world_size}, {"groups", groups}};
+  if (const auto* slowest = slowest_of(results)) {
+    document["slowest"] = {
+        {"group", slowest->name}, {"ranks", slowest->slowest_ranks}, {"bus_bytes_per_second", slowest->bandwidth()}};
+  }
+  return document;
 }
 
 std::string to_text(const RankContext& rank, const std::vector<GroupResult>& results, double seconds) {

@@ -52,7 +52,7 @@ struct Errand {
 
 const std::vector<Errand>& errands() {
   static const std::vector<Errand> kErrands = {
-      {"--calibrate", {"--device", "--compute", "--rounds", "--json"}},
+      {"--calibrate", {"--device", "--compute", "--rounds", "--ranks-per-device", "--json"}},
       {"--inference", {"--model", "--gpu", "--gpus-per-node", "--mesh", "--context", "--batch", "--reserve", "--json"}},
       {"",
        {"--model", "--gpu", "--gpus-per-node", "--gpus", "--global-batch", "--seq", "--params", "--compute", "--grads",
@@ -131,6 +131,9 @@ void add_options(OptionParser& app, PlanCommand& command) {
   app.add_option("--device", command.calibration.device, "with --calibrate: cpu, cuda or auto (default auto)");
   app.add_option("--rounds", command.calibration.rounds, "with --calibrate: rounds of measurements (default 9)")
       .check(NumberRange(3, 1000));
+  app.add_option("--ranks-per-device", command.calibration.ranks_per_device,
+                 "with --calibrate: ranks that share a GPU over NCCL, to try what several cards do (default 1)")
+      .check(NumberRange(1, 64));
   app.add_option("--mesh", command.mesh, "with --inference: pp and tp of one copy, e.g. pp=2,tp=4");
   app.add_option("--context", command.serving.context, "with --inference: tokens of a sequence (default: longest)");
   app.add_option("--batch", command.serving.batch, "with --inference: sequences at one time (default 1)");

@@ -66,9 +66,15 @@ bool CallWatch::remove_queue(int queue) {
 void CallWatch::add(int queue, CallWords call, double timeout_seconds, Look look) {
   {
     std::lock_guard lock(mutex_);
+    if (recording_) return;
     queues_.at(queue).calls.push_back({std::move(call), timeout_seconds, std::move(look), Chronometer::now()});
   }
   changed_.notify_all();
+}
+
+void CallWatch::record(bool recording) {
+  std::lock_guard lock(mutex_);
+  recording_ = recording;
 }
 
 bool CallWatch::wait_until_done(double timeout_seconds) {

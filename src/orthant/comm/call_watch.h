@@ -46,8 +46,9 @@ class CallWatch {
   // Waits until all calls are done; false when they are not within the time, or one has failed.
   bool wait_until_done(double timeout_seconds);
 
-  // A call was put into its queue.
+  // A call was put into its queue. Not looked at while a step is recorded, when nothing runs.
   void add(int queue, CallWords call, double timeout_seconds, Look look);
+  void record(bool recording);
 
  private:
   struct Watched {
@@ -82,6 +83,7 @@ class CallWatch {
   int next_queue_ = 0;
   bool stopping_ = false;
   bool failed_ = false;
+  bool recording_ = false;
   std::shared_future<void> ended_;  // all queues, after a failure
   std::thread thread_;              // last
 };

@@ -19,6 +19,7 @@
 #include "orthant/comm/host_socket.h"
 #include "orthant/comm/identity.h"
 #include "orthant/comm/nccl.h"
+#include "orthant/comm/recorded_exchanges.h"
 #include "orthant/comm/shm.h"
 #include "orthant/comm/staged.h"
 #include "orthant/trace/recorder.h"
@@ -192,11 +193,18 @@ std::unique_ptr<Transport> Communicator::connect_transport(const std::string& ch
     case BackendKind::shm:
       return make_shm_transport(shm_, channel, members.ranks, members.index, options_.timeout_seconds);
     case BackendKind::nccl: {
-      if (!watch_) watch_ = std::make_shared<CallWatch>(noticed_, options_.leave);
+      if (!watch_) {
+        watch_ = std::make_shared<CallWatch>(noticed_, options_.leave);
+        // Checks ask the store before each call.
+        if (!options_.check) recordings_ = std::make_shared<Recordings>(options_.device);
+      }
       auto nccl =
           make_nccl_transport(watch_, store_->below(channel), members, options_.device, options_.timeout_seconds);
-      if (members.purpose != Purpose::control) return nccl;
-      return make_device_split_transport(connect_gloo(channel + "/host", members), std::move(nccl));
+      if (members.purpose == Purpose::control) {
+        nccl = make_device_split_transport(connect_gloo(channel + "/host", members), std::move(nccl));
+      }
+      if (!recordings_) return nccl;
+      return make_recordable_transport(std::move(nccl), {recordings_, &recordings_->exchanges});
     }
     default:
       return connect_gloo(channel, members);

@@ -27,6 +27,8 @@ class Recorder;
 namespace orthant::comm {
 
 class CallWatch;
+class RecordedCalls;
+struct Recordings;
 class GlooDevice;
 class NoticedFailure;
 class ShmDevice;
@@ -114,6 +116,16 @@ class Communicator {
   // device made of them means nothing. Local.
   void throw_if_failed() const;
 
+  // Whether a step whose exchanges are collectives can be recorded as a CUDA graph: see Note [Recorded exchanges].
+  bool records() const { return recordings_ != nullptr; }
+  // Calls between the two are recorded, and counted once. `whole`: false when the recording was broken off; null is
+  // returned then. Local; nothing may be under way when it begins.
+  void begin_recording() const;
+  std::shared_ptr<const RecordedCalls> end_recording(bool whole = true) const;
+  // The recorded step was put on the current stream; `again` counts its calls once more. It is watched over as one call
+  // of the world.
+  void played(const RecordedCalls& calls, bool again) const;
+
   // Ends all groups, also for handles that are still held; reports a Work that nobody waited for. Where a rank serves
   // the store, that rank stays until all have left or the timeout has passed.
   void close();
@@ -138,7 +150,8 @@ class Communicator {
   std::shared_ptr<ShmDevice> shm_;    // null when this rank shares no memory
   std::shared_ptr<NoticedFailure> noticed_;
   std::shared_ptr<trace::Recorder> recorder_;
-  std::shared_ptr<CallWatch> watch_;  // null until a group uses NCCL
+  std::shared_ptr<CallWatch> watch_;        // null until a group uses NCCL
+  std::shared_ptr<Recordings> recordings_;  // null where steps cannot be recorded
   std::shared_ptr<Board> board_;
   Group world_;
   std::map<std::string, Group> groups_;                      // by channel name

@@ -26,8 +26,8 @@ std::unique_ptr<Pending> GroupState::start(Call& call) {
   }
   validate(call, static_cast<int>(members_.ranks.size()), members_.index);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;  // communication is no part of any graph
-  call.sequence = sequences_[call.line(members_.index)]++;
-  auto& entry = counters_.entries[static_cast<size_t>(call.op)];
+  call.sequence = counts_.sequences[call.line(members_.index)]++;
+  auto& entry = counts_.counters.entries[static_cast<size_t>(call.op)];
   entry.calls += 1;
   entry.bytes += payload_bytes(call);
   try {
@@ -40,6 +40,18 @@ std::unique_ptr<Pending> GroupState::start(Call& call) {
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) throw;  // nobody else is to blame
     fail(call, error, 0.0);
+  }
+}
+
+void GroupState::count_again(const CallCounts& before, const CallCounts& after) {
+  for (size_t op = 0; op < counts_.counters.entries.size(); ++op) {
+    auto& entry = counts_.counters.entries[op];
+    entry.calls += after.counters.entries[op].calls - before.counters.entries[op].calls;
+    entry.bytes += after.counters.entries[op].bytes - before.counters.entries[op].bytes;
+  }
+  for (const auto& [line, number] : after.sequences) {
+    const auto found = before.sequences.find(line);
+    counts_.sequences[line] += number - (found == before.sequences.end() ? 0 : found->second);
   }
 }
 

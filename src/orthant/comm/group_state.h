@@ -19,6 +19,12 @@
 
 namespace orthant::comm {
 
+// What a group was called for, and how often in each line.
+struct CallCounts {
+  Counters counters;
+  std::map<std::string, uint64_t> sequences;  // by line
+};
+
 class GroupState {
  public:
   using Members = ChannelMembers;
@@ -29,7 +35,12 @@ class GroupState {
              std::shared_ptr<const NoticedFailure> noticed);
 
   const Members& members() const { return members_; }
-  const Counters& counters() const { return counters_; }
+  const Counters& counters() const { return counts_.counters; }
+  const CallCounts& counts() const { return counts_; }
+  // The calls between the two were made once more, as a graph.
+  void count_again(const CallCounts& before, const CallCounts& after);
+  void count_as(const CallCounts& counts) { counts_ = counts; }
+  double timeout_seconds() const { return timeout_seconds_; }
   int own_rank() const { return members_.own_rank(); }
 
   // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed, and after close().
@@ -75,8 +86,7 @@ class GroupState {
   std::shared_ptr<trace::Recorder> recorder_;
   std::uint32_t recorded_group_ = 0;
   std::array<std::uint32_t, kNumOps> recorded_ops_ = {};
-  Counters counters_;
-  std::map<std::string, uint64_t> sequences_;  // by line
+  CallCounts counts_;
   std::atomic<int> num_open_ = 0;
   std::mutex dropped_mutex_;
   std::string dropped_call_;

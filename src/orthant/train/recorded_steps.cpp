@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "orthant/base/error.h"
+
 namespace orthant {
 namespace {
 
@@ -24,6 +26,7 @@ at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool m
   if (work.before_play) work.before_play();
   recorded->memory.fill(inputs);
   recorded->recording->play();
+  if (recorded->after_play) recorded->after_play(std::exchange(recorded->played, true));
   ++num_played_;
   return recorded->numbers;
 }
@@ -38,19 +41,29 @@ RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, c
     if (seen_.size() < kMostSeen) seen_.insert(shape);
     return nullptr;
   }
-  auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}}).first->second;
+  auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}, {}}).first->second;
+  std::exception_ptr error;
+  std::string why;
+  if (work.before_play) work.before_play();
   try {
     recorded.recording =
         recorder_->record([&recorded, make = work.make] { recorded.numbers = make(recorded.memory.held(), true); });
-    return &recorded;
-  } catch (const std::exception& error) {
-    recordings_.erase(shape);
-    if (!failed_) throw;
-    forget();
-    recorder_.reset();
-    failed_(error.what());
-    return nullptr;
+    if (work.recorded) recorded.after_play = work.recorded();
+  } catch (const std::exception& thrown) {
+    error = std::current_exception();
+    why = thrown.what();
   }
+  if (work.agree ? work.agree(!error) : !error) return &recorded;
+  recordings_.erase(shape);
+  if (!error) why = "another rank could not record it";
+  if (!failed_) {
+    if (error) std::rethrow_exception(error);
+    throw ConfigError("train.cuda_graph=on: " + why, {.remedy = "see that rank's message"});
+  }
+  forget();
+  recorder_.reset();
+  failed_(why);
+  return nullptr;
 }
 
 void RecordedSteps::forget() {

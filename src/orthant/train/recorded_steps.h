@@ -25,10 +25,14 @@ class RecordedSteps {
  public:
   // What a step does, alike in all calls. `make` takes the inputs where they lie on the device and returns the step's
   // numbers, which lie there until the next step; `recorded`: it is being recorded, and steps of that shape have run.
-  // `before_play` is called before what was recorded is played.
+  // `before_play` is called before what was recorded is played, and before a step is recorded.
   struct Work {
     std::function<at::Tensor(const StepInputs&, bool recorded)> make;
     std::function<void()> before_play = {};
+    // Called behind a recording; what it returns is called after each play, with whether it is not the first.
+    std::function<std::function<void(bool again)>()> recorded = {};
+    // Of several ranks, which must all record a step or none: whether all have, given whether this one has. Collective.
+    std::function<bool(bool here)> agree = {};
   };
 
   // `recorder`: null where steps are not recorded. `failed` is told why a step could not be recorded: from then on none
@@ -53,6 +57,8 @@ class RecordedSteps {
     InputMemory memory;
     std::unique_ptr<DeviceRecording> recording;
     at::Tensor numbers;
+    std::function<void(bool again)> after_play = {};
+    bool played = false;
   };
   // Of inputs of that shape, made now when it is time; null: this step runs as it is.
   Recorded* recorded_for(const StepInputs& inputs, const Work& work);

@@ -14,8 +14,10 @@ namespace {
 // Why steps are started kernel by kernel; empty: they can be recorded.
 std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh, bool host_waits) {
   if (mesh.world_size() > 1) {
-    return fmt::format("{} ranks exchange within a step, over {}", mesh.world_size(),
-                       options.communicator ? options.communicator->backend_name() : "no backend");
+    const auto* peers = options.communicator.get();
+    auto why =
+        exchange_obstacle(peers ? peers->backend_name() : "no backend", peers && peers->records(), options, mesh);
+    if (!why.empty()) return why;
   }
   const auto is_module = [](const UnitSpec& unit) { return unit.runs_module(); };
   if (const auto unit = std::ranges::find_if(graph.units, is_module); unit != graph.units.end()) {
@@ -28,6 +30,18 @@ std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, cons
 }
 
 }  // namespace
+
+std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh) {
+  const auto exchange = fmt::format("{} ranks exchange within a step, over {}", mesh.world_size(), backend);
+  if (backend != "nccl") return exchange;
+  if (mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1) {
+    return "ranks of pp and cp send messages, which stand in no order that all ranks share";
+  }
+  if (!records) return "--check-collectives compares calls on the host";
+  if (options.pad_to_longest || options.unpadded) return "each rank has lengths of its own, and all must record alike";
+  if (options.record_steps != RecordSteps::on) return exchange + ": train.cuda_graph=on records them";
+  return {};
+}
 
 std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
                                               bool host_waits) {

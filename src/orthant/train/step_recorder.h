@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "orthant/graph/spec.h"
 #include "orthant/mesh/mesh.h"
@@ -15,5 +17,10 @@ namespace orthant {
 // gives it some, in its middle.
 std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
                                               bool host_waits);
+
+// Why a step whose ranks exchange over `backend` is started kernel by kernel; empty: it can be recorded. `records`: of
+// the communicator. All ranks must record the same steps, and start exchanges in one order: see Note [Recorded
+// exchanges] in comm/recorded_exchanges.h.
+std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh);
 
 }  // namespace orthant

@@ -282,6 +282,26 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
   return numbers;
 }
 
+// The step while it is recorded. Between steps that are recorded or played nothing is under way.
+at::Tensor Trainer::record(const StepInputs& inputs) {
+  if (mesh_.world_size() == 1) return run_and_update(inputs, /*lanes=*/true);
+  options_.communicator->begin_recording();
+  try {
+    const auto numbers = run_and_update(inputs, /*lanes=*/true);
+    store_->settle_values();
+    recorded_calls_ = options_.communicator->end_recording();
+    return numbers;
+  } catch (...) {
+    options_.communicator->end_recording(/*whole=*/false);
+    throw;
+  }
+}
+
+std::function<void(bool)> Trainer::counting_of_plays() {
+  if (mesh_.world_size() == 1) return {};
+  return [this, calls = recorded_calls_](bool again) { options_.communicator->played(*calls, again); };
+}
+
 at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
   const auto numbers = run(inputs, lanes);
   await_readers();
@@ -355,14 +375,21 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   recorder_->begin_step(steps_done_ + 1);
   const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "work"));
   const StepInputs inputs = step_inputs(batch, report);
-  const bool record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
+  const bool may_record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
   begin_step();
   optimizer_->set_lr(lr());
   launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "its recorded work");
   const RecordedSteps::Work work{
-      .make = [this](const StepInputs& held, bool recorded) { return run_and_update(held, /*lanes=*/recorded); },
-      .before_play = [this] { await_readers(); }};
-  const auto numbers = recorded_->run(inputs, work, record);
+      .make = [this](const StepInputs& held, bool recorded) { return recorded ? record(held) : run_and_update(held); },
+      .before_play =
+          [this] {
+            await_readers();
+            store_->settle_values();
+          },
+      .recorded = [this] { return counting_of_plays(); },
+      .agree = mesh_.world_size() == 1 ? std::function<bool(bool)>()
+                                       : [this](bool here) { return !control_group(options_).any(!here); }};
+  const auto numbers = recorded_->run(inputs, work, may_record);
   ++steps_done_;
   const PendingStep pending(numbers, mesh_.world_size(), [peers = options_.communicator] {
     if (peers) peers->throw_if_failed();

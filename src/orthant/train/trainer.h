@@ -127,7 +127,10 @@ class Trainer : public Checkpointed {
   // complete, to the numbers of a PendingStep; the second: the update by them, too.
   // `lanes`: branches may run side by side.
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
-  at::Tensor run_and_update(const StepInputs& inputs, bool lanes);
+  at::Tensor run_and_update(const StepInputs& inputs, bool lanes = false);
+  at::Tensor record(const StepInputs& inputs);
+  // What is called after each play of what was just recorded, with whether it is not the first; empty: nothing.
+  std::function<void(bool again)> counting_of_plays();
   at::Tensor own_expert_loads() const;
   at::Tensor summed(const std::map<std::string, at::Tensor>& losses, const StepFacts& facts, const StepInputs& inputs);
 
@@ -152,6 +155,7 @@ class Trainer : public Checkpointed {
   std::unique_ptr<nn::DeviceStreams> streams_;  // null on the CPU
   std::unique_ptr<Lanes> lanes_;                // null where steps are not recorded
   std::unique_ptr<RecordedSteps> recorded_;
+  std::shared_ptr<const comm::RecordedCalls> recorded_calls_;  // of the newest recording
   std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<StoreKeeper> keeper_;
   std::vector<Action> actions_;
