@@ -44,6 +44,15 @@ TEST(PrecisionConfig, Tf32IsOffUnlessItIsSet) {
   EXPECT_NE(resolved_config(document).find("\"tf32\": true"), std::string::npos);
 }
 
+TEST(PrecisionConfig, Float8IsBfloat16WithSomeProductsInFloat8) {
+  auto document = load_run_document("", {"precision.compute=float8", "precision.master=bf16_remainder"});
+  const auto precision = read_run_config(document).trainer.precision;
+  EXPECT_EQ(precision, (Precision{.compute = DType::bfloat16, .master = MasterKind::bf16_remainder, .float8 = true}));
+  EXPECT_EQ(compute_name(precision), "float8");
+  EXPECT_NE(resolved_config(document).find("\"compute\": \"float8\""), std::string::npos);
+  EXPECT_FALSE(read({"precision.compute=bfloat16"}).trainer.precision.float8);
+}
+
 TEST(PrecisionConfig, WhatCannotTrainIsRefused) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> refusals = {
       {"precision.params=float16",
@@ -51,6 +60,10 @@ TEST(PrecisionConfig, WhatCannotTrainIsRefused) {
       {R"(precision={"compute": "bfloat16", "tf32": true})",
        {"precision.tf32: is true with compute bfloat16: it rounds products of float32 alone",
         "use compute float32, or leave tf32 out"}},
+      {R"(precision={"params": "float64", "compute": "float8"})",
+       {"precision.compute: is float8 with params float64", "use params float32"}},
+      {"precision.params=float8", {"precision.params: \"float8\" is not a dtype to train in"}},
+      {"precision.compute=float9", {"\"float9\" is not a dtype to train in", "did you mean \"float8\"?"}},
       {R"(precision={"params": "float64", "tf32": true})", {"precision.tf32: is true with compute float64"}},
       {"precision.loss_scale=dynamc",
        {"precision.loss_scale: found \"dynamc\"", "use \"dynamic\", a number from 1 on, or {\"initial\": 65536"}},

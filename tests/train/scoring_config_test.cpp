@@ -63,6 +63,12 @@ TEST(ScoringConfig, KeepsWhatDecidesNumbersAndNothingOfTheTraining) {
   EXPECT_EQ(read.mesh, Mesh::parse("fsdp=2,tp=2"));
 }
 
+TEST(ScoringConfig, ProductsInFloat8AreOfTrainingAlone) {
+  auto run = run_config();
+  run["precision"]["compute"] = "float8";
+  EXPECT_EQ(scoring_config(model_of(run), settings_on("dp=1"))["precision"]["compute"], "bfloat16");
+}
+
 TEST(ScoringConfig, DocumentsAreScoredOneByOne) {
   auto settings = settings_on("dp=4");
   settings.by_document = true;

@@ -54,7 +54,8 @@ inline RunConfig tiny_llama(const MeshCase& mesh) {
 // The configuration of every rank has its communicator. Gloo's threads take most of the time of a small model.
 inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
                                                     const std::function<void(const RunConfig&)>& body,
-                                                    comm::BackendKind backend = comm::BackendKind::shm) {
+                                                    comm::BackendKind backend = comm::BackendKind::shm,
+                                                    const comm::WrapTransport& wrap = {}) {
   if (config.mesh.world_size() == 1) {
     body(config);
     return {nullptr};
@@ -63,6 +64,7 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
     auto mine = config;
     comm::CommOptions options;
     options.backend = backend;
+    options.wrap = wrap;
     options.timeout_seconds = 20;
     const auto groups = trainer_groups(run_spec(config), config.mesh, config.trainer);
     mine.trainer.communicator =
@@ -72,8 +74,8 @@ inline std::vector<std::exception_ptr> try_on_ranks(const RunConfig& config,
 }
 
 inline void on_ranks(const RunConfig& config, const std::function<void(const RunConfig&)>& body,
-                     comm::BackendKind backend = comm::BackendKind::shm) {
-  const auto errors = try_on_ranks(config, body, backend);
+                     comm::BackendKind backend = comm::BackendKind::shm, const comm::WrapTransport& wrap = {}) {
+  const auto errors = try_on_ranks(config, body, backend, wrap);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     try {
       if (errors[rank]) std::rethrow_exception(errors[rank]);

@@ -86,13 +86,27 @@ PlanSettings settings_of(const EstimateOptions& options) {
   settings.recompute = parse_plan_recompute(options.recompute);
   settings.flash = parse_switch("--flash", options.flash, "on", "off");
   settings.params = asked_dtype("--params", common.params);
-  settings.compute = asked_dtype("--compute", common.compute);
+  settings.float8 = common.compute == kFloat8Name;
+  settings.compute = settings.float8 ? DType::bfloat16 : asked_dtype("--compute", common.compute);
   settings.gradients = asked_dtype("--grads", common.gradients);
   settings.splits_master = splits_master(options.master, settings);
   settings.join_head_and_loss = parse_join(options.join_head_and_loss);
   settings.loss_chunk_rows = options.loss_chunk_rows;
   settings.deterministic = options.deterministic;
   return settings;
+}
+
+void check_float8(const PlanModel& model, const Stack& stack, const Hardware& hardware) {
+  const char* const remedy = "use --compute bfloat16";
+  if (!stack.runs_here || !model.config) {
+    throw ConfigError(fmt::format("--compute float8: what rounds and multiplies in 8 bits is known of models that "
+                                  "orthant trains, and this is {} by stack {}",
+                                  model.name, stack.name),
+                      {.remedy = remedy});
+  }
+  if (hardware.float8_flops > 0) return;
+  throw ConfigError(fmt::format("--compute float8: hardware {} has no products in 8 bits", hardware.name),
+                    {.remedy = fmt::format("{}, or a file of hardware with float8_flops", remedy)});
 }
 
 void add_options(OptionParser& app, EstimateOptions& options) {
@@ -159,6 +173,7 @@ int run_estimate(const Arguments& arguments, Context& context) {
   // Published programs name the axis they shard over dp; with ours it is fsdp by then.
   if (stack.runs_here) settings.data = effective_policy(settings.data, settings.mesh);
   check_compute(settings.compute, hardware);
+  if (settings.float8) check_float8(model, stack, hardware);
   const Plan plan = estimate(model, settings, hardware, stack);
   if (!options.common.html.empty()) {
     ReportExtras extras;

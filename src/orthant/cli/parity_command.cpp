@@ -232,6 +232,7 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
     auto loaded = load_config(config, ranks, environment);
     if (!options.against_device.empty()) {  // the CPU has neither
       loaded.config.trainer.precision.tf32 = false;
+      loaded.config.trainer.precision.float8 = false;
       loaded.config.trainer.product_plans = ProductChoice::heuristic;
     }
     return loaded;
@@ -243,8 +244,8 @@ LoadedConfig load_reference(const Options& options, const launch::Environment& e
 // "float64", or what the user has set instead.
 std::string precision_text(const Options& options, const Precision& precision) {
   if (!options.sets_precision) return options.dtype;
-  return fmt::format("{} (computed in {}{}, reduced in {})", dtype_name(precision.params),
-                     dtype_name(precision.compute), precision.tf32 ? " with TF32" : "", dtype_name(precision.reduce));
+  return fmt::format("{} (computed in {}{}, reduced in {})", dtype_name(precision.params), compute_name(precision),
+                     precision.tf32 ? " with TF32" : "", dtype_name(precision.reduce));
 }
 
 // "mesh tp=2 with parallel.regather=true against mesh dp=1, 3 steps in float64".

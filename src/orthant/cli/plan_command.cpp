@@ -110,6 +110,10 @@ SearchRequest request_of(const PlanCommand& command) {
   request.strategy = parse_strategy(command.strategy);
   request.top = command.top;
   request.params = asked_dtype("--params", command.common.params);
+  if (command.common.compute == kFloat8Name) {
+    throw ConfigError("--compute float8: the search prices products in 16 bits",
+                      {.remedy = "use --compute bfloat16, and price the plan by orthant estimate --compute float8"});
+  }
   request.compute = asked_dtype("--compute", command.common.compute);
   request.gradients = asked_dtype("--grads", command.common.gradients);
   return request;

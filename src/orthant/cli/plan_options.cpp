@@ -28,7 +28,8 @@ void add_plan_options(OptionParser& app, PlanOptions& options) {
   app.add_option("--global-batch", options.global_batch, "rows of a step, over all replicas");
   app.add_option("--seq", options.sequence, "tokens of a row");
   app.add_option("--params", options.params, "dtype that the optimizer keeps (default float32)");
-  app.add_option("--compute", options.compute, "dtype of products and activations (default bfloat16)");
+  app.add_option("--compute", options.compute,
+                 "dtype of products and activations (default bfloat16); estimate takes float8, too");
   app.add_option("--grads", options.gradients, "dtype of gradients: float32 or bfloat16 (default float32)");
   app.add_option("--tokens", options.tokens, "tokens to train on, such as 15e12: adds days and cost");
   app.add_option("--reserve", options.reserve,

@@ -226,6 +226,10 @@ void check_hardware(const Hardware& hardware, const RunConfig& config, const at:
                                   hardware.on_host ? "cores" : "GPUs", device.is_cpu() ? "cores" : "GPUs"),
                       {.remedy = remedy});
   }
+  if (config.trainer.precision.float8 && hardware.float8_flops == 0) {
+    throw ConfigError(fmt::format("--hardware {} does not say how fast products in float8 are", hardware.name),
+                      {.remedy = "set float8_flops in the file, or leave --hardware out"});
+  }
   const DType compute = run_plan_settings(config).compute;
   if (hardware.on_host || bytes_of(compute) == 2) return;
   throw ConfigError(fmt::format("--hardware {} knows the speed of products in 16 bits, and precision.compute is {}",

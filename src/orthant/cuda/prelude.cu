@@ -224,29 +224,34 @@ struct Grid {
   u32 second_piece, jump;  // positions of columns from second_piece on are `jump` further
   Divisor by_positions;
 };
+// With both words of the key of each round: constants that a start brings save the instructions that make them.
+struct KeyedGrid : Grid {
+  u32 round_keys[20];
+};
+DEVICE u32 round_key(const Grid& grid, int round, int word) {
+  return word == 0 ? grid.key0 + round * 0x9E3779B9u : grid.key1 + round * 0xBB67AE85u;
+}
+DEVICE u32 round_key(const KeyedGrid& grid, int round, int word) {
+  return grid.round_keys[2 * round + word];
+}
 
 // The grid's stream, wherever it is.
 DEVICE u64 stream_of(const Grid& grid) {
   return grid.stream_at == nullptr ? grid.stream : __ldg(grid.stream_at);
 }
 // Philox 4x32-10 (base/philox.h): four words, whose halves, lower first, belong to elements 8 block to 8 block + 7.
-DEVICE void draw_block(const Grid& grid, u64 stream, u32 low, u32 high, u32 (&words)[4]) {
+template <class Keys>
+DEVICE void draw_block(const Keys& grid, u64 stream, u32 low, u32 high, u32 (&words)[4]) {
   u32 a = low, b = high, c = (u32)stream, d = (u32)(stream >> 32);
-  u32 key0 = grid.key0, key1 = grid.key1;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const u64 p = (u64)0xD2511F53u * a, q = (u64)0xCD9E8D57u * c;
-    a = (u32)(q >> 32) ^ b ^ key0;
+    a = (u32)(q >> 32) ^ b ^ round_key(grid, round, 0);
     b = (u32)q;
-    c = (u32)(p >> 32) ^ d ^ key1;
+    c = (u32)(p >> 32) ^ d ^ round_key(grid, round, 1);
     d = (u32)p;
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
   }
   words[0] = a, words[1] = b, words[2] = c, words[3] = d;
-}
-DEVICE void draw_block(const Grid& grid, u64 block, u32 (&words)[4]) {
-  draw_block(grid, stream_of(grid), (u32)block, (u32)(block >> 32), words);
 }
 
 // Whether half i of the words stays. An upper half is compared with what lies below it, which changes nothing.
@@ -271,35 +276,51 @@ DEVICE u64 block_of_row(const Grid& grid, int row) {
   return (u64)((stream_row << 8 >> 3) + (position >> 15)) << 32 | position << 17;
 }
 
-// Factors of the LANE elements of a row from `at` on. A vector that begins at a multiple of LANE of the stream's
-// channels lies in one block; others may take a second one.
-DEVICE void draw_factors(const Grid& grid, u64 row_block, int at, float (&factors)[LANE]) {
+// Factors of the LANE elements of a row from `at` on. Where rows are ALIGNED the grid's first channel is a multiple of
+// 8, and a vector lies in one block; others may take a second one.
+DEVICE void draw_factors(const KeyedGrid& grid, u64 stream, u64 row_block, int at, float (&factors)[LANE]) {
   const u32 channel = grid.first_channel + (u32)at;
   const u64 block = row_block | channel >> 3;
   u32 words[4];
-  draw_block(grid, block, words);
-  const u32 skipped = (ALIGNED && LANE == 8 ? grid.first_channel : channel) & 7u;  // then the same for all threads
-  if (skipped % LANE == 0) {
-    if (skipped != 0) words[0] = words[2], words[1] = words[3];
+  draw_block(grid, stream, (u32)block, (u32)(block >> 32), words);
+#if ALIGNED
+  if (LANE == 4 && (channel & 4u) != 0) words[0] = words[2], words[1] = words[3];
 #pragma unroll
-    for (int j = 0; j < LANE; ++j) factors[j] = stays(grid, words, j) ? grid.factor : 0.0f;
-    return;
-  }
+  for (int j = 0; j < LANE; ++j) factors[j] = stays(grid, words, j) ? grid.factor : 0.0f;
+#else
+  const u32 skipped = channel & 7u;
   u32 bits = kept_bits(grid, words);
   if (skipped + LANE > 8) {
-    draw_block(grid, block + 1, words);
+    draw_block(grid, stream, (u32)(block + 1), (u32)((block + 1) >> 32), words);
     bits |= kept_bits(grid, words) << 8;
   }
   bits >>= skipped;
 #pragma unroll
   for (int j = 0; j < LANE; ++j) factors[j] = bits >> j & 1u ? grid.factor : 0.0f;
+#endif
 }
 
-// x, LANE elements of a row from `at` on, times their factors, as a dropout of its own would store it.
-DEVICE uint4 dropped_vector(const Grid& grid, u64 row_block, int at, float (&x)[LANE]) {
-  float factors[LANE];
-  draw_factors(grid, row_block, at, factors);
+// x times factors, as a dropout of its own would store it.
+DEVICE uint4 dropped_vector(const float (&factors)[LANE], float (&x)[LANE]) {
 #pragma unroll
   for (int j = 0; j < LANE; ++j) x[j] = __fmul_rn(x[j], factors[j]);
   return narrow(x);
+}
+// x being LANE elements of a row from `at` on.
+DEVICE uint4 dropped_vector(const KeyedGrid& grid, u64 row_block, int at, float (&x)[LANE]) {
+  float factors[LANE];
+  draw_factors(grid, stream_of(grid), row_block, at, factors);
+  return dropped_vector(factors, x);
+}
+
+// Factors of vectors `begin`, `begin + apart`, ... of a matrix: drawn side by side, they share constants.
+template <int COUNT>
+DEVICE void draw_vectors(const KeyedGrid& grid, const Vectors& all, u32 begin, u32 apart,
+                         float (&factors)[COUNT][LANE]) {
+  const u64 stream = stream_of(grid);
+#pragma unroll
+  for (int v = 0; v < COUNT; ++v) {
+    const Place place = place_of(all, begin + v * apart);
+    draw_factors(grid, stream, block_of_row(grid, place.row), place.at, factors[v]);
+  }
 }

@@ -8,6 +8,9 @@ namespace orthant {
 
 enum class DType { float64, float32, bfloat16, float16, int64, int32, uint8, boolean };
 
+// As configurations spell bfloat16 with products of transformer layers in float8: see program/float8.h.
+inline constexpr std::string_view kFloat8Name = "float8";
+
 std::int64_t bytes_of(DType dtype);
 
 // "float32", as configs and manifests spell it.

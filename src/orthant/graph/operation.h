@@ -22,8 +22,8 @@ enum class Sym : std::uint8_t { one, rows, tokens, sequence };  // tokens: rows 
 
 // How numbers are stored. statistic: sums and losses, float32 or float64; index and mask are the batch's own. opaque:
 // what a user's module reads and makes, of a shape and type that are known when it runs, and what autograd keeps of it.
-// place: where tokens go, whole numbers that an operation makes.
-enum class Number : std::uint8_t { compute, statistic, index, mask, opaque, place };
+// place: where tokens go, whole numbers that an operation makes. float8: e4m3, which a product reads.
+enum class Number : std::uint8_t { compute, statistic, index, mask, opaque, place, float8 };
 
 // Of one dim over one axis. It consists of blocks (one of all when empty), each cut in whole granules by the balanced
 // rule; a block of fewer granules than ranks is held in copies, as in layout/local_parameter.h.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
 #include <vector>
 
 #include "orthant/cuda/kernel.h"
@@ -19,6 +20,7 @@ Variants embedding_variants(at::ScalarType dtype);
 Variants cross_entropy_variants(at::ScalarType dtype);
 Variants finite_variants(at::ScalarType dtype);
 Variants columns_variants(at::ScalarType dtype);
+Variants float8_variants(at::ScalarType dtype, const std::set<std::int64_t>& widths);  // of rows that are rounded
 Variants dropout_variants(at::ScalarType dtype);
 
 }  // namespace orthant::nn::device

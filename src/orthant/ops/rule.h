@@ -11,6 +11,9 @@
 
 namespace orthant {
 
+// Attribute of a product whose operands are rounded to e4m3: see program/float8.h.
+inline constexpr const char* kFloat8 = "float8";
+
 // A parameter of a unit as its program sees it: joined ones as one, with their parts as blocks.
 struct ParameterAt {
   Shape shape;       // of the whole model

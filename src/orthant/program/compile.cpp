@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/program/float8.h"
 #include "orthant/program/fuse.h"
 #include "orthant/program/lists.h"
 
@@ -119,6 +120,7 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   program.both = fused(std::move(program.both), live.gradients);
   program.input_part = fused(std::move(program.input_part), live.after_inputs);
   program.weight_part = fused(std::move(program.weight_part), {});
+  round_operands(program);
   add_frees(program);
   mark_names(program.values);
   return program;

@@ -34,6 +34,8 @@ const char* number_name(Number number) {
       return "place";
     case Number::opaque:
       return "opaque";
+    case Number::float8:
+      return "float8";
   }
   return "";
 }

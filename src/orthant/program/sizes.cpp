@@ -92,6 +92,8 @@ std::int64_t element_bytes(Number number, DType compute) {
       return 0;
     case Number::place:
       return bytes_of(DType::int64);
+    case Number::float8:
+      return 1;
   }
   return 0;
 }

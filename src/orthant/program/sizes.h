@@ -30,7 +30,8 @@ Shape local_shape(const ParameterAt& at, const UnitSizes& sizes);
 DType statistics_dtype(DType compute);
 // Of numbers that operations make; ids and masks are the batch's own.
 inline bool is_made(Number number) {
-  return number == Number::compute || number == Number::statistic || number == Number::place;
+  return number == Number::compute || number == Number::statistic || number == Number::place ||
+         number == Number::float8;
 }
 std::int64_t element_bytes(Number number, DType compute);  // 0 of opaque ones, whose size nobody knows before
 std::int64_t local_bytes(const ProgramValue& value, const UnitSizes& sizes);

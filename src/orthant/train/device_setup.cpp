@@ -12,8 +12,38 @@
 #include "orthant/interpret/step_variants.h"
 #include "orthant/launch/cache_folder.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/program/float8.h"
 
 namespace orthant {
+namespace {
+
+constexpr const char* kWithoutFloat8 = "use precision.compute=bfloat16";
+
+void check_float8(const TrainerOptions& options) {
+  if (!options.precision.float8 || options.float8_by_formulas || options.device.is_cuda()) return;
+  throw ConfigError(fmt::format("precision.compute=float8 needs a CUDA device from sm_90 on, and this run trains on {}",
+                                options.device.str()),
+                    {.remedy = fmt::format("use --device cuda, or {}", kWithoutFloat8)});
+}
+
+// Of "sm_90a": 90.
+int generation_of(const std::string& architecture) {
+  return std::stoi(architecture.substr(architecture.find('_') + 1));
+}
+
+}  // namespace
+
+void check_float8_card(bool has_kernels, const std::string& architecture) {
+  if (!has_kernels) {
+    throw ConfigError("precision.compute=float8, and kernels of this device cannot be compiled",
+                      {.remedy = kWithoutFloat8});
+  }
+  if (generation_of(architecture) >= kFloat8Generation) return;
+  throw ConfigError(fmt::format("precision.compute=float8 needs a card from sm_{} on, which multiplies float8 with a "
+                                "scale for each row; this one is {}",
+                                kFloat8Generation, architecture),
+                    {.remedy = kWithoutFloat8});
+}
 
 void check_device(const TrainerOptions& options) {
   const bool measures = options.product_plans == ProductChoice::measured && !options.product_library;
@@ -27,6 +57,7 @@ void check_device(const TrainerOptions& options) {
         fmt::format("train.cuda_graph=on needs a CUDA device, and this run trains on {}", options.device.str()),
         {.remedy = "use --device cuda, or train.cuda_graph=auto"});
   }
+  check_float8(options);
   if (!options.precision.tf32) return;
   if (!options.device.is_cuda()) {
     throw ConfigError(
@@ -53,11 +84,17 @@ void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   at::empty({1}, at::TensorOptions().device(options.device));  // makes the context that kernels are loaded into
   auto& library = cuda::KernelLibrary::of_process();
   library.configure({launch::cache_folder(launch::process_environment()), options.say});
+  if (options.precision.float8) {
+    const bool available = library.available();
+    check_float8_card(available, available ? library.architecture() : "");
+  }
   std::set<std::int64_t> widths;
   for (const auto& value : graph.values) {
     if (value.shape.size() == 3 && !value.opaque) widths.insert(value.shape.back());
   }
-  library.prepare(nn::device::step_variants(scalar_type(options.precision.compute), widths));
+  const auto dtype = scalar_type(options.precision.compute);
+  library.prepare(nn::device::step_variants(dtype, widths));
+  if (options.precision.float8) library.prepare(nn::device::float8_variants(dtype, float8_widths(graph)));
 }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {

@@ -2,6 +2,8 @@
 // multiplies on it. Local.
 #pragma once
 
+#include <string>
+
 #include "orthant/graph/spec.h"
 #include "orthant/train/trainer_options.h"
 
@@ -9,6 +11,11 @@ namespace orthant {
 
 // ConfigError for settings that the options' device does not have.
 void check_device(const TrainerOptions& options);
+
+// ConfigError when the card has no products in float8 with a scale for each row, as an "sm_80" has none; or when
+// kernels cannot be compiled for it.
+inline constexpr int kFloat8Generation = 90;
+void check_float8_card(bool has_kernels, const std::string& architecture);
 
 // Whether float32 products and convolutions of libtorch may run in TF32 on a CUDA device, from now on in this process.
 void permit_tf32(bool permitted);

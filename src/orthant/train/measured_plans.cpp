@@ -35,8 +35,8 @@ std::uint64_t hash_of_sizes(const GraphSpec& graph) {
 std::string settings_of(const GraphSpec& graph, const TrainerOptions& options, const Mesh& mesh) {
   const auto& precision = options.precision;
   return fmt::format("{} {:016x}, mesh {}, {} microbatches, {}{} into {}", graph.name, hash_of_sizes(graph),
-                     mesh.to_string(), options.microbatches, dtype_name(precision.compute),
-                     precision.tf32 ? " in TF32" : "", dtype_name(precision.reduce));
+                     mesh.to_string(), options.microbatches, compute_name(precision), precision.tf32 ? " in TF32" : "",
+                     dtype_name(precision.reduce));
 }
 
 }  // namespace

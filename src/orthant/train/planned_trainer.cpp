@@ -23,6 +23,7 @@ PlanSettings plan_settings(const Mesh& mesh, const TrainerOptions& options) {
   settings.params = options.precision.params;
   settings.splits_master = options.precision.master == MasterKind::bf16_remainder;
   settings.compute = options.precision.compute;
+  settings.float8 = options.precision.float8;
   settings.gradients = options.precision.reduce;
   const bool on_device = !options.device.is_cpu() && settings.compute != DType::float64;
   settings.statistics = on_device ? DType::float32 : DType::float64;

@@ -14,13 +14,28 @@ namespace {
 constexpr double kMostInitialScale = 1LL << 60;
 constexpr double kMostInterval = 1LL << 40;
 
-DType read_float(JsonReader& section, std::string_view key, DType standard) {
-  const auto text = section.get<std::string>(key, std::string(dtype_name(standard)));
-  static const std::vector<std::string> kFloats = {"float64", "float32", "bfloat16", "float16"};
-  if (std::ranges::find(kFloats, text) == kFloats.end()) {
-    section.fail(key, fmt::format("\"{}\" is not a dtype to train in", text), did_you_mean(text, kFloats));
+const std::vector<std::string> kFloats = {"float64", "float32", "bfloat16", "float16"};
+
+std::string read_name(JsonReader& section, std::string_view key, DType standard,
+                      const std::vector<std::string>& known) {
+  auto text = section.get<std::string>(key, std::string(dtype_name(standard)));
+  if (std::ranges::find(known, text) == known.end()) {
+    section.fail(key, fmt::format("\"{}\" is not a dtype to train in", text), did_you_mean(text, known));
   }
-  return parse_dtype(text);
+  return text;
+}
+
+DType read_float(JsonReader& section, std::string_view key, DType standard) {
+  return parse_dtype(read_name(section, key, standard, kFloats));
+}
+
+// float8 is bfloat16 with some products in float8.
+void read_compute(JsonReader& section, Precision& precision) {
+  std::vector<std::string> known = kFloats;
+  known.emplace_back(kFloat8Name);
+  const auto text = read_name(section, "compute", precision.params, known);
+  precision.float8 = text == kFloat8Name;
+  precision.compute = precision.float8 ? DType::bfloat16 : parse_dtype(text);
 }
 
 bool is_narrow(DType dtype) {
@@ -56,7 +71,7 @@ void read_tf32(JsonReader& section, Precision& precision) {
 Precision read_dtypes(JsonReader& section) {
   Precision precision;
   precision.params = read_float(section, "params", precision.params);
-  precision.compute = read_float(section, "compute", precision.params);
+  read_compute(section, precision);
   precision.reduce = read_float(section, "reduce", precision.params);
   const auto params = dtype_name(precision.params);
   if (is_narrow(precision.params)) {
@@ -66,6 +81,9 @@ Precision read_dtypes(JsonReader& section) {
   if (precision.params != precision.compute && !is_narrow(precision.compute)) {
     section.fail("compute", fmt::format("is {} with params {}", dtype_name(precision.compute), params),
                  "use the same dtype, bfloat16 or float16");
+  }
+  if (precision.float8 && precision.params != DType::float32) {
+    section.fail("compute", fmt::format("is {} with params {}", kFloat8Name, params), "use params float32");
   }
   read_master(section, precision);
   read_tf32(section, precision);

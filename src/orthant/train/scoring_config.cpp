@@ -72,6 +72,14 @@ nlohmann::json data_section(const ScoredModel& model) {
   return data;
 }
 
+// Machines without products in float8 score, too.
+nlohmann::json precision_section(const ScoredModel& model) {
+  auto precision = run_section(model.config, "precision");
+  const auto compute = precision.find("compute");
+  if (compute != precision.end() && *compute == kFloat8Name) *compute = dtype_name(DType::bfloat16);
+  return precision;
+}
+
 // The data that the run itself was evaluated on.
 nlohmann::json held_out_data(const ScoredModel& model, const ScoringSettings& settings) {
   auto data = data_section(model);
@@ -191,7 +199,7 @@ nlohmann::json scoring_config(const ScoredModel& model, const ScoringSettings& s
                          {"model", run_section(model.config, "model")},
                          {"data", data},
                          {"mesh", {{"order", order_text(settings.mesh.order())}}},
-                         {"precision", run_section(model.config, "precision")},
+                         {"precision", precision_section(model)},
                          {"train", {{"global_batch_size", rows * num_replicas(settings.mesh)}, {"steps", 1}}}};
   if (model.config.contains("seed")) scoring["seed"] = model.config["seed"];
   if (!model.run.empty()) drop_model_paths(scoring["model"]);

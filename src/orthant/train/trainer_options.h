@@ -66,6 +66,9 @@ struct TrainerOptions {
   std::optional<bool> deterministic;
   ProductChoice product_plans = ProductChoice::heuristic;
   RecordSteps record_steps = RecordSteps::automatic;
+  // Of precision.float8: plain formulas multiply where no card does, in any compute dtype. For tests: many times
+  // slower.
+  bool float8_by_formulas = false;
   // Of measured plans; null: cuBLASLt of the device.
   std::shared_ptr<nn::ProductLibrary> product_library;
   std::function<void(const std::string&)> say;  // what a rank tells people: kernels compiled, fallbacks; empty: nobody

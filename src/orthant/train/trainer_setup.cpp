@@ -11,6 +11,7 @@
 #include "orthant/nn/scalar_type.h"
 #include "orthant/parallel/context/group_context.h"
 #include "orthant/program/cost.h"
+#include "orthant/program/float8.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/schedule/message_queues.h"
 #include "orthant/schedule/named_schedules.h"
@@ -74,7 +75,7 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
   graph = with_shared_rows(trained_graph(std::move(graph), options.tensor, mesh, head_loss, options.stages.split),
                            options.context, cp);
   if (!shared) add_costs(graph);
-  return graph;
+  return options.precision.float8 ? with_float8_products(graph) : graph;
 }
 
 void check_mesh_backend(const Mesh& mesh, std::string_view backend) {

@@ -113,6 +113,17 @@ inline unsigned float16_bits(float x) {
   return x != x ? 0x7fffu : bits_of<unsigned short>(static_cast<_Float16>(x));
 }
 
+// e4m3, to nearest, ties to even; too large numbers become the largest.
+inline unsigned float8_bits(float x) {
+  const unsigned bits = bits_of<unsigned>(x), sign = bits >> 24 & 0x80u, most = 0x7eu;
+  const float size = __builtin_fabsf(x), ulps = 8388608.0f;
+  if (x != x) return 0x7fu;
+  if (size >= 448.0f) return sign | most;
+  if (size < 0.015625f) return sign | static_cast<unsigned>(size * 512.0f + ulps - ulps);
+  const unsigned rounded = ((bits & 0x7fffffffu) + 0x7ffffu + (bits >> 20 & 1u)) >> 20;
+  return sign | (rounded - (120u << 3));
+}
+
 }  // namespace emulated_card
 
 extern "C" {
@@ -247,6 +258,9 @@ inline void ptx_cvt_rn_f16x2_f32(unsigned& packed, float high, float low) {
 }
 inline void ptx_cvt_f32_f16(float& value, unsigned short bits) {
   value = emulated_card::bits_of<_Float16>(bits);
+}
+inline void ptx_cvt_rn_satfinite_e4m3x2_f32(unsigned short& packed, float high, float low) {
+  packed = static_cast<unsigned short>(emulated_card::float8_bits(high) << 8 | emulated_card::float8_bits(low));
 }
 inline void ptx_ex2_approx_ftz_f32(float& y, float x) {
   y = emulated_card::flushed(exp2f(emulated_card::flushed(x)));

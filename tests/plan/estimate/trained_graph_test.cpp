@@ -146,7 +146,8 @@ TEST(TrainedGraph, SchedulesMakeLogitsAgain) {
     return unit_seconds(head_of(settings), settings, {}, hardware);
   };
   const UnitWork head = head_of(settings_of("pp=2", 4));
-  const auto [tokens, classes, hidden] = head.products.back();
+  const auto [tokens, classes, hidden, float8] = head.products.back();
+  EXPECT_FALSE(float8);
   const double product = 4 * product_seconds({tokens / 4, classes, hidden}, hardware, 2);
   const double gradient = hardware.moving_seconds(2 * tokens * classes * 2);
   const UnitSeconds once = seconds("1f1b"), twice = seconds("gpipe"), thrice = seconds("zbh1");

@@ -63,8 +63,9 @@ at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid*
     return grid == nullptr ? out : apply_dropout(*grid, out);
   }
   const KernelVectors vectors(x, width);
-  cuda::kernel(kPointwise, pointwise_names(kind).forward, {element(x), aligned(width, {x, out}) ? 1 : 0})(
-      threads_for(vectors.count, x, kVectorsOfThread), data(out), data(x), vectors, kernel_grid(grid, x.size(0)));
+  cuda::kernel(kPointwise, pointwise_names(kind).forward,
+               {element(x), aligned(width, {x, out}) && aligned(grid) ? 1 : 0})(
+      threads_for(vectors.count, x, kVectorsOfThread), data(out), data(x), vectors, keyed_grid(grid, x.size(0)));
   return out;
 }
 
@@ -80,10 +81,10 @@ ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x,
   if (d_x.numel() > 0) {
     const std::int64_t width = x.size(1);
     const KernelVectors vectors(x, width);
-    const int is_aligned = aligned(width, {x, d_activation, d_x}) ? 1 : 0;
+    const int is_aligned = aligned(width, {x, d_activation, d_x}) && aligned(grid) ? 1 : 0;
     cuda::kernel(kPointwise, pointwise_names(kind).backward, {element(x), is_aligned})(
         threads_for(vectors.count, x, kVectorsOfThread), data(d_x), data(d_activation), data(x), vectors,
-        wants_activation ? 1 : 0, kernel_grid(grid, x.size(0)));
+        wants_activation ? 1 : 0, keyed_grid(grid, x.size(0)));
   }
   return {d_x, wants_activation ? d_activation : at::Tensor()};
 }

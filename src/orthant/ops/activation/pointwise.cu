@@ -62,11 +62,13 @@ struct Silu {
 
 // out = activation, dropped where the grid says so.
 template <class Kind>
-DEVICE void activate(Element* out, const Element* x, const Vectors& all, const Grid& grid) {
+DEVICE void activate(Element* out, const Element* x, const Vectors& all, const KeyedGrid& grid) {
   const u32 begin = blockIdx.x * (THREADS * VECTORS) + threadIdx.x;
   uint4 kept[VECTORS];
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) kept[v] = load_vector(x, all, begin + v * THREADS);
+  float factors[VECTORS][LANE];
+  if (grid.threshold != 0) draw_vectors(grid, all, begin, THREADS, factors);
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) {
     float a[LANE];
@@ -74,9 +76,8 @@ DEVICE void activate(Element* out, const Element* x, const Vectors& all, const G
 #pragma unroll
     for (int j = 0; j < LANE; ++j) a[j] = Kind::at(a[j]).value;
     if (grid.threshold != 0) {
-      const Place place = place_of(all, begin + v * THREADS);
       round_all(a);
-      kept[v] = dropped_vector(grid, block_of_row(grid, place.row), place.at, a);
+      kept[v] = dropped_vector(factors[v], a);
     } else {
       kept[v] = narrow(a);
     }
@@ -87,7 +88,7 @@ DEVICE void activate(Element* out, const Element* x, const Vectors& all, const G
 // d_x; where `wants` is set the activation, with the bits of activate(), takes the place of its gradient d. Both are
 // dropped where the grid says so.
 template <class Kind>
-DEVICE void gradient(Element* d_x, Element* d, const Element* x, const Vectors& all, int wants, const Grid& grid) {
+DEVICE void gradient(Element* d_x, Element* d, const Element* x, const Vectors& all, int wants, const KeyedGrid& grid) {
   const u32 begin = blockIdx.x * (THREADS * VECTORS) + threadIdx.x;
   uint4 kept_x[VECTORS], kept_d[VECTORS];
 #pragma unroll
@@ -102,7 +103,7 @@ DEVICE void gradient(Element* d_x, Element* d, const Element* x, const Vectors& 
     widen(kept_d[v], g);
     if (grid.threshold != 0) {
       const Place place = place_of(all, begin + v * THREADS);
-      draw_factors(grid, block_of_row(grid, place.row), place.at, factors);
+      draw_factors(grid, stream_of(grid), block_of_row(grid, place.row), place.at, factors);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) g[j] = __fmul_rn(g[j], factors[j]);
       round_all(g);
@@ -124,13 +125,14 @@ DEVICE void gradient(Element* d_x, Element* d, const Element* x, const Vectors& 
   }
 }
 
-#define KERNELS(KIND, NAME)                                                                                            \
-  extern "C" __global__ void __launch_bounds__(THREADS) NAME(Element* out, const Element* x, Vectors all, Grid grid) { \
-    activate<KIND>(out, x, all, grid);                                                                                 \
-  }                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
-      NAME##_gradient(Element* d_x, Element* d, const Element* x, Vectors all, int wants, Grid grid) {                 \
-    gradient<KIND>(d_x, d, x, all, wants, grid);                                                                       \
+#define KERNELS(KIND, NAME)                                                                                 \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
+      NAME(Element* out, const Element* x, Vectors all, KeyedGrid grid) {                                   \
+    activate<KIND>(out, x, all, grid);                                                                      \
+  }                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
+      NAME##_gradient(Element* d_x, Element* d, const Element* x, Vectors all, int wants, KeyedGrid grid) { \
+    gradient<KIND>(d_x, d, x, all, wants, grid);                                                            \
   }
 KERNELS(Gelu, gelu)
 KERNELS(GeluTanh, gelu_tanh)

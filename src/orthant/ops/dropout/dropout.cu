@@ -8,7 +8,7 @@
 
 // out = residual (where not null) + dropout(x), rounded in between.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dropout_add(Element* out, const Element* x, const Element* residual, Vectors all, Grid grid) {
+    dropout_add(Element* out, const Element* x, const Element* residual, Vectors all, KeyedGrid grid) {
   const u32 begin = blockIdx.x * (THREADS * VECTORS) + threadIdx.x;
   uint4 kept[VECTORS], addends[VECTORS];
 #pragma unroll
@@ -16,13 +16,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     kept[v] = load_vector(x, all, begin + v * THREADS);
     if (residual != nullptr) addends[v] = load_vector(residual, all, begin + v * THREADS);
   }
+  float factors[VECTORS][LANE];
+  if (grid.threshold != 0) draw_vectors(grid, all, begin, THREADS, factors);
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) {
     float a[LANE], r[LANE];
     if (grid.threshold != 0) {
-      const Place place = place_of(all, begin + v * THREADS);
       widen(kept[v], a);
-      kept[v] = dropped_vector(grid, block_of_row(grid, place.row), place.at, a);
+      kept[v] = dropped_vector(factors[v], a);
     }
     if (residual != nullptr) {
       widen(kept[v], a);

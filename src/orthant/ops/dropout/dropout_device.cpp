@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "orthant/base/error.h"
 #include "orthant/nn/device_variants.h"
 
@@ -14,7 +16,8 @@ namespace orthant::nn::device {
 namespace {
 
 const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED"}};
-constexpr std::int64_t kVectorsOfThread = 2;  // of dropout.cu
+constexpr std::int64_t kVectorsOfThread = 2;                                    // of dropout.cu
+constexpr std::array<std::uint32_t, 2> kRoundSteps = {0x9E3779B9, 0xBB67AE85};  // of Philox's keys: base/philox.h
 
 }  // namespace
 
@@ -43,6 +46,19 @@ KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens) {
   return out;
 }
 
+KernelKeyedGrid keyed_grid(const DropoutGrid* grid, std::int64_t tokens) {
+  KernelKeyedGrid out{kernel_grid(grid, tokens)};
+  for (std::uint32_t i = 0; i < std::size(out.round_keys); ++i) {
+    out.round_keys[i] = out.grid.key[i % 2] + i / 2 * kRoundSteps[i % 2];
+  }
+  return out;
+}
+
+bool aligned(const DropoutGrid* grid) {
+  constexpr std::uint64_t kOfBlock = 8;
+  return grid == nullptr || grid->first_channel % kOfBlock == 0;
+}
+
 bool serves_dropout(const at::Tensor& x) {
   return x.dim() > 0 && serves(x) && counts_vectors(x, x.size(-1));
 }
@@ -52,10 +68,10 @@ at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::T
   if (x.numel() == 0) return out;
   const std::int64_t width = x.size(-1), tokens = x.numel() / width;
   const KernelVectors vectors(x, width);
-  const int is_aligned = aligned(width, {x, residual, out}) ? 1 : 0;
+  const int is_aligned = aligned(width, {x, residual, out}) && aligned(grid) ? 1 : 0;
   cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(threads_for(vectors.count, x, kVectorsOfThread),
                                                                   data(out), data(x), data(residual), vectors,
-                                                                  kernel_grid(grid, tokens));
+                                                                  keyed_grid(grid, tokens));
   return out;
 }
 

@@ -24,8 +24,19 @@ struct KernelGrid {
 };
 static_assert(sizeof(KernelGrid) == 72);
 
+// `struct KeyedGrid` of it.
+struct KernelKeyedGrid {
+  KernelGrid grid;
+  std::uint32_t round_keys[20] = {};  // both words of each of Philox's ten rounds
+};
+static_assert(sizeof(KernelKeyedGrid) == 152);
+
 // Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
 KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);
+KernelKeyedGrid keyed_grid(const DropoutGrid* grid, std::int64_t tokens);
+
+// The value of ALIGNED of kernels that drop: a vector of 16 bytes lies in one block of the stream, too.
+bool aligned(const DropoutGrid* grid);
 
 // Whether the kernel takes x, whose last dim holds channels.
 bool serves_dropout(const at::Tensor& x);

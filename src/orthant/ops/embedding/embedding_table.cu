@@ -23,28 +23,39 @@ struct Lookups {
 // after the other, rounded in between. A block takes TOKENS neighbours.
 #define TOKENS 2  // of a block: their rows are under way together
 extern "C" __global__ void __launch_bounds__(256) look_up(Element* out, Lookups lookups, int tokens, int width) {
-  const Element* from[TABLES][TOKENS];
-  u32 unknown = 0;
+  // All ids are under way together. Absent tables have one, which is read from the first.
+  i64 ids[TABLES][TOKENS];
 #pragma unroll
   for (int k = 0; k < TABLES; ++k) {
-    if (k >= lookups.count) break;
     const Lookup& lookup = lookups.of[k];
+    const i64* const from = k < lookups.count ? lookup.ids : lookups.of[0].ids;
 #pragma unroll
     for (int t = 0; t < TOKENS; ++t) {
       const u32 token = min(blockIdx.x * TOKENS + t, tokens - 1);
-      const i64 id = lookup.ids[token - divided(token, lookup.by_ids) * lookup.num_ids];
-      const i64 place = id - lookup.first;
-      if (id < 0 || id >= lookup.all_entries) unknown |= 1u << t;
-      from[k][t] = place >= 0 && place < lookup.entries ? lookup.table + place * width : nullptr;
+      ids[k][t] = from[token - divided(token, lookup.by_ids) * lookup.num_ids];
+    }
+  }
+  int places[TABLES][TOKENS];  // of rows in their tables; -1: none here
+  u32 unknown = 0;
+#pragma unroll
+  for (int k = 0; k < TABLES; ++k) {
+    const Lookup& lookup = lookups.of[k];
+#pragma unroll
+    for (int t = 0; t < TOKENS; ++t) {
+      const i64 place = ids[k][t] - lookup.first;
+      if (k < lookups.count && (u64)ids[k][t] >= (u64)lookup.all_entries) unknown |= 1u << t;
+      places[k][t] = (u64)place < (u64)lookup.entries ? (int)place : -1;
     }
   }
   for (int at = threadIdx.x * LANE; at < width; at += blockDim.x * LANE) {
     uint4 rows[TABLES][TOKENS];
 #pragma unroll
     for (int k = 0; k < TABLES; ++k) {
-      if (k >= lookups.count) break;
 #pragma unroll
-      for (int t = 0; t < TOKENS; ++t) rows[k][t] = load_vector(from[k][t], at, from[k][t] == nullptr ? 0 : width);
+      for (int t = 0; t < TOKENS; ++t) {
+        const Element* const row = lookups.of[k].table + (i64)places[k][t] * width;
+        rows[k][t] = load_vector(row, at, places[k][t] < 0 ? 0 : width);
+      }
     }
 #pragma unroll
     for (int t = 0; t < TOKENS; ++t) {

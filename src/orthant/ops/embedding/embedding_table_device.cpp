@@ -48,7 +48,8 @@ bool serves_lookups(const std::vector<TableRows>& lookups) {
   const bool cut = lookups.front().cut.dim == 0;
   if (lookups.size() > kMostTables) return false;
   for (const TableRows& lookup : lookups) {
-    if (!serves(lookup.table) || lookup.table.size(1) == 0 || lookup.ids.numel() >= kMostTokens) return false;
+    if (!serves(lookup.table) || lookup.table.size(1) == 0 || lookup.table.size(0) >= kMostTokens) return false;
+    if (lookup.ids.numel() >= kMostTokens) return false;
     if (lookups.size() > 1 && (cut || lookup.cut.dim == 0)) return false;
   }
   return true;

@@ -3,7 +3,9 @@
 
 #include "orthant/nn/binding.h"
 #include "orthant/ops/linear/columns.h"
+#include "orthant/ops/linear/float8.h"
 #include "orthant/ops/linear/projection.h"
+#include "orthant/ops/rule.h"
 
 namespace orthant {
 namespace {
@@ -12,9 +14,29 @@ at::Tensor value_of(const nn::Parameter* parameter) {
   return parameter == nullptr ? at::Tensor() : parameter->value;
 }
 
+// in x; out the same in e4m3, scales of its rows.
+Step bind_round_float8(const Binding& b) {
+  return [x = b.in(0), y = b.out(0), scales = b.out(1)](Frame& frame) {
+    nn::Float8Matrix rounded = nn::round_float8(frame[x]);
+    frame[y] = std::move(rounded.values);
+    frame[scales] = std::move(rounded.scales);
+  };
+}
+
+// in x in e4m3, what is added or none, scales of x.
+Step bind_float8_project(const Binding& b, bool adds) {
+  return [x = b.in(0), added = b.in(1), scales = b.in(2), y = b.out(0), weight = b.parameter(0), bias = b.parameter(1),
+          adds](Frame& frame) {
+    frame[y] =
+        nn::float8_product({frame[x], frame[scales]}, nn::round_float8(weight->value), weight->value.scalar_type(),
+                           adds ? value_of(bias) : at::Tensor(), adds ? frame.get(added) : at::Tensor());
+  };
+}
+
 // in x, what is added or none; parameters weight, bias or none.
 Step bind_project(const Binding& b) {
   const bool adds = !b.attributes().flag("once") || b.tensor == nullptr || b.tensor->coordinate() == 0;
+  if (b.attributes().flag(kFloat8)) return bind_float8_project(b, adds);
   return
       [x = b.in(0), added = b.in(1), y = b.out(0), weight = b.parameter(0), bias = b.parameter(1), adds](Frame& frame) {
         frame[y] = nn::project(frame[x], weight->value, adds ? value_of(bias) : at::Tensor(),
@@ -30,6 +52,12 @@ Step bind_bias(const Binding& b) {
 }
 
 Step bind_product_back(const Binding& b) {
+  if (b.attributes().flag(kFloat8)) {
+    return [gy = b.in(0), scales = b.in(1), gx = b.out(0), weight = b.parameter(0)](Frame& frame) {
+      frame[gx] = nn::float8_product({frame[gy], frame[scales]}, nn::round_float8_turned(weight->value),
+                                     weight->value.scalar_type(), {}, {});
+    };
+  }
   return [gy = b.in(0), gx = b.out(0), weight = b.parameter(0)](Frame& frame) {
     frame[gx] = nn::project_back(frame[gy], weight->value, frame.pass.products);
   };
@@ -48,11 +76,9 @@ Step bind_bias_weight(const Binding& b) {
 }  // namespace
 
 std::vector<NamedBinder> linear_binders() {
-  return {{"project", bind_project},
-          {"bias", bind_bias},
-          {"product_back", bind_product_back},
-          {"product_weight", bind_product_weight},
-          {"bias_weight", bind_bias_weight}};
+  return {
+      {"project", bind_project},           {"round_float8", bind_round_float8},     {"bias", bind_bias},
+      {"product_back", bind_product_back}, {"product_weight", bind_product_weight}, {"bias_weight", bind_bias_weight}};
 }
 
 }  // namespace orthant

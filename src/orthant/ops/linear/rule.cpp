@@ -31,7 +31,9 @@ void derive_product(Deriving& d) {
   if (gy < 0) return;
   if (d.needs(0)) {
     const int gx = d.new_gradient(op.in[0], /*partial=*/d.parameter(0).cut_dim == 0);
-    d.emit({.name = "product_back", .in = {gy}, .out = {gx}, .parameters = op.parameters}, Part::inputs);
+    Operation back{.name = "product_back", .in = {gy}, .out = {gx}, .parameters = op.parameters};
+    if (op.attributes.flag(kFloat8)) back.attributes.set(kFloat8, 1);
+    d.emit(std::move(back), Part::inputs);
     d.contribute(0, gx);
   }
   if (d.trains(0)) d.emit({.name = "product_weight", .in = {gy, op.in[0]}, .parameters = op.parameters}, Part::weights);

@@ -1,7 +1,7 @@
 // variant ELEMENT=0 ALIGNED=1 VECTORS=3 WARPS=1 PARTS=7: at most 168 registers
-// variant ELEMENT=1 ALIGNED=1 VECTORS=4 WARPS=4 PARTS=7: at most 168 registers
+// variant ELEMENT=1 ALIGNED=1 VECTORS=4 WARPS=4 PARTS=7: at most 240 registers
 // variant ELEMENT=0 ALIGNED=1 VECTORS=3 WARPS=16 PARTS=7: at most 128 registers
-// variant ELEMENT=2 ALIGNED=0 VECTORS=4 WARPS=8 PARTS=7: at most 168 registers
+// variant ELEMENT=2 ALIGNED=0 VECTORS=4 WARPS=8 PARTS=7: at most 208 registers
 // all ELEMENT=0,1,2 ALIGNED=0,1 VECTORS=1,2,3,4 WARPS=1,2,4,8,16 PARTS=1,2,3,5,7
 //
 // LayerNorm over rows of `width` elements, with the dropout and the residual sum in front of it. A row lies in the
@@ -12,8 +12,11 @@
 // Blocks of a backward of an SM at a time, at least, and whether it loads the residual with the row: as far as threads
 // have registers. See layer_blocks().
 #define MANY (VECTORS <= 3 && !(PARTS == 7 && __CUDA_ARCH__ >= 1000))
-#define BLOCKS (!ALIGNED || THREADS != 128 ? 1 : MANY ? 4 : 3)
-#define KEEPS_RESIDUAL (WARPS <= 8)
+#define FEW (VECTORS == 4 && PARTS == 7 && __CUDA_ARCH__ >= 1000)
+#define BLOCKS (!ALIGNED || THREADS != 128 ? 1 : MANY ? 4 : FEW ? 2 : 3)
+#define KEEPS_RESIDUAL (WARPS <= 8 && !(VECTORS == 3 && PARTS == 7 && WARPS > 1))
+// Whether it loads a row's vectors as soon as those of the row before were used, where that takes no more registers.
+#define LOADS_AHEAD (ELEMENT == 0 && ALIGNED && WARPS == 1 && __CUDA_ARCH__ < 1000)
 
 // Whether element j of a vector at `at` lies in the row.
 DEVICE bool in_row(int at, int j, int width) {
@@ -24,7 +27,7 @@ DEVICE bool in_row(int at, int j, int width) {
 // statistics[row] = mean, rstd = 1 / sqrt(variance + eps).
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_forward(Element* y, float* statistics, Element* sums, const Element* x, const Element* residual,
-                  const Element* weight, const Element* bias, int rows, int width, float eps, Grid grid) {
+                  const Element* weight, const Element* bias, int rows, int width, float eps, KeyedGrid grid) {
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int row = blockIdx.x * ROWS + threadIdx.x / (32 * WARPS);
@@ -95,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     layer_backward(Element* gx, Element* dropped, float* sums, const Element* gy, const Element* x,
                    const float* statistics, const Element* weight, const Element* residual, int rows, int width,
-                   int rows_per_block, Grid grid) {
+                   int rows_per_block, KeyedGrid grid) {
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int slot = threadIdx.x / (32 * WARPS);
@@ -109,27 +112,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int j = 0; j < LANE; ++j) columns[0][v][j] = columns[1][v][j] = 0;
   }
 #endif
+  uint4 kept_g[VECTORS], kept_x[VECTORS];
+#if PARTS & 1 && KEEPS_RESIDUAL
+  uint4 kept_r[VECTORS];
+#endif
+  float2 moments;
+  const auto load_moments = [&](int row) { moments = *reinterpret_cast<const float2*>(statistics + 2 * (i64)row); };
+  const auto load = [&](int row, int v) {
+    const i64 first = (i64)row * width;
+    const int at = (v * 32 * WARPS + lane) * LANE;
+    kept_g[v] = load_vector(gy + first, at, width);
+    kept_x[v] = load_vector(x + first, at, width);
+#if PARTS & 1 && KEEPS_RESIDUAL
+    if (residual != nullptr) kept_r[v] = load_vector(residual + first, at, width);
+#endif
+  };
+  const auto load_row = [&](int row) {
+#pragma unroll
+    for (int v = 0; v < VECTORS; ++v) load(row, v);
+    load_moments(row);
+  };
+#if LOADS_AHEAD
+  load_row(begin + slot < end ? begin + slot : begin);
+#endif
   for (int from = begin; from < end; from += ROWS) {
     const bool inside = from + slot < end;
     const int row = inside ? from + slot : begin;
     const i64 first = (i64)row * width;
-    uint4 kept_g[VECTORS], kept_x[VECTORS];
-#pragma unroll
-    for (int v = 0; v < VECTORS; ++v) {
-      const int at = (v * 32 * WARPS + lane) * LANE;
-      kept_g[v] = load_vector(gy + first, at, width);
-      kept_x[v] = load_vector(x + first, at, width);
-    }
-#if PARTS & 1 && KEEPS_RESIDUAL
-    uint4 kept_r[VECTORS];
-    if (residual != nullptr) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; ++v) {
-        kept_r[v] = load_vector(residual + first, (v * 32 * WARPS + lane) * LANE, width);
-      }
-    }
+#if !LOADS_AHEAD
+    load_row(row);
 #endif
-    const float2 moments = *reinterpret_cast<const float2*>(statistics + 2 * (i64)row);
     const float mean = moments.x, rstd = moments.y;
 #if PARTS & 1
     float sum = 0, dot = 0;
@@ -149,11 +161,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const float mean_g = row_sum<WARPS>(sum, scratch) / (float)width;
     const float mean_gn = row_sum<WARPS>(dot, scratch) * rstd / (float)width;
 #endif
+#if LOADS_AHEAD
+    if (row + ROWS < end) load_moments(row + ROWS);
+#endif
     if (!inside) continue;
 #if PARTS & 4
-    Grid drawn = grid;
-    asm volatile("" : "+r"(drawn.key0));  // keys of rounds are computed anew for each row: registers are scarce
-    const u64 block = block_of_row(drawn, row);
+    const u64 block = block_of_row(grid, row);
 #endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -163,6 +176,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       widen(kept_g[v], g);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) a[j] = (a[j] - mean) * rstd;
+#if LOADS_AHEAD && !(PARTS & 1)
+      if (row + ROWS < end) load(row + ROWS, v);
+#endif
 #if PARTS & 2
 #pragma unroll
       for (int j = 0; j < LANE; ++j) {
@@ -186,11 +202,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
         for (int j = 0; j < LANE; ++j) g[j] = __fadd_rn(r[j], g[j]);
       }
+#if LOADS_AHEAD
+      if (row + ROWS < end) load(row + ROWS, v);
+#endif
       const uint4 result = narrow(g);
       store_vector(gx + first, at, width, result);
 #if PARTS & 4
-      widen(result, g);
-      store_vector(dropped + first, at, width, dropped_vector(drawn, block, at, g));
+      uint4 kept_result = result;
+      if (grid.threshold != 0) {
+        widen(result, g);
+        kept_result = dropped_vector(grid, block, at, g);
+      }
+      store_vector(dropped + first, at, width, kept_result);
 #endif
 #endif
     }

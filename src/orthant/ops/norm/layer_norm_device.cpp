@@ -36,13 +36,13 @@ Normalized layer_forward(const at::Tensor& sum, const at::Tensor& x, const at::T
   Normalized out = {at::empty(x.sizes(), x.options()), at::empty({x.size(0), 2}, x.options().dtype(at::kFloat))};
   if (x.size(0) == 0) return out;
   const RowShape row = layer_shape(x.size(1), lane(x));
-  const int is_aligned = aligned(x.size(1), {x, residual, sum, weight, bias, out.y}) ? 1 : 0;
+  const int is_aligned = aligned(x.size(1), {x, residual, sum, weight, bias, out.y}) && aligned(grid) ? 1 : 0;
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((x.size(0) + row.rows() - 1) / row.rows()),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
                                 .stream = stream(x)};
   cuda::kernel(kLayerNorm, "layer_forward", {element(x), is_aligned, row.vectors, row.warps, kInput | kWeights})(
       shape, data(out.y), data(out.statistics), data(sum), data(x), data(residual), data(weight), data(bias),
-      static_cast<int>(x.size(0)), static_cast<int>(x.size(1)), static_cast<float>(eps), kernel_grid(grid, x.size(0)));
+      static_cast<int>(x.size(0)), static_cast<int>(x.size(1)), static_cast<float>(eps), keyed_grid(grid, x.size(0)));
   return out;
 }
 
@@ -78,7 +78,8 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
     out.bias = sums.select(0, 1);
   }
   if (rows == 0) return out;
-  const int is_aligned = aligned(width, {gy, input.x, input.weight, residual, out.x, out.dropped}) ? 1 : 0;
+  const bool borders = aligned(width, {gy, input.x, input.weight, residual, out.x, out.dropped});
+  const int is_aligned = borders && (!drops || aligned(grid)) ? 1 : 0;
   const int wanted = (parts.input ? kInput : 0) | (parts.weights ? kWeights : 0) | (drops ? kDropped : 0);
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks.blocks),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
@@ -86,7 +87,7 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
   cuda::kernel(kLayerNorm, "layer_backward", {element(gy), is_aligned, row.vectors, row.warps, wanted})(
       shape, data(out.x), data(out.dropped), data(sums), data(gy), data(input.x), data(input.statistics),
       data(input.weight), data(residual), static_cast<int>(rows), static_cast<int>(width),
-      static_cast<int>(blocks.rows_per_block), kernel_grid(grid, rows));
+      static_cast<int>(blocks.rows_per_block), keyed_grid(grid, rows));
   return out;
 }
 

@@ -31,6 +31,7 @@ void visit_card(Card& card, const Visit& visit) {
   visit("reserve_bytes", card.reserve_bytes, Rule::not_negative);
   visit("reserve_share", card.reserve_share, Rule::part);
   visit("peak_flops", card.peak_flops, Rule::positive);
+  visit("float8_flops", card.float8_flops, Rule::not_negative);
   visit("attention_share", card.attention_share, Rule::share);
   visit("dropped_attention_share", card.dropped_attention_share, Rule::loss);
   visit("memory_bandwidth", card.memory_bandwidth, Rule::positive);

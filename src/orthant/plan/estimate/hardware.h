@@ -60,6 +60,7 @@ struct Hardware {
   std::int64_t reserve_bytes = 0;      // for the runtime and the communication library
   double reserve_share = 0;            // of what tensors take: fragmentation
   double peak_flops = 0;               // of dense products, in 16 bits on a card
+  double float8_flops = 0;             // the same in 8 bits; 0: the card has no such products
   Curve products = {};                 // share of the peak, by FLOPs of the product
   double attention_share = 0.5;        // of the peak, fused attention; on a device with heads of kUsualHead channels
   double dropped_attention_share = 0;  // of a device: with dropout or a mask of keys; 0: kDroppedAttention of the other

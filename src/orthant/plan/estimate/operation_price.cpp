@@ -6,6 +6,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/ops/rule.h"
 
 namespace orthant {
 namespace {
@@ -19,7 +20,9 @@ constexpr double kPlainGate = 5, kPlainGateBack = 20;
 // The same of our kernels, per element of what an activation makes.
 constexpr double kActivationBack = 4;
 constexpr double kGate = 3, kGateBack = 6;
-constexpr double kSumMoves = 3;  // of a product with a value that is added, the bias included
+constexpr double kRoundBytes = 3;  // of each element that is rounded to float8: read in 16 bits, written in 8
+constexpr double kTurnBytes = 5;   // of a weight that is turned, too: read twice
+constexpr double kSumMoves = 3;    // of a product with a value that is added, the bias included
 
 }  // namespace
 
@@ -93,6 +96,8 @@ void OperationPrices::run(const Operation& op) {
   using Price = void (OperationPrices::*)(const Operation&);
   static const std::map<std::string_view, Price> kPrices = {
       {"project", &OperationPrices::project},
+      {"product_back", &OperationPrices::product_back},
+      {"round_float8", &OperationPrices::round_float8},
       {"bias", &OperationPrices::bias},
       {"bias_weight", &OperationPrices::bias_weight},
       {"product_weight", &OperationPrices::product_weight},
@@ -125,9 +130,6 @@ void OperationPrices::run(const Operation& op) {
     attention_back(op, op.name != "attention_back");
   } else if (op.name == "activation") {
     value(op.out[0]) = activated(op, op.in[0], op.out[0]);
-  } else if (op.name == "product_back") {
-    const Weight w = weight(op);
-    value(op.out[0]) = product(tokens(op.in[0]), w.out, w.in, /*at_once=*/true);
   } else if (op.name == "dropout") {
     value(op.out[0]) = dropped(value(op.in[0]), elements(op.in[0]));
   } else if (op.name == "part" || op.name == "rotary" || op.name == "rotary_back") {
@@ -158,7 +160,33 @@ void OperationPrices::project(const Operation& op) {
   } else if (op.parameters[1] >= 0) {
     move(kBiasMoves * made);
   }
+  if (op.attributes.flag(kFloat8)) {
+    const Held rounded = rounded_weight(w, w.out, kRoundBytes);
+    value(op.out[0]) = take(op.out[0]);
+    return;
+  }
   value(op.out[0]) = product(tokens(op.in[0]), w.in, w.out);
+}
+
+void OperationPrices::product_back(const Operation& op) {
+  const Weight w = weight(op);
+  if (op.attributes.flag(kFloat8)) {
+    const Held rounded = rounded_weight(w, w.in, kTurnBytes);
+    value(op.out[0]) = take(op.out[0]);
+    return;
+  }
+  value(op.out[0]) = product(tokens(op.in[0]), w.out, w.in, /*at_once=*/true);
+}
+
+// In 8 bits, with a scale for each row, while it is multiplied.
+Held OperationPrices::rounded_weight(const Weight& w, double rows, double moves) {
+  moved += moves * w.in * w.out;
+  return memory.take(w.in * w.out + rows * wide_);
+}
+
+void OperationPrices::round_float8(const Operation& op) {
+  moved += kRoundBytes * elements(op.in[0]);
+  for (const int out : op.out) value(out) = take(out);
 }
 
 // A product adds itself to copies of the bias; behind a sum over ranks it is added in place.

@@ -99,6 +99,9 @@ class OperationPrices {
   Held product(double rows, double in, double out, bool at_once = false);
   double weight_bytes(double rows, const Weight& weight) const;
   void project(const Operation& operation);
+  void product_back(const Operation& operation);
+  void round_float8(const Operation& operation);
+  Held rounded_weight(const Weight& w, double rows, double moves);
   void product_weight(const Operation& operation);
   void bias(const Operation& operation);
   void bias_weight(const Operation& operation);

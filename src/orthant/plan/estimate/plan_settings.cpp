@@ -85,7 +85,7 @@ std::vector<TrainSetting> train_settings(const PlanSettings& settings) {
   if (settings.tensor.regather) set("parallel.regather", true);
   if (settings.data.accumulate_sharded) set("parallel.accumulate", "sharded");
   set("precision.params", dtype_name(settings.params));
-  set("precision.compute", dtype_name(settings.compute));
+  set("precision.compute", settings.float8 ? kFloat8Name : dtype_name(settings.compute));
   set("precision.reduce", dtype_name(settings.gradients));
   if (settings.splits_master) {
     set("precision.master", "bf16_remainder");

@@ -47,6 +47,7 @@ struct PlanSettings {
   DType params = DType::float32;  // as the optimizer keeps them
   bool splits_master = false;     // as the compute copy in bfloat16 and 16 more bits
   DType compute = DType::bfloat16;
+  bool float8 = false;  // products of transformer layers read e4m3 numbers: see program/float8.h
   DType gradients = DType::float32;
   DType statistics = DType::float32;                                // of a loss over cut logits; see TensorSettings
   JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see models/head_loss.h

@@ -15,6 +15,7 @@
 #include "orthant/plan/estimate/stage_cut.h"
 #include "orthant/plan/estimate/step_memory.h"
 #include "orthant/plan/estimate/unit_traffic.h"
+#include "orthant/program/float8.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
@@ -30,7 +31,7 @@ GraphSpec trained_spec(const ModelConfig& config, const PlanSettings& settings, 
                 .programs = programs};
   auto graph = trained_graph(build_spec(config, work), settings, programs);
   mark_gradients(graph);
-  return graph;
+  return settings.float8 ? with_float8_products(graph) : graph;
 }
 
 Pipeline pipeline_of(const GraphSpec& graph, const PlanSettings& settings) {

@@ -8,6 +8,7 @@
 
 #include "orthant/base/index.h"
 #include "orthant/layout/local_parameter.h"
+#include "orthant/ops/rule.h"
 #include "orthant/plan/estimate/device_heads.h"
 #include "orthant/plan/estimate/sized_run.h"
 #include "orthant/plan/estimate/unit_traffic.h"
@@ -165,7 +166,8 @@ class ProgramWork {
       if (operation.name != "project" && operation.name != "head_loss") continue;
       const Shape weight = local_shape(program.parameters[to_index(operation.parameters.front())].at, sizes);
       const Shape tokens = local_shape(program.values[to_index(operation.in.front())].at, sizes);
-      work.products.push_back({as_double(tokens[0]), as_double(weight[0]), as_double(weight[1])});
+      work.products.push_back(
+          {as_double(tokens[0]), as_double(weight[0]), as_double(weight[1]), operation.attributes.flag(kFloat8)});
     }
     const bool attends = attention_of(program) != nullptr;
     work.kernels = 2 * static_cast<int>(work.products.size()) + (attends ? 6 : 2);

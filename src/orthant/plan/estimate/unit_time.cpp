@@ -33,11 +33,11 @@ class UnitClock {
         cp_lost_(std::pow(1 - hardware.interrupted, 1 - spans.cp.ranks) - 1) {
     for (std::size_t i = 0; i < work.products.size(); ++i) {
       const double chunks = i + 1 == work.products.size() ? work.chunks : 1;
-      const auto [all, n, k] = work.products[i];
+      const auto [all, n, k, float8] = work.products[i];
       const double m = all / chunks;
-      const double forward = chunks * product_seconds({m, n, k}, hardware, element_);
+      const double forward = chunks * product_seconds({m, n, k, float8}, hardware, element_);
       forward_products_ += forward;
-      input_products_ += chunks * product_seconds({m, k, n}, hardware, element_);
+      input_products_ += chunks * product_seconds({m, k, n, float8}, hardware, element_);
       weight_products_ += chunks * product_seconds({k, n, m}, hardware, element_);
       if (i + 1 < work.products.size()) continue;
       if (work.logits_made > 1) input_products_ += forward;
@@ -156,10 +156,13 @@ class UnitClock {
 }  // namespace
 
 double product_seconds(const Product& product, const Hardware& hardware, double element_bytes) {
-  const auto [m, n, k] = product;
+  const auto [m, n, k, float8] = product;
+  const bool narrow = float8 && hardware.float8_flops > 0;
   const double flops = product.flops();
-  const double computing = flops / (hardware.peak_flops * hardware.products.at(flops));
-  const double moving = element_bytes * (m * n + n * k + m * k) / hardware.memory_bandwidth;
+  const double computing =
+      flops / ((narrow ? hardware.float8_flops : hardware.peak_flops) * hardware.products.at(flops));
+  const double read = (narrow ? 1 : element_bytes) * (n * k + m * k);
+  const double moving = (element_bytes * m * n + read) / hardware.memory_bandwidth;
   return std::max(computing, moving) + hardware.kernel_seconds;
 }
 

@@ -22,6 +22,7 @@ enum class UnitRole { embedding, layer, head, other };
 
 struct Product {
   double m = 0, n = 0, k = 0;
+  bool float8 = false;  // in forward and for the gradient of its input
   double flops() const { return 2 * m * n * k; }
 };
 
