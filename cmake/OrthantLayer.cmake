@@ -58,6 +58,14 @@ function(orthant_use_torch target)
   endif()
 endfunction()
 
+# The names in a list of lines NAME(name), such as ops/folders.inc. A new line configures the build again.
+function(orthant_listed output file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  file(STRINGS ${file} names REGEX "^[A-Z_]+\\([a-z0-9_]+\\)$")
+  list(TRANSFORM names REPLACE "^[A-Z_]+\\(|\\)$" "")
+  set(${output} ${names} PARENT_SCOPE)
+endfunction()
+
 set_property(GLOBAL PROPERTY ORTHANT_LAYERS "")
 function(orthant_layer name)
   cmake_parse_arguments(layer "TORCH" "" "SOURCES;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})

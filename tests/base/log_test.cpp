@@ -68,12 +68,6 @@ TEST(Log, LeavesOutWhatIsBelowItsLevel) {
   EXPECT_EQ(text, "orthant: warning: c\northant: debug: d\n");
 }
 
-TEST(Log, SaysWhichLevelsItWrites) {
-  const Log log({.level = LogLevel::kWarning});
-  EXPECT_FALSE(log.enabled(LogLevel::kInfo));
-  EXPECT_TRUE(log.enabled(LogLevel::kError));
-}
-
 TEST(Log, ColoursOnlyWhenAsked) {
   EXPECT_EQ(stderr_of([] { Log({.color = true}).warn("x"); }), "orthant: \033[33mwarning: x\033[0m\n");
   EXPECT_EQ(stderr_of([] { Log({.color = true}).error("x"); }), "orthant: \033[31merror: x\033[0m\n");
@@ -121,15 +115,6 @@ TEST(Log, RefusesAFileThatCannotBeOpened) {
   const std::string text = error_text<ConfigError>([] { Log({.file = "/dev/null/log.txt"}); });
   EXPECT_TRUE(text.starts_with("cannot open the log file /dev/null/log.txt: ")) << text;
   EXPECT_TRUE(text.ends_with("\n  fix: name a file in a folder that can be written to")) << text;
-}
-
-TEST(Log, ReadsLevelNames) {
-  EXPECT_EQ(parse_log_level("debug", "--log-level"), LogLevel::kDebug);
-  EXPECT_EQ(parse_log_level("off", "--log-level"), LogLevel::kOff);
-  EXPECT_EQ(error_text<ConfigError>([] { parse_log_level("warn", "--log-level"); }),
-            "--log-level: unknown log level \"warn\"\n  fix: use warning");
-  EXPECT_EQ(error_text<ConfigError>([] { parse_log_level("3", "--log-level"); }),
-            "--log-level: unknown log level \"3\"\n  fix: use debug, info, warning, error or off");
 }
 
 }  // namespace log_test

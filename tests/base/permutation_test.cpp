@@ -51,7 +51,7 @@ TEST(Permutation, KeepsHugeSizesInRangeAndApart) {
 TEST(Permutation, DependsOnSeedAndEpoch) {
   const auto order = [](std::uint64_t seed, std::uint64_t epoch) {
     std::vector<std::uint64_t> images;
-    for (std::uint64_t i = 0; i < 100; ++i) images.push_back(permuted_index(100, seed, epoch, i));
+    for (std::uint64_t i = 0; i < 100; ++i) images.push_back(Permutation(100, seed, epoch)(i));
     return images;
   };
   EXPECT_EQ(order(1, 0), order(1, 0));
@@ -74,7 +74,7 @@ TEST(Permutation, SendsAnIndexEverywhereAboutEquallyOften) {
 
 TEST(Permutation, RefusesNoElementsAndIndicesOutside) {
   EXPECT_EQ(error_text<InternalError>([] { Permutation(0, 1, 1); }), "a permutation of no elements was asked for");
-  EXPECT_EQ(error_text<InternalError>([] { permuted_index(5, 1, 1, 5); }), "index 5 of a permutation of 5 elements");
+  EXPECT_EQ(error_text<InternalError>([] { Permutation(5, 1, 1)(5); }), "index 5 of a permutation of 5 elements");
 }
 
 }  // namespace permutation_test

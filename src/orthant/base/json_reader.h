@@ -27,6 +27,11 @@ class JsonReader {
 
   template <typename T>
   T get(std::string_view key, const std::type_identity_t<T>& default_value);
+  // get() over a field that holds its default.
+  template <typename T>
+  void read(std::string_view key, T& field) {
+    field = get<T>(key, field);
+  }
 
   // Nothing when the key is absent or null.
   template <typename T>

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "orthant/base/error.h"
-#include "orthant/base/nearest.h"
 #include "orthant/base/printable.h"
 
 namespace orthant {
@@ -19,8 +18,6 @@ namespace {
 constexpr std::string_view kYellow = "\033[33m";
 constexpr std::string_view kRed = "\033[31m";
 constexpr std::string_view kPlain = "\033[0m";
-
-const std::array<std::string, 5> kLevelNames = {"debug", "info", "warning", "error", "off"};
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
@@ -119,19 +116,6 @@ void Log::warn(std::string_view message) const {
 }
 void Log::error(std::string_view message) const {
   sinks_->logger.log(spdlog::level::err, message);
-}
-
-bool Log::enabled(LogLevel level) const {
-  return sinks_->logger.should_log(spdlog_level(level));
-}
-
-LogLevel parse_log_level(std::string_view name, std::string_view what) {
-  for (std::size_t i = 0; i < kLevelNames.size(); ++i) {
-    if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
-  }
-  const auto near = nearest(name, kLevelNames);
-  throw ConfigError(fmt::format("{}: unknown log level \"{}\"", what, name),
-                    {.remedy = near ? "use " + *near : "use debug, info, warning, error or off"});
 }
 
 }  // namespace orthant

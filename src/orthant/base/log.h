@@ -28,15 +28,9 @@ class Log {
   void warn(std::string_view message) const;
   void error(std::string_view message) const;
 
-  // Whether a message of this level would be written: ask before formatting an expensive one.
-  bool enabled(LogLevel level) const;
-
  private:
   struct Sinks;
   std::shared_ptr<const Sinks> sinks_;
 };
-
-// "debug", "info", "warning", "error" or "off". Throws ConfigError that begins with `what` for any other name.
-LogLevel parse_log_level(std::string_view name, std::string_view what);
 
 }  // namespace orthant

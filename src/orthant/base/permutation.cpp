@@ -54,8 +54,4 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
   return value;
 }
 
-std::uint64_t permuted_index(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch, std::uint64_t index) {
-  return Permutation(size, seed, epoch)(index);
-}
-
 }  // namespace orthant

@@ -27,7 +27,4 @@ class Permutation {
   std::array<std::uint64_t, 8> round_keys_;
 };
 
-// Permutation(size, seed, epoch)(index), for a single draw.
-std::uint64_t permuted_index(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch, std::uint64_t index);
-
 }  // namespace orthant

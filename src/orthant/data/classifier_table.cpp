@@ -73,18 +73,6 @@ Totals ClassifierTable::totals(std::span<const std::int64_t> indices) const {
   return totals;
 }
 
-std::vector<std::int64_t> ClassifierTable::primary_lengths(std::span<const std::int64_t> indices) const {
-  auto lengths = places(indices);
-  for (auto& length : lengths) length = rows_->primary.ids.length(length);
-  return lengths;
-}
-
-std::vector<std::int64_t> ClassifierTable::secondary_lengths(std::span<const std::int64_t> indices) const {
-  auto lengths = places(indices);
-  for (auto& length : lengths) length = rows_->secondary.ids.length(length);
-  return lengths;
-}
-
 std::vector<std::int64_t> ClassifierTable::label_counts() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(rows_->classes));
   for (const auto place : part_) {

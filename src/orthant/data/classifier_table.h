@@ -63,10 +63,6 @@ class ClassifierTable : public Dataset {
   Fields rows(std::span<const std::int64_t> indices) const override;
   Totals totals(std::span<const std::int64_t> indices) const override;  // without building rows
 
-  // Ids of each row, special ones included, without building rows.
-  std::vector<std::int64_t> primary_lengths(std::span<const std::int64_t> indices) const;
-  std::vector<std::int64_t> secondary_lengths(std::span<const std::int64_t> indices) const;
-
   const Rows& content() const { return *rows_; }
   std::span<const std::int64_t> part() const { return part_; }
 

@@ -35,7 +35,6 @@ class StoreConnection {
 
   uint64_t id() const { return id_; }
   int fd() const { return fd_.get(); }
-  bool is_admitted() const { return admission_ == nullptr; }
   bool wants_to_write() const { return !output_.empty(); }
   Clock::time_point opened_at() const { return opened_at_; }
 

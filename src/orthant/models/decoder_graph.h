@@ -1,9 +1,11 @@
-// What the graphs of language models over one sequence of tokens share: the batch fields, the values hidden.N and
-// logits, and either the loss or a mask.
+// The builder of language models over one sequence of tokens: units embed, layers.N and head, the batch fields, the
+// values hidden.N and logits between them, and either the loss or a mask. A family gives the parameters and bodies of
+// its units.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "orthant/graph/recorder.h"
 #include "orthant/graph/spec.h"
@@ -19,33 +21,46 @@ struct DecoderUse {
   bool mask = false;  // a batch field attention_mask, boolean [rows, sequence], true for tokens
 };
 
-// Base of the builders of each model's units.
+// What a family gives of a unit.
+struct DecoderUnit {
+  std::string kind;  // "llama.layer"
+  SharedBody body;
+  std::vector<ParameterSpec> parameters;
+  std::vector<std::string> borrowed = {};
+};
+
 class DecoderGraph {
- protected:
+ public:
   // Begins with the batch fields.
   DecoderGraph(std::string name, std::int64_t hidden_size, const WorkSize& work, const DecoderUse& use);
 
-  Shape per_token(std::int64_t channels) const { return {work_.rows, work_.sequence, channels}; }
+  const WorkSize& work() const { return work_; }
+  const DecoderUse& use() const { return use_; }
 
-  // For each token the position in its row where its document begins: [rows, sequence]; id -1 unless rows are packed.
-  Value documents(Recorder& r) const {
-    return work_.packed ? r.field("document_starts", Sym::tokens, Number::index) : Value{};
-  }
+  // While a body is recorded: which tokens can be seen (id -1 where there is no mask), and for each token the position
+  // in its row where its document begins (id -1 unless rows are packed), both [rows, sequence]. In this order.
+  Value mask(Recorder& r) const;
+  Value documents(Recorder& r) const;
 
-  // The unit layers.<index> of that kind, from hidden.<index> (and the mask, and the starts of documents) to
-  // hidden.<index + 1>.
-  UnitSpec layer_unit(std::int64_t index, std::string kind) const;
-  UnitSpec head_unit(std::string kind, std::int64_t num_layers) const;
-  ValueSpec hidden(std::int64_t index) const;
-  ValueSpec logits(std::int64_t vocab_size) const;
+  // In this order. An embedding reads input_ids, and where documents begin if it `reads_documents`; layer N reads
+  // hidden.N, mask and documents. `has_loss`: it also reads labels and adds a loss of its own.
+  void add_embed(DecoderUnit unit, bool reads_documents = false);
+  void add_layer(DecoderUnit unit, bool has_loss = false);
+  std::string next_layer() const;  // its name, with which those of its parameters begin
+  void add_head(DecoderUnit unit, std::int64_t vocab_size);
 
-  void add(UnitSpec unit, ValueSpec output);
   // Ends with the loss where one is wanted; checked and with costs.
   GraphSpec finish();
+
+ private:
+  ValueSpec per_token(std::string name, std::int64_t channels) const;
+  std::string hidden() const;
+  void add(UnitSpec unit, DecoderUnit made, ValueSpec output);
 
   const WorkSize& work_;
   const DecoderUse use_;
   const std::int64_t hidden_size_;
+  std::int64_t num_layers_ = 0;  // so far
   GraphSpec spec_;
 };
 

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "orthant/graph/operation.h"
+#include "orthant/graph/spec.h"
 
 namespace orthant {
 
@@ -21,5 +22,8 @@ struct PostNormLayer {
   double dropout = 0;             // of both branches
 };
 Body post_norm_body(const PostNormLayer& layer);
+
+// What it reads, of the unit of that name; matrices are drawn from normal(0, stddev).
+std::vector<ParameterSpec> post_norm_parameters(const PostNormLayer& layer, const std::string& unit, double stddev);
 
 }  // namespace orthant

@@ -92,7 +92,7 @@ void read_yarn(JsonReader& section, RopeScaling& scaling) {
   read_number("attention_factor", scaling.attention_factor);
   read_number("mscale", scaling.mscale);
   read_number("mscale_all_dim", scaling.mscale_all_dim);
-  scaling.truncate = section.get<bool>("truncate", scaling.truncate);
+  section.read("truncate", scaling.truncate);
 }
 
 }  // namespace
@@ -124,8 +124,8 @@ RopeScaling read_rope_scaling(JsonReader& reader, std::string_view key, const Ro
         get_or_null(section, "original_max_position_embeddings", scaling.original_max_position_embeddings);
   }
   if (kind == Kind::llama3) {
-    scaling.low_freq_factor = section.get<double>("low_freq_factor", scaling.low_freq_factor);
-    scaling.high_freq_factor = section.get<double>("high_freq_factor", scaling.high_freq_factor);
+    section.read("low_freq_factor", scaling.low_freq_factor);
+    section.read("high_freq_factor", scaling.high_freq_factor);
   }
   if (kind == Kind::yarn) read_yarn(section, scaling);
   refuse(find_problem(scaling), section);

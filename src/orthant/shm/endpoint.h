@@ -38,7 +38,6 @@ class Endpoint {
   // start. `pidfd`, taken over, is readable when the peer's process has ended; -1 for ranks of this process. CommError
   // when it is not the memory of a rank.
   void connect(int rank, int memory_fd, int pidfd);
-  bool is_connected(int rank) const { return peers_.contains(rank); }
   const ArenaView& peer(int rank) const { return peers_.at(rank).arena; }
 
   // Whether the rank has said that it leaves, or its process has ended. Local.

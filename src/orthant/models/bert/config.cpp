@@ -13,26 +13,22 @@ BertConfig read_bert(JsonReader& reader, const BertConfig& defaults) {
     refuse(find_preset_problem(bert_family(), *name), reader);
     config = bert_preset(*name);
   }
-  const auto read_size = [&](std::string_view key, std::int64_t& field) {
-    field = reader.get<std::int64_t>(key, field);
-  };
-  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
-  read_size("hidden_size", config.hidden_size);
-  read_size("num_hidden_layers", config.num_hidden_layers);
-  read_size("num_attention_heads", config.num_attention_heads);
-  read_size("intermediate_size", config.intermediate_size);
-  read_size("vocab_size", config.vocab_size);
-  read_size("max_position_embeddings", config.max_position_embeddings);
-  read_size("type_vocab_size", config.type_vocab_size);
-  read_number("layer_norm_eps", config.layer_norm_eps);
+  reader.read("hidden_size", config.hidden_size);
+  reader.read("num_hidden_layers", config.num_hidden_layers);
+  reader.read("num_attention_heads", config.num_attention_heads);
+  reader.read("intermediate_size", config.intermediate_size);
+  reader.read("vocab_size", config.vocab_size);
+  reader.read("max_position_embeddings", config.max_position_embeddings);
+  reader.read("type_vocab_size", config.type_vocab_size);
+  reader.read("layer_norm_eps", config.layer_norm_eps);
   config.hidden_act = read_activation(reader, "hidden_act", config.hidden_act);
-  read_number("hidden_dropout_prob", config.hidden_dropout_prob);
-  read_number("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
-  read_size("pad_token_id", config.pad_token_id);
+  reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
+  reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+  reader.read("pad_token_id", config.pad_token_id);
   // RoBERTa's rule goes on to hold when its padding token is overridden.
   if (config.counts_tokens()) config.position_offset = config.pad_token_id + 1;
-  read_size("position_offset", config.position_offset);
-  read_number("initializer_range", config.initializer_range);
+  reader.read("position_offset", config.position_offset);
+  reader.read("initializer_range", config.initializer_range);
   if (const auto path = reader.find<std::string>("path")) config.path = path;
   refuse(find_problem(config), reader);
   return config;

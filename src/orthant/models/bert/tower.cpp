@@ -45,9 +45,8 @@ class TowerBuilder {
 
   void add_embed();
   void add_layer(std::int64_t index);
-  std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
   Body embed_body() const;
-  Body layer_body() const;
+  PostNormLayer layer() const;
   Body pooler_body() const;
 
   GraphSpec& spec_;
@@ -55,7 +54,7 @@ class TowerBuilder {
   const BertConfig& config_;
   const WorkSize& work_;
   std::string owner_;  // prefix of the parameters' names
-  const SharedBody layer_body_ = layer_body();
+  const SharedBody layer_body_ = post_norm_body(layer());
 };
 
 // BERT counts positions from 0. RoBERTa counts the ids that are not padding, whatever the mask says, from the padding's
@@ -82,15 +81,15 @@ Body TowerBuilder::embed_body() const {
   return r.finish();
 }
 
-Body TowerBuilder::layer_body() const {
-  return post_norm_body({.hidden = config_.hidden_size,
-                         .heads = config_.num_attention_heads,
-                         .inner = config_.intermediate_size,
-                         .mask = true,
-                         .eps = config_.layer_norm_eps,
-                         .activation = operation_name(config_.hidden_act),
-                         .attention_dropout = config_.attention_probs_dropout_prob,
-                         .dropout = config_.hidden_dropout_prob});
+PostNormLayer TowerBuilder::layer() const {
+  return {.hidden = config_.hidden_size,
+          .heads = config_.num_attention_heads,
+          .inner = config_.intermediate_size,
+          .mask = true,
+          .eps = config_.layer_norm_eps,
+          .activation = operation_name(config_.hidden_act),
+          .attention_dropout = config_.attention_probs_dropout_prob,
+          .dropout = config_.hidden_dropout_prob};
 }
 
 Body TowerBuilder::pooler_body() const {
@@ -147,35 +146,14 @@ void TowerBuilder::add_embed() {
       hidden(0));
 }
 
-std::vector<ParameterSpec> TowerBuilder::layer_parameters(const std::string& layer) const {
-  const std::int64_t h = config_.hidden_size;
-  const std::int64_t f = config_.intermediate_size;
-  const double stddev = config_.initializer_range;
-  const Split by_head = split_dim(0, config_.head_size());
-  return {matrix(layer + ".attention.query.weight", h, h, stddev, by_head, "qkv"),
-          matrix(layer + ".attention.key.weight", h, h, stddev, by_head, "qkv"),
-          matrix(layer + ".attention.value.weight", h, h, stddev, by_head, "qkv"),
-          matrix(layer + ".attention.output.weight", h, h, stddev, split_dim(1, config_.head_size())),
-          matrix(layer + ".mlp.up.weight", f, h, stddev, split_dim(0)),
-          matrix(layer + ".mlp.down.weight", h, f, stddev, split_dim(1)),
-          bias(layer + ".attention.query.bias", h, by_head, "qkv_bias"),
-          bias(layer + ".attention.key.bias", h, by_head, "qkv_bias"),
-          bias(layer + ".attention.value.bias", h, by_head, "qkv_bias"),
-          along_sequence(bias(layer + ".attention.output.bias", h)),
-          along_sequence(norm_weight(layer + ".attention.norm.weight", h)),
-          along_sequence(bias(layer + ".attention.norm.bias", h)),
-          bias(layer + ".mlp.up.bias", f, split_dim(0)),
-          along_sequence(bias(layer + ".mlp.down.bias", h)),
-          along_sequence(norm_weight(layer + ".mlp.norm.weight", h)),
-          along_sequence(bias(layer + ".mlp.norm.bias", h))};
-}
-
 void TowerBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = make_unit(under(tower_.prefix, fmt::format("layers.{}", index)), "bert.layer",
                             {hidden_name(index), tower_.mask()}, {hidden_name(index + 1)});
   unit.recomputable = true;
   unit.body = layer_body_;
-  add(std::move(unit), layer_parameters(under(owner_, fmt::format("layers.{}", index))), hidden(index + 1));
+  add(std::move(unit),
+      post_norm_parameters(layer(), under(owner_, fmt::format("layers.{}", index)), config_.initializer_range),
+      hidden(index + 1));
 }
 
 void TowerBuilder::build_pooler() {

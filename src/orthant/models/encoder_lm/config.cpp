@@ -10,20 +10,16 @@ EncoderLmConfig read_encoder_lm(JsonReader& reader, const EncoderLmConfig& defau
     refuse(find_preset_problem(encoder_lm_family(), *name), reader);
     config = encoder_lm_preset(*name);
   }
-  const auto read_size = [&](std::string_view key, std::int64_t& field) {
-    field = reader.get<std::int64_t>(key, field);
-  };
-  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
-  read_size("hidden_size", config.hidden_size);
-  read_size("num_hidden_layers", config.num_hidden_layers);
-  read_size("num_attention_heads", config.num_attention_heads);
-  read_size("intermediate_size", config.intermediate_size);
-  read_size("vocab_size", config.vocab_size);
-  read_size("max_position_embeddings", config.max_position_embeddings);
-  read_number("layer_norm_eps", config.layer_norm_eps);
-  read_number("dropout", config.dropout);
-  read_number("initializer_range", config.initializer_range);
-  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  reader.read("hidden_size", config.hidden_size);
+  reader.read("num_hidden_layers", config.num_hidden_layers);
+  reader.read("num_attention_heads", config.num_attention_heads);
+  reader.read("intermediate_size", config.intermediate_size);
+  reader.read("vocab_size", config.vocab_size);
+  reader.read("max_position_embeddings", config.max_position_embeddings);
+  reader.read("layer_norm_eps", config.layer_norm_eps);
+  reader.read("dropout", config.dropout);
+  reader.read("initializer_range", config.initializer_range);
+  reader.read("freeze", config.freeze);
   refuse(find_problem(config), reader);
   return config;
 }

@@ -10,113 +10,53 @@
 namespace orthant {
 namespace {
 
-class EncoderLmBuilder : private DecoderGraph {
- public:
-  EncoderLmBuilder(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use)
-      : DecoderGraph("encoder_lm", config.hidden_size, work, use), config_(config) {}
-
-  GraphSpec build() {
-    add_embed();
-    for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) add_layer(i);
-    add_head();
-    return finish();
-  }
-
- private:
-  void add_embed();
-  void add_layer(std::int64_t index);
-  void add_head();
-  std::vector<ParameterSpec> layer_parameters(const std::string& layer) const;
-  Body embed_body() const;
-  Body layer_body() const;
-  Body head_body() const;
-
-  const EncoderLmConfig& config_;
-  const SharedBody layer_body_ = layer_body();
-};
-
-Body EncoderLmBuilder::embed_body() const {
+Body embed_body(const EncoderLmConfig& config) {
   Recorder r;
   const Value ids = r.field("input_ids", Sym::tokens, Number::index);
   const Value words =
-      ops::embedding(r, {{.ids = ids, .table = "weight", .entries = config_.vocab_size}}, config_.hidden_size);
-  const Value placed = ops::add_waves(r, words, std::sqrt(static_cast<double>(config_.hidden_size)));
-  r.output(ops::dropout(r, placed, config_.dropout, "dropout"));
+      ops::embedding(r, {{.ids = ids, .table = "weight", .entries = config.vocab_size}}, config.hidden_size);
+  const Value placed = ops::add_waves(r, words, std::sqrt(static_cast<double>(config.hidden_size)));
+  r.output(ops::dropout(r, placed, config.dropout, "dropout"));
   return r.finish();
 }
 
-Body EncoderLmBuilder::layer_body() const {
-  return post_norm_body({.hidden = config_.hidden_size,
-                         .heads = config_.num_attention_heads,
-                         .inner = config_.intermediate_size,
-                         .causal = true,
-                         .mask = use_.mask,
-                         .eps = config_.layer_norm_eps,
-                         .activation = "relu",
-                         .attention_dropout = config_.dropout,
-                         .activation_dropout = config_.dropout,
-                         .dropout = config_.dropout});
+PostNormLayer layer_of(const EncoderLmConfig& config, const DecoderUse& use) {
+  return {.hidden = config.hidden_size,
+          .heads = config.num_attention_heads,
+          .inner = config.intermediate_size,
+          .causal = true,
+          .mask = use.mask,
+          .eps = config.layer_norm_eps,
+          .activation = "relu",
+          .attention_dropout = config.dropout,
+          .activation_dropout = config.dropout,
+          .dropout = config.dropout};
 }
 
-Body EncoderLmBuilder::head_body() const {
+Body head_body(const EncoderLmConfig& config) {
   Recorder r;
-  const Value x = r.tokens("hidden", config_.hidden_size);
-  r.output(ops::linear(r, x, {.weight = "weight", .bias = "bias", .out = config_.vocab_size}));
+  const Value x = r.tokens("hidden", config.hidden_size);
+  r.output(ops::linear(r, x, {.weight = "weight", .bias = "bias", .out = config.vocab_size}));
   return r.finish();
-}
-
-void EncoderLmBuilder::add_embed() {
-  UnitSpec unit = make_unit("embed", "encoder_lm.embed", {"input_ids"}, {"hidden.0"});
-  unit.parameters = {uniform(table("embed.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
-                             config_.initializer_range)};
-  unit.backward_reads_parameters = false;
-  unit.body = embed_body();
-  add(std::move(unit), hidden(0));
 }
 
 // Bounds of the uniform draws are those of torch.nn.TransformerEncoderLayer.
-std::vector<ParameterSpec> EncoderLmBuilder::layer_parameters(const std::string& layer) const {
-  const std::int64_t h = config_.hidden_size;
-  const std::int64_t f = config_.intermediate_size;
-  const Split by_head = split_dim(0, config_.head_size());
-  const double from_hidden = 1 / std::sqrt(static_cast<double>(h));
-  const double from_inner = 1 / std::sqrt(static_cast<double>(f));
-  const double joined = std::sqrt(6 / (4 * static_cast<double>(h)));  // of one matrix [3 h, h]
-  const auto projection = [&](const char* name) {
-    return uniform(matrix(layer + ".attention." + name + ".weight", h, h, 0, by_head, "qkv"), joined);
-  };
-  return {projection("query"),
-          projection("key"),
-          projection("value"),
-          uniform(matrix(layer + ".attention.output.weight", h, h, 0, split_dim(1, config_.head_size())), from_hidden),
-          uniform(matrix(layer + ".mlp.up.weight", f, h, 0, split_dim(0)), from_hidden),
-          uniform(matrix(layer + ".mlp.down.weight", h, f, 0, split_dim(1)), from_inner),
-          bias(layer + ".attention.query.bias", h, by_head, "qkv_bias"),
-          bias(layer + ".attention.key.bias", h, by_head, "qkv_bias"),
-          bias(layer + ".attention.value.bias", h, by_head, "qkv_bias"),
-          along_sequence(bias(layer + ".attention.output.bias", h)),
-          along_sequence(norm_weight(layer + ".attention.norm.weight", h)),
-          along_sequence(bias(layer + ".attention.norm.bias", h)),
-          uniform(bias(layer + ".mlp.up.bias", f, split_dim(0)), from_hidden),
-          along_sequence(uniform(bias(layer + ".mlp.down.bias", h), from_inner)),
-          along_sequence(norm_weight(layer + ".mlp.norm.weight", h)),
-          along_sequence(bias(layer + ".mlp.norm.bias", h))};
-}
-
-void EncoderLmBuilder::add_layer(std::int64_t index) {
-  UnitSpec unit = layer_unit(index, "encoder_lm.layer");
-  unit.parameters = layer_parameters(unit.name);
-  unit.body = layer_body_;
-  add(std::move(unit), hidden(index + 1));
-}
-
-void EncoderLmBuilder::add_head() {
-  UnitSpec unit = head_unit("encoder_lm.head", config_.num_hidden_layers);
-  unit.body = head_body();
-  unit.parameters = {uniform(matrix("head.weight", config_.vocab_size, config_.hidden_size, 0, split_dim(0)),
-                             config_.initializer_range),
-                     bias("head.bias", config_.vocab_size, split_dim(0))};
-  add(std::move(unit), logits(config_.vocab_size));
+std::vector<ParameterSpec> layer_parameters(const PostNormLayer& layer, const std::string& unit) {
+  const double from_hidden = 1 / std::sqrt(static_cast<double>(layer.hidden));
+  const double from_inner = 1 / std::sqrt(static_cast<double>(layer.inner));
+  const double joined = std::sqrt(6 / (4 * static_cast<double>(layer.hidden)));  // of one matrix [3 h, h]
+  auto parameters = post_norm_parameters(layer, unit, 0);
+  for (ParameterSpec& parameter : parameters) {
+    const auto of = [&](const char* module) { return parameter.name.starts_with(unit + module); };
+    if (of(".mlp.down.")) {
+      parameter = uniform(std::move(parameter), from_inner);
+    } else if (of(".mlp.up.") || of(".attention.output.weight")) {
+      parameter = uniform(std::move(parameter), from_hidden);
+    } else if (parameter.joined == "qkv") {
+      parameter = uniform(std::move(parameter), joined);
+    }
+  }
+  return parameters;
 }
 
 }  // namespace
@@ -124,7 +64,23 @@ void EncoderLmBuilder::add_head() {
 GraphSpec encoder_lm_spec(const EncoderLmConfig& config, const WorkSize& work, const DecoderUse& use) {
   refuse(find_problem(config), "encoder_lm");
   refuse_work(work, config.max_position_embeddings);
-  return EncoderLmBuilder(config, work, use).build();
+  const std::int64_t h = config.hidden_size;
+  const double range = config.initializer_range;
+  DecoderGraph graph("encoder_lm", h, work, use);
+  graph.add_embed({"encoder_lm.embed",
+                   embed_body(config),
+                   {uniform(table("embed.weight", config.vocab_size, h, 0, split_dim(0)), range)}});
+  const PostNormLayer layer = layer_of(config, use);
+  const SharedBody body = post_norm_body(layer);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    graph.add_layer({"encoder_lm.layer", body, layer_parameters(layer, graph.next_layer())});
+  }
+  graph.add_head({"encoder_lm.head",
+                  head_body(config),
+                  {uniform(matrix("head.weight", config.vocab_size, h, 0, split_dim(0)), range),
+                   bias("head.bias", config.vocab_size, split_dim(0))}},
+                 config.vocab_size);
+  return graph.finish();
 }
 
 }  // namespace orthant

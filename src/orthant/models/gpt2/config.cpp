@@ -36,21 +36,20 @@ Gpt2Config read_gpt2(JsonReader& reader, const Gpt2Config& defaults) {
   }
   // It follows again when hidden_size is overridden.
   if (config.intermediate_size == 4 * config.hidden_size) config.intermediate_size = 0;
-  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
   read_size(reader, {"hidden_size", "n_embd"}, config.hidden_size);
   read_size(reader, {"num_hidden_layers", "n_layer"}, config.num_hidden_layers);
   read_size(reader, {"num_attention_heads", "n_head"}, config.num_attention_heads);
   read_size(reader, {"intermediate_size", "n_inner"}, config.intermediate_size);
   read_size(reader, {"vocab_size"}, config.vocab_size);
   read_size(reader, {"max_position_embeddings", "n_positions", "n_ctx"}, config.max_position_embeddings);
-  read_number("layer_norm_epsilon", config.layer_norm_epsilon);
+  reader.read("layer_norm_epsilon", config.layer_norm_epsilon);
   config.activation_function = read_activation(reader, "activation_function", config.activation_function);
-  read_number("resid_pdrop", config.resid_pdrop);
-  read_number("embd_pdrop", config.embd_pdrop);
-  read_number("attn_pdrop", config.attn_pdrop);
-  config.tie_word_embeddings = reader.get<bool>("tie_word_embeddings", config.tie_word_embeddings);
-  read_number("initializer_range", config.initializer_range);
-  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  reader.read("resid_pdrop", config.resid_pdrop);
+  reader.read("embd_pdrop", config.embd_pdrop);
+  reader.read("attn_pdrop", config.attn_pdrop);
+  reader.read("tie_word_embeddings", config.tie_word_embeddings);
+  reader.read("initializer_range", config.initializer_range);
+  reader.read("freeze", config.freeze);
   if (const auto path = reader.find<std::string>("path")) config.path = path;
   refuse(find_problem(config), reader);
   config.intermediate_size = config.inner_size();

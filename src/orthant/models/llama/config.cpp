@@ -57,14 +57,14 @@ Problem find_expert_problem(const LlamaConfig& config) {
 }
 
 void read_router(JsonReader& reader, ExpertLayers& experts) {
-  experts.balance_loss = reader.get<double>("router_aux_loss_coef", experts.balance_loss);
-  experts.z_loss = reader.get<double>("router_z_loss_coef", experts.z_loss);
+  reader.read("router_aux_loss_coef", experts.balance_loss);
+  reader.read("router_z_loss_coef", experts.z_loss);
   constexpr std::array<bool, 2> kScores = {false, true};
   experts.sigmoid = read_choice<bool>(
       reader, "scoring_func", kScores, [](bool sigmoid) { return sigmoid ? "sigmoid" : "softmax"; }, experts.sigmoid);
-  experts.groups = reader.get<std::int64_t>("n_group", experts.groups);
-  experts.groups_taken = reader.get<std::int64_t>("topk_group", experts.groups_taken);
-  experts.scaling = reader.get<double>("routed_scaling_factor", experts.scaling);
+  reader.read("n_group", experts.groups);
+  reader.read("topk_group", experts.groups_taken);
+  reader.read("routed_scaling_factor", experts.scaling);
 }
 
 // Null: every token before a token is seen.
@@ -116,37 +116,32 @@ LlamaConfig read_llama(JsonReader& reader, const LlamaConfig& defaults) {
   // from nothing.
   if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
   if (!config.norms_heads() && config.head_dim * config.num_attention_heads == config.hidden_size) config.head_dim = 0;
-  const auto read_size = [&](std::string_view key, std::int64_t& field) {
-    field = reader.get<std::int64_t>(key, field);
-  };
-  const auto read_number = [&](std::string_view key, double& field) { field = reader.get<double>(key, field); };
-  const auto read_flag = [&](std::string_view key, bool& field) { field = reader.get<bool>(key, field); };
-  read_size("hidden_size", config.hidden_size);
-  read_size("num_hidden_layers", config.num_hidden_layers);
-  read_size("num_attention_heads", config.num_attention_heads);
+  reader.read("hidden_size", config.hidden_size);
+  reader.read("num_hidden_layers", config.num_hidden_layers);
+  reader.read("num_attention_heads", config.num_attention_heads);
   // Null stands for the default, which is written down, so that the resolved configuration needs no folder or preset.
   const auto read_nullable = [&](std::string_view key, std::int64_t& field) {
     field = reader.has(key) ? reader.find<std::int64_t>(key).value_or(field) : reader.get<std::int64_t>(key, field);
   };
   read_nullable("num_key_value_heads", config.num_key_value_heads);
   read_nullable("head_dim", config.head_dim);
-  read_size("intermediate_size", config.intermediate_size);
-  read_size("vocab_size", config.vocab_size);
-  read_size("max_position_embeddings", config.max_position_embeddings);
-  read_number("rope_theta", config.rope_theta);
-  read_number("rms_norm_eps", config.rms_norm_eps);
+  reader.read("intermediate_size", config.intermediate_size);
+  reader.read("vocab_size", config.vocab_size);
+  reader.read("max_position_embeddings", config.max_position_embeddings);
+  reader.read("rope_theta", config.rope_theta);
+  reader.read("rms_norm_eps", config.rms_norm_eps);
   config.rope_scaling = read_rope_scaling(reader, "rope_scaling", config.rope_scaling);
-  if (const auto key = config.variant->attention_bias; !key.empty()) read_flag(key, config.attention_bias);
-  if (config.variant->mlp_bias) read_flag("mlp_bias", config.mlp_bias);
+  if (const auto key = config.variant->attention_bias; !key.empty()) reader.read(key, config.attention_bias);
+  if (config.variant->mlp_bias) reader.read("mlp_bias", config.mlp_bias);
   if (config.variant->sliding_window) read_window(reader, config.sliding_window);
   if (config.variant->read_experts != nullptr) {
     config.variant->read_experts(reader, config);
     read_router(reader, config.experts);
   }
-  read_number("attention_dropout", config.attention_dropout);
-  read_flag("tie_word_embeddings", config.tie_word_embeddings);
-  read_number("initializer_range", config.initializer_range);
-  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  reader.read("attention_dropout", config.attention_dropout);
+  reader.read("tie_word_embeddings", config.tie_word_embeddings);
+  reader.read("initializer_range", config.initializer_range);
+  reader.read("freeze", config.freeze);
   if (const auto path = reader.find<std::string>("path")) config.path = path;
   refuse(find_problem(config), reader);
   config.num_key_value_heads = config.kv_heads();
@@ -232,8 +227,8 @@ const Family& family_of(const LlamaConfig& config) {
   return config.variant->family();
 }
 
-Family llama_like_family(std::string_view name) {
-  return {.name = name,
+Family llama_like_family(const LlamaVariant& variant) {
+  return {.name = variant.name,
           .task = Task::next_token,
           .facts = llama_facts,
           .shorten = [](ModelConfig& config, std::int64_t layers) { keep_layers(get<LlamaConfig>(config), layers); },
@@ -246,21 +241,5 @@ Family llama_like_family(std::string_view name) {
           .packs = true,
           .body_in_head = "head.norm."};
 }
-
-const Family& llama_family() {
-  static const Family kFamily = [] {
-    Family family = llama_like_family("llama");
-    family.read = [](JsonReader& section, const ModelConfig* folder) -> ModelConfig {
-      return read_llama(section, folder != nullptr ? get<LlamaConfig>(*folder) : LlamaConfig());
-    };
-    family.presets = llama_presets;
-    family.hugging_face = &llama_hugging_face();
-    return family;
-  }();
-  return kFamily;
-}
-
-constinit const LlamaVariant kLlama = {
-    .family = llama_family, .defaults = [] { return LlamaConfig(); }, .class_name = "Llama", .mlp_bias = true};
 
 }  // namespace orthant

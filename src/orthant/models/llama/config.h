@@ -89,10 +89,7 @@ LlamaConfig llama_preset(std::string_view name);  // also of its variants; Confi
 // ConfigError when the configuration or the work has a problem. Does not freeze.
 GraphSpec llama_spec(const LlamaConfig& config, const WorkSize& work, const DecoderUse& use = {});
 
-// What llama_family() is made of.
 const Family& llama_family();
 const Family& family_of(const LlamaConfig& config);
-std::vector<Preset> llama_presets();
-const HuggingFaceFamily& llama_hugging_face();
 
 }  // namespace orthant

@@ -28,8 +28,6 @@ constexpr std::array<ModuleRow, 1> kLlamaHead = {{{"head", "lm_head"}}};
 constexpr std::array<RepeatRow, 1> kLlamaRepeats = {{{"lm_head.weight", "embed_tokens.weight", true}}};
 constexpr std::array<std::string_view, 3> kLlamaRoots = {"embed_tokens.", "layers.", "norm."};
 
-constexpr NameTable kLlamaNames = {"model.", kLlamaBody, {}, kLlamaHead, kLlamaRepeats, kLlamaRoots, "layers."};
-
 void refuse_partial_rotation(JsonReader& reader) {
   const auto part = reader.find<double>("partial_rotary_factor");
   if (part && *part != 1) {
@@ -101,8 +99,14 @@ Json rope_json(const LlamaConfig& config) {
 
 }  // namespace
 
-const NameTable& llama_names() {
-  return kLlamaNames;
+std::vector<ModuleRow> llama_modules(const LlamaVariant& variant) {
+  std::vector<ModuleRow> modules(kLlamaBody.begin(), kLlamaBody.end());
+  modules.insert(modules.end(), variant.modules.begin(), variant.modules.end());
+  return modules;
+}
+
+NameTable llama_names(const std::vector<ModuleRow>& modules) {
+  return {"model.", modules, {}, kLlamaHead, kLlamaRepeats, kLlamaRoots, "layers."};
 }
 
 ModelConfig read_llama_folder(JsonReader& reader, const LlamaVariant& variant) {
@@ -179,20 +183,14 @@ std::string llama_config_text(const ModelConfig& model, HuggingFaceHead head, DT
   return json.dump(2) + "\n";
 }
 
-HuggingFaceFamily llama_like_folders(std::string model_type) {
-  return {.model_types = {std::move(model_type)},
-          .config_text = llama_config_text,
-          .names = [](const ModelConfig&) -> const NameTable& { return kLlamaNames; },
-          .one_meaning = {{"rope_theta", "rope_scaling", "rope_parameters"}}};
-}
-
-const HuggingFaceFamily& llama_hugging_face() {
-  static const HuggingFaceFamily kHuggingFace = [] {
-    HuggingFaceFamily folders = llama_like_folders("llama");
-    folders.read = [](JsonReader& reader, const std::string&) { return read_llama_folder(reader, kLlama); };
-    return folders;
-  }();
-  return kHuggingFace;
+HuggingFaceFamily llama_like_folders(const LlamaVariant& variant) {
+  HuggingFaceFamily folders = {.model_types = {std::string(variant.name)},
+                               .config_text = llama_config_text,
+                               .one_meaning = {{"rope_theta", "rope_scaling", "rope_parameters"}}};
+  if (const auto& [older, newer] = variant.one_meaning; !older.empty()) {
+    folders.one_meaning.push_back({std::string(older), std::string(newer)});
+  }
+  return folders;
 }
 
 }  // namespace orthant

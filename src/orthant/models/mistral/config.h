@@ -2,19 +2,14 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <vector>
 
 #include "orthant/models/llama/config.h"
 
 namespace orthant {
 
 extern const LlamaVariant kMistral;
-LlamaConfig mistral_defaults();
-
-// What mistral_family() is made of.
 const Family& mistral_family();
-std::vector<Preset> mistral_presets();
-const HuggingFaceFamily& mistral_hugging_face();
+
 // Of a config.json.
 void read_mistral_keys(JsonReader& reader, LlamaConfig& config);
 void write_mistral_keys(const LlamaConfig& config, nlohmann::ordered_json& json);

@@ -36,8 +36,8 @@ std::optional<TabularConfig> read_tabular(JsonReader& reader, const std::optiona
 
 FusionConfig read_fusion(JsonReader& reader, FusionConfig fusion) {
   JsonReader section = reader.object("fusion");
-  fusion.hidden_size = section.get<std::int64_t>("hidden_size", fusion.hidden_size);
-  fusion.dropout = section.get<double>("dropout", fusion.dropout);
+  section.read("hidden_size", fusion.hidden_size);
+  section.read("dropout", fusion.dropout);
   fusion.activation =
       read_choice<ActivationFunction>(section, "activation", kFusionActivations, activation_name, fusion.activation);
   refuse(check_width("hidden_size", fusion.hidden_size), section);
@@ -98,7 +98,7 @@ TrimodalConfig read_trimodal(JsonReader& reader) {
     refuse(find_preset_problem(trimodal_family(), *name), reader);
     config = trimodal_preset(*name);
   }
-  config.shared_towers = reader.get<bool>("shared_towers", config.shared_towers);
+  reader.read("shared_towers", config.shared_towers);
   config.primary = read_tower(reader, "primary", config.primary);
   config.secondary = read_tower(reader, "secondary", config.shared_towers ? config.primary : config.secondary);
   config.tabular = read_tabular(reader, config.tabular);
@@ -109,9 +109,9 @@ TrimodalConfig read_trimodal(JsonReader& reader) {
   } else {
     config.projection = reader.get<std::int64_t>("projection", *config.projection);
   }
-  config.num_labels = reader.get<std::int64_t>("num_labels", config.num_labels);
-  config.class_weights = reader.get<std::vector<double>>("class_weights", config.class_weights);
-  config.freeze = reader.get<std::vector<std::string>>("freeze", config.freeze);
+  reader.read("num_labels", config.num_labels);
+  reader.read("class_weights", config.class_weights);
+  reader.read("freeze", config.freeze);
   refuse(find_problem(config), reader);
   return config;
 }

@@ -1,6 +1,7 @@
+#include "orthant/models/llama/variant.h"
+
 #include <array>
 
-#include "orthant/models/llama/variant.h"
 #include "orthant/models/presets.h"
 
 namespace orthant {
@@ -22,11 +23,10 @@ constexpr std::array<LlamaRow, 11> kLlamaRows = {{
     {"llama-16", 32, 14, 4, 2, 96, 256, 512, 1e4},
 }};
 
-}  // namespace
-
-Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_norm_eps) {
+Preset preset_of(const LlamaRow& row, const LlamaVariant& variant) {
   LlamaConfig config;
   config.variant = &variant;
+  config.attention_bias = variant.defaults().attention_bias;
   config.hidden_size = row.hidden;
   config.num_hidden_layers = row.layers;
   config.num_attention_heads = row.heads;
@@ -36,7 +36,7 @@ Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_no
   config.vocab_size = row.vocab;
   config.max_position_embeddings = row.positions;
   config.rope_theta = row.theta;
-  config.rms_norm_eps = rms_norm_eps;
+  config.rms_norm_eps = variant.preset_eps;
   config.tie_word_embeddings = row.tied;
   config.sliding_window = row.window;
   if (row.experts > 0) {
@@ -54,9 +54,11 @@ Preset preset_of(const LlamaRow& row, const LlamaVariant& variant, double rms_no
   return {std::string(row.name), config};
 }
 
-std::vector<Preset> llama_presets() {
+}  // namespace
+
+std::vector<Preset> llama_presets(const LlamaVariant& variant) {
   std::vector<Preset> presets;
-  for (const auto& row : kLlamaRows) presets.push_back(preset_of(row, kLlama, 1e-5));
+  for (const auto& row : variant.presets) presets.push_back(preset_of(row, variant));
   return presets;
 }
 
@@ -68,5 +70,17 @@ LlamaConfig llama_preset(std::string_view name) {
   }
   return get<LlamaConfig>(preset_config(llama_family(), name));
 }
+
+const Family& llama_family() {
+  return llama_family_of<kLlama>();
+}
+
+constinit const LlamaVariant kLlama = {.name = "llama",
+                                       .family = llama_family,
+                                       .defaults = [] { return LlamaConfig(); },
+                                       .class_name = "Llama",
+                                       .presets = kLlamaRows,
+                                       .preset_eps = 1e-5,
+                                       .mlp_bias = true};
 
 }  // namespace orthant
