@@ -108,7 +108,7 @@ TEST(UnpaddedRows, KeepTokensUpToTheLastThatCounts) {
   EXPECT_EQ(parts[1].first_row, 2);
   ASSERT_EQ(first.fields.at("input_ids").sizes(), at::IntArrayRef({1, kTokenBucket}));
   const nn::TokenRows& rows = first.token_rows.at("input_ids");
-  EXPECT_TRUE(at::equal(rows.firsts, at::tensor({0, 3}, at::kLong))) << "a row without tokens keeps one";
+  EXPECT_TRUE(at::equal(rows.picked, at::tensor({0, 3}, at::kLong))) << "a row without tokens keeps one";
   EXPECT_TRUE(at::equal(rows.row[0].narrow(0, 0, 6), at::tensor({0, 0, 0, 1, 2, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(rows.position[0].narrow(0, 0, 6), at::tensor({0, 1, 2, 0, 0, 1}, at::kLong)));
   EXPECT_TRUE(at::equal(rows.starts[0].narrow(0, 0, 6), at::tensor({0, 0, 0, 3, 4, 4}, at::kLong)));

@@ -70,6 +70,7 @@ const std::vector<Command>& commands() {
       {"parity", "prove that two ways to train a model compute the same numbers", run_parity},
       {"data", "prepare, look at and generate data", run_data},
       {"forward", "compute the logits or hidden states of a stored model", run_forward},
+      {"generate", "let a stored model go on with texts", run_generate},
       {"checkpoint", "look at, verify, export and import checkpoints", run_checkpoint},
       {"tokenize", "turn lines of text into token ids, and ids back into text", run_tokenize},
       {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},

@@ -39,6 +39,7 @@ int run_evaluate(const Arguments& arguments, Context& context);
 int run_predict(const Arguments& arguments, Context& context);
 int run_parity(const Arguments& arguments, Context& context);
 int run_data(const Arguments& arguments, Context& context);
+int run_generate(const Arguments& arguments, Context& context);
 int run_forward(const Arguments& arguments, Context& context);
 int run_checkpoint(const Arguments& arguments, Context& context);
 int run_tokenize(const Arguments& arguments, Context& context);

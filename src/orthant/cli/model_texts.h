@@ -16,6 +16,8 @@ inline constexpr const char* kInit =
     "orthant init --model Llama-3.2-1B --data notes.txt run.json\n"
     "  orthant init --data claims.csv --tokenizer vocab.txt run.json";
 inline constexpr const char* kTokenize = "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json";
+inline constexpr const char* kGenerate =
+    "orthant generate --model Llama-3.2-1B --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8";
 inline constexpr const char* kEstimate =
     "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
     "--global-batch 64 --seq 8192 --recompute selective";
@@ -39,6 +41,10 @@ inline constexpr const char* kTrain =
 inline constexpr const char* kForward =
     "Computes the logits of a stored decoder, or the hidden states of a stored bert, for the rows of a file, on one "
     "rank or on those of --mesh tp=N,cp=M.";
+
+inline constexpr const char* kGenerate =
+    "Lets a decoder go on with texts: one prompt, or a file of them that are answered side by side, from a Hugging Face "
+    "folder or a checkpoint of any mesh. On several ranks with --mesh tp=N,pp=M,dp=K.";
 
 }  // namespace help
 

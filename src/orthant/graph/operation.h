@@ -100,6 +100,11 @@ inline bool shares_rows(const Operation& attention) {
   return attention.attributes.find("context") != nullptr;
 }
 
+// Of an attention: its keys and values stay in a cache, where later tokens of the same sequence meet them.
+inline bool caches_keys(const Operation& attention) {
+  return attention.attributes.find("cached") != nullptr;
+}
+
 struct BodyValue {
   std::string name;
   std::vector<Dim> dims = {};

@@ -179,6 +179,8 @@ struct GraphSpec {
   ContextSharing context = {};
   // Ranks that hold different experts and send each other tokens for them: the degree of ep.
   int expert_degree = 1;
+  // Of a generation: attention meets the keys of tokens that came before in a cache (models/generation_graph.h).
+  bool cached = false;
 
   // Refuses, with a ConfigError that names the culprits: names used twice, an input that nobody wrote before, an output
   // that is no value or has two writers, a value nobody writes, a borrowed parameter without an earlier owner. A graph

@@ -12,6 +12,7 @@
 #include "orthant/graph/spec.h"
 #include "orthant/nn/context_axis.h"
 #include "orthant/nn/expert_axis.h"
+#include "orthant/nn/key_cache.h"
 #include "orthant/nn/tensor_axis.h"
 #include "orthant/nn/token_rows.h"
 
@@ -64,9 +65,15 @@ struct Pass {
   OwnPositions positions = {};
   const TokenRows* token_rows = nullptr;  // of unpadded rows, which are one row of `sequence` tokens; null: padded
 
+  // Of a generation: the sequences whose next tokens the row has, and the unit's keys and values; null elsewhere.
+  const CachedStep* cached = nullptr;
+  KeyCache* keys = nullptr;
+
   // Whether each tp rank holds a part of the tokens between products. Their values are then [own tokens, channels].
   bool cuts_tokens() const { return tensor != nullptr && tensor->sequence_parallel() && sequence > 0; }
   std::int64_t whole_sequence() const { return context == nullptr ? sequence : positions.all; }
+  // Positions that a table must have.
+  std::int64_t most_positions() const { return cached == nullptr ? whole_sequence() : cached->most_positions; }
   std::int64_t num_tokens() const { return rows * sequence; }
   Range own_tokens() const { return cuts_tokens() ? tensor->part(num_tokens()) : Range{0, num_tokens()}; }
 

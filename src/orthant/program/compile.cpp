@@ -48,6 +48,14 @@ void share_rows(Body& body, const ContextSharing& context) {
   }
 }
 
+// Attention of a generation.
+void cache_keys(Body& body, bool cached) {
+  if (!cached) return;
+  for (auto& operation : body.operations) {
+    if (operation.name == "attention") operation.attributes.set("cached", 1);
+  }
+}
+
 // Recorded values of a name are told apart by numbers: normed, normed2.
 void number_names(std::vector<BodyValue>& values) {
   std::map<std::string, int> seen;
@@ -89,6 +97,7 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   if (!unit.body) throw InternalError(fmt::format("unit {} has no recorded operations", unit.name));
   Body recorded = options.training ? *unit.body : without_dropout(*unit.body);
   share_rows(recorded, graph.context);
+  cache_keys(recorded, graph.cached);
   mark_sums_of_norms(recorded);
   number_names(recorded.values);
   ProgramOptions all = options;

@@ -142,6 +142,7 @@ std::string to_string(const Program& program, const Operation& operation) {
   if (operation.name == "wait") return fmt::format("wait {}", name_of(program, operation.in.back()));
   std::string name = operation.name;
   if (shares_rows(operation)) name += fmt::format("[{} over cp]", operation.attributes.text("context"));
+  if (caches_keys(operation)) name += "[cached]";
   if (operation.attributes.find("kind") != nullptr) name += "." + operation.attributes.text("kind");
   std::string in = names_of(program, operation.in);
   std::vector<std::string> parameters;

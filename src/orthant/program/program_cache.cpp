@@ -5,7 +5,8 @@
 namespace orthant {
 
 ProgramCache::Key ProgramCache::key_of(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options) {
-  Key key{.needs = options.needs, .parameters = {}, .edges = {}, .body = unit.body, .context = {}};
+  Key key{
+      .needs = options.needs, .parameters = {}, .edges = {}, .body = unit.body, .context = {}, .cached = graph.cached};
   if (graph.context.degree > 1) key.context = graph.context.way;
   const auto add = [&](const ParameterSpec& parameter, std::size_t prefix) {
     key.parameters.push_back({.name = parameter.name.substr(prefix),

@@ -42,6 +42,7 @@ class ProgramCache {
     std::vector<Edge> edges;  // inputs, then outputs
     SharedBody body;
     std::optional<ContextWay> context;  // where rows are cut over cp
+    bool cached = false;                // attention of a generation
     friend bool operator==(const Key&, const Key&) = default;
   };
   // Of the sharing: whether there is any, and its three choices; what is made again; in forward; training.

@@ -133,6 +133,8 @@ void Executor::begin_pass(nn::Pass& pass, const Step& step, int unit, int m) con
   pass.products = step.facts.products;
   pass.streams = step.facts.streams;
   pass.tensor = tensor_;
+  pass.cached = step.facts.cached;
+  if (step.facts.keys != nullptr) pass.keys = &(*step.facts.keys)[to_index(unit)];
   const auto ids = microbatch.fields.find(wirings_[to_index(unit)].tokens_of);
   if (ids == microbatch.fields.end()) return;
   pass.rows = ids->second.size(0);

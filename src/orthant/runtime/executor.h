@@ -42,12 +42,14 @@ struct StepFacts {
   // Gradient of each loss value (by name), a float64 scalar on the device: coefficient / global sum of target weights.
   // 1 when absent.
   std::map<std::string, at::Tensor> loss_factors = {};
-  at::Tensor loss_scale = {};            // and times this: a float64 scalar on the device; 1 when undefined
-  bool repeatable = true;                // every sum has one order: equal bits in every run
-  nn::ProductPlans* products = nullptr;  // by which products are computed; null: libtorch's choice
-  nn::DeviceStreams* streams = nullptr;  // where a device finds the streams of dropout sites; null: on the CPU
-  Lanes* lanes = nullptr;                // on which units of a device run; null: all on the current stream
-  launch::Activity* activity = nullptr;  // told what the rank is about to do; null: nobody is
+  at::Tensor loss_scale = {};                 // and times this: a float64 scalar on the device; 1 when undefined
+  bool repeatable = true;                     // every sum has one order: equal bits in every run
+  nn::ProductPlans* products = nullptr;       // by which products are computed; null: libtorch's choice
+  nn::DeviceStreams* streams = nullptr;       // where a device finds the streams of dropout sites; null: on the CPU
+  Lanes* lanes = nullptr;                     // on which units of a device run; null: all on the current stream
+  const nn::CachedStep* cached = nullptr;     // of a generation
+  std::vector<nn::KeyCache>* keys = nullptr;  // per unit; of a generation
+  launch::Activity* activity = nullptr;       // told what the rank is about to do; null: nobody is
 };
 
 // When an action ran, in seconds of the steady clock.

@@ -67,7 +67,7 @@ StageLinks::Form Executor::form_of(const Step& step, const Action& action) const
   if (sizes.empty()) return form;
   if (value.tokens_of.empty()) {
     const auto& unpadded = microbatch.token_rows;
-    sizes[0] = unpadded.empty() ? fields.begin()->second.size(0) : unpadded.begin()->second.firsts.size(0);
+    sizes[0] = unpadded.empty() ? fields.begin()->second.size(0) : unpadded.begin()->second.picked.size(0);
   } else {
     const auto& ids = fields.at(value.tokens_of);
     const std::int64_t rows = ids.size(0);

@@ -18,6 +18,7 @@ struct SamplingParams {
   int logprobs = -1;       // tell the log-probability of each token, and of so many of the most probable; -1: none
   std::vector<std::int64_t> stop_tokens = {};  // an answer ends at one of these, besides the model's own end tokens
   bool ignore_end = false;                     // the model's own end tokens do not end an answer
+  friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
 inline constexpr int kMostLogprobs = 20;

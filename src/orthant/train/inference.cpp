@@ -8,17 +8,12 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
-#include "orthant/checkpoint/large_buffer.h"
-#include "orthant/checkpoint/pretrained.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/layout/unit_buffers.h"
 #include "orthant/models/model_facts.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/parallel/context/group_context.h"
-#include "orthant/parallel/tensor/group_axis.h"
-#include "orthant/runtime/unit.h"
 #include "orthant/schedule/lowering.h"
 #include "orthant/train/shape_text.h"
 #include "orthant/train/trainer.h"
@@ -38,33 +33,10 @@ void check_values(const std::string& name, const at::Tensor& values, std::int64_
                   {.remedy = remedy});
 }
 
-// A folder's weights and the pass that they suffice for.
-struct ForwardWeights {
-  GraphSpec graph;
-  PretrainedWeights weights;
-  std::vector<std::string> notes;
-};
-
 // Collective over `ranks`; Local for one rank.
-ForwardWeights open_forward(const StoredModel& model, const InferenceOptions& options, const ControlGroup& ranks = {}) {
-  const auto* const names = model.checkpoint ? nullptr : &tensor_names(model.config);
-  const std::vector<PretrainedSource> source = {{model.folder, names}};
-  ForwardWeights found{inference_graph(model.config, options), {}, {}};
-  found.weights = PretrainedWeights(found.graph, source, ranks);
-  const auto is_pooler = [](const std::string& name) { return name.starts_with("pooler."); };
-  if (std::ranges::any_of(found.weights.absent(), is_pooler)) {
-    found.graph = inference_graph(model.config, options, /*pooler=*/false);
-    found.weights = PretrainedWeights(found.graph, source, ranks);
-    found.notes.push_back(fmt::format("{}: has no pooler, so there is no pooler_output", model.folder.string()));
-  }
-  if (!found.weights.absent().empty()) {
-    throw DataError(
-        fmt::format("{}: lacks {}, without which there are no logits", model.folder.string(),
-                    fmt::join(found.weights.absent(), ", ")),
-        {.remedy = "use a folder with a language-model head, or set tie_word_embeddings in its config.json"});
-  }
-  for (auto& note : found.weights.notes()) found.notes.push_back(std::move(note));
-  return found;
+ForwardWeights open_inference(const StoredModel& model, const InferenceOptions& options,
+                              const ControlGroup& ranks = {}) {
+  return open_forward(model, [&](bool pooler) { return inference_graph(model.config, options, pooler); }, ranks);
 }
 
 }  // namespace
@@ -102,7 +74,7 @@ GraphSpec inference_graph(const ModelConfig& config, const InferenceOptions& opt
 }
 
 std::vector<InferenceShare> inference_shares(const StoredModel& model, const InferenceOptions& options) {
-  const auto found = open_forward(model, options);
+  const auto found = open_inference(model, options);
   std::vector<InferenceShare> shares;
   for (int rank = 0; rank < options.mesh.world_size(); ++rank) {
     InferenceShare share;
@@ -121,37 +93,18 @@ Inference::Inference(StoredModel model, const InferenceOptions& options) : model
 }
 
 void Inference::load() {
-  const auto ranks = inference_ranks(options_);
-  auto found = open_forward(model_, options_, ranks);
-  graph_ = std::move(found.graph);
+  auto found = open_inference(model_, options_, inference_ranks(options_));
   notes_ = std::move(found.notes);
-  const auto make = [this](std::int64_t elements, at::ScalarType type) {
-    if (options_.device.is_cpu()) return make_large_buffer(elements, type);
-    return at::zeros({elements}, at::TensorOptions().dtype(type).device(options_.device));
-  };
-  const Precision precision{options_.dtype, options_.dtype, options_.dtype};
-  StoreOptions store;
-  store.communicator = options_.communicator.get();
-  store_ = std::make_unique<ParameterStore>(graph_, options_.mesh, ranks.rank(), precision, make, std::move(store));
-  if (options_.mesh.degree(Axis::tp) > 1) {
-    tensor_ =
-        std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
-  }
-  if (options_.mesh.degree(Axis::cp) > 1) {
-    check_context_backend(options_.communicator->backend_name());
-    context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
-                                              graph_.context);
-  }
-  units_ = build_units(*store_, tables_);
-  found.weights.load(*store_, ranks);
-  bytes_read_ = found.weights.bytes_read();
-  executor_ = std::make_unique<Executor>(graph_, units_, Recompute::none,
-                                         Peers{.tensor = tensor_.get(), .context = context_.get()});
+  loaded_ = std::make_unique<LoadedModel>(std::move(found), LoadOptions{.dtype = options_.dtype,
+                                                                        .device = options_.device,
+                                                                        .mesh = options_.mesh,
+                                                                        .communicator = options_.communicator});
+  executor_ = std::make_unique<Executor>(graph(), loaded_->units(), Recompute::none, loaded_->peers());
 }
 
 std::vector<std::string> Inference::outputs() const {
   const auto has = [&](const char* name) {
-    return std::ranges::find(graph_.values, name, &ValueSpec::name) != graph_.values.end();
+    return std::ranges::find(graph().values, name, &ValueSpec::name) != graph().values.end();
   };
   if (has("logits")) return {"logits"};
   std::vector<std::string> names = {"last_hidden_state"};
@@ -160,7 +113,7 @@ std::vector<std::string> Inference::outputs() const {
 }
 
 Shape Inference::output_shape(const std::string& output, std::int64_t rows, std::int64_t sequence) const {
-  auto shape = graph_.value(output).shape;
+  auto shape = graph().value(output).shape;
   shape.at(0) = rows;
   if (shape.size() == 3) shape[1] = sequence;
   return shape;
@@ -219,20 +172,20 @@ Fields Inference::forward(const Fields& inputs) {
   Microbatch rows;
   rows.fields["input_ids"] = ids;
   const auto mask = inputs.find("attention_mask");
-  if (graph_.is_batch_field("attention_mask")) {
+  if (graph().is_batch_field("attention_mask")) {
     rows.fields["attention_mask"] =
         mask != inputs.end() ? mask->second.to(options_.device, at::kBool) : at::ones_like(ids, at::kBool);
   } else if (mask != inputs.end() && !mask->second.to(at::kBool).all().item<bool>()) {
     throw ConfigError("rows are padded, but this inference was made without an attention mask",
                       {.remedy = "set InferenceOptions::attention_mask"});
   }
-  if (graph_.is_batch_field("token_type_ids")) {
+  if (graph().is_batch_field("token_type_ids")) {
     const auto types = inputs.find("token_type_ids");
     rows.fields["token_type_ids"] =
         types != inputs.end() ? types->second.to(options_.device, at::kLong) : at::zeros_like(ids);
   }
   const StepFacts facts{.activity = &launch::Activity::of_process()};
-  return executor_->evaluate(forward_actions(graph_), rows, facts, outputs());
+  return executor_->evaluate(forward_actions(graph()), rows, facts, outputs());
 }
 
 }  // namespace orthant

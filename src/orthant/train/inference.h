@@ -17,11 +17,7 @@
 #include "orthant/data/batch.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/models/model_config.h"
-#include "orthant/nn/context_axis.h"
-#include "orthant/nn/tables.h"
-#include "orthant/nn/tensor_axis.h"
-#include "orthant/parallel/data/parameter_store.h"
-#include "orthant/runtime/executor.h"
+#include "orthant/train/loaded_model.h"
 
 namespace orthant {
 
@@ -75,25 +71,19 @@ class Inference {
   std::vector<std::string> outputs() const;  // their names, in this order
   Shape output_shape(const std::string& output, std::int64_t rows, std::int64_t sequence) const;
   const ModelConfig& config() const { return model_.config; }
-  const GraphSpec& graph() const { return graph_; }
-  ParameterStore& parameters() { return *store_; }
+  const GraphSpec& graph() const { return loaded_->graph(); }
+  ParameterStore& parameters() { return loaded_->parameters(); }
   const std::vector<std::string>& notes() const { return notes_; }
-  std::int64_t bytes_read() const { return bytes_read_; }  // of weights, by this rank
+  std::int64_t bytes_read() const { return loaded_->bytes_read(); }  // of weights, by this rank
 
  private:
   void load();
 
   StoredModel model_;
   InferenceOptions options_;
-  GraphSpec graph_;
-  Tables tables_;
-  std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank
-  std::unique_ptr<nn::ContextAxis> context_;  // null on one cp rank
-  std::unique_ptr<ParameterStore> store_;
-  std::vector<std::unique_ptr<Unit>> units_;
+  std::unique_ptr<LoadedModel> loaded_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::string> notes_;
-  std::int64_t bytes_read_ = 0;
 };
 
 }  // namespace orthant

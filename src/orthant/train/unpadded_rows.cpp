@@ -19,7 +19,7 @@ struct KeptTokens {
 KeptTokens kept_tokens(const std::vector<std::int64_t>& lengths, std::int64_t columns, std::int64_t tokens) {
   const auto options = at::TensorOptions().dtype(at::kLong);
   KeptTokens kept;
-  std::vector<std::int64_t> row, position, starts, firsts;
+  std::vector<std::int64_t> row, position, starts, picked;
   const auto add = [&](std::int64_t number, std::int64_t length) {
     const auto first = static_cast<std::int64_t>(row.size());
     for (std::int64_t i = 0; i < length; ++i) {
@@ -30,13 +30,13 @@ KeptTokens kept_tokens(const std::vector<std::int64_t>& lengths, std::int64_t co
   };
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     const auto number = static_cast<std::int64_t>(r), length = std::max<std::int64_t>(lengths[r], 1);
-    firsts.push_back(static_cast<std::int64_t>(row.size()));
+    picked.push_back(static_cast<std::int64_t>(row.size()));
     for (std::int64_t i = 0; i < length; ++i) kept.from.push_back(number * columns + i);
     add(number, length);
   }
   add(static_cast<std::int64_t>(lengths.size()), tokens - static_cast<std::int64_t>(row.size()));
   const auto line = [&](const std::vector<std::int64_t>& values) { return at::tensor(values, options).unsqueeze(0); };
-  kept.rows = {line(row), line(position), line(starts), at::tensor(firsts, options)};
+  kept.rows = {line(row), line(position), line(starts), at::tensor(picked, options)};
   return kept;
 }
 

@@ -1,6 +1,9 @@
 // Attention over the heads of a joined projection, alone and together with the rotation in front of it.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "orthant/base/error.h"
+#include "orthant/ops/attention/cached_attention.h"
 #include "orthant/ops/attention/context_attention.h"
 #include "orthant/ops/attention/heads_call.h"
 #include "orthant/ops/linear/projection.h"
@@ -34,6 +37,19 @@ Step bind_context_attention(const Binding& b) {
   };
 }
 
+// in qkv; out attended. With the rotation in front of it the first output is what was turned.
+Step bind_cached_attention(const Binding& b, bool rotates) {
+  return [call = HeadsCall(b, b.in(0), b.out(rotates ? 1 : 0), -1, -1), qkv = b.in(0), turned = rotates ? b.out(0) : -1,
+          out = b.out(rotates ? 1 : 0)](Frame& frame) mutable {
+    if (frame.pass.cached == nullptr || frame.pass.keys == nullptr) {
+      throw InternalError(fmt::format("unit {}: a program of a generation runs without a cache", frame.pass.unit));
+    }
+    frame[out] =
+        nn::cached_attention(frame[qkv], call.cached_options(frame[qkv], frame), *frame.pass.cached, *frame.pass.keys);
+    if (turned >= 0) frame[turned] = frame[qkv];
+  };
+}
+
 // in gy, qkv or what all_to_all has kept, mask, attended, lse, none, starts of documents.
 Step bind_context_attention_back(const Binding& b) {
   return [call = HeadsCall(b, b.in(1), b.in(3), b.in(2), b.in(6)), gy = b.in(0), qkv = b.in(1), out = b.in(3),
@@ -59,9 +75,13 @@ Step bind_attention_back(const Binding& b) {
 std::vector<NamedBinder> attention_binders() {
   return {{"attention",
            [](const Binding& b) {
+             if (caches_keys(b.operation)) return bind_cached_attention(b, false);
              return shares_rows(b.operation) ? bind_context_attention(b) : bind_attention(b, false);
            }},
-          {"rotary_attention", [](const Binding& b) { return bind_attention(b, true); }},
+          {"rotary_attention",
+           [](const Binding& b) {
+             return caches_keys(b.operation) ? bind_cached_attention(b, true) : bind_attention(b, true);
+           }},
           {"attention_back",
            [](const Binding& b) {
              return shares_rows(b.operation) ? bind_context_attention_back(b) : bind_attention_back(b);

@@ -44,6 +44,12 @@ class HeadsCall {
     return options_;
   }
 
+  // Of a generation: tables have all positions that a sequence may have.
+  const nn::AttentionOptions& cached_options(const at::Tensor& qkv, const Frame& frame) {
+    if (tables_) options_.rotary = tables_->whole(frame.pass, qkv.options());
+    return options_;
+  }
+
   // [tokens, channels] as rows of tokens.
   static at::Tensor by_rows(const at::Tensor& matrix, const nn::Pass& pass) {
     return matrix.view({pass.rows, pass.sequence, matrix.size(1)});

@@ -39,10 +39,10 @@ struct UnpaddedFirsts {
   Range own;
   at::Tensor held, tokens;
 
-  explicit UnpaddedFirsts(const Pass& pass) : rows(pass.token_rows->firsts.size(0)), own(pass.own_tokens()) {
-    const at::Tensor& firsts = pass.token_rows->firsts;
-    held = firsts.ge(own.begin).logical_and_(firsts.lt(own.end)).nonzero().flatten();
-    tokens = firsts.index_select(0, held).sub_(own.begin);
+  explicit UnpaddedFirsts(const Pass& pass) : rows(pass.token_rows->picked.size(0)), own(pass.own_tokens()) {
+    const at::Tensor& picked = pass.token_rows->picked;
+    held = picked.ge(own.begin).logical_and_(picked.lt(own.end)).nonzero().flatten();
+    tokens = picked.index_select(0, held).sub_(own.begin);
   }
 };
 
@@ -94,6 +94,7 @@ at::Tensor whole_sequences(const at::Tensor& x, const Pass& pass) {
 
 at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
   if (pass.token_rows != nullptr) {
+    if (!pass.cuts_tokens()) return x.index_select(0, pass.token_rows->picked);
     const UnpaddedFirsts first(pass);
     return at::zeros({first.rows, x.size(1)}, x.options()).index_copy_(0, first.held, x.index_select(0, first.tokens));
   }

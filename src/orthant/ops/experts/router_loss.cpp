@@ -16,7 +16,7 @@ struct TokenPlaces {
     const std::int64_t first = own ? pass.own_tokens().begin : 0;
     if (pass.token_rows != nullptr) {  // what lies behind the last row is a row more
       row = pass.token_rows->row.view({-1}).narrow(0, first, tokens);
-      rows = pass.token_rows->firsts.size(0) + 1;
+      rows = pass.token_rows->picked.size(0) + 1;
       return;
     }
     const auto options = at::TensorOptions().dtype(at::kLong).device(like.device());

@@ -20,7 +20,7 @@ const nn::RotaryTable& RotaryTables::get(const nn::Pass& pass, const at::TensorO
 }
 
 const nn::RotaryTable& RotaryTables::whole(const nn::Pass& pass, const at::TensorOptions& options) {
-  const std::int64_t sequence = pass.whole_sequence();
+  const std::int64_t sequence = pass.most_positions();
   if (sequence_ == sequence) return whole_;
   sequence_ = sequence;
   // Dynamic frequencies are those of one length; all others serve every length.
