@@ -1,10 +1,11 @@
 # Files that a library carries with it. Run as a script it writes a C++ file that holds them:
-#   cmake -DNAMES="hardware/a.json;report/b.js" -DPATHS="folder/a.json;other/b.js" -DOUTPUT=out.cpp -P OrthantEmbed.cmake
+#   cmake -DNAMES="hardware/a.json;report/b.js" -DPATHS="folder/a.json;other/b.js" -DLAYER=plan -DOUTPUT=out.cpp -P OrthantEmbed.cmake
 # Included, it offers orthant_embed(target name=folder ...), which adds that file for everything in these folders of the
-# calling one, as name/FILE; the code reads it through the array `kFiles` in namespace orthant::embedded.
+# calling one, as name/FILE; the code reads it through the array `kFiles` in namespace orthant::embedded::LAYER, where the target
+# is orthant_LAYER.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "// Written by cmake/OrthantEmbed.cmake.\n#include <array>\n#include <string_view>\n#include <utility>\n\n")
-  string(APPEND text "namespace orthant::embedded {\n\n")
+  string(APPEND text "namespace orthant::embedded::${LAYER} {\n\n")
   list(LENGTH NAMES count)
   string(APPEND text "using File = std::pair<std::string_view, std::string_view>;\n")
   string(APPEND text "extern const File* const kFiles;\nextern const unsigned long kNumFiles;\n\n")
@@ -24,7 +25,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(APPEND text "${literal}}},\n")
   endforeach()
   string(APPEND text "};\nconst File* const kFiles = kTexts;\nconst unsigned long kNumFiles = ${count};\n\n")
-  string(APPEND text "}  // namespace orthant::embedded\n")
+  string(APPEND text "}  // namespace orthant::embedded::${LAYER}\n")
   file(WRITE ${OUTPUT} "${text}")
   return()
 endif()
@@ -45,8 +46,9 @@ function(orthant_embed target)
     list(APPEND paths ${folder_paths})
   endforeach()
   set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_files.cpp)
+  string(REGEX REPLACE "^orthant_" "" layer ${target})
   add_custom_command(OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} "-DNAMES=${names}" "-DPATHS=${paths}" -DOUTPUT=${output} -P ${orthant_embed_script}
+    COMMAND ${CMAKE_COMMAND} "-DNAMES=${names}" "-DPATHS=${paths}" -DLAYER=${layer} -DOUTPUT=${output} -P ${orthant_embed_script}
     DEPENDS ${paths} ${orthant_embed_script} VERBATIM)
   target_sources(${target} PRIVATE ${output})
 endfunction()

@@ -12,18 +12,18 @@
 
 namespace orthant {
 
-namespace embedded {
+namespace embedded::plan {
 
 using File = std::pair<std::string_view, std::string_view>;
 extern const File* const kFiles;
 extern const unsigned long kNumFiles;
 
-}  // namespace embedded
+}  // namespace embedded::plan
 
 namespace {
 
-std::span<const embedded::File> files() {
-  return {embedded::kFiles, embedded::kNumFiles};
+std::span<const embedded::plan::File> files() {
+  return {embedded::plan::kFiles, embedded::plan::kNumFiles};
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// What chat templates may call: filters, tests and methods of Jinja and Python that public templates use, each with
+// their meaning. None reads anything but its arguments, and none changes them. Local.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orthant/serve/jinja/value.h"
+
+namespace orthant::jinja {
+
+// What a run may still spend: a template that asks for more has a Problem, so that every run ends.
+class Budget {
+ public:
+  static constexpr std::size_t kMostSteps = 1'000'000;
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of all texts that are made
+
+  void step(std::size_t count = 1);
+  void bytes(std::size_t count);
+
+ private:
+  std::size_t steps_ = kMostSteps;
+  std::size_t bytes_ = kMostBytes;
+};
+
+std::vector<std::string> filter_names();
+std::vector<std::string> test_names();
+
+// The value is the first positional argument. Problem.
+Value apply_filter(std::string_view name, const Arguments& arguments, Budget& budget);
+bool apply_test(std::string_view name, const Arguments& arguments, Budget& budget);
+
+// value.name and value[key]; undefined where there is nothing. Problem for what is undefined itself, for methods that
+// change their value and for others that are not here.
+Value attribute_of(const Value& value, const std::string& name, Budget& budget);
+Value item_of(const Value& value, const Value& key, Budget& budget);
+
+// The method of a text, list or dict.
+Value method_of(const Value& value, const std::string& name, Budget& budget);
+
+// Of an argument; `name` is for the error.
+const std::string& text_of(const Value& value, std::string_view name);
+std::int64_t integer_of(const Value& value, std::string_view name);
+
+}  // namespace orthant::jinja
