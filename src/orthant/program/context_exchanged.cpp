@@ -93,6 +93,9 @@ ContextExchanged context_exchanged(const Program& program, const std::vector<Ope
       ++total.sum.calls;
       total.sum.bytes += counts;
     }
+    if (const auto bytes = told_choice_bytes(program, operation); bytes > 0) {
+      count(total.sum, sizes.rows * sizes.whole_sequence * bytes);
+    }
     if (!shares_rows(operation)) continue;
     const bool backward = operation.name == "attention_back";
     const int attended = backward ? operation.in[3] : operation.out[0];

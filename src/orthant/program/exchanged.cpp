@@ -24,13 +24,18 @@ Exchanged::Entry& entry_of(Exchanged& total, ExchangeSpec::Kind kind) {
       return total.sum;
     case ExchangeSpec::Kind::gather:
       return total.gather;
-    case ExchangeSpec::Kind::scatter:
-      break;
+    default:
+      return total.scatter;
   }
-  return total.scatter;
 }
 
 }  // namespace
+
+std::int64_t told_choice_bytes(const Program& program, const Operation& operation) {
+  if (operation.name != "route" || operation.attributes.integer("capacity") == 0) return 0;
+  const std::int64_t per_token = program.values[to_index(operation.out[1])].at.dims.back().factor;
+  return per_token * bytes_of(DType::int64);
+}
 
 std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes) {
   if (operation.name != "router_loss") return 0;
@@ -43,6 +48,7 @@ Exchanged exchanged(const Program& program, const std::vector<Operation>& list, 
   Exchanged total;
   for (const auto& operation : list) {
     if (operation.name == "start") {
+      if (operation.exchange->moves_rows()) continue;
       Exchanged::Entry& entry = entry_of(total, operation.exchange->kind);
       ++entry.calls;
       entry.bytes += payload_bytes(program, operation, sizes);
@@ -52,6 +58,10 @@ Exchanged exchanged(const Program& program, const std::vector<Operation>& list, 
     } else if (operation.name == "router_loss" && program.values[to_index(operation.in[1])].at.cuts_tokens()) {
       ++total.sum.calls;
       total.sum.bytes += router_count_bytes(program, operation, sizes);
+    } else if (const auto bytes = told_choice_bytes(program, operation);
+               bytes > 0 && program.values[to_index(operation.out[1])].at.cuts_tokens()) {
+      ++total.sum.calls;
+      total.sum.bytes += sizes.tokens() * bytes;
     }
   }
   return total;

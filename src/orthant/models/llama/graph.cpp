@@ -64,27 +64,32 @@ ops::RouterLoss LlamaBuilder::router_loss() const {
 }
 
 ops::RoutedTokens LlamaBuilder::experts(Recorder& r, Value x, Value labels) const {
-  const auto routed = ops::experts(r, x,
-                                   {.router = "router.weight",
-                                    .inputs = "experts_in",
-                                    .outputs = "experts_out",
-                                    .count = config_.experts.count,
-                                    .per_token = config_.experts.per_token,
-                                    .inner = config_.expert_inner(),
-                                    .normalised = config_.experts.normalised,
-                                    .sigmoid = config_.experts.sigmoid,
-                                    .groups = config_.experts.groups,
-                                    .groups_taken = config_.experts.groups_taken,
-                                    .scaling = config_.experts.scaling,
-                                    .loss = router_loss()},
-                                   labels);
+  const ops::Experts kind = {.router = "router.weight",
+                             .inputs = "experts_in",
+                             .outputs = "experts_out",
+                             .count = config_.experts.count,
+                             .per_token = config_.experts.per_token,
+                             .inner = config_.expert_inner(),
+                             .normalised = config_.experts.normalised,
+                             .sigmoid = config_.experts.sigmoid,
+                             .groups = config_.experts.groups,
+                             .groups_taken = config_.experts.groups_taken,
+                             .scaling = config_.experts.scaling,
+                             .capacity = labels.id < 0 ? 0 : config_.experts.capacity(work_.sequence),
+                             .bias = config_.experts.bias_rate > 0 ? "router.bias" : "",
+                             .loss = router_loss()};
   const std::int64_t inner = config_.experts.shared_inner;
-  if (inner == 0) return routed;
+  if (inner == 0) return ops::experts(r, x, kind, labels);
+  // The shared expert works while tokens travel.
+  const ops::SentTokens sent = ops::send_to_experts(r, x, kind, labels);
   const Value gate_up = ops::linear(r, x, {.weight = "shared_gate_up", .out = 2 * inner, .joined = true});
-  const Value shared = ops::linear(r, ops::activation(r, gate_up, "swiglu"),
-                                   {.weight = "shared_expert.w2.weight", .out = config_.hidden_size});
+  const Value active = ops::activation(r, gate_up, "swiglu");
+  const ops::SentTokens answered = ops::run_experts(r, sent, kind);
+  const Value shared = ops::linear(r, active, {.weight = "shared_expert.w2.weight", .out = config_.hidden_size});
   const Value gate = ops::linear(r, x, {.weight = "shared_expert_gate.weight", .out = 1});
-  return {ops::add(r, routed.y, ops::token_gate(r, shared, gate)), routed.loss};
+  const Value gated = ops::token_gate(r, shared, gate);
+  const ops::RoutedTokens routed = ops::combine(r, answered);
+  return {ops::add(r, routed.y, gated), routed.loss};
 }
 
 Body LlamaBuilder::layer_body(bool has_experts) const {
@@ -229,6 +234,11 @@ void LlamaBuilder::add_layer(std::int64_t index) {
   UnitSpec unit = layer_unit(index, has_experts ? "llama.expert_layer" : "llama.layer");
   unit.parameters = layer_matrices(unit.name, has_experts);
   for (auto& parameter : layer_vectors(unit.name)) unit.parameters.push_back(std::move(parameter));
+  if (has_experts && config_.experts.bias_rate > 0) {
+    unit.parameters.push_back(bias(unit.name + ".router.bias", config_.experts.count));
+    unit.parameters.back().trainable = false;
+    unit.parameters.back().moved_by_loads = config_.experts.bias_rate;
+  }
   unit.body = has_experts ? expert_body_ : layer_body_;
   if (has_experts && use_.loss) {
     unit.inputs.emplace_back("labels");

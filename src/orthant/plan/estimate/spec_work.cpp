@@ -274,8 +274,9 @@ class SpecWork {
         return ExchangeKind::all_gather;
       case ExchangeSpec::Kind::scatter:
         return ExchangeKind::reduce_scatter;
+      default:
+        return ExchangeKind::all_to_all;
     }
-    return ExchangeKind::all_reduce;
   }
 
   // Those of the lists, and the sums of a loss over cut logits.
@@ -283,7 +284,9 @@ class SpecWork {
     const auto add = [&](std::vector<PricedExchange>& to, const Operation& operation) {
       if (operation.name != "start") return;
       const auto& exchange = *operation.exchange;
-      to.push_back({kind_of(exchange), exchange.axis, as_double(payload_bytes(program, operation, sizes))});
+      // Rows of tokens as the rank has them whose experts take most.
+      const double share = exchange.moves_rows() ? skew(graph_) : 1;
+      to.push_back({kind_of(exchange), exchange.axis, share * as_double(payload_bytes(program, operation, sizes))});
     };
     for (const auto& operation : program.forward) {
       add(work.forward_exchanges, operation);
@@ -295,21 +298,6 @@ class SpecWork {
       }
     }
     for (const auto& operation : program.both) add(work.backward_exchanges, operation);
-    if (graph_.expert_degree == 1) return;
-    for (const auto& operation : program.forward) add_tokens(work.forward_exchanges, program, operation, sizes);
-    for (const auto& operation : program.both) add_tokens(work.backward_exchanges, program, operation, sizes);
-  }
-
-  // On their way to experts and back, of the rank whose experts take most.
-  void add_tokens(std::vector<PricedExchange>& to, const Program& program, const Operation& operation,
-                  const UnitSizes& sizes) const {
-    const TokenExchanges made = token_exchanges(operation);
-    const int rows =
-        operation.name == "dispatch" ? operation.out[0] : operation.in[operation.name == "combine_back" ? 1 : 0];
-    for (int i = 0; i < made.to_experts + made.from_experts; ++i) {
-      to.push_back({ExchangeKind::all_to_all, Axis::ep,
-                    skew(graph_) * elements(program, rows, sizes) * as_double(bytes_of(sizes.compute))});
-    }
   }
 
   // Of the cp rank that sends most.
