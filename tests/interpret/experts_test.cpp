@@ -36,7 +36,13 @@ std::vector<Mixture> mixtures() {
   ops::Experts softmax_groups = experts_of(6, 2);
   softmax_groups.groups = 3;
   softmax_groups.groups_taken = 1;
-  return {{plain}, {unnormalised}, {one}, {all}, {sigmoid}, {grouped}, {softmax_groups}, {grouped, true}};
+  ops::Experts tight = experts_of(5, 3);
+  tight.capacity = 2;
+  ops::Experts tightest = experts_of(3, 1);
+  tightest.normalised = false;
+  tightest.capacity = 1;
+  return {{plain},   {unnormalised},   {one},   {all},      {sigmoid},
+          {grouped}, {softmax_groups}, {tight}, {tightest}, {grouped, true}};
 }
 
 std::string name_of(std::int64_t expert, const char* matrix) {
@@ -102,6 +108,21 @@ Choice choose(const Named& t, const Mixture& mixture, const at::Tensor& logits) 
   return made;
 }
 
+// Row by row, of those that choose an expert the first.
+at::Tensor with_room(at::Tensor taken, std::int64_t sequence, std::int64_t capacity) {
+  if (capacity == 0) return taken;
+  taken = taken.clone();
+  for (std::int64_t e = 0; e < taken.size(1); ++e) {
+    std::int64_t left = 0;
+    for (std::int64_t token = 0; token < taken.size(0); ++token) {
+      if (token % sequence == 0) left = capacity;
+      if (taken[token][e].item<double>() == 0) continue;
+      if (left-- <= 0) taken[token][e] = 0;
+    }
+  }
+  return taken;
+}
+
 at::Tensor logits_of(const Named& t) {
   return at::matmul(t.at("x").reshape({-1, kChannels}), t.at("router").t());
 }
@@ -112,6 +133,7 @@ Formula formula_of(const Mixture& mixture) {
     const Choice choice = choose(t, mixture, logits_of(t));
     at::Tensor weights = choice.scores * choice.taken;
     if (mixture.kind.normalised) weights = weights / weights.sum(1, /*keepdim=*/true);
+    weights = weights * with_room(choice.taken, t.at("x").size(1), mixture.kind.capacity);
     at::Tensor y = at::zeros_like(x);
     for (std::int64_t e = 0; e < mixture.kind.count; ++e) {
       const at::Tensor inner = at::silu(at::matmul(x, t.at(name_of(e, "w1")).t()));
@@ -145,6 +167,18 @@ TEST(Experts, ABiasCountsInTheChoiceAlone) {
     expect_near(found.gradients.at(name), expected.gradients.at(name), 1e-11, name);
   const UnitCase without = mixture_case({biased.kind}, 5, 7);
   EXPECT_GT((UnitRun(without, {}, at::kDouble).run().y - found.y).abs().max().item<double>(), 1e-3);
+}
+
+TEST(Experts, BeyondTheirCapacityTakeNothing) {
+  const std::int64_t rows = 3, sequence = 8;
+  for (const Mixture& mixture : mixtures()) {
+    if (mixture.kind.capacity == 0) continue;
+    const Named named = mixture_case(mixture, rows, sequence).rounded(at::kDouble);
+    const at::Tensor taken = choose(named, mixture, logits_of(named)).taken;
+    EXPECT_GT(taken.view({rows, sequence, -1}).sum(1).max().item<double>(), static_cast<double>(mixture.kind.capacity));
+    const at::Tensor left = with_room(taken, sequence, mixture.kind.capacity);
+    EXPECT_LE(left.view({rows, sequence, -1}).sum(1).max().item<double>(), static_cast<double>(mixture.kind.capacity));
+  }
 }
 
 TEST(Experts, AreSharedByTpRanks) {

@@ -28,6 +28,10 @@ CONFIGS = {
     "hogged": {"model": {"kind": "mixtral", "preset": "mixtral-tiny", **SIZES, "attention_dropout": 0.0, "num_local_experts": 8,
                          "num_experts_per_tok": 1},
                "data": {"kind": "text", "path": "one_word.bin", "token_type": "uint16", "sequence_length": 15, "eval_fraction": 0.0}},
+    # Experts with room for some of a row's tokens, and biases that training moves.
+    "roomy": {"model": {"kind": "qwen2_moe", "preset": "qwen2-moe-tiny", **SIZES, "num_experts": 7, "num_experts_per_tok": 3,
+                        "moe_intermediate_size": 21, "shared_expert_intermediate_size": 26, "num_hidden_layers": 2,
+                        "capacity_factor": 0.8, "router_bias_update_rate": 0.01}, "data": TEXT},
 }
 FILES = {"hogged": {"one_word.bin": "\5\0" * 1600}}
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
@@ -51,6 +55,7 @@ def rows():
         yield Row(model, "dp=2,ep=2", "parallel.microbatches=12", steps=2, quick=model == "starved", files=files)
         yield Row(model, "dp=2,tp=2,ep=4", SEQUENCE, steps=2, files=files)
         yield Row(model, "pp=2,dp=2,ep=2", "parallel.schedule=zbh1", "parallel.microbatches=4", steps=2, files=files)
+    yield from with_room()
     # More ranks of ep than a rank has tokens, and groups that cross replicas.
     yield Row("mixtral", "dp=4,fsdp=2,ep=8", "parallel.zero=3", steps=2, quick=True)
     yield Row("mixtral", "fsdp=2,dp=2,ep=2", "parallel.zero=3", order="pp,fsdp,dp,cp,tp", steps=2)
@@ -107,6 +112,22 @@ def combined(model):
     for dtype, bound in (("float32", 1e-4), ("bfloat16", 1e-1)):
         yield Row(model, "dp=2,ep=2", dtype=dtype, steps=1, bound=bound, quick=model == "qwen2_moe")
     yield from canaries(model, first)
+
+
+def with_room():
+    """What is dropped and how biases move do not depend on how rows and tokens are dealt out."""
+    for mesh in ("dp=2,tp=2,ep=4", "dp=2,tp=2,ep=2", "cp=2,tp=2,ep=4", "pp=2,dp=2,tp=2,ep=4"):
+        yield Row("roomy", mesh, SEQUENCE, "parallel.microbatches=4", steps=4, quick=mesh.startswith("cp"))
+    yield Row("roomy", "dp=2,tp=2,ep=2", SHARED, steps=4)
+    for way in ("ring", "all_to_all", "gather"):
+        yield Row("roomy", "cp=2,dp=2,ep=2", f"parallel.context={way}", steps=4)
+    yield Row("roomy", "tp=2", SEQUENCE, WHOLE, steps=4)
+    yield Row("roomy", "dp=2,ep=2", "parallel.recompute=full", "parallel.microbatches=12", steps=4)
+    yield Row("roomy", "pp=2,dp=2,ep=2", "parallel.schedule=zbv", "parallel.microbatches=4", steps=4)
+    yield Row("roomy", "dp=2,ep=2", "parallel.offload=optimizer", steps=4)
+    yield Row("roomy", "fsdp=4,ep=2", "parallel.zero=3", resume_at=2, steps=4, quick=True)
+    yield Row("roomy", "tp=2", SEQUENCE, WHOLE, canary="tp:layers.0", steps=2, spreads=True)
+    yield Row("roomy", "cp=2,dp=2,ep=2", canary="cp:layers.0", steps=2, spreads=True, quick=True)
 
 
 def canaries(model, first):

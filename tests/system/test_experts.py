@@ -1,5 +1,6 @@
 """Mixtures of experts: losses of routers and routers themselves against transformers, and what a run tells of its experts."""
 import json
+import math
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import transformers
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
+from checkpoint_weights import read_state
 from program import only_json, orthant
 from test_hugging_face import all_in_float64, largest_difference, randomize, run_forward
 
@@ -100,6 +102,75 @@ class Losses(Folder):
             lines, _, _ = self.trained(model, 4, 17, *words)
             for one, other in zip(alone, lines):
                 self.assertEqual(one["expert_loads"], other["expert_loads"], words)
+
+    def choices(self, model, ids):
+        """Per layer which two experts every token chooses: [rows, sequence, experts] of zeros and ones."""
+        with torch.no_grad(), all_in_float64():
+            model.save_pretrained(self.path("model"))
+            model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+            found = model(ids, output_router_logits=True)
+        return [torch.zeros_like(logits).scatter(1, logits.topk(2, dim=-1).indices, 1).view(*ids.shape, -1) for logits in found.router_logits]
+
+    def test_what_has_no_room_is_dropped_and_counted(self):
+        model = self.model(1)
+        words = ("--set", "model.capacity_factor=0.75")
+        alone, ids, _ = self.trained(model, 4, 17, *words)
+        chosen = self.choices(model, ids)[0]
+        capacity = math.ceil(0.75 * 17 * 2 / 6)
+        expected = (chosen.sum(1) - capacity).clamp(min=0).sum().item() / chosen.sum().item()
+        self.assertGreater(expected, 0)
+        self.assertAlmostEqual(alone[0]["dropped_share"], expected, delta=1e-12)
+        for mesh in (("--mesh", "dp=2,ep=2"), ("--mesh", "cp=2,tp=2,ep=4", "--set", "parallel.sequence_parallel=true")):
+            lines, _, _ = self.trained(model, 4, 17, *words, *mesh)
+            self.assertEqual([line["dropped_share"] for line in lines], [line["dropped_share"] for line in alone], mesh)
+        roomy, _, _ = self.trained(model, 4, 17, "--set", "model.capacity_factor=100")
+        plain, _, _ = self.trained(model, 4, 17)
+        self.assertEqual([line["loss"] for line in roomy], [line["loss"] for line in plain])
+        self.assertEqual(plain[0]["dropped_share"], 0)
+
+
+class Balancing(Folder):
+    """Biases that training moves instead of a loss."""
+    RATE = 0.01
+    MODEL = {"kind": "mixtral", "preset": "mixtral-tiny", "num_hidden_layers": 2, "router_aux_loss_coef": 0, "initializer_range": 0.2}
+
+    def trained(self, name, steps, *words, rate=RATE):
+        config = self.write(f"{name}.json", {
+            "model": {**self.MODEL, "router_bias_update_rate": rate}, "data": {"kind": "tokens", "sequence_length": 32},
+            "train": {"global_batch_size": 8, "steps": steps, "eval_every": 0}})
+        done = orthant("train", "--config", config, "--output-dir", self.path(name), "--json", *FLOAT64, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path(name, "metrics.jsonl")) as f:
+            return [json.loads(line) for line in f]
+
+    def biases(self, run, step):
+        """What a checkpoint has of them, states of an optimizer included."""
+        _, state = read_state(self.path(run, "checkpoints", f"step-{step}"))
+        return {name: torch.from_numpy(value).flatten() for name, value in state.items() if "router.bias" in name}
+
+    def test_biases_follow_loads_on_any_mesh_and_through_a_resume(self):
+        saved = ("--set", "checkpoint.save_every=3")
+        lines = self.trained("alone", 6, *saved)
+        expected = {f"layers.{layer}.router.bias": 0 for layer in range(2)}
+        for line in lines:
+            for layer, loads in line["expert_loads"].items():
+                loads = torch.tensor(loads, dtype=torch.float64)
+                expected[f"{layer}.router.bias"] = expected[f"{layer}.router.bias"] + self.RATE * torch.sign(1 / len(loads) - loads)
+        found = self.biases("alone", 6)
+        self.assertEqual(found.keys(), expected.keys())
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-15)
+        shutil.copytree(self.path("alone"), self.path("resumed"))
+        shutil.rmtree(self.path("resumed", "checkpoints", "step-6"))
+        self.trained("resumed", 6, "--mesh", "fsdp=4,ep=2", "--set", "parallel.zero=3", "--resume", "auto", *saved)
+        for name, value in self.biases("resumed", 6).items():
+            self.assertTrue(torch.equal(value, found[name]), name)
+
+    def test_loads_become_even(self):
+        def most(lines):
+            return numpy.mean([max(loads) * len(loads) for line in lines[-10:] for loads in line["expert_loads"].values()])
+        uneven, even = most(self.trained("uneven", 60, rate=0)), most(self.trained("even", 60, "--mesh", "dp=2,ep=2"))
+        self.assertLess(even - 1, (uneven - 1) / 2)
 
 
 class Forward(Folder):

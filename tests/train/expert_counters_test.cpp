@@ -71,7 +71,7 @@ std::vector<std::int64_t> taken_by(const GraphSpec& graph, const std::vector<dou
     const auto experts = unit.num_experts();
     const Range own = balanced_range(experts, graph.expert_degree, index);
     taken.push_back(static_cast<std::int64_t>(std::accumulate(begin + own.begin, begin + own.end, 0.0)));
-    begin += experts;
+    if (experts > 0) begin += experts + 1;
   }
   return taken;
 }

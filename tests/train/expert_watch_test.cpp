@@ -34,12 +34,14 @@ TEST(ExpertWatch, AStepBetweenBeginsAnew) {
 TEST(ExpertWatch, SharesAreOfTheirLayer) {
   LlamaConfig config = test::small_mixture();
   config.num_hidden_layers = 3;
-  const auto loads = layer_loads(llama_spec(config, test::small_work()), {2, 0, 6, 0, 0, 1, 1, 1, 1, 4});
+  const auto loads = layer_loads(llama_spec(config, test::small_work()), {2, 0, 6, 0, 0, 2, 1, 1, 1, 1, 4, 0});
   ASSERT_EQ(loads.size(), 2U);
   EXPECT_EQ(loads[0].layer, "layers.1");
   EXPECT_EQ(loads[0].shares, (std::vector<double>{0.25, 0, 0.75, 0, 0}));
+  EXPECT_EQ(loads[0].dropped, 0.25);
   EXPECT_EQ(loads[1].layer, "layers.2");
   EXPECT_EQ(loads[1].shares, (std::vector<double>{0.125, 0.125, 0.125, 0.125, 0.5}));
+  EXPECT_EQ(loads[1].dropped, 0);
 }
 
 }  // namespace expert_watch_test

@@ -34,9 +34,9 @@ TEST(Metrics, LineHasTheKeysOfTheContractInItsOrder) {
 TEST(Metrics, ModelsWithExpertsHaveMoreAtTheEnd) {
   StepMetrics metrics = sample();
   metrics.auxiliary_loss = 0.5;
-  metrics.expert_loads = {{"layers.1", {0.25, 0.75}}, {"layers.3", {1, 0}}};
+  metrics.expert_loads = {{"layers.1", {0.25, 0.75}, 0.5}, {"layers.3", {1, 0}}};
   EXPECT_TRUE(metrics_line(metrics).ends_with(
-      R"("peak_memory_bytes":123456789,"auxiliary_loss":0.5,"expert_loads":{"layers.1":[0.25,0.75],"layers.3":[1.0,0.0]}})"));
+      R"("peak_memory_bytes":123456789,"auxiliary_loss":0.5,"dropped_share":0.25,"expert_loads":{"layers.1":[0.25,0.75],"layers.3":[1.0,0.0]}})"));
 }
 
 TEST(Metrics, WhatJsonCannotWriteIsNull) {

@@ -62,6 +62,10 @@ std::string_view exchange_name(ExchangeSpec::Kind kind) {
       return "gather";
     case ExchangeSpec::Kind::scatter:
       return "scatter";
+    case ExchangeSpec::Kind::to_experts:
+      return "to_experts";
+    case ExchangeSpec::Kind::from_experts:
+      return "from_experts";
   }
   return "";
 }

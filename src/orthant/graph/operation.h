@@ -72,12 +72,14 @@ class Attributes {
   std::vector<std::pair<std::string, Attribute>> all_;
 };
 
-// Something that ranks of an axis do together. gather and scatter are along `dim`; of dim 0 tokens are cut.
+// Something that ranks of an axis do together. gather and scatter are along `dim`; of dim 0 tokens are cut. to_experts
+// and from_experts move rows of tokens over ep, see Note [Routed rows] in ops/experts/rule.cpp.
 struct ExchangeSpec {
-  enum class Kind : std::uint8_t { sum, gather, scatter };
+  enum class Kind : std::uint8_t { sum, gather, scatter, to_experts, from_experts };
   Kind kind = Kind::sum;
   Axis axis = Axis::tp;
   int dim = 0;
+  bool moves_rows() const { return kind == Kind::to_experts || kind == Kind::from_experts; }
   friend bool operator==(const ExchangeSpec&, const ExchangeSpec&) = default;
 };
 std::string_view exchange_name(ExchangeSpec::Kind kind);

@@ -63,6 +63,9 @@ struct ParameterSpec {
   bool table = false;                      // its rows are looked up by id; a tied one may be multiplied elsewhere
   std::optional<Split> tp = {};            // nothing: replicated over tp
   std::optional<ExpertPlace> expert = {};  // nothing: no expert's
+  // A frozen one with a number per expert of its unit: a step adds so much where an expert took less than the mean, and
+  // takes it away where it took more, see train/expert_balance.h. 0: it stays.
+  double moved_by_loads = 0;
   // Declared: under sequence parallelism each tp rank sees only its own tokens, so the gradient is a partial sum. In a
   // resolved graph: the gradient is a partial sum.
   bool partial_under_sequence_parallel = false;

@@ -5,9 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "orthant/base/ranges.h"
+#include "orthant/nn/exchange.h"
 
 namespace orthant::nn {
 
@@ -23,10 +25,10 @@ class ExpertAxis {
   Range experts(std::int64_t count) const { return experts(count, coordinate_); }
 
   // Rows [0, input_rows[0]) of the input go to rank 0, the next input_rows[1] to rank 1, and so on; the output is laid
-  // out likewise. Both are contiguous. Collective over the axis; blocks.
-  virtual void all_to_all(const at::Tensor& output, const at::Tensor& input,
-                          const std::vector<std::int64_t>& output_rows,
-                          const std::vector<std::int64_t>& input_rows) = 0;
+  // out likewise. Both are contiguous. Collective over the axis.
+  virtual std::unique_ptr<Exchange> all_to_all(const at::Tensor& output, const at::Tensor& input,
+                                               const std::vector<std::int64_t>& output_rows,
+                                               const std::vector<std::int64_t>& input_rows) = 0;
 
  private:
   int degree_;

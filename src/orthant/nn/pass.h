@@ -56,7 +56,8 @@ struct Pass {
   TensorAxis* tensor = nullptr;    // null: this rank holds whole layers
   ContextAxis* context = nullptr;  // null: this rank has whole rows
   ExpertAxis* experts = nullptr;   // null: this rank has all experts
-  // Where slots that each expert of the unit took are added up, whole numbers [experts]; null: nobody asks.
+  // Where slots that choose each expert of the unit are added up, and behind them those that were dropped: whole
+  // numbers [experts + 1]; null: nobody asks.
   const at::Tensor* expert_loads = nullptr;
   // Of the unit's tokens in this microbatch, all tp ranks together; 0 when it has none. With a context axis `sequence`
   // counts the tokens of a row that this coordinate has, which are those of `positions`.

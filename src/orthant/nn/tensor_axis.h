@@ -10,15 +10,9 @@
 #include "orthant/base/ranges.h"
 #include "orthant/base/subject.h"
 #include "orthant/graph/spec.h"
+#include "orthant/nn/exchange.h"
 
 namespace orthant::nn {
-
-// One exchange under way. wait() once: blocks until outputs are readable and inputs may be reused.
-class Exchange {
- public:
-  virtual ~Exchange() = default;
-  virtual void wait() = 0;
-};
 
 class TensorAxis {
  public:

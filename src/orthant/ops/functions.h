@@ -80,7 +80,9 @@ struct Experts {
   // have the largest sum.
   std::int64_t groups = 1;
   std::int64_t groups_taken = 1;
-  double scaling = 1;     // of the scores of those that take a token
+  double scaling = 1;  // of the scores of those that take a token
+  // Slots of one row that an expert has room for; 0: for all. See Note [Capacity] in ops/experts/capacity.h.
+  std::int64_t capacity = 0;
   std::string bias = {};  // a parameter [count], added to scores to choose experts by, and to nothing else; or none
   RouterLoss loss = {};
 };
@@ -90,6 +92,18 @@ struct RoutedTokens {
 };
 // With `labels` there is a loss, and what experts take of the tokens whose label counts is told (Pass::expert_loads).
 RoutedTokens experts(Recorder& r, Value x, const Experts& kind, Value labels = {});
+// The same in three parts: what is recorded between them runs while tokens travel to experts, and back.
+struct SentTokens {
+  std::vector<Dim> tokens = {};
+  Value rows = {};
+  Value weights = {};
+  Value places = {}, slots = {}, counts = {}, held = {};
+  Value loss = {};
+  bool drops = false;
+};
+SentTokens send_to_experts(Recorder& r, Value x, const Experts& kind, Value labels = {});
+SentTokens run_experts(Recorder& r, SentTokens sent, const Experts& kind);
+RoutedTokens combine(Recorder& r, const SentTokens& sent);
 // Every token times the sigmoid of its gate, one number per token.
 Value token_gate(Recorder& r, Value x, Value gate);
 

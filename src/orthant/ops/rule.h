@@ -47,6 +47,12 @@ class Placing {
   // Dims of the output as recorded.
   virtual const std::vector<Dim>& recorded(std::size_t output) const = 0;
   virtual void set(std::string attribute, std::int64_t value) = 0;
+  // Its parameters only said where values lie: it reads none.
+  virtual void drop_parameters() = 0;
+  // The operation is left out: its output is its first input.
+  virtual void pass_on() = 0;
+  // The operation is this exchange of its first input.
+  virtual void exchange(const ExchangeSpec& spec) = 0;
 };
 
 // When an operation of a backward runs.

@@ -74,6 +74,9 @@ Exchanged context_exchanged(const Program& program, const std::vector<Operation>
     if (const auto counts = router_count_bytes(program, operation, sizes); counts > 0) {
       total.sum.add(counts);
     }
+    if (const auto bytes = told_choice_bytes(program, operation); bytes > 0) {
+      total.sum.add(sizes.rows * sizes.whole_sequence * bytes);
+    }
     if (!shares_rows(operation)) continue;
     const bool backward = operation.name == "attention_back";
     const int attended = backward ? operation.in[3] : operation.out[0];

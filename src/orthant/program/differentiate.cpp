@@ -17,8 +17,9 @@ class Differentiator : public Deriving {
   Differentiator(PlacedBody& body, const ProgramOptions& options) : body_(body), options_(options) {
     find_needs();
     for (const auto& operation : body.operations) {
-      const bool passes = operation.name != kExchange && op_rule(operation.name).passes_summands;
-      if (is_gather(operation) || passes) holds_summands_.insert(operation.out.front());
+      if (is_gather(operation) || moves_rows(operation)) holds_summands_.insert(operation.out.front());
+      if (operation.name == kExchange || !op_rule(operation.name).passes_summands) continue;
+      holds_summands_.insert(operation.out.begin(), operation.out.end());
     }
     for (const int output : body.outputs) {
       // A loss is the unit's first output or a value without dims; every output may have a gradient.
@@ -112,6 +113,8 @@ class Differentiator : public Deriving {
     return operation.exchange && operation.exchange->kind == ExchangeSpec::Kind::gather;
   }
 
+  static bool moves_rows(const Operation& operation) { return operation.exchange && operation.exchange->moves_rows(); }
+
   void find_needs() {
     needs_.resize(body_.values.size());
     for (std::size_t i = 0; i < body_.inputs.size(); ++i) needs_[to_index(body_.inputs[i])] = options_.needs[i];
@@ -160,6 +163,10 @@ class Differentiator : public Deriving {
         resting_[input] = gy;
         gradients_[input] = exchange(ExchangeSpec::Kind::gather, gy, new_gradient(input));
         return;
+      case ExchangeSpec::Kind::to_experts:
+        return move_rows(ExchangeSpec::Kind::from_experts, gy);
+      case ExchangeSpec::Kind::from_experts:
+        return move_rows(ExchangeSpec::Kind::to_experts, gy);
       case ExchangeSpec::Kind::gather:
         break;
     }
@@ -172,6 +179,17 @@ class Differentiator : public Deriving {
     own.attributes.set("dim", std::int64_t{spec.dim});
     own.attributes.set("size", placement(gy).dims.back().factor);
     emit(std::move(own), Part::inputs);
+    contribute(0, gx);
+  }
+
+  // Gradients of rows travel the other way, by the same counts.
+  void move_rows(ExchangeSpec::Kind kind, int gy) {
+    const int gx = new_gradient(operation_.in.front(), !placement(gy).partial.empty());
+    Operation moved = operation_;
+    moved.in.front() = gy;
+    moved.out = {gx};
+    moved.exchange->kind = kind;
+    emit(std::move(moved), Part::inputs);
     contribute(0, gx);
   }
 

@@ -24,10 +24,9 @@ Exchanged::Entry& entry_of(Exchanged& total, ExchangeSpec::Kind kind) {
       return total.sum;
     case ExchangeSpec::Kind::gather:
       return total.gather;
-    case ExchangeSpec::Kind::scatter:
-      break;
+    default:
+      return total.scatter;
   }
-  return total.scatter;
 }
 
 }  // namespace
@@ -37,6 +36,12 @@ void Exchanged::add(const Exchanged& other, std::int64_t times) {
                            &Exchanged::sent, &Exchanged::received}) {
     (this->*entry).add(other.*entry, times);
   }
+}
+
+std::int64_t told_choice_bytes(const Program& program, const Operation& operation) {
+  if (operation.name != "route" || operation.attributes.integer("capacity") == 0) return 0;
+  const std::int64_t per_token = program.values[to_index(operation.out[1])].at.dims.back().factor;
+  return per_token * bytes_of(DType::int64);
 }
 
 std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes) {
@@ -50,11 +55,15 @@ Exchanged exchanged(const Program& program, const std::vector<Operation>& list, 
   Exchanged total;
   for (const auto& operation : list) {
     if (operation.name == "start") {
+      if (operation.exchange->moves_rows()) continue;
       entry_of(total, operation.exchange->kind).add(payload_bytes(program, operation, sizes));
     } else if (const std::int64_t chunks = loss_chunks(operation, sizes.tokens()); chunks > 0) {
       total.sum.add({kLossSums * chunks, kLossSums * sizes.tokens() * bytes_of(loss_statistics)});
     } else if (operation.name == "router_loss" && program.values[to_index(operation.in[1])].at.cuts_tokens()) {
       total.sum.add(router_count_bytes(program, operation, sizes));
+    } else if (const auto bytes = told_choice_bytes(program, operation);
+               bytes > 0 && program.values[to_index(operation.out[1])].at.cuts_tokens()) {
+      total.sum.add(sizes.tokens() * bytes);
     }
   }
   return total;

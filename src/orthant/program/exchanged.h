@@ -40,6 +40,8 @@ struct Exchanged {
 Exchanged exchanged(const Program& program, const std::vector<Operation>& list, const UnitSizes& sizes,
                     DType loss_statistics = DType::float64);
 
+// Per token, of the experts that a router with a capacity tells other ranks of the row; 0 of other operations.
+std::int64_t told_choice_bytes(const Program& program, const Operation& operation);
 // Of a router's loss: the counts of rows that ranks sum which have tokens of one row; 0: it is another operation.
 std::int64_t router_count_bytes(const Program& program, const Operation& operation, const UnitSizes& sizes);
 

@@ -46,7 +46,7 @@ class Makers {
   // Made again rather than deferred from B to W.
   bool cheap(const Operation& maker) const {
     if (is_exchange(maker)) return options_.sharing.regather && maker.attributes.flag("again");
-    return op_rule(maker.name).cheap;
+    return op_rule(maker.name).cheap || maker.attributes.flag("again");
   }
 
   // The first operation of the maker's backward hands the value over, too.
@@ -187,9 +187,8 @@ std::vector<Operation> started_early(const std::vector<Operation>& list) {
     }
     Operation start = operation;
     start.name = "start";
-    const int from = start.in.front();
     const auto maker = std::find_if(out.rbegin(), out.rend(), [&](const Operation& other) {
-      return other.name != "start" && std::ranges::find(other.out, from) != other.out.end();
+      return other.name != "start" && std::ranges::find_first_of(other.out, start.in) != other.out.end();
     });
     // What is gathered again stays where it was put. Past other exchanges that wait there already, so that all start in
     // the order of their operations.

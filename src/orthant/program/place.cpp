@@ -65,6 +65,8 @@ const char* form_name(ExchangeSpec::Kind kind) {
       return ".all";
     case ExchangeSpec::Kind::scatter:
       return ".own";
+    default:
+      break;
   }
   return "";
 }
@@ -179,7 +181,19 @@ class Placer {
     }
     void set(std::string attribute, std::int64_t value) override { made_.attributes.set(std::move(attribute), value); }
 
+    void drop_parameters() override { made_.parameters.clear(); }
+    void pass_on() override {
+      placer_.current_[made_.out.front()] = made_.in.front();
+      passed_on_ = true;
+    }
+    void exchange(const ExchangeSpec& spec) override {
+      made_.name = kExchange;
+      made_.exchange = spec;
+      made_.parameters.clear();
+    }
+
     void finish() {
+      if (passed_on_) return;
       placer_.made(made_);
       placer_.placed_.operations.push_back(std::move(made_));
     }
@@ -187,6 +201,7 @@ class Placer {
    private:
     Placer& placer_;
     Operation made_;
+    bool passed_on_ = false;
   };
 
   // What stands for a recorded value by now.
@@ -199,7 +214,8 @@ class Placer {
     if (placed_.operations.empty()) return;
     const auto& last = placed_.operations.back();
     if (last.name != kExchange || last.out.front() != version) return;
-    if (last.exchange->kind != ExchangeSpec::Kind::gather) current_[last.in.front()] = version;
+    if (last.exchange->kind != ExchangeSpec::Kind::gather && !last.exchange->moves_rows())
+      current_[last.in.front()] = version;
   }
 
   // Notes who made a value, and which parameters its summands come from.

@@ -234,7 +234,7 @@ void Executor::forward(Step& step, int unit, int m) {
   auto inputs = take_inputs(step, unit, m);
   if (const auto experts = graph_.units[to_index(unit)].num_experts(); experts > 0) {
     at::Tensor& loads = expert_loads_[to_index(unit)];
-    if (!loads.defined()) loads = at::zeros({experts}, inputs.front().options().dtype(at::kLong));
+    if (!loads.defined()) loads = at::zeros({experts + 1}, inputs.front().options().dtype(at::kLong));
     run->frame.pass.expert_loads = &loads;
   }
   at::Tensor seed;  // the gradient of a loss whose whole backward follows before anything else of its unit

@@ -107,8 +107,8 @@ class Executor {
                                           const std::vector<Microbatch>& microbatches, const StepFacts& facts,
                                           ParameterKeeper* keeper = nullptr);
 
-  // Of the newest train(), per unit: slots of this rank's tokens that each of its experts took, [experts] int64 on the
-  // device. Undefined for units without experts and of other ranks.
+  // Of the newest train(), per unit: slots of this rank's tokens that choose each of its experts, and those that were
+  // dropped, [experts + 1] int64 on the device. Undefined for units without experts and of other ranks.
   const std::vector<at::Tensor>& expert_loads() const { return expert_loads_; }
 
   // Runs a list of forwards, without gradients and dropout. Returns those of the named values of the microbatch that

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace orthant {
@@ -14,9 +15,10 @@ std::vector<LayerLoads> layer_loads(const GraphSpec& graph, const std::vector<do
     const auto experts = unit.num_experts();
     if (experts == 0) continue;
     LayerLoads layer{unit.name, {begin, begin + experts}};
-    begin += experts;
+    begin += experts + 1;
     const double all = std::accumulate(layer.shares.begin(), layer.shares.end(), 0.0);
     if (all == 0) continue;  // nobody told
+    layer.dropped = *(begin - 1) / all;
     for (double& share : layer.shares) share /= all;
     loads.push_back(std::move(layer));
   }
@@ -25,7 +27,8 @@ std::vector<LayerLoads> layer_loads(const GraphSpec& graph, const std::vector<do
 
 std::vector<std::string> ExpertWatch::step(const std::vector<LayerLoads>& loads) {
   std::vector<std::string> found;
-  for (const auto& [layer, shares] : loads) {
+  for (const LayerLoads& one : loads) {
+    const auto& [layer, shares] = std::tie(one.layer, one.shares);
     const auto experts = static_cast<double>(shares.size());
     for (std::size_t e = 0; e < shares.size(); ++e) {
       Streak& streak = streaks_[{layer, e}];

@@ -14,7 +14,7 @@
 
 namespace orthant {
 
-// From the slots that experts took, layer after layer.
+// From PendingStep::Numbers::expert_loads.
 std::vector<LayerLoads> layer_loads(const GraphSpec& graph, const std::vector<double>& slots);
 
 class ExpertWatch {

@@ -54,13 +54,21 @@ std::string number(double value) {
   return text;
 }
 
+// Of the slots of all layers, which have equally many.
+double dropped_share(const std::vector<LayerLoads>& layers) {
+  double sum = 0;
+  for (const LayerLoads& layer : layers) sum += layer.dropped;
+  return sum / static_cast<double>(layers.size());
+}
+
 // Behind the numbers that every model has.
 std::string experts_text(const StepMetrics& metrics) {
   if (metrics.expert_loads.empty()) return {};
-  std::string text = fmt::format(",\"auxiliary_loss\":{},\"expert_loads\":{{", number(metrics.auxiliary_loss));
-  for (const auto& [layer, shares] : metrics.expert_loads) {
-    text += fmt::format("{}{}:[", text.back() == '{' ? "" : ",", nlohmann::json(layer).dump());
-    for (const double share : shares) text += (text.back() == '[' ? "" : ",") + number(share);
+  std::string text = fmt::format(",\"auxiliary_loss\":{},\"dropped_share\":{},\"expert_loads\":{{",
+                                 number(metrics.auxiliary_loss), number(dropped_share(metrics.expert_loads)));
+  for (const auto& layer : metrics.expert_loads) {
+    text += fmt::format("{}{}:[", text.back() == '{' ? "" : ",", nlohmann::json(layer.layer).dump());
+    for (const double share : layer.shares) text += (text.back() == '[' ? "" : ",") + number(share);
     text += "]";
   }
   return text + "}";

@@ -9,10 +9,11 @@
 
 namespace orthant {
 
-// Of the slots of a layer's tokens, the share that each expert took.
+// Of the slots of a layer's tokens, the share that chose each expert, and the share for which there was no room.
 struct LayerLoads {
   std::string layer;
   std::vector<double> shares;
+  double dropped = 0;
 };
 
 struct StepMetrics {

@@ -34,10 +34,11 @@ RunLogSink scalar_sink(ScalarWriter write, std::function<void()> finish) {
     finite("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
     finite("memory/peak_bytes", metrics.step, static_cast<double>(metrics.peak_memory_bytes));
     if (!metrics.expert_loads.empty()) finite("train/auxiliary_loss", metrics.step, metrics.auxiliary_loss);
-    for (const auto& [layer, shares] : metrics.expert_loads) {
-      for (std::size_t e = 0; e < shares.size(); ++e) {
-        finite(fmt::format("experts/{}.{}", layer, e), metrics.step, shares[e]);
+    for (const auto& layer : metrics.expert_loads) {
+      for (std::size_t e = 0; e < layer.shares.size(); ++e) {
+        finite(fmt::format("experts/{}.{}", layer.layer, e), metrics.step, layer.shares[e]);
       }
+      finite(fmt::format("experts/{}.dropped", layer.layer), metrics.step, layer.dropped);
     }
   };
   sink.eval = [finite](std::int64_t step, const EvalMetrics& metrics) {

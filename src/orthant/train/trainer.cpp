@@ -18,6 +18,7 @@
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/module_graph.h"
 #include "orthant/train/device_setup.h"
+#include "orthant/train/expert_balance.h"
 #include "orthant/train/measured_plans.h"
 #include "orthant/train/memory_use.h"
 #include "orthant/train/step_recorder.h"
@@ -309,6 +310,8 @@ at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
   const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
   optimizer_->update(numbers[1], finite, loss_scale_->value());
   loss_scale_->update(finite);
+  const auto loads = own_expert_loads().numel();
+  if (loads > 0) move_router_biases(*store_, numbers.narrow(0, numbers.numel() - loads, loads), finite);
   watch_->end_on_device(numbers);
   return numbers;
 }
@@ -349,14 +352,14 @@ at::Tensor Trainer::summed(const std::map<std::string, at::Tensor>& losses, cons
       {whole, norm, loss_scale_->may_mend(whole, norm), all.narrow(0, loss.numel(), told_size), auxiliary, loads});
 }
 
-// Layer after layer; zeros of those that other ranks run.
+// Layer after layer, behind each one's loads what it dropped; zeros of those that other ranks run.
 at::Tensor Trainer::own_expert_loads() const {
   std::vector<at::Tensor> loads = {at::zeros({0}, at::TensorOptions().dtype(at::kDouble).device(options_.device))};
   for (std::size_t u = 0; u < graph_.units.size(); ++u) {
     const auto experts = graph_.units[u].num_experts();
     if (experts == 0) continue;
     const at::Tensor& own = executor_->expert_loads()[u];
-    loads.push_back(own.defined() ? own.to(at::kDouble) : at::zeros({experts}, loads.front().options()));
+    loads.push_back(own.defined() ? own.to(at::kDouble) : at::zeros({experts + 1}, loads.front().options()));
   }
   return at::cat(loads);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "orthant/models/choice.h"
 #include "orthant/models/hugging_face_names.h"
@@ -53,12 +54,16 @@ Problem find_expert_problem(const LlamaConfig& config) {
   }
   if (auto problem = check_not_negative("router_aux_loss_coef", experts.balance_loss)) return problem;
   if (auto problem = check_not_negative("router_z_loss_coef", experts.z_loss)) return problem;
+  if (auto problem = check_not_negative("capacity_factor", experts.capacity_factor)) return problem;
+  if (auto problem = check_not_negative("router_bias_update_rate", experts.bias_rate)) return problem;
   return check_positive("routed_scaling_factor", experts.scaling);
 }
 
 void read_router(JsonReader& reader, ExpertLayers& experts) {
   reader.read("router_aux_loss_coef", experts.balance_loss);
   reader.read("router_z_loss_coef", experts.z_loss);
+  reader.read("capacity_factor", experts.capacity_factor);
+  reader.read("router_bias_update_rate", experts.bias_rate);
   constexpr std::array<bool, 2> kScores = {false, true};
   experts.sigmoid = read_choice<bool>(
       reader, "scoring_func", kScores, [](bool sigmoid) { return sigmoid ? "sigmoid" : "softmax"; }, experts.sigmoid);
@@ -91,6 +96,11 @@ bool LlamaConfig::norms_heads() const {
 
 bool LlamaConfig::output_bias() const {
   return attention_bias && variant->output_bias;
+}
+
+std::int64_t ExpertLayers::capacity(std::int64_t sequence) const {
+  const double equal = static_cast<double>(sequence * per_token) / static_cast<double>(count);
+  return static_cast<std::int64_t>(std::ceil(std::min(capacity_factor * equal, static_cast<double>(sequence))));
 }
 
 std::int64_t LlamaConfig::num_expert_layers() const {

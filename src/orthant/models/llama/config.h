@@ -33,6 +33,9 @@ struct ExpertLayers {
   std::int64_t shared_inner = 0;                // of an expert that every token passes, with a gate; 0: none
   double balance_loss = 0.001;                  // a layer's share of it in the loss; see ops/experts/router_loss.h
   double z_loss = 0;
+  // Times an equal share of a row's slots: what an expert takes of a row at most, in training and evaluations; 0: all.
+  double capacity_factor = 0;
+  double bias_rate = 0;  // by which a step moves what is added to scores to choose experts; 0: nothing is added
   // How DeepSeek-V3 chooses: see ops::Experts.
   bool sigmoid = false;
   std::int64_t groups = 1;
@@ -40,7 +43,12 @@ struct ExpertLayers {
   double scaling = 1;
 
   bool has(std::int64_t layer) const;
-  bool chooses_by_softmax() const { return !sigmoid && groups == 1 && scaling == 1; }
+  // Slots of a row of so many tokens that an expert has room for; 0: of all.
+  std::int64_t capacity(std::int64_t sequence) const;
+  // What families of Hugging Face have no keys for is left alone.
+  bool chooses_by_softmax() const {
+    return !sigmoid && groups == 1 && scaling == 1 && bias_rate == 0 && capacity_factor == 0;
+  }
   friend bool operator==(const ExpertLayers&, const ExpertLayers&) = default;
 };
 

@@ -30,28 +30,33 @@ ops::RouterLoss router_loss(const LlamaConfig& config) {
   return {config.experts.balance_loss / layers, config.experts.z_loss / layers};
 }
 
-ops::RoutedTokens experts(Recorder& r, const LlamaConfig& config, Value x, Value labels) {
-  const auto routed = ops::experts(r, x,
-                                   {.router = "router.weight",
-                                    .inputs = "experts_in",
-                                    .outputs = "experts_out",
-                                    .count = config.experts.count,
-                                    .per_token = config.experts.per_token,
-                                    .inner = config.expert_inner(),
-                                    .normalised = config.experts.normalised,
-                                    .sigmoid = config.experts.sigmoid,
-                                    .groups = config.experts.groups,
-                                    .groups_taken = config.experts.groups_taken,
-                                    .scaling = config.experts.scaling,
-                                    .loss = router_loss(config)},
-                                   labels);
+ops::RoutedTokens experts(Recorder& r, const LlamaConfig& config, const DecoderGraph& graph, Value x, Value labels) {
+  const ops::Experts kind = {.router = "router.weight",
+                             .inputs = "experts_in",
+                             .outputs = "experts_out",
+                             .count = config.experts.count,
+                             .per_token = config.experts.per_token,
+                             .inner = config.expert_inner(),
+                             .normalised = config.experts.normalised,
+                             .sigmoid = config.experts.sigmoid,
+                             .groups = config.experts.groups,
+                             .groups_taken = config.experts.groups_taken,
+                             .scaling = config.experts.scaling,
+                             .capacity = labels.id < 0 ? 0 : config.experts.capacity(graph.work().sequence),
+                             .bias = config.experts.bias_rate > 0 ? "router.bias" : "",
+                             .loss = router_loss(config)};
   const std::int64_t inner = config.experts.shared_inner;
-  if (inner == 0) return routed;
+  if (inner == 0) return ops::experts(r, x, kind, labels);
+  // The shared expert works while tokens travel.
+  const ops::SentTokens sent = ops::send_to_experts(r, x, kind, labels);
   const Value gate_up = ops::linear(r, x, {.weight = "shared_gate_up", .out = 2 * inner, .joined = true});
-  const Value shared = ops::linear(r, ops::activation(r, gate_up, "swiglu"),
-                                   {.weight = "shared_expert.w2.weight", .out = config.hidden_size});
+  const Value active = ops::activation(r, gate_up, "swiglu");
+  const ops::SentTokens answered = ops::run_experts(r, sent, kind);
+  const Value shared = ops::linear(r, active, {.weight = "shared_expert.w2.weight", .out = config.hidden_size});
   const Value gate = ops::linear(r, x, {.weight = "shared_expert_gate.weight", .out = 1});
-  return {ops::add(r, routed.y, ops::token_gate(r, shared, gate)), routed.loss};
+  const Value gated = ops::token_gate(r, shared, gate);
+  const ops::RoutedTokens routed = ops::combine(r, answered);
+  return {ops::add(r, routed.y, gated), routed.loss};
 }
 
 Body layer_body(const LlamaConfig& config, const DecoderGraph& graph, bool has_experts) {
@@ -93,7 +98,7 @@ Body layer_body(const LlamaConfig& config, const DecoderGraph& graph, bool has_e
                                 x);
   const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
   const ops::RoutedTokens made =
-      has_experts ? experts(r, config, normed2, labels) : ops::RoutedTokens{mlp(r, config, normed2), {}};
+      has_experts ? experts(r, config, graph, normed2, labels) : ops::RoutedTokens{mlp(r, config, normed2), {}};
   r.output(ops::add(r, made.y, middle));
   if (made.loss.id >= 0) r.output(made.loss);
   return r.finish();
@@ -187,6 +192,11 @@ DecoderUnit layer_unit(const LlamaConfig& config, const std::string& layer, cons
   DecoderUnit unit{has_experts ? "llama.expert_layer" : "llama.layer", body,
                    layer_matrices(config, layer, has_experts)};
   for (auto& parameter : layer_vectors(config, layer)) unit.parameters.push_back(std::move(parameter));
+  if (has_experts && config.experts.bias_rate > 0) {
+    unit.parameters.push_back(bias(layer + ".router.bias", config.experts.count));
+    unit.parameters.back().trainable = false;
+    unit.parameters.back().moved_by_loads = config.experts.bias_rate;
+  }
   return unit;
 }
 

@@ -3,6 +3,7 @@
 
 #include "orthant/nn/binding.h"
 #include "orthant/ops/exchange/token_values.h"
+#include "orthant/ops/experts/token_exchange.h"
 
 namespace orthant {
 namespace {
@@ -20,8 +21,20 @@ std::vector<std::string_view> subject_of(const Binding& b) {
   return names;
 }
 
+// in rows, counts, held.
+Step bind_moving_rows(const Binding& b) {
+  const bool out = b.operation.exchange->kind == ExchangeSpec::Kind::to_experts;
+  return [move = out ? nn::to_experts : nn::from_experts, from = b.in(0), counts = b.in(1), held = b.in(2),
+          to = b.out(0)](Frame& frame) {
+    nn::MovingRows moving = move(frame[from], frame[counts], frame[held], *frame.pass.experts);
+    frame[to] = std::move(moving.rows);
+    frame.arriving[static_cast<std::size_t>(to)] = std::move(moving.exchange);
+  };
+}
+
 Step bind_start(const Binding& b) {
   const ExchangeSpec spec = *b.operation.exchange;
+  if (spec.moves_rows()) return bind_moving_rows(b);
   const int from = b.in(0), to = b.out(0);
   if (spec.kind == ExchangeSpec::Kind::gather && spec.dim != 0) {
     return [from, to, channels = b.placement(to).dims.back().factor](Frame& frame) {

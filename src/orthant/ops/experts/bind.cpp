@@ -1,8 +1,12 @@
 // Routing, rows of experts, their products and sums.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "orthant/nn/binding.h"
+#include "orthant/ops/activation/activation.h"
 #include "orthant/ops/exchange/token_values.h"
+#include "orthant/ops/experts/capacity.h"
 #include "orthant/ops/experts/expert_products.h"
 #include "orthant/ops/experts/router_loss.h"
 #include "orthant/ops/experts/routing.h"
@@ -13,8 +17,8 @@ namespace {
 
 nn::RouteKind kind_of(const Binding& b) {
   const Attributes& said = b.attributes();
-  return {said.integer("per_token"), said.flag("normalised"),      said.flag("sigmoid"),
-          said.integer("groups"),    said.integer("groups_taken"), said.number("scaling")};
+  return {said.integer("per_token"),    said.flag("normalised"), said.flag("sigmoid"),    said.integer("groups"),
+          said.integer("groups_taken"), said.number("scaling"),  said.integer("capacity")};
 }
 
 std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) {
@@ -22,15 +26,20 @@ std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) 
 }
 
 Step bind_route(const Binding& b) {
-  return [kind = kind_of(b), logits = b.in(0), weights = b.out(0), chosen = b.out(1), places = b.out(2),
-          slots = b.out(3), counts = b.out(4), bias = b.parameter(1)](Frame& frame) {
-    nn::Routes made = nn::route(frame[logits], kind, bias == nullptr ? at::Tensor() : bias->value);
-    frame[weights] = std::move(made.weights);
-    frame[chosen] = std::move(made.chosen);
-    frame[places] = std::move(made.places);
-    frame[slots] = std::move(made.slots);
-    frame[counts] = std::move(made.counts);
-  };
+  return
+      [kind = kind_of(b), logits = b.in(0), weights = b.out(0), chosen = b.out(1), places = b.out(2), slots = b.out(3),
+       counts = b.out(4), bias = b.parameter(1), own = b.placement(b.out(1)).cuts_tokens()](Frame& frame) {
+        nn::Routes made = nn::choose(frame[logits], kind, bias == nullptr ? at::Tensor() : bias->value);
+        const std::int64_t experts = frame[logits].size(1);
+        at::Tensor room;
+        if (kind.capacity > 0) room = nn::slots_with_room(made.chosen, experts, kind.capacity, frame.pass, own);
+        nn::lay_rows(made, experts, room);
+        frame[weights] = std::move(made.weights);
+        frame[chosen] = std::move(made.chosen);
+        frame[places] = std::move(made.places);
+        frame[slots] = std::move(made.slots);
+        frame[counts] = std::move(made.counts);
+      };
 }
 
 Step bind_route_back(const Binding& b) {
@@ -39,21 +48,62 @@ Step bind_route_back(const Binding& b) {
   };
 }
 
-Step bind_dispatch(const Binding& b) {
-  return [x = b.in(0), places = b.in(1), slots = b.in(2), counts = b.in(3), rows = b.out(0),
-          held = b.out(1)](Frame& frame) {
-    nn::ExpertAxis* axis = frame.pass.experts;
-    const at::Tensor own = nn::rows_of_tokens(frame[x], frame[slots], frame[places].size(1));
-    frame[held] = nn::held_counts(frame[counts], axis);
-    frame[rows] = nn::to_experts(own, frame[counts], frame[held], axis);
+Step bind_count_held(const Binding& b) {
+  return [counts = b.in(0), held = b.out(0)](Frame& frame) {
+    frame[held] = nn::held_counts(frame[counts], *frame.pass.experts);
   };
 }
 
-// in gy, places, counts, held.
+Step bind_dispatch(const Binding& b) {
+  return [x = b.in(0), weights = b.in(1), places = b.in(2), slots = b.in(3), rows = b.out(0),
+          row_weights = b.out(1)](Frame& frame) {
+    frame[rows] = nn::rows_of_tokens(frame[x], frame[slots], frame[places].size(1));
+    if (row_weights >= 0) frame[row_weights] = nn::weights_of_rows(frame[weights], frame[slots]);
+  };
+}
+
+// in the gradients of rows and of their weights, places.
 Step bind_dispatch_back(const Binding& b) {
-  return [gy = b.in(0), places = b.in(1), counts = b.in(2), held = b.in(3), gx = b.out(0)](Frame& frame) {
-    const at::Tensor own = nn::from_experts(frame[gy], frame[counts], frame[held], frame.pass.experts);
-    frame[gx] = nn::sums_of_rows(own, frame[places], {});
+  return [rows = b.in(0), row_weights = b.in(1), places = b.in(2), gx = b.out(0), weights = b.out(1),
+          drops = b.attributes().flag("drops")](Frame& frame) {
+    if (gx >= 0) frame[gx] = nn::sums_of_rows(frame[rows], frame[places], drops);
+    if (weights >= 0) frame[weights] = nn::weights_of_slots(frame[row_weights], frame[places], drops);
+  };
+}
+
+Step bind_expert_activation(const Binding& b) {
+  return [gates = b.in(0), weights = b.in(1), y = b.out(0)](Frame& frame) {
+    frame[y] = nn::weigh_rows(nn::activate(nn::ActivationKind::swiglu, frame[gates]), frame[weights]);
+  };
+}
+
+// in gy, gates, weights; out their gradients and, where wanted, what forward made. Some rows at a time, which stay in a
+// host's caches.
+Step bind_expert_activation_back(const Binding& b) {
+  return [gy = b.in(0), gates = b.in(1), weights = b.in(2), d_gates = b.out(0), d_weights = b.out(1), again = b.out(2),
+          over = b.owns_input()](Frame& frame) {
+    constexpr std::int64_t kRows = 64;
+    const at::Tensor& given = frame[gy];
+    const std::int64_t rows = given.size(0);
+    at::Tensor made_gates = at::empty_like(frame[gates]);
+    at::Tensor made_weights = d_weights >= 0 ? at::empty_like(frame[weights]) : at::Tensor();
+    at::Tensor active = again < 0 ? at::Tensor() : over ? given : at::empty_like(given);
+    const std::int64_t step = given.is_cpu() ? kRows : std::max<std::int64_t>(rows, 1);
+    for (std::int64_t begin = 0; begin < rows; begin += step) {
+      const std::int64_t count = std::min(step, rows - begin);
+      const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, count); };
+      const at::Tensor weight = part(frame[weights]);
+      nn::ActivationGradient made =
+          nn::activation_gradient(nn::ActivationKind::swiglu, part(frame[gates]),
+                                  part(given) * weight.to(given.scalar_type()), /*wants_activation=*/true);
+      part(made_gates).copy_(made.d_x);
+      if (d_weights >= 0)
+        part(made_weights).copy_(nn::row_products(part(given), made.activation, weight.scalar_type()));
+      if (again >= 0) part(active).copy_(nn::weigh_rows(std::move(made.activation), weight));
+    }
+    frame[d_gates] = std::move(made_gates);
+    if (d_weights >= 0) frame[d_weights] = std::move(made_weights);
+    if (again >= 0) frame[again] = std::move(active);
   };
 }
 
@@ -76,23 +126,15 @@ Step bind_expert_product_weight(const Binding& b) {
 }
 
 Step bind_combine(const Binding& b) {
-  return [rows = b.in(0), weights = b.in(1), places = b.in(2), counts = b.in(3), held = b.in(4),
-          y = b.out(0)](Frame& frame) {
-    const at::Tensor own = nn::from_experts(frame[rows], frame[counts], frame[held], frame.pass.experts);
-    frame[y] = nn::sums_of_rows(own, frame[places], frame[weights]);
+  return [rows = b.in(0), places = b.in(1), y = b.out(0), drops = b.attributes().flag("drops")](Frame& frame) {
+    frame[y] = nn::sums_of_rows(frame[rows], frame[places], drops);
   };
 }
 
-// in gy, rows, weights, places, counts, held. Rows travel back once more for the gradients of weights.
+// in gy, places, slots.
 Step bind_combine_back(const Binding& b) {
-  return [gy = b.in(0), rows = b.in(1), weights = b.in(2), places = b.in(3), counts = b.in(4), held = b.in(5),
-          d_rows = b.out(0), d_weights = b.out(1)](Frame& frame) {
-    nn::ExpertAxis* axis = frame.pass.experts;
-    const at::Tensor own = nn::from_experts(frame[rows], frame[counts], frame[held], axis);
-    nn::SumGradients made =
-        nn::sum_gradients(frame[gy], own, frame[weights], frame[places], /*wants_weights=*/d_weights >= 0);
-    frame[d_rows] = nn::to_experts(made.rows, frame[counts], frame[held], axis);
-    if (d_weights >= 0) frame[d_weights] = std::move(made.weights);
+  return [gy = b.in(0), places = b.in(1), slots = b.in(2), rows = b.out(0)](Frame& frame) {
+    frame[rows] = nn::rows_of_tokens(frame[gy], frame[slots], frame[places].size(1));
   };
 }
 
@@ -124,13 +166,18 @@ nn::RouterLossKind loss_kind_of(const Binding& b) {
 
 Step bind_router_loss(const Binding& b) {
   return [kind = loss_kind_of(b), logits = b.in(0), chosen = b.in(1), labels = RouterLabels(b, b.in(2), b.in(0)),
-          loss = b.out(0), shares = b.out(1)](Frame& frame) {
-    nn::RouterLossForward made =
-        nn::router_loss(frame[logits], frame[chosen], labels.get(frame), kind, frame.pass, labels.own());
+          places = b.in(3), loss = b.out(0), shares = b.out(1)](Frame& frame) {
+    const at::Tensor counted = labels.get(frame);
+    nn::RouterLossForward made = nn::router_loss(frame[logits], frame[chosen], counted, kind, frame.pass, labels.own());
     const nn::Pass& pass = frame.pass;
     // Of tokens that all tp ranks have, the first one tells.
     const bool tells = labels.own() || pass.tensor == nullptr || pass.tensor->coordinate() == 0;
-    if (pass.expert_loads != nullptr && tells) pass.expert_loads->add_(made.taken);
+    if (pass.expert_loads != nullptr && tells) {
+      const std::int64_t experts = made.taken.size(0);
+      pass.expert_loads->narrow(0, 0, experts).add_(made.taken);
+      const at::Tensor dropped = frame[places].lt(0).logical_and_(counted.ge(0).unsqueeze(1));
+      pass.expert_loads->narrow(0, experts, 1).add_(dropped.sum());
+    }
     frame[loss] = std::move(made.loss);
     if (shares >= 0) frame[shares] = std::move(made.shares);
   };
@@ -166,11 +213,14 @@ Step bind_token_gate_back(const Binding& b) {
 std::vector<NamedBinder> experts_binders() {
   return {{"route", bind_route},
           {"route_back", bind_route_back},
+          {"count_held", bind_count_held},
           {"dispatch", bind_dispatch},
           {"dispatch_back", bind_dispatch_back},
           {"expert_product", bind_expert_product},
           {"expert_product_back", bind_expert_product_back},
           {"expert_product_weight", bind_expert_product_weight},
+          {"expert_activation", bind_expert_activation},
+          {"expert_activation_back", bind_expert_activation_back},
           {"combine", bind_combine},
           {"combine_back", bind_combine_back},
           {"router_loss", bind_router_loss},

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
+
 #include "orthant/ops/linear/matrix.h"
 #include "orthant/ops/linear/projection.h"
 
@@ -24,42 +26,53 @@ bool widens(const at::Tensor& rows) {
 
 // Note [Sizes that change]: how many rows an expert has is another number in every microbatch. The faster library
 // compiles a product for its sizes and keeps what it compiled, hundreds of megabytes of it for sizes that hardly come
-// again. So it gets whole blocks of rows, of which there are few numbers, and the other one the rest. A device takes
-// all at once.
-constexpr std::int64_t kBlockRows = 64;
+// again. So it gets blocks of rows whose numbers are powers of two, of which there are few, and the other one the rest.
+// A device takes all at once.
+constexpr std::int64_t kLeastBlock = 64;
 
-std::int64_t in_blocks(const at::Tensor& rows) {
-  return rows.is_cpu() ? rows.size(0) / kBlockRows * kBlockRows : rows.size(0);
+// Calls body(first row, number of rows, whether it is a block) for the parts of so many rows.
+template <typename Body>
+void for_blocks(const at::Tensor& rows, const Body& body) {
+  const std::int64_t all = rows.size(0);
+  if (!rows.is_cpu()) return body(std::int64_t{0}, all, true);
+  std::int64_t begin = 0;
+  while (all - begin >= kLeastBlock) {
+    const auto block = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(all - begin)));
+    body(begin, block, true);
+    begin += block;
+  }
+  if (begin < all) body(begin, all - begin, false);
 }
 
 // out = left right
 void multiply(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
-  const std::int64_t blocks = in_blocks(left);
-  const std::int64_t rest = left.size(0) - blocks;
-  if (blocks > 0) multiply_into(out.narrow(0, 0, blocks), left.narrow(0, 0, blocks), right, /*add=*/false);
-  if (rest == 0) return;
-  at::Tensor part = out.narrow(0, blocks, rest);
-  at::mm_out(part, left.narrow(0, blocks, rest), right);
+  for_blocks(left, [&](std::int64_t begin, std::int64_t count, bool block) {
+    at::Tensor part = out.narrow(0, begin, count);
+    const at::Tensor rows = left.narrow(0, begin, count);
+    if (block) {
+      multiply_into(part, rows, right, /*add=*/false);
+    } else {
+      at::mm_out(part, rows, right);
+    }
+  });
 }
 
 void add_gradient_of(Parameter& weight, const at::Tensor& gy, const at::Tensor& x) {
   at::Tensor& gradient = weight.gradient;
   const bool plain = gradient.is_cpu() && gy.scalar_type() == gradient.scalar_type() && !widens(gy);
   if (!plain) return add_product_gradient(weight, gy, x, nullptr);
-  const std::int64_t blocks = in_blocks(gy);
-  const std::int64_t rest = gy.size(0) - blocks;
-  if (blocks > 0) {
-    multiply_into(gradient, gy.narrow(0, 0, blocks).t(), x.narrow(0, 0, blocks), /*add=*/!weight.fresh);
+  for_blocks(gy, [&](std::int64_t begin, std::int64_t count, bool block) {
+    const at::Tensor left = gy.narrow(0, begin, count).t();
+    const at::Tensor right = x.narrow(0, begin, count);
+    if (block) {
+      multiply_into(gradient, left, right, /*add=*/!weight.fresh);
+    } else if (weight.fresh) {
+      at::mm_out(gradient, left, right);
+    } else {
+      gradient.addmm_(left, right);
+    }
     weight.fresh = false;
-  }
-  if (rest == 0) return;
-  const at::Tensor left = gy.narrow(0, blocks, rest).t();
-  const at::Tensor right = x.narrow(0, blocks, rest);
-  if (weight.fresh) {
-    at::mm_out(gradient, left, right);
-  } else {
-    gradient.addmm_(left, right);
-  }
+  });
 }
 
 // [experts, out, in]

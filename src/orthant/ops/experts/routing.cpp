@@ -44,10 +44,8 @@ at::ScalarType score_type(const at::Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-Routes route(const at::Tensor& logits, const RouteKind& kind, const at::Tensor& bias) {
+Routes choose(const at::Tensor& logits, const RouteKind& kind, const at::Tensor& bias) {
   const at::Tensor scores = scores_of(logits, kind);
-  const std::int64_t slots = logits.size(0) * kind.per_token;
-  const std::int64_t experts = logits.size(1);
   at::Tensor choice = bias.defined() ? scores + bias.to(scores.scalar_type()) : scores;
   if (kind.groups > 1) leave_groups(choice, kind);
   Routes routes;
@@ -55,13 +53,23 @@ Routes route(const at::Tensor& logits, const RouteKind& kind, const at::Tensor& 
   routes.weights = scores.gather(1, routes.chosen);
   if (kind.normalised) routes.weights.div_(sum_of(routes.weights, kind));
   if (kind.scaling != 1) routes.weights.mul_(kind.scaling);
-  const at::Tensor by_slot = routes.chosen.view({slots});
+  return routes;
+}
+
+void lay_rows(Routes& routes, std::int64_t experts, const at::Tensor& room) {
+  const std::int64_t slots = routes.chosen.numel();
+  // Dropped slots lie behind the last expert's.
+  const at::Tensor by_slot = room.defined() ? routes.chosen.masked_fill(room.logical_not(), experts).view({slots})
+                                            : routes.chosen.view({slots});
   routes.slots = std::get<1>(at::sort(by_slot, /*stable=*/true, /*dim=*/0, /*descending=*/false));
   routes.places = at::empty_like(routes.slots);
   routes.places.scatter_(0, routes.slots, at::arange(slots, routes.slots.options()));
-  routes.places = routes.places.view({logits.size(0), kind.per_token});
+  routes.places = routes.places.view_as(routes.chosen);
   routes.counts = at::bincount(by_slot, {}, experts);
-  return routes;
+  if (!room.defined()) return;
+  routes.counts = routes.counts.narrow(0, 0, experts).clone();
+  routes.places.masked_fill_(room.logical_not(), -1);
+  routes.slots = routes.slots.narrow(0, 0, routes.counts.sum().item<std::int64_t>()).clone();
 }
 
 at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& chosen,
@@ -83,29 +91,42 @@ at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& slots, std::int
   return x.index_select(0, at::div(slots, per_token, "floor"));
 }
 
+at::Tensor weights_of_rows(const at::Tensor& weights, const at::Tensor& slots) {
+  return weights.view({-1, 1}).index_select(0, slots);
+}
+
+namespace {
+
+// Rows of so many slots, zeros for those that were dropped, where there may be some.
+at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& places, bool drops) {
+  if (!drops) return rows.index_select(0, places);
+  const at::Tensor there = places.ge(0);
+  if (rows.size(0) == 0) return at::zeros({places.size(0), rows.size(1)}, rows.options());
+  return rows.index_select(0, places.clamp_min(0)).masked_fill_(there.logical_not().unsqueeze(1), 0);
+}
+
+}  // namespace
+
+at::Tensor weights_of_slots(const at::Tensor& per_row, const at::Tensor& places, bool drops) {
+  return rows_at(per_row, places.view({-1}), drops).view_as(places);
+}
+
 // Slot by slot, so that sums have one order and no tensor of all rows is made.
-at::Tensor sums_of_rows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& weights) {
+at::Tensor sums_of_rows(const at::Tensor& rows, const at::Tensor& places, bool drops) {
   at::Tensor sum;
   for (std::int64_t j = 0; j < places.size(1); ++j) {
-    at::Tensor part = rows.index_select(0, places.select(1, j));
-    if (weights.defined()) part.mul_(weights.narrow(1, j, 1).to(rows.scalar_type()));
+    at::Tensor part = rows_at(rows, places.select(1, j), drops);
     sum = j == 0 ? std::move(part) : sum.add_(part);
   }
   return sum;
 }
 
-SumGradients sum_gradients(const at::Tensor& gy, const at::Tensor& rows, const at::Tensor& weights,
-                           const at::Tensor& places, bool wants_weights) {
-  SumGradients made{.rows = at::empty_like(rows), .weights = {}};
-  if (wants_weights) made.weights = at::empty_like(weights);
-  for (std::int64_t j = 0; j < places.size(1); ++j) {
-    const at::Tensor own = places.select(1, j);
-    made.rows.index_copy_(0, own, gy * weights.narrow(1, j, 1).to(gy.scalar_type()));
-    if (!wants_weights) continue;
-    const at::Tensor products = rows.index_select(0, own).mul_(gy);
-    made.weights.select(1, j).copy_(products.sum(1, /*keepdim=*/false, weights.scalar_type()));
-  }
-  return made;
+at::Tensor weigh_rows(at::Tensor rows, const at::Tensor& weights) {
+  return rows.mul_(weights.to(rows.scalar_type()));
+}
+
+at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  return (a * b).sum(1, /*keepdim=*/true, type);
 }
 
 }  // namespace orthant::nn

@@ -56,38 +56,70 @@ at::Tensor index(const Counts& order, const at::Tensor& like) {
   return at::tensor(order, at::TensorOptions().dtype(at::kLong)).to(like.device());
 }
 
+// Puts what has arrived in order.
+class ArrivingRows : public Exchange {
+ public:
+  ArrivingRows(std::unique_ptr<Exchange> exchange, at::Tensor arrived, at::Tensor order, at::Tensor rows)
+      : exchange_(std::move(exchange)),
+        arrived_(std::move(arrived)),
+        order_(std::move(order)),
+        rows_(std::move(rows)) {}
+  void wait() override {
+    exchange_->wait();
+    at::index_select_out(rows_, arrived_, 0, order_);
+  }
+
+ private:
+  std::unique_ptr<Exchange> exchange_;
+  at::Tensor arrived_;
+  at::Tensor order_;
+  at::Tensor rows_;
+};
+
+// Keeps what leaves until it has left.
+class LeavingRows : public Exchange {
+ public:
+  LeavingRows(std::unique_ptr<Exchange> exchange, at::Tensor leaving)
+      : exchange_(std::move(exchange)), leaving_(std::move(leaving)) {}
+  void wait() override { exchange_->wait(); }
+
+ private:
+  std::unique_ptr<Exchange> exchange_;
+  at::Tensor leaving_;
+};
+
 }  // namespace
 
-at::Tensor held_counts(const at::Tensor& counts, ExpertAxis* axis) {
-  if (axis == nullptr) return counts;
+at::Tensor held_counts(const at::Tensor& counts, ExpertAxis& axis) {
   const auto experts = counts.size(0);
-  const auto degree = static_cast<std::size_t>(axis->degree());
-  const Counts received(degree, axis->experts(experts).size());
+  const auto degree = static_cast<std::size_t>(axis.degree());
+  const Counts received(degree, axis.experts(experts).size());
   Counts sent;
-  for (std::size_t r = 0; r < degree; ++r) sent.push_back(axis->experts(experts, static_cast<int>(r)).size());
+  for (std::size_t r = 0; r < degree; ++r) sent.push_back(axis.experts(experts, static_cast<int>(r)).size());
   at::Tensor held = at::empty({static_cast<std::int64_t>(degree) * received.front()}, counts.options());
-  axis->all_to_all(held, counts.contiguous(), received, sent);
+  axis.all_to_all(held, counts.contiguous(), received, sent)->wait();
   return held;
 }
 
-at::Tensor to_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis* axis) {
-  if (axis == nullptr) return rows;
-  const Arrivals arriving = arrivals(held, *axis);
+MovingRows to_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis& axis) {
+  const Arrivals arriving = arrivals(held, axis);
   at::Tensor arrived = at::empty({static_cast<std::int64_t>(arriving.order.size()), rows.size(1)}, rows.options());
-  axis->all_to_all(arrived, rows.contiguous(), arriving.rows, sent_rows(counts, *axis));
-  return arrived.index_select(0, index(arriving.order, rows));
+  at::Tensor sorted = at::empty_like(arrived);
+  at::Tensor own = rows.contiguous();
+  auto exchange = axis.all_to_all(arrived, own, arriving.rows, sent_rows(counts, axis));
+  return {sorted, std::make_unique<ArrivingRows>(std::make_unique<LeavingRows>(std::move(exchange), std::move(own)),
+                                                 std::move(arrived), index(arriving.order, rows), sorted)};
 }
 
-at::Tensor from_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis* axis) {
-  if (axis == nullptr) return rows;
-  const Arrivals arriving = arrivals(held, *axis);
+MovingRows from_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis& axis) {
+  const Arrivals arriving = arrivals(held, axis);
   at::Tensor leaving = at::empty_like(rows);
   leaving.index_copy_(0, index(arriving.order, rows), rows);
-  const Counts back = sent_rows(counts, *axis);
+  const Counts back = sent_rows(counts, axis);
   const auto total = std::accumulate(back.begin(), back.end(), std::int64_t{0});
   at::Tensor own = at::empty({total, rows.size(1)}, rows.options());
-  axis->all_to_all(own, leaving, back, arriving.rows);
-  return own;
+  auto exchange = axis.all_to_all(own, leaving, back, arriving.rows);
+  return {std::move(own), std::make_unique<LeavingRows>(std::move(exchange), std::move(leaving))};
 }
 
 }  // namespace orthant::nn

@@ -1,8 +1,10 @@
 // Rows of tokens between the ranks that hold experts: there sorted by expert, here by the rank that has the tokens. See
-// Note [Routed rows] in ops/experts/rule.cpp. Without an axis rows stay where they are.
+// Note [Routed rows] in ops/experts/rule.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <memory>
 
 #include "orthant/nn/expert_axis.h"
 
@@ -10,11 +12,17 @@ namespace orthant::nn {
 
 // Rows per rank that sends them and expert of this rank: [degree x own experts], from this rank's rows per expert.
 // Collective over ep.
-at::Tensor held_counts(const at::Tensor& counts, ExpertAxis* axis);
+at::Tensor held_counts(const at::Tensor& counts, ExpertAxis& axis);
+
+// Rows under way: `rows` has its size, and holds them once `exchange` was waited for.
+struct MovingRows {
+  at::Tensor rows;
+  std::unique_ptr<Exchange> exchange;
+};
 
 // The rows of this rank's experts, from those of this rank's tokens. Collective over ep.
-at::Tensor to_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis* axis);
+MovingRows to_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis& axis);
 // And back. Collective over ep.
-at::Tensor from_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis* axis);
+MovingRows from_experts(const at::Tensor& rows, const at::Tensor& counts, const at::Tensor& held, ExpertAxis& axis);
 
 }  // namespace orthant::nn

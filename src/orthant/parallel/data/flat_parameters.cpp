@@ -159,6 +159,15 @@ void FlatParameters::assign(const FlatEntry& entry, const at::Tensor& whole) {
   master_.narrow(met.begin - owned_.begin, met.size()).set_values(source);
 }
 
+void FlatParameters::add(const FlatEntry& entry, const at::Tensor& whole) const {
+  const auto met = common(owned_, entry.range());
+  if (met.empty()) return;
+  const auto part = whole.narrow(0, met.begin - entry.offset, met.size());
+  master_.narrow(met.begin - owned_.begin, met.size()).change([&](const at::Tensor& values) {
+    values.add_(part.to(values.options()));
+  });
+}
+
 std::size_t FlatParameters::user_place(int user) const {
   const auto found = std::ranges::find(layout_.users, user);
   if (found == layout_.users.end()) {

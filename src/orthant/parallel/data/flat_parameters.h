@@ -69,6 +69,8 @@ class FlatParameters {
   void initialise(std::uint64_t seed, const DrawnParameters& drawn = {});
   // The owned part of a whole parameter.
   void assign(const FlatEntry& entry, const at::Tensor& whole);
+  // Adds to the owned part of a parameter, by a whole one that is cut over no other axis. publish_owned() must follow.
+  void add(const FlatEntry& entry, const at::Tensor& whole) const;
 
   // The parameter as unit `user` sees it; made on first use. nullptr when this buffer does not hold it.
   nn::Parameter* find(std::string_view name, int user);

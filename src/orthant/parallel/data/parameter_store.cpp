@@ -176,6 +176,10 @@ void ParameterStore::publish() {
   for (const auto& view : views_) view->gathers->publish(ValueGathers::Changed::all);
 }
 
+void ParameterStore::publish_frozen() {
+  for (const auto& view : views_) view->gathers->publish(ValueGathers::Changed::frozen);
+}
+
 void ParameterStore::publish_update(bool copied) {
   for (const auto& view : views_) {
     view->gathers->publish(copied ? ValueGathers::Changed::trainable_copied : ValueGathers::Changed::trainable);

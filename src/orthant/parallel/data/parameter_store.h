@@ -80,6 +80,8 @@ class ParameterStore {
   // After the optimizer's copies were filled from outside: full values follow. publish_update() after an update: only
   // trainable ones do; `copied`: the update has written what is to be gathered. Collective over fsdp.
   void publish();
+  // The same for frozen ones.
+  void publish_frozen();
   void publish_update(bool copied = false);
   // Calls of publish() so far.
   std::int64_t num_fills() const { return fills_; }

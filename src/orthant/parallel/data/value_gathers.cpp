@@ -80,7 +80,9 @@ void ValueGathers::need(int unit) {
 }
 
 void ValueGathers::publish(Changed changed) {
-  const bool all = changed == Changed::all;
+  const auto is_meant = [&](const FlatParameters& buffer) {
+    return changed == Changed::all || buffer.trainable() != (changed == Changed::frozen);
+  };
   finish();
   const bool gathers = policy_.shards_state() && !policy_.shards_parameters();
   std::vector<std::vector<int>> calls(last_member_.size());
@@ -88,7 +90,7 @@ void ValueGathers::publish(Changed changed) {
     for (const int b : units_.used[u]) {
       auto& buffer = *buffers_[to_index(b)];
       const bool first_user = to_index(buffer.layout().users.front()) == u;
-      if (!first_user || !(all || buffer.trainable())) continue;
+      if (!first_user || !is_meant(buffer)) continue;
       if (changed != Changed::trainable_copied) buffer.publish_owned();
       if (gathers) calls[to_index(units_.unit_groups[u])].push_back(b);
     }

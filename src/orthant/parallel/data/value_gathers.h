@@ -29,6 +29,7 @@ class ValueGathers {
   enum class Changed {
     all,
     trainable,         // of trainable buffers alone
+    frozen,            // of the others
     trainable_copied,  // and FlatParameters::published() follows them already
   };
   void publish(Changed changed);

@@ -10,8 +10,9 @@ class GroupExperts : public nn::ExpertAxis {
  public:
   explicit GroupExperts(comm::Group group);
 
-  void all_to_all(const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
-                  const std::vector<std::int64_t>& input_rows) override;
+  std::unique_ptr<nn::Exchange> all_to_all(const at::Tensor& output, const at::Tensor& input,
+                                           const std::vector<std::int64_t>& output_rows,
+                                           const std::vector<std::int64_t>& input_rows) override;
 
  private:
   comm::Group group_;

@@ -276,8 +276,9 @@ class ProgramWork {
         return ExchangeKind::all_gather;
       case ExchangeSpec::Kind::scatter:
         return ExchangeKind::reduce_scatter;
+      default:
+        return ExchangeKind::all_to_all;
     }
-    return ExchangeKind::all_reduce;
   }
 
   // Those of the lists, and the sums of a loss over cut logits.
@@ -285,7 +286,9 @@ class ProgramWork {
     const auto add = [&](std::vector<PricedExchange>& to, const Operation& operation) {
       if (operation.name != "start") return;
       const auto& exchange = *operation.exchange;
-      to.push_back({kind_of(exchange), exchange.axis, as_double(payload_bytes(program, operation, sizes))});
+      // Rows of tokens as the rank has them whose experts take most.
+      const double share = exchange.moves_rows() ? skew(graph_) : 1;
+      to.push_back({kind_of(exchange), exchange.axis, share * as_double(payload_bytes(program, operation, sizes))});
     };
     for (const auto& operation : program.forward) {
       add(work.forward_exchanges, operation);
@@ -297,21 +300,6 @@ class ProgramWork {
       }
     }
     for (const auto& operation : program.both) add(work.backward_exchanges, operation);
-    if (graph_.expert_degree == 1) return;
-    for (const auto& operation : program.forward) add_tokens(work.forward_exchanges, program, operation, sizes);
-    for (const auto& operation : program.both) add_tokens(work.backward_exchanges, program, operation, sizes);
-  }
-
-  // On their way to experts and back, of the rank whose experts take most.
-  void add_tokens(std::vector<PricedExchange>& to, const Program& program, const Operation& operation,
-                  const UnitSizes& sizes) const {
-    const TokenExchanges made = token_exchanges(operation);
-    const int rows =
-        operation.name == "dispatch" ? operation.out[0] : operation.in[operation.name == "combine_back" ? 1 : 0];
-    for (int i = 0; i < made.to_experts + made.from_experts; ++i) {
-      to.push_back({ExchangeKind::all_to_all, Axis::ep,
-                    skew(graph_) * elements(program, rows, sizes) * as_double(bytes_of(sizes.compute))});
-    }
   }
 
   // Of the cp rank that sends most.

@@ -89,18 +89,6 @@ void add_gradient_sums(TpTraffic& traffic, const GraphSpec& graph, const TensorS
   if (copied > 0) traffic.copies.add(copied * bytes_of(settings.reduce), settings.reductions);
 }
 
-// Of one microbatch of a unit.
-struct RoutedRows {
-  std::int64_t rows = 0;
-  std::int64_t bytes = 0;  // of one row
-};
-
-RoutedRows routed_rows(const RunList& list) {
-  const auto dispatch = std::ranges::find(list.program.forward, "dispatch", &Operation::name);
-  const Shape shape = local_shape(list.program.values[to_index(dispatch->out.front())].at, list.sizes);
-  return {shape[0], shape[1] * bytes_of(list.sizes.compute)};
-}
-
 }  // namespace
 
 TpTraffic tp_traffic(const GraphSpec& graph, const TensorSettings& settings, ProgramCache* programs) {
@@ -136,28 +124,21 @@ Exchanged cp_traffic(const GraphSpec& graph, const TensorSettings& settings, int
   return total;
 }
 
-TokenExchanges token_exchanges(const Operation& operation) {
-  if (operation.name == "dispatch") return {.to_experts = 1, .counts = 1};
-  if (operation.name == "dispatch_back" || operation.name == "combine") return {.from_experts = 1};
-  if (operation.name == "combine_back") return {.to_experts = 1, .from_experts = 1};
-  return {};
-}
-
 CountedCalls ep_traffic(const GraphSpec& graph, const TensorSettings& settings, const std::vector<std::int64_t>& taken,
                         ProgramCache* programs) {
   CountedCalls total;
   if (graph.expert_degree == 1) return total;
+  const std::int64_t times = settings.microbatches;
   for_lists(graph, settings, programs, [&](const RunList& list) {
-    const std::int64_t experts = graph.units[list.unit].num_experts();
-    if (experts == 0) return;
-    const std::int64_t times = settings.microbatches;
-    const RoutedRows routed = routed_rows(list);
-    const std::int64_t back = taken.empty() ? times * routed.rows : taken[list.unit];
+    const auto bytes = [&](int value) { return local_bytes(list.program.values[to_index(value)], list.sizes); };
     for (const Operation& operation : list.operations) {
-      const TokenExchanges made = token_exchanges(operation);
-      total.add(routed.rows * routed.bytes, times * made.to_experts);
-      total.add(experts * bytes_of(DType::int64), times * made.counts);
-      total.add({times * made.from_experts, made.from_experts * back * routed.bytes});
+      const int moved = operation.in.empty() ? -1 : operation.in.front();
+      if (operation.name == "count_held") total.add(bytes(moved), times);
+      if (operation.name != "start" || !operation.exchange->moves_rows()) continue;
+      const std::int64_t rows = local_shape(list.program.values[to_index(moved)].at, list.sizes).front();
+      const bool returns = operation.exchange->kind == ExchangeSpec::Kind::from_experts;
+      const std::int64_t sent = returns && !taken.empty() ? taken[list.unit] : times * rows;
+      total.add({times, sent * (bytes(moved) / rows)});
     }
   });
   return total;

@@ -20,10 +20,10 @@
 // program/context_exchanged.h.
 //
 // Note [Expert traffic]: of a microbatch's tokens a rank has t, each taken by k experts, of H channels; its own experts
-// take r rows of all tokens. Forward sends t k H to experts and r H back, and a count of every expert once; backward
-// sends r H back from experts, r H again for the gradients of weights, and t k H to experts. Whatever tokens choose,
-// what a rank sends to experts is the same; what comes back follows from the loads. Recompute `full` sends tokens and
-// counts to experts once more.
+// take r rows of all tokens. Forward sends t k rows of H channels to experts with a weight for each, and r rows back,
+// and a count of every expert once; backward sends t k rows of gradients to experts, and r rows back with the gradient
+// of each one's weight. Whatever tokens choose, what a rank sends to experts is the same; what comes back follows from
+// the loads. Recompute `full` sends rows, weights and answers once more, and no counts.
 #pragma once
 
 #include <cstdint>
@@ -75,13 +75,5 @@ Exchanged cp_traffic(const GraphSpec& graph, const TensorSettings& settings, int
 // empty: as many as its tokens have, as when all experts take the same.
 CountedCalls ep_traffic(const GraphSpec& graph, const TensorSettings& settings,
                         const std::vector<std::int64_t>& taken = {}, ProgramCache* programs = nullptr);
-
-// The all-to-alls of an operation.
-struct TokenExchanges {
-  int to_experts = 0;
-  int from_experts = 0;
-  int counts = 0;
-};
-TokenExchanges token_exchanges(const Operation& operation);
 
 }  // namespace orthant
