@@ -56,6 +56,8 @@ def greedy_answers(model, prompts):
     cached = getattr(model.config, "sliding_window", None) != 1
     model = model.double()
     with all_in_float64(), torch.no_grad():
+        if hasattr(model, "model"):  # its frequencies, too
+            model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
         for prompt, count in prompts:
             ids, cache, answer = torch.tensor([prompt]), None, []
             for _ in range(count):
