@@ -32,7 +32,8 @@ from program import BUILD, ORTHANT, SOURCE
 MODULES = (card_numbers, card_ranks, card_speed)
 ORDER = ("machine", "nccl operations", "nccl parity 2", "cp", "keep bits", "trimodal b8", "trimodal b32", "trimodal b32 s512", "gpt2", "llama", "kills",
          "kernel tests", "graph bits", "step tests", "nccl parity 4", "bench kernels", "trimodal b256", "gaps", "overlap", "experts", "counters",
-         "nccl parity 8", "nccl random", "nccl graph", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "calibration")
+         "nccl parity 8", "nccl random", "nccl graph", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "sanitizer",
+         "calibration")
 
 
 def all_stages():
