@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from typing import Callable
 
@@ -103,11 +104,23 @@ class StageRun:
         if not os.path.exists(path):
             self.tell("", f"{script} beside ours", "it runs", "not in the folder of peers")
             return []
-        done = self.run_program("python3", path, *words, environment={"PYTHONPATH": self.peers})
+        done = self.run_program("python3", path, *words, environment={"PYTHONPATH": ":".join([self.peers, *self.unpacked_wheels()])})
         documents = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         if not documents:
             self.tell("", f"{script} beside ours", "it runs", f"exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}", False)
         return documents
+
+    def unpacked_wheels(self):
+        """The folder of what tools/pack --wheels carried, unpacked once; none where nothing was."""
+        wheels, folder = os.path.join(os.path.dirname(ORTHANT), "wheels"), os.path.join(self.out, "python")
+        if not os.path.isdir(wheels):
+            return []
+        if not os.path.isdir(folder):
+            for name in sorted(os.listdir(wheels)):
+                with zipfile.ZipFile(os.path.join(wheels, name)) as wheel:
+                    wheel.extractall(folder + ".new")
+            os.replace(folder + ".new", folder)
+        return [folder]
 
     def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None):
         """Tests of a GoogleTest program. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or their list alone."""
