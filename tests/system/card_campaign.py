@@ -10,7 +10,8 @@ Each stage is a process of its own with a time limit; one that hangs or dies cos
 --out keeps what was found (STAGE.jsonl, results.json, table.md); stages that are done are left out when the command is given again, so
 that several calls of ten minutes make one campaign (--again repeats them). --budget ends a call in time: no stage begins that is
 expected to take longer than what is left. --reference names what --prepare made (default: beside --out). Peers are PyTorch programs
-(h200_trimodal_graph.py, h200_gpt2_hf.py, h200_llama_hf.py, moe_step.py), run between ours. Exit code 1 when a line is wrong or a stage
+(h200_trimodal_graph.py, h200_gpt2_hf.py, h200_llama_hf.py, moe_step.py), run between ours, with transformers of `tools/pack --wheels`
+where it was carried along. Exit code 1 when a line is wrong or a stage
 did not come to its end.
 """
 import argparse
@@ -32,7 +33,8 @@ from program import BUILD, ORTHANT, SOURCE
 MODULES = (card_numbers, card_ranks, card_speed)
 ORDER = ("machine", "nccl operations", "nccl parity 2", "cp", "keep bits", "trimodal b8", "trimodal b32", "trimodal b32 s512", "gpt2", "llama", "kills",
          "kernel tests", "graph bits", "step tests", "nccl parity 4", "bench kernels", "trimodal b256", "gaps", "overlap", "experts", "counters",
-         "nccl parity 8", "nccl random", "nccl graph", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "calibration")
+         "nccl parity 8", "nccl random", "nccl graph", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "sanitizer",
+         "calibration")
 
 
 def all_stages():

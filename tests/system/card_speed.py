@@ -12,6 +12,8 @@ TINY_LLAMA = ("model.hidden_size=32", "model.num_hidden_layers=1", "model.num_at
               "precision.master=float32", "train.product_plans=heuristic")
 TINY_GPT2 = ("model.n_embd=32", "model.n_layer=1", "model.n_head=2", "model.vocab_size=97", "data.sequence_length=16", "precision.compute=float32",
              "train.product_plans=heuristic")
+MEASURED = {"trimodal b8 s128": 5.9, "trimodal b32 s128": 12.1, "trimodal b32 s512": 45.8, "trimodal b256 s128": 77.4, "gpt2-medium": 44.8,
+            "Llama 1.5B": 255.5}  # ms, docs/measured.md
 KERNELS = {"gaps": 0.02, "shares": {"products": 0.6}, "waits": {}, "exchanges": {"seconds": 0.1, "hidden": 0.5, "on_own_streams": True}}
 
 
@@ -27,6 +29,12 @@ def milliseconds(documents):
     return max(document["median_seconds"] for document in documents) * 1e3
 
 
+def not_slower(c, name, found):
+    """Than another run found, on such a card on another day: 5% are the days'."""
+    c.tell(30, f"{name}: not slower than docs/measured.md has it ({MEASURED[name]} ms)", "at most 1.05 times", f"{found / MEASURED[name]:.3f} times",
+           found <= 1.05 * MEASURED[name])
+
+
 def gib(documents):
     return max(document["peak_memory_bytes_per_rank"] for document in documents) / 2**30
 
@@ -40,6 +48,7 @@ def trimodal(c, batch, sequence, limit, strongest, eager_limit=None):
     ours.append(step(c, config, settings, TINY_BERT))
     c.at_most(28, f"{name}, whole step one graph", limit, milliseconds(ours), "ms")
     c.tell(28, f"{name}, memory", "", f"{gib(ours):.2f} GiB")
+    not_slower(c, name, milliseconds(ours))
     if theirs:
         found = min(t["ms"] for t in theirs)
         c.tell(28, f"{name}, beside torch.compile in one graph ({found:.1f} ms, {theirs[0]['mem_gb']} GiB)", "less than 1 times", f"{milliseconds(ours) / found:.2f} times",
@@ -82,6 +91,7 @@ def gpt2(c):
     beside = f"transformers compiled ({compiled[0]['ms']:.1f} ms, {compiled[0]['device_gib']:.1f} GiB{'' if theirs else ', of another run'})"
     c.at_most(27, f"gpt2-medium b8 s1024 beside {beside}: time, kernel by kernel", 0.75, eager / compiled[0]["ms"], "times")
     c.at_most(27, "gpt2-medium b8 s1024: time, one graph", 0.75, milliseconds(ours) / compiled[0]["ms"], "times")
+    not_slower(c, "gpt2-medium", milliseconds(ours))
     c.at_most(27, "gpt2-medium b8 s1024: memory", 1, gib(ours) / compiled[0]["device_gib"], "times")
 
 
@@ -97,8 +107,7 @@ def llama(c):
     c.at_most(28, "Llama 1.5B: memory", 42, gib(ours), "GiB")
     c.at_most(28, "Llama 1.5B, bf16_remainder: memory", 0.8, gib(remainder) / their_gib, "times")
     c.at_least(28, "Llama 1.5B, bf16_remainder: speed of float32 master's", 0.98, milliseconds(ours) / milliseconds(remainder), "times")
-    c.tell(30, "Llama 1.5B: not slower than docs/measured.md (255.5 ms, in another run)", "at most 1.03 times", f"{milliseconds(ours) / 255.5:.3f} times",
-           milliseconds(ours) <= 1.03 * 255.5)
+    not_slower(c, "Llama 1.5B", milliseconds(ours))
     eight = c.orthant("train", "--config", c.config(*config), "--device", c.device, "--dry-run", "--set", "precision.compute=float8", codes=(0, 2))
     if eight.returncode != 0:
         c.tell(28, "Llama 1.5B, float8 beside our bf16: speed", "at least 1.15 times", f"refused: {eight.stderr.strip()[:200]}", False)

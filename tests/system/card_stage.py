@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from typing import Callable
 
@@ -60,7 +61,9 @@ class StageRun:
         """One line. `right`: None where nothing was asked, or it cannot be judged here."""
         if self.rehearsed and right is not None and asked_of_speed(asked):
             right = None  # tiny models on CPUs say nothing of a card's speed
-        self.lines.write(json.dumps({"issue": issue, "claim": claim, "asked": asked, "found": str(found), "right": right}) + "\n")
+        cells = {"claim": claim, "asked": asked, "found": str(found)}
+        cells = {name: " ".join(text.replace("|", "/").split()) for name, text in cells.items()}  # a row of a table
+        self.lines.write(json.dumps({"issue": issue, **cells, "right": right}) + "\n")
         self.lines.flush()
         print(f"{claim}: {found}", flush=True)
 
@@ -101,13 +104,25 @@ class StageRun:
         if not os.path.exists(path):
             self.tell("", f"{script} beside ours", "it runs", "not in the folder of peers")
             return []
-        done = self.run_program("python3", path, *words, environment={"PYTHONPATH": self.peers})
+        done = self.run_program("python3", path, *words, environment={"PYTHONPATH": ":".join([self.peers, *self.unpacked_wheels()])})
         documents = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         if not documents:
             self.tell("", f"{script} beside ours", "it runs", f"exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}", False)
         return documents
 
-    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass"):
+    def unpacked_wheels(self):
+        """The folder of what tools/pack --wheels carried, unpacked once; none where nothing was."""
+        wheels, folder = os.path.join(os.path.dirname(ORTHANT), "wheels"), os.path.join(self.out, "python")
+        if not os.path.isdir(wheels):
+            return []
+        if not os.path.isdir(folder):
+            for name in sorted(os.listdir(wheels)):
+                with zipfile.ZipFile(os.path.join(wheels, name)) as wheel:
+                    wheel.extractall(folder + ".new")
+            os.replace(folder + ".new", folder)
+        return [folder]
+
+    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None):
         """Tests of a GoogleTest program. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or their list alone."""
         path = os.path.join(self.tests_folder, program)
         if not os.path.exists(path):
@@ -117,7 +132,7 @@ class StageRun:
             return self.tell(issue, claim, asked, f"{sum(line.startswith('  ') for line in done.stdout.splitlines())} tests")
         emulated = {"ORTHANT_EMULATED_CARD": os.path.join(self.tests_folder, "emulated_card"), "ORTHANT_SHAPES": 1, "OMP_NUM_THREADS": 1}
         done = self.run_program(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
-                                environment=emulated if self.rehearsed else None)
+                                environment=emulated if self.rehearsed else {"ORTHANT_SHAPES": shapes} if shapes else None)
         print(done.stdout[-20000:], flush=True)
         count = max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", done.stdout)), default=0)
         failed = sorted(set(re.findall(r"\[  FAILED  \] ([\w./]+)", done.stdout)))

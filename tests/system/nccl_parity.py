@@ -61,7 +61,7 @@ def rows_of_two():
     for axis in SUMS:
         yield Row("llama", f"{axis}=2", canary=axis, steps=1, quick=True)
     yield Row("llama tied", "pp=2", *schedule("1f1b", 2), canary="pp:embed.weight", steps=1, spreads=True, quick=True)
-    for mesh in ("tp=2", "fsdp=2", "pp=2"):
+    for mesh in ("tp=2", "dp=2", "fsdp=2", "pp=2"):
         yield Row("llama of kernels", mesh, *microbatches(mesh), dtype="bfloat16", steps=2, quick=mesh == "pp=2")
     yield Row("llama", "pp=2", *schedule("1f1b", 2), checked=True, steps=1)
 

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import types
 import unittest
+import zipfile
 from unittest import mock
 
 import card_campaign
+import card_stage
 from card_stage import Stage
 from program import BUILD, SOURCE, FolderTest, clean_environment, run
 
@@ -96,6 +98,18 @@ class Packed(FolderTest):
         told = subprocess.run([self.path("there", "orthant"), "--version"], capture_output=True, text=True, env=environment, check=True).stdout
         self.assertTrue(told.startswith("orthant "))
         self.assertTrue(os.listdir(self.path("there", "lib")))
+
+    def test_wheels_that_were_carried_are_unpacked_once(self):
+        program, out = self.path("there", "orthant"), self.path("found")
+        os.makedirs(self.path("there", "wheels"))
+        os.makedirs(out)
+        with zipfile.ZipFile(self.path("there", "wheels", "toy-1-py3-none-any.whl"), "w") as wheel:
+            wheel.writestr("toy.py", "ANSWER = 7\n")
+        with mock.patch.object(card_stage, "ORTHANT", program):
+            run = types.SimpleNamespace(out=out)
+            self.assertEqual(card_stage.StageRun.unpacked_wheels(run), [os.path.join(out, "python")])
+            self.assertEqual(card_stage.StageRun.unpacked_wheels(run), [os.path.join(out, "python")])
+        self.assertEqual(os.listdir(os.path.join(out, "python")), ["toy.py"])
 
     def test_too_much_is_refused(self):
         packed = run(sys.executable, os.path.join(SOURCE, "tools", "pack"), "--build", BUILD, "--out", self.path("there"), "--most-mib", "0.5", timeout=120)

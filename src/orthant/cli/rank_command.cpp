@@ -17,6 +17,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/store.h"
+#include "orthant/launch/device_variables.h"
 #include "orthant/launch/environment.h"
 #include "orthant/launch/interfaces.h"
 #include "orthant/launch/local_ranks.h"
@@ -82,13 +83,9 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
     comm.backend = too_many || !carried ? comm::BackendKind::gloo : comm::BackendKind::nccl;
   }
   if (comm.backend == comm::BackendKind::nccl && !options.compares) check_mesh_backend(mesh, "nccl");
-  const auto* blocking = launch::find_variable(context.environment, "CUDA_LAUNCH_BLOCKING");
-  if (comm.backend == comm::BackendKind::nccl && job.world_size > 1 && blocking != nullptr && *blocking != "0") {
-    throw ConfigError(
-        fmt::format("CUDA_LAUNCH_BLOCKING={} over NCCL: every rank would wait inside the receives that it "
-                    "starts early",
-                    *blocking),
-        {.remedy = "unset CUDA_LAUNCH_BLOCKING, or use --backend gloo", .rank = job.rank});
+  if (comm.backend == comm::BackendKind::nccl && job.world_size > 1) {
+    const bool sends_messages = mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1;
+    launch::check_device_variables(context.environment, sends_messages, job.rank);
   }
   comm.phases = timeouts_of(options);
   comm.timeout_seconds = comm.phases->start_seconds;
