@@ -71,6 +71,7 @@ const std::vector<Command>& commands() {
       {"data", "prepare, look at and generate data", run_data},
       {"forward", "compute the logits or hidden states of a stored model", run_forward},
       {"generate", "let a stored model go on with texts", run_generate},
+      {"serve", "serve a stored model over HTTP", run_serve},
       {"checkpoint", "look at, verify, export and import checkpoints", run_checkpoint},
       {"tokenize", "turn lines of text into token ids, and ids back into text", run_tokenize},
       {"mesh", "show how ranks lie on the axes, every group, and what travels on each axis", run_mesh},

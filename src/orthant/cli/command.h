@@ -40,6 +40,7 @@ int run_predict(const Arguments& arguments, Context& context);
 int run_parity(const Arguments& arguments, Context& context);
 int run_data(const Arguments& arguments, Context& context);
 int run_generate(const Arguments& arguments, Context& context);
+int run_serve(const Arguments& arguments, Context& context);
 int run_forward(const Arguments& arguments, Context& context);
 int run_checkpoint(const Arguments& arguments, Context& context);
 int run_tokenize(const Arguments& arguments, Context& context);

@@ -19,6 +19,10 @@ inline constexpr const char* kInit =
 inline constexpr const char* kTokenize = "echo 'Hello world' | orthant tokenize --tokenizer gpt2/tokenizer.json";
 inline constexpr const char* kGenerate =
     "orthant generate --model Llama-3.2-1B --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8";
+inline constexpr const char* kServe =
+    "orthant serve --model Llama-3.2-1B --port 8000\n"
+    "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' "
+    "-d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 32}'";
 inline constexpr const char* kEstimate =
     "orthant estimate --model llama3-8b --gpu h100-80gb --mesh fsdp=8 --micro-batch 1 "
     "--global-batch 64 --seq 8192 --recompute selective";
@@ -47,6 +51,10 @@ inline constexpr const char* kGenerate =
     "Lets a decoder go on with texts: one prompt, or a file of them that are answered side by side, from a Hugging "
     "Face "
     "folder or a checkpoint of any mesh. On several ranks with --mesh tp=N,pp=M,dp=K.";
+
+inline constexpr const char* kServe =
+    "Serves a decoder over HTTP as OpenAI's API has it, with a page to type to it at /. Ranks that are lost are started "
+    "again, by default up to 8 times in a row. On several ranks with --mesh tp=N,pp=M,dp=K.";
 
 }  // namespace help
 

@@ -1,6 +1,8 @@
 #include "orthant/serve/api/access.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -31,6 +33,17 @@ bool is_public(std::string_view path) {
 }
 
 }  // namespace
+
+// By its letters alone: a name that only begins like an address is somebody's, and would be resolved by the browser.
+bool names_loopback(std::string name) {
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  in_addr four{};
+  in6_addr six{};
+  if (inet_pton(AF_INET, name.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  if (inet_pton(AF_INET6, name.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six) != 0;
+  return name == "localhost";
+}
 
 ApiKeys ApiKeys::load(const std::string& path) {
   struct stat status{};
@@ -74,7 +87,7 @@ bool ApiKeys::holds(std::string_view key) const {
 }
 
 void check_listening(const std::string& host, const ApiKeys& keys) {
-  if (launch::is_loopback(host) || !keys.empty()) return;
+  if (names_loopback(launch::resolve(host)) || !keys.empty()) return;
   throw ConfigError(
       fmt::format("--host {} without --api-key-file: whoever reaches this address could use the model", host),
       {.remedy = "add --api-key-file FILE, or leave --host out to serve this machine only"});
@@ -83,7 +96,7 @@ void check_listening(const std::string& host, const ApiKeys& keys) {
 std::optional<ApiError> refuse_access(const AccessRules& rules, const http::Request& request) {
   if (const auto* host = request.header("host"); host && rules.loopback) {
     const std::string name(host_name(*host));
-    if (!launch::is_loopback(name) && name != rules.host) {
+    if (!names_loopback(name) && name != rules.host) {
       return ApiError(403, "the header Host names another machine: call this server localhost or 127.0.0.1");
     }
   }

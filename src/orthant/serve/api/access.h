@@ -28,8 +28,11 @@ class ApiKeys {
   std::vector<Sha256Digest> digests_;
 };
 
-// ConfigError for an address that others reach, where no key is asked for.
+// ConfigError for an address that others reach, where no key is asked for. May block in the resolver.
 void check_listening(const std::string& host, const ApiKeys& keys);
+
+// Of a numeric address or the name localhost. Local.
+bool names_loopback(std::string name);
 
 struct AccessRules {
   ApiKeys keys = {};

@@ -133,13 +133,14 @@ std::string usage_event(const AnswerHead& head, const Usage& usage) {
   return event_of(json_text(document));
 }
 
-std::string models_document(const std::string& name, std::int64_t created, std::int64_t most_tokens) {
+std::string models_document(const std::string& name, std::int64_t created, std::int64_t most_tokens, bool chat) {
   return json_text(Json{{"object", "list"},
                         {"data", Json::array({{{"id", name},
                                                {"object", "model"},
                                                {"created", created},
                                                {"owned_by", "orthant"},
-                                               {"max_model_len", most_tokens}}})}});
+                                               {"max_model_len", most_tokens},
+                                               {"chat", chat}}})}});
 }
 
 }  // namespace orthant

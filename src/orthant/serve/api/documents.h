@@ -40,6 +40,7 @@ std::string role_event(const AnswerHead& head, std::size_t index);
 std::string usage_event(const AnswerHead& head, const Usage& usage);
 std::string event_of(const std::string& document);
 
-std::string models_document(const std::string& name, std::int64_t created, std::int64_t most_tokens);
+// `chat`: the model has a chat template.
+std::string models_document(const std::string& name, std::int64_t created, std::int64_t most_tokens, bool chat);
 
 }  // namespace orthant

@@ -122,7 +122,7 @@ http::Answer Service::route(const http::Request& request) {
   if (request.path != "/v1/models" && request.path != "/v1/models/" + model.name) {
     throw ApiError(404, fmt::format("only the model '{}' is served here", model.name), {}, "model_not_found");
   }
-  return json_answer(200, models_document(model.name, options_.created, model.most_tokens));
+  return json_answer(200, models_document(model.name, options_.created, model.most_tokens, model.chat.has_value()));
 }
 
 void Service::check_ready(std::size_t answers) const {

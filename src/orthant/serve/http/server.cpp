@@ -1,5 +1,6 @@
 #include "orthant/serve/http/server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -94,6 +95,7 @@ Server::Server(launch::Fd listener, const ServerOptions& options, Handler handle
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !wake_)
     throw ConfigError("the system gives no descriptors to serve with", {.remedy = "raise ulimit -n"});
+  fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
   epoll_add(epoll_.get(), listener_.get(), EPOLLIN, kListener);
   epoll_add(epoll_.get(), wake_.get(), EPOLLIN, kWake);
 }
