@@ -53,7 +53,8 @@ inline constexpr const char* kGenerate =
     "folder or a checkpoint of any mesh. On several ranks with --mesh tp=N,pp=M,dp=K.";
 
 inline constexpr const char* kServe =
-    "Serves a decoder over HTTP as OpenAI's API has it, with a page to type to it at /. Ranks that are lost are started "
+    "Serves a decoder over HTTP as OpenAI's API has it, with a page to type to it at /. Ranks that are lost are "
+    "started "
     "again, by default up to 8 times in a row. On several ranks with --mesh tp=N,pp=M,dp=K.";
 
 }  // namespace help
