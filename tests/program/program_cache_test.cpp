@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "orthant/layout/expert_view.h"
+#include "orthant/models/mixtral/config.h"
 #include "orthant/models/model_config.h"
+#include "orthant/models/presets.h"
 #include "program/compiled.h"
 
 namespace orthant {
@@ -87,6 +90,23 @@ TEST(ProgramCache, TellsApartWhatCompilesDifferently) {
   LlamaConfig wide = model();
   wide.intermediate_size *= 2;
   EXPECT_EQ(added(graph_of(2, {.degree = 2}, wide)), 1);
+}
+
+TEST(ProgramCache, TellsApartHowExpertsLie) {
+  ProgramCache cache;
+  const ModelConfig config = preset_config(mixtral_family(), "mixtral-tiny");
+  const auto products = [&](int ep) {
+    const Mesh mesh({{Axis::fsdp, 4}, {Axis::ep, ep}});
+    const GraphSpec graph = with_experts(build_spec(config, {.rows = 2, .sequence = 4}), mesh, {});
+    UnitPrograms programs(graph, {}, {}, &cache);
+    const auto index = static_cast<std::size_t>(graph.unit_index("layers.1"));
+    EXPECT_EQ(programs[index], compile_unit(graph, graph.units[index], {.needs = programs.needs(graph.units[index])}));
+    return cache.compiled();
+  };
+  EXPECT_EQ(products(1), 1);
+  EXPECT_EQ(products(2), 2);
+  EXPECT_EQ(products(4), 3);
+  EXPECT_EQ(products(2), 3);
 }
 
 }  // namespace program_cache_test

@@ -33,6 +33,9 @@ struct EstimateOptions {
   bool loss_parallel = false;
   bool regather = false;
   double expert_skew = 1;
+  std::string context = "auto";
+  std::string shard_over_context = "on";
+  std::string expert_tp = "auto";
   std::string flash = "on";
   std::string split = "even";
   std::string accumulate = "full";
@@ -54,8 +57,19 @@ DataPolicy data_policy(const EstimateOptions& options, const Mesh& mesh) {
   DataPolicy policy;
   policy.zero = options.zero.empty() ? (mesh.degree(Axis::fsdp) > 1 ? 3 : 0) : parse_zero(options.zero);
   policy.accumulate_sharded = parse_switch("--accumulate", options.accumulate, "sharded", "full");
+  policy.shard_over_context = parse_switch("--shard-over-context", options.shard_over_context, "on", "off");
   effective_policy(policy, mesh);  // refuses
   return policy;
+}
+
+ContextPolicy context_policy(const std::string& way) {
+  if (const auto policy = parse_context(way)) return *policy;
+  throw ConfigError(fmt::format("--context {}: unknown value", way), {.remedy = did_you_mean(way, context_words())});
+}
+
+std::optional<bool> expert_tp(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  return parse_switch("--expert-tp", text, "on", "off");
 }
 
 bool splits_master(const std::string& master, const PlanSettings& settings) {
@@ -81,7 +95,9 @@ PlanSettings settings_of(const EstimateOptions& options) {
   settings.data = data_policy(options, settings.mesh);
   settings.tensor = {.sequence_parallel = options.sequence_parallel,
                      .loss_parallel = options.loss_parallel,
-                     .regather = options.regather};
+                     .regather = options.regather,
+                     .expert_tp = expert_tp(options.expert_tp)};
+  settings.context = context_policy(options.context);
   settings.expert_skew = options.expert_skew;
   settings.recompute = parse_plan_recompute(options.recompute);
   settings.flash = parse_switch("--flash", options.flash, "on", "off");
@@ -121,6 +137,12 @@ void add_options(OptionParser& app, EstimateOptions& options) {
   app.add_flag("--sequence-parallel", options.sequence_parallel, "cut norms, dropout and sums over tp");
   app.add_flag("--loss-parallel", options.loss_parallel, "leave logits cut over tp");
   app.add_flag("--regather", options.regather, "gather inputs of products again in backward (sequence parallelism)");
+  app.add_option("--context", options.context,
+                 "over cp, how queries meet the keys of other ranks: ring, all_to_all or gather (default auto)");
+  app.add_option("--shard-over-context", options.shard_over_context,
+                 "with fsdp, whether shards span cp, too: on or off (default on)");
+  app.add_option("--expert-tp", options.expert_tp,
+                 "of mixtures: whether tp ranks share each expert: on, off, or auto (default: without ep)");
   app.add_option("--expert-skew", options.expert_skew,
                  "over ep: tokens of the busiest rank's experts, of what all would take alike (default 1)")
       .check(NumberRange(1.0, 1e6));

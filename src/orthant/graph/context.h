@@ -23,6 +23,8 @@ enum class ContextWay : std::uint8_t {
   gather,      // keys and values of all ranks are gathered
 };
 
+inline constexpr std::array<ContextWay, 3> kContextWays = {ContextWay::ring, ContextWay::all_to_all,
+                                                           ContextWay::gather};
 std::string_view context_way_name(ContextWay way);
 
 struct ContextSharing {

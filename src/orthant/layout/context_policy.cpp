@@ -48,6 +48,18 @@ void check_rows(const GraphSpec& graph, const ContextSharing& sharing) {
 
 }  // namespace
 
+std::optional<ContextPolicy> parse_context(std::string_view text) {
+  if (text == "auto") return ContextPolicy();
+  const auto found = std::ranges::find(kContextWays, text, context_way_name);
+  return found == kContextWays.end() ? std::nullopt : std::optional<ContextPolicy>(*found);
+}
+
+std::vector<std::string> context_words() {
+  std::vector<std::string> words = {"auto"};
+  for (const ContextWay way : kContextWays) words.emplace_back(context_way_name(way));
+  return words;
+}
+
 ContextWay chosen_way(const GraphSpec& graph, int cp_degree) {
   const int tp = graph.tensor ? graph.tensor->degree : 1;
   double ring = 0, all_to_all = 0;

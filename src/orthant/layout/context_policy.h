@@ -2,6 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "orthant/graph/spec.h"
 
@@ -9,6 +12,10 @@ namespace orthant {
 
 // `parallel.context`; nothing: chosen_way().
 using ContextPolicy = std::optional<ContextWay>;
+
+// auto, ring, all_to_all or gather; nothing: none of these, which are context_words().
+std::optional<ContextPolicy> parse_context(std::string_view text);
+std::vector<std::string> context_words();
 
 // By what a rank sends for one layer in forward and backward: all_to_all where cp divides the query heads of a tp rank
 // and that is less than a ring sends; else ring, whose messages travel while blocks are computed.

@@ -5,15 +5,21 @@
 namespace orthant {
 
 ProgramCache::Key ProgramCache::key_of(const GraphSpec& graph, const UnitSpec& unit, const ProgramOptions& options) {
-  Key key{
-      .needs = options.needs, .parameters = {}, .edges = {}, .body = unit.body, .context = {}, .cached = graph.cached};
+  Key key{.needs = options.needs,
+          .parameters = {},
+          .edges = {},
+          .body = unit.body,
+          .context = {},
+          .cached = graph.cached,
+          .expert_degree = graph.expert_degree};
   if (graph.context.degree > 1) key.context = graph.context.way;
   const auto add = [&](const ParameterSpec& parameter, std::size_t prefix) {
     key.parameters.push_back({.name = parameter.name.substr(prefix),
                               .shape = parameter.shape,
                               .tp = parameter.tp,
                               .joined = parameter.joined,
-                              .trainable = parameter.trainable});
+                              .trainable = parameter.trainable,
+                              .expert = parameter.expert.has_value()});
   };
   for (const auto& parameter : unit.parameters) {
     add(parameter, parameter.name.starts_with(unit.name + ".") ? unit.name.size() + 1 : 0);

@@ -29,6 +29,7 @@ class ProgramCache {
     std::optional<Split> tp;
     std::string joined;
     bool trainable = true;
+    bool expert = false;  // on a mesh of its own
     friend bool operator==(const Parameter&, const Parameter&) = default;
   };
   struct Edge {
@@ -43,6 +44,7 @@ class ProgramCache {
     SharedBody body;
     std::optional<ContextWay> context;  // where rows are cut over cp
     bool cached = false;                // attention of a generation
+    int expert_degree = 1;
     friend bool operator==(const Key&, const Key&) = default;
   };
   // Of the sharing: whether there is any, and its three choices; what is made again; in forward; training.

@@ -127,9 +127,9 @@ TEST(SearchModel, CompilesEachProgramOnceForAllMicrobatches) {
     request.hardware = find_hardware("h100-80gb");
     request.sequence = 64;
     PriceBook book(request);
-    book.sized({.tp = 2}, 1);
+    book.sized({.tensor = {.tp = 2}}, 1);
     const int compiled = book.model().programs()->compiled();
-    for (const std::int64_t rows : {2, 4, 8, 16}) book.sized({.tp = 2}, rows);
+    for (const std::int64_t rows : {2, 4, 8, 16}) book.sized({.tensor = {.tp = 2}}, rows);
     EXPECT_EQ(book.model().programs()->compiled(), compiled) << name;
   }
 }

@@ -39,17 +39,53 @@ SearchRequest request_for(const std::string& model, int cards, std::int64_t glob
   return request;
 }
 
+// A small Llama that reads long rows.
+SearchRequest long_request(int cards, std::int64_t global_batch, std::int64_t sequence, const Hardware& hardware) {
+  return request_for(ORTHANT_SOURCE_DIR "/configs/llama_long_cp.json", cards, global_batch, sequence, hardware);
+}
+
 // Tells every choice there is, sensible or not: what cannot be, estimate() refuses.
 template <typename Visit>
-void for_all_points(const SearchRequest& request, const Visit& visit) {
+void for_all_meshes(const SearchRequest& request, const Visit& visit) {
   const int cards = request.cards;
   PricedPoint point;
   for (point.tp = 1; point.tp <= cards; ++point.tp) {
     for (point.pp = 1; point.pp * point.tp <= cards; ++point.pp) {
-      for (point.dp = 1; point.dp * point.pp * point.tp <= cards; ++point.dp) {
-        point.fsdp = cards / (point.tp * point.pp * point.dp);
-        if (point.fsdp * point.dp * point.pp * point.tp == cards) visit(point);
+      for (point.cp = 1; point.cp * point.pp * point.tp <= cards; ++point.cp) {
+        if (point.cp > 1 && request.sequence / point.cp < kLeastContextTokens) continue;
+        for (point.dp = 1; point.dp * point.cp * point.pp * point.tp <= cards; ++point.dp) {
+          point.fsdp = cards / (point.tp * point.pp * point.dp * point.cp);
+          if (point.fsdp * point.dp * point.cp * point.pp * point.tp == cards) visit(point);
+        }
       }
+    }
+  }
+}
+
+template <typename Visit>
+void for_all_points(const SearchRequest& request, const Visit& visit) {
+  for_all_meshes(request, [&](PricedPoint point) {
+    for (const ContextWay way : {ContextWay::ring, ContextWay::all_to_all, ContextWay::gather}) {
+      for (const bool over_context : {true, false}) {
+        if (point.cp == 1 && (way != ContextWay::ring || !over_context)) continue;
+        if (point.fsdp == 1 && !over_context) continue;
+        point.way = way;
+        point.shard_over_context = over_context;
+        visit(point);
+      }
+    }
+  });
+}
+
+// Of a model with experts: each degree of ep with each way to share an expert.
+template <typename Visit>
+void for_all_experts(const SearchRequest& request, PricedPoint point, const Visit& visit) {
+  visit(point);
+  if (request.model.name.find("mixtral") == std::string::npos) return;
+  for (point.ep = 1; point.ep <= request.cards; ++point.ep) {
+    for (const bool shared : {false, true}) {
+      point.expert_tp = shared;
+      visit(point);
     }
   }
 }
@@ -63,7 +99,7 @@ void for_all_settings(const SearchRequest& request, const Visit& visit) {
         point.schedule = schedule;
         for (point.virtual_stages = 1; point.virtual_stages <= 6; ++point.virtual_stages) {
           if (point.pp == 1 && point.virtual_stages > 1) continue;
-          visit(point);
+          for_all_experts(request, point, visit);
         }
       }
     }
@@ -90,6 +126,7 @@ std::optional<Candidate> best_by_estimates(const SearchRequest& request, int& fi
     if (!best || is_better(candidate, *best, request.strategy)) best = candidate;
   };
   for_all_settings(request, [&](PricedPoint point) {
+    point.sequence_parallel = point.expert_tp == false && point.tp > 1;
     if (!accepted(point, request, stack)) return;  // neither with anything else
     for (const PlanRecompute recompute : {PlanRecompute::none, PlanRecompute::selective, PlanRecompute::full}) {
       for (const bool sequence_parallel : {false, true}) {
@@ -144,6 +181,36 @@ TEST(Search, FindsTheBestOfAllThatEstimateAccepts) {
   expect_the_optimum(request_for("llama-tiny", 4, 4, 64, cards_of(std::int64_t{1} << 34)));
   expect_the_optimum(request_for("gpt2-tiny", 4, 4, 64, cards_of(std::int64_t{1} << 34, 2)));
   expect_the_optimum(request_for("encoder-lm-tiny", 3, 6, 32, cards_of(std::int64_t{1} << 34)));
+}
+
+// Links between cards decide whether tokens or channels are cut.
+TEST(Search, FindsTheBestOverCp) {
+  expect_the_optimum(long_request(2, 2, 8192, cards_of(std::int64_t{1} << 34)));
+  expect_the_optimum(long_request(2, 1, 8192, cards_of(std::int64_t{1} << 34, 1)));
+  expect_the_optimum(long_request(2, 1, 8192, cards_of(40 * kMiB, 1)));
+  expect_the_optimum(long_request(4, 2, 16384, cards_of(std::int64_t{1} << 34, 1)));
+}
+
+TEST(Search, FindsTheBestOverEp) {
+  expect_the_optimum(request_for("mixtral-tiny", 2, 4, 64, cards_of(std::int64_t{1} << 34)));
+  expect_the_optimum(request_for("mixtral-tiny", 2, 4, 64, cards_of(3 * kMiB)));
+}
+
+TEST(Search, CutsLongRowsWhereRanksOutnumberThem) {
+  const SearchResult result = search(long_request(4, 1, 32768, find_hardware("cpu")));
+  ASSERT_FALSE(result.plans.empty());
+  const PlanSettings& best = result.plans.front().settings;
+  EXPECT_EQ(best.mesh.to_string(), "cp=4");
+  ASSERT_TRUE(best.context.has_value());
+  EXPECT_NE(train_words(best).find(" --set parallel.context="), std::string::npos) << train_words(best);
+}
+
+TEST(Search, DealsExpertsToRanks) {
+  const SearchResult result = search(request_for("mixtral-8x7b", 16, 64, 4096, find_hardware("h100-80gb")));
+  ASSERT_FALSE(result.plans.empty());
+  const PlanSettings& best = result.plans.front().settings;
+  EXPECT_GT(best.mesh.degree(Axis::ep), 1);
+  EXPECT_NE(train_words(best).find(" --set parallel.expert_tp="), std::string::npos) << train_words(best);
 }
 
 TEST(Search, PricesAModelOnItsMachine) {

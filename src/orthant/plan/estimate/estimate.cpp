@@ -8,7 +8,6 @@
 #include "orthant/base/error.h"
 #include "orthant/base/human.h"
 #include "orthant/plan/estimate/estimate_parts.h"
-#include "orthant/plan/estimate/unit_time.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
@@ -47,14 +46,6 @@ void check_model(const PlanModel& model, const PlanSettings& settings, const Sta
         fmt::format("{} is no single chain of layers: --stack {} has no closed forms for it", model.name, stack.name),
         {.remedy = "use --stack orthant"});
   }
-}
-
-ExchangeSpans spans_of(const Mesh& mesh, int cards_per_node) {
-  const auto span = [&](Axis axis) { return span_of(mesh, {axis}, cards_per_node); };
-  Span expert;  // runs of neighbouring ranks of a stage
-  expert.ranks = mesh.degree(Axis::ep);
-  expert.per_node = std::gcd(expert.ranks, cards_per_node);
-  return {span(Axis::tp), span(Axis::cp), expert};
 }
 
 // Seconds of the stages' actions for a microbatch, and of what they exchange over tp, cp and ep meanwhile.
@@ -123,8 +114,7 @@ double exposed_data(PpTraffic& traffic, double window, double computing, const P
   };
   // With zero 3 parameters travel beside every forward and backward.
   const double left = expose(traffic.fsdp, {Axis::fsdp}, settings.data.zero >= 3 ? computing : window);
-  const AxisSet replicas = settings.data.zero == 0 ? AxisSet{Axis::dp, Axis::fsdp} : AxisSet{Axis::dp};
-  const double rest = expose(traffic.dp, replicas, std::min(left, window));
+  const double rest = expose(traffic.dp, copy_axes(settings.data, settings.mesh), std::min(left, window));
   expose(traffic.cp, {Axis::cp}, rest);
   traffic.tied.exposed_seconds = traffic.tied.seconds;
   traffic.tp.exposed_seconds += traffic.tp.seconds;  // sums of partial gradients
@@ -215,6 +205,14 @@ void add_reserve(Plan& plan, const Hardware& hardware, const Stack& stack) {
 }
 
 }  // namespace
+
+ExchangeSpans spans_of(const Mesh& mesh, int cards_per_node) {
+  const auto span = [&](Axis axis) { return span_of(mesh, {axis}, cards_per_node); };
+  Span expert;  // runs of neighbouring ranks of a stage
+  expert.ranks = mesh.degree(Axis::ep);
+  expert.per_node = std::gcd(expert.ranks, cards_per_node);
+  return {span(Axis::tp), span(Axis::cp), expert};
+}
 
 Span tied_span(const Span& stages) {
   return {2, stages.per_node == stages.ranks ? 2 : 1};

@@ -7,6 +7,7 @@
 
 #include "orthant/plan/estimate/collective_time.h"
 #include "orthant/plan/estimate/plan.h"
+#include "orthant/plan/estimate/unit_time.h"
 #include "orthant/plan/estimate/unit_work.h"
 #include "orthant/schedule/stage_edges.h"
 #include "orthant/schedule/stages.h"
@@ -35,6 +36,9 @@ PricedStages price_formulas(const TransformerShape& shape, const Stack& stack, c
 // The plan of priced stages; `flops` of the model for one sequence, forward and backward.
 Plan assemble(PricedStages stages, const PlanSettings& settings, const Hardware& hardware, const Stack& stack,
               double flops);
+
+// Of the groups that exchange within units.
+ExchangeSpans spans_of(const Mesh& mesh, int cards_per_node);
 
 // The two pp coordinates that share a tied parameter, of all of them.
 Span tied_span(const Span& stages);

@@ -39,10 +39,11 @@ struct AxisTraffic {
 struct PpTraffic {
   AxisTraffic tp;    // activations, their gradients, statistics, partial gradients
   AxisTraffic pp;    // messages sent: values and their gradients
-  AxisTraffic dp;    // sums of gradients over replicas
+  AxisTraffic dp;    // sums of gradients over replicas, and those that are over cp in the same call
   AxisTraffic fsdp;  // gathers and scatters
   AxisTraffic tied;  // sums of gradients of tied parameters over pp
-  AxisTraffic cp, ep;
+  AxisTraffic cp;    // what attention exchanges; sums of gradients over cp alone
+  AxisTraffic ep;    // tokens on their way to experts and back
 };
 
 struct PlanTime {

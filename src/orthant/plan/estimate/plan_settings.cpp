@@ -15,7 +15,7 @@ constexpr std::int64_t kMostMicrobatches = 1'000'000;  // more are taken for a m
 constexpr std::array<std::string_view, 4> kRecomputeNames = {"none", "selective", "full", "op"};
 
 // What a plan is priced with where it does not say otherwise.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kStandards = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kStandards = {
     {{"parallel.schedule", "1f1b"},
      {"parallel.virtual_stages", "null"},
      {"parallel.split", "auto"},
@@ -27,7 +27,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kStandar
      {"parallel.sequence_parallel", "false"},
      {"parallel.loss_parallel", "false"},
      {"parallel.regather", "false"},
-     {"parallel.accumulate", "full"}}};
+     {"parallel.accumulate", "full"},
+     {"parallel.context", "auto"},
+     {"parallel.shard_over_context", "true"},
+     {"parallel.expert_tp", "null"}}};
 
 void require_positive(std::int64_t size, const char* what) {
   if (size >= 1) return;
@@ -83,6 +86,12 @@ std::vector<TrainSetting> train_settings(const PlanSettings& settings) {
   if (settings.tensor.sequence_parallel) set("parallel.sequence_parallel", true);
   if (settings.tensor.loss_parallel) set("parallel.loss_parallel", true);
   if (settings.tensor.regather) set("parallel.regather", true);
+  if (settings.tensor.expert_tp) set("parallel.expert_tp", *settings.tensor.expert_tp);
+  if (settings.mesh.degree(Axis::cp) > 1) {
+    if (settings.context) set("parallel.context", context_way_name(*settings.context));
+    const bool apart = !settings.data.shard_over_context && settings.mesh.degree(Axis::fsdp) > 1;
+    if (apart) set("parallel.shard_over_context", false);
+  }
   if (settings.data.accumulate_sharded) set("parallel.accumulate", "sharded");
   set("precision.params", dtype_name(settings.params));
   set("precision.compute", settings.float8 ? kFloat8Name : dtype_name(settings.compute));

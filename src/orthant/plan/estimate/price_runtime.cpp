@@ -98,7 +98,9 @@ class PpPricer {
       const auto over = [&](AxisSet axes) { return span_of(mesh, axes, hardware_.cards_per_node); };
       timed(all.fsdp, data.gather, ExchangeKind::all_gather, over(shard_axes(policy, mesh)));
       timed(all.fsdp, data.scatter, ExchangeKind::reduce_scatter, over(shard_axes(policy, mesh)));
-      timed(all.dp, data.sum, ExchangeKind::all_reduce, over(copy_axes(policy, mesh)));
+      // One call where ranks of dp and cp hold the same.
+      const AxisSet copies = copy_axes(policy, mesh);
+      timed(copies == AxisSet{Axis::cp} ? all.cp : all.dp, data.sum, ExchangeKind::all_reduce, over(copies));
     }
     if (settings_.mesh.degree(Axis::pp) > 1) {
       const auto messages = pipeline_traffic(graph_, step.data);

@@ -74,6 +74,11 @@ void add_further_settings(Json& document, const Plan& plan) {
   const PlanSettings& settings = plan.settings;
   document["loss_parallel"] = settings.tensor.loss_parallel;
   document["regather"] = settings.tensor.regather;
+  if (settings.mesh.degree(Axis::cp) > 1) {
+    document["context"] = settings.context ? context_way_name(*settings.context) : "auto";
+    document["shard_over_context"] = settings.data.shard_over_context;
+  }
+  if (settings.tensor.expert_tp) document["expert_tp"] = *settings.tensor.expert_tp;
   document["accumulate"] = settings.data.accumulate_sharded ? "sharded" : "full";
   document["global_batch"] = settings.global_batch;
   document["sequence"] = settings.sequence;

@@ -117,7 +117,13 @@ std::vector<Advice> advice_for(const SearchRequest& request, const Candidate& be
                                const std::shared_ptr<ModelBook>& shared) {
   // Plans near the best one; what the others are is not asked again.
   const int pp = best.point.pp;
-  const SearchScope scope{.tp = {best.point.tp}, .pp = {pp, 2 * pp, std::max(pp / 2, 1)}, .sample = false};
+  std::vector<int> cps = {best.point.cp};
+  if (best.point.cp > 1) cps.push_back(2 * best.point.cp);
+  const SearchScope scope{.tp = {best.point.tp},
+                          .pp = {pp, 2 * pp, std::max(pp / 2, 1)},
+                          .cp = cps,
+                          .ep = {best.point.ep},
+                          .sample = false};
   std::vector<std::pair<double, Advice>> found;
   for (const Relaxed& relaxed : relaxed_requests(request)) {
     const auto after = best_of(relaxed.request, scope, shared);

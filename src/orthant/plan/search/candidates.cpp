@@ -48,17 +48,31 @@ bool is_better(const Candidate& left, const Candidate& right, Strategy strategy)
 
 PlanSettings settings_of(const PricedPoint& point, const SearchRequest& request) {
   PlanSettings settings = common_settings(request);
-  settings.mesh = Mesh({{Axis::pp, point.pp}, {Axis::dp, point.dp}, {Axis::fsdp, point.fsdp}, {Axis::tp, point.tp}});
+  settings.mesh = Mesh({{Axis::pp, point.pp},
+                        {Axis::dp, point.dp},
+                        {Axis::fsdp, point.fsdp},
+                        {Axis::cp, point.cp},
+                        {Axis::tp, point.tp},
+                        {Axis::ep, point.ep}});
   settings.micro_batch = point.micro_batch;
   settings.stages.schedule = point.schedule;
   settings.stages.virtual_stages = point.virtual_stages;
   settings.data.zero = point.zero;
   settings.data.accumulate_sharded = point.accumulate_sharded;
+  settings.data.shard_over_context = point.shard_over_context;
+  if (point.cp > 1) settings.context = point.way;
   settings.tensor = {.sequence_parallel = point.sequence_parallel,
                      .loss_parallel = point.sequence_parallel,
-                     .regather = point.regather};
+                     .regather = point.regather,
+                     .expert_tp = point.expert_tp};
   settings.recompute = point.recompute;
   return settings;
+}
+
+UnitChoice unit_choice(const PricedPoint& point) {
+  return {.tensor = {point.tp, point.sequence_parallel, point.regather},
+          .context = {point.cp, point.way},
+          .experts = {point.ep, point.expert_tp}};
 }
 
 Candidate candidate_of(const Plan& plan, std::int64_t order) {
@@ -69,8 +83,9 @@ Candidate candidate_of(const Plan& plan, std::int64_t order) {
   }
   candidate.memory_bytes = static_cast<double>(plan.peak_bytes());
   for (const PpTraffic& traffic : plan.traffic) {
-    const double bytes = static_cast<double>(traffic.tp.bytes + traffic.pp.bytes + traffic.tied.bytes +
-                                             traffic.dp.bytes + traffic.fsdp.bytes);
+    const double bytes =
+        static_cast<double>(traffic.tp.bytes + traffic.pp.bytes + traffic.tied.bytes + traffic.dp.bytes +
+                            traffic.fsdp.bytes + traffic.cp.bytes + traffic.ep.bytes);
     candidate.sent_bytes = std::max(candidate.sent_bytes, bytes);
   }
   candidate.order = order;

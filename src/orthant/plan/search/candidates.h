@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "orthant/plan/search/search.h"
+#include "orthant/plan/search/space.h"
 
 namespace orthant {
 
@@ -25,6 +26,9 @@ bool is_better(const Candidate& left, const Candidate& right, Strategy strategy)
 
 // As a run would be told.
 PlanSettings settings_of(const PricedPoint& point, const SearchRequest& request);
+
+// How its units lie on ranks.
+UnitChoice unit_choice(const PricedPoint& point);
 
 // A priced plan in the same terms; `order` as given.
 Candidate candidate_of(const Plan& plan, std::int64_t order);

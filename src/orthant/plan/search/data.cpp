@@ -6,14 +6,6 @@
 #include "orthant/plan/estimate/estimate_parts.h"
 
 namespace orthant {
-namespace {
-
-int shards_of(const DataChoice& choice) {
-  return choice.zero >= 1 ? choice.fsdp : 1;
-}
-
-}  // namespace
-
 DataPricer::DataPricer(const PlanSettings& settings, double row_bytes, const Hardware& hardware, const Stack& stack)
     : params_(static_cast<double>(bytes_of(settings.params))),
       compute_(static_cast<double>(bytes_of(settings.compute))),
@@ -23,24 +15,23 @@ DataPricer::DataPricer(const PlanSettings& settings, double row_bytes, const Har
       hardware_(hardware),
       stack_(stack) {}
 
-double DataPricer::state_bytes(const DataChoice& choice) const {
-  const double shards = shards_of(choice);
-  const bool apart = choice.zero >= 3 || params_ != compute_;  // the copy that is updated
-  return (apart ? params_ / shards : 0) + (choice.zero < 3 ? compute_ : 0) +
-         gradients_ / (choice.zero >= 2 ? shards : 1) + copies_ * params_ / shards;
+double DataPricer::state_bytes(const ParameterShares& shares) const {
+  const double shards = shares.shards;
+  const bool apart = shares.zero >= 3 || params_ != compute_;  // the copy that is updated
+  return (apart ? params_ / shards : 0) + (shares.zero < 3 ? compute_ : 0) +
+         gradients_ / (shares.zero >= 2 ? shards : 1) + copies_ * params_ / shards;
 }
 
 double DataPricer::with_reserve(double bytes) const {
   return bytes * (1 + hardware_.reserve_share) + static_cast<double>(hardware_.reserve_bytes);
 }
 
-double DataPricer::least_state(double parameters, int replicas) const {
-  const DataChoice choice{.fsdp = replicas, .zero = replicas > 1 ? 3 : 0};
-  return with_reserve(parameters * state_bytes(choice));
+double DataPricer::least_state(double parameters, int shards) const {
+  return with_reserve(parameters * state_bytes({.zero = shards > 1 ? 3 : 0, .shards = shards}));
 }
 
-double DataPricer::least_memory(const PipelinePrice& pipeline, int replicas) const {
-  const double per_parameter = state_bytes({.fsdp = replicas, .zero = replicas > 1 ? 3 : 0});
+double DataPricer::least_memory(const PipelinePrice& pipeline, int shards) const {
+  const double per_parameter = state_bytes({.zero = shards > 1 ? 3 : 0, .shards = shards});
   double most = 0;
   for (const PpTotals& totals : pipeline.pp_totals)
     most = std::max(most, per_parameter * totals.parameters + totals.held);
@@ -58,15 +49,18 @@ double DataPricer::pool_bytes(const PpTotals& totals, const DataChoice& choice, 
   return bytes + gradients_ * (stage_by_stage ? totals.largest_stage : totals.parameters + totals.tied_twice);
 }
 
-void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, const DataChoice& choice,
+void DataPricer::add_memory(DataPrice& price, const PipelinePrice& pipeline, const SpannedData& data,
                             std::int64_t microbatches, std::int64_t rows) const {
-  const double per_parameter = state_bytes(choice);
+  const DataChoice& choice = data.choice;
+  const double per_parameter = state_bytes(data.dense);
+  const double per_expert = state_bytes(data.experts) - per_parameter;  // more than of another
   const double doubled = choice.zero < 2 ? gradients_ : 0;
-  const double converted = gradients_ == params_ ? 0 : params_ / shards_of(choice);  // for the update
+  const double converted = gradients_ == params_ ? 0 : params_ / data.dense.shards;  // for the update
   double most = 0;
   double state = 0;
   for (const PpTotals& totals : pipeline.pp_totals) {
-    const double state_here = per_parameter * totals.parameters + doubled * totals.tied_twice;
+    const double state_here =
+        per_parameter * totals.parameters + per_expert * totals.experts + doubled * totals.tied_twice;
     const double all = state_here + std::max(totals.held, converted * totals.parameters) +
                        pool_bytes(totals, choice, microbatches, pipeline.stage_by_stage);
     if (all <= most) continue;
@@ -99,21 +93,40 @@ DataPricer::Traffic DataPricer::gathers(const PpTotals& totals, const DataChoice
       elements -= microbatches * totals.last + (microbatches - 1) * totals.first;
     }
   }
-  return {.calls = std::max(std::round(totals.units * elements / all), 1.0), .bytes = compute_ * elements};
+  return {.calls = std::max(std::round(totals.units * elements / all), 1.0), .elements = elements};
 }
 
-double DataPricer::update_seconds(const PpTotals& totals, const DataChoice& choice) const {
-  return hardware_.updating_seconds(stack_.optimizer_moved * totals.parameters / shards_of(choice));
+double DataPricer::update_seconds(const PpTotals& totals, const SpannedData& data) const {
+  const double updated =
+      (totals.parameters - totals.experts) / data.dense.shards + totals.experts / data.experts.shards;
+  return hardware_.updating_seconds(stack_.optimizer_moved * updated);
 }
 
 // What is left of traffic beside so many seconds of products, and what these lose by it.
-double DataPricer::exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp,
+double DataPricer::exposed_seconds(const Exchange& all, double beside_shards, double beside_copies,
                                    const SpannedData& data) const {
-  if (!stack_.overlaps_gradients) return fsdp + dp;
-  const HiddenTime shards = overlap(fsdp, beside_fsdp, link_of(data.fsdp, hardware_));
-  const HiddenTime replicas =
-      overlap(dp, std::min(beside_fsdp - shards.hidden, beside_dp), link_of(data.dp, hardware_));
-  return shards.exposed + replicas.exposed;
+  if (!stack_.overlaps_gradients) return all.shards + all.copies;
+  const HiddenTime shards = overlap(all.shards, beside_shards, link_of(data.dense.shard_ranks, hardware_));
+  const HiddenTime copies = overlap(all.copies, std::min(beside_shards - shards.hidden, beside_copies),
+                                    link_of(data.dense.copies, hardware_));
+  return shards.exposed + copies.exposed;
+}
+
+// Of so many parameters; `gathered` elements by `gathers` calls.
+DataPricer::Exchange DataPricer::exchange(double parameters, double gathered, double gathers, double reductions,
+                                          double calls, const ParameterShares& shares) const {
+  Exchange made;
+  const double gradients = gradients_ * parameters;
+  const double summed = gradients / shares.shards;
+  if (shares.zero >= 1) {
+    made.shards = calls_seconds(ExchangeKind::reduce_scatter, reductions * gradients, reductions * calls,
+                                shares.shard_ranks, hardware_) +
+                  calls_seconds(ExchangeKind::all_gather, compute_ * gathered, gathers, shares.shard_ranks, hardware_);
+    made.bytes = compute_ * gathered + reductions * gradients;
+  }
+  made.copies = calls_seconds(ExchangeKind::all_reduce, summed, calls, shares.copies, hardware_);
+  if (shares.copies.ranks > 1) made.bytes += summed;
+  return made;
 }
 
 // Of one rank.
@@ -122,24 +135,24 @@ DataPricer::PpTail DataPricer::tail(const PpTotals& totals, const SpannedData& d
   const DataChoice& choice = data.choice;
   const double reductions = choice.accumulate_sharded ? microbatches : 1;
   const double calls = gradient_calls(totals, choice);
-  const double gradients = gradients_ * totals.parameters;
-  const double summed = gradients / shards_of(choice);
-  PpTail tail;
-  double fsdp = 0;
-  if (choice.zero >= 1) {
-    const Traffic gathered = gathers(totals, choice, microbatches, schedule, pp_degree);
-    fsdp =
-        calls_seconds(ExchangeKind::reduce_scatter, reductions * gradients, reductions * calls, data.fsdp, hardware_) +
-        calls_seconds(ExchangeKind::all_gather, gathered.bytes, gathered.calls, data.fsdp, hardware_);
-    tail.bytes = gathered.bytes + reductions * gradients;
+  Traffic gathered;
+  if (choice.zero >= 1) gathered = gathers(totals, choice, microbatches, schedule, pp_degree);
+  const double experts = totals.experts / totals.parameters;
+  Exchange all = exchange(totals.parameters - totals.experts, (1 - experts) * gathered.elements, gathered.calls,
+                          reductions, calls, data.dense);
+  if (totals.experts > 0) {
+    const Exchange apart =
+        exchange(totals.experts, experts * gathered.elements, gathered.calls, reductions, calls, data.experts);
+    all.shards += apart.shards;
+    all.copies += apart.copies;
+    all.bytes += apart.bytes;
   }
-  const double dp = calls_seconds(ExchangeKind::all_reduce, summed, calls, data.dp, hardware_);
-  if (data.dp.ranks > 1) tail.bytes += summed;
-  const double tied = calls_seconds(ExchangeKind::all_reduce, gradients_ * totals.shared / shards_of(choice),
+  const double tied = calls_seconds(ExchangeKind::all_reduce, gradients_ * totals.shared / data.dense.shards,
                                     totals.shared > 0 ? 1 : 0, tied_span(data.pp), hardware_);
   const double computing = microbatches * (totals.seconds - totals.exchanged);
-  tail.seconds = exposed_seconds(fsdp, dp, choice.zero >= 3 ? computing : totals.backward, totals.backward, data) +
-                 tied + reductions * totals.partial_seconds + update_seconds(totals, choice);
+  PpTail tail{.bytes = all.bytes};
+  tail.seconds = exposed_seconds(all, choice.zero >= 3 ? computing : totals.backward, totals.backward, data) + tied +
+                 reductions * totals.partial_seconds + update_seconds(totals, data);
   return tail;
 }
 

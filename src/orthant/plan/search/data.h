@@ -12,11 +12,19 @@
 
 namespace orthant {
 
+// How ranks share parameters: into how many shards, and where the ranks of a shard's and of a copy's group lie.
+struct ParameterShares {
+  int zero = 0;  // effective
+  int shards = 1;
+  Span copies = {};       // over which gradients are summed last: copy_axes()
+  Span shard_ranks = {};  // over which they are scattered
+};
+
 // A choice with the places of its groups.
 struct SpannedData {
   DataChoice choice;
-  Span dp = {};
-  Span fsdp = {};
+  ParameterShares dense = {};
+  ParameterShares experts = {};  // of those on a mesh of their own
   Span pp = {};
 };
 
@@ -33,7 +41,7 @@ class DataPricer {
   DataPricer(const PlanSettings& settings, double row_bytes, const Hardware& hardware, const Stack& stack);
 
   // Bytes of the rank that needs most, and of its state. `rows` of the batch are a replica's.
-  void add_memory(DataPrice& price, const PipelinePrice& pipeline, const DataChoice& choice, std::int64_t microbatches,
+  void add_memory(DataPrice& price, const PipelinePrice& pipeline, const SpannedData& data, std::int64_t microbatches,
                   std::int64_t rows) const;
 
   // Seconds after the pipeline: the longest of the first pp coordinate, the last, and the one with most parameters. No
@@ -41,15 +49,15 @@ class DataPricer {
   void add_time(DataPrice& price, const PipelinePrice& pipeline, const SpannedData& data, std::int64_t microbatches,
                 const ScheduleChoice& schedule) const;
 
-  // A bound from below on a card's memory: the state of `parameters` shared as far as can be.
-  double least_state(double parameters, int replicas) const;
+  // A bound from below on a card's memory: the state of `parameters` in as many shards as there can be.
+  double least_state(double parameters, int shards) const;
   // The same of a priced pipeline, with its activations.
-  double least_memory(const PipelinePrice& pipeline, int replicas) const;
+  double least_memory(const PipelinePrice& pipeline, int shards) const;
 
  private:
   struct Traffic {
     double calls = 0;
-    double bytes = 0;
+    double elements = 0;
   };
 
   struct PpTail {
@@ -57,7 +65,7 @@ class DataPricer {
     double bytes = 0;
   };
 
-  double state_bytes(const DataChoice& choice) const;  // per parameter
+  double state_bytes(const ParameterShares& shares) const;  // per parameter
   double pool_bytes(const PpTotals& totals, const DataChoice& choice, std::int64_t microbatches,
                     bool stage_by_stage) const;
   double gradient_calls(const PpTotals& totals, const DataChoice& choice) const;
@@ -65,8 +73,17 @@ class DataPricer {
                   std::size_t pp_degree) const;
   PpTail tail(const PpTotals& totals, const SpannedData& data, double microbatches, const ScheduleChoice& schedule,
               std::size_t pp_degree) const;
-  double update_seconds(const PpTotals& totals, const DataChoice& choice) const;
-  double exposed_seconds(double fsdp, double dp, double beside_fsdp, double beside_dp, const SpannedData& data) const;
+  double update_seconds(const PpTotals& totals, const SpannedData& data) const;
+  // Gradients that are scattered and summed, and parameters that are gathered.
+  struct Exchange {
+    double shards = 0;  // seconds
+    double copies = 0;
+    double bytes = 0;
+  };
+  Exchange exchange(double parameters, double gathered, double gathers, double reductions, double calls,
+                    const ParameterShares& shares) const;
+  double exposed_seconds(const Exchange& all, double beside_shards, double beside_copies,
+                         const SpannedData& data) const;
   double with_reserve(double bytes) const;
 
   double params_;  // bytes of an element, as of the next two

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "orthant/layout/expert_view.h"
 #include "orthant/schedule/named_schedules.h"
 
 namespace orthant {
@@ -43,20 +44,25 @@ SearchFindings SearchEngine::run(const SearchScope& scope) {
   best_ = BestCandidates(request_.strategy, kKept);
   sample_ = {};
   order_ = 0;
-  for (const std::int64_t tp : divisors(request_.cards)) {
-    if (is_asked(scope_.tp, tp)) run_degree(static_cast<int>(tp));
+  for (const int cp : context_degrees(request_.cards, request_.sequence)) {
+    if (is_asked(scope_.cp, cp)) run_degrees(cp);
   }
   findings_.best = best_.sorted();
   findings_.points = sample_.points();
   return std::move(findings_);
 }
 
-void SearchEngine::run_degree(int tp) {
+void SearchEngine::run_degrees(int cp) {
+  for (const std::int64_t tp : divisors(request_.cards / cp)) {
+    if (is_asked(scope_.tp, tp)) run_stages(static_cast<int>(tp), cp);
+  }
+}
+
+void SearchEngine::run_stages(int tp, int cp) {
   const bool fits_heads = prices_.model().fits_tensor(tp);
-  if (fits_heads) parameters_ = prices_.num_parameters(tp);
-  for (const std::int64_t pp : divisors(request_.cards / tp)) {
+  for (const std::int64_t pp : divisors(request_.cards / cp / tp)) {
     if (!is_asked(scope_.pp, pp)) continue;
-    const auto replicas = static_cast<int>(request_.cards / tp / pp);
+    const auto replicas = static_cast<int>(request_.cards / cp / tp / pp);
     const auto splits = std::ssize(divisors(replicas));
     if (!fits_heads) {
       reject(kHeads, splits);
@@ -65,53 +71,115 @@ void SearchEngine::run_degree(int tp) {
     } else if (request_.global_batch % replicas != 0) {
       reject(kBatch, splits);
     } else {
-      findings_.meshes += splits;
-      run_frame(frame_of(tp, static_cast<int>(pp)));
-    }
-  }
-}
-
-Span SearchEngine::span(const Mesh& mesh, Axis axis, int stride) {
-  const auto [found, made] = spans_.try_emplace({mesh.degree(axis), stride});
-  if (made) found->second = span_of(mesh, axis, request_.hardware.cards_per_node);
-  return found->second;
-}
-
-SearchEngine::Frame SearchEngine::frame_of(int tp, int pp) {
-  Frame frame{.tp = tp, .pp = pp, .replicas = request_.cards / tp / pp};
-  for (const ScheduleChoice& choice : schedule_choices(pp, prices_.model().most_stages())) {
-    frame.schedules.push_back({choice, schedule_placement(choice.name, pp, choice.virtual_stages)});
-  }
-  for (const DataChoice& choice : data_choices(frame.replicas)) {
-    const Mesh mesh({{Axis::pp, pp}, {Axis::dp, choice.dp}, {Axis::fsdp, choice.fsdp}, {Axis::tp, tp}});
-    frame.pp_span = span(mesh, Axis::pp, frame.replicas * tp);
-    frame.tp_span = span(mesh, Axis::tp, 1);
-    frame.data.push_back({choice, span(mesh, Axis::dp, choice.fsdp * tp), span(mesh, Axis::fsdp, tp), frame.pp_span});
-    if (!choice.accumulate_sharded) ++frame.one_microbatch;
-  }
-  return frame;
-}
-
-void SearchEngine::run_frame(const Frame& frame) {
-  const auto rows = request_.global_batch / frame.replicas;  // of a replica
-  const bool fits = data_.least_state(parameters_ / frame.pp, frame.replicas) <= kept_bytes_;
-  for (const TensorChoice& tensor : tensor_choices(frame.tp)) {
-    bool open = fits;
-    for (const std::int64_t micro_batch : divisors(rows)) {
-      if (open) {
-        open = run_micro_batch(frame, tensor, micro_batch);
-      } else {
-        reject(fits ? kActivations : kState,
-               std::ssize(frame.schedules) * std::ssize(kSearchedRecomputes) * frame.num_data(rows / micro_batch));
+      for (const ExpertChoice& experts : expert_choices(replicas * cp * tp, tp, prices_.model().num_experts())) {
+        if (!is_asked(scope_.ep, experts.ep)) continue;
+        findings_.meshes += splits;
+        run_frame(frame_of(tp, static_cast<int>(pp), cp, experts));
       }
     }
   }
 }
 
-bool SearchEngine::run_micro_batch(const Frame& frame, const TensorChoice& tensor, std::int64_t micro_batch) {
-  const PriceBook::Sized& units = prices_.sized(tensor, micro_batch);
+Span SearchEngine::span(const Mesh& mesh, AxisSet axes, int stride) {
+  const auto [found, made] = spans_.try_emplace({mesh.group_size(axes), stride});
+  if (made) found->second = span_of(mesh, axes, request_.hardware.cards_per_node);
+  return found->second;
+}
+
+ParameterShares SearchEngine::shares_of(const Mesh& mesh, const DataChoice& choice) {
+  const int cp = mesh.degree(Axis::cp);
+  const int tp = mesh.degree(Axis::tp);
+  const DataPolicy policy =
+      effective_policy({.zero = choice.zero, .shard_over_context = choice.shard_over_context}, mesh);
+  const AxisSet shards = shard_axes(policy, mesh);
+  const AxisSet copies = copy_axes(policy, mesh);
+  ParameterShares shares{.zero = policy.zero};
+  if (policy.zero > 0) shares.shards = mesh.group_size(shards);
+  // fsdp between ranks of cp and of dp is no run of neighbours.
+  const bool split = copies.contains(Axis::cp) && copies.contains(Axis::dp) && mesh.degree(Axis::fsdp) > 1;
+  const int between = mesh.degree(Axis::fsdp) * cp * tp;
+  shares.copies = split ? span_of(mesh, copies, request_.hardware.cards_per_node)
+                        : span(mesh, copies, copies.contains(Axis::cp) ? tp : between);
+  shares.shard_ranks = span(mesh, shards, shards.contains(Axis::cp) ? tp : cp * tp);
+  return shares;
+}
+
+SpannedData SearchEngine::spanned(const Frame& frame, const DataChoice& choice) {
+  const Mesh mesh({{Axis::pp, frame.pp},
+                   {Axis::dp, choice.dp},
+                   {Axis::fsdp, choice.fsdp},
+                   {Axis::cp, frame.cp},
+                   {Axis::tp, frame.tp}});
+  SpannedData data{.choice = choice, .dense = shares_of(mesh, choice)};
+  data.experts = data.dense;
+  data.pp = span(mesh, Axis::pp, request_.cards / frame.pp);
+  if (frame.experts == ExpertChoice{}) return data;
+  auto degrees = mesh.degrees();
+  degrees[Axis::ep] = frame.experts.ep;
+  const DataPolicy policy{.zero = choice.zero, .shard_over_context = choice.shard_over_context};
+  const Mesh lies_on = parameter_mesh(Mesh(degrees), effective_policy(policy, mesh));
+  data.experts = shares_of(expert_mesh(lies_on, *frame.experts.expert_tp ? frame.tp : 1), choice);
+  return data;
+}
+
+SearchEngine::Frame SearchEngine::frame_of(int tp, int pp, int cp, const ExpertChoice& experts) {
+  Frame frame{.tp = tp, .pp = pp, .cp = cp, .experts = experts, .replicas = request_.cards / cp / tp / pp};
+  // Experts that are whole on each tp rank may have as many shards as the stage has ranks.
+  const bool apart = !(experts == ExpertChoice{});
+  if (frame.replicas > 1) frame.most_shards = frame.replicas * cp * (apart ? tp : 1);
+  for (const ScheduleChoice& choice : schedule_choices(pp, prices_.model().most_stages())) {
+    frame.schedules.push_back({choice, schedule_placement(choice.name, pp, choice.virtual_stages)});
+  }
+  for (const DataChoice& choice : data_choices(frame.replicas, cp)) {
+    frame.data.push_back(spanned(frame, choice));
+    if (!choice.accumulate_sharded) ++frame.one_microbatch;
+  }
+  const Mesh mesh({{Axis::pp, pp}, {Axis::dp, frame.replicas}, {Axis::cp, cp}, {Axis::tp, tp}});
+  frame.pp_span = span(mesh, Axis::pp, request_.cards / pp);
+  frame.tp_span = span(mesh, Axis::tp, 1);
+  return frame;
+}
+
+void SearchEngine::run_frame(const Frame& frame) {
+  for (const TensorChoice& tensor : tensor_choices(frame.tp)) {
+    std::vector<UnitChoice> choices;
+    for (const ContextChoice& context : context_choices(frame.cp)) {
+      const UnitChoice choice{tensor, context, frame.experts};
+      if (prices_.fits(choice)) choices.push_back(choice);
+    }
+    if (!choices.empty()) run_choices(frame, choices);
+  }
+}
+
+void SearchEngine::run_choices(const Frame& frame, const std::vector<UnitChoice>& choices) {
+  const auto rows = request_.global_batch / frame.replicas;  // of a replica
+  const double parameters = prices_.num_parameters(choices.front());
+  const bool fits = data_.least_state(parameters / frame.pp, frame.most_shards) <= kept_bytes_;
+  const auto closed = [&](std::int64_t micro_batch) {
+    reject(fits ? kActivations : kState,
+           std::ssize(frame.schedules) * std::ssize(kSearchedRecomputes) * frame.num_data(rows / micro_batch));
+  };
+  std::vector<UnitChoice> open = fits ? choices : std::vector<UnitChoice>();
+  for (const std::int64_t micro_batch : divisors(rows)) {
+    for (std::size_t i = open.size(); i < choices.size(); ++i) closed(micro_batch);
+    std::vector<UnitChoice> still_open;
+    std::vector<UnitChoice> outdone;  // open as long as one that outdoes them
+    for (const UnitChoice& choice : open) {
+      if (open.size() > 1 && prices_.is_outdone(choice, open, micro_batch)) {
+        outdone.push_back(choice);
+      } else if (run_micro_batch(frame, choice, micro_batch)) {
+        still_open.push_back(choice);
+      }
+    }
+    if (!still_open.empty()) still_open.insert(still_open.end(), outdone.begin(), outdone.end());
+    open = std::move(still_open);
+  }
+}
+
+bool SearchEngine::run_micro_batch(const Frame& frame, const UnitChoice& choice, std::int64_t micro_batch) {
+  const PriceBook::Sized& units = prices_.sized(choice, micro_batch);
   Place place{.frame = frame,
-              .tensor = tensor,
+              .units = choice,
               .micro_batch = micro_batch,
               .microbatches = request_.global_batch / frame.replicas / micro_batch};
   bool within = false;
@@ -136,7 +204,7 @@ bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, con
   bool within = false;
   for (std::size_t mode = 0; mode < kSearchedRecomputes.size(); ++mode) {
     auto pipeline = price_pipeline(shape, prices[mode], prices_.model(), request_.hardware);
-    if (data_.least_memory(pipeline, frame.replicas) > kept_bytes_) {
+    if (data_.least_memory(pipeline, frame.most_shards) > kept_bytes_) {
       reject(kActivations, frame.num_data(place.microbatches));
       continue;
     }
@@ -155,7 +223,7 @@ bool SearchEngine::run_schedule(Place& place, const PriceBook::Sized& units, con
 void SearchEngine::run_data(const Place& place, const PipelinePrice& pipeline, const SpannedData& data) {
   ++findings_.evaluated;
   DataPrice price;
-  data_.add_memory(price, pipeline, data.choice, place.microbatches, place.microbatches * place.micro_batch);
+  data_.add_memory(price, pipeline, data, place.microbatches, place.microbatches * place.micro_batch);
   data_.add_time(price, pipeline, data, place.microbatches, place.schedule);
   if (price.memory > card_bytes_) reject(price.state > card_bytes_ ? kState : kActivations);
   Candidate candidate{.step_seconds = pipeline.step_seconds + price.seconds,
@@ -168,18 +236,24 @@ void SearchEngine::run_data(const Place& place, const PipelinePrice& pipeline, c
 }
 
 PricedPoint SearchEngine::point_of(const Place& place, const DataChoice& data) const {
+  const auto& [tensor, context, experts] = place.units;
   return {.pp = place.frame.pp,
           .dp = data.dp,
           .fsdp = data.fsdp,
-          .tp = place.frame.tp,
+          .cp = context.cp,
+          .tp = tensor.tp,
+          .ep = experts.ep,
           .virtual_stages = place.schedule.virtual_stages,
           .zero = data.zero,
           .micro_batch = place.micro_batch,
           .schedule = place.schedule.name,
           .recompute = place.recompute,
-          .sequence_parallel = place.tensor.sequence_parallel,
-          .regather = place.tensor.regather,
-          .accumulate_sharded = data.accumulate_sharded};
+          .sequence_parallel = tensor.sequence_parallel,
+          .regather = tensor.regather,
+          .accumulate_sharded = data.accumulate_sharded,
+          .way = context.way,
+          .shard_over_context = data.shard_over_context,
+          .expert_tp = experts.expert_tp};
 }
 
 void SearchEngine::note(const Place& place, const SpannedData& data, Candidate& candidate) {
@@ -190,7 +264,7 @@ void SearchEngine::note(const Place& place, const SpannedData& data, Candidate& 
   const bool sampled =
       scope_.sample && sample_.wants(candidate.order, {place.frame.tp, place.frame.pp, memory, speed, fits});
   const bool kept = near && best_.wants(candidate);
-  const bool plain = near && place.frame.tp == 1 && place.frame.pp == 1 && data.choice.zero == 0;
+  const bool plain = near && place.frame.is_plain() && data.choice.zero == 0;
   if (!sampled && !kept && !plain) return;
   candidate.point = point_of(place, data.choice);
   candidate.point.memory_bytes = memory;

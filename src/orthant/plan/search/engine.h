@@ -31,8 +31,10 @@ inline constexpr std::string_view kDoesNotFit = "does not fit: activations";
 // What of the space is looked at; for questions near a plan that is known.
 struct SearchScope {
   std::vector<int> tp = {};  // degrees; empty: all
-  std::vector<int> pp = {};  // likewise
-  bool sample = true;        // of points, for a picture
+  std::vector<int> pp = {};  // likewise, as the next two
+  std::vector<int> cp = {};
+  std::vector<int> ep = {};
+  bool sample = true;  // of points, for a picture
 };
 
 struct SearchFindings {
@@ -62,13 +64,18 @@ class SearchEngine {
   struct Frame {
     int tp = 1;
     int pp = 1;
+    int cp = 1;
+    ExpertChoice experts = {};
     int replicas = 1;
+    int most_shards = 1;    // of a parameter
+    double parameters = 0;  // of the model, on a rank before replicas share them
     std::vector<AssignedSchedule> schedules = {};
     std::vector<SpannedData> data = {};  // for several microbatches
     std::int64_t one_microbatch = 0;     // how many of `data` are for one
     Span tp_span = {};
     Span pp_span = {};
 
+    bool is_plain() const { return tp == 1 && pp == 1 && cp == 1 && experts.ep == 1; }
     std::int64_t num_data(std::int64_t microbatches) const {
       return microbatches > 1 ? std::ssize(data) : one_microbatch;
     }
@@ -76,24 +83,31 @@ class SearchEngine {
   // Of a configuration in the loops.
   struct Place {
     const Frame& frame;
-    const TensorChoice& tensor;
+    const UnitChoice& units;
     std::int64_t micro_batch = 1;
     std::int64_t microbatches = 1;
     ScheduleChoice schedule = {};
     PlanRecompute recompute = PlanRecompute::none;
   };
 
-  void run_degree(int tp);
+  // All meshes without cp and ep come first.
+  void run_degrees(int cp);
+  void run_stages(int tp, int cp);
   void run_frame(const Frame& frame);
+  // That differ in the way over cp. Ones that another outdoes are not priced.
+  void run_choices(const Frame& frame, const std::vector<UnitChoice>& choices);
   // Both: whether something was within the card by the bound from below. If not, larger micro batches are not either.
-  bool run_micro_batch(const Frame& frame, const TensorChoice& tensor, std::int64_t micro_batch);
+  bool run_micro_batch(const Frame& frame, const UnitChoice& choice, std::int64_t micro_batch);
   bool run_schedule(Place& place, const PriceBook::Sized& units, const AssignedSchedule& schedule);
   void run_data(const Place& place, const PipelinePrice& pipeline, const SpannedData& data);
   void note(const Place& place, const SpannedData& data, Candidate& candidate);
 
-  Frame frame_of(int tp, int pp);
-  // Of the groups over one axis: the same for all meshes of so many cards that have it of this degree and stride.
-  Span span(const Mesh& mesh, Axis axis, int stride);
+  Frame frame_of(int tp, int pp, int cp, const ExpertChoice& experts);
+  ParameterShares shares_of(const Mesh& mesh, const DataChoice& choice);
+  SpannedData spanned(const Frame& frame, const DataChoice& choice);
+  // Of the groups over some axes: the same for all meshes of so many cards on which they span as many ranks, the
+  // innermost of them this far apart.
+  Span span(const Mesh& mesh, AxisSet axes, int stride);
   PricedPoint point_of(const Place& place, const DataChoice& data) const;
   void reject(const std::string& reason, std::int64_t count = 1) { findings_.rejected[reason] += count; }
 
@@ -105,7 +119,6 @@ class SearchEngine {
   double kept_bytes_;  // beyond them by what the closed forms of memory may err: estimates say whether it fits
   double tokens_;      // of a step, per card
   std::map<std::pair<int, int>, Span> spans_;  // by degree and stride
-  double parameters_ = 0;                      // of the model, on a rank of the tp degree at hand
   SearchScope scope_;
   SearchFindings findings_;
   BestCandidates best_;

@@ -123,6 +123,7 @@ SearchModel::SearchModel(const PlanModel& model, std::int64_t sequence, DType co
   outline_ = outline_of(graph_);
   lenders_ = lenders_of(graph_);
   most_stages_ = orthant::most_stages(graph_);
+  for (const UnitSpec& unit : graph_.units) num_experts_ = std::max(num_experts_, unit.num_experts());
   is_chain_ = reads_neighbours_only(graph_);
 }
 

@@ -29,6 +29,8 @@ class SearchModel {
   int most_stages() const { return most_stages_; }
   bool is_chain() const { return is_chain_; }  // every unit reads the one before it, and no other
 
+  std::int64_t num_experts() const { return num_experts_; }  // of a layer
+
   double row_bytes() const;  // of the batch's fields
 
   // Whether `tp` ranks can share its heads, channels and words.
@@ -52,6 +54,7 @@ class SearchModel {
   GraphSpec outline_;
   std::vector<int> stands_for_;
   std::vector<std::pair<int, int>> lenders_;
+  std::int64_t num_experts_ = 0;
   int most_stages_ = 1;
   bool is_chain_ = true;
 };

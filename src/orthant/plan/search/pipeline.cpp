@@ -171,6 +171,7 @@ void add_stage(PpTotals& here, const StageTotals& totals) {
   if (here.units == 0) here.first = totals.first;
   here.last = totals.last;
   here.parameters += totals.sum.parameters;
+  here.experts += totals.sum.experts;
   here.largest_stage = std::max(here.largest_stage, totals.sum.parameters);
   here.unused_in_backward += totals.unused_in_backward;
   here.units += totals.units;

@@ -26,6 +26,7 @@ namespace orthant {
 // What one rank of a pp coordinate has of a pipeline. Numbers of parameters, where nothing else is said.
 struct PpTotals {
   double parameters = 0;
+  double experts = 0;             // of these, the ones that lie on a mesh of their own
   double tied_twice = 0;          // tied, used by two units here: each use has a gradient of its own
   double shared = 0;              // tied, also held at another pp coordinate
   double unused_in_backward = 0;  // whose values no backward pass reads
@@ -35,7 +36,7 @@ struct PpTotals {
   double window = 0;              // that are full at one time where units are gathered one after another
   int units = 0;                  // that have parameters
   double seconds = 0;             // of one microbatch: F + B + W
-  double exchanged = 0;           // the part of `seconds` spent waiting for tp
+  double exchanged = 0;           // the part of `seconds` spent waiting for tp, cp and ep
   double backward = 0;            // the part of `seconds` in B and W
   double partial_seconds = 0;     // of summing partial gradients over tp, once a step
   double held = 0;                // bytes of activations, of what runs and of messages, at the worst moment of a step
@@ -48,7 +49,7 @@ struct PipelinePrice {
   std::size_t largest = 0;        // the pp coordinate with most parameters
   double step_seconds = 0;        // without data parallelism and the update
   double microbatch_seconds = 0;  // of one microbatch through all stages, forward and back
-  double bytes = 0;               // sent over tp and pp by the pp coordinate that sends most
+  double bytes = 0;               // sent over tp, cp, ep and pp by the pp coordinate that sends most
 };
 
 struct PipelineShape {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "orthant/base/error.h"
 #include "orthant/plan/search/candidates.h"
 #include "orthant/schedule/named_schedules.h"
 #include "orthant/schedule/simulate.h"
@@ -15,16 +16,26 @@ PriceBook::PriceBook(const SearchRequest& request, std::shared_ptr<ModelBook> sh
                      : std::make_shared<ModelBook>(request.model, request.sequence, request.compute,
                                                    request.hardware.on_host)) {}
 
-const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_t micro_batch) {
-  const auto [found, made] = sized_.try_emplace({tensor.tp, tensor.sequence_parallel, tensor.regather, micro_batch});
+// With as many replicas as experts need ranks.
+PlanSettings PriceBook::unit_settings(const UnitChoice& choice, std::int64_t micro_batch) const {
+  return settings_of({.dp = choice.experts.ep,
+                      .cp = choice.context.cp,
+                      .tp = choice.tensor.tp,
+                      .ep = choice.experts.ep,
+                      .micro_batch = micro_batch,
+                      .schedule = "1f1b",
+                      .sequence_parallel = choice.tensor.sequence_parallel,
+                      .regather = choice.tensor.regather,
+                      .way = choice.context.way,
+                      .expert_tp = choice.experts.expert_tp},
+                     request_);
+}
+
+const PriceBook::Sized& PriceBook::sized(const UnitChoice& choice, std::int64_t micro_batch) {
+  const auto [found, made] = sized_.try_emplace({choice, micro_batch});
   Sized& sized = found->second;
   if (!made) return sized;
-  PlanSettings settings = settings_of({.tp = tensor.tp,
-                                       .micro_batch = micro_batch,
-                                       .schedule = "1f1b",
-                                       .sequence_parallel = tensor.sequence_parallel,
-                                       .regather = tensor.regather},
-                                      request_);
+  PlanSettings settings = unit_settings(choice, micro_batch);
   sized.resolved = model().resolved(settings);
   const auto partials = partial_sums(sized.resolved, settings);
   for (const PlanRecompute recompute : kSearchedRecomputes) {
@@ -40,8 +51,34 @@ const PriceBook::Sized& PriceBook::sized(const TensorChoice& tensor, std::int64_
   return sized;
 }
 
-double PriceBook::num_parameters(int tp) {
-  const UnitPrices& units = sized({.tp = tp}, 1).prices.front().front();
+bool PriceBook::fits(const UnitChoice& choice) {
+  if (choice.context.cp == 1 && choice.experts == ExpertChoice{}) return true;
+  const auto [found, made] = fits_.try_emplace(choice);
+  if (!made) return found->second;
+  try {
+    model().resolved(unit_settings(choice, 1));
+    found->second = true;
+  } catch (const ConfigError&) {
+    found->second = false;
+  }
+  return found->second;
+}
+
+bool PriceBook::is_outdone(const UnitChoice& choice, const std::vector<UnitChoice>& others, std::int64_t micro_batch) {
+  const auto matched_by = [&](const UnitChoice& here, const UnitChoice& there) {
+    const auto& left = sized(here, micro_batch).prices;
+    const auto& right = sized(there, micro_batch).prices;
+    return std::ranges::equal(left, right, [](const auto& prices, const auto& theirs) {
+      return std::ranges::equal(prices, theirs, [](const auto& a, const auto& b) { return a.is_matched_by(b); });
+    });
+  };
+  return std::ranges::any_of(others, [&](const UnitChoice& other) {
+    return other != choice && matched_by(choice, other) && (other < choice || !matched_by(other, choice));
+  });
+}
+
+double PriceBook::num_parameters(const UnitChoice& choice) {
+  const UnitPrices& units = sized(choice, 1).prices.front().front();
   double parameters = units.stage(0, model().num_units()).sum.parameters;
   for (const auto& [unit, lender] : model().lenders()) parameters -= units.borrowed(unit);
   return parameters;
@@ -71,11 +108,10 @@ double PriceBook::makespan(const ScheduleChoice& schedule, int pp, std::int64_t 
 
 double PriceBook::simulated_seconds(const PricedPoint& point) {
   const std::int64_t microbatches = request_.global_batch / (point.dp * point.fsdp) / point.micro_batch;
-  const auto [found, made] =
-      simulated_.try_emplace({point.tp, point.sequence_parallel, point.regather, point.micro_batch, point.recompute,
-                              point.schedule, point.virtual_stages, point.pp, microbatches});
+  const auto [found, made] = simulated_.try_emplace({unit_choice(point), point.micro_batch, point.recompute,
+                                                     point.schedule, point.virtual_stages, point.pp, microbatches});
   if (!made) return found->second;
-  const Sized& units = sized({point.tp, point.sequence_parallel, point.regather}, point.micro_batch);
+  const Sized& units = sized(unit_choice(point), point.micro_batch);
   const auto mode = std::ranges::find(kSearchedRecomputes, point.recompute) - kSearchedRecomputes.begin();
   const auto& begins = shared_->cuts.cut(units.resolved, point.pp * point.virtual_stages);
   const Span pp = span_of(settings_of(point, request_).mesh, Axis::pp, request_.hardware.cards_per_node);

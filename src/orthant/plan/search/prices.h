@@ -36,7 +36,7 @@ class PriceBook {
   const SearchModel& model() const { return shared_->model; }
   const std::shared_ptr<ModelBook>& shared() const { return shared_; }
 
-  // Units of one tensor choice and micro batch.
+  // Units that lie so, for one micro batch.
   struct Sized {
     GraphSpec resolved;
     // By how often logits are made (from once on), then by kSearchedRecomputes.
@@ -46,10 +46,17 @@ class PriceBook {
       return prices.at(static_cast<std::size_t>(logits_made(schedule.name, pp, microbatches) - 1));
     }
   };
-  const Sized& sized(const TensorChoice& tensor, std::int64_t micro_batch);
+  const Sized& sized(const UnitChoice& choice, std::int64_t micro_batch);
 
-  // Of the whole model, that a tp rank has.
-  double num_parameters(int tp);
+  // Whether rows and experts can lie so; of tp SearchModel::fits_tensor() says it.
+  bool fits(const UnitChoice& choice);
+
+  // Whether one of the other choices is in nothing slower and in nothing larger. Of equal ones the first is not
+  // outdone.
+  bool is_outdone(const UnitChoice& choice, const std::vector<UnitChoice>& others, std::int64_t micro_batch);
+
+  // Of the whole model, that a rank has before replicas share them.
+  double num_parameters(const UnitChoice& choice);
 
   // A pipeline of these units; `pp_coordinates` has one entry per stage.
   PipelineShape shape(const Sized& units, const ScheduleChoice& schedule, const std::vector<int>& pp_coordinates,
@@ -60,14 +67,15 @@ class PriceBook {
   double simulated_seconds(const PricedPoint& point);
 
  private:
+  PlanSettings unit_settings(const UnitChoice& choice, std::int64_t micro_batch) const;
   double makespan(const ScheduleChoice& schedule, int pp, std::int64_t microbatches, const std::vector<int>& begins,
                   const StageCosts& costs) const;
 
   const SearchRequest& request_;
   std::shared_ptr<ModelBook> shared_;
-  std::map<std::tuple<int, bool, bool, std::int64_t>, Sized> sized_;
-  using SimulatedKey =
-      std::tuple<int, bool, bool, std::int64_t, PlanRecompute, std::string_view, int, int, std::int64_t>;
+  std::map<std::pair<UnitChoice, std::int64_t>, Sized> sized_;
+  std::map<UnitChoice, bool> fits_;
+  using SimulatedKey = std::tuple<UnitChoice, std::int64_t, PlanRecompute, std::string_view, int, int, std::int64_t>;
   std::map<SimulatedKey, double> simulated_;
 };
 

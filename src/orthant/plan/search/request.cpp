@@ -67,7 +67,8 @@ void refuse_batch(const SearchRequest& request, const SearchModel& model) {
     if (!model.fits_tensor(static_cast<int>(tp))) continue;
     for (const std::int64_t pp : divisors(request.cards / tp)) {
       if (pp > model.most_stages()) continue;
-      const std::int64_t replicas = request.cards / tp / pp;
+      const auto ranks = static_cast<int>(request.cards / tp / pp);
+      const std::int64_t replicas = ranks / context_degrees(ranks, request.sequence).back();
       const std::int64_t multiple = request.global_batch / replicas * replicas;
       fewest = std::min(fewest, replicas);
       below = std::max(below, multiple);

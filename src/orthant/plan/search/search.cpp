@@ -82,7 +82,7 @@ void simulate_best(std::vector<Candidate>& best, SearchEngine& engine, Strategy 
 }
 
 bool is_plain(const PricedPoint& point) {
-  return point.tp == 1 && point.pp == 1 && point.zero == 0;
+  return point.tp == 1 && point.pp == 1 && point.cp == 1 && point.ep == 1 && point.zero == 0;
 }
 
 // The best plans that fit, by estimates; the plain one among them where it fits.

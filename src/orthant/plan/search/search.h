@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,13 +38,16 @@ struct SearchRequest {
 
 // A priced configuration, for pictures of many.
 struct PricedPoint {
-  int pp = 1, dp = 1, fsdp = 1, tp = 1, virtual_stages = 1, zero = 0;
+  int pp = 1, dp = 1, fsdp = 1, cp = 1, tp = 1, ep = 1, virtual_stages = 1, zero = 0;
   std::int64_t micro_batch = 1;
   std::string_view schedule;  // one of schedule_names()
   PlanRecompute recompute = PlanRecompute::none;
   bool sequence_parallel = false;  // with loss parallelism
   bool regather = false;
   bool accumulate_sharded = false;
+  ContextWay way = ContextWay::ring;  // with cp
+  bool shard_over_context = true;     // likewise
+  std::optional<bool> expert_tp = {};
   float memory_bytes = 0;  // of the worst pp coordinate
   float tokens_per_second_per_gpu = 0;
   bool fits = false;

@@ -48,15 +48,47 @@ std::vector<ScheduleChoice> schedule_choices(int pp, int most_stages) {
   return choices;
 }
 
-std::vector<DataChoice> data_choices(int replicas) {
+std::vector<int> context_degrees(int ranks, std::int64_t sequence) {
+  std::vector<int> degrees;
+  for (const std::int64_t cp : divisors(ranks)) {
+    if (cp == 1 || sequence / cp >= kLeastContextTokens) degrees.push_back(static_cast<int>(cp));
+  }
+  return degrees;
+}
+
+std::vector<ContextChoice> context_choices(int cp) {
+  if (cp == 1) return {{}};
+  return {{cp, ContextWay::ring}, {cp, ContextWay::all_to_all}, {cp, ContextWay::gather}};
+}
+
+std::vector<ExpertChoice> expert_choices(int stage_ranks, int tp, std::int64_t experts) {
+  std::vector<ExpertChoice> choices = {{}};
+  if (experts == 0) return choices;
+  for (const std::int64_t ep : divisors(stage_ranks)) {
+    if (ep > experts) break;
+    for (const bool shared : {false, true}) {
+      const bool is_first = ep == 1 && (shared || tp == 1);
+      const bool is_same = shared && tp == 1;
+      if (is_first || is_same || stage_ranks % (ep * (shared ? tp : 1)) != 0) continue;
+      choices.push_back({static_cast<int>(ep), shared});
+    }
+  }
+  return choices;
+}
+
+std::vector<DataChoice> data_choices(int replicas, int cp) {
   std::vector<DataChoice> choices = {{.dp = replicas}};
   for (const std::int64_t fsdp : divisors(replicas)) {
     if (fsdp == 1) continue;
-    for (const auto& [zero, sharded] : kShardings) {
-      choices.push_back({.dp = static_cast<int>(replicas / fsdp),
-                         .fsdp = static_cast<int>(fsdp),
-                         .zero = zero,
-                         .accumulate_sharded = sharded});
+    for (const bool over_context : {true, false}) {
+      if (cp == 1 && !over_context) continue;
+      for (const auto& [zero, sharded] : kShardings) {
+        choices.push_back({.dp = static_cast<int>(replicas / fsdp),
+                           .fsdp = static_cast<int>(fsdp),
+                           .zero = zero,
+                           .shard_over_context = over_context,
+                           .accumulate_sharded = sharded});
+      }
     }
   }
   return choices;

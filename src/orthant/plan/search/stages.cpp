@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "orthant/plan/estimate/collective_time.h"
+#include "orthant/plan/estimate/estimate_parts.h"
 
 namespace orthant {
 namespace {
@@ -24,6 +24,7 @@ bool makes_gradients(const UnitWork& work) {
 
 UnitTotals totals_of(const UnitWork& work, const UnitSeconds& seconds, PlanRecompute recompute) {
   return {.parameters = work.parameters,
+          .experts = work.expert_parameters,
           .kept = makes_gradients(work) ? work.in_forward->kept
                                         : work.kept_bytes[static_cast<std::size_t>(recompute)] + work.logits_bytes,
           .deferred = work.deferred_bytes,
@@ -45,6 +46,7 @@ std::array<double, 4> running_of(const UnitWork& work) {
 
 UnitTotals& UnitTotals::operator+=(const UnitTotals& other) {
   parameters += other.parameters;
+  experts += other.experts;
   kept += other.kept;
   deferred += other.deferred;
   forward += other.forward;
@@ -59,6 +61,7 @@ UnitTotals& UnitTotals::operator+=(const UnitTotals& other) {
 
 UnitTotals operator-(const UnitTotals& after, const UnitTotals& before) {
   return {.parameters = after.parameters - before.parameters,
+          .experts = after.experts - before.experts,
           .kept = after.kept - before.kept,
           .deferred = after.deferred - before.deferred,
           .forward = after.forward - before.forward,
@@ -72,24 +75,23 @@ UnitTotals operator-(const UnitTotals& after, const UnitTotals& before) {
 
 UnitPrices::UnitPrices(const SearchModel& model, const ModelWork& work, const std::vector<PartialSums>& partials,
                        const PlanSettings& settings, const Hardware& hardware) {
-  const ExchangeSpans spans{.tp = span_of(settings.mesh, Axis::tp, hardware.cards_per_node), .cp = {}, .ep = {}};
-  std::vector<UnitTotals> totals;
+  const ExchangeSpans spans = spans_of(settings.mesh, hardware.cards_per_node);
   for (std::size_t u = 0; u < work.size(); ++u) {
-    totals.push_back(totals_of(work[u], unit_seconds(work[u], settings, spans, hardware), settings.recompute));
-    totals.back().partials = partials[u].bytes;
-    totals.back().partial_calls = partials[u].calls;
+    kinds_.push_back(totals_of(work[u], unit_seconds(work[u], settings, spans, hardware), settings.recompute));
+    kinds_.back().partials = partials[u].bytes;
+    kinds_.back().partial_calls = partials[u].calls;
   }
   before_.emplace_back();
   for (int u = 0; u < model.num_units(); ++u) {
     const auto like = static_cast<std::size_t>(model.standing_for(u));
     const UnitWork& unit = work[like];
     before_.push_back(before_.back());
-    before_.back() += totals[like];
+    before_.back() += kinds_[like];
     units_.push_back({.parameters = unit.parameters,
                       .size = size_index(unit.parameters),
                       .borrowed = unit.borrowed,
                       .read = unit.role != UnitRole::embedding,
-                      .kept = totals[like].kept,
+                      .kept = kinds_[like].kept,
                       .deferred = unit.deferred_bytes,
                       .running = running_of(unit),
                       .output = unit.output_bytes});
@@ -101,6 +103,17 @@ std::size_t UnitPrices::size_index(double parameters) {
   const auto index = static_cast<std::size_t>(std::ranges::find(sizes_, parameters) - sizes_.begin());
   if (index == sizes_.size()) sizes_.push_back(parameters);
   return std::min(index, SizeCounts{}.size() - 1);
+}
+
+bool UnitPrices::is_matched_by(const UnitPrices& other) const {
+  const auto matched = [](const UnitTotals& here, const UnitTotals& there) {
+    return there.forward <= here.forward && there.inputs <= here.inputs && there.weights <= here.weights &&
+           there.kept <= here.kept && there.deferred <= here.deferred;
+  };
+  const auto leaner = [](const Unit& here, const Unit& there) {
+    return std::ranges::equal(there.running, here.running, std::ranges::less_equal());
+  };
+  return std::ranges::equal(kinds_, other.kinds_, matched) && std::ranges::equal(units_, other.units_, leaner);
 }
 
 double UnitPrices::window(const SizeCounts& counts) const {

@@ -19,13 +19,14 @@ namespace orthant {
 // Of one or several units, for one microbatch on one rank.
 struct UnitTotals {
   double parameters = 0;
+  double experts = 0;   // of these, the ones that lie on a mesh of their own
   double kept = 0;      // bytes, by the recompute mode asked for; logits included
   double deferred = 0;  // bytes
   double forward = 0;   // seconds, of these three
   double inputs = 0;
   double weights = 0;
-  double exchanged = 0;        // of them, waiting for tp
-  double exchanged_bytes = 0;  // over tp
+  double exchanged = 0;        // of them, waiting for tp, cp and ep
+  double exchanged_bytes = 0;  // over these
   double partials = 0;         // bytes of gradients that tp ranks sum, once a step
   double partial_calls = 0;
 
@@ -61,6 +62,9 @@ class UnitPrices {
   StageTotals stage(int begin, int end) const;
   double borrowed(int unit) const { return units_[static_cast<std::size_t>(unit)].borrowed; }
 
+  // Whether no unit takes longer or needs more than here; `other` is of the same model.
+  bool is_matched_by(const UnitPrices& other) const;
+
   // Parameters of at most two units of each size: what is full at one time where units are gathered one after another.
   double window(const SizeCounts& counts) const;
 
@@ -79,6 +83,7 @@ class UnitPrices {
   std::size_t size_index(double parameters);
   void add_running(StageTotals& stage, std::size_t begin, std::size_t end) const;
 
+  std::vector<UnitTotals> kinds_;   // of the units that stand for all
   std::vector<UnitTotals> before_;  // sums over the units before each, and over all
   std::vector<Unit> units_;
   std::vector<double> sizes_;  // parameters of units, each once
