@@ -283,12 +283,13 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
   return numbers;
 }
 
-// The step while it is recorded. Between steps that are recorded or played nothing is under way.
+// The step while it is recorded. Between steps that are recorded or played nothing is under way. Several ranks have no
+// lanes: whoever waits for an exchange lets one stream wait, and others would read what has not come.
 at::Tensor Trainer::record(const StepInputs& inputs) {
   if (mesh_.world_size() == 1) return run_and_update(inputs, /*lanes=*/true);
   options_.communicator->begin_recording();
   try {
-    const auto numbers = run_and_update(inputs, /*lanes=*/true);
+    const auto numbers = run_and_update(inputs);
     store_->settle_values();
     recorded_calls_ = options_.communicator->end_recording();
     return numbers;
