@@ -31,6 +31,7 @@ const std::vector<std::string> kModel = {
 // In float64.
 RunConfig config_of(const MeshCase& mesh, std::vector<std::string> settings = {}) {
   settings.insert(settings.begin(), kModel.begin(), kModel.end());
+  settings.insert(settings.end(), {"optimizer.kind=sgd", "optimizer.lr=0.3"});
   return by_formulas(small_config(ORTHANT_SOURCE_DIR "/configs/llama_tiny.json", settings, mesh));
 }
 
@@ -53,8 +54,9 @@ struct Case {
 };
 
 // Without cuts of what products sum over, ranks round the same numbers: rows of tokens and weights are whole. Where tp
-// cuts them, numbers far below a row's largest round otherwise, which Note [Float8 products] bounds.
-constexpr double kExact = 1e-10, kCut = 1e-4;
+// cuts them, numbers far below a row's largest round otherwise, which Note [Float8 products] bounds. Updates are SGD's:
+// AdamW's first ones are as large for the least gradient as for others.
+constexpr double kExact = 1e-10, kCut = 1e-5;
 
 TEST(Float8Training, AnyMeshComputesWhatOneRankDoes) {
   const ParitySide one = side_of(config_of({"dp=1"}), 2);
@@ -139,7 +141,7 @@ TEST(Float8Training, IsRefusedOnTheCpu) {
   check_float8_card(true, "sm_100a");
   text = error_text<ConfigError>([&] { check_float8_card(true, "sm_89"); });
   EXPECT_NE(text.find("precision.compute=float8 needs a card from sm_90 on"), std::string::npos) << text;
-  EXPECT_NE(text.find("this one is sm_89; use precision.compute=bfloat16"), std::string::npos) << text;
+  EXPECT_NE(text.find("this one is sm_89\n  fix: use precision.compute=bfloat16"), std::string::npos) << text;
   text = error_text<ConfigError>([&] { check_float8_card(false, ""); });
   EXPECT_NE(text.find("kernels of this device cannot be compiled"), std::string::npos) << text;
 }
