@@ -8,7 +8,7 @@ endif()
 add_library(orthant_orthant INTERFACE)
 set_target_properties(orthant_orthant PROPERTIES EXPORT_NAME orthant)
 target_link_libraries(orthant_orthant INTERFACE orthant_base orthant_mesh orthant_launch orthant_comm
-  orthant_train)
+  orthant_train orthant_generate)
 install(TARGETS orthant_orthant ${layers} EXPORT orthantTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS orthant RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY src/orthant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "folders.inc"

@@ -7,6 +7,7 @@
 #include "orthant/comm/communicator.h"            // the groups of a mesh
 #include "orthant/comm/group.h"                   // collectives and messages
 #include "orthant/data/loader.h"                  // batches, read ahead
+#include "orthant/generate/llm.h"                 // a stored model that goes on with texts
 #include "orthant/launch/environment.h"           // the process environment, read once
 #include "orthant/launch/meeting.h"               // joining the launcher's job
 #include "orthant/mesh/mesh.h"                    // axes, coordinates, groups of ranks

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from generation_models import DECODERS, greedy_answers, random_decoder, random_prompts
-from program import only_json, orthant
+from program import BUILD, ORTHANT, only_json, orthant, run
 from test_hugging_face import Folder, randomize
 
 EXACT = ("--dtype", "float64", "--temperature", 0)
@@ -151,6 +151,18 @@ class Texts(Generation):
         self.assertEqual(output["text"], self.tokenizer.decode(output["token_ids"]))
         plain = orthant("generate", "--model", self.model, "--temperature", 0, "--prompt", "a word", "--max-tokens", 8)
         self.assertEqual(plain.stdout, output["text"] + "\n")
+
+    def test_a_program_of_a_users_own_has_the_same_answers(self):
+        example = os.path.join(BUILD, "tests", "examples", "generate")
+        prompts = ("a word", "text of", "what")
+        expected = [prompt + self.ask("--prompt", prompt, "--max-tokens", 16)[0]["text"] for prompt in prompts]
+        for launched, mesh in (((), "dp=1"), ((ORTHANT, "launch", "--nproc", 2, "--"), "tp=2"), ((ORTHANT, "launch", "--nproc", 2, "--"), "dp=2")):
+            finished = run(*launched, example, self.model, mesh, *prompts)
+            self.assertEqual(finished.returncode, 0, finished.stderr)
+            self.assertEqual(finished.stdout.replace("[rank 0] ", ""), "".join(text + "\n" for text in expected), mesh)
+        refused = run(example, self.model, "tp=2", "a")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("mesh tp=2 in a program of one rank", refused.stderr)
 
     def test_answers_end_at_texts_and_at_end_tokens(self):
         ids = self.ask("--prompt", "text", "--max-tokens", 16)[0]["token_ids"]
