@@ -29,7 +29,7 @@ CONFIGS = {
                          "num_experts_per_tok": 1},
                "data": {"kind": "text", "path": "one_word.bin", "token_type": "uint16", "sequence_length": 15, "eval_fraction": 0.0}},
     # Experts with room for some of a row's tokens, and biases that training moves.
-    "roomy": {"model": {"kind": "qwen2_moe", "preset": "qwen2-moe-tiny", **SIZES, "num_experts": 7, "num_experts_per_tok": 3,
+    "roomy": {"model": {"kind": "qwen2_moe", "preset": "qwen2-moe-tiny", **SIZES, "num_experts": 9, "num_experts_per_tok": 3,
                         "moe_intermediate_size": 21, "shared_expert_intermediate_size": 26, "num_hidden_layers": 2,
                         "capacity_factor": 0.8, "router_bias_update_rate": 0.01}, "data": TEXT},
 }

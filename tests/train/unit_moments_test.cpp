@@ -2,6 +2,8 @@
 // gradients of weights. As the allocator counts tensors, in one thread.
 #include <random>
 
+#include "orthant/models/mixtral/config.h"
+#include "orthant/models/qwen2_moe/config.h"
 #include "orthant/models/qwen3/config.h"
 #include "orthant/nn/kernels/isa.h"
 #include "orthant/nn/scalar_type.h"
@@ -97,11 +99,43 @@ class ModelDraw {
   std::mt19937 numbers_;
 };
 
+// Mixtures of experts on one rank, in float32: what narrow types take depends on the loads.
+std::vector<test::Model> random_mixtures(int count) {
+  std::mt19937 numbers(8);
+  const auto pick = [&](const std::vector<int>& from) { return from[numbers() % from.size()]; };
+  std::vector<test::Model> models;
+  for (int number = 0; number < count; ++number) {
+    LlamaConfig config;
+    config.variant = number % 2 == 0 ? &kMixtral : &kQwen2Moe;
+    config.num_attention_heads = pick({2, 4});
+    config.hidden_size = config.num_attention_heads * pick({8, 12, 24});
+    config.num_hidden_layers = 2;
+    config.num_key_value_heads = 2;
+    config.intermediate_size = pick({40, 64});
+    config.vocab_size = pick({40, 101});
+    config.max_position_embeddings = 128;
+    config.experts.count = pick({3, 5});
+    config.experts.per_token = pick({1, 2, 3});
+    config.experts.inner = pick({56, 80});
+    config.experts.shared_inner = number % 2 == 0 ? 0 : pick({24, 40});
+    test::Model model{.name = "Mixture" + std::to_string(number), .config = config, .work = {}};
+    model.work = {.rows = pick({1, 2, 5}), .sequence = pick({33, 64, 100})};
+    models.push_back(model);
+  }
+  return models;
+}
+
 std::vector<test::Model> random_models(int count) {
   ModelDraw draw(/*seed=*/7);
   std::vector<test::Model> models;
   for (int number = 0; number < count; ++number) models.push_back(draw.draw(number));
   return models;
+}
+
+// Of what other units read: not of a loss of a unit's own.
+double output_bytes(const GraphSpec& graph, const ModelWork& work, int unit) {
+  const bool has_loss = !graph.units[static_cast<std::size_t>(unit)].auxiliary_loss.empty();
+  return work[static_cast<std::size_t>(unit)].output_bytes - (has_loss ? bytes_of(DType::float32) : 0);
 }
 
 // What the planner says an action takes beside what there is before it: the inputs of a forward, or what it kept and
@@ -111,14 +145,15 @@ double planned_bytes(const GraphSpec& graph, const ModelWork& work, const Action
   const auto& unit = work[static_cast<std::size_t>(action.unit)];
   if (gradients_in_forward && action.kind == ActionKind::backward) return unit.in_forward->backward;
   // The gradient of a loss is made by the action itself.
-  const double handed = graph.units[static_cast<std::size_t>(action.unit)].is_loss ? 0 : unit.output_bytes;
+  const double handed =
+      graph.units[static_cast<std::size_t>(action.unit)].is_loss ? 0 : output_bytes(graph, work, action.unit);
   if (action.kind == ActionKind::backward) return unit.backward_bytes + unit.remade_bytes - handed;
   if (action.kind == ActionKind::backward_input) return unit.inputs_bytes - handed;
   if (action.kind == ActionKind::backward_weight) return unit.weights_bytes;
   double given = 0;
   for (const auto& name : graph.units[static_cast<std::size_t>(action.unit)].inputs) {
     const int writer = graph.producer(name);
-    if (writer >= 0) given += work[static_cast<std::size_t>(writer)].output_bytes;
+    if (writer >= 0) given += output_bytes(graph, work, writer);
   }
   if (gradients_in_forward) return unit.in_forward->kept + unit.in_forward->forward - given;
   return unit.kept_bytes[static_cast<std::size_t>(mode)] + unit.logits_bytes + unit.forward_bytes - given;
@@ -188,6 +223,8 @@ TEST_P(UnitMoments, KeepAndDeferWhatThePlannerStates) {
 INSTANTIATE_TEST_SUITE_P(Models, UnitMoments, testing::ValuesIn(test::models_over_tp(/*rows=*/2)),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Random, UnitMoments, testing::ValuesIn(random_models(/*count=*/60)),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Mixtures, UnitMoments, testing::ValuesIn(random_mixtures(/*count=*/8)),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace unit_moments_test

@@ -121,6 +121,11 @@ void OperationPrices::run(const Operation& op) {
       {"head_loss_gradients", &OperationPrices::head_loss_gradients},
       {"head_loss_back", &OperationPrices::head_loss_back},
       {"start", &OperationPrices::start},
+      {"combine", &OperationPrices::combine},
+      {"dispatch_back", &OperationPrices::dispatch_back},
+      {"dispatch", &OperationPrices::lay_rows},
+      {"combine_back", &OperationPrices::lay_rows},
+      {"expert_activation_back", &OperationPrices::expert_activation_back},
   };
   if (const auto found = kPrices.find(op.name); found != kPrices.end()) {
     (this->*found->second)(op);

@@ -134,6 +134,12 @@ class OperationPrices {
   Held activated(const Operation& operation, int from, int to);
   void activation_back(const Operation& operation);
 
+  void add_rows(int made, int places);
+  void combine(const Operation& operation);
+  void dispatch_back(const Operation& operation);
+  void lay_rows(const Operation& operation);
+  void expert_activation_back(const Operation& operation);
+
   void embedding(const Operation& operation);
   void embedding_weight(const Operation& operation);
   void waves(const Operation& operation);

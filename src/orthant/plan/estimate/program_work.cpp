@@ -230,10 +230,15 @@ class ProgramWork {
     return 2 * most * bytes_of(DType::float32);
   }
 
+  // What a step tells of a unit's experts: Executor::expert_loads().
+  static double told_bytes(const UnitSpec& unit) {
+    return unit.num_experts() > 0 ? as_double(unit.num_experts() + 1) * bytes_of(DType::int64) : 0;
+  }
+
   // What a run has besides what it keeps, what it draws and, on a device, moves.
   void add_running(UnitWork& work, const UnitSpec& unit, const SizedRun& run) const {
     const auto mode = static_cast<std::size_t>(settings_.recompute);
-    (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes.at(mode)) = run.kept;
+    (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes.at(mode)) = run.kept + told_bytes(unit);
     work.deferred_bytes = run.deferred;
     work.forward_drawn = run.forward_drawn;
     work.inputs_drawn = run.inputs_drawn;
@@ -256,7 +261,7 @@ class ProgramWork {
   void add_memory(UnitWork& work, const UnitSpec& unit) const {
     const auto& cost = unit.cost;
     for (std::size_t mode = 0; mode < cost.kept_bytes.size(); ++mode) {
-      const auto kept = as_double(cost.kept_bytes[mode]);
+      const auto kept = as_double(cost.kept_bytes[mode]) + told_bytes(unit);
       (unit.is_loss && !unit.logits ? work.logits_bytes : work.kept_bytes[mode]) = kept;
     }
     work.kept_bytes.back() = work.kept_bytes.front();
