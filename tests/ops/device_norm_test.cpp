@@ -108,6 +108,31 @@ TEST(DeviceNorm, LayerNorm) {
 }
 
 // One pass has the bits of the passes it takes the place of: dropout, sum, norm; and back.
+// A block takes one row after the other, and loads some ahead.
+TEST(DeviceNorm, LayerNormOfManyRowsForEachBlock) {
+  Random random(13);
+  const std::int64_t rows = 4227, width = 264;
+  const auto x = values({rows, width}, at::kBFloat16), gy = values({rows, width}, at::kBFloat16);
+  const auto residual = values({rows, width}, at::kBFloat16), weight = values({width}, at::kBFloat16);
+  auto grid = random_grid(random, rows, width);
+  grid.first_channel = 0;
+  const auto statistics = device::layer_norm(x, weight, weight, 1e-5).statistics;
+  const auto d = plain::norm_backward(Norm::layer, wide(gy), {wide(x), wide(statistics), wide(weight)}, {true, true});
+  for (const bool adds : {false, true}) {
+    const auto found = twice(
+        [&] {
+          const auto all = device::layer_norm_backward(gy, {x, statistics, weight}, {true, true}, &grid,
+                                                       adds ? residual : at::Tensor());
+          return std::vector<at::Tensor>{all.x, all.dropped, sum_columns(all.weight), sum_columns(all.bias)};
+        },
+        "many rows");
+    expect_near(found[0], adds ? d.x + wide(residual) : d.x, 2 * bound(at::kBFloat16), "gradient");
+    EXPECT_TRUE(at::equal(found[1], apply_dropout(grid, found[0]))) << "dropped";
+    expect_near(found[2], d.weight.sum(0), 5e-5, "weight");
+    expect_near(found[3], d.bias.sum(0), 5e-5, "bias");
+  }
+}
+
 TEST(DeviceNorm, DropoutAddLayerNormHasTheBitsOfItsParts) {
   Random random(12);
   for (const auto& [dtype, rows, width] : norm_shapes(random, device::layer_norm_variants, {3, 7})) {
