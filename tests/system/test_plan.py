@@ -74,6 +74,11 @@ class Documents(unittest.TestCase):
         apart = ("--join-head-and-loss", "off")
         whole, cut = (only_json(self, orthant("estimate", *ONE, *apart, *words, "--json")) for words in ((), ("--loss-parallel",)))
         self.assertNotEqual((whole["memory"], whole["time"]), (cut["memory"], cut["time"]))
+        for option, word, nearest in (("--context", "rings", "ring"), ("--shard-over-context", "of", "off"), ("--expert-tp", "onn", "on")):
+            unknown = orthant("estimate", *ONE, option, word)
+            self.assertEqual(unknown.returncode, 2, unknown.stderr)
+            self.assertIn(f"{option} {word}: unknown value", unknown.stderr)
+            self.assertIn(nearest, unknown.stderr.split("unknown value")[1])
         refused = orthant("estimate", *ONE, "--compute", "float32")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("16 bits", refused.stderr)

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/layout/context_policy.h"
 #include "orthant/layout/tensor_policy.h"
 #include "orthant/models/bert/config.h"
 #include "orthant/models/bert/tower.h"
@@ -24,7 +25,9 @@
 #include "orthant/models/presets.h"
 #include "orthant/models/qwen3/config.h"
 #include "orthant/models/trimodal/config.h"
+#include "orthant/parallel/context/group_context.h"
 #include "orthant/parallel/tensor/group_axis.h"
+#include "orthant/program/cost.h"
 #include "orthant/runtime/executor.h"
 #include "orthant/runtime/unit.h"
 #include "orthant/train/memory.h"
@@ -49,7 +52,10 @@ struct Model {
   std::string name;
   ModelConfig config;
   WorkSize work;
-  int tp_degree = 1;            // that its heads allow
+  int tp_degree = 1;  // that its heads allow
+  int cp_degree = 1;
+  ContextPolicy context = {};   // of cp
+  int cp_coordinate = 0;        // of the rank that is looked at
   std::int64_t chunk_rows = 0;  // head and loss are one unit, of chunks of so many tokens; 0: they are two
 };
 
@@ -220,25 +226,35 @@ inline TensorPolicy policy_of(const WorkSize& work) {
           .regather = work.tensor.regather};
 }
 
-// The last rank of the tensor axis, which has the largest parts; its peers answer nothing: what it keeps is what it
-// would keep among them.
+// The last rank of the tensor axis, which has the largest parts, at a coordinate of cp; its peers answer nothing: what
+// it keeps is what it would keep among them.
 struct LoneRank {
-  LoneRank(const GraphSpec& graph, const WorkSize& work) : rank(work.tensor.degree - 1) {
-    if (work.tensor.degree == 1) return;
-    mesh = Mesh::parse("tp=" + std::to_string(work.tensor.degree));
+  LoneRank(const GraphSpec& graph, const Model& model) {
+    const int tp = model.work.tensor.degree;
+    rank = model.cp_coordinate * tp + tp - 1;
+    if (tp * model.cp_degree == 1) return;
+    mesh = Mesh({{Axis::cp, model.cp_degree}, {Axis::tp, tp}});
     comm::CommOptions options;
     options.backend = comm::BackendKind::fake;
-    communicator = std::make_unique<comm::Communicator>(
-        mesh, rank, std::nullopt, options,
-        std::vector<comm::GroupRequest>{{Axis::tp, comm::Purpose::gradients}, {Axis::tp, comm::Purpose::activations}},
-        copy_groups(graph, mesh));
-    axis = std::make_unique<GroupAxis>(communicator->group(Axis::tp, comm::Purpose::activations), *graph.tensor);
+    std::vector<comm::GroupRequest> groups;
+    for (const Axis shared : {Axis::cp, Axis::tp}) {
+      groups.push_back({shared, comm::Purpose::gradients});
+      groups.push_back({shared, comm::Purpose::activations});
+    }
+    communicator =
+        std::make_unique<comm::Communicator>(mesh, rank, std::nullopt, options, groups, copy_groups(graph, mesh));
+    if (tp > 1) {
+      axis = std::make_unique<GroupAxis>(communicator->group(Axis::tp, comm::Purpose::activations), *graph.tensor);
+    }
+    if (model.cp_degree == 1) return;
+    context = std::make_unique<GroupContext>(communicator->group(Axis::cp, comm::Purpose::activations), graph.context);
   }
 
   int rank;
   Mesh mesh;
   std::unique_ptr<comm::Communicator> communicator;
   std::unique_ptr<GroupAxis> axis;
+  std::unique_ptr<GroupContext> context;
 };
 
 // So that a unit which computes with a field makes a tensor of its own, to be counted.
@@ -263,6 +279,16 @@ inline StoreOptions unsharded(const comm::Communicator* communicator) {
   return options;
 }
 
+// As a trainer has it.
+inline GraphSpec trained_graph_of(const Model& model) {
+  GraphSpec graph = joined_graph(
+      model, resolved_graph(build_spec(model.config, model.work), policy_of(model.work), model.work.tensor.degree));
+  if (model.cp_degree == 1) return graph;
+  graph = with_shared_rows(std::move(graph), model.context, model.cp_degree);
+  add_costs(graph);
+  return graph;
+}
+
 class SpecAgainstRuntime : public testing::TestWithParam<Model> {
  protected:
   // oneDNN, where a CPU has the instructions it asks for, takes scratch memory per thread that is no tensor of a step.
@@ -273,9 +299,8 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
   static void TearDownTestSuite() { at::globalContext().setUserEnabledMkldnn(true); }
 
   SpecAgainstRuntime()
-      : graph(joined_graph(GetParam(), resolved_graph(build_spec(GetParam().config, GetParam().work),
-                                                      policy_of(GetParam().work), GetParam().work.tensor.degree))),
-        lone(graph, GetParam().work),
+      : graph(trained_graph_of(GetParam())),
+        lone(graph, GetParam()),
         store(
             graph, lone.mesh, lone.rank, {GetParam().work.compute, GetParam().work.compute, GetParam().work.compute},
             [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); },
@@ -289,11 +314,12 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
     const std::vector<Microbatch> rows = {rows_for(graph)};
     LiveBytes live;
     if (!warm) {  // tables and other things that are made once
-      Executor(graph, units, mode, Peers{.tensor = lone.axis.get()}).train(actions, rows, {}, &live);
+      Executor(graph, units, mode, Peers{.tensor = lone.axis.get(), .context = lone.context.get()})
+          .train(actions, rows, {}, &live);
     }
     warm = true;
     live.bytes.clear();
-    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get()});
+    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get(), .context = lone.context.get()});
     const auto before = live_memory_bytes();
     executor.train(actions, rows, {}, &live);
     for (auto& bytes : live.bytes) bytes -= before;
@@ -308,7 +334,7 @@ class SpecAgainstRuntime : public testing::TestWithParam<Model> {
       marked.push_back(action);
     }
     marked.push_back({.kind = ActionKind::reduce, .unit = 0});
-    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get()});
+    Executor executor(graph, units, mode, Peers{.tensor = lone.axis.get(), .context = lone.context.get()});
     const std::vector<Microbatch> rows = {rows_for(graph)};
     LiveBytes live;
     if (!warm) executor.train(marked, rows, {}, &live);

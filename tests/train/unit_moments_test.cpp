@@ -1,6 +1,8 @@
 // Planner against runtime: the most that forward and backward of every unit take, what they keep and what waits for the
 // gradients of weights. As the allocator counts tensors, in one thread.
+#include <array>
 #include <random>
+#include <set>
 
 #include "orthant/models/mixtral/config.h"
 #include "orthant/models/qwen2_moe/config.h"
@@ -169,6 +171,41 @@ PlanSettings settings_of(const WorkSize& work, Recompute mode) {
   return settings;
 }
 
+// The work of the rank at this coordinate of cp, where program_work() has that of the rank with most.
+ModelWork work_at(const GraphSpec& graph, const PlanSettings& settings, const test::Model& model) {
+  ModelWork work = program_work(graph, settings);
+  for (std::size_t u = 0; model.cp_degree > 1 && u < work.size(); ++u) {
+    const SizedRun run = run_sized(graph, graph.units[u], settings, model.cp_coordinate);
+    work[u].forward_bytes = run.forward - run.kept;
+    work[u].backward_bytes = run.backward - run.kept;
+    work[u].inputs_bytes = run.inputs - run.kept;
+    work[u].weights_bytes = run.weights - run.deferred;
+  }
+  return work;
+}
+
+std::vector<test::Model> models_over_cp() {
+  constexpr std::array<ContextWay, 3> kWays = {ContextWay::ring, ContextWay::all_to_all, ContextWay::gather};
+  const std::set<std::string> kModels = {"Llama",     "LlamaTied",    "LlamaFloat64", "LlamaBfloat16",
+                                         "Qwen3",     "Mistral",      "Gpt2",         "Bert",
+                                         "EncoderLm", "Gpt2Bfloat16", "BertBfloat16"};
+  std::vector<test::Model> all;
+  for (const test::Model& model : test::models(/*rows=*/2)) {
+    if (!kModels.contains(model.name)) continue;
+    for (const ContextWay way : kWays) {
+      for (const int degree : {2, 4}) {
+        all.push_back(model);
+        all.back().cp_degree = degree;
+        all.back().context = way;
+        all.back().cp_coordinate = degree == 4 ? 1 : all.size() % 2;
+        if (all.size() % 3 == 0) all.back().work.rows = 1;
+        all.back().name += "OverCp" + std::to_string(degree) + "Way" + std::to_string(static_cast<int>(way));
+      }
+    }
+  }
+  return all;
+}
+
 // At its worst moment a run takes what the planner reckons with, to the byte.
 TEST_P(UnitMoments, AreThoseThePlannerStates) {
   using Kinds = std::vector<ActionKind>;
@@ -180,7 +217,7 @@ TEST_P(UnitMoments, AreThoseThePlannerStates) {
     }
     const auto in_forward = gradients_in_forward(list, graph);
     for (const auto mode : kRecomputeModes) {
-      const auto work = program_work(graph, settings_of(GetParam().work, mode));
+      const auto work = work_at(graph, settings_of(GetParam().work, mode), GetParam());
       const auto found = taken(mode, list);
       for (std::size_t i = 0; i < list.size(); ++i) {
         const double planned = planned_bytes(graph, work, list[i], static_cast<PlanRecompute>(mode),
@@ -221,6 +258,8 @@ TEST_P(UnitMoments, KeepAndDeferWhatThePlannerStates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, UnitMoments, testing::ValuesIn(test::models_over_tp(/*rows=*/2)),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OverCp, UnitMoments, testing::ValuesIn(models_over_cp()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Random, UnitMoments, testing::ValuesIn(random_models(/*count=*/60)),
                          [](const auto& info) { return info.param.name; });

@@ -26,8 +26,19 @@ class Tables {
     return get(key + " " + std::to_string(made), [&] { return make(made); }).narrow(0, 0, rows);
   }
 
+  // The tensor kept under `key` for the last length that was asked for; made anew for another.
+  at::Tensor of_length(const std::string& key, std::int64_t length, const std::function<at::Tensor()>& make) {
+    auto& [of, tensor] = last_[key];
+    if (!tensor.defined() || of != length) {
+      tensor = make();
+      of = length;
+    }
+    return tensor;
+  }
+
  private:
   std::map<std::string, at::Tensor> kept_;
+  std::map<std::string, std::pair<std::int64_t, at::Tensor>> last_;
 };
 
 }  // namespace orthant

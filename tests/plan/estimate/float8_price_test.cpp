@@ -5,7 +5,7 @@
 #include "orthant/models/llama/config.h"
 #include "orthant/models/model_config.h"
 #include "orthant/plan/estimate/hardware.h"
-#include "orthant/plan/estimate/unit_run.h"
+#include "orthant/plan/estimate/sized_run.h"
 #include "orthant/plan/estimate/unit_time.h"
 #include "orthant/program/float8.h"
 

@@ -72,7 +72,9 @@ std::int64_t blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsB
   const auto count = static_cast<std::int64_t>(computed.size());
   if (count == 0) return 0;
   if (!heads.q.is_cpu()) {
-    plain_blocks_forward(heads, computed, setup, sums);
+    const bool kernels = device::serves_blocks(heads, setup);
+    plain_blocks_forward(heads, kernels ? device::kernel_blocks_forward(heads, computed, setup, sums) : computed, setup,
+                         sums);
     return count;
   }
   const HeadsMatrices wide = widened(heads);
@@ -98,7 +100,10 @@ std::int64_t blocks_backward(const HeadsMatrices& heads, const std::vector<Heads
   const auto count = static_cast<std::int64_t>(computed.size());
   if (count == 0) return 0;
   if (!heads.q.is_cpu()) {
-    plain_blocks_backward(heads, computed, setup, lse, delta, d_out, gradients);
+    const bool kernels = device::serves_blocks(heads, setup);
+    const auto left =
+        kernels ? device::kernel_blocks_backward(heads, computed, setup, lse, delta, d_out, gradients) : computed;
+    plain_blocks_backward(heads, left, setup, lse, delta, d_out, gradients);
     return count;
   }
   const HeadsMatrices wide = widened(heads);

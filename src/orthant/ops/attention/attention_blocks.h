@@ -64,4 +64,25 @@ void plain_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBl
                            const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
                            const HeadsMatrices& gradients);
 
+namespace device {
+
+// By attention.cu, with the same results; returns the blocks that it does not serve, which are left as they are.
+bool serves_blocks(const HeadsMatrices& heads, const HeadsSetup& setup);
+std::vector<HeadsBlock> kernel_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
+                                              const HeadsSetup& setup, const HeadsSums& sums);
+std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
+                                               const HeadsSetup& setup, const at::Tensor& lse, const at::Tensor& delta,
+                                               const at::Tensor& d_out, const HeadsMatrices& gradients);
+
+// Its calls: queries and keys of one joined projection [rows, tokens, channels], whose first ones are at these places.
+struct BlockPlace {
+  std::int64_t query = 0, key = 0;
+};
+HeadsOutput kernel_block_forward(const at::Tensor& qkv, const HeadsSetup& setup, const BlockPlace& place);
+// From lse over all keys of the queries, and delta: float32 [rows, heads, tokens].
+at::Tensor kernel_block_backward(const at::Tensor& qkv, const at::Tensor& lse, const at::Tensor& delta,
+                                 const at::Tensor& d_out, const HeadsSetup& setup, const BlockPlace& place);
+
+}  // namespace device
+
 }  // namespace orthant::nn

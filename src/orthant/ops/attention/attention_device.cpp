@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "orthant/nn/device_kernels.h"
+#include "orthant/ops/attention/attention_blocks.h"
 #include "orthant/ops/attention/attention_heads.h"
 #include "orthant/ops/dropout/dropout_device.h"
 
@@ -50,7 +51,7 @@ struct Call {
   cuda::StreamHandle stream;
   Layout layout;
 
-  Call(const at::Tensor& qkv, const HeadsSetup& heads_setup, bool warps_alone)
+  Call(const at::Tensor& qkv, const HeadsSetup& heads_setup, bool warps_alone, const BlockPlace& place = {})
       : setup(heads_setup),
         rows(qkv.size(0)),
         sequence(qkv.size(1)),
@@ -67,8 +68,8 @@ struct Call {
                .group = static_cast<int>(heads / kv_heads),
                .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(size))),
                .first_head = static_cast<std::uint32_t>(setup.options.first_head),
-               .first_query = 0,
-               .first_key = 0,
+               .first_query = static_cast<std::uint32_t>(place.query),
+               .first_key = static_cast<std::uint32_t>(place.key),
                .grid = kernel_grid(setup.drops ? &setup.dropout : nullptr, 0)} {}
 
   const cuda::Kernel& kernel(const cuda::Source& source, const char* function) const {
@@ -110,8 +111,9 @@ bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
   return std::max(call.forward_bytes(), call.backward_bytes()) <= cuda::KernelLibrary::of_process().most_shared_bytes();
 }
 
-HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool warps_alone) {
-  const Call call(qkv, setup, warps_alone);
+namespace {
+
+HeadsOutput run_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Call& call) {
   HeadsOutput output{.out = at::empty({call.rows, call.sequence, call.heads * call.size}, qkv.options()),
                      .lse = at::empty({call.rows, call.heads, call.sequence}, qkv.options().dtype(at::kFloat)),
                      .kept = {}};
@@ -124,6 +126,38 @@ HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup,
                                                data<float>(output.lse), data(output.kept), data(qkv),
                                                data(setup.options.key_mask), call.layout);
   return output;
+}
+
+}  // namespace
+
+HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool warps_alone) {
+  return run_forward(qkv, setup, Call(qkv, setup, warps_alone));
+}
+
+HeadsOutput kernel_block_forward(const at::Tensor& qkv, const HeadsSetup& setup, const BlockPlace& place) {
+  return run_forward(qkv, setup, Call(qkv, setup, false, place));
+}
+
+at::Tensor kernel_block_backward(const at::Tensor& qkv, const at::Tensor& lse, const at::Tensor& delta,
+                                 const at::Tensor& d_out, const HeadsSetup& setup, const BlockPlace& place) {
+  constexpr double kLog2E = 1.4426950408889634;
+  const Call call(qkv, setup, false, place);
+  at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
+  if (qkv.numel() == 0) return d_qkv;
+  const at::Tensor numbers = at::stack({lse * kLog2E, delta}, -1);
+  at::Tensor turns, sums;
+  if (call.blocks > 1) {
+    const std::int64_t tiles = (call.sequence + kTile - 1) / kTile;
+    turns = at::zeros({call.rows * call.heads * tiles + 1}, lse.options().dtype(at::kInt));
+    sums = at::empty({call.rows, call.heads, tiles, kTile, call.size}, lse.options());
+  }
+  const bool apart = cuda::KernelLibrary::of_process().multiprocessors() >= 4 * call.blocks;
+  // Neither the output nor lse is read where the numbers are there.
+  call.kernel(kAttentionBackward, "attention_backward")(call.shape(call.kv_heads, call.backward_bytes()), data(d_qkv),
+                                                        data(qkv), data(d_out), data(d_out), data<float>(lse),
+                                                        data(numbers), data(at::Tensor()), data(setup.options.key_mask),
+                                                        data(sums), data(turns), apart ? 1 : 0, call.layout);
+  return d_qkv;
 }
 
 at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,

@@ -31,7 +31,12 @@ const nn::RotaryTable& RotaryTables::whole(const nn::Pass& pass, const at::Tenso
                          [&](std::int64_t positions) { return make(positions, options).*member; });
   };
   whole_ = {table("cos", &nn::RotaryTable::cos), table("sin", &nn::RotaryTable::sin)};
-  own_ = {nn::own_table_rows(whole_.cos, pass), nn::own_table_rows(whole_.sin, pass)};
+  // All layers share them.
+  const auto own = [&](const char* part, const at::Tensor& all) {
+    return tables_->of_length(fmt::format("{} own {}", name, part), sequence,
+                              [&] { return nn::own_table_rows(all, pass); });
+  };
+  own_ = pass.context == nullptr ? whole_ : nn::RotaryTable{own("cos", whole_.cos), own("sin", whole_.sin)};
   return whole_;
 }
 

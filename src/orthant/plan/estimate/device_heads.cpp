@@ -22,16 +22,16 @@ enum : std::size_t { kMask = 1, kDocuments = 2, kBackDocuments = 6 };
 
 HeadsBy heads_by(const Operation& attention, std::size_t mask, const UnitSizes& sizes) {
   if (sizes.compute != DType::bfloat16 && sizes.compute != DType::float16) return HeadsBy::formulas;
-  if (shares_rows(attention)) return HeadsBy::formulas;  // blocks: ops/attention/attention_blocks.h
   const std::size_t documents = mask == kMask ? kDocuments : kBackDocuments;
   if (attention.in.size() > documents && attention.in[documents] >= 0) return HeadsBy::formulas;
   const std::int64_t window = attention.attributes.integer("window");
   if (window > 0 && window < sizes.sequence) return HeadsBy::formulas;
   const std::int64_t size = attention.attributes.integer("head_size");
-  if (attention.attributes.number("p") > 0 || attention.in[mask] >= 0) {
-    const bool sized = std::ranges::find(kKernelChannels, size) != kKernelChannels.end();
-    return sized ? HeadsBy::kernels : HeadsBy::formulas;
-  }
+  const bool sized = std::ranges::find(kKernelChannels, size) != kKernelChannels.end();
+  const bool drops = attention.attributes.number("p") > 0;
+  // Blocks: ops/attention/attention_blocks_device.cpp.
+  if (shares_rows(attention)) return sized && !drops && window == 0 ? HeadsBy::kernels : HeadsBy::formulas;
+  if (drops || attention.in[mask] >= 0) return sized ? HeadsBy::kernels : HeadsBy::formulas;
   return size <= kMostChannels && size % kChannelStep == 0 ? HeadsBy::library : HeadsBy::formulas;
 }
 

@@ -1,6 +1,7 @@
 // Attention of OperationPrices: by a host's kernels, and of a device by a library, by our kernels or by ATen's
 // formulas.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "orthant/ops/attention_workspace.h"
@@ -52,6 +53,15 @@ void OperationPrices::draw_scores(const Operation& op, double count) {
 }
 
 void OperationPrices::attention(const Operation& op, bool rotates) {
+  if (is_over_context(op) && (on_host_ || heads_by(op, 1, sizes_) == HeadsBy::kernels)) {
+    if (on_host_) draw_scores(op, scores(op));
+    const Sums made = context_attention(op);
+    const std::array<const Held*, 4> held = {&made.out, &made.lse, nullptr, &made.met};
+    for (std::size_t i = 0; i < op.out.size(); ++i) {
+      if (op.out[i] >= 0 && held.at(i) != nullptr) value(op.out[i]) = *held.at(i);
+    }
+    return;
+  }
   const std::size_t first = rotates ? 1 : 0;
   const double count = elements(op.out[first]);
   const auto by = on_host_ ? HeadsBy::formulas : heads_by(op, 1, sizes_);
@@ -124,10 +134,16 @@ void OperationPrices::attention_back(const Operation& op, bool rotates) {
   Held& gradient = value(op.out[0]);
   if (on_host_) {
     move(2 * qkv);
-    gradient = host_heads_back(op, qkv);
+    if (is_over_context(op)) draw_scores(op, scores(op));
+    gradient = is_over_context(op) ? context_attention_back(op) : host_heads_back(op, qkv);
     return;
   }
   const auto by = heads_by(op, kBackMask, sizes_);
+  if (is_over_context(op) && by == HeadsBy::kernels) {
+    move(2 * qkv);
+    gradient = context_attention_back(op);
+    return;
+  }
   if (by == HeadsBy::kernels) {  // gradients lie joined at once, and are turned back in place
     if (rotates) move(qkv + out);
     gradient = narrow_values(qkv);

@@ -45,8 +45,32 @@ double OperationPrices::num_ids(const Operation& op, std::size_t lookup, int tok
   return every ? tokens(tokens_of) : static_cast<double>(sizes_.sequence);
 }
 
+Held OperationPrices::own_tokens(int field) {
+  if (!on_host_ || place_.sharing.degree == 1) return {};
+  const bool by_token = program_.values[to_index(field)].at.dims.front().sym == Sym::tokens;
+  const bool apart = place_.sharing.zigzag || sizes_.rows > 1;
+  return by_token && apart ? memory.take(static_cast<double>(sizes_.tokens()) * kIdBytes) : Held();
+}
+
 Held OperationPrices::looked_up(const Operation& op, std::size_t lookup, int tokens_of, bool cut) {
-  if (text_of(op, "by", lookup) == "counted_positions") {
+  const std::string by = text_of(op, "by", lookup);
+  if (place_.sharing.degree > 1 && by == "positions") {
+    return place_.sharing.zigzag ? memory.take(static_cast<double>(sizes_.sequence) * kIdBytes) : Held();
+  }
+  if (place_.sharing.degree > 1 && by == "ids") {
+    const bool apart = place_.sharing.zigzag || sizes_.rows > 1;
+    return apart ? memory.take(static_cast<double>(sizes_.tokens()) * kIdBytes) : Held();
+  }
+  if (place_.sharing.degree > 1 && by == "counted_positions") {
+    const double whole = static_cast<double>(sizes_.rows * sizes_.whole_sequence) * kIdBytes;
+    Held counted;
+    {
+      const Held real = memory.take(whole);
+      counted = memory.take(whole);
+    }
+    return sizes_.rows > 1 ? memory.take(static_cast<double>(sizes_.tokens()) * kIdBytes) : counted;
+  }
+  if (by == "counted_positions") {
     const double all = static_cast<double>(sizes_.tokens()) * kIdBytes;
     const Held real = memory.take(all);
     return memory.take(all);

@@ -24,6 +24,7 @@ void OperationPrices::move_logits(double narrow_moves, double wide_moves, double
 
 void OperationPrices::cross_entropy(const Operation& op) {
   const double logits = elements(op.in[0]), targets = tokens(op.in[0]);
+  const Held labels = own_tokens(op.in[1]);
   if (op.out[1] >= 0) value(op.out[1]) = memory.take(targets * loss_number());
   const Held chosen = memory.take(targets * loss_number());
   move_logits(kLossMoves, kWideLossMoves, logits);
@@ -39,6 +40,7 @@ double OperationPrices::joined_bytes(double targets) const {
 
 void OperationPrices::cross_entropy_back(const Operation& op) {
   const double logits = elements(op.in[1]);
+  const Held labels = own_tokens(op.in[2]);
   move_logits(kGradientMoves, kWideGradientMoves, logits);
   if (kernels_ || !narrow()) {
     value(op.out[0]) = value(op.in[1]);  // in their place
@@ -119,6 +121,7 @@ Held OperationPrices::loss_chunk_back(const Operation& op, int x, Held logits, c
 }
 
 void OperationPrices::head_loss(const Operation& op) {
+  const Held labels = own_tokens(op.in[1]);
   const double all = tokens(op.in[0]), number = loss_number();
   const bool keeps = op.out[1] >= 0;
   for (const Chunk& chunk : worst_chunks(op, op.in[0])) {
@@ -132,6 +135,7 @@ void OperationPrices::head_loss(const Operation& op) {
 }
 
 void OperationPrices::head_loss_gradients(const Operation& op) {
+  const Held labels = own_tokens(op.in[1]);
   const int gx = op.out.back();
   for (const Chunk& chunk : worst_chunks(op, op.in[0])) {
     LossGradients wanted{.rows = chunk.rows, .inputs = gx >= 0, .weights = true};
@@ -146,6 +150,7 @@ void OperationPrices::head_loss_gradients(const Operation& op) {
 }
 
 void OperationPrices::head_loss_back(const Operation& op) {
+  const Held labels = own_tokens(op.in[2]);
   const Weight w = weight(op);
   const bool inputs = op.out[0] >= 0;
   if (op.parameters.size() > 1) move(kBiasMoves * tokens(op.in[1]) * w.out);

@@ -26,10 +26,12 @@ constexpr double kSumMoves = 3;    // of a product with a value that is added, t
 
 }  // namespace
 
-OperationPrices::OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings)
+OperationPrices::OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings,
+                                 const ContextPlace& place)
     : program_(program),
       sizes_(sizes),
       settings_(settings),
+      place_(place),
       element_(static_cast<double>(bytes_of(sizes.compute))),
       wide_(static_cast<double>(bytes_of(statistics_dtype(sizes.compute)))),
       gradient_(static_cast<double>(bytes_of(settings.gradients))),
@@ -322,6 +324,8 @@ void OperationPrices::activation_back(const Operation& op) {
 
 void OperationPrices::waves(const Operation& op) {
   move(5 * elements(op.out[0]));
+  const bool zigzag = on_host_ && place_.sharing.degree > 1 && place_.sharing.zigzag;
+  const Held own = zigzag ? memory.take(static_cast<double>(sizes_.sequence) * channels(op.out[0]) * element_) : Held();
   const Held scaled = take(op.out[0]);
   const bool picked = on_host_ && program_.values[to_index(op.in[0])].at.cuts_tokens();
   const Held places = picked ? memory.take(2 * tokens(op.in[0]) * bytes_of(DType::int64)) : Held();

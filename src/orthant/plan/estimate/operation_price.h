@@ -13,6 +13,7 @@
 #include "orthant/plan/estimate/counted_memory.h"
 #include "orthant/plan/estimate/device_heads.h"
 #include "orthant/plan/estimate/plan_settings.h"
+#include "orthant/plan/estimate/sized_run.h"
 #include "orthant/program/sizes.h"
 
 namespace orthant {
@@ -39,7 +40,8 @@ inline constexpr Moves kPlainNormBack = {3, 27};
 
 class OperationPrices {
  public:
-  OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings);
+  OperationPrices(const Program& program, const UnitSizes& sizes, const PlanSettings& settings,
+                  const ContextPlace& place = {});
 
   // Runs it over `values`, which it fills; what it frees is the caller's.
   void run(const Operation& operation);
@@ -86,6 +88,8 @@ class OperationPrices {
   double wrapped_number() const {
     return bytes_of(DType::float64) + (wide_ == element_ && element_ == 8 ? 0 : element_);
   }
+  // Over cp: of a batch field what belongs to the rank's own tokens, where that does not lie in one piece.
+  Held own_tokens(int field);
   // Of a host: the ids of a lookup of these tokens, and how many they are.
   Held looked_up(const Operation& operation, std::size_t lookup, int value, bool cut);
   double num_ids(const Operation& operation, std::size_t lookup, int value, bool cut) const;
@@ -123,6 +127,14 @@ class OperationPrices {
 
   void attention(const Operation& operation, bool rotates);
   void attention_back(const Operation& operation, bool rotates);
+  // What attention over cp makes: sums in the wide type, or already narrow.
+  struct Sums {
+    Held out = {}, lse = {}, met = {};
+  };
+  class ContextPrices;
+  Sums context_attention(const Operation& operation);
+  Held context_attention_back(const Operation& operation);
+  bool is_over_context(const Operation& operation) const { return shares_rows(operation) && place_.sharing.degree > 1; }
   Held wide_tables(const Operation& operation);
   Held host_heads_back(const Operation& operation, double qkv);
   void draw_scores(const Operation& operation, double scores);
@@ -170,6 +182,7 @@ class OperationPrices {
   const Program& program_;
   UnitSizes sizes_;
   const PlanSettings& settings_;
+  ContextPlace place_;
   double element_;   // bytes of the compute dtype
   double wide_;      // in which narrower ones are computed
   double gradient_;  // of weights

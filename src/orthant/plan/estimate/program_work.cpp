@@ -70,9 +70,19 @@ class ProgramWork {
     return parameter.tp ? local_parameter(parameter, degree_, degree_ - 1).shape : parameter.shape;
   }
 
+  // Of the experts of a layer that lie on a mesh of their own, what the rank with most of them has.
+  double held_share(const ParameterSpec& parameter) const {
+    if (!parameter.expert) return 1;
+    const double experts = as_double(parameter.expert->count);
+    return std::ceil(experts / graph_.expert_degree) / experts;
+  }
+
   void add_parameters(UnitWork& work, const UnitSpec& unit) const {
     for (const auto& parameter : unit.parameters) {
-      if (parameter.trainable) work.parameters += as_double(num_elements(shape_of(parameter)));
+      if (!parameter.trainable) continue;
+      const double elements = as_double(num_elements(shape_of(parameter)));
+      work.parameters += elements * held_share(parameter);
+      if (parameter.expert) work.expert_parameters += elements * held_share(parameter);
     }
     for (const auto& name : unit.borrowed) {
       const auto& parameter = graph_.parameter(name);
@@ -127,7 +137,8 @@ class ProgramWork {
     add_products(work, program, sizes);
     if (unit.logits) add_chunks(work, unit);
     add_memory(work, unit);
-    add_running(work, unit, run_sized(program, unit.logits ? &in_forward_[index] : nullptr, sizes, settings_));
+    add_running(work, unit,
+                most_sized(program, unit.logits ? &in_forward_[index] : nullptr, sizes, settings_, graph_.context));
     if (const Operation* attention = attention_of(program)) {
       add_attention(work, program, *attention, sizes);
     }

@@ -14,8 +14,8 @@ namespace {
 // Runs a program as the executor does.
 class Executed {
  public:
-  Executed(const Program& program, const UnitSizes& sizes, const PlanSettings& settings)
-      : program_(program), prices_(program, sizes, settings) {
+  Executed(const Program& program, const UnitSizes& sizes, const PlanSettings& settings, const ContextPlace& place)
+      : program_(program), prices_(program, sizes, settings, place) {
     for (const auto& operation : program.forward) {
       for (const int value : operation.out) of_forward_.insert(value);
     }
@@ -88,10 +88,10 @@ Remake remake_of(const PlanSettings& settings) {
 }
 
 SizedRun run_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
-                   const PlanSettings& settings) {
+                   const PlanSettings& settings, const ContextPlace& place) {
   SizedRun found;
   {
-    Executed whole(program, sizes, settings);
+    Executed whole(program, sizes, settings, place);
     found.forward = whole.forward();
     found.forward_drawn = whole.drawn();
     found.forward_moved = whole.moved();
@@ -99,7 +99,7 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
     found.backward = whole.backward(program.both, {});
     found.backward_moved = whole.moved();
   }
-  Executed split(program, sizes, settings);
+  Executed split(program, sizes, settings, place);
   split.forward();
   split.drawn();
   found.inputs = split.backward(program.input_part, program.deferred);
@@ -110,7 +110,7 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
   found.weights_moved = split.moved();
   found.weights_drawn = split.drawn();
   if (in_forward != nullptr) {
-    Executed run(*in_forward, sizes, settings);
+    Executed run(*in_forward, sizes, settings, place);
     SizedRun::InForward made;
     made.forward = run.forward(/*makes_gradients=*/true);
     made.kept = run.now();
@@ -120,14 +120,31 @@ SizedRun run_sized(const Program& program, const Program* in_forward, const Unit
   return found;
 }
 
-SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings) {
+SizedRun most_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
+                    const PlanSettings& settings, const ContextSharing& sharing) {
+  SizedRun most = run_sized(program, in_forward, sizes, settings, {sharing, 0});
+  if (!std::ranges::any_of(program.forward, shares_rows)) return most;
+  // A ring's first rank receives most, its last one sends most.
+  const int last = sharing.degree - 1;
+  for (const int c : {last / 2, last}) {
+    const SizedRun other = run_sized(program, in_forward, sizes, settings, {sharing, c});
+    for (const auto moment : {&SizedRun::kept, &SizedRun::deferred, &SizedRun::forward, &SizedRun::backward,
+                              &SizedRun::inputs, &SizedRun::weights}) {
+      most.*moment = std::max(most.*moment, other.*moment);
+    }
+  }
+  return most;
+}
+
+SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings, int coordinate) {
   if (!unit.body || unit.runs_module()) return {};
   const auto index = to_index(resolved.unit_index(unit.name));
   UnitPrograms programs(resolved, remake_of(settings));
   UnitPrograms in_forward(resolved, remake_of(settings), {.gradients_in_forward = true});
   UnitSizes sizes = unit_sizes(resolved, unit, resolved.tensor.value_or(TensorSharing{}));
   sizes.compute = settings.compute;
-  return run_sized(programs[index], unit.logits ? &in_forward[index] : nullptr, sizes, settings);
+  return run_sized(programs[index], unit.logits ? &in_forward[index] : nullptr, sizes, settings,
+                   {resolved.context, coordinate});
 }
 
 }  // namespace orthant

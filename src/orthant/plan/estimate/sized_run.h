@@ -39,11 +39,20 @@ struct SizedRun {
   double weights_moved = 0;  // of a split backward, while the gradients of weights are made
 };
 
+// Of a rank among those of cp.
+struct ContextPlace {
+  ContextSharing sharing = {};
+  int coordinate = 0;
+};
+
 // Of a unit's programs, and of one that makes gradients in forward where the unit has such.
 SizedRun run_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
-                   const PlanSettings& settings);
-// `unit` belongs to the resolved graph. Zeros for a user's own modules.
-SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings);
+                   const PlanSettings& settings, const ContextPlace& place = {});
+// The most of any rank of cp at each of these moments.
+SizedRun most_sized(const Program& program, const Program* in_forward, const UnitSizes& sizes,
+                    const PlanSettings& settings, const ContextSharing& sharing);
+// `unit` belongs to the resolved graph. Zeros for a user's own modules. Of this coordinate of cp.
+SizedRun run_sized(const GraphSpec& resolved, const UnitSpec& unit, const PlanSettings& settings, int coordinate = 0);
 
 // The names of what settings.recompute and settings.remade make again; of published runs' `op` nothing.
 Remake remake_of(const PlanSettings& settings);

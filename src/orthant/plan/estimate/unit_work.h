@@ -39,7 +39,7 @@ struct UnitWork {
   UnitRole role = UnitRole::other;
   double parameters = 0;         // trained, that a tp rank has; a borrowed one where it is used, too
   double borrowed = 0;           // of those, the ones that another unit owns
-  double expert_parameters = 0;  // of those, experts: cut and summed over other axes
+  double expert_parameters = 0;  // of those, experts that lie on a mesh of their own: cut and summed over other axes
 
   std::vector<Product> products;     // of a forward
   bool fused_attention = true;       // scores are never whole
