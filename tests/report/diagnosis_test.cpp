@@ -199,6 +199,7 @@ Finding slow(const std::function<void(Steps&, int rank, int step, double at)>& f
     for (int rank = 0; rank < 4; ++rank) {
       const double at = 10.0 * step;
       steps.add(rank, EventKind::phase, "step", step, at, at + 10);
+      steps.add(rank, EventKind::phase, "work", step, at, at + 10);
       fill(steps, rank, step, at);
     }
   }

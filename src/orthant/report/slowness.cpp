@@ -18,7 +18,8 @@ using trace::EventKind;
 using trace::Part;
 
 constexpr int kColdSteps = 2;
-constexpr int kStepsOfStraggler = 8;    // fewer show nothing but chance
+constexpr int kStepsThatTell = 8;       // fewer show nothing but chance
+constexpr int kSavesThatTell = 3;       // every run saves at its end
 constexpr double kLongAction = 0.0005;  // seconds: below it starting operations takes much of the time
 
 // Whole steps of a rank's record, the first ones left out where there are others.
@@ -52,7 +53,7 @@ class Steps {
   }
 
   const trace::StepTable& table() const { return table_; }
-  bool enough() const { return table_.num_steps >= 3 && table_.step_seconds() > 0; }
+  bool enough() const { return table_.num_steps >= kStepsThatTell && table_.step_seconds() > 0; }
 
   // Of a step, on average over the ranks.
   double share(Part part) const {
@@ -71,6 +72,7 @@ class Steps {
   double median_forward() const { return forwards_.empty() ? 0 : quantile(forwards_, 0.5); }
   int microbatches() const { return microbatches_; }
   double save_seconds() const { return save_seconds_; }
+  int saves() const { return saves_; }
   double elapsed() const { return elapsed_; }
 
  private:
@@ -80,10 +82,12 @@ class Steps {
     std::map<int, double> own_by_step;
     std::map<int, std::map<int, double>> stage_by_step;
     double saving = 0;
+    int saves = 0;
     for (std::size_t i = 0; i < trace.events.size(); ++i) {
       const auto& event = trace.events[i];
       if (event.kind == EventKind::phase && (event.text == "save" || event.text == "copy for a checkpoint")) {
         saving += event.seconds();
+        if (event.text == "save") ++saves;
       }
       const bool waits = event.kind == EventKind::wait || event.kind == EventKind::exchange;
       if (!waits && event.text != "save" && event.text != "evaluation") own_by_step[event.step] += own[i];
@@ -99,6 +103,7 @@ class Steps {
     own_.push_back(median_of_steps(own_by_step));
     for (const auto& [stage, by_step] : stage_by_step) stage_seconds_[stage] += median_of_steps(by_step);
     save_seconds_ = std::max(save_seconds_, saving);
+    saves_ = std::max(saves_, saves);
     if (trace.events.empty()) return;
     const double elapsed = static_cast<double>(trace.events.back().end_ns - trace.events.front().begin_ns) * 1e-9;
     elapsed_ = std::max(elapsed_, elapsed);
@@ -113,6 +118,7 @@ class Steps {
   std::vector<double> forwards_;
   int microbatches_ = 0;
   double save_seconds_ = 0;
+  int saves_ = 0;
   double elapsed_ = 0;
 };
 
@@ -143,7 +149,7 @@ void find_data(const Steps& steps, std::vector<Finding>& findings) {
 }
 
 void find_saves(const Steps& steps, std::vector<Finding>& findings) {
-  if (steps.elapsed() <= 0) return;
+  if (steps.saves() < kSavesThatTell || steps.elapsed() <= 0) return;
   const double share = steps.save_seconds() / steps.elapsed();
   if (share < 0.1) return;
   findings.push_back({"slow disk",
@@ -156,7 +162,6 @@ void find_saves(const Steps& steps, std::vector<Finding>& findings) {
 
 // A rank that does more itself than those that do the same.
 void find_straggler(const Steps& steps, std::vector<Finding>& findings) {
-  if (steps.table().num_steps < kStepsOfStraggler) return;
   const auto& ranks = steps.table().ranks;
   double most = 0;
   std::size_t slowest = 0;
