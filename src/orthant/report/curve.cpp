@@ -138,7 +138,7 @@ std::string short_number(double value) {
   for (const auto& [scale, unit] : kUnits) {
     if (size >= scale) return fmt::format("{:.3g}{}", value / scale, unit);
   }
-  return fmt::format("{:.3g}", value);
+  return size > 0 && size < 1e-3 ? fmt::format("{:.2g}", value) : fmt::format("{:.3g}", value);
 }
 
 Curve thinned(const Curve& curve, std::size_t columns) {
