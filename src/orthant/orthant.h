@@ -14,6 +14,7 @@
 #include "orthant/ops/functions.h"                // operations of recorded units
 #include "orthant/parallel/data/data_parallel.h"  // DDP for a user's own module and loop
 #include "orthant/runtime/module_graph.h"         // a user's modules and recorded units as a graph
+#include "orthant/train/run_profile.h"            // where the time of steps goes
 #include "orthant/train/trainer.h"                // places, shards, schedules and trains a graph
 
 namespace orthant {

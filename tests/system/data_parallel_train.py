@@ -55,11 +55,11 @@ class Training(RanksTest):
         self.assert_same_training("run", "one")
         self.assertNotIn("[rank 1]", run.stderr)
         self.assertEqual(sorted(os.listdir(self.path("run"))),
-                         [".lock", "checkpoints", "config.json", "eval.jsonl", "log", "metrics.jsonl", "tensorboard"])
+                         [".lock", "checkpoints", "config.json", "eval.jsonl", "flight", "log", "metrics.jsonl", "result.json", "tensorboard"])
         self.assertEqual(sorted(os.listdir(self.path("run", "checkpoints"))), ["best", "latest", "step-6"])
         self.assertEqual(sorted(os.listdir(self.path("run", "checkpoints", "step-6"))),
                          ["manifest.json", "rank-0.safetensors", "rank-1.safetensors"])
-        self.assertEqual(sorted(os.listdir(self.path("run", "log"))), ["rank-0.log", "rank-1.log"])
+        self.assertEqual(sorted(os.listdir(self.path("run", "log"))), ["launcher.jsonl", "rank-0.log", "rank-1.log"])
         with open(self.path("run", "log", "rank-1.log")) as f:
             log = f.read()
         self.assertRegex(log.splitlines()[0], r"Z rank 1 of 2 started: host \S+, process \d+, at fsdp=1 of mesh fsdp=2, device cpu$")
@@ -71,7 +71,7 @@ class Training(RanksTest):
         resumed = self.train("--output_dir", "parts", "--resume", "auto")
         self.assertIn("at step 4", resumed.stderr)
         self.assert_same_training("parts", "one")
-        self.assertEqual(sorted(os.listdir(self.path("parts", "log"))), ["rank-0.log", "rank-1.log", "rank-2.log"])
+        self.assertEqual(sorted(os.listdir(self.path("parts", "log"))), ["launcher.jsonl", "rank-0.log", "rank-1.log", "rank-2.log"])
 
     def test_an_explicit_zero_shards_over_dp(self):
         shards = only_json(self, self.train("--output_dir", "fsdp", "--mesh", "fsdp=2", "--set", "parallel.zero=2", "--json"))

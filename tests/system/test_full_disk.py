@@ -9,6 +9,7 @@ import unittest
 from program import ORTHANT, FolderTest, clean_environment, only_json, orthant, wait_until
 
 STEPS, SAVE_EVERY, KIB = 200, 10, 1024
+FLIGHT = 980 * KIB  # a rank's last events, which lie beside the checkpoints
 CONFIG = {"name": "full-disk", "seed": 5,
           "model": {"kind": "llama", "preset": "llama-tiny", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 256},
           "data": {"kind": "tokens", "sequence_length": 16, "samples": 64},
@@ -38,6 +39,10 @@ class FullDisk(FolderTest):
 
     def words(self, *more):
         return ["train", "--config", self.path("config.json"), "--output_dir", self.run_dir, "--json", *more]
+
+    def besides(self, words):
+        """Metrics, logs and the last events of two ranks, or of one."""
+        return 512 * KIB + FLIGHT * (2 if "--mesh" in words else 1)
 
     def checkpoint_bytes(self):
         """What one takes on a disk of whole pages."""
@@ -76,7 +81,7 @@ class FullDisk(FolderTest):
 
     def train_while_the_disk_is_full_for_a_time(self, *more):
         size = self.checkpoint_bytes()
-        self.mount(3 * size + 512 * KIB)  # two checkpoints, metrics and logs have room
+        self.mount(3 * size + self.besides(more))  # two checkpoints, metrics and logs have room
         job = subprocess.Popen([ORTHANT, *self.words(*more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                stdin=subprocess.DEVNULL, env=clean_environment())
         self.addCleanup(job.kill)
@@ -114,7 +119,7 @@ class FullDisk(FolderTest):
 
     def check_room_for_two_of_three(self, *more):
         size = self.checkpoint_bytes()
-        self.mount(2 * size + size // 2 + 512 * KIB)
+        self.mount(2 * size + size // 2 + self.besides(more))
         finished = orthant(*self.words("--set", "checkpoint.keep_last=3", *more), timeout=120)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.assertNotRegex(finished.stderr, NOT_SAVED)
@@ -136,7 +141,7 @@ class FullDisk(FolderTest):
 
     def check_never_recovered(self, *more):
         size = self.checkpoint_bytes()
-        self.mount(size + size // 2 + 512 * KIB)  # one checkpoint and a half
+        self.mount(size + size // 2 + self.besides(more))  # one checkpoint and a half
         finished = orthant(*self.words(*more), timeout=120)
         self.assertEqual(finished.returncode, 4, finished.stderr)
         failed = NOT_SAVED.findall(finished.stderr)

@@ -19,14 +19,15 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/cli/rank_training.h"
-#include "orthant/cli/step_rate.h"
 #include "orthant/cuda/driver.h"
 #include "orthant/data/loader.h"
 #include "orthant/schedule/svg.h"
 #include "orthant/train/memory.h"
 #include "orthant/train/memory_use.h"
 #include "orthant/train/run.h"
+#include "orthant/train/run_profile.h"
 #include "orthant/train/step_profile.h"
+#include "orthant/train/step_rate.h"
 
 namespace orthant::cli {
 namespace {
@@ -41,6 +42,7 @@ struct StepTimes {
   std::size_t recordings = 0;  // shapes that became a CUDA graph
   std::size_t played = 0;      // steps that were played back
   std::optional<StepProfile> profile;
+  std::optional<RunProfile> run_profile;  // with --profile, rank 0's
   std::optional<DeviceActivity> activity;
   int watched_steps = 0;
   std::vector<int> stage_pp_coordinates;  // pp coordinate of each stage
@@ -49,14 +51,18 @@ struct StepTimes {
 
 constexpr int kWatchedSteps = 3;
 
-StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile, bool with_kernels) {
+enum class Depth { nothing, actions, operations };
+
+StepTimes measure(RunConfig config, int warmup, int steps, Depth depth, bool with_kernels) {
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
   StepTimes times;
   std::optional<StepProfiler> profiler;
+  std::optional<RunProfiler> run_profiler;
   for (int i = 0; i < warmup + steps; ++i) {
-    if (with_profile && i == warmup) profiler.emplace(*trainer);
+    if (depth == Depth::actions && i == warmup) profiler.emplace(*trainer);
+    if (depth == Depth::operations && i == warmup) run_profiler.emplace(*trainer);
     const auto began = std::chrono::steady_clock::now();
     const auto numbers = trainer->step(loader->next()).get();
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -82,6 +88,11 @@ StepTimes measure(RunConfig config, int warmup, int steps, bool with_profile, bo
     times.watched_steps = kWatchedSteps;
   }
   if (profiler) times.profile = profiler->result(control_group(config.trainer));
+  if (run_profiler) {
+    times.run_profile = run_profiler->result(control_group(config.trainer));
+    times.profile = times.run_profile->stages;
+    run_profiler.reset();
+  }
   times.stage_pp_coordinates = trainer->pipeline().map.pp_coordinates;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -139,9 +150,14 @@ struct StepOptions {
   bool kernels = false;
   std::string costs;
   std::string svg;
+  std::string trace;
   bool json = false;
 
-  bool profiles() const { return profile || !costs.empty() || !svg.empty(); }
+  bool profiles() const { return depth() != Depth::nothing; }
+  Depth depth() const {
+    if (profile || !trace.empty()) return Depth::operations;
+    return costs.empty() && svg.empty() ? Depth::nothing : Depth::actions;
+  }
 };
 
 constexpr std::size_t kShownKernels = 40;
@@ -155,6 +171,7 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
     const auto title = fmt::format("{}: a step of {}", mesh.to_string(), format_seconds(median));
     write_output("--svg", options.svg, timeline_svg(times.profile->last_step, title));
   }
+  if (!options.trace.empty()) write_output("--trace", options.trace, times.run_profile->chrome_trace());
   if (options.json) {
     nlohmann::ordered_json document = {{"mesh", mesh.to_string()},
                                        {"median_seconds", median},
@@ -173,6 +190,7 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
     }
     if (times.activity) document["kernels"] = activity_json(*times.activity, times.watched_steps, kShownKernels);
     if (times.profile) document["profile"] = profile_json(times, median);
+    if (times.run_profile) document["table"] = nlohmann::ordered_json::parse(trace::to_json(times.run_profile->table));
     std::cout << json_text(document) << std::endl;
     return;
   }
@@ -181,6 +199,7 @@ void print(const StepOptions& options, const StepTimes& times, const Mesh& mesh)
                            format_seconds(quantile(times.seconds, 0.9)), format_bytes(times.peak_memory_bytes),
                            format_bytes(times.peak_rss_bytes))
             << (times.rate ? rate_text(*times.rate) + "\n" : "") << (times.profile ? profile_text(times, median) : "")
+            << (times.run_profile ? "\n" + times.run_profile->text() : "")
             << (times.activity ? activity_text(*times.activity, times.watched_steps, kShownKernels) : "") << std::flush;
 }
 
@@ -195,10 +214,12 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   add_rank_options(app, ranks);
   app.add_option("--steps", own.steps, "steps that are timed (default 6)").check(NumberRange(1, 100000));
   app.add_option("--warmup", own.warmup, "steps before them (default 3)").check(NumberRange(0, 100000));
-  app.add_flag("--profile", own.profile, "time every stage, and compare the step with the simulator's");
+  app.add_flag("--profile", own.profile, "time every stage and operation, and compare the step with the simulator's");
   app.add_flag("--kernels", own.kernels, "on a CUDA device: every kernel of a step with its share, and gaps");
   app.add_option("--costs", own.costs, "write the seconds of every unit to this file, for parallel.split_costs");
   app.add_option("--svg", own.svg, "draw the last step's actions, time by pp coordinate, into this file");
+  app.add_option("--trace", own.trace,
+                 "write every operation, exchange and wait of the steps to this file, for Perfetto");
   app.add_flag("--json", own.json, "one JSON document on stdout");
   if (!parse(app, arguments, context, example::kBenchStep)) return 0;
 
@@ -206,7 +227,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config);
   if (own.profiles() && comm::parse_backend(ranks.backend) == comm::BackendKind::fake) {
-    throw ConfigError("--profile, --costs and --svg with --backend fake: one rank alone would be timed",
+    throw ConfigError("--profile, --trace, --costs and --svg with --backend fake: one rank alone would be timed",
                       {.remedy = "use another backend"});
   }
   install_counting_allocator();
@@ -218,7 +239,7 @@ int run_bench_step(const Arguments& arguments, Context& context) {
     auto config = loaded.config;
     RankTraining training(rank);
     training.prepare(config, resolved_config(loaded.document), "bench");
-    auto times = measure(config, own.warmup, own.steps, own.profiles(), own.kernels);
+    auto times = measure(config, own.warmup, own.steps, own.depth(), own.kernels);
     if (rank.comm.device.is_cuda()) {
       times.rate = step_rate(config, quantile(times.seconds, 0.5), cuda::Driver().card());
     }

@@ -79,7 +79,9 @@ const std::vector<Command>& commands() {
       {"plan", "find the mesh, schedule and sharding that fit a model on a number of cards and are fastest", run_plan},
       {"estimate", "price one way to train a model: memory, time, what travels", run_estimate},
       {"bench", "measure steps, communication, start-up, loading and tokenizing on this machine", run_bench},
-      {"doctor", "say what this machine has and what is wrong; with --mesh, let ranks talk", run_doctor},
+      {"doctor", "say what is wrong with this machine, with --mesh let ranks talk; or why a run failed or is slow",
+       run_doctor},
+      {"report", "show what runs came to, and where their time went, as a page or side by side", run_report},
       {"launch", "start a program on many ranks, on one host or several", run_launch},
   };
   return kCommands;

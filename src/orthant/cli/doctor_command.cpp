@@ -17,6 +17,7 @@
 #include "orthant/cli/process_facts.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/mesh/picture.h"
+#include "orthant/report/diagnosis.h"
 
 namespace orthant::cli {
 namespace {
@@ -167,19 +168,37 @@ std::string to_text(const RankContext& rank, const std::vector<GroupResult>& res
   return text + fmt::format("All groups agree. {} after the command began.\n", format_seconds(seconds));
 }
 
+int tell_of_run(const std::string& path, bool json) {
+  const auto run = report::read_run_folder(path);
+  const auto findings = report::diagnose(run, report::observe(run));
+  std::cout << (json ? json_text(report::to_json(run, findings), 2) + "\n" : report::to_text(run, findings))
+            << std::flush;
+  return 0;
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments, Context& context) {
   OptionParser app(
-      "Says what this machine has and what is wrong. With --mesh, starts its ranks and lets every group do a checked\n"
+      "Says what this machine has and what is wrong. With a run's folder, says why that run failed or is slow. With "
+      "--mesh, starts its ranks and lets every group do a checked\n"
       "all-reduce.",
       "orthant doctor");
   RankOptions options;
   bool json = false;
+  std::string run;
+  app.add_option("run", run, "folder of a run, also of one that was killed: say what became of it and why");
   add_rank_options(app, options);
   app.add_flag("--json", json, "one JSON document on stdout");
-  if (!parse(app, arguments, context, "orthant doctor --mesh pp=2,dp=2,tp=2")) return 0;
+  if (!parse(app, arguments, context, "orthant doctor --mesh pp=2,dp=2,tp=2\n  orthant doctor runs/demo-1")) return 0;
 
+  if (!run.empty()) {
+    if (!options.mesh.empty()) {
+      throw ConfigError("orthant doctor RUN beside --mesh: one looks at a run, the other at this machine",
+                        {.remedy = "leave one of them out"});
+    }
+    return tell_of_run(run, json);
+  }
   const auto machine = look_at_machine(context.environment);
   if (options.mesh.empty()) {
     std::cout << (json ? json_text(to_json(machine), 2) + "\n" : to_text(machine));

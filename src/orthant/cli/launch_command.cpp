@@ -125,7 +125,9 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
   local.signals = &signals;
   return report(launch::run_attempts({.max_restarts = flags.max_restarts, .say = say}, signals, [&](int attempt) {
     job.restart_count = attempt;
-    return launch::run_program(local, program, context.environment, job, hooks);
+    auto outcome = launch::run_program(local, program, context.environment, job, hooks);
+    keep_verdict(outcome);
+    return outcome;
   }));
 }
 

@@ -9,14 +9,17 @@
 #include <array>
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/base/error_report.h"
+#include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/store.h"
+#include "orthant/files/metrics_file.h"
 #include "orthant/launch/device_variables.h"
 #include "orthant/launch/environment.h"
 #include "orthant/launch/interfaces.h"
@@ -196,6 +199,7 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
         on_cpu
             ? launch::run_forked(local, [&](const launch::Job& job) { return run_body(options, context, job, body); })
             : launch::run_program(local, words, context.environment, program, {.after_spawn = comm::serve_store});
+    keep_verdict(outcome);
     if (options.compares && outcome.exit_code == kDifferentExitCode) outcome = {.exit_code = outcome.exit_code};
     return outcome;
   };
@@ -238,6 +242,19 @@ void check_rank_options(const RankOptions& options) {
 
 void say(const std::string& text) {
   if (!text.empty()) std::cerr << "orthant: " << printable(text, /*keep_lines=*/true) << std::endl;
+}
+
+void keep_verdict(const launch::Outcome& outcome) {
+  if (outcome.run_folder.empty()) return;
+  const nlohmann::ordered_json line = {{"exit_code", outcome.exit_code},
+                                       {"failed_rank", outcome.failed_rank},
+                                       {"stop_asked", outcome.stop_asked},
+                                       {"report", outcome.report}};
+  try {
+    LineFile(outcome.run_folder, "log/launcher.jsonl").append(json_text(line));
+  } catch (const Error&) {
+    // It is said on stderr as well.
+  }
 }
 
 int report(const launch::Outcome& outcome) {

@@ -74,6 +74,10 @@ struct RankContext {
 // A line of the launcher on stderr; an empty text says nothing.
 void say(const std::string& text);
 
+// Adds how an attempt ended to log/launcher.jsonl of its run, where a rank has told of a folder: orthant doctor reads
+// it. A folder without room has none.
+void keep_verdict(const launch::Outcome& outcome);
+
 // Says on stderr which rank failed, if one did; returns the exit code.
 int report(const launch::Outcome& outcome);
 

@@ -1,4 +1,5 @@
 // orthant train: trains a model by a configuration.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
@@ -21,6 +23,7 @@
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_ending.h"
 #include "orthant/cli/run_picture.h"
+#include "orthant/files/beneath.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/activity_board.h"
@@ -112,17 +115,34 @@ struct Telling {
   std::optional<Hardware> hardware;  // that step times are predicted for
 };
 
-void tell_result(const RunConfig& config, const RunResult& result, const std::string& picture, const Telling& telling) {
+// In the run's folder, for orthant report. It is told on stdout as well, so that a folder without room has none.
+void keep_result(const std::string& folder, const nlohmann::ordered_json& document) {
+  if (folder.empty()) return;
+  try {
+    const auto text = json_text(document, 1) + "\n";
+    open_beneath(folder, "result.json", O_WRONLY | O_CREAT | O_TRUNC).write_all(std::as_bytes(std::span(text)));
+  } catch (const Error& error) {
+    say(fmt::format("{} has no result.json: {}", folder, error.message()));
+  }
+}
+
+void tell_result(const RunConfig& config, const RunOutcome& outcome, const std::string& picture,
+                 const Telling& telling) {
+  const auto& result = outcome.result;
   std::optional<RunComparison> comparison;
   if (!result.rank_memory_bytes.empty()) comparison.emplace(config, result, telling.hardware);
+  auto document = result_json(result);
+  if (comparison) document.update(comparison->json());
+  keep_result(result.output_dir, document);
   if (!telling.json) {
     auto rows = rows_of_best(config, result);
     for (auto& row : comparison ? comparison->rows() : std::vector<ResultRow>()) rows.push_back(std::move(row));
-    std::cout << result_text(result, rows) << picture << std::flush;
+    std::cout << result_text(result, rows) << picture;
+    if (outcome.profile) std::cout << '\n' << outcome.profile->text();
+    std::cout << std::flush;
     return;
   }
-  auto document = result_json(result);
-  if (comparison) document.update(comparison->json());
+  if (outcome.profile) document["profile"] = nlohmann::ordered_json::parse(outcome.profile->json());
   std::cout << json_text(document) << std::endl;
 }
 
@@ -176,7 +196,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   if (rank.is_first() && outcome.stopped) {
     std::cerr << fmt::format("stopped on request, saved; go on with {}\n", resume_command(outcome.result));
   }
-  if (rank.is_first()) tell_result(config, outcome.result, picture, telling);
+  if (rank.is_first()) tell_result(config, outcome, picture, telling);
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
@@ -246,7 +266,10 @@ at::Device device_of(const std::optional<launch::Job>& job, const RankOptions& r
 
 // Options that make no sense empty, beside others, or without them.
 void check_together(const OptionParser& app, bool json_of_text, const RunOptions& run) {
-  refuse_empty(app, {"--resume", "--output-dir", "--hardware"});
+  refuse_empty(app, {"--resume", "--output-dir", "--hardware", "--profile", "--trace"});
+  if (!run.trace.empty() && run.profile.count == 0) {
+    throw ConfigError("--trace without --profile, whose events it has", {.remedy = "add --profile 5, or leave it out"});
+  }
   if (json_of_text) {
     throw ConfigError("--json beside --print-config or --dry-run, which print text",
                       {.remedy = "leave --json out, or add --programs to --dry-run"});
@@ -257,12 +280,21 @@ void check_together(const OptionParser& app, bool json_of_text, const RunOptions
   }
 }
 
+// Refused before it runs: nobody would see the profile.
+void check_profile(const RunConfig& config, const RunOptions& run) {
+  const auto last = std::min(run.stop_after.value_or(config.steps), config.steps);
+  if (run.profile.count == 0 || run.profile.first <= last) return;
+  throw ConfigError(fmt::format("--profile begins at step {}, and the run ends at step {}", run.profile.first, last),
+                    {.remedy = fmt::format("begin at step {} or before, or train longer", last)});
+}
+
 struct TrainCommand {
   ConfigOptions config;
   RankOptions ranks;
   RunOptions run;
   Telling telling;
   std::string hardware;
+  std::string profile;
   bool print_config = false;
   bool force = false;
   bool verbose = false;
@@ -287,6 +319,9 @@ void add_options(OptionParser& app, TrainCommand& command) {
                "with --dry-run: the operations of every kind of unit, what they exchange and keep; --json as JSON");
   app.add_option("--hardware", command.hardware,
                  "preset, or file of orthant plan --calibrate: predict a step's time, too");
+  app.add_option("--profile", command.profile,
+                 "time every operation, exchange and wait of this many steps, or of steps FIRST-LAST");
+  app.add_option("--trace", command.run.trace, "with --profile: the trace's file (default trace.json of the run)");
   app.add_flag("--json", command.telling.json, "one JSON document on stdout");
   add_seed_flags(app, command.config);
   add_rank_options(app, command.ranks);
@@ -347,12 +382,13 @@ int run_train(const Arguments& arguments, Context& context) {
   take_signals();
   OptionParser app(help::kTrain, "orthant train");
   TrainCommand command;
-  auto& [config_options, ranks, run, telling, hardware, print_config, force, verbose, programs] = command;
+  auto& [config_options, ranks, run, telling, hardware, profile, print_config, force, verbose, programs] = command;
   add_options(app, command);
   if (!parse(app, arguments, context,
              "orthant train --config run.json --output-dir runs/first\n  orthant train --set train.steps=100"))
     return 0;
 
+  if (!profile.empty()) run.profile = ProfiledSteps::parse(profile);
   check_together(app, telling.json && (print_config || (ranks.dry_run && !programs)), run);
   if (verbose && !ranks.dry_run) {
     throw ConfigError("--verbose without --dry-run, whose text it lengthens",
@@ -372,6 +408,7 @@ int run_train(const Arguments& arguments, Context& context) {
   check_trainable(loaded.config);
   check_backend(ranks, context, loaded.config);
   loaded.config.trainer.device = device_of(job, ranks, loaded.config, context);  // says which units there are
+  check_profile(loaded.config, run);
   if (telling.hardware) check_hardware(*telling.hardware, loaded.config, loaded.config.trainer.device);
   if (job) {
     take_signals_on_rank();

@@ -19,10 +19,10 @@ constexpr std::array<std::string_view, 7> kProducts = {"project",        "produc
 
 double attention_flops(const Program& program, const Operation& operation, const Frame& frame, bool backward) {
   const auto& pass = frame.pass;
-  const int out = operation.out[operation.name.starts_with("rotary") && !backward ? 1 : 0];
-  if (out < 0 || pass.rows == 0) return 0;
-  // The queries, whose channels are those of the heads that this rank has.
-  const auto& dims = program.values[to_index(out)].at.dims;
+  // What attention makes, or its gradient: its channels are those of the heads that this rank has.
+  const int attended = backward ? operation.in.front() : operation.out[operation.name.starts_with("rotary") ? 1 : 0];
+  if (attended < 0 || pass.rows == 0) return 0;
+  const auto& dims = program.values[to_index(attended)].at.dims;
   double channels = static_cast<double>(dims.back().factor);
   if (pass.tensor != nullptr && !dims.back().cuts.empty()) channels /= pass.tensor->degree();
   const double pairs = static_cast<double>(pass.sequence) * static_cast<double>(pass.whole_sequence());
@@ -48,6 +48,7 @@ double operation_flops(const Program& program, const Operation& operation, const
 }
 
 std::int64_t operation_bytes(const Operation& operation, const Frame& frame, std::int64_t parameter_elements) {
+  if (operation.name == "start" || operation.name == "wait") return 0;  // what travels is told by the exchange
   std::int64_t bytes = parameter_elements * static_cast<std::int64_t>(c10::elementSize(frame.compute));
   for (const int value : operation.in) {
     const auto tensor = frame.get(value);

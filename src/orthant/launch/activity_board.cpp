@@ -26,6 +26,7 @@ namespace orthant::launch {
 // than three, nobody began to write over the copy's source. The contents are atomic words stored with release and
 // loaded with acquire, so a reader that caught a word of a newer text also sees the count that came before it.
 struct ActivitySlot {
+  static constexpr size_t kMostFolderBytes = 1000;
   struct alignas(64) Version {
     std::atomic<uint64_t> words[kMostActivityBytes / sizeof(uint64_t)];
     std::atomic<int64_t> said_at;  // of the monotonic clock, which all processes of a host share
@@ -40,6 +41,8 @@ struct ActivitySlot {
   std::atomic<int64_t> tensor_bytes;   // held now
   std::atomic<int64_t> besides_bytes;  // and of buffers that are not counted there
   std::atomic<uint32_t> phase;         // a JobPhase
+  std::atomic<uint32_t> folder_bytes;  // stored behind the text, which is said once
+  char folder[kMostFolderBytes];
   Version versions[kNumVersions];
 };
 
@@ -48,7 +51,7 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "processes share these, so they cannot have locks of their own");
 
-constexpr uint64_t kMark = 0x4f72746841637434;  // "OrthAct4"; another layout takes another number
+constexpr uint64_t kMark = 0x4f72746841637435;  // "OrthAct5"; another layout takes another number
 constexpr int kMostTries = 100'000;             // a reader gives up on a writer that does nothing but speak
 
 thread_local Activity* thread_activity = nullptr;
@@ -196,6 +199,15 @@ std::vector<ActivityBoard::Entry> ActivityBoard::entries() const {
   return entries;
 }
 
+std::string ActivityBoard::run_folder() const {
+  for (int i = 0; i < num_slots_; ++i) {
+    const auto& slot = slots_.get()[i];
+    const size_t num_bytes = slot.folder_bytes.load(std::memory_order_acquire);
+    if (num_bytes > 0 && num_bytes <= ActivitySlot::kMostFolderBytes) return {slot.folder, num_bytes};
+  }
+  return {};
+}
+
 void ActivityBoard::take_slot(int slot) const {
   Activity& activity = Activity::of_process();
   activity.slot_ = slot_of(slots_, slot);
@@ -237,6 +249,13 @@ std::atomic<int64_t>& Activity::tensor_bytes() noexcept {
 
 void Activity::hold_besides(int64_t bytes) noexcept {
   slot_->besides_bytes.store(bytes, std::memory_order_relaxed);
+}
+
+void Activity::keep_run_in(std::string_view folder) noexcept {
+  if (folder.size() > ActivitySlot::kMostFolderBytes) return;
+  slot_->folder_bytes.store(0, std::memory_order_relaxed);
+  std::memcpy(slot_->folder, folder.data(), folder.size());
+  slot_->folder_bytes.store(static_cast<uint32_t>(folder.size()), std::memory_order_release);
 }
 
 JobPhase Activity::phase() const noexcept {

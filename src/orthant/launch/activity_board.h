@@ -48,6 +48,9 @@ class ActivityBoard {
   // All slots in order, each a complete text that was said at some moment. Never waits for a writer. Local.
   std::vector<Entry> entries() const;
 
+  // The folder that a rank has told of; empty: none has.
+  std::string run_folder() const;
+
   // In a forked child, before it has threads: its process speaks through this slot from now on.
   void take_slot(int slot) const;
 
@@ -90,6 +93,10 @@ class Activity {
   // killed. And that of buffers which are not counted there.
   std::atomic<int64_t>& tensor_bytes() noexcept;
   void hold_besides(int64_t bytes) noexcept;
+
+  // Where this rank's run keeps its files: the launcher leaves its verdict there. Paths beyond 1,000 bytes are not
+  // told. Local.
+  void keep_run_in(std::string_view folder) noexcept;
 
   // What was said last, with its moment, control characters as blanks.
   std::string last() const;

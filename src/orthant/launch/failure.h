@@ -18,7 +18,8 @@ struct Outcome {
   int exit_code = 0;
   int failed_rank = -1;  // global; -1 when no rank is to blame
   std::string report = {};
-  bool stop_asked = false;  // the launcher was told to stop, whatever became of it
+  bool stop_asked = false;      // the launcher was told to stop, whatever became of it
+  std::string run_folder = {};  // that a rank of this host has told of; empty: none
 };
 
 // Whether the same job may do better when started again: a rank was lost, failed, or did not answer; not after a wrong

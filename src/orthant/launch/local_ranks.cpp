@@ -112,6 +112,13 @@ struct Session {
     supervisor.add(std::move(process), std::move(logs[local_rank]));
   }
 
+  // Blocks until all ranks have ended.
+  Outcome run() {
+    auto outcome = supervisor.run();
+    outcome.run_folder = board.run_folder();
+    return outcome;
+  }
+
   // After the last rank was started: from here on this process has a second thread, until the session ends.
   void serve_store(std::vector<Fd> other_hosts = {}) {
     store.emplace([fd = stderr_fd](const std::string& text) {
@@ -172,7 +179,7 @@ Outcome run_forked(const LocalOptions& options, const std::function<int(const Jo
     session.add(std::move(process), rank);
   }
   session.serve_store();
-  return session.supervisor.run();
+  return session.run();
 }
 
 Environment rank_environment(const Environment& base_environment, const ProgramJob& job, int num_ranks,
@@ -255,7 +262,7 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
   if (store && hooks.after_spawn) {
     keep_alive = hooks.after_spawn(store.release(), resolved.master_address, resolved.master_port);
   }
-  return session.supervisor.run();
+  return session.run();
 }
 
 }  // namespace orthant::launch

@@ -42,9 +42,10 @@ std::map<std::string, at::Tensor> Executor::train(const std::vector<Action>& act
     const auto& action = actions[i];
     if (facts.activity != nullptr) facts.activity->say(moment, trained_.texts[i]);
     if (facts.wait_for_device) wait_for_device(microbatches);
-    const trace::Span span(facts.recorder, facts.recorder != nullptr ? trained_.events[i] : trace::Event());
+    trace::Span span(facts.recorder, facts.recorder != nullptr ? trained_.events[i] : trace::Event());
     run(step, action, keeper);
     if (facts.wait_for_device) wait_for_device(microbatches);
+    if (facts.activity != nullptr) span.set_bytes(facts.activity->tensor_bytes().load(std::memory_order_relaxed));
   }
   if (facts.lanes != nullptr) facts.lanes->end();
   if (links_ != nullptr) {

@@ -24,7 +24,7 @@ using ActionNumber = std::int16_t;
 struct Event {
   std::int64_t begin_ns = 0;   // of the rank's monotonic clock
   std::int64_t end_ns = 0;     // 0: under way
-  std::int64_t bytes = 0;      // exchange, wait: payload. operation: read and written
+  std::int64_t bytes = 0;      // exchange, wait: payload. operation: read. action: held in tensors at its end
   double flops = 0;            // operation
   std::uint64_t number = 0;    // of the rank's events, from 1; 0: an empty place
   std::uint32_t sequence = 0;  // exchange, wait: of the call, on its line of calls

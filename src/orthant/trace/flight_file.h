@@ -42,6 +42,11 @@ struct FlightHeader {
   std::int32_t step = 0;         // the last that began
   std::int64_t seen_ns = 0;      // when a step last began
   char host[64] = {};
+  std::int32_t threads = 0;        // that compute, of this rank; 0: not known
+  std::int32_t cores = 0;          // that this process may use
+  std::int64_t first_step_ns = 0;  // when the first step began, and the time that the rank's main thread ...
+  std::int64_t first_cpu_ns = 0;   // ... had then been on a core
+  std::int64_t cpu_ns = 0;         // likewise at seen_ns
 };
 static_assert(sizeof(FlightHeader) <= 4096);
 

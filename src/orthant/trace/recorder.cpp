@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <numeric>
 
 #include "orthant/base/error.h"
+#include "orthant/files/beneath.h"
 
 namespace orthant::trace {
 namespace {
@@ -58,6 +61,8 @@ Recorder::Recorder(int rank, int world_size) {
   header.monotonic_ns = now_ns();
   header.names_end = sizeof(std::uint32_t);  // place 0 is no name
   gethostname(header.host, sizeof header.host - 1);
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) header.cores = CPU_COUNT(&cores);
   if (rank == 0) header.clock_error_ns = 0;
   memory_ = map_record(-1, flight_bytes(header));
   if (memory_ == nullptr) {
@@ -77,24 +82,20 @@ Event* Recorder::place_of(std::uint64_t number) const {
 
 void Recorder::keep_in(const std::string& run) {
   const auto path = flight_path(run, rank());
-  std::error_code error;
-  std::filesystem::create_directories(run + "/flight", error);
-  if (error) throw IoError(fmt::format("cannot make {}/flight: {}", run, error.message()), error.value());
-  std::filesystem::rename(path, path + ".previous", error);  // there is none at first
   const auto num_bytes = flight_bytes(header());
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  make_folder_beneath(run, "flight");
+  std::error_code none_before;
+  std::filesystem::rename(path, path + ".previous", none_before);
   const auto refused = [&](int number) {
-    if (fd >= 0) close(fd);
     unlink(path.c_str());
     throw IoError(fmt::format("cannot keep the last events in {}: {}", path, std::strerror(number)), number,
-                  {.remedy = fmt::format("free {} on that disk", num_bytes), .rank = rank()});
+                  {.remedy = fmt::format("free {} bytes on that disk", num_bytes), .rank = rank()});
   };
-  if (fd < 0) refused(errno);
+  const auto file = open_beneath(run, fmt::format("flight/rank-{}.events", rank()), O_RDWR | O_CREAT | O_EXCL);
   // All of it at once: a page that finds no room later would end the process.
-  if (const int number = posix_fallocate(fd, 0, static_cast<off_t>(num_bytes)); number != 0) refused(number);
-  auto memory = map_record(fd, num_bytes);
+  if (const int number = posix_fallocate(file.fd(), 0, static_cast<off_t>(num_bytes)); number != 0) refused(number);
+  auto memory = map_record(file.fd(), num_bytes);
   if (memory == nullptr) refused(errno);
-  close(fd);
   std::memcpy(memory.get(), memory_.get(), num_bytes);
   memory_ = std::move(memory);
 }
@@ -119,6 +120,12 @@ void Recorder::begin_step(std::int64_t step) noexcept {
   step_.store(static_cast<std::int32_t>(step), std::memory_order_relaxed);
   header().step = static_cast<std::int32_t>(step);
   header().seen_ns = now_ns();
+  timespec on_core = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_core);
+  header().cpu_ns = on_core.tv_sec * 1'000'000'000LL + on_core.tv_nsec;
+  if (header().first_step_ns != 0) return;
+  header().first_step_ns = header().seen_ns;
+  header().first_cpu_ns = header().cpu_ns;
 }
 
 void Recorder::ended(RankEnd end) noexcept {
@@ -153,7 +160,9 @@ Event* Recorder::write(Event& event) noexcept {
 }
 
 void Recorder::finish(const Event& event, Event* place) noexcept {
+  if (event.kind == EventKind::wait) waited_ns_.fetch_add(event.end_ns - event.begin_ns, std::memory_order_relaxed);
   if (place != nullptr && std::atomic_ref(place->number).load(std::memory_order_relaxed) == event.number) {
+    place->bytes = event.bytes;
     place->failed = event.failed;
     place->end_ns = event.end_ns;
   }

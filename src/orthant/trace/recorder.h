@@ -43,10 +43,13 @@ class Recorder {
   void begin_step(std::int64_t step) noexcept;
   // What a rank that ends says of itself. Local.
   void ended(RankEnd end) noexcept;
+  void set_threads(int threads) noexcept { header().threads = threads; }
   void set_clock(std::int64_t offset_ns, std::int64_t error_ns) noexcept;
 
   int rank() const { return header().rank; }
   std::uint64_t num_events() const;
+  // Of all waits for other ranks that have ended.
+  std::int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
   bool captures_operations() const noexcept { return captures_operations_.load(std::memory_order_acquire); }
 
  private:
@@ -66,6 +69,7 @@ class Recorder {
   std::atomic<std::int32_t> step_ = 0;
   std::atomic<Capture*> capture_ = nullptr;
   std::atomic<bool> captures_operations_ = false;
+  std::atomic<std::int64_t> waited_ns_ = 0;
 };
 
 // An event from its making to its destruction; one that ends because of an exception is marked as failed. A null
@@ -76,6 +80,8 @@ class Span {
   ~Span();
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
+
+  void set_bytes(std::int64_t bytes) noexcept { event_.bytes = bytes; }
 
  private:
   Recorder* recorder_;

@@ -83,6 +83,9 @@ std::string metrics_line(const StepMetrics& metrics) {
       line += fmt::format("{}\"{}\":{}", line.size() > 1 ? "," : "", field.name, number(metrics.*field.member));
     }
   });
+  if (metrics.model_flops_per_second > 0) {
+    line += fmt::format(",\"model_flops_per_second\":{}", number(metrics.model_flops_per_second));
+  }
   return line + experts_text(metrics) + "}";
 }
 

@@ -28,6 +28,7 @@ struct StepMetrics {
   double samples_per_second = 0;
   double tokens_per_second = 0;
   std::int64_t peak_memory_bytes = 0;  // of the largest rank
+  double model_flops_per_second = 0;   // products and attention, recompute not counted; 0: not known, and left out
   // Of models with experts alone.
   double auxiliary_loss = 0;  // part of the loss
   std::vector<LayerLoads> expert_loads = {};

@@ -47,18 +47,11 @@ std::string first_free(const std::string& name) {
 }
 
 // What a run writes by name. The links of somebody else must not lead it elsewhere.
-const std::vector<FolderEntry> kEntries = {{".lock"},
-                                           {kUnsavedMark},
-                                           {"config.json"},
-                                           {kMetricsFile},
-                                           {kEvaluationsFile},
-                                           {kDataFile},
-                                           {kPreprocessingFile},
-                                           {"log", true},
-                                           {"checkpoints", true},
-                                           {"tensorboard", true},
-                                           {"tokenizers", true},
-                                           {kProductPlansFile}};
+const std::vector<FolderEntry> kEntries = {
+    {".lock"},          {kUnsavedMark},       {"config.json"},       {kMetricsFile},        {kEvaluationsFile},
+    {kDataFile},        {kPreprocessingFile}, {"log", true},         {"flight", true},      {"profile.json"},
+    {"result.json"},    {"trace.json"},       {"checkpoints", true}, {"tensorboard", true}, {"tokenizers", true},
+    {kProductPlansFile}};
 
 // The nearest folder above that exists must take a new one.
 void check_writable(const fs::path& path) {

@@ -34,8 +34,9 @@ PendingStep::Numbers PendingStep::peek() const {
   const auto& on_host = state_->on_host;
   const auto* numbers = on_host.const_data_ptr<double>();
   const double* const peaks = numbers + 6;
-  const double* const others = peaks + state_->ranks;
-  const auto most = *std::max_element(peaks, others);
+  const double* const busy = peaks + state_->ranks;
+  const double* const others = busy + state_->ranks;
+  const auto most = *std::max_element(peaks, busy);
   // The sign of a NaN says nothing.
   const auto plain = [](double number) { return std::isnan(number) ? std::fabs(number) : number; };
   return {plain(numbers[0]),
@@ -45,6 +46,7 @@ PendingStep::Numbers PendingStep::peek() const {
           numbers[4] > 0,
           numbers[5] > 0,
           static_cast<std::int64_t>(most),
+          {busy, others},
           others[0],
           {others + 1, numbers + on_host.numel()}};
 }

@@ -15,9 +15,10 @@ class PendingStep {
  public:
   PendingStep() = default;
   // Float64: loss, norm, whether a smaller loss scale may mend it, ranks that want to stop, ranks that still save,
-  // ranks by whose clock a save is due, peak memory of every one of `ranks`, the sum of auxiliary losses, slots that
-  // chose each expert of each layer, and those that it dropped. `check` throws when what came back means nothing:
-  // exchanges of the step were broken off, so that the device did not wait for a peer that is gone.
+  // ranks by whose clock a save is due, peak memory of every one of `ranks`, the time that each was busy, the sum of
+  // auxiliary losses, slots that chose each expert of each layer, and those that it dropped. `check` throws when what
+  // came back means nothing: exchanges of the step were broken off, so that the device did not wait for a peer that is
+  // gone.
   PendingStep(const at::Tensor& numbers, int ranks, std::function<void()> check = {});
 
   // Alike on every rank.
@@ -29,7 +30,8 @@ class PendingStep {
     bool saving = false;                 // some rank still wrote a checkpoint when the step began
     bool save_due = false;               // by some rank's clock it was time for a checkpoint
     std::int64_t peak_memory_bytes = 0;  // of the rank with the most
-    double auxiliary_loss = 0;           // part of the loss
+    std::vector<double> busy_seconds = {};  // per rank, of the step before
+    double auxiliary_loss = 0;              // part of the loss
     std::vector<double> expert_loads = {};  // layer after layer: slots of each expert, then those dropped
 
     // No update was made, and a smaller loss scale would not have helped.

@@ -1,6 +1,7 @@
 #include "orthant/train/run.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,6 +81,20 @@ auto naming_memory(const RunConfig& config, const Trainer* trainer, RankLog& ran
   }
 }
 
+// Says at its end how the rank ended: with an error unless it was told otherwise. A rank that is killed says nothing.
+class EndMark {
+ public:
+  explicit EndMark(trace::Recorder& recorder) : recorder_(recorder) {}
+  ~EndMark() { recorder_.ended(end_); }
+  EndMark(const EndMark&) = delete;
+  EndMark& operator=(const EndMark&) = delete;
+  void set(trace::RankEnd end) { end_ = end; }
+
+ private:
+  trace::Recorder& recorder_;
+  trace::RankEnd end_ = trace::RankEnd::failed;
+};
+
 // The last events of this rank lie in the run's folder from now on. Where there is no room training goes on without.
 // Collective over the world: ranks tell one another how their clocks differ.
 void keep_events(trace::Recorder& recorder, const std::string& path, const ControlGroup& ranks,
@@ -87,10 +102,11 @@ void keep_events(trace::Recorder& recorder, const std::string& path, const Contr
   const auto clock = align_clock(ranks, kQuickClockRounds);
   try {
     recorder.keep_in(path);
-  } catch (const IoError& error) {
+  } catch (const DataError& error) {
     say(fmt::format("{}; they are kept in memory alone", error.message()));
   }
   recorder.set_clock(clock.offset_ns, clock.error_ns);
+  recorder.set_threads(at::get_num_threads());
 }
 
 RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_config, const RunOptions& options,
@@ -135,6 +151,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
   const IoPatience patience(config.checkpoint.retry_seconds);
   ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
+  activity.keep_run_in(path);
   keep_events(trainer->recorder(), path, ranks, [&](const std::string& text) { rank_log.say(text); });
   const auto resumed =
       resume_run(*trainer, make_sampler(config, data), folder ? &*folder : nullptr,
@@ -160,11 +177,12 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
                       note,
                       [&](const std::string& text) { rank_log.say(text); },
                       key};
+  EndMark mark(trainer->recorder());
   const auto outcome = naming_memory(config, trainer.get(), rank_log, [&] {
     return TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
   });
   if (!outcome.ended_early.empty()) note(outcome.ended_early);
-  trainer->recorder().ended(outcome.stopped ? trace::RankEnd::stopped : trace::RankEnd::done);
+  mark.set(outcome.stopped ? trace::RankEnd::stopped : trace::RankEnd::done);
   return outcome;
 }
 

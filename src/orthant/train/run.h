@@ -12,6 +12,7 @@
 #include "orthant/train/output_folder.h"
 #include "orthant/train/result_table.h"
 #include "orthant/train/run_config.h"
+#include "orthant/train/run_profile.h"
 #include "orthant/train/summary.h"
 
 namespace orthant {
@@ -25,14 +26,17 @@ struct RunOptions {
   bool from_scratch = false;                    // "auto" may begin at step 0 although metrics tell of steps
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;
+  ProfiledSteps profile = {};                 // into profile.json and trace.json of the folder
+  std::string trace = {};                     // the file instead of the latter
   std::function<bool()> stop_requested = {};  // asked in every step: save and leave. One rank's request is enough
 };
 
 struct RunOutcome {
   RunResult result;
-  bool stopped = false;           // on request, after saving
-  std::string ended_early;        // why, when train.early_stop ended it
-  std::exception_ptr save_error;  // of the newest save; null when it was good
+  bool stopped = false;                    // on request, after saving
+  std::string ended_early;                 // why, when train.early_stop ended it
+  std::optional<RunProfile> profile = {};  // rank 0's, where steps were profiled
+  std::exception_ptr save_error;           // of the newest save; null when it was good
 };
 
 // Trains to the end or until a rank is told to stop; all ranks stop after the same step. Progress and messages go to

@@ -223,8 +223,8 @@ StepProfile StepProfiler::result(const ControlGroup& ranks) const {
   profile.unit_seconds = times.unit_seconds();
   profile.busy = times.busy();
   profile.list_seconds = median(slowest);
-  profile.simulated_seconds =
-      simulate(pipeline.table, stage_edges(pipeline.map, trainer_.graph()), profile.costs).makespan;
+  profile.simulated = simulate(pipeline.table, stage_edges(pipeline.map, trainer_.graph()), profile.costs);
+  profile.simulated_seconds = profile.simulated.makespan;
   profile.last_step = times.picture(static_cast<int>(steps) - 1);
   return profile;
 }

@@ -20,6 +20,7 @@ struct StepProfile {
   double simulated_seconds = 0;  // the same by the simulator from `costs`, sending for free
   std::vector<double> busy;      // per pp coordinate: in actions of units, a step; medians
   Simulation last_step;          // when the stages' actions ran, as the simulator would say it
+  Simulation simulated;          // and when they would by the simulator
 };
 
 // Times the steps that the trainer makes while it lives.

@@ -230,12 +230,13 @@ StepInputs Trainer::step_inputs(const Batch& batch, const RankReport& report) co
     factors.push_back((found == options_.loss_coefficients.end() ? 1.0 : found->second) / batch.weight_sum);
   }
   inputs.loss_factors = at::tensor(factors, at::kDouble);
-  inputs.told = at::zeros({3 + mesh_.world_size()}, at::kDouble);
+  inputs.told = at::zeros({3 + 2 * mesh_.world_size()}, at::kDouble);
   auto* told = inputs.told.mutable_data_ptr<double>();
   told[0] = report.stop ? 1.0 : 0.0;
   told[1] = report.saving ? 1.0 : 0.0;
   told[2] = report.save_due ? 1.0 : 0.0;
   told[3 + rank()] = static_cast<double>(report.peak_memory_bytes);
+  told[3 + mesh_.world_size() + rank()] = report.busy_seconds;
   return inputs;
 }
 
@@ -402,6 +403,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   if (products_) products_->end_step();
   if (!has_stepped_) control_group(options_).enter(JobPhase::step);
   has_stepped_ = true;
+  if (after_step_) after_step_(steps_done_);
   return pending;
 }
 

@@ -26,6 +26,7 @@
 namespace orthant {
 
 class Graph;
+class RunProfiler;
 class MeasuredPlans;
 class StepWatch;
 
@@ -35,6 +36,7 @@ struct RankReport {
   bool saving = false;                 // it still writes a checkpoint in the background
   bool save_due = false;               // by its clock it is time for a checkpoint
   std::int64_t peak_memory_bytes = 0;  // so far
+  double busy_seconds = 0;             // of its step before: what it did not wait for others
 };
 
 // Makes the units once the parameters exist.
@@ -101,6 +103,10 @@ class Trainer : public Checkpointed {
   const std::vector<Action>& actions() const { return actions_; }
   // What this rank does and when; docs/profile.md.
   trace::Recorder& recorder() const { return *recorder_; }
+  // Records the steps from now on until it is destroyed: every operation, exchange and wait; see run_profile.h.
+  std::unique_ptr<RunProfiler> profile();
+  // Called after each step with its number, when the host is done with it. Local.
+  void after_step(std::function<void(std::int64_t step)> callback) { after_step_ = std::move(callback); }
   // While actions are timed a device's step is not played back, and each action waits for the device.
   void time_actions(bool on) { times_actions_ = on; }
   // Memory of group buffers, which the CPU's counting allocator does not see; 0 on one rank and on a device.
@@ -163,6 +169,7 @@ class Trainer : public Checkpointed {
   std::int64_t steps_done_ = 0;
   std::shared_future<void> readers_;
   double seconds_held_ = 0;
+  std::function<void(std::int64_t)> after_step_;
   bool times_actions_ = false;
   bool unfinished_ = false;   // a list has begun and not ended
   bool has_stepped_ = false;  // the first step may compile and is part of the start

@@ -12,6 +12,7 @@
 #include "orthant/launch/activity_board.h"
 #include "orthant/train/evaluation_pass.h"
 #include "orthant/train/memory_use.h"
+#include "orthant/train/step_rate.h"
 
 namespace orthant {
 namespace {
@@ -25,6 +26,13 @@ constexpr std::int64_t kMostBadSteps = 20;
 constexpr std::int64_t kColdSteps = 2;
 constexpr std::int64_t kProfiledSteps = 8;
 constexpr std::size_t kMostStepTimes = 4096;  // kept, for their median
+
+// Ranks of one pp coordinate do the same work.
+std::vector<int> same_work(const Trainer& trainer) {
+  std::vector<int> groups;
+  for (int r = 0; r < trainer.mesh().world_size(); ++r) groups.push_back(trainer.mesh().coordinate(r)[Axis::pp]);
+  return groups;
+}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -42,7 +50,9 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const RunOptions& options, c
       reports_(std::move(reports)),
       saver_(trainer, config.checkpoint.asynchronous),
       last_step_(std::min(options.stop_after.value_or(config.steps), config.steps)),
-      step_seconds_(kMostStepTimes) {}
+      step_seconds_(kMostStepTimes),
+      speed_watch_(same_work(trainer), [&trainer](int rank) { return place_text(trainer.mesh(), rank); }),
+      flops_per_sample_(model_flops_per_sample(config)) {}
 
 std::int64_t TrainingLoop::peak_bytes() const {
   return peak_memory_bytes(trainer_.options().device) + trainer_.exchanged_bytes();
@@ -72,9 +82,11 @@ void TrainingLoop::make_step(Loader& loader) {
   }();
   StepMetrics metrics;
   metrics.lr = trainer_.lr();
-  auto pending = trainer_.step(
-      batch,
-      {.stop = asked_to_stop(), .saving = saver_.busy(), .save_due = save_is_due(), .peak_memory_bytes = peak_bytes()});
+  auto pending = trainer_.step(batch, {.stop = asked_to_stop(),
+                                       .saving = saver_.busy(),
+                                       .save_due = save_is_due(),
+                                       .peak_memory_bytes = peak_bytes(),
+                                       .busy_seconds = busy_seconds_});
   settle_pending();
   if (ranks_.alone() && asked_to_stop()) outcome_.stopped = true;
   metrics.step = trainer_.steps_done();
@@ -86,14 +98,19 @@ void TrainingLoop::make_step(Loader& loader) {
   metrics.samples_per_second = static_cast<double>(batch.samples) / metrics.step_seconds;
   metrics.tokens_per_second = static_cast<double>(batch.tokens) / metrics.step_seconds;
   metrics.peak_memory_bytes = peak_bytes();
+  metrics.model_flops_per_second = flops_per_sample_ * metrics.samples_per_second;
   tell("samples", [&] { reports_.samples.step(metrics.step, batch); });
   pending_ = std::move(pending);
   pending_metrics_ = metrics;
   if (trainer_.options().device.is_cpu()) settle_pending();  // nothing runs ahead of the host there
+  const auto waited = recorder.waited_ns();
+  busy_seconds_ = std::max(0.0, seconds_since(began) - static_cast<double>(waited - waited_ns_) * 1e-9);
+  waited_ns_ = waited;
 }
 
 // On a device every action would have to be waited for.
 void TrainingLoop::watch_speed() {
+  if (options_.profile.count > 0) return profile_steps();
   if (steps_made_ == kColdSteps && trainer_.options().device.is_cpu()) profiler_.emplace(trainer_);
   if (steps_made_ != kColdSteps + kProfiledSteps || !profiler_) return;
   outcome_.result.busy_seconds = profiler_->result(ranks_).busy;
@@ -103,6 +120,35 @@ void TrainingLoop::watch_speed() {
 // Evaluations and the copies of background saves are no part of a step.
 void TrainingLoop::note_step_memory() {
   if (step_bytes_ == 0) step_bytes_ = peak_bytes();
+}
+
+// Asked for with --profile: before the step that begins it, and after the one that ends it.
+void TrainingLoop::profile_steps() {
+  const auto& wanted = options_.profile;
+  const auto next = trainer_.steps_done() + 1;
+  const bool begins = wanted.first < 0 ? steps_made_ == kColdSteps || next == last_step_ : next == wanted.first;
+  if (begins && profile_ends_ < 0) {
+    settle_pending();
+    profile_ends_ = std::min(next + wanted.count - 1, last_step_);
+    run_profiler_.emplace(trainer_);
+  }
+  if (run_profiler_ && next > profile_ends_) end_profile();
+}
+
+void TrainingLoop::end_profile() {
+  if (!run_profiler_) return;
+  settle_pending();
+  outcome_.profile = run_profiler_->result(ranks_);
+  outcome_.result.busy_seconds = outcome_.profile->stages.busy;
+  run_profiler_.reset();
+  if (reports_.folder == nullptr) return;
+  const auto& path = reports_.folder->path();
+  const auto trace = options_.trace.empty() ? path + "/trace.json" : options_.trace;
+  tell("profile", [&] {
+    write_profile_file(path + "/profile.json", outcome_.profile->json());
+    write_profile_file(trace, outcome_.profile->chrome_trace());
+  });
+  reports_.note(fmt::format("profile in {}/profile.json, trace in {}: open it in ui.perfetto.dev", path, trace));
 }
 
 void TrainingLoop::add_measurements() {
@@ -139,6 +185,14 @@ void TrainingLoop::settle_pending() {
   pending_metrics_.expert_loads = layer_loads(trainer_.graph(), numbers.expert_loads);
   if (ranks_.is_first()) {
     for (const auto& text : expert_watch_.step(pending_metrics_.expert_loads)) reports_.note(text);
+  }
+  if (ranks_.is_first()) {
+    const trace::WatchedStep watched{
+        .step = pending_metrics_.step,
+        .seconds = pending_metrics_.step_seconds,
+        .peak_memory_bytes = pending_metrics_.peak_memory_bytes,
+        .busy_seconds = trainer_.options().device.is_cpu() ? numbers.busy_seconds : std::vector<double>()};
+    for (const auto& text : speed_watch_.step(watched)) reports_.note(text);
   }
   tell("log", [&] { reports_.log.step(pending_metrics_); });
   // Only a step that began after the stage of the save did knows of it.
@@ -335,6 +389,7 @@ RunOutcome TrainingLoop::run() {
     }
     if (due(config_.eval_every) && improves_no_more()) break;
   }
+  end_profile();
   settle_pending();
   add_measurements();
   save_last();

@@ -13,11 +13,13 @@
 #include "orthant/checkpoint/saver.h"
 #include "orthant/comm/control_group.h"
 #include "orthant/data/loader.h"
+#include "orthant/trace/speed_watch.h"
 #include "orthant/train/datasets.h"
 #include "orthant/train/expert_watch.h"
 #include "orthant/train/output_folder.h"
 #include "orthant/train/rank_log.h"
 #include "orthant/train/run.h"
+#include "orthant/train/run_profile.h"
 #include "orthant/train/sample_log.h"
 #include "orthant/train/step_profile.h"
 #include "orthant/train/trainer.h"
@@ -50,6 +52,8 @@ class TrainingLoop {
   void tell(const char* destination, const std::function<void()>& report);
   void make_step(Loader& loader);
   void watch_speed();
+  void profile_steps();
+  void end_profile();
   void note_step_memory();
   void add_measurements();
   void settle_pending();
@@ -83,7 +87,13 @@ class TrainingLoop {
   std::int64_t steps_made_ = 0;  // by this process
   EvenSamples step_seconds_;     // of those behind the first, cold ones
   std::int64_t step_bytes_ = 0;  // the most memory in steps alone; 0: not noted
+  trace::SpeedWatch speed_watch_;
+  double busy_seconds_ = 0;  // of the last step: what this rank did not wait for others
+  std::int64_t waited_ns_ = 0;
+  double flops_per_sample_ = 0;  // of the model; 0: not known
   std::optional<StepProfiler> profiler_;
+  std::optional<RunProfiler> run_profiler_;
+  std::int64_t profile_ends_ = -1;         // the last step of the profile
   std::set<std::string> waiting_reports_;  // destinations without room
   std::int64_t bad_steps_in_a_row_ = 0;
   std::int64_t evaluated_at_ = -1;

@@ -1,14 +1,15 @@
-#include "orthant/cli/step_rate.h"
+#include "orthant/train/step_rate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 
+#include "orthant/base/error.h"
 #include "orthant/plan/estimate/hardware.h"
 #include "orthant/plan/estimate/plan_model.h"
 
-namespace orthant::cli {
+namespace orthant {
 namespace {
 
 constexpr double kTera = 1e12;
@@ -20,6 +21,13 @@ std::string chip_of(const std::string& hardware) {
 
 }  // namespace
 
+double model_flops_per_sample(const RunConfig& config) try {
+  if (config.data.sequence_length <= 0) return 0;
+  return model_flops(plan_model(config.name, config.model), config.data.sequence_length, /*causal=*/true);
+} catch (const ConfigError&) {
+  return 0;
+}
+
 std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const std::string& card) {
   // "NVIDIA A100-SXM4-80GB" in words, between spaces.
   std::string name = " " + card + " ";
@@ -29,12 +37,11 @@ std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const
   for (const auto& hardware : hardware_names()) {
     const auto chip = chip_of(hardware);
     if (chip == "cpu" || name.find(" " + chip + " ") == std::string::npos) continue;
-    const double flops =
-        model_flops(plan_model(config.name, config.model), config.data.sequence_length, /*causal=*/true);
-    return StepRate{.tflops = flops * static_cast<double>(config.global_batch_size) / seconds / kTera,
-                    .peak_tflops = find_hardware(hardware).peak_flops / kTera,
-                    .hardware = hardware,
-                    .ranks = config.mesh.world_size()};
+    return StepRate{
+        .tflops = model_flops_per_sample(config) * static_cast<double>(config.global_batch_size) / seconds / kTera,
+        .peak_tflops = find_hardware(hardware).peak_flops / kTera,
+        .hardware = hardware,
+        .ranks = config.mesh.world_size()};
   }
   return std::nullopt;
 }
@@ -44,4 +51,4 @@ std::string rate_text(const StepRate& rate) {
                      100 * rate.utilization(), rate.hardware, rate.peak_tflops);
 }
 
-}  // namespace orthant::cli
+}  // namespace orthant

@@ -7,7 +7,7 @@
 
 #include "orthant/train/run_config.h"
 
-namespace orthant::cli {
+namespace orthant {
 
 struct StepRate {
   double tflops = 0;       // of the model, a second, all ranks together; recompute does not count
@@ -18,10 +18,13 @@ struct StepRate {
   double utilization() const { return tflops / (peak_tflops * ranks); }
 };
 
+// Forward and backward of one row of a run's model; 0 where the planner does not know the model.
+double model_flops_per_sample(const RunConfig& config);
+
 // Of a step of a run that took so long. Nothing where no hardware of the planner bears the card's name.
 std::optional<StepRate> step_rate(const RunConfig& config, double seconds, const std::string& card);
 
 // "model 410 TFLOP/s, MFU 41% of h200-141gb (989 TFLOP/s in 16 bits)"
 std::string rate_text(const StepRate& rate);
 
-}  // namespace orthant::cli
+}  // namespace orthant
