@@ -223,7 +223,8 @@ std::string parts_section(const StepParts& parts) {
     rows += "</tr>";
   }
   text +=
-      "</svg></div><details><summary>Figures</summary><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Parts "
+      "</svg></div><details><summary>Figures</summary><div class=\"wide\" tabindex=\"0\" role=\"region\" "
+      "aria-label=\"Parts "
       "of a step\"><table><tr><th>rank</th><th>step</th>";
   for (const auto p : used) text += fmt::format("<th>{}</th>", escaped(parts.names[p]));
   return text + "</tr>" + rows + "</table></div></details></section>";
