@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error_text.h"
+#include "orthant/base/log_level.h"
 
 namespace orthant {
 namespace log_test {
@@ -115,6 +116,15 @@ TEST(Log, RefusesAFileThatCannotBeOpened) {
   const std::string text = error_text<ConfigError>([] { Log({.file = "/dev/null/log.txt"}); });
   EXPECT_TRUE(text.starts_with("cannot open the log file /dev/null/log.txt: ")) << text;
   EXPECT_TRUE(text.ends_with("\n  fix: name a file in a folder that can be written to")) << text;
+}
+
+TEST(Log, ReadsLevelNames) {
+  EXPECT_EQ(parse_log_level("debug", "--log-level"), LogLevel::kDebug);
+  EXPECT_EQ(parse_log_level("off", "--log-level"), LogLevel::kOff);
+  EXPECT_EQ(error_text<ConfigError>([] { parse_log_level("warn", "--log-level"); }),
+            "--log-level: unknown log level \"warn\"\n  fix: use warning");
+  EXPECT_EQ(error_text<ConfigError>([] { parse_log_level("3", "--log-level"); }),
+            "--log-level: unknown log level \"3\"\n  fix: use debug, info, warning, error or off");
 }
 
 }  // namespace log_test

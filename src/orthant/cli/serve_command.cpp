@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/log.h"
+#include "orthant/base/log_level.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/command.h"
 #include "orthant/cli/generation_setup.h"
