@@ -3,6 +3,7 @@
 
 #include "ops/oracle.h"
 #include "orthant/ops/linear/projection.h"
+#include "orthant/ops/packed_rows.h"
 
 namespace orthant::nn {
 namespace few_rows_test {
@@ -44,7 +45,7 @@ void compare(std::int64_t rows, std::int64_t depth, std::int64_t outputs, kernel
 TEST(FewRows, AreTheProductOfTheMatrices) {
   for (const auto isa : {kernels::Isa::plain, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::supported(isa)) continue;
-    for (std::int64_t rows = 1; rows <= kernels::kFewRows; ++rows) {
+    for (std::int64_t rows = 1; rows <= kFewRows; ++rows) {
       for (const auto& [depth, outputs] :
            {std::pair<std::int64_t, std::int64_t>{1, 1}, {37, 53}, {64, 24}, {130, 77}}) {
         compare<float>(rows, depth, outputs, isa);
@@ -56,7 +57,7 @@ TEST(FewRows, AreTheProductOfTheMatrices) {
 
 TEST(FewRows, ServeProjectionsUpToTheirNumber) {
   const BelowAutograd below;
-  for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, kernels::kFewRows, kernels::kFewRows + 1}) {
+  for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, kFewRows, kFewRows + 1}) {
     const at::Tensor x = random_tensor({rows, 40}, 1, at::kFloat), weight = random_tensor({30, 40}, 2, at::kFloat);
     expect_close(project(x, weight, {}, {}), at::mm(x.to(at::kDouble), weight.to(at::kDouble).t()), 1e-5, 1e-5, "y");
   }

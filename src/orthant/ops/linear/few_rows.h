@@ -23,11 +23,9 @@ struct FewRows {
   std::int64_t added_stride = 0;
   T* y = nullptr;
   std::int64_t y_stride = 0;
-  const T* packed = nullptr;  // x as pack() gives it
+  const T* packed = nullptr;  // x as pack() gives it, see ops/packed_rows.h
 };
 
-inline constexpr std::int64_t kFewRows = 32;        // at most
-inline constexpr std::int64_t kRowsPacked = 5;      // from so many on x is packed
 inline constexpr std::int64_t kOutputsAtOnce = 24;  // that a thread should at least have
 
 template <class T>

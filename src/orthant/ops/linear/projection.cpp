@@ -9,6 +9,7 @@
 #include "orthant/ops/linear/few_rows.h"
 #include "orthant/ops/linear/matrix.h"
 #include "orthant/ops/linear/product_plans.h"
+#include "orthant/ops/packed_rows.h"
 
 namespace orthant::nn {
 
@@ -50,7 +51,7 @@ std::int64_t fast_part(const at::Tensor& x, std::int64_t size) {
 bool by_few_rows(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                  const at::Tensor& residual) {
   const auto dense_rows = [](const at::Tensor& of) { return !of.defined() || of.stride(1) == 1; };
-  if (!kernels::serve(x) || x.size(0) > kernels::kFewRows || x.size(0) == 0 || x.size(1) == 0 || !dense_rows(x) ||
+  if (!kernels::serve(x) || x.size(0) > kFewRows || x.size(0) == 0 || x.size(1) == 0 || !dense_rows(x) ||
       !dense_rows(weight) || !dense_rows(y) || !dense_rows(residual) || (bias.defined() && !bias.is_contiguous())) {
     return false;
   }
@@ -130,9 +131,8 @@ void project_into(at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, 
     }
     return;
   }
-  if (by_few_rows(y, x, weight, bias, residual)) return;
   const at::Tensor turned = weight.t();
-  if (by_plan(products, {y, x, turned, residual, bias})) return;
+  if (by_plan(products, {y, x, turned, residual, bias}) || by_few_rows(y, x, weight, bias, residual)) return;
   if (y.is_cuda() && bias.defined() && !residual.defined()) {
     at::addmm_out(y, bias, x, turned);  // the library adds a vector with the product
     return;

@@ -71,7 +71,7 @@ std::vector<OperationPrices::Chunk> OperationPrices::worst_chunks(const Operatio
 Held OperationPrices::loss_chunk(const Operation& op, int x, double rows) {
   const Weight w = weight(op);
   const double all = tokens(x);
-  Held logits = product(rows, w.in, w.out);
+  Held logits = projected(rows, w);
   if (op.parameters.size() > 1) move(kBiasMoves * all * w.out);
   move_logits(kLossMoves, kWideLossMoves, all * w.out);
   if (!on_host_) {
@@ -157,7 +157,7 @@ void OperationPrices::head_loss_back(const Operation& op) {
   for (const Chunk& chunk : worst_chunks(op, op.in[1])) {
     LossGradients wanted{.rows = chunk.rows, .inputs = inputs, .weights = op.attributes.flag("weights")};
     if (chunk.before > 0 && inputs) wanted.made = value(op.out[0]) ? value(op.out[0]) : take(op.out[0]);
-    const Held made = loss_chunk_back(op, op.in[1], product(chunk.rows, w.in, w.out), wanted);
+    const Held made = loss_chunk_back(op, op.in[1], projected(chunk.rows, w), wanted);
     if (inputs) value(op.out[0]) = made;
   }
 }

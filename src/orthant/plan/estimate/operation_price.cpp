@@ -6,6 +6,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/ops/packed_rows.h"
 #include "orthant/ops/rule.h"
 
 namespace orthant {
@@ -159,6 +160,16 @@ Held OperationPrices::product(double rows, double in, double out, bool at_once) 
   return narrowed(std::move(made), rows * out);
 }
 
+Held OperationPrices::projected(double rows, const Weight& w) {
+  Held made = product(rows, w.in, w.out);
+  if (on_host_ && !narrow()) {
+    const auto lanes = static_cast<std::int64_t>(settings_.vector_bytes / element_);
+    const auto packed = packed_elements(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(w.in), lanes);
+    memory.for_a_while(static_cast<double>(packed) * element_);
+  }
+  return made;
+}
+
 void OperationPrices::project(const Operation& op) {
   const Weight w = weight(op);
   const double made = elements(op.out[0]);
@@ -172,7 +183,7 @@ void OperationPrices::project(const Operation& op) {
     value(op.out[0]) = take(op.out[0]);
     return;
   }
-  value(op.out[0]) = product(tokens(op.in[0]), w.in, w.out);
+  value(op.out[0]) = projected(tokens(op.in[0]), w);
 }
 
 void OperationPrices::product_back(const Operation& op) {

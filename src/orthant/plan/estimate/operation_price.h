@@ -101,6 +101,8 @@ class OperationPrices {
 
   // `at_once`: operands in another dtype are there to the end.
   Held product(double rows, double in, double out, bool at_once = false);
+  // A product with a weight, which reads few rows from a packed copy.
+  Held projected(double rows, const Weight& weight);
   double weight_bytes(double rows, const Weight& weight) const;
   void project(const Operation& operation);
   void product_back(const Operation& operation);
