@@ -6,6 +6,8 @@
 
 #include <array>
 #include <chrono>
+#include <latch>
+#include <memory>
 #include <numeric>
 #include <thread>
 
@@ -191,13 +193,15 @@ TEST_P(CommunicatorOn, HowLongCallsWaitDependsOnThePhaseOfTheJob) {
   for (const bool check : {false, true}) {
     auto options = quick(check, GetParam());
     options.phases = Timeouts{.start_seconds = 20, .step_seconds = 0.15, .save_seconds = 20};
-    const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [](Communicator& communicator) {
+    std::latch gave_up(1);
+    const auto texts = errors_of_ranks(Mesh::parse("dp=2"), options, {}, [&](Communicator& communicator) {
       auto tensor = at::ones({4});
       communicator.enter(JobPhase::save);
       if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(250));
       communicator.world().all_reduce(tensor).wait();  // though it is longer than in a step
       communicator.enter(JobPhase::step);
-      if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(450));
+      if (communicator.rank() == 1) return gave_up.wait();  // it does not come while rank 0 waits
+      const std::shared_ptr<void> at_end(nullptr, [&](void*) { gave_up.count_down(); });
       communicator.world().all_reduce(tensor).wait();
     });
     EXPECT_NE(texts[0].find("all_reduce #1"), std::string::npos) << texts[0];
