@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/report/marks.h"
+
 namespace orthant::report {
 
 struct Curve {
@@ -13,12 +15,6 @@ struct Curve {
   std::vector<std::int64_t> steps;  // ascending
   std::vector<double> values;       // of the same length; what is not finite is a gap
   bool dots = false;                // few points, drawn apart
-};
-
-// Something that happened at a step, drawn as a mark on the axis of steps.
-struct Mark {
-  std::int64_t step = 0;
-  std::string kind;  // "checkpoint", "restart", "bad step"
 };
 
 // At most four points of each of `columns` columns.
