@@ -3,14 +3,17 @@ import base64
 import contextlib
 import http.client
 import json
+import math
 import os
 import pty
 import re
 import signal
 import socket
 import subprocess
+import time
 
-from program import ORTHANT, FolderTest, children, clean_environment, is_alive, orthant, sockets_of, wait_until
+from live_browser import LiveBrowser
+from program import ORTHANT, FolderTest, children, clean_environment, free_port, is_alive, orthant, sockets_of, wait_until
 
 CONFIG = {"name": "small", "model": {"kind": "llama", "preset": "llama-tiny", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
           "data": {"kind": "tokens", "sequence_length": 16, "samples": 256}, "train": {"global_batch_size": 8, "steps": 100000},
@@ -198,6 +201,87 @@ class Train(WatchTest):
                                                                                                        MASTER_ADDR="127.0.0.1", MASTER_PORT=1))
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("--watch or --metrics-port under a launcher without --output-dir", done.stderr)
+
+
+class Drawn(WatchTest):
+    """Needs a browser. The page follows the run, what its reader does stays, and nothing is complained about."""
+
+    def lines(self, first, last):
+        with open(os.path.join(self.run_folder, "metrics.jsonl"), "a") as file:
+            file.writelines(json.dumps({"step": step, "loss": 1 / step, "lr": 1e-3}, separators=(",", ":")) + "\n" for step in range(first, last + 1))
+
+    def watched(self):
+        os.mkdir(self.run_folder)
+        with open(os.path.join(self.run_folder, "config.json"), "w") as file:
+            file.write("{}")
+        self.lines(1, 100)
+        self.watch = self.start("watch", self.run_folder, "--port", free_port())
+        self.port = self.address_in(self.watch.stdout)
+        browser = LiveBrowser()
+        self.addCleanup(browser.close)
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        browser.until("document.getElementById('live').textContent === 'live'")
+        return browser
+
+    def test_the_keyboard_reads_a_curve_while_it_grows(self):
+        browser = self.watched()
+        for _ in range(50):  # by the tabulator alone
+            browser.press("Tab")
+            if browser.value("document.activeElement.id") == "curve-loss":
+                break
+        read = "document.getElementById('curve-loss-readout').textContent"
+        self.assertEqual(browser.value(read), "step 100: run 0.01")
+        self.lines(101, 200)
+        browser.until(f"{read} === 'step 200: run 0.005'")  # who reads the end goes with it
+        for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight"):
+            browser.press(key)
+        self.assertEqual(browser.value(read), "step 4: run 0.25")
+        self.lines(201, 300)
+        browser.until("document.title === 'orthant report: run: 300 steps'")
+        self.assertEqual(browser.value(read), "step 4: run 0.25")
+        self.assertEqual(browser.value("document.activeElement.id"), "curve-loss")
+        browser.press("ArrowRight")
+        self.assertEqual(browser.value(read), "step 5: run 0.2")
+        self.assertEqual(browser.problems(), [])
+
+    def test_the_page_says_when_it_stands_still_and_goes_on_with_another_server(self):
+        browser = self.watched()
+        self.watch.send_signal(signal.SIGTERM)
+        self.assertEqual(self.watch.wait(20), 0)
+        browser.until("document.getElementById('live').textContent.startsWith('not connected')")
+        self.lines(101, 120)
+        again = self.start("watch", self.run_folder, "--port", self.port)
+        self.address_in(again.stdout)
+        browser.until("document.title === 'orthant report: run: 120 steps' && document.getElementById('live').textContent === 'live'")
+
+
+class Campaign(WatchTest):
+    """Not in make test: python test_watch.py Campaign"""
+
+    def test_a_million_lines(self):
+        os.mkdir(self.run_folder)
+        line = ('{"step":%d,"epoch":0,"loss":%.6f,"grad_norm":%.6f,"lr":0.001,"samples":16,"tokens":1024,"step_seconds":%.6f,'
+                '"samples_per_second":320.0,"tokens_per_second":20480.0,"peak_memory_bytes":123456,"model_flops_per_second":%.1f}\n')
+        with open(os.path.join(self.run_folder, "metrics.jsonl"), "w") as file:
+            file.writelines(line % (i, 2 + math.sin(i * 1e-5), 1 + i % 7, 0.05 + i % 11 * 1e-4, 1e12 + i) for i in range(1, 1_000_001))
+        with open(os.path.join(self.run_folder, "config.json"), "w") as file:
+            file.write("{}")
+        seconds = []
+        for _ in range(5):
+            begin = time.monotonic()
+            watch = self.start("watch", self.run_folder, "--port", 0)
+            port = self.address_in(watch.stdout)
+            served = time.monotonic() - begin
+            browser = LiveBrowser()
+            opened = time.monotonic()
+            browser.open(f"http://127.0.0.1:{port}/")
+            browser.value("document.getElementById('curve-loss').focus()")
+            browser.until("document.getElementById('curve-loss-readout').textContent.startsWith('step 1000000: ')")
+            seconds.append((served + time.monotonic() - opened, served))
+            browser.close()
+            self.end(watch)
+        print("\n".join(f"{total:.2f} s to a curve that is read, {served:.2f} of them to the server" for total, served in seconds))
+        self.assertLess(sorted(seconds)[len(seconds) // 2][0], 3)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,13 @@ Curve thinned(const Curve& curve, std::size_t columns);
 std::string curve_svg(const std::string& id, const std::string& title, const std::vector<Curve>& curves,
                       const std::vector<Mark>& marks);
 
+// Places of an axis at round numbers, seven at most, and what is written there: no two alike.
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+std::vector<Tick> ticks_between(double least, double most);
+
 // As people read a number on an axis: "1.2k", "3.5e-05".
 std::string short_number(double value);
 

@@ -31,15 +31,15 @@ main { max-width: 1128px; margin: 0 auto; padding: 36px 28px 64px; }
 .skip:focus { left: 12px; top: 12px; background: var(--paper); padding: 4px 8px; z-index: 3; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; border-radius: 2px; }
 h1, h2 { text-wrap: balance; line-height: 1.2; font-weight: 650; letter-spacing: -0.012em; }
-h1 { font-size: 30px; margin: 4px 0 12px; } h2 { font-size: 20px; margin: 0 0 6px; }
+h1 { font-size: 30px; margin: 4px 0 12px; } h2 { font-size: 20px; margin: 0 0 10px; }
 section { margin-top: 40px; padding-top: 18px; border-top: 1px solid var(--rule); }
 .kicker, .note, figcaption, .readout, .legend { color: var(--soft); font-size: 14px; }
-.kicker, .readout { margin: 0; } figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; color: var(--ink); }
+.kicker, .readout { margin: 0; } figure { margin: 0; min-width: 0; } figure + figure { margin-top: 14px; } .curves figure { margin-top: 0; } figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 18px 24px; margin: 22px 0 0;
   padding: 16px 0; border: solid var(--rule); border-width: 1px 0; }
 .figures div { display: flex; flex-direction: column; } .figures dt { order: 2; color: var(--soft); font-size: 13px; }
 .figures dd { margin: 0; font-size: 24px; font-weight: 600; white-space: nowrap; }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 26px 36px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 10px 36px; }
 svg { display: block; width: 100%; height: auto; } .grid { stroke: var(--grid); } .tick { fill: var(--soft); font-size: 11.5px; }
 .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .cursor { stroke: var(--soft); }
 .line-0 { stroke: var(--c0); } .line-1 { stroke: var(--c1); } .line-2 { stroke: var(--c2); } .line-3 { stroke: var(--c3); }
@@ -56,7 +56,7 @@ th { font-weight: 600; } th:first-child, td:first-child, .texts td { text-align:
 .live { float: right; margin: 0; font-size: 14px; color: var(--soft); } .live::before { content: ""; display: inline-block; width: 9px; height: 9px;
   border-radius: 50%; margin-right: 6px; background: var(--soft); } .live.on::before { background: var(--good); } .live.off::before { background: var(--bad); }
 details { margin-top: 12px; } summary { cursor: pointer; }
-@media (max-width: 600px) { main { padding: 22px 14px 44px; } h1 { font-size: 24px; } .figures dd { font-size: 20px; } .tick { font-size: 15px; } }
+@media (max-width: 600px) { main { padding: 22px 14px 44px; } h1 { font-size: 24px; } .figures dd { font-size: 20px; } .tick { font-size: 15px; } .bars text { font-size: 17px; } }
 @media print { .skip, .readout { display: none; } }
 )css";
 
