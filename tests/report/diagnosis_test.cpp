@@ -262,13 +262,47 @@ TEST(Metrics, AreReadInOneSweep) {
   close(file);
   std::ofstream(name) << R"({"step":1,"loss":2.5,"grad_norm":null,"text":"a","expert_loads":{"x":[1,2]},"lr":1e-3})"
                       << "\n{\"step\":2,\"loss\":2.25,\"lr\":2e-3}\n{\"step\":3,\"lo";
-  const auto table = read_metrics(name);
+  MetricTable table;
+  MetricReader reader;
+  reader.read(name, table);
   std::filesystem::remove(name);
   EXPECT_EQ(table.steps, (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(table.columns.at("loss"), (std::vector<double>{2.5, 2.25}));
   EXPECT_EQ(table.columns.at("lr"), (std::vector<double>{1e-3, 2e-3}));
   EXPECT_TRUE(std::isnan(table.columns.at("grad_norm")[0]));
   EXPECT_TRUE(std::isnan(table.columns.at("grad_norm")[1]));
+}
+
+TEST(Metrics, AreReadOnWhereTheFileGoesOnAndAnewWhereItDoesNot) {
+  std::string name = std::filesystem::temp_directory_path() / "orthant-metrics-XXXXXX";
+  const int file = mkstemp(name.data());
+  ASSERT_GE(file, 0);
+  close(file);
+  MetricTable table;
+  MetricReader reader;
+  const auto steps_after = [&](const std::string& text, bool append) {
+    std::ofstream(name, append ? std::ios::app : std::ios::trunc) << text;
+    reader.read(name, table);
+    EXPECT_EQ(table.columns.contains("loss") ? table.columns.at("loss").size() : 0U, table.steps.size());
+    return table.steps;
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(steps_after("", false), Steps());
+  EXPECT_EQ(steps_after("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", true), Steps({1}));
+  EXPECT_EQ(steps_after("ss\":2}\n", true), Steps({1, 2}));
+  EXPECT_EQ(steps_after("{\"step\":3,\"lr\":2}\n{\"step\":4,\"loss\":5}\n", true), Steps({1, 2, 3, 4}));
+  EXPECT_TRUE(std::isnan(table.columns.at("loss")[2]));
+  EXPECT_EQ(table.columns.at("loss")[3], 5);
+  // A run that was resumed from step 1 goes another way, and has come as far.
+  EXPECT_EQ(
+      steps_after(
+          "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":7}\n{\"step\":3,\"loss\":8}\n{\"step\":4,\"loss\":9,\"more\":"
+          "12345}\n",
+          false),
+      Steps({1, 2, 3, 4}));
+  EXPECT_EQ(table.columns.at("loss"), (std::vector<double>{1, 7, 8, 9}));
+  EXPECT_FALSE(table.columns.contains("lr"));
+  std::filesystem::remove(name);
 }
 
 }  // namespace

@@ -51,6 +51,29 @@ TEST(Curve, WritesNumbersShort) {
   EXPECT_EQ(escaped("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
 }
 
+TEST(Curve, HasRoundNumbersOnItsAxis) {
+  const auto labels = [](double least, double most) {
+    std::string text;
+    double last = -INFINITY;
+    for (const auto& [value, label] : ticks_between(least, most)) {
+      EXPECT_GE(value, least - 1e-9 * std::fabs(least));
+      EXPECT_LE(value, most + 1e-9 * std::fabs(most));
+      EXPECT_GT(value, last);
+      last = value;
+      text += (text.empty() ? "" : " ") + label;
+    }
+    return text;
+  };
+  EXPECT_EQ(labels(0, 1), "0 0.2 0.4 0.6 0.8 1.0");
+  EXPECT_EQ(labels(3.88, 5.55), "4.0 4.5 5.0 5.5");
+  EXPECT_EQ(labels(-1.5, 1), "-1.5 -1.0 -0.5 0 0.5 1.0");
+  EXPECT_EQ(labels(5'910, 40'400), "10k 20k 30k 40k");
+  EXPECT_EQ(labels(2'200'100, 2'201'000), "2.2002M 2.2004M 2.2006M 2.2008M 2.2010M") << "no two alike";
+  EXPECT_EQ(labels(0.0003, 0.003), "0.0005 0.0010 0.0015 0.0020 0.0025 0.0030");
+  EXPECT_EQ(labels(1e-7, 3e-7), "1.0e-07 1.5e-07 2.0e-07 2.5e-07 3.0e-07");
+  EXPECT_EQ(labels(59, 74), "60 65 70");
+}
+
 ReportedRun run_named(const std::string& path) {
   ReportedRun run;
   run.run.path = path;

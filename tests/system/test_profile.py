@@ -13,7 +13,7 @@ CONFIG = os.path.join(SOURCE, "configs", "llama_tiny.json")
 MESHES = ["dp=1", "dp=2", "fsdp=2", "tp=2", "pp=2"]
 MORE_MESHES = ["cp=2", "dp=2,tp=2", "pp=2,tp=2", "pp=2,dp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "pp=2,dp=2,tp=2"]
 MOST_OUTSIDE = 0.01  # of a step: what parts leave out of it
-NO_COMMAND = "No such file or directory"
+MOST_BETWEEN = 0.02  # of a step: the part that has no name of its own
 
 
 def profiled(folder, mesh, *more, steps=4, profile=None):
@@ -28,6 +28,15 @@ def sums_off(profile):
     return max(abs(sum(rank["parts"].values()) / rank["step_seconds"] - 1) for rank in profile["ranks"])
 
 
+def busy_off(profile, trace):
+    """How far the busy time of the table is from that of the trace, the worst of all ranks."""
+    return max(abs(trace.busy_seconds(rank["rank"]) / profile["steps"] / rank["busy_seconds"] - 1) for rank in profile["ranks"])
+
+
+def largest_share(profile, part):
+    return max(rank["parts"][part] / rank["step_seconds"] for rank in profile["ranks"])
+
+
 class Profile(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -40,9 +49,7 @@ class Profile(unittest.TestCase):
         self.assertEqual(trace.processes()[5], "rank 5 (pp=1,dp=0,tp=1)")
         self.assertEqual(len(trace.processes()), 8)
         self.assertLess(sums_off(profile), MOST_OUTSIDE)
-        for rank in profile["ranks"]:
-            busy = trace.busy_seconds(rank["rank"]) / profile["steps"]
-            self.assertLess(abs(busy / rank["busy_seconds"] - 1), 0.02)
+        self.assertLess(busy_off(profile, trace), 0.02)
         self.assertEqual(profile["steps"], 4)
         self.assert_arrows(trace)
         actions = [event for event in trace.slices if event["cat"] == "action"]
@@ -137,12 +144,19 @@ class Campaign(unittest.TestCase):
     """Not in make test: python test_profile.py Campaign"""
 
     def test_parts_add_up_on_more_meshes(self):
+        """On a machine that others use, too, a rank may lose its core between two operations: of three runs the middle one counts there."""
         with tempfile.TemporaryDirectory() as folder:
             for mesh in MESHES + MORE_MESHES:
-                profile, trace = profiled(os.path.join(folder, mesh), mesh)
-                print(f"{mesh:20} {profile['step_seconds'] * 1e3:8.1f} ms a step, parts off by {100 * sums_off(profile):.3f}%", file=sys.stderr)
-                self.assertLess(sums_off(profile), MOST_OUTSIDE)
-                self.assertEqual(trace.problems(), [])
+                left = []
+                for number in range(3):
+                    profile, trace = profiled(os.path.join(folder, f"{mesh}-{number}"), mesh)
+                    self.assertLess(sums_off(profile), MOST_OUTSIDE)
+                    self.assertLess(busy_off(profile, trace), 0.02)
+                    self.assertEqual(trace.problems(), [])
+                    left.append(largest_share(profile, "between operations"))
+                print(f"{mesh:20} {profile['step_seconds'] * 1e3:8.1f} ms a step, parts off by {100 * sums_off(profile):.3f}%, "
+                      f"busy time by {100 * busy_off(profile, trace):.3f}%, between operations {100 * sorted(left)[1]:.2f}%", file=sys.stderr)
+                self.assertLess(sorted(left)[1], MOST_BETWEEN)
 
 
 if __name__ == "__main__":

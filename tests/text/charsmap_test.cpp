@@ -6,7 +6,6 @@
 
 #include "base/error_text.h"
 #include "orthant/base/error.h"
-#include "orthant/text/base64.h"
 #include "text/small_charsmap.h"
 
 namespace orthant {
@@ -87,16 +86,6 @@ TEST(Charsmap, NothingBeginsOrEndsWithinACharacter) {
   EXPECT_EQ(Charsmap(circle('a', 0, results), "memory").longest("a").result, "\u00e9");
   EXPECT_EQ(Charsmap(circle('a', 1, results), "memory").longest("a").length, 0U);
   EXPECT_EQ(Charsmap(circle(0xc3, 0, results), "memory").longest("\u00e9").length, 0U);
-}
-
-TEST(Base64, GivesBytesOrNothing) {
-  EXPECT_EQ(bytes_of_base64("aGVsbG8="), "hello");
-  EXPECT_EQ(bytes_of_base64("aGVsbA=="), "hell");
-  EXPECT_EQ(bytes_of_base64("/+8A"), std::string("\xff\xef\0", 3));
-  EXPECT_EQ(bytes_of_base64(""), "");
-  EXPECT_EQ(bytes_of_base64("aGVsbG8"), std::nullopt);
-  EXPECT_EQ(bytes_of_base64("aGVs!G8="), std::nullopt);
-  EXPECT_EQ(bytes_of_base64("a==="), std::nullopt);
 }
 
 }  // namespace charsmap_test

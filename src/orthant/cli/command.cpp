@@ -82,6 +82,7 @@ const std::vector<Command>& commands() {
       {"doctor", "say what is wrong with this machine, with --mesh let ranks talk; or why a run failed or is slow",
        run_doctor},
       {"report", "show what runs came to, and where their time went, as a page or side by side", run_report},
+      {"watch", "show a run while it goes on, as a page that follows it or as text", run_watch},
       {"launch", "start a program on many ranks, on one host or several", run_launch},
   };
   return kCommands;

@@ -51,6 +51,7 @@ int run_estimate(const Arguments& arguments, Context& context);
 int run_bench(const Arguments& arguments, Context& context);
 int run_doctor(const Arguments& arguments, Context& context);
 int run_report(const Arguments& arguments, Context& context);
+int run_watch(const Arguments& arguments, Context& context);
 int run_launch(const Arguments& arguments, Context& context);
 
 // Runs the command of `table` that the first word names: `orthant bench comm` is comm of the group bench. Help, and a

@@ -182,6 +182,9 @@ int start_ranks(const RankOptions& options, const Context& context, int world_si
   local.take_signals = options.take_signals;
   auto words = without_option(with_dashes(context.words), "--launcher");
   if (!options.rank_words.empty()) words = without_option(words, options.rank_words.front());
+  for (const auto& name : options.own_options) words = without_option(words, name);
+  std::erase_if(
+      words, [&](const auto& word) { return std::ranges::find(options.own_flags, word) != options.own_flags.end(); });
   words.insert(words.end(), options.rank_words.begin(), options.rank_words.end());
   words.insert(words.begin(), context.program);
   launch::SignalWatch signals;

@@ -52,6 +52,8 @@ struct RankOptions {
   std::function<bool()> stop_requested = {};
   std::function<std::int64_t()> progress = {};  // the step a restart would go on from, -1: none. Empty: nothing is kept
   std::vector<std::string> rank_words = {};     // an option and its value, which ranks that are executed get instead
+  std::vector<std::string> own_flags = {};      // options without a value, ...
+  std::vector<std::string> own_options = {};    // ... and with one, that ranks which are executed do not get
   std::string log_dir;
   bool bind_cores = false;
 };

@@ -82,7 +82,7 @@ ServedModel load_served(const ServeGiven& given) {
 // The server while it runs: what signals and lost ranks do to it.
 class Serving {
  public:
-  Serving(const ServeGiven& given, const AccessRules& access, ServedModel model, launch::Fd listener,
+  Serving(const ServeGiven& given, const http::AccessRules& access, ServedModel model, launch::Fd listener,
           const std::string& address, ServingRanks& ranks)
       : given_(given),
         model_(std::move(model)),
@@ -115,7 +115,7 @@ class Serving {
   static constexpr double kRankSeconds = 10;
   static constexpr double kSendSeconds = 2;
 
-  ServiceOptions options_of(const AccessRules& access) {
+  ServiceOptions options_of(const http::AccessRules& access) {
     return {.access = access,
             .most_waiting = given_.most_waiting,
             .created = static_cast<std::int64_t>(std::time(nullptr)),
@@ -215,9 +215,7 @@ void add_serve_options(OptionParser& app, ServeGiven& given) {
 int serve(const ServeGiven& given, RankOptions ranks, Context& context) {
   check_generation_setup(given.setup, ranks);
   const auto numeric = launch::resolve(given.host);
-  const AccessRules access{given.key_file.empty() ? ApiKeys() : ApiKeys::load(given.key_file), names_loopback(numeric),
-                           given.host};
-  check_listening(given.host, access.keys);
+  const auto access = http::access_rules({.host = given.host, .key_file = given.key_file, .could = "use the model"});
   auto model = load_served(given);
   auto listener = launch::bind_tcp({numeric, given.port});
   launch::start_listening(listener.get());

@@ -23,6 +23,7 @@
 #include "orthant/cli/rank_training.h"
 #include "orthant/cli/run_ending.h"
 #include "orthant/cli/run_picture.h"
+#include "orthant/cli/run_watcher.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/file_handle.h"
 #include "orthant/files/path_facts.h"
@@ -200,10 +201,8 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 
-// Every attempt of a job has the same folder, and gets further there when a newer checkpoint is in it.
-void survive_in(const OutputFolder& folder, RunOptions& run, RankOptions& ranks) {
-  run.output_dir = folder.path();
-  ranks.rank_words = {"--output-dir", folder.path()};
+// Every attempt of a job gets further when a newer checkpoint is in its folder.
+void survive_in(const OutputFolder& folder, RankOptions& ranks) {
   ranks.progress = [checkpoints = folder.checkpoints(), patience = folder.patience()]() -> std::int64_t {
     const auto found = patience.retry([&] { return list_checkpoints(checkpoints); });
     return found.empty() ? -1 : found.front().step;
@@ -224,14 +223,15 @@ void check_newest(const OutputFolder& folder) {
                     {.remedy = "go on in another --output-dir, or remove the newer checkpoints"});
 }
 
-// Throws when the folder cannot be the run's. A job that may be started again takes it at once.
-void choose_folder(const RunConfig& config, RunOptions& run, RankOptions& ranks) {
+// Throws when the folder cannot be the run's. A job that may be started again, or that is watched, takes it at once.
+void choose_folder(const RunConfig& config, RunOptions& run, RankOptions& ranks, bool watched) {
   OutputFolder folder(run.output_dir, config.name, folder_use(config, run));
-  if (ranks.max_restarts == 0) return;
-  check_newest(folder);
-  if (ranks.dry_run) return;
+  if (ranks.max_restarts > 0) check_newest(folder);
+  if (ranks.dry_run || (ranks.max_restarts == 0 && !watched)) return;
   folder.claim();
-  survive_in(folder, run, ranks);
+  run.output_dir = folder.path();
+  ranks.rank_words = {"--output-dir", folder.path()};
+  if (ranks.max_restarts > 0) survive_in(folder, ranks);
 }
 
 // A step's time is predicted for the machine that makes it.
@@ -299,6 +299,7 @@ struct TrainCommand {
   bool force = false;
   bool verbose = false;
   bool programs = false;
+  WatchOptions watched = {};
 };
 
 void add_options(OptionParser& app, TrainCommand& command) {
@@ -322,6 +323,7 @@ void add_options(OptionParser& app, TrainCommand& command) {
   app.add_option("--profile", command.profile,
                  "time every operation, exchange and wait of this many steps, or of steps FIRST-LAST");
   app.add_option("--trace", command.run.trace, "with --profile: the trace's file (default trace.json of the run)");
+  add_watch_options(app, command.watched);
   app.add_flag("--json", command.telling.json, "one JSON document on stdout");
   add_seed_flags(app, command.config);
   add_rank_options(app, command.ranks);
@@ -382,13 +384,15 @@ int run_train(const Arguments& arguments, Context& context) {
   take_signals();
   OptionParser app(help::kTrain, "orthant train");
   TrainCommand command;
-  auto& [config_options, ranks, run, telling, hardware, profile, print_config, force, verbose, programs] = command;
+  auto& [config_options, ranks, run, telling, hardware, profile, print_config, force, verbose, programs, watched] =
+      command;
   add_options(app, command);
   if (!parse(app, arguments, context,
              "orthant train --config run.json --output-dir runs/first\n  orthant train --set train.steps=100"))
     return 0;
 
   if (!profile.empty()) run.profile = ProfiledSteps::parse(profile);
+  check_watch_options(app, watched);
   check_together(app, telling.json && (print_config || (ranks.dry_run && !programs)), run);
   if (verbose && !ranks.dry_run) {
     throw ConfigError("--verbose without --dry-run, whose text it lengthens",
@@ -417,13 +421,16 @@ int run_train(const Arguments& arguments, Context& context) {
     // Who signals one process means it: the second time it ends at once.
     if (loaded.config.mesh.world_size() == 1) std::signal(SIGTERM, request_stop_once);
     // Throws when it holds another run. Ranks of a launcher are there already: their first one looks, for all.
-    choose_folder(loaded.config, run, ranks);
+    choose_folder(loaded.config, run, ranks, watched.asked());
   }
   if (ranks.dry_run) return dry_run(command, loaded, job, context);
   refuse_fake_backend(ranks, loaded.config.mesh);
   const auto check_memory_of_all = memory_check(command, loaded, job, context);
   say_notes(loaded, job);
   install_counting_allocator();
+  ranks.own_flags = {"--watch"};
+  ranks.own_options = {"--metrics-port", "--watch-host", "--watch-key-file"};
+  const auto watcher = start_watcher(watched, run.output_dir, job);
   run.color = context.color;
   run.stop_requested = ranks.stop_requested = [] { return stop_requested != 0; };
   ranks.take_signals = take_signals_on_rank;

@@ -14,7 +14,6 @@ namespace {
 constexpr double kWidth = 520, kHeight = 210;
 constexpr double kLeft = 70, kRight = 12, kTop = 12, kBottom = 30;
 constexpr std::size_t kColumns = 450;
-constexpr int kTicks = 4;
 
 struct Range {
   double least = std::numeric_limits<double>::infinity();
@@ -59,12 +58,11 @@ class Picture {
 
   std::string axes() const {
     std::string text;
-    for (int t = 0; t <= kTicks; ++t) {
-      const double value = values_.least + (values_.most - values_.least) * t / kTicks;
+    for (const auto& [value, label] : ticks_between(values_.least, values_.most)) {
       text += fmt::format(R"(<line class="grid" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", kLeft,
                           kWidth - kRight, y(value), y(value));
       text += fmt::format(R"(<text class="tick" text-anchor="end" x="{:.1f}" y="{:.1f}">{}</text>)", kLeft - 6,
-                          y(value) + 4, short_number(value));
+                          y(value) + 4, label);
     }
     for (const double step : {steps_.least, (steps_.least + steps_.most) / 2, steps_.most}) {
       const auto* anchor = step == steps_.least ? "start" : step == steps_.most ? "end" : "middle";
@@ -131,10 +129,46 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
+namespace {
+
+constexpr std::array<std::pair<double, const char*>, 4> kUnits = {{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
+
+std::string tick_label(double value, const std::pair<double, const char*>& unit, int decimals) {
+  constexpr int kMostDecimals = 5;
+  if (decimals <= kMostDecimals || value == 0) {
+    return fmt::format("{:.{}f}{}", value / unit.first, value == 0 ? 0 : decimals, unit.second);
+  }
+  const int place = static_cast<int>(std::floor(std::log10(std::fabs(value)) + 1e-9));  // of the first digit
+  return fmt::format("{:.{}e}", value, std::max(0, decimals + place));
+}
+
+}  // namespace
+
+std::vector<Tick> ticks_between(double least, double most) {
+  constexpr double kMostSpaces = 6;
+  const double rough = (most - least) / kMostSpaces;
+  const double tenth = std::pow(10, std::floor(std::log10(rough)));
+  double step = 10 * tenth;
+  for (const double of_ten : {5.0, 2.0, 1.0}) {
+    if (of_ten * tenth >= rough * 0.999) step = of_ten * tenth;
+  }
+  const double largest = std::max(std::fabs(least), std::fabs(most));
+  std::pair<double, const char*> unit = {1, ""};
+  for (const auto& one : kUnits) {
+    if (largest >= one.first && one.first > unit.first) unit = one;
+  }
+  // As many decimals as tell neighbours apart.
+  const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(step / unit.first) + 1e-9)));
+  std::vector<Tick> ticks;
+  for (double place = std::ceil(least / step - 1e-9); place * step <= most + step * 1e-9; ++place) {
+    const double value = place * step + 0.0;
+    ticks.push_back({value, tick_label(value, unit, decimals)});
+  }
+  return ticks;
+}
+
 std::string short_number(double value) {
   const double size = std::fabs(value);
-  static constexpr std::array<std::pair<double, const char*>, 4> kUnits = {
-      {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
   for (const auto& [scale, unit] : kUnits) {
     if (size >= scale) return fmt::format("{:.3g}{}", value / scale, unit);
   }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "orthant/report/marks.h"
+
 namespace orthant::report {
 
 struct Curve {
@@ -15,18 +17,19 @@ struct Curve {
   bool dots = false;                // few points, drawn apart
 };
 
-// Something that happened at a step, drawn as a mark on the axis of steps.
-struct Mark {
-  std::int64_t step = 0;
-  std::string kind;  // "checkpoint", "restart", "bad step"
-};
-
 // At most four points of each of `columns` columns.
 Curve thinned(const Curve& curve, std::size_t columns);
 
 // An SVG of curves over one axis of steps. `id`: of the element, unique on a page.
 std::string curve_svg(const std::string& id, const std::string& title, const std::vector<Curve>& curves,
                       const std::vector<Mark>& marks);
+
+// Places of an axis at round numbers, seven at most, and what is written there: no two alike.
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+std::vector<Tick> ticks_between(double least, double most);
 
 // As people read a number on an axis: "1.2k", "3.5e-05".
 std::string short_number(double value);

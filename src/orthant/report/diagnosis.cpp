@@ -69,6 +69,18 @@ Observed observe(const RunFolder& run) {
   return observed;
 }
 
+RunState state_of(const RunFolder& run, const Observed& observed) {
+  const auto& processes = observed.processes;
+  const auto is = [&](ProcessState state) { return std::ranges::find(processes, state) != processes.end(); };
+  if (is(ProcessState::running) || is(ProcessState::stopped)) return RunState::runs;
+  bool all_done = !run.ranks.empty();
+  for (const auto& rank : run.ranks)
+    all_done &= rank.end() == trace::RankEnd::done || rank.end() == trace::RankEnd::stopped;
+  if (all_done) return RunState::ended;
+  if (is(ProcessState::unknown)) return RunState::runs;
+  return RunState::pauses;
+}
+
 std::vector<Finding> diagnose(const RunFolder& run, const Observed& observed) {
   auto findings = find_failures(run, observed);
   // The times of a run that failed may tell of something else; they never come before what ended it.

@@ -31,6 +31,11 @@ struct Observed {
 };
 Observed observe(const RunFolder& run);
 
+// Whether nothing of the run goes on. Nobody knows of processes on other hosts, where the ranks themselves say that
+// they ended; and between attempts of a run that is started again nothing goes on for a while.
+enum class RunState { runs, pauses, ended };
+RunState state_of(const RunFolder& run, const Observed& observed);
+
 // The most likely first; at least one. Local.
 std::vector<Finding> diagnose(const RunFolder& run, const Observed& observed);
 

@@ -9,9 +9,10 @@
 #include <set>
 
 #include "orthant/base/human.h"
-#include "orthant/base/quantile.h"
 #include "orthant/base/text_table.h"
 #include "orthant/report/curve.h"
+#include "orthant/report/figures.h"
+#include "orthant/report/marks.h"
 #include "orthant/report/page_parts.h"
 
 namespace orthant::report {
@@ -27,77 +28,6 @@ constexpr std::pair<const char*, const char*> kCurves[] = {
     {"step_seconds", "Seconds of a step"},
     {"peak_memory_bytes", "Peak memory of the largest rank, bytes"},
     {"model_flops_per_second", "Model FLOP/s"}};
-
-struct KeyFigures {
-  std::int64_t steps = 0;
-  double loss = NAN, eval_loss = NAN, step_seconds = NAN, tokens_per_second = NAN, memory = NAN, flops = NAN;
-};
-
-double last_of(const RunFolder& run, const std::string& name) {
-  const auto found = run.metrics.columns.find(name);
-  return found == run.metrics.columns.end() || found->second.empty() ? NAN : found->second.back();
-}
-
-// Of the last thousand steps.
-double median_of(const RunFolder& run, const std::string& name) {
-  const auto found = run.metrics.columns.find(name);
-  if (found == run.metrics.columns.end()) return NAN;
-  std::vector<double> finite;
-  const auto& all = found->second;
-  for (std::size_t i = all.size() > 1000 ? all.size() - 1000 : 0; i < all.size(); ++i) {
-    if (std::isfinite(all[i])) finite.push_back(all[i]);
-  }
-  return finite.empty() ? NAN : quantile(finite, 0.5);
-}
-
-KeyFigures key_figures(const RunFolder& run) {
-  KeyFigures figures;
-  figures.steps = run.metrics.steps.empty() ? 0 : run.metrics.steps.back();
-  figures.loss = last_of(run, "loss");
-  if (!run.evals.empty()) {
-    const auto& eval = run.evals.back();
-    if (eval.contains("loss") && eval["loss"].is_number()) figures.eval_loss = eval["loss"].get<double>();
-  }
-  figures.step_seconds = median_of(run, "step_seconds");
-  figures.tokens_per_second = median_of(run, "tokens_per_second");
-  figures.memory = last_of(run, "peak_memory_bytes");
-  figures.flops = median_of(run, "model_flops_per_second");
-  return figures;
-}
-
-std::vector<std::pair<std::string, std::string>> figure_texts(const RunFolder& run) {
-  const auto figures = key_figures(run);
-  std::vector<std::pair<std::string, std::string>> texts = {{"steps", fmt::format("{}", figures.steps)}};
-  const auto add = [&](const char* name, double value, const auto& text) {
-    if (std::isfinite(value)) texts.emplace_back(name, text(value));
-  };
-  add("loss", figures.loss, [](double value) { return fmt::format("{:.4g}", value); });
-  add("evaluation loss", figures.eval_loss, [](double value) { return fmt::format("{:.4g}", value); });
-  add("a step (median)", figures.step_seconds, [](double value) { return format_seconds(value); });
-  add("tokens a second", figures.tokens_per_second, [](double value) { return short_number(value); });
-  add("peak memory", figures.memory, [](double value) { return format_bytes(std::llround(value)); });
-  add("model FLOP/s", figures.flops, [](double value) { return short_number(value); });
-  return texts;
-}
-
-// Checkpoints, restarts and bad steps by step.
-std::vector<Mark> marks_of(const RunFolder& run) {
-  std::vector<Mark> marks;
-  for (const auto step : run.checkpoints) marks.push_back({step, "checkpoint"});
-  std::int64_t at = 0;
-  int starts = 0;
-  for (const auto& line : run.log) {
-    if (line.rank != 0) continue;
-    long long step = 0;
-    if (std::sscanf(line.text.c_str(), "saved the checkpoint of step %lld", &step) == 1) at = step;
-    if (std::sscanf(line.text.c_str(), "step %lld: loss", &step) == 1 &&
-        line.text.find("the update was left out") != std::string::npos) {
-      marks.push_back({step, "bad step"});
-    }
-    if (line.text.find(" started: host ") != std::string::npos && starts++ > 0) marks.push_back({at, "restart"});
-  }
-  return marks;
-}
 
 std::string name_of_run(const RunFolder& run) {
   auto path = run.path;
@@ -234,31 +164,54 @@ std::vector<Difference> differences(const std::vector<ReportedRun>& runs) {
   return found;
 }
 
-std::string report_html(const std::vector<ReportedRun>& runs) {
+std::vector<PagePiece> page_pieces(const std::vector<ReportedRun>& runs) {
   const auto& first = runs.front();
   const bool several = runs.size() > 1;
-  const auto title = several ? fmt::format("{} runs side by side", runs.size()) : headline(first);
+  std::vector<PagePiece> pieces;
+  pieces.push_back({"answer", fmt::format("<p class=\"kicker\">orthant report {}</p><h1>{}</h1>{}",
+                                          several ? "" : escaped(first.run.path), escaped(page_title(runs)),
+                                          several ? compared_figures(runs) : figures_html(first.run))});
+  if (!several) {
+    pieces.push_back(
+        {"doctor", "<section aria-labelledby=\"doctor-title\"><h2 id=\"doctor-title\">What became of it</h2>" +
+                       findings_text(first.findings) + "</section>"});
+  }
+  pieces.push_back({"curves", curves_section(runs)});
+  if (!several) {
+    const auto parts = step_parts(first.run);
+    pieces.push_back({"parts", parts ? parts_section(*parts) : ""});
+    pieces.push_back({"schedule", schedule_section(first.run)});
+    pieces.push_back({"prediction", prediction_section(first.run)});
+    pieces.push_back({"hosts", facts_section(first.run)});
+  }
+  pieces.push_back({"settings", settings_section(runs)});
+  std::string of_each;
+  for (const auto& run : several ? runs : std::vector<ReportedRun>()) {
+    of_each += fmt::format("<section><h2>{}</h2>{}</section>", escaped(headline(run)), findings_text(run.findings));
+  }
+  if (several) pieces.push_back({"findings", of_each});
+  return pieces;
+}
+
+std::string page_title(const std::vector<ReportedRun>& runs) {
+  return runs.size() > 1 ? fmt::format("{} runs side by side", runs.size()) : headline(runs.front());
+}
+
+std::string page_of_pieces(const std::string& title, const std::vector<PagePiece>& pieces, const std::string& live) {
   auto text = page_head("orthant report: " + title);
-  text += fmt::format("<header id=\"answer\" tabindex=\"-1\"><p class=\"kicker\">orthant report {}</p><h1>{}</h1>",
-                      several ? "" : escaped(first.run.path), escaped(title));
-  text += several ? compared_figures(runs) : figures_html(first.run);
-  text += "</header>";
-  if (!several) {
-    text += "<section aria-labelledby=\"doctor-title\"><h2 id=\"doctor-title\">What became of it</h2>" +
-            findings_text(first.findings) + "</section>";
+  if (!live.empty()) {
+    text +=
+        fmt::format("<p class=\"live\" id=\"live\" role=\"status\" data-since=\"{}\">connecting</p>", escaped(live));
   }
-  text += curves_section(runs);
-  if (!several) {
-    if (const auto parts = step_parts(first.run)) text += parts_section(*parts);
-    text += schedule_section(first.run) + prediction_section(first.run) + facts_section(first.run);
+  for (const auto& piece : pieces) {
+    text +=
+        fmt::format("<div id=\"{}\"{}>{}</div>", piece.id, piece.id == "answer" ? " tabindex=\"-1\"" : "", piece.html);
   }
-  text += settings_section(runs);
-  if (several) {
-    for (const auto& run : runs) {
-      text += fmt::format("<section><h2>{}</h2>{}</section>", escaped(headline(run)), findings_text(run.findings));
-    }
-  }
-  return text + page_foot();
+  return text + page_foot(!live.empty());
+}
+
+std::string report_html(const std::vector<ReportedRun>& runs) {
+  return page_of_pieces(page_title(runs), page_pieces(runs));
 }
 
 std::string report_text(const std::vector<ReportedRun>& runs) {

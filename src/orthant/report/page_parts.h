@@ -10,9 +10,10 @@
 
 namespace orthant::report {
 
-// The style and the script, and what stands before and behind the sections.
+// The style and the script, and what stands before and behind the sections. A live page also has the script that takes
+// sections from the server.
 std::string page_head(const std::string& title);
-std::string page_foot();
+std::string page_foot(bool live);
 
 // Where a step's time goes, from the profile or else the last events; nothing where there are neither.
 struct StepParts {

@@ -31,15 +31,15 @@ main { max-width: 1128px; margin: 0 auto; padding: 36px 28px 64px; }
 .skip:focus { left: 12px; top: 12px; background: var(--paper); padding: 4px 8px; z-index: 3; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; border-radius: 2px; }
 h1, h2 { text-wrap: balance; line-height: 1.2; font-weight: 650; letter-spacing: -0.012em; }
-h1 { font-size: 30px; margin: 4px 0 12px; } h2 { font-size: 20px; margin: 0 0 6px; }
+h1 { font-size: 30px; margin: 4px 0 12px; } h2 { font-size: 20px; margin: 0 0 10px; }
 section { margin-top: 40px; padding-top: 18px; border-top: 1px solid var(--rule); }
 .kicker, .note, figcaption, .readout, .legend { color: var(--soft); font-size: 14px; }
-.kicker, .readout { margin: 0; } figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; color: var(--ink); }
+.kicker, .readout { margin: 0; } figure { margin: 0; min-width: 0; } figure + figure { margin-top: 14px; } .curves figure { margin-top: 0; } figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 18px 24px; margin: 22px 0 0;
   padding: 16px 0; border: solid var(--rule); border-width: 1px 0; }
 .figures div { display: flex; flex-direction: column; } .figures dt { order: 2; color: var(--soft); font-size: 13px; }
 .figures dd { margin: 0; font-size: 24px; font-weight: 600; white-space: nowrap; }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 26px 36px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 10px 36px; }
 svg { display: block; width: 100%; height: auto; } .grid { stroke: var(--grid); } .tick { fill: var(--soft); font-size: 11.5px; }
 .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .cursor { stroke: var(--soft); }
 .line-0 { stroke: var(--c0); } .line-1 { stroke: var(--c1); } .line-2 { stroke: var(--c2); } .line-3 { stroke: var(--c3); }
@@ -53,8 +53,10 @@ svg { display: block; width: 100%; height: auto; } .grid { stroke: var(--grid); 
 th, td { padding: 4px 14px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
 th { font-weight: 600; } th:first-child, td:first-child, .texts td { text-align: left; } .texts td { white-space: normal; overflow-wrap: anywhere; }
 .bars text { fill: var(--ink); font-size: 12px; } .bars { min-width: 680px; } .action { stroke: var(--paper); stroke-width: .5; }
+.live { float: right; margin: 0; font-size: 14px; color: var(--soft); } .live::before { content: ""; display: inline-block; width: 9px; height: 9px;
+  border-radius: 50%; margin-right: 6px; background: var(--soft); } .live.on::before { background: var(--good); } .live.off::before { background: var(--bad); }
 details { margin-top: 12px; } summary { cursor: pointer; }
-@media (max-width: 600px) { main { padding: 22px 14px 44px; } h1 { font-size: 24px; } .figures dd { font-size: 20px; } .tick { font-size: 15px; } }
+@media (max-width: 600px) { main { padding: 22px 14px 44px; } h1 { font-size: 24px; } .figures dd { font-size: 20px; } .tick { font-size: 15px; } .bars text { font-size: 17px; } }
 @media print { .skip, .readout { display: none; } }
 )css";
 
@@ -62,36 +64,73 @@ constexpr const char* kScript = R"js(
 "use strict";
 const theme = new URLSearchParams(location.search).get("theme");
 if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
-for (const holder of document.querySelectorAll("script[data-for]")) {
+const places = {};  // of cursors: the step of each curve that is read
+const wire = (holder) => {
   const svg = document.getElementById(holder.dataset.for), curves = JSON.parse(holder.textContent);
   const readout = document.getElementById(svg.id + "-readout"), cursor = svg.querySelector(".cursor");
   let longest = curves[0];
   for (const curve of curves) if (curve.points.length > longest.points.length) longest = curve;
-  let place = longest.points.length - 1;
-  const nearest = (points, x) => {
-    let low = 0, high = points.length - 1;
-    while (high - low > 1) { const middle = (low + high) >> 1; if (points[middle][2] <= x) low = middle; else high = middle; }
-    return points[high] && Math.abs(points[high][2] - x) < Math.abs(points[low][2] - x) ? points[high] : points[low];
+  const points = longest.points;
+  let place = points.length - 1;
+  const nearest = (of, key, wanted) => {
+    let low = 0, high = of.length - 1;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (of[middle][key] <= wanted) low = middle; else high = middle; }
+    return of[high] && Math.abs(of[high][key] - wanted) < Math.abs(of[low][key] - wanted) ? high : low;
   };
   const show = () => {
-    if (!longest.points.length) return;
-    const [step, , x] = longest.points[place];
+    if (!points.length) return;
+    const [step, , x] = points[place];
+    places[svg.id] = place === points.length - 1 ? Infinity : step;  // who reads the end goes with it
     cursor.setAttribute("x1", x); cursor.setAttribute("x2", x); cursor.setAttribute("visibility", "visible");
     readout.textContent = "step " + step + ": " + curves.filter((curve) => curve.points.length)
-      .map((curve) => curve.name + " " + nearest(curve.points, x)[1]).join(", ");
+      .map((curve) => curve.name + " " + curve.points[nearest(curve.points, 2, x)][1]).join(", ");
   };
+  if (svg.id in places && points.length) {
+    place = places[svg.id] === Infinity ? points.length - 1 : nearest(points, 0, places[svg.id]);
+    show();
+  }
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
-    place = Math.max(0, longest.points.indexOf(nearest(longest.points, x))); show();
+    if (points.length) place = nearest(points, 2, x);
+    show();
   });
   svg.addEventListener("focus", show);
   svg.addEventListener("keydown", (event) => {
-    const last = longest.points.length - 1, far = Math.max(1, Math.round(last / 20));
+    const last = points.length - 1, far = Math.max(1, Math.round(last / 20));
     const moves = { ArrowLeft: place - 1, ArrowRight: place + 1, PageUp: place - far, PageDown: place + far, Home: 0, End: last };
     if (!(event.key in moves)) return;
     event.preventDefault(); place = Math.min(last, Math.max(0, moves[event.key])); show();
   });
-}
+};
+for (const holder of document.querySelectorAll("script[data-for]")) wire(holder);
+)js";
+
+// Takes sections as they come. What somebody reads stays as it is: the focus, open parts, how far a table is scrolled.
+constexpr const char* kLiveScript = R"js(
+const live = document.getElementById("live");
+const say = (text, state) => { if (live.textContent !== text) live.textContent = text; live.className = "live " + state; };
+const paths = (root) => [...root.querySelectorAll(":scope details, :scope .wide")];
+const replace = (id, html) => {
+  const piece = document.getElementById(id);
+  if (!piece) return;
+  const focused = piece.contains(document.activeElement) ? document.activeElement : null;
+  const all = [...piece.querySelectorAll("[tabindex], summary, a")], number = all.indexOf(focused);
+  const kept = paths(piece).map((one) => [one.open, one.scrollLeft]);
+  piece.innerHTML = html;
+  paths(piece).forEach((one, i) => { if (kept[i]) { one.open = kept[i][0]; one.scrollLeft = kept[i][1]; } });
+  for (const holder of piece.querySelectorAll("script[data-for]")) wire(holder);
+  if (!focused) return;
+  const again = focused.id ? document.getElementById(focused.id) : piece.querySelectorAll("[tabindex], summary, a")[number];
+  if (again) again.focus({ preventScroll: true });
+};
+const source = new EventSource("events?since=" + encodeURIComponent(live.dataset.since));
+source.addEventListener("pieces", (event) => {
+  const { title, pieces } = JSON.parse(event.data);
+  document.title = title;
+  for (const { id, html } of pieces) replace(id, html);
+});
+source.addEventListener("open", () => say("live", "on"));
+source.addEventListener("error", () => say("not connected: this page stands still", "off"));
 )js";
 
 }  // namespace
@@ -105,8 +144,8 @@ std::string page_head(const std::string& title) {
       escaped(title), kStyle);
 }
 
-std::string page_foot() {
-  return fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", kScript);
+std::string page_foot(bool live) {
+  return fmt::format("</main>\n<script>{}{}</script>\n</body>\n</html>\n", kScript, live ? kLiveScript : "");
 }
 
 }  // namespace orthant::report

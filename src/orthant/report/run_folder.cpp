@@ -1,13 +1,16 @@
 #include "orthant/report/run_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <span>
 
 #include "orthant/base/error.h"
 
@@ -137,58 +140,111 @@ void read_checkpoints(RunFolder& run) {
 
 }  // namespace
 
-MetricTable read_metrics(const std::string& file) {
-  MetricTable table;
-  std::vector<std::pair<std::string, std::vector<double>*>> order;  // as lines have them
-  for_each_line(text_of(file), [&](std::string_view line) {
-    NumberScanner numbers(line);
-    std::string_view name;
-    double number = 0;
-    const auto row = table.steps.size();
-    bool has_step = false;
-    std::size_t place = 0;
-    while (numbers.next(name, number)) {
-      if (name == "step") {
-        table.steps.push_back(static_cast<std::int64_t>(number));
-        has_step = true;
-        continue;
-      }
-      if (place >= order.size() || order[place].first != name) {
-        const auto found = std::ranges::find(order, name, [](const auto& entry) { return entry.first; });
-        place = static_cast<std::size_t>(found - order.begin());
-        if (found == order.end()) order.emplace_back(name, &table.columns[std::string(name)]);
-      }
-      auto& column = *order[place++].second;
-      column.resize(row, kNone);
-      column.push_back(number);
+bool MetricReader::goes_on(const FileHandle& file, std::uint64_t inode) const {
+  if (inode != inode_ || static_cast<std::uint64_t>(file.size()) < read_bytes_) return false;
+  std::string there(last_line_.size(), '\0');
+  file.read_exactly(static_cast<std::int64_t>(read_bytes_ - last_line_.size()),
+                    std::as_writable_bytes(std::span(there)));
+  return there == last_line_;
+}
+
+void MetricReader::take(std::string_view line, MetricTable& table) {
+  NumberScanner numbers(line);
+  std::string_view name;
+  double number = 0;
+  const auto row = table.steps.size();
+  bool has_step = false;
+  std::size_t place = 0;
+  while (numbers.next(name, number)) {
+    if (name == "step") {
+      table.steps.push_back(static_cast<std::int64_t>(number));
+      has_step = true;
+      continue;
     }
-    if (has_step) return;
-    for (auto& [column_name, column] : table.columns) column.resize(std::min(column.size(), row));
-  });
+    if (place >= order_.size() || order_[place].first != name) {
+      const auto found = std::ranges::find(order_, name, [](const auto& entry) { return entry.first; });
+      place = static_cast<std::size_t>(found - order_.begin());
+      if (found == order_.end()) order_.emplace_back(name, &table.columns[std::string(name)]);
+    }
+    auto& column = *order_[place++].second;
+    column.resize(row, kNone);
+    column.push_back(number);
+  }
+  if (has_step) return;
+  for (auto& [column_name, column] : table.columns) column.resize(std::min(column.size(), row));
+}
+
+void MetricReader::read(const std::string& path, MetricTable& table) {
+  constexpr std::size_t kChunk = std::size_t{4} << 20;
+  const auto file = FileHandle::open_regular(path);
+  struct stat status{};
+  if (fstat(file.fd(), &status) != 0) throw_io_error(path, "stat", errno);
+  if (!goes_on(file, status.st_ino)) {
+    *this = {};
+    table = {};
+    inode_ = status.st_ino;
+  }
+  std::string text;
+  for (auto left = static_cast<std::uint64_t>(file.size()) - read_bytes_; left > 0;) {
+    const auto from = text.size();
+    text.resize(from + std::min<std::uint64_t>(kChunk, left));
+    const auto chunk = std::as_writable_bytes(std::span(text)).subspan(from);
+    file.read_exactly(static_cast<std::int64_t>(read_bytes_ + from), chunk);
+    left -= chunk.size();
+    for_each_line(text, [&](std::string_view line) { take(line, table); });
+    const auto whole = text.rfind('\n') + 1;  // 0 when there is none
+    if (whole == 0) continue;
+    const auto last = whole < 2 ? std::string::npos : text.rfind('\n', whole - 2);
+    last_line_ = text.substr(last + 1, whole - last - 1);
+    read_bytes_ += whole;
+    text.erase(0, whole);
+  }
   for (auto& [name, column] : table.columns) column.resize(table.steps.size(), kNone);
-  return table;
+}
+
+void RunReader::look(RunFolder& run) {
+  const fs::path folder(run.path);
+  auto& complaints = run.complaints;
+  complaints.clear();
+  run.config = json_file(folder / "config.json", complaints);
+  run.profile = json_file(folder / "profile.json", complaints);
+  run.result = json_file(folder / "result.json", complaints);
+  try {
+    if (fs::exists(folder / "metrics.jsonl")) metrics_.read(run.path + "/metrics.jsonl", run.metrics);
+  } catch (const DataError& error) {
+    complaints.push_back(error.message());
+  }
+  run.evals = json_lines(folder / "eval.jsonl", complaints);
+  run.log.clear();
+  run.verdicts.clear();
+  run.checkpoints.clear();
+  read_logs(run);
+  read_checkpoints(run);
+  run.ranks = trace::read_flight(run.path, &complaints);
+}
+
+bool is_empty(const RunFolder& run) {
+  return run.config.is_null() && run.ranks.empty() && run.log.empty() && run.metrics.steps.empty();
+}
+
+void check_run_folder(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return;
+  throw ConfigError(fmt::format("{} is no folder of a run", path),
+                    {.remedy = "name the folder that orthant train printed behind \"output\""});
+}
+
+void refuse_empty_run(const std::string& path) {
+  throw ConfigError(fmt::format("{} holds nothing of a run: no config.json, log, metrics.jsonl or flight", path),
+                    {.remedy = "name the folder that orthant train printed behind \"output\""});
 }
 
 RunFolder read_run_folder(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    throw ConfigError(fmt::format("{} is no folder of a run", path),
-                      {.remedy = "name the folder that orthant train printed behind \"output\""});
-  }
+  check_run_folder(path);
   RunFolder run;
   run.path = path;
-  run.config = json_file(fs::path(path) / "config.json", run.complaints);
-  run.profile = json_file(fs::path(path) / "profile.json", run.complaints);
-  run.result = json_file(fs::path(path) / "result.json", run.complaints);
-  run.metrics = read_metrics(path + "/metrics.jsonl");
-  run.evals = json_lines(fs::path(path) / "eval.jsonl", run.complaints);
-  read_logs(run);
-  read_checkpoints(run);
-  run.ranks = trace::read_flight(path, &run.complaints);
-  if (run.config.is_null() && run.ranks.empty() && run.log.empty() && run.metrics.steps.empty()) {
-    throw ConfigError(fmt::format("{} holds nothing of a run: no config.json, log, metrics.jsonl or flight", path),
-                      {.remedy = "name the folder that orthant train printed behind \"output\""});
-  }
+  RunReader().look(run);
+  if (is_empty(run)) refuse_empty_run(path);
   return run;
 }
 

@@ -6,8 +6,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "orthant/files/file_handle.h"
 #include "orthant/trace/flight_file.h"
 
 namespace orthant::report {
@@ -47,10 +50,44 @@ struct RunFolder {
   std::vector<std::string> complaints;  // what could not be read
 };
 
-// ConfigError when there is no such folder, or nothing of a run in it. Local.
+// ConfigError when there is no such folder.
+void check_run_folder(const std::string& path);
+// That there is nothing of a run in it: a ConfigError.
+[[noreturn]] void refuse_empty_run(const std::string& path);
+
+// The same, and when there is nothing of a run in it. Local.
 RunFolder read_run_folder(const std::string& path);
 
-// Numbers of lines of JSON objects, read in one sweep: a million lines in about a second.
-MetricTable read_metrics(const std::string& file);
+// Numbers of lines of JSON objects, of a file that may grow: a million lines in about a second, and then only those
+// that have come.
+class MetricReader {
+ public:
+  // Adds whole lines behind those that were read; anew where the file was replaced, or cut by a run that was resumed.
+  // DataError when it cannot be read.
+  void read(const std::string& path, MetricTable& table);
+
+ private:
+  void take(std::string_view line, MetricTable& table);
+  bool goes_on(const FileHandle& file, std::uint64_t inode) const;
+
+  std::uint64_t inode_ = 0;
+  std::uint64_t read_bytes_ = 0;  // up to the end of the last whole line
+  std::string last_line_;         // with its end, to see that the file goes on behind it
+  std::vector<std::pair<std::string, std::vector<double>*>> order_;  // columns as lines have them
+};
+
+// The same of a run that goes on: every look reads what has changed.
+class RunReader {
+ public:
+  // Of the run at `run.path`; nothing is refused: one that has not begun leaves everything empty. Always the same
+  // `run`. Local.
+  void look(RunFolder& run);
+
+ private:
+  MetricReader metrics_;
+};
+
+// Nothing of a run is there.
+bool is_empty(const RunFolder& run);
 
 }  // namespace orthant::report

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "orthant/base/base64.h"
 #include "orthant/base/nearest.h"
-#include "orthant/text/base64.h"
 #include "orthant/text/charsmap.h"
 #include "orthant/text/json_section.h"
 #include "orthant/text/tokenizer_json.h"

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "orthant/serve/http/message.h"
+#include "orthant/http/message.h"
 
 namespace orthant {
 

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "orthant/http/metric_text.h"
+
 namespace orthant {
 namespace {
-
-std::string one_metric(const char* name, const char* kind, const char* help, std::int64_t value) {
-  return fmt::format("# HELP orthant_{0} {1}\n# TYPE orthant_{0} {2}\northant_{0} {3}\n", name, help, kind, value);
-}
 
 std::string histogram_text(const char* name, const char* help, const Histogram& histogram) {
   return fmt::format("# HELP orthant_{0} {1}\n# TYPE orthant_{0} histogram\n", name, help) +
@@ -44,17 +42,17 @@ std::string metrics_text(const ServerMetrics& metrics, const GeneratorLoad& load
   for (const auto& [reason, count] : metrics.finished) {
     out += fmt::format("orthant_answers_total{{reason=\"{}\"}} {}\n", reason, count);
   }
-  out += one_metric("prompt_tokens_total", "counter", "Tokens of prompts.", metrics.prompt_tokens);
-  out += one_metric("generated_tokens_total", "counter", "Tokens of answers.", metrics.generated_tokens);
-  out += one_metric("connections", "gauge", "Open connections.", metrics.connections);
-  out += one_metric("answers_waiting", "gauge", "Answers without a first token.", metrics.waiting);
-  out += one_metric("running", "gauge", "Answers whose tokens are being made.", load.running);
-  out += one_metric("queued", "gauge", "Answers without a place in the cache.", load.waiting);
-  out += one_metric("preempted_total", "counter", "Answers that lost their place and were computed again.",
-                    load.preempted);
-  out += one_metric("cache_tokens", "gauge", "Tokens that the cache holds at most.", load.cache_tokens);
-  out += one_metric("cache_used_tokens", "gauge", "Tokens that the cache holds.", load.used_cache_tokens);
-  out += one_metric("rank_starts_total", "counter", "How often ranks were started.", metrics.rank_starts);
+  out += http::metric_text("prompt_tokens_total", "counter", "Tokens of prompts.", metrics.prompt_tokens);
+  out += http::metric_text("generated_tokens_total", "counter", "Tokens of answers.", metrics.generated_tokens);
+  out += http::metric_text("connections", "gauge", "Open connections.", metrics.connections);
+  out += http::metric_text("answers_waiting", "gauge", "Answers without a first token.", metrics.waiting);
+  out += http::metric_text("running", "gauge", "Answers whose tokens are being made.", load.running);
+  out += http::metric_text("queued", "gauge", "Answers without a place in the cache.", load.waiting);
+  out += http::metric_text("preempted_total", "counter", "Answers that lost their place and were computed again.",
+                           load.preempted);
+  out += http::metric_text("cache_tokens", "gauge", "Tokens that the cache holds at most.", load.cache_tokens);
+  out += http::metric_text("cache_used_tokens", "gauge", "Tokens that the cache holds.", load.used_cache_tokens);
+  out += http::metric_text("rank_starts_total", "counter", "How often ranks were started.", metrics.rank_starts);
   out += histogram_text("first_token_seconds", "From a request to the first token of an answer.",
                         metrics.first_token_seconds);
   out += histogram_text("token_seconds", "Between tokens of an answer, on average.", metrics.token_seconds);

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "orthant/http/server.h"
 #include "orthant/serve/api/completion_request.h"
 #include "orthant/serve/api/documents.h"
 #include "orthant/serve/generator.h"
-#include "orthant/serve/http/server.h"
 
 namespace orthant {
 

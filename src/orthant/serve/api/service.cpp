@@ -8,6 +8,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/printable.h"
+#include "orthant/http/metric_text.h"
 #include "orthant/launch/unix_sockets.h"
 #include "orthant/serve/api/documents.h"
 #include "orthant/serve/carried_files.h"
@@ -73,7 +74,9 @@ Service::Service(std::function<const ServedModel&()> model, Generator& generator
       generator_(generator),
       options_(std::move(options)),
       log_(std::move(log)),
-      run_id_(launch::random_name().substr(0, 12)) {}
+      run_id_(launch::random_name().substr(0, 12)) {
+  options_.access.asks_no_key = [](const std::string& path) { return path == "/" || path == "/health"; };
+}
 
 http::Answer Service::refuse(const http::Refusal& refusal) {
   note(kOther, refusal.status);
@@ -83,7 +86,9 @@ http::Answer Service::refuse(const http::Refusal& refusal) {
 void Service::handle(http::Request request, const std::shared_ptr<http::Exchange>& exchange) {
   const auto route = known_route(request.path);
   try {
-    if (auto error = refuse_access(options_.access, request)) throw *error;
+    if (const auto refusal = http::refuse_access(options_.access, request)) {
+      throw ApiError(refusal->status, refusal->message, {}, refusal->code);
+    }
     check_route(request);
     if (route == kChatRoute || route == kTextRoute) return generate(request, exchange);
     auto answer = this->route(request);
@@ -116,7 +121,7 @@ http::Answer Service::route(const http::Request& request) {
     metrics_.connections = static_cast<std::int64_t>(server_->num_connections());
     metrics_.waiting = *waiting_;
     metrics_.rank_starts = options_.rank_starts ? options_.rank_starts() : 1;
-    return {200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics_text(metrics_, generator_.load())};
+    return {200, {{"Content-Type", http::kMetricsType}}, metrics_text(metrics_, generator_.load())};
   }
   const auto& model = model_();
   if (request.path != "/v1/models" && request.path != "/v1/models/" + model.name) {

@@ -9,17 +9,17 @@
 #include <string>
 
 #include "orthant/base/log.h"
-#include "orthant/serve/api/access.h"
+#include "orthant/http/access.h"
+#include "orthant/http/server.h"
 #include "orthant/serve/api/completion_request.h"
 #include "orthant/serve/api/metrics.h"
 #include "orthant/serve/api/reply.h"
 #include "orthant/serve/generator.h"
-#include "orthant/serve/http/server.h"
 
 namespace orthant {
 
 struct ServiceOptions {
-  AccessRules access = {};
+  http::AccessRules access = {};
   std::int64_t most_waiting = 256;  // answers without a first token; a request beyond gets 429
   std::int64_t created = 0;         // seconds since 1970, as the model's birthday
   // Why the generator cannot be asked now; empty: it can.

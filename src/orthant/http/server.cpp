@@ -1,4 +1,4 @@
-#include "orthant/serve/http/server.h"
+#include "orthant/http/server.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <cerrno>
 
 #include "orthant/base/error.h"
-#include "orthant/serve/http/connection.h"
+#include "orthant/http/connection.h"
 
 namespace orthant::http {
 namespace {
@@ -35,6 +35,11 @@ void epoll_add(int epoll, int fd, std::uint32_t events, std::uint64_t id) {
 
 Connection* Exchange::connection() const {
   return server_->find(connection_);
+}
+
+std::size_t Exchange::unsent() const {
+  const auto* const client = connection();
+  return client ? client->unsent() : 0;
 }
 
 void Exchange::answer(const Answer& answer) {

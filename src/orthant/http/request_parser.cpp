@@ -1,4 +1,4 @@
-#include "orthant/serve/http/request_parser.h"
+#include "orthant/http/request_parser.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "orthant/serve/http/message.h"
+#include "orthant/http/message.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "orthant/text/base64.h"
+#include "orthant/base/base64.h"
 
 #include <array>
 #include <cstdint>

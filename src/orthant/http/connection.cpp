@@ -1,4 +1,4 @@
-#include "orthant/serve/http/connection.h"
+#include "orthant/http/connection.h"
 
 #include <sys/socket.h>
 

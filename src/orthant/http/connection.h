@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "orthant/http/request_parser.h"
+#include "orthant/http/server.h"
 #include "orthant/launch/sockets.h"
-#include "orthant/serve/http/request_parser.h"
-#include "orthant/serve/http/server.h"
 
 namespace orthant::http {
 

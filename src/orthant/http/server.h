@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "orthant/http/message.h"
+#include "orthant/http/request_parser.h"
 #include "orthant/launch/sockets.h"
-#include "orthant/serve/http/message.h"
-#include "orthant/serve/http/request_parser.h"
 
 namespace orthant::http {
 
@@ -34,6 +34,9 @@ class Exchange {
   void end();
   // Ends the connection in the middle of an answer, so that nobody takes it for whole.
   void abandon();
+
+  // Bytes of answers that the client has not taken yet; 0 once it is gone.
+  std::size_t unsent() const;
 
   bool begun() const { return begun_; }
   bool ended() const { return ended_; }

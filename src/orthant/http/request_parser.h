@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "orthant/serve/http/message.h"
+#include "orthant/http/message.h"
 
 namespace orthant::http {
 
@@ -22,6 +22,7 @@ struct Limits {
 struct Refusal {
   int status = 400;
   std::string message;
+  std::string code = {};  // a word for programs; may be empty
 };
 
 class RequestParser {
