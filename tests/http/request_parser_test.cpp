@@ -21,7 +21,7 @@ std::string outcome(const std::string& text, http::Limits limits = {}) {
     if (parser.refusal()) {
       out = std::to_string(parser.refusal()->status) + " " + parser.refusal()->message;
     } else if (!parser.done()) {
-      out = "more";
+      out = parser.begun() ? "more" : "nothing yet";
     } else {
       const auto request = parser.take();
       out = request.method + " " + request.path + "?" + request.query + " " + request.body +
@@ -39,6 +39,8 @@ TEST(RequestParser, ReadsRequestsWhereverBytesAreCut) {
   EXPECT_EQ(outcome("GET / HTTP/1.1\r\nhOsT:x\r\nConnection: Close\r\n\r\n"), "GET /?  goes rest ");
   EXPECT_EQ(outcome("GET http://host:1/p?q HTTP/1.1\r\nHost: x\r\n\r\n"), "GET /p?q  stays rest ");
   EXPECT_EQ(outcome("GET / HTTP/1.1\r\nHost: x\r\n"), "more");
+  EXPECT_EQ(outcome("\r\n\r"), "nothing yet");
+  EXPECT_EQ(outcome("\r\nGET"), "more");
 }
 
 TEST(RequestParser, ReadsBodiesInChunks) {

@@ -163,6 +163,18 @@ TEST_F(ForkedRanks, BlameTheRankThatDiedAndNotThoseThatLostAPeer) {
   }
 }
 
+// As on a machine where a rank has told its peers of its error long before the system lets it end.
+TEST_F(ForkedRanks, BlameTheRankThatIsSlowToEndAndNotThoseThatLostIt) {
+  options_.num_ranks = 2;
+  const auto outcome = run_forked(options_, [](const Job& job) {
+    if (job.rank == 1) return 3;
+    usleep(600'000);
+    return 4;
+  });
+  EXPECT_EQ(outcome.exit_code, 4);
+  EXPECT_EQ(outcome.failed_rank, 0) << outcome.report;
+}
+
 TEST_F(ForkedRanks, TakeTheFirstWhenEveryRankOnlyLostAPeer) {
   options_.num_ranks = 2;
   const auto outcome = run_forked(options_, [](const Job&) { return 3; });

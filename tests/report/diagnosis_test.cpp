@@ -123,6 +123,37 @@ TEST_F(Diagnosis, FindsTheErrorBehindAnExitCode) {
   EXPECT_NE(finding.answer.find("rank 2 ended with an error: out of memory at dp=2"), std::string::npos);
 }
 
+TEST_F(Diagnosis, TellsCrashesFromKills) {
+  const auto cause_of = [&](const std::string& signal) {
+    write("log/launcher.jsonl",
+          "{\"exit_code\":3,\"failed_rank\":1,\"report\":\"rank 1: killed by " + signal + "\"}\n");
+    return first().cause;
+  };
+  for (const auto* signal : {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS"}) {
+    EXPECT_EQ(cause_of(signal), "crashed") << signal;
+  }
+  EXPECT_EQ(cause_of("SIGKILL"), "killed");
+}
+
+// What a hostile or broken program may have left: entries of other kinds, numbers without room, endless brackets.
+TEST_F(Diagnosis, PassesOverWhatNoRunWrites) {
+  write("log/launcher.jsonl",
+        "{\"exit_code\":\"x\",\"failed_rank\":1.5,\"stop_asked\":3,\"report\":[1]}\n"
+        "{\"exit_code\":99999999999,\"report\":\"rank 1: killed by SIGKILL\"}\n");
+  write("config.json", std::string(100'000, '[') + std::string(100'000, ']'));
+  write("eval.jsonl", "{\"step\":[" + std::string(100'000, '[') + std::string(100'000, ']') + "]}\n");
+  write("metrics.jsonl", "{\"step\":1e300,\"loss\":2.0}\n{\"step\":1,\"loss\":2.0}\n");
+  const auto run = read_run_folder(run_);
+  ASSERT_EQ(run.verdicts.size(), 2U);
+  EXPECT_EQ(run.verdicts[0].exit_code, 0);
+  EXPECT_EQ(run.verdicts[0].failed_rank, -1);
+  EXPECT_TRUE(run.config.is_null());
+  EXPECT_TRUE(run.evals.empty());
+  EXPECT_EQ(run.metrics.steps, std::vector<std::int64_t>{1});
+  EXPECT_EQ(run.complaints.size(), 2U);
+  EXPECT_FALSE(diagnose(run, {}).empty());
+}
+
 TEST_F(Diagnosis, ForgetsErrorsOfEarlierAttempts) {
   write("log/rank-0.log",
         "2026-01-31T12:00:00Z error: out of memory at dp=0\n2026-01-31T12:01:00Z rank 0 of 1 started: host a, process "

@@ -4,7 +4,8 @@
 //   FAULT_COUNTER  a file of 16 bytes: the number of calls so far; whether the kill has happened
 //   FAULT_AT       the call that fails, counted from 1; 0: none
 //   FAULT_ERRNO    what it fails with
-//   FAULT_LASTING  0: that call alone; 1: every call from there on; 2: from there on every call on the same path
+//   FAULT_LASTING  0: that call alone; 1: every call from there on; 2: from there on every call on the same path; 3: none:
+//                  the process dies before that call
 //   FAULT_KILL_AT  a process that writes the n-th time to metrics.jsonl dies, once in the job; 0: none
 //   FAULT_LOG      a file that gets a line "NUMBER CALL PATH" for each call
 // A close that fails closes all the same.
@@ -110,7 +111,8 @@ static int fails(const char* call, const char* path) {
   }
   if (fail_at == 0 || number < fail_at) return 0;
   if (number == fail_at) snprintf(broken_path, sizeof broken_path, "%s", path);
-  if (number > fail_at && lasting == 0) return 0;
+  if (number == fail_at && lasting == 3) syscall(SYS_kill, getpid(), SIGKILL);
+  if (number > fail_at && (lasting == 0 || lasting == 3)) return 0;
   if (number > fail_at && lasting == 2 && strcmp(path, broken_path) != 0) return 0;
   errno = fail_with;
   return 1;

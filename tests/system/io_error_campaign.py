@@ -6,9 +6,9 @@
   python3 io_error_campaign.py --sample 20 --seed 1       # so many of all these, drawn
 
 A shim before the C library (fault_shim.c) counts the calls of one undisturbed run of each scenario. Then the run is repeated with the
-first call failing, the second, and so on: with each error, that call alone, all calls on its path from there on, or all calls from there on.
-After each run: the exit code is 0 with the weights of the undisturbed run, or 4 (3 from a launcher whose ranks ended) with a message that
-names a path of the run; every checkpoint and metric of before is there under some name, unless a newer checkpoint is whole and the rules
+first call failing, the second, and so on: with each error, that call alone, all calls on its path from there on, or all calls from there on;
+or with the process killed before that call. After each run: the exit code is 0 with the weights of the undisturbed run, or 4 (3 from a
+launcher whose ranks ended) with a message that names a path of the run, or the process was killed; every checkpoint and metric of before is there under some name, unless a newer checkpoint is whole and the rules
 let the old one go; so is a checkpoint of every save that the run got past without a complaint, or a newer one; and a run without faults goes on
 from the newest whole checkpoint (after exit code 0: of the last step) to the same weights, with every metric, and leaves nothing half-done.
 Metrics of new steps may be missing only where metrics.jsonl itself could not be written to the end, and the run said so.
@@ -22,6 +22,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -33,8 +34,8 @@ from warm_program import WarmProgram
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ERRORS = ("EIO", "EACCES", "ESTALE", "EMFILE", "ENOSPC")
-ONCE, ALL_LATER, SAME_PATH = 0, 1, 2
-MODES = {"once": ONCE, "all": ALL_LATER, "path": SAME_PATH}
+ONCE, ALL_LATER, SAME_PATH, KILLED = 0, 1, 2, 3
+MODES = {"once": ONCE, "all": ALL_LATER, "path": SAME_PATH, "killed": KILLED}
 KEEP_LAST, SAVE_EVERY = 2, 2
 CONFIG = {"name": "io", "seed": 1,
           "model": {"kind": "llama", "preset": "llama-tiny", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -126,7 +127,7 @@ class Folder:
 
     def __init__(self, run):
         parent = os.path.join(run, "checkpoints")
-        names = sorted(set(os.listdir(parent)) - {"latest"}) if os.path.isdir(parent) else []
+        names = sorted(set(os.listdir(parent)) - {"latest", "best"}) if os.path.isdir(parent) else []
         files = {name: contents(os.path.join(parent, name)) for name in names}
         self.names = names
         whole = {name: digest(found) for name, found in files.items() if is_whole(name, found)}  # two may hold the same
@@ -280,6 +281,8 @@ class Campaign:
                 wrong.append(f"exit code 0 with metrics of steps {after.steps()}")
             return wrong
         launched = "--mesh" in scenario.options or "--max-restarts" in scenario.options
+        if mode == KILLED and finished.returncode in (3, -signal.SIGKILL):
+            return wrong
         if finished.returncode not in ((3, 4) if launched else (4,)):
             wrong.append(f"exit code {finished.returncode}: {last_words}")
         elif finished.returncode == 4 and not re.search(r"error: .*" + re.escape(run), last_words):
@@ -322,7 +325,8 @@ def campaign(options, report=print):
             report(f"{name}: {len(calls)} calls")
             kinds.update(call for call, _ in calls)
             for position in range(1, len(calls) + 1):
-                ways = [(name, position, error, MODES[mode]) for error in options.errors for mode in options.modes]
+                ways = [(name, position, error, MODES[mode]) for error in options.errors for mode in options.modes if mode != "killed"]
+                ways += [(name, position, options.errors[0], KILLED)] if "killed" in options.modes else []
                 trials += draw.sample(ways, min(options.per_call or len(ways), len(ways)))
         report("calls: " + ", ".join(f"{call} {count}" for call, count in kinds.most_common()))
         if options.sample:

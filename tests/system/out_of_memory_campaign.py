@@ -75,8 +75,8 @@ KILLED = [
 
 
 class Campaign:
-    def __init__(self):
-        self.failures, self.codes, self.count = [], [], itertools.count()
+    def __init__(self, say=print):
+        self.failures, self.codes, self.count, self.say = [], [], itertools.count(), say
         self.folder = tempfile.TemporaryDirectory()
 
     def train(self, settings, mesh, *words, limit=None, data_limit=None):
@@ -99,9 +99,9 @@ class Campaign:
     def report(self, kind, name, problem, note, finished):
         if problem:
             self.failures.append(name)
-            print(f"FAILED: {kind}: {name}: {problem}\n{finished.stderr[-3000:]}", flush=True)
+            self.say(f"FAILED: {kind}: {name}: {problem}\n{finished.stderr[-3000:]}")
         else:
-            print(f"fine: {kind}: {name}: {note}", flush=True)
+            self.say(f"fine: {kind}: {name}: {note}")
 
     def does_not_fit(self, name, settings, mesh):
         asked, _ = self.train(settings, mesh, "--dry-run")

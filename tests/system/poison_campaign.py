@@ -86,7 +86,7 @@ def stages_of(rng, units, pp, schedule):
 class Draw:
     def __init__(self, seed, number, models, most):
         rng = random.Random(f"{seed}/{number}")
-        self.model = models[rng.choice(NAMES)]
+        self.model = models[rng.choice(tuple(models))]
         degrees = {} if rng.random() < 0.15 else draw_mesh(rng, most)
         self.mesh = {axis: degrees.get(axis, 1) for axis in ("pp", "dp", "fsdp", "tp")}
         self.world = self.mesh["pp"] * self.mesh["dp"] * self.mesh["fsdp"] * self.mesh["tp"]

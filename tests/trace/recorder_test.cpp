@@ -213,6 +213,13 @@ TEST_F(Recorder, RefusesFilesThatAreNone) {
   {
     trace::Recorder(0, 1).keep_in(run_);
   }
+  std::fstream(path, std::ios::in | std::ios::out)
+      .seekp(offsetof(FlightHeader, clock_offset_ns))
+      .write("\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f", 8);
+  says("its times make no sense");
+  std::fstream(path, std::ios::in | std::ios::out)
+      .seekp(offsetof(FlightHeader, clock_offset_ns))
+      .write("\0\0\0\0\0\0\0\0", 8);
   std::filesystem::resize_file(path, 100'000);
   says("it has 100000 of");
   std::vector<std::string> complaints;

@@ -22,6 +22,7 @@
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/generate/llm.h"
+#include "orthant/serve/prompt_file.h"
 
 namespace orthant::cli {
 namespace {

@@ -2,41 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/option_parser.h"
 
 namespace orthant::cli {
-namespace {
-
-// What is wrong with the line; empty: nothing.
-std::string read_prompt(const std::string& line, PromptGiven& prompt) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return "it is no JSON";
-  if (json.is_string()) {
-    prompt.text = json.get<std::string>();
-    return {};
-  }
-  if (!json.is_object()) return "it is neither a text nor an object";
-  if (const auto text = json.find("prompt"); text != json.end()) {
-    if (!text->is_string()) return "its prompt is no text";
-    prompt.text = text->get<std::string>();
-    return {};
-  }
-  const auto ids = json.find("token_ids");
-  if (ids == json.end()) return "it has neither prompt nor token_ids";
-  if (!ids->is_array()) return "its token_ids are no list";
-  for (const auto& id : *ids) {
-    if (!id.is_number_integer()) return fmt::format("its token_ids hold {}", id.dump());
-    prompt.ids.push_back(id.get<std::int64_t>());
-  }
-  return {};
-}
-
-}  // namespace
 
 SamplingParams SamplingOptions::checked() const {
   SamplingParams all = params;
@@ -71,30 +42,6 @@ void add_sampling_options(OptionParser& app, SamplingOptions& options) {
   app.add_option("--n", options.answers, "answers to each prompt, with seeds that follow each other (default 1)");
   app.add_option("--logprobs", options.logprobs,
                  "tell the log-probability of every token, and of so many of the most probable ones (with --json)");
-}
-
-PromptFile read_prompts(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("{}: cannot be read", path), {.remedy = "give a file of JSON lines"});
-  PromptFile found;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    PromptGiven prompt;
-    if (const auto fault = read_prompt(line, prompt); !fault.empty()) {
-      found.bad.push_back({number, fault});
-      continue;
-    }
-    found.prompts.push_back(std::move(prompt));
-    found.lines.push_back(number);
-  }
-  if (found.prompts.empty()) {
-    const auto first = found.bad.empty() ? std::string("it is empty")
-                                         : fmt::format("line {}: {}", found.bad.front().line, found.bad.front().error);
-    throw DataError(fmt::format("{}: has no prompt; {}", path, first),
-                    {.remedy = "write one JSON text, {\"prompt\": ...} or {\"token_ids\": [...]} a line"});
-  }
-  return found;
 }
 
 }  // namespace orthant::cli

@@ -1,8 +1,7 @@
-// What `orthant generate` is asked: prompts of the command line or of a file, and how to answer them.
+// What `orthant generate` is asked: how to answer prompts.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,27 +23,5 @@ struct SamplingOptions {
   SamplingParams checked() const;  // ConfigError
 };
 void add_sampling_options(OptionParser& app, SamplingOptions& options);
-
-// A prompt as it was given: a text, or token ids.
-struct PromptGiven {
-  std::optional<std::string> text;
-  std::vector<std::int64_t> ids;
-};
-
-// A line of a file that is no prompt.
-struct BadLine {
-  std::int64_t line = 0;
-  std::string error;
-};
-
-struct PromptFile {
-  std::vector<PromptGiven> prompts;
-  std::vector<std::int64_t> lines;  // of each, counted from 1
-  std::vector<BadLine> bad;
-};
-
-// Lines of JSON: a text, {"prompt": text} or {"token_ids": [...]}; empty lines are passed over. DataError for a file
-// that cannot be read or has no prompt.
-PromptFile read_prompts(const std::string& path);
 
 }  // namespace orthant::cli

@@ -53,7 +53,7 @@ void RequestParser::refuse(int status, std::string message) {
 std::size_t RequestParser::feed(std::string_view bytes) {
   std::size_t used = 0;
   while (used < bytes.size() && !refusal_ && state_ != State::done) {
-    begun_ = begun_ || (bytes[used] != '\r' && bytes[used] != '\n');
+    begun_ = begun_ || bytes.find_first_not_of("\r\n", used) != std::string_view::npos;
     switch (state_) {
       case State::line:
         if (next_line(bytes, used, limits_.line_bytes, 414)) line();

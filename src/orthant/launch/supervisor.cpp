@@ -11,7 +11,8 @@
 namespace orthant::launch {
 namespace {
 
-constexpr double kCollectSeconds = 0.2;     // for the cause of a code 3 to show up
+constexpr double kCollectSeconds = 0.2;  // for the cause of a code 3 to show up
+constexpr double kUnknownSeconds = 2;    // more, while nothing else tells the cause: a busy machine ends ranks slowly
 constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go of the pipes
 
 }  // namespace
@@ -182,6 +183,11 @@ void Supervisor::check_deadline() {
     if (awaited && is_stopped(*awaited)) return blame(*awaited);
     if (blame_dying() || blame_leaver(cause.rank)) return;
     if (awaited) return blame(*awaited);
+    if (any_alive() && !waits_for_unknown_) {
+      waits_for_unknown_ = true;
+      deadline_ = Clock::now() + seconds(kUnknownSeconds);
+      return;
+    }
     fail_with({options_.node_rank, cause.rank, job_exit_code(cause), describe(cause)}, true);
   } else if (phase_ == Phase::kTerminating) {
     kill_everything();

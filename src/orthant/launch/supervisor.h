@@ -105,6 +105,7 @@ class Supervisor {
   std::optional<Failure> failure_;
   std::vector<RankState> actions_;  // at the first bad end, before the other ranks are asked to end
   bool end_announced_ = false;
+  bool waits_for_unknown_ = false;     // ranks have lost a peer, and nothing tells whom
   std::vector<std::string> given_up_;  // ranks that did not end after SIGKILL, as they are told
 };
 

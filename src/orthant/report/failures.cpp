@@ -26,7 +26,7 @@ struct KnownText {
   const char* cause;
   const char* fix;
 };
-constexpr std::array<KnownText, 19> kKnownTexts = {{
+constexpr std::array<KnownText, 23> kKnownTexts = {{
     {"out of memory", "out of memory",
      "a smaller microbatch (more parallel.microbatches), parallel.recompute, or more ranks"},
     {"the update was left out", "not finite", "a lower optimizer.lr, optimizer.clip=1.0, or a look at that batch"},
@@ -38,6 +38,10 @@ constexpr std::array<KnownText, 19> kKnownTexts = {{
     {": silent for", "silent rank", "see what that rank computes; --timeout step=SECONDS where a step is only slow"},
     {"killed by SIGSEGV", "crashed", "report it, with log/rank-R.log of that rank"},
     {"killed by SIGABRT", "crashed", "report it, with log/rank-R.log of that rank"},
+    {"killed by SIGBUS", "crashed", "report it, with log/rank-R.log of that rank"},
+    {"killed by SIGFPE", "crashed", "report it, with log/rank-R.log of that rank"},
+    {"killed by SIGILL", "crashed", "a program built for this machine's CPU, or report it with log/rank-R.log"},
+    {"killed by SIGSYS", "crashed", "what keeps this process from that call of the system (seccomp)"},
     {"killed by SIG", "killed", "--resume auto goes on from the newest checkpoint; --max-restarts 3 does so by itself"},
     {"was still", "rank left early", "see why that rank's program ends before the others"},
     {"do not match", "different calls", "see the named places of the program: all ranks of a group must call alike"},

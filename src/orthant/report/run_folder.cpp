@@ -11,6 +11,8 @@
 #include <fstream>
 #include <limits>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "orthant/base/error.h"
 
@@ -21,6 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr int kDeepestDocument = 64;
 constexpr std::size_t kTimeBytes = 20;  // "2026-01-31T12:00:00Z"
 
 std::string text_of(const fs::path& path) {
@@ -39,11 +42,41 @@ void for_each_line(std::string_view text, const Act& act) {
   }
 }
 
+// Discarded for what is no JSON, or deeper than anything that a run writes: what shows a document calls itself
+// as often as it is deep.
+ordered_json parse_document(std::string_view text) {
+  bool fits = true;
+  auto document = ordered_json::parse(
+      text,
+      [&](int depth, auto, auto&) {
+        fits = fits && depth <= kDeepestDocument;
+        return fits;
+      },
+      /*allow_exceptions=*/false);
+  return fits ? document : ordered_json(ordered_json::value_t::discarded);
+}
+
+// Of an object; the fallback where it has no such entry, or one of another kind.
+template <typename T>
+T entry_or(const ordered_json& object, const char* name, T fallback) {
+  const auto found = object.find(name);
+  if (found == object.end()) return fallback;
+  if constexpr (std::is_same_v<T, int>) {
+    if (!found->is_number_integer()) return fallback;
+    const auto number = found->template get<std::int64_t>();
+    return std::in_range<int>(number) ? static_cast<int>(number) : fallback;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return found->is_boolean() ? found->template get<bool>() : fallback;
+  } else {
+    return found->is_string() ? found->template get<T>() : fallback;
+  }
+}
+
 std::vector<ordered_json> json_lines(const fs::path& path, std::vector<std::string>& complaints) {
   std::vector<ordered_json> lines;
   bool damaged = false;
   for_each_line(text_of(path), [&](std::string_view line) {
-    auto document = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    auto document = parse_document(line);
     if (document.is_object()) {
       lines.push_back(std::move(document));
     } else {
@@ -56,7 +89,7 @@ std::vector<ordered_json> json_lines(const fs::path& path, std::vector<std::stri
 
 ordered_json json_file(const fs::path& path, std::vector<std::string>& complaints) {
   if (!fs::exists(path)) return nullptr;
-  auto document = ordered_json::parse(text_of(path), nullptr, /*allow_exceptions=*/false);
+  auto document = parse_document(text_of(path));
   if (!document.is_discarded()) return document;
   complaints.push_back(path.string() + " is no JSON document");
   return nullptr;
@@ -121,8 +154,8 @@ void read_logs(RunFolder& run) {
   }
   std::ranges::stable_sort(run.log, [](const auto& a, const auto& b) { return a.time < b.time; });
   for (const auto& line : json_lines(run.path + "/log/launcher.jsonl", run.complaints)) {
-    run.verdicts.push_back({line.value("exit_code", 0), line.value("failed_rank", -1), line.value("stop_asked", false),
-                            line.value("report", std::string())});
+    run.verdicts.push_back({entry_or(line, "exit_code", 0), entry_or(line, "failed_rank", -1),
+                            entry_or(line, "stop_asked", false), entry_or(line, "report", std::string())});
   }
 }
 
@@ -157,6 +190,7 @@ void MetricReader::take(std::string_view line, MetricTable& table) {
   std::size_t place = 0;
   while (numbers.next(name, number)) {
     if (name == "step") {
+      if (!(std::fabs(number) < 9e18)) break;  // no step: the line is left out
       table.steps.push_back(static_cast<std::int64_t>(number));
       has_step = true;
       continue;

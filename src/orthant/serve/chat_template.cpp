@@ -109,12 +109,16 @@ const std::string& ChatTemplate::source() const {
 std::string ChatTemplate::render(const ChatInput& input) const {
   auto variables = state_->tokens;
   const auto given = [](const Json* json) { return json ? jinja::from_json(*json) : jinja::Value(); };
-  if (input.more) {
-    for (const auto& [key, value] : input.more->items()) variables.set(key, jinja::from_json(value));
+  try {
+    if (input.more) {
+      for (const auto& [key, value] : input.more->items()) variables.set(key, jinja::from_json(value));
+    }
+    variables.set("messages", given(input.messages));
+    variables.set("tools", given(input.tools));
+    variables.set("documents", given(input.documents));
+  } catch (const jinja::Problem& problem) {
+    throw DataError(problem.message, {.remedy = "write messages, tools and arguments of calls with less nesting"});
   }
-  variables.set("messages", given(input.messages));
-  variables.set("tools", given(input.tools));
-  variables.set("documents", given(input.documents));
   variables.set("add_generation_prompt", jinja::Value::boolean(input.add_generation_prompt));
   return jinja::run_template(*state_->statements, state_->source, variables, local_time);
 }

@@ -13,6 +13,11 @@ namespace orthant::trace {
 namespace {
 
 constexpr std::uint64_t kMostFlightBytes = std::uint64_t{1} << 30;
+constexpr std::int64_t kLatest = std::int64_t{1} << 61;  // a sum of two times has room
+
+bool is_time(std::int64_t ns) {
+  return ns >= -kLatest && ns <= kLatest;
+}
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw DataError(fmt::format("{}: no record of a rank: {}", path, why),
@@ -26,6 +31,10 @@ void check_header(const FlightHeader& header, std::uint64_t file_bytes, const st
                      header.name_bytes < (1U << 28) && header.names_end <= header.name_bytes && header.rank >= 0 &&
                      header.rank < header.world_size;
   if (!sound) refuse(path, "its sizes make no sense");
+  for (const auto ns : {header.wall_ns, header.monotonic_ns, header.clock_offset_ns, header.clock_error_ns,
+                        header.seen_ns, header.first_step_ns, header.first_cpu_ns, header.cpu_ns}) {
+    if (!is_time(ns)) refuse(path, "its times make no sense");
+  }
   if (file_bytes < flight_bytes(header)) {
     refuse(path, fmt::format("it has {} of {} bytes", file_bytes, flight_bytes(header)));
   }
@@ -71,7 +80,8 @@ RankRecord read_flight_file(const std::string& path) {
     // A place that was being written when the process ended has the number of no event, or of another place.
     const bool whole = event.number > 0 && (event.number - 1) % header.capacity == i && event.begin_ns > 0 &&
                        event.number <= header.num_events && static_cast<int>(event.kind) < kNumEventKinds &&
-                       (event.end_ns == 0 || event.end_ns >= event.begin_ns);
+                       (event.end_ns == 0 || event.end_ns >= event.begin_ns) && is_time(event.begin_ns) &&
+                       is_time(event.end_ns);
     if (!whole) continue;
     event.text = name_at(names, event.name);
     event.group_text = name_at(names, event.group);

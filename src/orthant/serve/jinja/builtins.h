@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,10 @@ class Budget {
 
   void step(std::size_t count = 1);
   void bytes(std::size_t count);
+  // To walk once through all of a value, as comparing does.
+  void walk(const Value& value) { step(value.extent().size / 1024); }
+  // To look for a part in a text: at every place it may nearly be there.
+  void search(const std::string& text, const std::string& part);
 
  private:
   std::size_t steps_ = kMostSteps;
@@ -39,6 +44,20 @@ Value item_of(const Value& value, const Value& key, Budget& budget);
 
 // The method of a text, list or dict.
 Value method_of(const Value& value, const std::string& name, Budget& budget);
+
+// As value.printed(), items_of(value), and sort keys of items without regard to case: paid for before they are made.
+std::string printed(const Value& value, Budget& budget);
+std::vector<Value> items_of(const Value& value, Budget& budget);
+Value without_case(const Value& value, Budget& budget);
+
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::optional<std::string> indent = {};
+  std::optional<std::pair<std::string, std::string>> separators = {};  // between items, after keys
+};
+// As json.dumps of Python. Problem for what JSON does not have.
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 // Of an argument; `name` is for the error.
 const std::string& text_of(const Value& value, std::string_view name);

@@ -14,6 +14,7 @@ namespace {
 using TokenKind = Token::Kind;
 using ExpressionKind = Expression::Kind;
 constexpr int kDeepestExpression = 200;
+constexpr int kDeepestTree = 600;  // chains of operators lean to one side
 
 bool is_comparison(const Token& token) {
   for (const auto* sign : {"==", "!=", "<", "<=", ">", ">="}) {
@@ -73,9 +74,23 @@ ExpressionParser::Node ExpressionParser::make(ExpressionKind kind, ExpressionPtr
   auto node = std::make_unique<Expression>();
   node->kind = kind;
   node->line = here().line;
-  if (first) node->parts.push_back(std::move(first));
-  if (second) node->parts.push_back(std::move(second));
+  if (first) add(*node, std::move(first));
+  if (second) add(*node, std::move(second));
   return node;
+}
+
+// A tree is run and taken down by functions that call themselves as often as it is deep.
+void ExpressionParser::add(Expression& whole, ExpressionPtr part) const {
+  if (part) whole.depth = std::max(whole.depth, part->depth + 1);
+  if (whole.depth > kDeepestTree) fail("the template is nested too deeply");
+  whole.parts.push_back(std::move(part));
+}
+
+void ExpressionParser::add_named(Expression& whole, std::string name, ExpressionPtr part) const {
+  add(whole, std::move(part));
+  whole.named.emplace_back(std::move(name), nullptr);
+  std::swap(whole.named.back().second, whole.parts.back());
+  whole.parts.pop_back();
 }
 
 ExpressionPtr ExpressionParser::tuple(bool with_choice) {
@@ -85,7 +100,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_choice) {
   while (here().is_sign(",")) {
     take();
     if (here().kind == TokenKind::block_end || here().kind == TokenKind::print_end || here().is_sign(")")) break;
-    node->parts.push_back(with_choice ? expression() : any());
+    add(*node, with_choice ? expression() : any());
   }
   return node;
 }
@@ -102,7 +117,7 @@ ExpressionPtr ExpressionParser::expression() {
       take();
       otherwise = expression();
     }
-    node->parts.push_back(std::move(otherwise));
+    add(*node, std::move(otherwise));
     value = std::move(node);
   }
   return value;
@@ -144,7 +159,7 @@ ExpressionPtr ExpressionParser::compared() {
     } else {
       break;
     }
-    node->parts.push_back(sum());
+    add(*node, sum());
   }
   return node->words.empty() ? std::move(node->parts[0]) : ExpressionPtr(std::move(node));
 }
@@ -170,7 +185,7 @@ ExpressionPtr ExpressionParser::joined() {
   auto node = make(ExpressionKind::joined, std::move(first));
   while (here().is_sign("~")) {
     take();
-    node->parts.push_back(product());
+    add(*node, product());
   }
   return node;
 }
@@ -257,7 +272,7 @@ ExpressionPtr ExpressionParser::list() {
   while (!here().is_sign("]")) {
     if (!node->parts.empty()) expect_sign(",");
     if (here().is_sign("]")) break;
-    node->parts.push_back(expression());
+    add(*node, expression());
   }
   take();
   return node;
@@ -269,9 +284,9 @@ ExpressionPtr ExpressionParser::dict() {
   while (!here().is_sign("}")) {
     if (!node->parts.empty()) expect_sign(",");
     if (here().is_sign("}")) break;
-    node->parts.push_back(expression());
+    add(*node, expression());
     expect_sign(":");
-    node->parts.push_back(expression());
+    add(*node, expression());
   }
   take();
   return node;
@@ -310,14 +325,14 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr inner) {
     return make(ExpressionKind::item, std::move(inner), std::move(begin));
   }
   auto node = make(ExpressionKind::slice, std::move(inner));
-  node->parts.push_back(std::move(begin));
+  add(*node, std::move(begin));
   for (int part = 0; part < 2; ++part) {
     ExpressionPtr value;
     if (here().is_sign(":")) {
       take();
       if (!here().is_sign(":") && !here().is_sign("]")) value = expression();
     }
-    node->parts.push_back(std::move(value));
+    add(*node, std::move(value));
   }
   expect_sign("]");
   return node;
@@ -333,10 +348,10 @@ void ExpressionParser::arguments(Expression& call) {
     if (here().kind == TokenKind::name && ahead().is_sign("=")) {
       auto name = take().value;
       take();
-      call.named.emplace_back(std::move(name), expression());
+      add_named(call, std::move(name), expression());
     } else {
       if (!call.named.empty()) fail("an argument without a name follows one with");
-      call.parts.push_back(expression());
+      add(call, expression());
     }
   }
   take();
@@ -393,7 +408,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr inner) {
   } else if (is_word({"is"})) {
     fail("tests in a row", "join them with `and`");
   } else if (value_follows && !is_word({"else", "or", "and", "if", "in", "not"})) {
-    node->parts.push_back(postfix(primary()));
+    add(*node, postfix(primary()));
   }
   if (!negate) return node;
   return make(ExpressionKind::negated, std::move(node));

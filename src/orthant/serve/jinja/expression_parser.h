@@ -49,6 +49,9 @@ class ExpressionParser {
   using Rule = ExpressionPtr (ExpressionParser::*)();
 
   Node make(Expression::Kind kind, ExpressionPtr first = nullptr, ExpressionPtr second = nullptr) const;
+  // Adds a part, which may be null.
+  void add(Expression& whole, ExpressionPtr part) const;
+  void add_named(Expression& whole, std::string name, ExpressionPtr part) const;
   ExpressionPtr chain(Rule inner, Expression::Kind kind, std::vector<std::string_view> signs);
   ExpressionPtr words(Rule inner, Expression::Kind kind, std::string_view word);
   ExpressionPtr any();

@@ -23,22 +23,22 @@ Value made_text(std::string text, Budget& budget) {
 }
 
 Value upper_filter(const Arguments& a, Budget& b) {
-  return made_text(upper(subject(a).printed()), b);
+  return made_text(upper(printed(subject(a), b)), b);
 }
 Value lower_filter(const Arguments& a, Budget& b) {
-  return made_text(lower(subject(a).printed()), b);
+  return made_text(lower(printed(subject(a), b)), b);
 }
 Value capitalize_filter(const Arguments& a, Budget& b) {
-  return made_text(capitalize(subject(a).printed()), b);
+  return made_text(capitalize(printed(subject(a), b)), b);
 }
 Value string_filter(const Arguments& a, Budget& b) {
-  return made_text(subject(a).printed(), b);
+  return made_text(printed(subject(a), b), b);
 }
 Value same_filter(const Arguments& a, Budget&) {
   return subject(a);
 }
-Value list_filter(const Arguments& a, Budget&) {
-  return Value::list(items_of(subject(a)));
+Value list_filter(const Arguments& a, Budget& b) {
+  return Value::list(items_of(subject(a), b));
 }
 Value length_filter(const Arguments& a, Budget&) {
   return Value::integer(length_of(subject(a)));
@@ -46,7 +46,8 @@ Value length_filter(const Arguments& a, Budget&) {
 
 // Words begin after white space and opening brackets.
 Value title_filter(const Arguments& a, Budget& b) {
-  const auto text = subject(a).printed();
+  const auto text = printed(subject(a), b);
+  b.step(text.size() / 16);
   std::string out;
   bool begins = true;
   for (const auto character : characters_of(text)) {
@@ -59,7 +60,7 @@ Value title_filter(const Arguments& a, Budget& b) {
 
 Value trim_filter(const Arguments& a, Budget& b) {
   const auto* characters = a.find(1, "chars");
-  const auto text = subject(a).printed();
+  const auto text = printed(subject(a), b);
   const auto* chosen = characters && !characters->is_none() ? &text_of(*characters, "trim") : nullptr;
   return made_text(std::string(strip(text, Ends::both, chosen)), b);
 }
@@ -83,12 +84,12 @@ Value tojson_filter(const Arguments& a, Budget& b) {
                           ' ');
   }
   if (const auto* separators = a.find(3, "separators"); separators && !separators->is_none()) {
-    const auto pair = items_of(*separators);
+    const auto pair = items_of(*separators, b);
     if (pair.size() != 2) throw Problem{"separators of tojson are two texts"};
     style.separators = {text_of(pair[0], "separators"), text_of(pair[1], "separators")};
   }
   if (const auto* sort = a.find(4, "sort_keys")) style.sort_keys = sort->truthy();
-  return made_text(to_json(subject(a), style), b);
+  return Value::text(to_json(subject(a), style, b));
 }
 
 Value attribute_path(const Value& value, const Value& path, Budget& budget) {
@@ -104,13 +105,14 @@ Value attribute_path(const Value& value, const Value& path, Budget& budget) {
 Value join_filter(const Arguments& a, Budget& b) {
   const auto* separator = a.find(1, "d");
   const auto* attribute = a.find(2, "attribute");
+  const auto between = separator ? printed(*separator, b) : "";
   std::string out;
   bool first = true;
-  for (const auto& item : items_of(subject(a))) {
-    const auto text = attribute ? attribute_path(item, *attribute, b).printed() : item.printed();
-    if (!std::exchange(first, false) && separator) out += separator->printed();
+  for (const auto& item : items_of(subject(a), b)) {
+    const auto text = printed(attribute ? attribute_path(item, *attribute, b) : item, b);
     b.step();
-    b.bytes(text.size());
+    b.bytes(text.size() + between.size());
+    if (!std::exchange(first, false)) out += between;
     out += text;
   }
   return made_text(std::move(out), b);
@@ -121,20 +123,23 @@ Value replace_filter(const Arguments& a, Budget& b) {
   const auto* to = a.find(2, "new");
   const auto* most = a.find(3, "count");
   if (!from || !to) throw Problem{"replace takes two texts"};
-  const auto text = subject(a).printed();
-  const auto count = count_of(text, from->printed());
-  b.bytes(text.size() + static_cast<std::size_t>(count) * to->printed().size());
-  return Value::text(
-      replace_parts(text, from->printed(), to->printed(), most && !most->is_none() ? integer_of(*most, "count") : -1));
+  const auto text = printed(subject(a), b);
+  const auto part = printed(*from, b);
+  const auto other = printed(*to, b);
+  b.search(text, part);
+  b.bytes(text.size() + static_cast<std::size_t>(count_of(text, part)) * other.size());
+  return Value::text(replace_parts(text, part, other, most && !most->is_none() ? integer_of(*most, "count") : -1));
 }
 
-Value first_filter(const Arguments& a, Budget&) {
-  const auto items = items_of(subject(a));
+Value first_filter(const Arguments& a, Budget& b) {
+  if (subject(a).is_text() && subject(a).truthy())
+    return Value::text(std::string(character_at(*subject(a).as_text(), 0)));
+  const auto items = items_of(subject(a), b);
   return items.empty() ? Value::undefined("first item") : items.front();
 }
 
-Value last_filter(const Arguments& a, Budget&) {
-  const auto items = items_of(subject(a));
+Value last_filter(const Arguments& a, Budget& b) {
+  const auto items = items_of(subject(a), b);
   return items.empty() ? Value::undefined("last item") : items.back();
 }
 
@@ -167,25 +172,29 @@ Value float_filter(const Arguments& a, Budget&) {
   return fallback ? *fallback : Value::real(0);
 }
 
-Value items_filter(const Arguments& a, Budget&) {
+Value items_filter(const Arguments& a, Budget& b) {
   std::vector<Value> items;
   if (subject(a).is_undefined()) return Value::list({});
   const auto* dict = subject(a).as_dict();
   if (!dict) throw Problem{fmt::format("items of a {}", subject(a).kind())};
+  b.step(dict->entries.size());
   for (const auto& [key, value] : dict->entries) items.push_back(Value::tuple({Value::text(key), value}));
   return Value::list(std::move(items));
 }
 
 // Texts are compared without case unless asked otherwise.
-Value sort_key(const Value& value, bool with_case) {
-  return value.is_text() && !with_case ? Value::text(lower(*value.as_text())) : value;
+Value sort_key(const Value& value, bool with_case, Budget& budget) {
+  return with_case ? value : without_case(value, budget);
 }
 
-// Equal ones keep their order.
-std::vector<Value> sorted(const std::vector<Value>& items, const std::function<Value(const Value&)>& key,
-                          bool reverse) {
+// Equal ones keep their order. A key takes part in some tens of comparisons.
+std::vector<Value> sorted(const std::vector<Value>& items, const std::function<Value(const Value&)>& key, bool reverse,
+                          Budget& budget) {
   std::vector<std::pair<Value, std::size_t>> order;
-  for (std::size_t i = 0; i < items.size(); ++i) order.emplace_back(key(items[i]), i);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    order.emplace_back(key(items[i]), i);
+    budget.step(16 + order.back().first.extent().size / 32);
+  }
   std::sort(order.begin(), order.end(), [&](const auto& left, const auto& right) {
     const auto sign = compare(left.first, right.first);
     return sign == 0 ? left.second < right.second : (sign < 0) != reverse;
@@ -200,27 +209,25 @@ Value sort_filter(const Arguments& a, Budget& b) {
   const auto* with_case = a.find(2, "case_sensitive");
   const auto* attribute = a.find(3, "attribute");
   const auto key = [&](const Value& item) {
-    b.step(16);
-    return sort_key(attribute ? attribute_path(item, *attribute, b) : item, with_case && with_case->truthy());
+    return sort_key(attribute ? attribute_path(item, *attribute, b) : item, with_case && with_case->truthy(), b);
   };
-  return Value::list(sorted(items_of(subject(a)), key, reverse && reverse->truthy()));
+  return Value::list(sorted(items_of(subject(a), b), key, reverse && reverse->truthy(), b));
 }
 
 Value dictsort_filter(const Arguments& a, Budget& b) {
   const auto* with_case = a.find(1, "case_sensitive");
   const auto* by = a.find(2, "by");
   const auto* reverse = a.find(3, "reverse");
-  const auto items = items_of(items_filter(Arguments{{subject(a)}, {}}, b));
-  const std::size_t place = by && by->printed() == "value" ? 1 : 0;
+  const auto items = items_of(items_filter(Arguments{{subject(a)}, {}}, b), b);
+  const std::size_t place = by && equal(*by, Value::text("value")) ? 1 : 0;
   const auto key = [&](const Value& item) {
-    b.step(16);
-    return sort_key(item.as_list()->items[place], with_case && with_case->truthy());
+    return sort_key(item.as_list()->items[place], with_case && with_case->truthy(), b);
   };
-  return Value::list(sorted(items, key, reverse && reverse->truthy()));
+  return Value::list(sorted(items, key, reverse && reverse->truthy(), b));
 }
 
 Value reverse_filter(const Arguments& a, Budget& b) {
-  auto items = items_of(subject(a));
+  auto items = items_of(subject(a), b);
   std::ranges::reverse(items);
   if (!subject(a).is_text()) return Value::list(std::move(items));
   std::string out;
@@ -230,10 +237,13 @@ Value reverse_filter(const Arguments& a, Budget& b) {
 
 Value unique_filter(const Arguments& a, Budget& b) {
   std::vector<Value> kept;
-  for (const auto& item : items_of(subject(a))) {
-    b.step(kept.size() + 1);
-    const auto same = [&](const Value& other) { return equal(sort_key(item, false), sort_key(other, false)); };
-    if (std::ranges::none_of(kept, same)) kept.push_back(item);
+  std::vector<Value> keys;
+  for (const auto& item : items_of(subject(a), b)) {
+    const auto key = without_case(item, b);
+    b.step(keys.size() + 1 + keys.size() * (key.extent().size / 1024));
+    if (std::ranges::any_of(keys, [&](const Value& other) { return equal(key, other); })) continue;
+    kept.push_back(item);
+    keys.push_back(key);
   }
   return Value::list(std::move(kept));
 }
@@ -245,7 +255,7 @@ Value indent_filter(const Arguments& a, Budget& b) {
   const auto spaces = width && !width->is_text() ? std::clamp<std::int64_t>(integer_of(*width, "indent"), 0, 1000) : 4;
   const auto indent =
       width && width->is_text() ? *width->as_text() : std::string(static_cast<std::size_t>(spaces), ' ');
-  const auto text = subject(a).printed() + "\n";
+  const auto text = printed(subject(a), b) + "\n";
   std::string out;
   bool begins = true;
   for (const auto line : split_lines(text)) {
@@ -261,7 +271,7 @@ Value indent_filter(const Arguments& a, Budget& b) {
 
 Value escape_filter(const Arguments& a, Budget& b) {
   std::string out;
-  for (const char letter : subject(a).printed()) {
+  for (const char letter : printed(subject(a), b)) {
     switch (letter) {
       case '&':
         out += "&amp;";
@@ -286,7 +296,10 @@ Value escape_filter(const Arguments& a, Budget& b) {
 }
 
 Value abs_filter(const Arguments& a, Budget&) {
-  if (const auto value = subject(a).integer()) return Value::integer(*value < 0 ? -*value : *value);
+  if (const auto value = subject(a).integer()) {
+    if (*value == INT64_MIN) throw Problem{"an integer is too large"};
+    return Value::integer(*value < 0 ? -*value : *value);
+  }
   if (const auto value = subject(a).number()) return Value::real(std::fabs(*value));
   throw Problem{fmt::format("abs of a {}", subject(a).kind())};
 }
@@ -297,7 +310,7 @@ Value round_filter(const Arguments& a, Budget&) {
   const auto value = subject(a).number();
   if (!value) throw Problem{fmt::format("round of a {}", subject(a).kind())};
   const auto scale = std::pow(10.0, precision ? static_cast<double>(integer_of(*precision, "precision")) : 0.0);
-  const auto how = method ? method->printed() : "common";
+  const auto how = method ? text_of(*method, "method") : "common";
   const auto scaled = *value * scale;
   return Value::real((how == "ceil"    ? std::ceil(scaled)
                       : how == "floor" ? std::floor(scaled)
@@ -310,7 +323,7 @@ Value sum_filter(const Arguments& a, Budget& b) {
   std::int64_t whole = 0;
   double real = 0;
   bool is_real = false;
-  for (const auto& item : items_of(subject(a))) {
+  for (const auto& item : items_of(subject(a), b)) {
     const auto value = attribute ? attribute_path(item, *attribute, b) : item;
     if (!value.is_number()) throw Problem{fmt::format("sum of a {}", value.kind())};
     if (value.as_real()) is_real = true;
@@ -320,21 +333,26 @@ Value sum_filter(const Arguments& a, Budget& b) {
   return is_real ? Value::real(real) : Value::integer(whole);
 }
 
-Value extreme(const Arguments& a, int sign) {
-  const auto items = items_of(subject(a));
+Value extreme(const Arguments& a, int sign, Budget& b) {
+  const auto items = items_of(subject(a), b);
   if (items.empty()) return Value::undefined("extreme");
   auto best = items.front();
+  auto best_key = without_case(best, b);
   for (const auto& item : items) {
-    if (sign * compare(sort_key(item, false), sort_key(best, false)) > 0) best = item;
+    auto key = without_case(item, b);
+    b.walk(key);
+    if (sign * compare(key, best_key) <= 0) continue;
+    best = item;
+    best_key = std::move(key);
   }
   return best;
 }
 
-Value max_filter(const Arguments& a, Budget&) {
-  return extreme(a, 1);
+Value max_filter(const Arguments& a, Budget& b) {
+  return extreme(a, 1, b);
 }
-Value min_filter(const Arguments& a, Budget&) {
-  return extreme(a, -1);
+Value min_filter(const Arguments& a, Budget& b) {
+  return extreme(a, -1, b);
 }
 
 Value map_filter(const Arguments& a, Budget& b) {
@@ -342,7 +360,7 @@ Value map_filter(const Arguments& a, Budget& b) {
   const auto* attribute = a.find(99, "attribute");
   const auto* fallback = a.find(99, "default");
   if (!attribute && a.positional.size() < 2) throw Problem{"map takes the name of a filter, or attribute=..."};
-  for (const auto& item : items_of(subject(a))) {
+  for (const auto& item : items_of(subject(a), b)) {
     b.step();
     if (attribute) {
       const auto value = attribute_path(item, *attribute, b);
@@ -360,7 +378,7 @@ Value chosen(const Arguments& a, Budget& b, bool by_attribute, bool wanted) {
   std::vector<Value> kept;
   const std::size_t test_at = by_attribute ? 2 : 1;
   if (by_attribute && a.positional.size() < 2) throw Problem{"selectattr takes the name of an attribute"};
-  for (const auto& item : items_of(subject(a))) {
+  for (const auto& item : items_of(subject(a), b)) {
     b.step();
     const auto value = by_attribute ? attribute_path(item, a.positional[1], b) : item;
     bool holds = value.truthy();
@@ -430,16 +448,6 @@ const std::map<std::string, Filter, std::less<>>& all_filters() {
 }
 
 }  // namespace
-
-void Budget::step(std::size_t count) {
-  if (count > steps_) throw Problem{fmt::format("the template takes more than {} steps", kMostSteps)};
-  steps_ -= count;
-}
-
-void Budget::bytes(std::size_t count) {
-  if (count > bytes_) throw Problem{fmt::format("the template makes more than {} bytes of text", kMostBytes)};
-  bytes_ -= count;
-}
 
 std::vector<std::string> filter_names() {
   std::vector<std::string> names;

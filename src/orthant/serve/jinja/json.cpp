@@ -5,14 +5,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "orthant/serve/jinja/builtins.h"
 #include "orthant/serve/jinja/python_text.h"
-#include "orthant/serve/jinja/value.h"
 #include "orthant/text/utf8.h"
 
 namespace orthant::jinja {
 namespace {
-
-constexpr int kDeepestJson = 100;
 
 void add_escaped(std::string& out, std::uint32_t unit) {
   out += fmt::format("\\u{:04x}", unit);
@@ -62,18 +60,19 @@ void write_text(const std::string& text, bool ensure_ascii, std::string& out) {
 
 class JsonWriter {
  public:
-  explicit JsonWriter(const JsonStyle& style) : style_(style) {
+  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {
     item_ = style.separators ? style.separators->first : style.indent ? "," : ", ";
     key_ = style.separators ? style.separators->second : ": ";
   }
 
   void write(const Value& value, int depth) {
-    if (depth > kDeepestJson) throw Problem{"tojson of values that are nested too deeply"};
+    budget_.bytes(8);
     if (value.is_none()) {
       out += "null";
     } else if (const auto* flag = value.as_boolean()) {
       out += *flag ? "true" : "false";
     } else if (const auto* text = value.as_text()) {
+      budget_.bytes(text->size());
       write_text(*text, style_.ensure_ascii, out);
     } else if (const auto* real = value.as_real()) {
       out += std::isnan(*real) ? "NaN" : std::isinf(*real) ? (*real > 0 ? "Infinity" : "-Infinity") : print_real(*real);
@@ -98,6 +97,7 @@ class JsonWriter {
       std::ranges::sort(entries, [](const auto* a, const auto* b) { return a->first < b->first; });  // keys differ
     }
     write_items('{', '}', entries.size(), depth, [&](std::size_t i) {
+      budget_.bytes(entries[i]->first.size() + key_.size());
       write_text(entries[i]->first, style_.ensure_ascii, out);
       out += key_;
       write(entries[i]->second, depth + 1);
@@ -108,6 +108,7 @@ class JsonWriter {
   void write_items(char open, char close, std::size_t count, int depth, const WriteItem& write_item) {
     out += open;
     for (std::size_t i = 0; i < count; ++i) {
+      budget_.bytes(item_.size());
       if (i > 0) out += item_;
       begin_line(depth + 1);
       write_item(i);
@@ -119,23 +120,30 @@ class JsonWriter {
   void begin_line(int depth) {
     if (!style_.indent) return;
     out += '\n';
-    for (int i = 0; i < depth; ++i) out += *style_.indent;
+    for (int i = 0; i < depth; ++i) {
+      budget_.bytes(style_.indent->size());
+      out += *style_.indent;
+    }
   }
 
   const JsonStyle& style_;
+  Budget& budget_;
   std::string item_;
   std::string key_;
 };
 
 }  // namespace
 
-std::string to_json(const Value& value, const JsonStyle& style) {
-  JsonWriter writer(style);
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
+  JsonWriter writer(style, budget);
   writer.write(value, 0);
   return std::move(writer.out);
 }
 
-Value from_json(const nlohmann::ordered_json& json) {
+namespace {
+
+Value made_value(const nlohmann::ordered_json& json, int depth) {
+  if (depth > kDeepestValue) throw Problem{fmt::format("values are nested more than {} deep", kDeepestValue)};
   if (json.is_null()) return Value();
   if (json.is_boolean()) return Value::boolean(json.get<bool>());
   if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
@@ -146,12 +154,18 @@ Value from_json(const nlohmann::ordered_json& json) {
   if (json.is_string()) return Value::text(json.get<std::string>());
   if (json.is_array()) {
     std::vector<Value> items;
-    for (const auto& item : json) items.push_back(from_json(item));
+    for (const auto& item : json) items.push_back(made_value(item, depth + 1));
     return Value::list(std::move(items));
   }
   Dict dict;
-  for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, from_json(item));
+  for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, made_value(item, depth + 1));
   return Value::dict(std::move(dict));
+}
+
+}  // namespace
+
+Value from_json(const nlohmann::ordered_json& json) {
+  return made_value(json, 0);
 }
 
 }  // namespace orthant::jinja

@@ -64,10 +64,19 @@ class Lexer {
     at_ += count;
   }
 
+  // Where the next {{, {% or {# is; else the end.
+  std::size_t next_tag() const {
+    auto at = text_.find('{', at_);
+    while (at != std::string::npos &&
+           (at + 1 == text_.size() || std::string_view("{%#").find(text_[at + 1]) == std::string_view::npos)) {
+      at = text_.find('{', at + 1);
+    }
+    return at == std::string::npos ? text_.size() : at;
+  }
+
   // Text up to the next tag, then the tag.
   void data() {
-    auto tag = text_.size();
-    for (const char* open : {"{{", "{%", "{#"}) tag = std::min(tag, text_.find(open, at_));
+    const auto tag = next_tag();
     auto text = std::string_view(text_).substr(at_, tag - at_);
     const auto whole = text.size();
     if (tag == text_.size()) {

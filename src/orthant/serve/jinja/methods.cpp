@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, 15> kChanging = {"append",  "extend", "in
                                                         "clear",   "sort",   "reverse", "update",  "setdefault",
                                                         "popitem", "copy",   "add",     "discard", "fromkeys"};
 
-Value texts(const std::vector<std::string_view>& parts) {
+Value texts(const std::vector<std::string_view>& parts, Budget& budget) {
+  budget.step(parts.size() / 4);
   std::vector<Value> items;
   for (const auto part : parts) items.push_back(Value::text(std::string(part)));
   return Value::list(std::move(items));
@@ -42,12 +43,14 @@ Value cut(const Value& self, const Arguments& a, Budget& b, bool reverse) {
   const auto* chosen = separator && !separator->is_none() ? &text_of(*separator, "split") : nullptr;
   if (chosen && chosen->empty()) throw Problem{"split at an empty text"};
   b.bytes(self.as_text()->size());
-  return texts(split(*self.as_text(), chosen, most ? integer_of(*most, "maxsplit") : -1, reverse));
+  if (chosen) b.search(*self.as_text(), *chosen);
+  return texts(split(*self.as_text(), chosen, most ? integer_of(*most, "maxsplit") : -1, reverse), b);
 }
 
-bool has_end(const Value& self, const Arguments& a, bool begin) {
+bool has_end(const Value& self, const Arguments& a, Budget& b, bool begin) {
   const auto* parts = a.find(0, "prefix");
   if (!parts) throw Problem{"startswith and endswith take a text"};
+  b.walk(*parts);
   const auto matches = [&](const Value& part) {
     const auto& text = text_of(part, "startswith");
     return begin ? self.as_text()->starts_with(text) : self.as_text()->ends_with(text);
@@ -64,8 +67,9 @@ Value replaced(const Value& self, const Arguments& a, Budget& b) {
   return apply_filter("replace", all, b);
 }
 
-Value found(const Value& self, const Arguments& a, bool reverse) {
+Value found(const Value& self, const Arguments& a, Budget& b, bool reverse) {
   const auto& part = text_of(*a.find(0, "sub"), "find");
+  b.search(*self.as_text(), part);
   const auto at = reverse ? self.as_text()->rfind(part) : self.as_text()->find(part);
   if (at == std::string::npos) return Value::integer(-1);
   return Value::integer(num_characters(std::string_view(*self.as_text()).substr(0, at)));
@@ -73,7 +77,7 @@ Value found(const Value& self, const Arguments& a, bool reverse) {
 
 Value joined(const Value& self, const Arguments& a, Budget& b) {
   if (a.positional.empty()) throw Problem{"join takes a list"};
-  for (const auto& item : items_of(a.positional[0])) text_of(item, "join");
+  for (const auto& item : items_of(a.positional[0], b)) text_of(item, "join");
   return apply_filter("join", {{a.positional[0], self}, {}}, b);
 }
 
@@ -85,9 +89,11 @@ Value without(const Value& self, const Arguments& a, Budget& b, bool begin) {
   return self;
 }
 
-Value partitioned(const Value& self, const Arguments& a, bool reverse) {
+Value partitioned(const Value& self, const Arguments& a, Budget& b, bool reverse) {
   const auto& separator = text_of(*a.find(0, "sep"), "partition");
   const auto& text = *self.as_text();
+  b.search(text, separator);
+  b.bytes(text.size());
   const auto at = reverse ? text.rfind(separator) : text.find(separator);
   if (at == std::string::npos) {
     const auto none = Value::text("");
@@ -120,23 +126,31 @@ const Methods& text_methods() {
       {"rstrip", [](V v, A a, B b) { return stripped(v, a, b, Ends::right); }},
       {"split", [](V v, A a, B b) { return cut(v, a, b, false); }},
       {"rsplit", [](V v, A a, B b) { return cut(v, a, b, true); }},
-      {"splitlines", [](V v, A, B) { return texts(split_lines(*v.as_text())); }},
-      {"startswith", [](V v, A a, B) { return Value::boolean(has_end(v, a, true)); }},
-      {"endswith", [](V v, A a, B) { return Value::boolean(has_end(v, a, false)); }},
+      {"splitlines",
+       [](V v, A, B b) {
+         b.bytes(v.as_text()->size());
+         return texts(split_lines(*v.as_text()), b);
+       }},
+      {"startswith", [](V v, A a, B b) { return Value::boolean(has_end(v, a, b, true)); }},
+      {"endswith", [](V v, A a, B b) { return Value::boolean(has_end(v, a, b, false)); }},
       {"upper", [](V v, A, B b) { return new_text(upper(*v.as_text()), b); }},
       {"lower", [](V v, A, B b) { return new_text(lower(*v.as_text()), b); }},
       {"title", [](V v, A, B b) { return new_text(title(*v.as_text()), b); }},
       {"capitalize", [](V v, A, B b) { return new_text(capitalize(*v.as_text()), b); }},
       {"replace", replaced},
-      {"find", [](V v, A a, B) { return found(v, a, false); }},
-      {"rfind", [](V v, A a, B) { return found(v, a, true); }},
+      {"find", [](V v, A a, B b) { return found(v, a, b, false); }},
+      {"rfind", [](V v, A a, B b) { return found(v, a, b, true); }},
       {"count",
-       [](V v, A a, B) { return Value::integer(count_of(*v.as_text(), text_of(*a.find(0, "sub"), "count"))); }},
+       [](V v, A a, B b) {
+         const auto& part = text_of(*a.find(0, "sub"), "count");
+         b.search(*v.as_text(), part);
+         return Value::integer(count_of(*v.as_text(), part));
+       }},
       {"join", joined},
       {"removeprefix", [](V v, A a, B b) { return without(v, a, b, true); }},
       {"removesuffix", [](V v, A a, B b) { return without(v, a, b, false); }},
-      {"partition", [](V v, A a, B) { return partitioned(v, a, false); }},
-      {"rpartition", [](V v, A a, B) { return partitioned(v, a, true); }},
+      {"partition", [](V v, A a, B b) { return partitioned(v, a, b, false); }},
+      {"rpartition", [](V v, A a, B b) { return partitioned(v, a, b, true); }},
       {"isdigit", [](V v, A, B) { return every(v, is_ascii_digit); }},
       {"isalpha", [](V v, A, B) { return every(v, is_ascii_letter); }},
       {"isalnum", [](V v, A, B) { return every(v, [](char c) { return is_ascii_letter(c) || is_ascii_digit(c); }); }},
@@ -155,7 +169,8 @@ Value position_in(const Value& self, const Arguments& a) {
   throw Problem{"index of what is not in the list"};
 }
 
-Value entries_of(const Value& self, bool with_keys, bool with_values) {
+Value entries_of(const Value& self, Budget& budget, bool with_keys, bool with_values) {
+  budget.step(self.as_dict()->entries.size());
   std::vector<Value> items;
   for (const auto& [key, value] : self.as_dict()->entries) {
     items.push_back(!with_values ? Value::text(key) : !with_keys ? value : Value::tuple({Value::text(key), value}));
@@ -172,8 +187,13 @@ Value entry_of(const Value& self, const Arguments& a) {
 
 const Methods& list_methods() {
   static const Methods kMethods = {
-      {"index", [](const Value& v, const Arguments& a, Budget&) { return position_in(v, a); }},
-      {"count", [](const Value& v, const Arguments& a, Budget&) {
+      {"index",
+       [](const Value& v, const Arguments& a, Budget& b) {
+         b.walk(v);
+         return position_in(v, a);
+       }},
+      {"count", [](const Value& v, const Arguments& a, Budget& b) {
+         b.walk(v);
          return Value::integer(std::ranges::count_if(
              v.as_list()->items, [&](const Value& item) { return equal(item, *a.find(0, "value")); }));
        }}};
@@ -182,10 +202,13 @@ const Methods& list_methods() {
 
 const Methods& dict_methods() {
   static const Methods kMethods = {
-      {"items", [](const Value& v, const Arguments&, Budget&) { return entries_of(v, true, true); }},
-      {"keys", [](const Value& v, const Arguments&, Budget&) { return entries_of(v, true, false); }},
-      {"values", [](const Value& v, const Arguments&, Budget&) { return entries_of(v, false, true); }},
-      {"get", [](const Value& v, const Arguments& a, Budget&) { return entry_of(v, a); }}};
+      {"items", [](const Value& v, const Arguments&, Budget& b) { return entries_of(v, b, true, true); }},
+      {"keys", [](const Value& v, const Arguments&, Budget& b) { return entries_of(v, b, true, false); }},
+      {"values", [](const Value& v, const Arguments&, Budget& b) { return entries_of(v, b, false, true); }},
+      {"get", [](const Value& v, const Arguments& a, Budget& b) {
+         b.step(v.as_dict()->entries.size() / 64);
+         return entry_of(v, a);
+       }}};
   return kMethods;
 }
 
@@ -203,12 +226,12 @@ Value method_of(const Value& value, const std::string& name, Budget& budget) {
   if (!methods) return Value::undefined(name);
   const auto found = methods->find(name);
   if (found != methods->end()) {
-    return function(name, [value, &budget, name, method = found->second](const Arguments& arguments) {
+    return method(name, value, [value, &budget, name, act = found->second](const Arguments& arguments) {
       budget.step();
       if (arguments.positional.empty() && std::ranges::find(kWithArgument, name) != kWithArgument.end()) {
         throw Problem{fmt::format("{}() takes an argument", name)};
       }
-      return method(value, arguments, budget);
+      return act(value, arguments, budget);
     });
   }
   if (!value.is_text() && std::ranges::find(kChanging, name) != kChanging.end()) {
@@ -232,6 +255,7 @@ void check_attribute(const std::string& name) {
 Value attribute_of(const Value& value, const std::string& name, Budget& budget) {
   if (value.is_undefined()) fail_on_undefined(value);
   check_attribute(name);
+  if (const auto* dict = value.as_dict()) budget.step(dict->entries.size() / 64);
   if (auto* space = value.as_namespace()) {
     const auto* found = space->values.find(name);
     return found ? *found : Value::undefined(name);
@@ -245,6 +269,7 @@ Value attribute_of(const Value& value, const std::string& name, Budget& budget) 
 Value item_of(const Value& value, const Value& key, Budget& budget) {
   if (value.is_undefined()) fail_on_undefined(value);
   if (const auto* dict = value.as_dict(); dict && key.is_text()) {
+    budget.step(dict->entries.size() / 64);
     if (const auto* found = dict->find(*key.as_text())) return *found;
   }
   if (key.integer() && (value.as_list() || value.is_text())) {
@@ -252,7 +277,8 @@ Value item_of(const Value& value, const Value& key, Budget& budget) {
     const auto index = *key.integer() < 0 ? *key.integer() + length : *key.integer();
     if (index < 0 || index >= length) return Value::undefined(fmt::format("item {}", *key.integer()));
     if (const auto* list = value.as_list()) return list->items[static_cast<std::size_t>(index)];
-    return Value::text(std::string(characters_of(*value.as_text())[static_cast<std::size_t>(index)]));
+    budget.step(value.as_text()->size() / 64);
+    return Value::text(std::string(character_at(*value.as_text(), index)));
   }
   if (key.is_text()) {
     if (value.as_namespace()) return attribute_of(value, *key.as_text(), budget);

@@ -81,6 +81,12 @@ Value added_lists(const List& left, const List& right, Budget& budget) {
   return left.is_tuple ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 
+void pay_for_comparison(std::string_view sign, const Value& left, const Value& right, Budget& budget) {
+  budget.walk(left);
+  budget.walk(right);
+  if (sign.ends_with("in") && left.is_text() && right.is_text()) budget.search(*right.as_text(), *left.as_text());
+}
+
 }  // namespace
 
 Value computed(std::string_view sign, const Value& left, const Value& right, Budget& budget) {
@@ -108,7 +114,8 @@ Value signed_number(std::string_view sign, const Value& value) {
   refuse_operands(sign, value, value);
 }
 
-bool holds(std::string_view sign, const Value& left, const Value& right) {
+bool holds(std::string_view sign, const Value& left, const Value& right, Budget& budget) {
+  pay_for_comparison(sign, left, right, budget);
   if (sign == "==") return equal(left, right);
   if (sign == "!=") return !equal(left, right);
   if (sign == "in") return contains(right, left);

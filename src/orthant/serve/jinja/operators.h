@@ -11,6 +11,6 @@ namespace orthant::jinja {
 Value computed(std::string_view sign, const Value& left, const Value& right, Budget& budget);
 Value signed_number(std::string_view sign, const Value& value);
 // One of == != < <= > >= in, not in.
-bool holds(std::string_view sign, const Value& left, const Value& right);
+bool holds(std::string_view sign, const Value& left, const Value& right, Budget& budget);
 
 }  // namespace orthant::jinja

@@ -54,30 +54,50 @@ char32_t to_lower(char32_t c) {
   return c + (c >= 0x400 && c < 0x410 ? 0x50 : 0x20);
 }
 
+// act(character, code) for each; a list of the characters would take many times the text's memory.
+template <class Act>
+void each_character(std::string_view text, const Act& act) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto begin = at;
+    const auto code = unicode::decode_replacing(text, at);
+    act(text.substr(begin, at - begin), code);
+  }
+}
+
 template <class Map>
 std::string map_characters(std::string_view text, const Map& map) {
   std::string out;
-  for (const auto character : characters_of(text)) {
-    const auto code = code_of(character);
+  each_character(text, [&](std::string_view character, char32_t code) {
     const auto mapped = map(code);
     if (mapped == code) {
       out += character;
     } else {
       append_code(out, mapped);
     }
-  }
+  });
   return out;
+}
+
+// Bytes of the character at the begin or the end of a text that is not empty.
+std::size_t first_bytes(std::string_view text) {
+  std::size_t bytes = 0;
+  unicode::decode_replacing(text, bytes);
+  return bytes;
+}
+
+std::size_t last_bytes(std::string_view text) {
+  std::size_t bytes = 1;
+  while (bytes < text.size() && bytes < 4 && (static_cast<unsigned char>(text[text.size() - bytes]) & 0xc0) == 0x80) {
+    ++bytes;
+  }
+  return bytes;
 }
 
 }  // namespace
 
 std::vector<std::string_view> characters_of(std::string_view text) {
   std::vector<std::string_view> characters;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto begin = at;
-    unicode::decode_replacing(text, at);
-    characters.push_back(text.substr(begin, at - begin));
-  }
+  each_character(text, [&](std::string_view character, char32_t) { characters.push_back(character); });
   return characters;
 }
 
@@ -85,50 +105,52 @@ std::int64_t num_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char letter) { return (static_cast<unsigned char>(letter) & 0xc0) != 0x80; });
 }
 
+std::string_view character_at(std::string_view text, std::int64_t place) {
+  for (; place > 0; --place) text.remove_prefix(first_bytes(text));
+  return text.substr(0, first_bytes(text));
+}
+
 std::string_view strip(std::string_view text, Ends ends, const std::string* characters) {
-  const auto all = characters_of(text);
   const auto goes = [&](std::string_view character) {
     return characters ? characters->find(character) != std::string::npos : is_white(code_of(character));
   };
-  std::size_t first = 0;
-  std::size_t last = all.size();
   if (ends != Ends::right) {
-    while (first < last && goes(all[first])) ++first;
+    while (!text.empty() && goes(text.substr(0, first_bytes(text)))) text.remove_prefix(first_bytes(text));
   }
   if (ends != Ends::left) {
-    while (first < last && goes(all[last - 1])) --last;
+    while (!text.empty() && goes(text.substr(text.size() - last_bytes(text)))) text.remove_suffix(last_bytes(text));
   }
-  if (first == last) return {};
-  return {all[first].data(), static_cast<std::size_t>(all[last - 1].data() + all[last - 1].size() - all[first].data())};
+  return text;
 }
 
 namespace {
 
+// Bytes up to the first white space, or with `reverse` behind the last.
+std::size_t word_bytes(std::string_view text, bool reverse) {
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const auto rest = reverse ? text.substr(0, text.size() - bytes) : text.substr(bytes);
+    const auto one = reverse ? last_bytes(rest) : first_bytes(rest);
+    if (is_white(code_of(reverse ? rest.substr(rest.size() - one) : rest.substr(0, one)))) break;
+    bytes += one;
+  }
+  return bytes;
+}
+
 std::vector<std::string_view> split_white(std::string_view text, std::int64_t most, bool reverse) {
   std::vector<std::string_view> parts;
+  const auto other_end = reverse ? Ends::right : Ends::left;
   auto rest = strip(text, Ends::both);
   while (!rest.empty()) {
     if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
       parts.push_back(strip(reverse ? text.substr(0, static_cast<std::size_t>(rest.end() - text.begin()))
                                     : text.substr(static_cast<std::size_t>(rest.begin() - text.begin())),
-                            reverse ? Ends::right : Ends::left));
+                            other_end));
       break;
     }
-    const auto characters = characters_of(rest);
-    std::size_t length = 0;
-    if (reverse) {
-      for (auto i = characters.size(); i > 0 && !is_white(code_of(characters[i - 1])); --i) {
-        length += characters[i - 1].size();
-      }
-      parts.push_back(rest.substr(rest.size() - length));
-      rest = strip(rest.substr(0, rest.size() - length), Ends::right);
-    } else {
-      for (std::size_t i = 0; i < characters.size() && !is_white(code_of(characters[i])); ++i) {
-        length += characters[i].size();
-      }
-      parts.push_back(rest.substr(0, length));
-      rest = strip(rest.substr(length), Ends::left);
-    }
+    const auto length = word_bytes(rest, reverse);
+    parts.push_back(reverse ? rest.substr(rest.size() - length) : rest.substr(0, length));
+    rest = strip(reverse ? rest.substr(0, rest.size() - length) : rest.substr(length), other_end);
   }
   return parts;
 }
@@ -180,10 +202,10 @@ std::string replace_parts(std::string_view text, std::string_view from, std::str
   std::string out;
   if (from.empty()) {
     std::int64_t done = 0;
-    for (const auto character : characters_of(text)) {
+    each_character(text, [&](std::string_view character, char32_t) {
       if (most < 0 || done++ < most) out += to;
       out += character;
-    }
+    });
     return most < 0 || done < most ? out + std::string(to) : out;
   }
   std::size_t begin = 0;
@@ -223,8 +245,7 @@ std::string quote_text(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (const auto character : characters_of(text)) {
-    const auto code = code_of(character);
+  each_character(text, [&](std::string_view character, char32_t code) {
     if (code == '\n') {
       out += "\\n";
     } else if (code == '\r') {
@@ -241,7 +262,7 @@ std::string quote_text(std::string_view text) {
     } else {
       out += character;
     }
-  }
+  });
   return out + quote;
 }
 

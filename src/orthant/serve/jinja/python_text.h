@@ -11,6 +11,8 @@ namespace orthant::jinja {
 
 std::vector<std::string_view> characters_of(std::string_view text);
 std::int64_t num_characters(std::string_view text);
+// The character at a place below num_characters().
+std::string_view character_at(std::string_view text, std::int64_t place);
 
 enum class Ends { both, left, right };
 // Without characters at the ends that are white space, or, with `characters`, among those.

@@ -21,7 +21,11 @@ struct Loop {
   const std::vector<Value>* items = nullptr;
   std::size_t index = 0;
   int depth = 1;
-  std::shared_ptr<Value> last_seen = {};  // of changed()
+  std::shared_ptr<Value> last_seen = {};  // of changed(), which may be seen itself
+
+  ~Loop() {
+    if (last_seen) *last_seen = Value();
+  }
 };
 
 struct Scope {
@@ -39,6 +43,13 @@ class Run {
     scope_ = std::make_shared<Scope>(Scope{scope_});
     scope_->values = variables;
   }
+
+  // Namespaces may hold themselves, and one another in long chains.
+  ~Run() {
+    for (const auto& space : spaces_) space->values = {};
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   void execute(const Statements& statements) { run(statements); }
   int line() const { return line_; }
@@ -63,31 +74,33 @@ class Run {
 
   Dict globals(const Clock& clock) {
     Dict all;
-    all.set("raise_exception", function("raise_exception", [](const Arguments& a) -> Value {
-              throw Problem{a.positional.empty() ? "" : a.positional[0].printed(), /*raised=*/true};
+    all.set("raise_exception", function("raise_exception", [this](const Arguments& a) -> Value {
+              throw Problem{a.positional.empty() ? "" : text_for(a.positional[0]), /*raised=*/true};
             }));
     all.set("strftime_now", function("strftime_now", [&clock](const Arguments& a) {
               if (a.positional.empty()) throw Problem{"strftime_now takes a format"};
               return Value::text(clock(text_of(a.positional[0], "strftime_now")));
             }));
     all.set("range", function("range", [this](const Arguments& a) { return range(a); }));
-    all.set("namespace", function("namespace", [](const Arguments& a) {
+    all.set("namespace", function("namespace", [this](const Arguments& a) {
               auto space = std::make_shared<Namespace>();
               space->values = dict_of(a);
+              spaces_.push_back(space);
               return Value(Value::Holder(std::move(space)));
             }));
-    all.set("dict", function("dict", [](const Arguments& a) { return Value::dict(dict_of(a)); }));
+    all.set("dict", function("dict", [this](const Arguments& a) { return Value::dict(dict_of(a)); }));
     return all;
   }
 
-  static Dict dict_of(const Arguments& a) {
+  Dict dict_of(const Arguments& a) {
     Dict dict;
     if (!a.positional.empty()) {
       const auto* given = a.positional[0].as_dict();
       if (!given) throw Problem{fmt::format("a dict is made of a {}", a.positional[0].kind())};
+      budget_.step(given->entries.size());
       dict = *given;
     }
-    for (const auto& [name, value] : a.named) dict.set(name, value);
+    for (const auto& [name, value] : a.named) set(dict, name, value);
     for (const auto& entry : dict.entries) {
       if (entry.first.starts_with("_"))
         throw Problem{fmt::format("the attribute '{}' is not for templates", entry.first)};
@@ -107,7 +120,11 @@ class Run {
       throw Problem{fmt::format("range of more than {} numbers", kLongestRange)};
     }
     std::vector<Value> items;
-    for (auto at = begin; step > 0 ? at < end : at > end; at += step) items.push_back(Value::integer(at));
+    auto at = begin;
+    while (step > 0 ? at < end : at > end) {
+      items.push_back(Value::integer(at));
+      if (__builtin_add_overflow(at, step, &at)) break;
+    }
     budget_.step(items.size());
     return Value::list(std::move(items));
   }
@@ -128,8 +145,14 @@ class Run {
     std::shared_ptr<Scope> former_;
   };
 
+  void set(Dict& dict, const std::string& name, const Value& value) {
+    budget_.step(dict.entries.size() / 16);
+    dict.set(name, value);
+  }
+
   Value look_up(const std::string& name) {
     for (const auto* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
+      budget_.step(scope->values.entries.size() / 16);
       if (const auto* found = scope->values.find(name)) return *found;
       if (scope->loop != nullptr && name == "loop") return loop_value(*scope->loop);
     }
@@ -137,6 +160,7 @@ class Run {
   }
 
   Value loop_value(Loop& loop) {
+    budget_.step(8);
     const auto& items = *loop.items;
     const auto at = loop.index;
     const auto number = [](std::size_t value) { return Value::integer(static_cast<std::int64_t>(value)); };
@@ -157,7 +181,8 @@ class Run {
                                          if (a.positional.empty()) throw Problem{"cycle takes values"};
                                          return a.positional[at % a.positional.size()];
                                        })},
-                    {"changed", function("changed", [seen = loop.last_seen](const Arguments& a) {
+                    {"changed", function("changed", [this, seen = loop.last_seen](const Arguments& a) {
+                       for (const auto& each : a.positional) budget_.walk(each);
                        const auto now = Value::list(a.positional);
                        const bool changed = seen->is_none() || !equal(*seen, now);
                        *seen = now;
@@ -175,15 +200,15 @@ class Run {
       if (target.attribute.starts_with("_")) {
         throw Problem{fmt::format("the attribute '{}' is not for templates", target.attribute)};
       }
-      space.as_namespace()->values.set(target.attribute, value);
+      set(space.as_namespace()->values, target.attribute, value);
     } else if (target.names.size() == 1) {
-      scope_->values.set(target.names[0], value);
+      set(scope_->values, target.names[0], value);
     } else {
-      const auto items = items_of(value);
+      const auto items = items_of(value, budget_);
       if (items.size() != target.names.size()) {
         throw Problem{fmt::format("{} values for {} names", items.size(), target.names.size())};
       }
-      for (std::size_t i = 0; i < items.size(); ++i) scope_->values.set(target.names[i], items[i]);
+      for (std::size_t i = 0; i < items.size(); ++i) set(scope_->values, target.names[i], items[i]);
     }
   }
 
@@ -206,7 +231,7 @@ class Run {
         print(one.text);
         return Flow::on;
       case Kind::print:
-        print(evaluate(*one.expression).printed());
+        print(text_for(evaluate(*one.expression)));
         return Flow::on;
       case Kind::loop:
         return loop(one);
@@ -219,7 +244,7 @@ class Run {
         set_block(one);
         return Flow::on;
       case Kind::macro:
-        scope_->values.set(one.text, macro(one));
+        set(scope_->values, one.text, macro(one));
         return Flow::on;
       case Kind::group: {
         const Inner inner(*this, scope_);
@@ -232,6 +257,8 @@ class Run {
     }
     return Flow::on;
   }
+
+  std::string text_for(const Value& value) { return jinja::printed(value, budget_); }
 
   void print(const std::string& text) {
     budget_.bytes(text.size());
@@ -258,7 +285,7 @@ class Run {
   }
 
   Flow loop(const Statement& one) {
-    auto items = items_of(evaluate(*one.expression));
+    auto items = items_of(evaluate(*one.expression), budget_);
     if (one.condition) {
       std::vector<Value> kept;
       for (const auto& item : items) {
@@ -303,7 +330,7 @@ class Run {
       for (std::size_t i = 0; i < one.parameters.size(); ++i) {
         const auto& [name, fallback] = one.parameters[i];
         const auto* given = a.find(i, name);
-        scope_->values.set(name, given ? *given : fallback ? evaluate(*fallback) : Value::undefined(name));
+        set(scope_->values, name, given ? *given : fallback ? evaluate(*fallback) : Value::undefined(name));
       }
       return Value::text(printed(one.body));
     });
@@ -382,15 +409,12 @@ class Run {
     for (std::size_t i = 0; i < one.parts.size(); i += 2) {
       const auto key = evaluate(*one.parts[i]);
       if (!key.is_text()) throw Problem{fmt::format("a key of a dict is a {}: only texts are supported", key.kind())};
-      made.set(*key.as_text(), evaluate(*one.parts[i + 1]));
+      set(made, *key.as_text(), evaluate(*one.parts[i + 1]));
     }
     return Value::dict(std::move(made));
   }
 
-  Value item(const Value& value, const Value& key) {
-    budget_.step(value.is_text() ? value.as_text()->size() / 64 : 0);
-    return item_of(value, key, budget_);
-  }
+  Value item(const Value& value, const Value& key) { return item_of(value, key, budget_); }
 
   Value slice(const Expression& one) {
     const auto value = evaluate(*one.parts[0]);
@@ -404,20 +428,28 @@ class Run {
     if (step == 0) throw Problem{"a slice with a step of 0"};
     if (value.is_undefined()) throw Problem{fmt::format("'{}' is undefined", value.as_undefined()->name)};
     if (!value.is_text() && !value.as_list()) throw Problem{fmt::format("a slice of a {}", value.kind())};
-    const auto items = items_of(value);
+    if (const auto* text = value.as_text()) return slice_of_text(*text, bounds, step);
+    const auto items = items_of(value, budget_);
     const auto part = slice_of(static_cast<std::int64_t>(items.size()), bounds[0] ? &*bounds[0] : nullptr,
                                bounds[1] ? &*bounds[1] : nullptr, step);
-    budget_.step(items.size() / 16);
     std::vector<Value> chosen;
     for (std::int64_t i = 0; i < part.count; ++i) {
       chosen.push_back(items[static_cast<std::size_t>(part.begin + i * part.step)]);
     }
-    if (value.as_list())
-      return value.as_list()->is_tuple ? Value::tuple(std::move(chosen)) : Value::list(std::move(chosen));
-    std::string text;
-    for (const auto& character : chosen) text += *character.as_text();
-    budget_.bytes(text.size());
-    return Value::text(std::move(text));
+    return value.as_list()->is_tuple ? Value::tuple(std::move(chosen)) : Value::list(std::move(chosen));
+  }
+
+  Value slice_of_text(const std::string& text, const std::optional<std::int64_t> (&bounds)[3], std::int64_t step) {
+    budget_.step(text.size() / 16);
+    const auto characters = characters_of(text);
+    const auto part = slice_of(static_cast<std::int64_t>(characters.size()), bounds[0] ? &*bounds[0] : nullptr,
+                               bounds[1] ? &*bounds[1] : nullptr, step);
+    std::string chosen;
+    for (std::int64_t i = 0; i < part.count; ++i) {
+      chosen += characters[static_cast<std::size_t>(part.begin + i * part.step)];
+    }
+    budget_.bytes(chosen.size());
+    return Value::text(std::move(chosen));
   }
 
   Value call(const Expression& one) {
@@ -433,7 +465,7 @@ class Run {
     auto left = evaluate(*one.parts[0]);
     for (std::size_t i = 0; i < one.words.size(); ++i) {
       auto right = evaluate(*one.parts[i + 1]);
-      if (!holds(one.words[i], left, right)) return Value::boolean(false);
+      if (!holds(one.words[i], left, right, budget_)) return Value::boolean(false);
       left = std::move(right);
     }
     return Value::boolean(true);
@@ -441,12 +473,16 @@ class Run {
 
   Value joined(const Expression& one) {
     std::string text;
-    for (const auto& value : values_of(one, 0)) text += value.printed();
-    budget_.bytes(text.size());
+    for (const auto& value : values_of(one, 0)) {
+      const auto part = text_for(value);
+      budget_.bytes(part.size());
+      text += part;
+    }
     return Value::text(std::move(text));
   }
 
   Budget budget_;
+  std::vector<std::shared_ptr<Namespace>> spaces_;
   std::shared_ptr<Scope> scope_;
   std::string out_;
   Value block_text_;  // what the filters of a set block are applied to

@@ -37,6 +37,7 @@ struct Expression {
   };
   Kind kind = Kind::constant;
   int line = 0;
+  int depth = 1;  // of the expressions in one another
   std::string word = {};
   Value value = {};
   std::vector<std::string> words = {};

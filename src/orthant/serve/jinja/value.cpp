@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "orthant/serve/jinja/python_text.h"
@@ -34,6 +35,20 @@ std::string quoted_dict(const Dict& dict) {
   return text + "}";
 }
 
+constexpr std::uint64_t kLargest = std::uint64_t{1} << 62;
+
+void add_part(Extent& whole, const Extent& part) {
+  whole.depth = std::max(whole.depth, part.depth + 1);
+  whole.size = std::min(kLargest, whole.size + part.size);
+  if (whole.depth > kDeepestValue) throw Problem{fmt::format("values are nested more than {} deep", kDeepestValue)};
+}
+
+Value made_list(std::vector<Value> items, bool is_tuple) {
+  Extent extent{.depth = 1};
+  for (const auto& item : items) add_part(extent, item.extent());
+  return Value(Value::Holder(std::make_shared<const List>(List{std::move(items), is_tuple, extent})));
+}
+
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const {
@@ -53,8 +68,31 @@ void Dict::set(std::string_view key, Value value) {
   entries.emplace_back(key, std::move(value));
 }
 
+Value Value::list(std::vector<Value> items) {
+  return made_list(std::move(items), false);
+}
+
 Value Value::tuple(std::vector<Value> items) {
-  return Value(Holder(std::make_shared<const List>(List{std::move(items), true})));
+  return made_list(std::move(items), true);
+}
+
+Value Value::dict(Dict value) {
+  // Two dicts are compared by looking for the keys of one among those of the other.
+  const auto count = static_cast<std::uint64_t>(value.entries.size());
+  value.extent = {.depth = 1, .size = 8 + count * count / 16};
+  for (const auto& [key, item] : value.entries) {
+    add_part(value.extent, {.depth = 0, .size = key.size() + 8});
+    add_part(value.extent, item.extent());
+  }
+  return Value(Holder(std::make_shared<const Dict>(std::move(value))));
+}
+
+Extent Value::extent() const {
+  if (const auto* list = as_list()) return list->extent;
+  if (const auto* dict = as_dict()) return dict->extent;
+  if (const auto* text = as_text()) return {.depth = 0, .size = text->size() + 8};
+  if (const auto* made = as_function()) return {.depth = made->depth};
+  return {};
 }
 
 bool Value::is_number() const {
@@ -150,6 +188,13 @@ const Value* Arguments::find(std::size_t position, std::string_view name) const 
 
 Value function(std::string name, std::function<Value(const Arguments&)> call) {
   return Value(Value::Holder(std::make_shared<const Function>(Function{std::move(name), std::move(call)})));
+}
+
+Value method(std::string name, const Value& self, std::function<Value(const Arguments&)> call) {
+  Extent extent;
+  add_part(extent, self.extent());
+  return Value(
+      Value::Holder(std::make_shared<const Function>(Function{std::move(name), std::move(call), extent.depth})));
 }
 
 bool equal(const Value& left, const Value& right) {

@@ -25,6 +25,16 @@ struct Problem {
 class Value;
 struct Function;
 
+// Lists and dicts in one another: what walks through values calls itself as often.
+inline constexpr int kDeepestValue = 100;
+
+// How deep a value is, and about how many bytes its text has: known when it is made, since what it shares with others
+// it holds several times. Sizes end at 2^62.
+struct Extent {
+  int depth = 0;
+  std::uint64_t size = 8;
+};
+
 struct Undefined {
   std::string name;  // of what is not there, for errors
 };
@@ -32,11 +42,13 @@ struct Undefined {
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;
+  Extent extent = {};
 };
 
 // Keys are texts, as in JSON.
 struct Dict {
   std::vector<std::pair<std::string, Value>> entries;
+  Extent extent = {};  // once it is a value
 
   const Value* find(std::string_view key) const;
   void set(std::string_view key, Value value);
@@ -61,9 +73,10 @@ class Value {
   static Value integer(std::int64_t value) { return Value(Holder(value)); }
   static Value real(double value) { return Value(Holder(value)); }
   static Value text(std::string value) { return Value(Holder(std::make_shared<const std::string>(std::move(value)))); }
-  static Value list(std::vector<Value> items) { return Value(Holder(std::make_shared<const List>(std::move(items)))); }
+  // Problem for what is nested more than kDeepestValue deep.
+  static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
-  static Value dict(Dict value) { return Value(Holder(std::make_shared<const Dict>(std::move(value)))); }
+  static Value dict(Dict value);
 
   bool is_none() const { return std::holds_alternative<None>(holder_); }
   bool is_undefined() const { return std::holds_alternative<Undefined>(holder_); }
@@ -83,6 +96,7 @@ class Value {
   std::optional<std::int64_t> integer() const;  // of an integer or a boolean
   std::optional<double> number() const;
 
+  Extent extent() const;
   bool truthy() const;
   const char* kind() const;  // as Python calls its type: "str", "int", ...
   // str(value) and repr(value) of Python.
@@ -105,9 +119,11 @@ struct Arguments {
 struct Function {
   std::string name;
   std::function<Value(const Arguments&)> call;
+  int depth = 0;  // of the value that it is a method of
 };
 
 Value function(std::string name, std::function<Value(const Arguments&)> call);
+Value method(std::string name, const Value& self, std::function<Value(const Arguments&)> call);
 
 // The equality of Python: numbers of all kinds compare, other kinds differ.
 bool equal(const Value& left, const Value& right);
@@ -120,15 +136,7 @@ bool contains(const Value& haystack, const Value& needle);
 std::vector<Value> items_of(const Value& value);
 std::int64_t length_of(const Value& value);
 
+// Problem for what is nested too deeply.
 Value from_json(const nlohmann::ordered_json& json);
-
-struct JsonStyle {
-  bool ensure_ascii = false;
-  bool sort_keys = false;
-  std::optional<std::string> indent = {};
-  std::optional<std::pair<std::string, std::string>> separators = {};  // between items, after keys
-};
-// As json.dumps of Python. Problem for what JSON does not have.
-std::string to_json(const Value& value, const JsonStyle& style);
 
 }  // namespace orthant::jinja

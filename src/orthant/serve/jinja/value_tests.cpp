@@ -32,9 +32,18 @@ bool same(const Value& left, const Value& right) {
   return std::string_view(left.kind()) == right.kind() && equal(left, right);
 }
 
+using Case = std::string (*)(std::string_view);
+
+// A text that is as it is in one case and otherwise in the other.
+bool is_of_case(const Value& text, Case wanted, Case other) {
+  const auto& is = *text.as_text();
+  return is == wanted(is) && is != other(is);
+}
+
 std::int64_t remainder(const Value& value, const Value& divisor) {
   const auto by = integer_of(divisor, "divisibleby");
   if (by == 0) throw Problem{"division by zero"};
+  if (by == -1) return 0 * integer_of(value, "divisibleby");  // the quotient of the least integer has no room
   return integer_of(value, "divisibleby") % by;
 }
 
@@ -82,8 +91,8 @@ const std::map<std::string, Test, std::less<>>& all_tests() {
       {"sameas", [](V v, A a) { return same(v, other(a)); }},
       {"string", [](V v, A) { return v.is_text(); }},
       {"undefined", [](V v, A) { return v.is_undefined(); }},
-      {"lower", [](V v, A) { return v.printed() == lower(v.printed()) && v.printed() != upper(v.printed()); }},
-      {"upper", [](V v, A) { return v.printed() == upper(v.printed()) && v.printed() != lower(v.printed()); }}};
+      {"lower", [](V v, A) { return is_of_case(v, lower, upper); }},
+      {"upper", [](V v, A) { return is_of_case(v, upper, lower); }}};
   return kTests;
 }
 
@@ -99,7 +108,15 @@ bool apply_test(std::string_view name, const Arguments& arguments, Budget& budge
   budget.step();
   const auto found = all_tests().find(name);
   if (found == all_tests().end()) throw Problem{fmt::format("the test '{}' is not supported", name)};
-  return found->second(arguments.positional.front(), arguments);
+  const auto& value = arguments.positional.front();
+  if (name == "lower" || name == "upper") {
+    return found->second(Value::text(printed(value, budget)), arguments);
+  }
+  for (const auto& each : arguments.positional) budget.walk(each);
+  const auto* text = value.as_text();
+  const auto* whole = name == "in" && arguments.positional.size() > 1 ? arguments.positional[1].as_text() : nullptr;
+  if (text && whole) budget.search(*whole, *text);
+  return found->second(value, arguments);
 }
 
 }  // namespace orthant::jinja
