@@ -2,15 +2,40 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/option_parser.h"
+#include "orthant/files/whole_file.h"
 
 namespace orthant::cli {
 namespace {
+
+constexpr std::int64_t kMostAnswers = 4096;
+
+// Of a request; here they are those of the command line, alike for all prompts.
+constexpr const char* kForAll[] = {"temperature", "top_k", "top_p",    "min_p", "repetition_penalty",
+                                   "stop",        "seed",  "logprobs", "n"};
+
+// What is wrong with the prompt of an object; empty: nothing.
+std::string read_tokens(const nlohmann::json& line, PromptGiven& prompt) {
+  if (const auto text = line.find("prompt"); text != line.end()) {
+    if (!text->is_string()) return "its prompt is no text";
+    prompt.text = text->get<std::string>();
+    return {};
+  }
+  const auto ids = line.find("token_ids");
+  if (ids == line.end()) return "it has neither prompt nor token_ids";
+  if (!ids->is_array()) return "its token_ids are no list";
+  for (const auto& id : *ids) {
+    const bool known = id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max();
+    if (!known) return fmt::format("its token_ids hold {}", id.dump());
+    prompt.ids.push_back(id.get<std::int64_t>());
+  }
+  return {};
+}
 
 // What is wrong with the line; empty: nothing.
 std::string read_prompt(const std::string& line, PromptGiven& prompt) {
@@ -21,19 +46,16 @@ std::string read_prompt(const std::string& line, PromptGiven& prompt) {
     return {};
   }
   if (!json.is_object()) return "it is neither a text nor an object";
-  if (const auto text = json.find("prompt"); text != json.end()) {
-    if (!text->is_string()) return "its prompt is no text";
-    prompt.text = text->get<std::string>();
-    return {};
+  if (const auto most = json.find("max_tokens"); most != json.end()) {
+    if (!most->is_number_integer() || *most < 1 || *most > std::numeric_limits<std::int32_t>::max()) {
+      return fmt::format("its max_tokens is {}", most->dump());
+    }
+    prompt.max_tokens = most->get<std::int64_t>();
   }
-  const auto ids = json.find("token_ids");
-  if (ids == json.end()) return "it has neither prompt nor token_ids";
-  if (!ids->is_array()) return "its token_ids are no list";
-  for (const auto& id : *ids) {
-    if (!id.is_number_integer()) return fmt::format("its token_ids hold {}", id.dump());
-    prompt.ids.push_back(id.get<std::int64_t>());
+  for (const char* name : kForAll) {
+    if (json.contains(name)) return fmt::format("it has {}, which the command line has for all prompts", name);
   }
-  return {};
+  return read_tokens(json, prompt);
 }
 
 }  // namespace
@@ -47,7 +69,9 @@ SamplingParams SamplingOptions::checked() const {
   all.top_k = within("--top-k", top_k, 0);
   all.logprobs = within("--logprobs", logprobs, -1);
   all.seed = static_cast<std::uint64_t>(seed);
-  within("--n", answers, 1);
+  if (answers < 1 || answers > kMostAnswers) {
+    throw ConfigError(fmt::format("--n is {}", answers), {.remedy = fmt::format("use 1 to {}", kMostAnswers)});
+  }
   for (const auto& text : stop) {
     if (text.empty()) throw ConfigError("--stop is empty", {.remedy = "give a text, or leave it out"});
   }
@@ -74,11 +98,13 @@ void add_sampling_options(OptionParser& app, SamplingOptions& options) {
 }
 
 PromptFile read_prompts(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("{}: cannot be read", path), {.remedy = "give a file of JSON lines"});
+  const std::string text = read_text_file(path);
   PromptFile found;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
+  std::size_t begin = 0;
+  for (std::int64_t number = 1; begin < text.size(); ++number) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     PromptGiven prompt;
     if (const auto fault = read_prompt(line, prompt); !fault.empty()) {

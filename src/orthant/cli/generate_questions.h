@@ -29,6 +29,7 @@ void add_sampling_options(OptionParser& app, SamplingOptions& options);
 struct PromptGiven {
   std::optional<std::string> text;
   std::vector<std::int64_t> ids;
+  std::optional<std::int64_t> max_tokens = {};  // nothing: that of the command line
 };
 
 // A line of a file that is no prompt.
@@ -43,8 +44,8 @@ struct PromptFile {
   std::vector<BadLine> bad;
 };
 
-// Lines of JSON: a text, {"prompt": text} or {"token_ids": [...]}; empty lines are passed over. DataError for a file
-// that cannot be read or has no prompt.
+// Lines of JSON: a text, {"prompt": text} or {"token_ids": [...]}, perhaps with "max_tokens"; empty lines are passed
+// over. DataError for a file that cannot be read or has no prompt.
 PromptFile read_prompts(const std::string& path);
 
 }  // namespace orthant::cli
