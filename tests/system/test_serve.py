@@ -253,6 +253,13 @@ class Ends(Served):
         self.assertEqual(found[0][1]["choices"][0]["text"], self.texts(["a word"], "--temperature", 0, "--max-tokens", 8)[0])
         self.assertEqual(server.ended(), 0, server.errors())
 
+    def test_ranks_end_with_a_server_that_is_killed(self):
+        server = self.serve()
+        everybody = [*children(server.process.pid), *server.ranks()]
+        server.process.kill()
+        self.assertTrue(wait_until(lambda: not any(is_alive(pid) for pid in everybody), 20))
+        self.assertNotIn("starting all ranks again", server.errors())
+
     def test_a_second_sigterm_does_not_wait(self):
         server = self.serve()
         stream = server.client().stream(TEXT, prompt="a word", **ENDLESS)

@@ -5,6 +5,7 @@
 // they are lost. Rank 0 connects to the server over a Unix-domain socket (serve/link) and passes requests to the
 // engine.
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <ctime>
@@ -229,9 +230,10 @@ int serve(const ServeGiven& given, RankOptions ranks, Context& context) {
   ranks.max_restarts = 0;
   ranks.watched = true;
   ranks.rank_words = {"--link", given.link};
-  ServingRanks serving_ranks([&] {
+  ServingRanks serving_ranks([&, server = getpid()] {
     listener.reset();
-    return run_rank_attempts(most_in_vain, [&] {
+    const auto wanted = [server] { return getppid() == server; };
+    return run_rank_attempts(most_in_vain, wanted, [&] {
       return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return serve_on_rank(given, rank); });
     });
   });
