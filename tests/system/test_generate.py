@@ -4,8 +4,11 @@ a cache that is too small; texts, files of prompts, and what is refused.
 
     test_generate.py --all [--models 10] [--prompts 200]     every family in every way, and float32 with its ties counted"""
 import argparse
+import contextlib
 import json
 import os
+import pty
+import subprocess
 import sys
 import unittest
 
@@ -13,7 +16,8 @@ import torch
 import transformers
 
 from generation_models import DECODERS, greedy_answers, random_decoder, random_prompts
-from program import BUILD, ORTHANT, only_json, orthant, run
+from program import BUILD, ORTHANT, FolderTest, clean_environment, only_json, orthant, run
+from serving import make_model
 from test_hugging_face import Folder, randomize
 
 EXACT = ("--dtype", "float64", "--temperature", 0)
@@ -93,6 +97,9 @@ class Greedy(Generation):
         for mesh in ("dp=1", "tp=2"):
             found, _ = self.answers(checkpoint, [prompt for prompt, _ in prompts], *EXACT, "--max-tokens", LONGEST, "--mesh", mesh)
             self.assertEqual([answer[:len(tokens)] for answer, tokens in zip(found, expected)], expected, mesh)
+        named, _ = self.answers(os.path.join(run, "checkpoints", "latest"), [prompt for prompt, _ in prompts], *EXACT, "--max-tokens", LONGEST)
+        self.assertEqual(named, found)
+        self.assertIn(f"fix: use {checkpoint}", generate("--model", run, "--prompt", "a").stderr)
 
 
 class Sampled(Generation):
@@ -177,26 +184,61 @@ class Texts(Generation):
         self.assertEqual((output["token_ids"], output["finish_reason"]), (ids[:ids.index(end)], "stop"))
 
     def test_bad_lines_are_told_by_number_and_the_others_answered(self):
-        lines = ['"a word"', "{", '{"prompt": 3}', "", '{"prompt": "text"}', json.dumps({"token_ids": [1, 280]}), json.dumps({"token_ids": []}),
-                 json.dumps({"token_ids": [1] * 64}), '{"other": 1}']
+        lines = ['"a word"', "{", '{"prompt": 3}', "", '{"prompt": "text", "max_tokens": 1, "id": "mine"}', json.dumps({"token_ids": [1, 280]}),
+                 json.dumps({"token_ids": []}), json.dumps({"token_ids": [1] * 64}), '{"other": 1}', '{"prompt": "a", "max_tokens": 0}',
+                 '{"prompt": "a", "temperature": 1}', '{"token_ids": [1, 18446744073709551615]}']
         path = self.path("prompts.jsonl")
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines))
         finished = generate("--model", self.model, "--prompts", path, "--temperature", 0, "--max-tokens", 2, "--cache-tokens", 64)
         self.assertEqual(finished.returncode, 4, finished.stderr)
         facts = json.loads(finished.stdout)
-        self.assertEqual([output["line"] for output in facts["outputs"]], [1, 5])
+        self.assertEqual([(output["line"], len(output["token_ids"])) for output in facts["outputs"]], [(1, 2), (5, 1)])
+        self.assertEqual(facts["generated_tokens"], 3)
         self.assertEqual([(bad["line"], bad["error"]) for bad in facts["errors"]], [
             (2, "it is no JSON"), (3, "its prompt is no text"), (6, "the prompt has token 280; the model's tokens are 0 to 279"),
             (7, "a prompt without tokens: there is nothing to go on from"),
             (8, "a prompt of 64 tokens leaves no room for an answer: prompt and answer together have at most 64"),
-            (9, "it has neither prompt nor token_ids")])
+            (9, "it has neither prompt nor token_ids"), (10, "its max_tokens is 0"),
+            (11, "it has temperature, which the command line has for all prompts"), (12, "its token_ids hold 18446744073709551615")])
         self.assertIn(f"{path} line 3: its prompt is no text", finished.stderr)
+
+
+class Terminals(FolderTest):
+    def shown(self, *words):
+        """The process, and the terminal that it writes to."""
+        ours, its = pty.openpty()
+        self.addCleanup(os.close, ours)
+        process = subprocess.Popen([ORTHANT, "generate", "--model", self.model, "--temperature", "0", *words], stdout=its, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL, env=clean_environment())
+        os.close(its)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process, ours
+
+    def test_text_comes_as_it_is_made_and_cannot_move_the_cursor(self):
+        self.model = make_model(self.path("tiny"))
+        whole = only_json(self, generate("--model", self.model, "--temperature", 0, "--prompt", "a word", "--max-tokens", 40))["outputs"][0]["text"]
+        unsafe = [letter for letter in whole if ord(letter) < 32 and letter != "\n"]
+        self.assertTrue(unsafe)
+        for mesh in ("dp=1", "tp=2"):
+            process, terminal = self.shown("--prompt", "a word", "--max-tokens", "40", "--mesh", mesh)
+            shown = b""
+            with contextlib.suppress(OSError):  # it has ended
+                while part := os.read(terminal, 4096):
+                    shown += part
+            self.assertFalse(set(shown) & {ord(letter) for letter in unsafe} - {ord("\r")}, (mesh, shown))
+            self.assertIn(f"\\x{ord(unsafe[0]):02x}".encode(), shown, mesh)
+            self.assertEqual(process.wait(), 0)
+            process, terminal = self.shown("--prompt", "a word", "--max-tokens", "60000", "--mesh", mesh)
+            os.read(terminal, 1)
+            process.terminate()  # long before the answer is whole
+            self.assertNotEqual(process.wait(), 0, mesh)
 
 
 class Refusals(Generation):
     def refused(self, *words, code=2):
-        finished = generate(*words)
+        finished = orthant("generate", *words)
         self.assertEqual(finished.returncode, code, finished.stderr)
         self.assertEqual(finished.stdout, "")
         return finished.stderr
@@ -214,12 +256,17 @@ class Refusals(Generation):
     def test_what_cannot_be_asked(self):
         folder = self.decoder()
         for words, reason in ((("--prompt", "a", "--temperature", -1), "temperature is -1"), (("--prompt", "a", "--top-k", -1), "--top-k is -1"),
-                              (("--prompt", "a", "--n", 0), "--n is 0"), (("--prompt", "a", "--stop", ""), "--stop is empty"),
+                              (("--prompt", "a", "--n", 0), "--n is 0"), (("--prompt", "a", "--n", 5000), "use 1 to 4096"),
+                              (("--prompt", "a", "--logprobs", 1), "--logprobs without --json: a text has no place for them"), (("--prompt", "a", "--stop", ""), "--stop is empty"),
                               (("--prompt", "a", "--max-batch", 0), "--max-batch is 0"), ((), "neither --prompt nor --prompts is given"),
-                              (("--prompt", "a", "--mesh", "pp=64"), "pp"), (("--prompt", "a", "--dry-run"), "has nothing to show")):
+                              (("--prompt", "a", "--mesh", "pp=64"), "set pp to at most"), (("--prompt", "a", "--dry-run"), "has nothing to show")):
             self.assertIn(reason, self.refused("--model", folder, *words))
         self.assertIn("no tokenizer lies there", self.refused("--model", folder, "--prompt", "a", code=4))
-        self.assertIn("cannot be read", self.refused("--model", folder, "--prompts", self.path("none.jsonl"), code=4))
+        self.assertIn("No such file", self.refused("--model", folder, "--prompts", self.path("none.jsonl"), code=4))
+        self.assertIn("it is a folder", self.refused("--model", folder, "--prompts", self.folder, code=4))
+        prompts = write_prompts(self.path("prompts.jsonl"), [[1]])
+        self.assertRegex(self.refused("--model", folder, "--prompts", prompts, "--cache-tokens", 10 ** 15),
+                         "a cache of 1000000000000000 tokens takes .* each, and .* are free\n.*give the cache at most")
 
     def test_a_model_without_a_next_token(self):
         config = transformers.BertConfig(vocab_size=97, hidden_size=42, num_hidden_layers=1, num_attention_heads=6, intermediate_size=67)

@@ -10,6 +10,7 @@
 #include "orthant/base/json_document.h"
 #include "orthant/base/json_reader.h"
 #include "orthant/checkpoint/checkpoint.h"
+#include "orthant/checkpoint/pointers.h"
 #include "orthant/checkpoint/weight_reader.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/files/whole_file.h"
@@ -86,7 +87,8 @@ void drop_model_paths(nlohmann::json& model) {
   }
 }
 
-StoredModel find_stored_model(const fs::path& folder, const fs::path& config_file) {
+StoredModel find_stored_model(const fs::path& path, const fs::path& config_file) {
+  const fs::path folder = pointed_checkpoint(path.string());
   if (is_checkpoint(folder)) return stored_checkpoint(folder, config_file);
   const auto inside = list_checkpoints((folder / "checkpoints").string());
   if (!inside.empty()) {

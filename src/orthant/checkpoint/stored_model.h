@@ -19,9 +19,10 @@ struct StoredModel {
   std::filesystem::path companions;
 };
 
-// A checkpoint's configuration is `config_file` when given (a run's or Hugging Face's config.json), else config.json
-// beside the manifest (an imported model) or in the run's folder, two levels up. DataError when there is none.
-StoredModel find_stored_model(const std::filesystem::path& folder, const std::filesystem::path& config_file = {});
+// `path`: the model's folder, or a pointer to a checkpoint. A checkpoint's configuration is `config_file` when given (a
+// run's or Hugging Face's config.json), else config.json beside the manifest (an imported model) or in the run's
+// folder, two levels up. DataError when there is none.
+StoredModel find_stored_model(const std::filesystem::path& path, const std::filesystem::path& config_file = {});
 
 // A config.json, a run's or Hugging Face's. DataError for text that is no JSON.
 nlohmann::json read_config_json(const std::filesystem::path& file);

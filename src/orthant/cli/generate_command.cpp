@@ -34,6 +34,7 @@ struct GenerateGiven {
   std::string prompts;
   bool has_prompt = false;
   bool json = false;
+  std::string terminal;  // "yes" where stdout of the whole command is one: ranks have a pipe
 };
 
 // All that is asked, and where it came from.
@@ -45,7 +46,7 @@ struct Asked {
 
 PromptFile prompts_of(const GenerateGiven& given) {
   if (!given.has_prompt) return read_prompts(given.prompts);
-  return {.prompts = {{given.prompt, {}}}, .lines = {1}, .bad = {}};
+  return {.prompts = {{.text = given.prompt, .ids = {}}}, .lines = {1}, .bad = {}};
 }
 
 Asked ask(const GenerateGiven& given, const StoredModel& model) {
@@ -57,6 +58,7 @@ Asked ask(const GenerateGiven& given, const StoredModel& model) {
   const SamplingParams params = given.sampling.checked();
   for (const auto& prompt : asked.file.prompts) {
     Question question{prompt.ids, params, given.sampling.stop};
+    if (prompt.max_tokens) question.sampling.max_tokens = *prompt.max_tokens;
     if (prompt.text) {
       const auto ids = asked.tokenizer->encode(*prompt.text);
       question.prompt.assign(ids.begin(), ids.end());
@@ -143,7 +145,8 @@ int print(const GenerateGiven& given, const Asked& asked, const std::vector<Answ
       if (!asked.tokenizer) {
         for (const auto& token : answers[i].tokens) std::cout << token.token << ' ';
       }
-      std::cout << answers[i].text << '\n';
+      const std::string& text = answers[i].text;
+      std::cout << (given.terminal.empty() ? text : printable(text, /*keep_lines=*/true)) << '\n';
     }
     std::cout << std::flush;
   }
@@ -156,7 +159,7 @@ int print(const GenerateGiven& given, const Asked& asked, const std::vector<Answ
 
 int answer(const GenerateGiven& given, const Asked& asked, Engine& engine, Generator& generator, const Log& log) {
   const auto began = std::chrono::steady_clock::now();
-  const bool streams = !given.json && asked.questions.size() == 1 && asked.tokenizer && isatty(STDOUT_FILENO) != 0;
+  const bool streams = !given.json && asked.questions.size() == 1 && asked.tokenizer && !given.terminal.empty();
   Listener listener;
   if (streams)
     listener = [](std::size_t, const std::string& text) {
@@ -197,11 +200,14 @@ int run_generate(const Arguments& arguments, Context& context) {
   RankOptions ranks;
   add_generation_options(app, given.setup);
   auto prompt = app.add_option("--prompt", given.prompt, "text to go on with");
-  auto prompts = app.add_option("--prompts", given.prompts,
-                                "file of JSON lines: a text, {\"prompt\": text} or {\"token_ids\": [...]} each");
+  auto prompts =
+      app.add_option("--prompts", given.prompts,
+                     "file of JSON lines: a text, {\"prompt\": text} or {\"token_ids\": [...]} each, the objects "
+                     "perhaps with \"max_tokens\"");
   prompt.excludes(prompts);
   add_sampling_options(app, given.sampling);
   app.add_flag("--json", given.json, "one JSON document on stdout");
+  app.add_option("--terminal", given.terminal, "of ranks that this command has started").group("");
   add_rank_options(app, ranks);
   if (!parse(app, arguments, context, example::kGenerate)) return 0;
   given.has_prompt = prompt.count() > 0;
@@ -209,7 +215,14 @@ int run_generate(const Arguments& arguments, Context& context) {
     throw ConfigError("neither --prompt nor --prompts is given", {.remedy = "give a text, or a file of prompts"});
   }
   given.sampling.checked();
+  if (given.sampling.logprobs >= 0 && !given.json) {
+    throw ConfigError("--logprobs without --json: a text has no place for them", {.remedy = "add --json"});
+  }
   check_generation_setup(given.setup, ranks);
+  if (isatty(STDOUT_FILENO) != 0) {
+    given.terminal = "yes";
+    ranks.rank_words = {"--terminal", given.terminal};
+  }
   return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return generate(given, rank); });
 }
 

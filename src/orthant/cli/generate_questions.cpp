@@ -8,6 +8,11 @@
 #include "orthant/cli/option_parser.h"
 
 namespace orthant::cli {
+namespace {
+
+constexpr std::int64_t kMostAnswers = 4096;
+
+}  // namespace
 
 SamplingParams SamplingOptions::checked() const {
   SamplingParams all = params;
@@ -18,7 +23,9 @@ SamplingParams SamplingOptions::checked() const {
   all.top_k = within("--top-k", top_k, 0);
   all.logprobs = within("--logprobs", logprobs, -1);
   all.seed = static_cast<std::uint64_t>(seed);
-  within("--n", answers, 1);
+  if (answers < 1 || answers > kMostAnswers) {
+    throw ConfigError(fmt::format("--n is {}", answers), {.remedy = fmt::format("use 1 to {}", kMostAnswers)});
+  }
   for (const auto& text : stop) {
     if (text.empty()) throw ConfigError("--stop is empty", {.remedy = "give a text, or leave it out"});
   }

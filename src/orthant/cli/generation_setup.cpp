@@ -25,7 +25,9 @@ void check_positive(const char* option, std::int64_t value, std::int64_t least) 
 }  // namespace
 
 void add_generation_options(OptionParser& app, GenerationSetup& setup) {
-  app.add_option("--model", setup.model, "Hugging Face folder, or a checkpoint of a run on any mesh").required();
+  app.add_option("--model", setup.model,
+                 "Hugging Face folder, a checkpoint of a run on any mesh, or checkpoints/latest or best")
+      .required();
   app.add_option("--config", setup.config, "config.json of the model, when it does not lie with it");
   app.add_option("--dtype", setup.dtype,
                  fmt::format("of weights, arithmetic and cache: {} (default float32)", dtype_list(kComputeDTypes)));

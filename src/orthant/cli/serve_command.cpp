@@ -5,6 +5,7 @@
 // they are lost. Rank 0 connects to the server over a Unix-domain socket (serve/link) and passes requests to the
 // engine.
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <ctime>
@@ -65,16 +66,17 @@ int serve_on_rank(const ServeGiven& given, RankContext& rank) {
   return 0;
 }
 
-std::string name_of_model(const ServeGiven& given) {
+// That of its folder; of a checkpoint that of the run.
+std::string name_of_model(const ServeGiven& given, const StoredModel& stored) {
   if (!given.served_name.empty()) return given.served_name;
-  auto path = std::filesystem::absolute(given.setup.model).lexically_normal();
+  auto path = std::filesystem::absolute(stored.companions).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
   return printable(path.filename().string());
 }
 
 ServedModel load_served(const ServeGiven& given) {
   const auto stored = find_stored_model(given.setup.model, given.setup.config);
-  ServedModel model{name_of_model(given), tokenizer_of(stored),
+  ServedModel model{name_of_model(given, stored), tokenizer_of(stored),
                     load_chat_template(tokenizer_folder(stored.companions, ""), given.chat_template)};
   return model;
 }
@@ -203,7 +205,8 @@ void add_serve_options(OptionParser& app, ServeGiven& given) {
   app.add_option("--max-queue", given.most_waiting,
                  "answers that wait for their first token; a request beyond gets 429 (default 256)")
       .check(NumberRange<std::int64_t>(1, 1000000));
-  app.add_option("--served-name", given.served_name, "the model's name in the API (default: that of its folder)");
+  app.add_option("--served-name", given.served_name,
+                 "the model's name in the API (default: that of its folder or run)");
   app.add_option(
       "--chat-template", given.chat_template,
       fmt::format("{} or a Jinja file, instead of the folder's own", fmt::join(chat_template_names(), ", ")));
@@ -225,9 +228,10 @@ int serve(const ServeGiven& given, RankOptions ranks, Context& context) {
   ranks.max_restarts = 0;
   ranks.watched = true;
   ranks.rank_words = {"--link", given.link};
-  ServingRanks serving_ranks([&] {
+  ServingRanks serving_ranks([&, server = getpid()] {
     listener.reset();
-    return run_rank_attempts(most_in_vain, [&] {
+    const auto wanted = [server] { return getppid() == server; };
+    return run_rank_attempts(most_in_vain, wanted, [&] {
       return run_on_ranks(ranks, context, 1, [&](RankContext& rank) { return serve_on_rank(given, rank); });
     });
   });

@@ -42,13 +42,13 @@ void become_launcher(pid_t server, int go) {
 
 }  // namespace
 
-int run_rank_attempts(int most_in_vain, const std::function<int()>& attempt) {
+int run_rank_attempts(int most_in_vain, const std::function<bool()>& wanted, const std::function<int()>& attempt) {
   for (int in_vain = 0;;) {
     const auto began = launch::Clock::now();
     const int code = attempt();
     const bool long_one = launch::Clock::now() - began > launch::seconds(kLongAttemptSeconds);
     const bool final = code == 0 || code == 2 || code == launch::kStoppedExitCode || (code == 4 && !long_one);
-    if (final) return code;
+    if (final || !wanted()) return code;
     in_vain = long_one ? 1 : in_vain + 1;
     if (in_vain > most_in_vain) {
       say(fmt::format("{} restarts in a row did not help: giving up", most_in_vain));

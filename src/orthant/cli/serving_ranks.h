@@ -11,9 +11,9 @@
 
 namespace orthant::cli {
 
-// `attempt` runs the ranks once and answers their exit code; again as long as that may help and fewer than
-// `most_in_vain` attempts in a row ended soon.
-int run_rank_attempts(int most_in_vain, const std::function<int()>& attempt);
+// `attempt` runs the ranks once and answers their exit code; again as long as they are wanted, it may help, and fewer
+// than `most_in_vain` attempts in a row ended soon.
+int run_rank_attempts(int most_in_vain, const std::function<bool()>& wanted, const std::function<int()>& attempt);
 
 class ServingRanks {
  public:

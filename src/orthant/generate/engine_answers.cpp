@@ -178,6 +178,7 @@ void Engine::Answers::end(Replica& replica, std::uint64_t sequence, FinishReason
     const std::scoped_lock lock(mutex_);
     known_.erase(answer.request.id);
   }
+  count_load();  // whoever hears of the end finds it counted
   answer.sink->finished(reason, error);
 }
 

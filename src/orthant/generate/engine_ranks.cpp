@@ -23,7 +23,7 @@ constexpr double kFreePart = 0.5;
 constexpr std::int64_t kLongAnswers = 4096;  // positions that it has room for, of each running sequence
 
 std::int64_t blocks_of(std::int64_t tokens) {
-  return (tokens + kCacheBlock - 1) / kCacheBlock;
+  return tokens / kCacheBlock + (tokens % kCacheBlock != 0 ? 1 : 0);
 }
 
 }  // namespace
@@ -58,10 +58,22 @@ std::int64_t Engine::Ranks::free_bytes() const {
          sharing;
 }
 
+// Of a cache whose size was given.
+void Engine::Ranks::check_room(std::int64_t blocks) const {
+  const auto bytes = std::max<std::int64_t>(model_->block_bytes(), 1);
+  const auto fitting = free_bytes() / bytes;
+  if (blocks <= fitting) return;
+  throw ConfigError(fmt::format("a cache of {} tokens takes {} each, and {} are free", options_.cache_tokens,
+                                format_bytes(bytes / kCacheBlock), format_bytes(free_bytes())),
+                    {.remedy = fmt::format("give the cache at most {} tokens", fitting * kCacheBlock)});
+}
+
 // The same on all ranks: the fewest that one of them would take. Collective over the mesh.
 std::int64_t Engine::Ranks::agreed_blocks(const ModelConfig& config) const {
   auto blocks = blocks_of(options_.cache_tokens);
-  if (options_.cache_tokens == 0) {
+  if (options_.cache_tokens > 0) {
+    group_.together([&] { check_room(blocks); });
+  } else {
     const auto longest = std::min(std::max<std::int64_t>(max_sequence(config), 1), kLongAnswers);
     blocks = blocks_of(longest) * options_.most_running;
     const auto bytes = std::max<std::int64_t>(model_->block_bytes(), 1);

@@ -37,6 +37,7 @@ class Engine::Ranks {
 
  private:
   std::int64_t free_bytes() const;
+  void check_room(std::int64_t blocks) const;
   std::int64_t agreed_blocks(const ModelConfig& config) const;
   void to_all(const StepOrder& order);
 

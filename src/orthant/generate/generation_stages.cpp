@@ -47,6 +47,11 @@ GraphSpec placed_generation_graph(const ModelConfig& config, const Mesh& mesh, D
 GenerationStages generation_stages(const GraphSpec& graph, const Mesh& mesh) {
   const int stages = mesh.degree(Axis::pp);
   if (stages == 1) return {{}, {}, {forward_actions(graph)}, {}};
+  const auto units = static_cast<int>(graph.units.size());
+  if (stages > units) {
+    throw ConfigError(fmt::format("mesh {}: {} stages, and the model has {} units", mesh.to_string(), stages, units),
+                      {.remedy = fmt::format("set pp to at most {}", units)});
+  }
   const Pipeline pipeline = make_pipeline(graph, stages, /*microbatches=*/1, {.schedule = "gpipe"});
   GenerationStages made{pipeline.map, pipeline.unit_pp_coordinates(), {}, {}};
   const StageTable table = make_forward_schedule(pipeline.map, graph, /*microbatches=*/1);

@@ -2,19 +2,43 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "orthant/base/error.h"
+#include "orthant/files/whole_file.h"
 
 namespace orthant {
 namespace {
 
-// What is wrong with a token id; empty: nothing. Lists and objects, which may be of any depth, are named alone.
-std::string read_id(const nlohmann::json& id, std::vector<std::int64_t>& ids) {
-  const bool fits = id.is_number_integer() && (!id.is_number_unsigned() || id.get<std::uint64_t>() <= INT64_MAX);
-  if (!fits) return fmt::format("its token_ids hold {}", id.is_structured() ? id.type_name() : id.dump());
-  ids.push_back(id.get<std::int64_t>());
+// Of a request; here they are those of the command line, alike for all prompts.
+constexpr const char* kForAll[] = {"temperature", "top_k", "top_p",    "min_p", "repetition_penalty",
+                                   "stop",        "seed",  "logprobs", "n"};
+
+// Lists and objects, which may be of any depth, are named alone.
+std::string shown(const nlohmann::json& value) {
+  return value.is_structured() ? value.type_name() : value.dump();
+}
+
+bool is_number_from(const nlohmann::json& value, std::int64_t least) {
+  return value.is_number_integer() && value >= least && value <= std::numeric_limits<std::int32_t>::max();
+}
+
+// What is wrong with the prompt of an object; empty: nothing.
+std::string read_tokens(const nlohmann::json& line, PromptGiven& prompt) {
+  if (const auto text = line.find("prompt"); text != line.end()) {
+    if (!text->is_string()) return "its prompt is no text";
+    prompt.text = text->get<std::string>();
+    return {};
+  }
+  const auto ids = line.find("token_ids");
+  if (ids == line.end()) return "it has neither prompt nor token_ids";
+  if (!ids->is_array()) return "its token_ids are no list";
+  for (const auto& id : *ids) {
+    if (!is_number_from(id, 0)) return fmt::format("its token_ids hold {}", shown(id));
+    prompt.ids.push_back(id.get<std::int64_t>());
+  }
   return {};
 }
 
@@ -27,26 +51,21 @@ std::string read_prompt(const std::string& line, PromptGiven& prompt) {
     return {};
   }
   if (!json.is_object()) return "it is neither a text nor an object";
-  if (const auto text = json.find("prompt"); text != json.end()) {
-    if (!text->is_string()) return "its prompt is no text";
-    prompt.text = text->get<std::string>();
-    return {};
+  if (const auto most = json.find("max_tokens"); most != json.end()) {
+    if (!is_number_from(*most, 1)) return fmt::format("its max_tokens is {}", shown(*most));
+    prompt.max_tokens = most->get<std::int64_t>();
   }
-  const auto ids = json.find("token_ids");
-  if (ids == json.end()) return "it has neither prompt nor token_ids";
-  if (!ids->is_array()) return "its token_ids are no list";
-  for (const auto& id : *ids) {
-    if (auto fault = read_id(id, prompt.ids); !fault.empty()) return fault;
+  for (const char* name : kForAll) {
+    if (json.contains(name)) return fmt::format("it has {}, which the command line has for all prompts", name);
   }
-  return {};
+  return read_tokens(json, prompt);
 }
 
 }  // namespace
 
 PromptFile read_prompts(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("{}: cannot be read", path), {.remedy = "give a file of JSON lines"});
-  return read_prompts(file, path);
+  std::istringstream text(read_text_file(path));
+  return read_prompts(text, path);
 }
 
 PromptFile read_prompts(std::istream& file, const std::string& source) {

@@ -1,4 +1,5 @@
-// Files of prompts: lines of JSON, each a text, {"prompt": text} or {"token_ids": [...]}; empty lines are passed over.
+// Files of prompts: lines of JSON, each a text, {"prompt": text} or {"token_ids": [...]}, objects perhaps with
+// "max_tokens"; empty lines are passed over.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@ namespace orthant {
 struct PromptGiven {
   std::optional<std::string> text;
   std::vector<std::int64_t> ids;
+  std::optional<std::int64_t> max_tokens = {};  // nothing: that of the command line
 };
 
 // A line that is no prompt.
