@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "base/error_text.h"
 #include "files/child_process.h"
 #include "files/temporary_folder.h"
@@ -152,6 +154,31 @@ TEST(SupersedeLines, NamesALineItCannotRead) {
   EXPECT_EQ(error_of(std::string(100'000, '[')), place + "not a JSON object" + remedy);
   EXPECT_EQ(error_of("{\"step\":2.5}"), place + "\"step\" is not a whole number" + remedy);
   EXPECT_EQ(error_of("{\"step\":18446744073709551615}"), place + "\"step\" is not a whole number" + remedy);
+}
+
+TEST(LineFile, IsNotWrittenByAnAttemptThatAnotherHasFollowed) {
+  const TemporaryFolder folder;
+  const auto lock = std::make_unique<FolderLock>(folder.path(), FolderWriter{"ab", 0});
+  {
+    LineFile file(folder.path(), "m", {folder.path(), {"ab", 0}});
+    file.append("first");
+    const FolderLock next(folder.path(), {"ab", 1});
+    EXPECT_NE(error_text<CommError>([&] { file.append("late"); }).find("belongs to attempt 1"), std::string::npos);
+    EXPECT_NE(error_text<CommError>([&] { file.flush(); }).find("belongs to attempt 1"), std::string::npos);
+  }
+  EXPECT_EQ(read_file(folder / "m"), "first\n");
+  EXPECT_THROW(LineFile(folder.path(), "m", {folder.path(), {"ab", 0}}), CommError);
+}
+
+TEST(LineFile, LosesItsReadersToOneThatReplacesIt) {
+  const TemporaryFolder folder;
+  LineFile file(folder.path(), "m");
+  file.append("first");
+  replace_lines(folder.path(), "m");
+  file.append("late");
+  EXPECT_EQ(read_file(folder / "m"), "first\n");
+  replace_lines(folder.path(), "none");
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"m"});
 }
 
 }  // namespace metrics_file_test

@@ -1,110 +1,12 @@
-// Several launchers on this machine, each a process of its own, as on several hosts.
-#include "orthant/launch/nodes.h"
-
+// A job of several launchers: how they meet, end, and what they say to each other.
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cstring>
-#include <functional>
-
-#include "launch/job_token.h"
-#include "launch/launch_fixture.h"
-#include "launch/message_of.h"
-#include "launch/shared_memory.h"
-#include "orthant/base/error.h"
-#include "orthant/launch/environment.h"
-#include "orthant/launch/handshake.h"
+#include "launch/nodes_fixture.h"
 #include "orthant/launch/node_protocol.h"
 
 namespace orthant::launch {
 namespace nodes_test {
-
-struct Board {
-  volatile pid_t launcher[4];
-  volatile int started[8];
-  volatile int failed_rank[4];
-  char report[4][512];
-};
-
-class Nodes : public LauncherTest {
- protected:
-  void SetUp() override {
-    listener_ = bind_tcp({"127.0.0.1", 0});
-    start_listening(listener_.get());
-    LauncherTest::SetUp();
-  }
-
-  NodeOptions node(int node_rank, int num_nodes, int num_ranks = 2) {
-    NodeOptions options;
-    options.node_rank = node_rank;
-    options.num_nodes = num_nodes;
-    options.num_ranks = num_ranks;
-    options.rendezvous = bound_endpoint(listener_.get());
-    if (node_rank == 0) options.listen_fd = dup(listener_.get());
-    options.timeout_seconds = 20;
-    options.membership = with_token();
-    return options;
-  }
-
-  // Starts a launcher process that runs a shell script on its ranks.
-  void start(const NodeOptions& options, const std::string& script) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      // The listening socket is node 0's alone, as on a real host.
-      listener_.reset();
-      _exit(launch(options, script));
-    }
-    if (options.listen_fd >= 0) close(options.listen_fd);
-    board_->launcher[options.node_rank] = pid;
-    launchers_.push_back(pid);
-  }
-
-  // The exit codes of all launchers, in the order they were started.
-  std::vector<int> wait_for_all() {
-    std::vector<int> codes;
-    for (const pid_t pid : launchers_) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    launchers_.clear();
-    return codes;
-  }
-
-  // A connection that has proved its membership and said nothing else.
-  static Fd connect_as_member(const NodeOptions& options, Purpose purpose = Purpose::kNode) {
-    Fd fd = connect_tcp(options.rendezvous, 20);
-    const auto problem = prove_membership(fd.get(), options.membership, purpose, Clock::now() + seconds(20));
-    EXPECT_FALSE(problem) << *problem;
-    return fd;
-  }
-
-  std::string report(int node_rank) const { return board_->report[node_rank]; }
-
-  Fd listener_;
-  SharedMemory<Board> board_;
-  std::vector<pid_t> launchers_;
-
- private:
-  int launch(NodeOptions options, const std::string& script) {
-    Outcome outcome;
-    options.membership = with_token();  // the one of the process that forked this one is not inherited
-    try {
-      const auto link = join_nodes(options);
-      LocalOptions local = options_;
-      local.num_ranks = options.num_ranks;
-      ProgramHooks hooks;
-      hooks.events = link.get();
-      hooks.after_spawn = [](int fd, const std::string&, int) { return std::make_shared<Fd>(fd); };
-      outcome = run_program(local, {"sh", "-c", script}, process_environment(), link->take_job(), hooks);
-    } catch (const Error& error) {
-      outcome = {error.exit_code(), -1, error.what()};
-    }
-    std::strncpy(board_->report[options.node_rank], outcome.report.c_str(), sizeof board_->report[0] - 1);
-    board_->failed_rank[options.node_rank] = outcome.failed_rank;
-    return outcome.exit_code;
-  }
-};
 
 TEST_F(Nodes, OfDifferentSizesMakeOneWorld) {
   start(node(2, 3, 3), "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT");
@@ -188,7 +90,7 @@ TEST_F(Nodes, SayWhereNobodyAnswered) {
   listener_ = bind_tcp({"127.0.0.1", 0});  // nobody listens there
   auto options = node(1, 2);
   options.timeout_seconds = 0.1;
-  const auto message = message_of<CommError>([&] { join_nodes(options); });
+  const auto message = message_of<CommError>([&] { meet_once(options); });
   EXPECT_NE(message.find("nobody answered at " + endpoint_text(options.rendezvous)), std::string::npos) << message;
 }
 
@@ -197,7 +99,7 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
   LineConnection first(connect_as_member(node(1, 3)));  // the test is node 1 itself
   first.send(Hello{1, 3, 1, "none"});
   const auto expect_refusal = [&](const NodeOptions& options, const std::string& reason) {
-    const auto message = message_of<ConfigError>([&] { join_nodes(options); });
+    const auto message = message_of<ConfigError>([&] { meet_once(options); });
     EXPECT_NE(message.find(reason), std::string::npos) << message;
   };
   expect_refusal(node(1, 3, 1), "there is already a node 1: two launchers have the same --node-rank");
@@ -219,7 +121,7 @@ TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
   EXPECT_NE(answer_to("[1,2]\n").find("no JSON object"), std::string::npos);
   EXPECT_NE(answer_to("{\"hello\":1}\n").find("refused"), std::string::npos);
   EXPECT_NE(answer_to("{\"hello\":1,\"version\":99}\n").find("different versions"), std::string::npos);
-  EXPECT_NE(answer_to("{\"hello\":1,\"version\":2,\"node_rank\":\"x\"}\n").find("node_rank is not a number"),
+  EXPECT_NE(answer_to("{\"hello\":1,\"version\":3,\"node_rank\":\"x\"}\n").find("node_rank is not a number"),
             std::string::npos);
   EXPECT_NE(answer_to("{\"end\":0}\n").find("must be a hello"), std::string::npos);
   EXPECT_NE(answer_to(std::string(4097, 'x')).find("longer than 4096"), std::string::npos);
@@ -264,16 +166,16 @@ TEST_F(Nodes, MustHavePossibleNumbers) {
   close(options.listen_fd);
   options.listen_fd = -1;
   options.node_rank = 2;
-  EXPECT_NE(message_of<ConfigError>([&] { join_nodes(options); }).find("node rank 2 of 2 nodes"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { meet_once(options); }).find("node rank 2 of 2 nodes"), std::string::npos);
   options.node_rank = 1;
   options.rendezvous.port = 0;
-  EXPECT_NE(message_of<ConfigError>([&] { join_nodes(options); }).find("port 0"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { meet_once(options); }).find("port 0"), std::string::npos);
 }
 
 TEST_F(Nodes, MustHaveATokenOrSayThatTheyHaveNone) {
   auto options = node(1, 2);
   options.membership = {};
-  const auto message = message_of<ConfigError>([&] { join_nodes(options); });
+  const auto message = message_of<ConfigError>([&] { meet_once(options); });
   EXPECT_NE(message.find("2 nodes without a job token"), std::string::npos) << message;
 }
 

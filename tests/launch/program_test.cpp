@@ -56,6 +56,14 @@ TEST_F(Program, IsDetectedByItsOwnRanks) {
   EXPECT_EQ(seen->rendezvous.bind_address, "127.0.0.1");
 }
 
+TEST_F(Program, TellsItsRanksTheNameOfTheirJobAndOfNoOther) {
+  environment_[kJobVariable] = "0f";
+  EXPECT_EQ(shell("test -z \"$ORTHANT_JOB\"", {}).exit_code, 0);
+  ProgramJob job;
+  job.job_name = "3a";
+  EXPECT_EQ(shell("test \"$ORTHANT_JOB\" = 3a", job).exit_code, 0);
+}
+
 TEST_F(Program, KeepsTheThreadCountTheUserSet) {
   environment_["OMP_NUM_THREADS"] = "6";
   shell("echo $OMP_NUM_THREADS");

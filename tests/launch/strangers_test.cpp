@@ -79,7 +79,10 @@ class Strangers : public LauncherTest {
     Outcome outcome;
     try {
       const auto link = join_nodes(options);
+      SignalWatch signals;
       LocalOptions local = options_;
+      local.signals = &signals;
+      link->meet(signals);
       ProgramHooks hooks;
       hooks.events = link.get();
       hooks.after_spawn = [](int fd, const std::string&, int) { return std::make_shared<Fd>(fd); };
@@ -92,7 +95,8 @@ class Strangers : public LauncherTest {
   }
 };
 
-const char* kHello = R"({"hello":"orthant","version":2,"node_rank":1,"num_nodes":2,"num_ranks":1,"run_id":"none"})";
+const char* kHello =
+    R"({"hello":"orthant","version":3,"node_rank":1,"num_nodes":2,"num_ranks":1,"run_id":"none","max_restarts":0})";
 
 TEST_F(Strangers, CannotJoinAndReportASuccess) {
   start(0, "echo trained");

@@ -101,6 +101,8 @@ class Commands(unittest.TestCase):
         self.refused(2, "launch", "--nproc", "2", "--", "/no/such/program", has=["/no/such/program"])
         self.refused(2, "launch", "--nnodes", "2", "--node_rank", "2", "--rendezvous", "h:1", "--", "true", has=["0 to 1"])
         self.refused(2, "launch", "--nnodes", "2", "--", "true", has=["--rendezvous"])
+        self.refused(2, "launch", "--nnodes", "2", "--rendezvous", "a:1,b:1", "--", "true",
+                     has=["--rendezvous a:1,b:1 names several places", "does not outlive that host", "name one HOST:PORT"])
         self.refused(2, "launch", "--script", "slrum", "--", "true", has=["slrum", "slurm"])
 
     def test_dashes_and_underscores_are_alike(self):

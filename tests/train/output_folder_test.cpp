@@ -2,14 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
+#include <functional>
 #include <latch>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "base/error_text.h"
+#include "orthant/files/replacing_folder.h"
 #include "orthant/files/whole_file.h"
 #include "train/training_ranks.h"
 
@@ -105,6 +113,74 @@ TEST_F(OutputFolders, ALinkInThePlaceOfCheckpointsIsNotPruned) {
   fs::create_directory_symlink(fs::absolute("elsewhere"), "run/checkpoints");
   EXPECT_THROW(folder.after_save({.last = 1}, false), ConfigError);
   EXPECT_TRUE(fs::exists("elsewhere/step-1"));
+}
+
+// Every file of the run with its contents, and where every link leads.
+std::map<std::string, std::string> contents_of(const fs::path& run) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::recursive_directory_iterator(run)) {
+    auto& text = contents[entry.path()];
+    if (entry.is_symlink()) {
+      text = fs::read_symlink(entry.path());
+    } else if (entry.is_regular_file()) {
+      text = read_file(entry.path());
+    }
+  }
+  return contents;
+}
+
+// What the process of an attempt does that is stopped in the middle of its run and goes on when another has begun: the
+// number of the first thing that was not refused, counted from 1, or 0.
+int write_late(const WriteFence& fence) {
+  OutputFolder folder("run", "late", {.writer = {"ab", 0}});
+  folder.open();
+  folder.write("{}", {});
+  LineFile unfenced("run", "metrics.jsonl");
+  LineFile metrics("run", "metrics.jsonl", fence);
+  metrics.append("{\"step\":1}");
+  auto checkpoint = std::make_unique<ReplacingFolder>("run/checkpoints/step-1");
+  raise(SIGSTOP);
+  const std::vector<std::function<void()>> writes = {
+      [&] { folder.write("{\"late\":1}", {}); },
+      [&] { folder.write_product_plans("{}"); },
+      [&] { folder.begin_unsaved(); },
+      [&] { folder.none_unsaved(); },
+      [&] { folder.supersede_after(0); },
+      [&] { folder.after_save({.last = 1}, false); },
+      [&] { metrics.append("{\"step\":2}"); },
+      [&] { LineFile("run", "log/rank-0.log", fence); },
+      [&] { checkpoint->commit(); },  // it had asked the fence before
+  };
+  unfenced.append("{\"step\":2}");  // as had this one: nobody reads it
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    try {
+      writes[i]();
+      return static_cast<int>(i) + 1;
+    } catch (const Error&) {
+    }
+  }
+  return 0;
+}
+
+TEST_F(OutputFolders, AWriterThatWasStoppedWritesNothingOnceTheNextAttemptHasBegun) {
+  const pid_t child = fork();
+  if (child == 0) _exit(write_late(WriteFence("run", {"ab", 0})));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  {
+    OutputFolder next("run", "late", {.restarted = true, .writer = {"ab", 1}});
+    EXPECT_NO_THROW(next.check_not_in_use());
+    write_file_atomically("run/.unsaved", "");
+    next.open();
+  }
+  const auto before = contents_of("run");
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(contents_of("run"), before);
+  EXPECT_EQ(read_file("run/metrics.jsonl"), "{\"step\":1}\n");
+  EXPECT_TRUE(fs::is_empty("run/checkpoints"));
 }
 
 }  // namespace output_folder_test

@@ -240,12 +240,14 @@ void CheckpointSaver::start(std::function<void()> work) {
 }
 
 void CheckpointSaver::write_part() {
+  beside_.fence.check();
   if (file_.parts.empty()) return;
   written_ = packed(held_ != nullptr ? copy_.write(file_, place_, seal_)
                                      : write_rank_file(file_, saved_flats(training_.checkpointed()), place_, seal_));
 }
 
 void CheckpointSaver::commit(const WrittenFiles& written) {
+  beside_.fence.check();
   add_files(manifest_, training_.checkpointed(), written);
   for (const auto& [name, text] : beside_.files) {
     write_file_atomically(place_ / name, text);
@@ -260,6 +262,7 @@ void CheckpointSaver::commit(const WrittenFiles& written) {
     }
   };
   attempt(beside_.before_commit, outcome_.before_commit_failed);
+  beside_.fence.check();
   target_->commit();
   attempt(beside_.afterwards, outcome_.afterwards_failed);
 }

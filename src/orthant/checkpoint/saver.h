@@ -25,6 +25,7 @@
 #include "orthant/checkpoint/checkpoint.h"
 #include "orthant/checkpoint/rank_file.h"
 #include "orthant/comm/control_group.h"
+#include "orthant/files/folder_lock.h"
 #include "orthant/files/replacing_folder.h"
 
 namespace orthant {
@@ -56,6 +57,7 @@ struct SavedBeside {
   // is tried again then. On rank 0.
   std::function<SaveRoom(std::int64_t bytes, bool quota)> make_room = {};
   std::shared_ptr<const TagKey> key = {};  // that the files are tagged with; null: none. Alike on all ranks
+  WriteFence fence = {};                   // before a rank writes its part, and before the checkpoint gets its name
 };
 
 // Keeps a reference to the training, which must outlive it. begin(), advance() and finish() are collective over the

@@ -17,6 +17,7 @@
 #include "orthant/launch/scripts.h"
 #include "orthant/launch/shared_devices.h"
 #include "orthant/launch/token.h"
+#include "orthant/launch/unix_sockets.h"
 
 namespace orthant::cli {
 namespace {
@@ -52,14 +53,16 @@ void add_options(OptionParser& app, LaunchFlags& flags) {
                  "file of mode 0600 with the job token, the same on all hosts (default: ORTHANT_TOKEN)");
   app.add_flag("--no-token", flags.tokens.none, "several hosts: believe whoever connects");
   app.add_option("--make-token", flags.make_token, "write a new job token into this new file, and end");
-  app.add_option("--timeout", flags.timeout_seconds, "seconds to wait for the other hosts (default 300)")
+  app.add_option("--timeout", flags.timeout_seconds,
+                 "seconds to wait for the other hosts, and that one may be silent (default 300)")
       .check([](const std::string& word) {
         if (word.find('=') == std::string::npos) return std::string();
         throw ConfigError(fmt::format("orthant launch: --timeout {}: a launcher waits in one phase only", word),
                           {.remedy = "give it one number, e.g. --timeout 300; phases are for the program after --"});
       });
   app.add_option("--log-dir", flags.log_dir, "folder for rank-R.log");
-  app.add_option("--max-restarts", flags.max_restarts, "start all ranks again after a failure, so often (default 0)")
+  app.add_option("--max-restarts", flags.max_restarts,
+                 "start the ranks of all hosts again after a failure, so often (default 0)")
       .check(NumberRange(0, 1000000));
   app.add_option("--ranks-per-device", flags.ranks_per_device,
                  "ranks that share a GPU over NCCL: each gets a host identity of its own (default 1)")
@@ -86,6 +89,23 @@ launch::Membership membership_of(const LaunchFlags& flags, const Context& contex
   return launch::find_membership(tokens, fmt::format("{} hosts", flags.nnodes));
 }
 
+launch::NodeOptions node_options(const LaunchFlags& flags, const Context& context, bool is_ours) {
+  launch::NodeOptions nodes;
+  nodes.num_nodes = flags.nnodes;
+  nodes.node_rank = flags.node_rank;
+  nodes.num_ranks = flags.nproc;
+  nodes.rendezvous = launch::parse_endpoint(flags.rendezvous, "--rendezvous");
+  nodes.bind = flags.bind;
+  nodes.timeout_seconds = flags.timeout_seconds;
+  nodes.run_id = flags.run_id;
+  nodes.max_restarts = flags.max_restarts;
+  nodes.membership = membership_of(flags, context);
+  if (nodes.membership.open) say(launch::open_job_text(flags.rendezvous));
+  nodes.say = say;
+  nodes.needs_c10d_store = !is_ours;
+  return nodes;
+}
+
 int start(const LaunchFlags& flags, const Arguments& program, const Context& context) {
   const launch::RaisedFileLimit file_limit;  // node 0 holds connections of all hosts before it starts its ranks
   launch::LocalOptions local;
@@ -96,39 +116,38 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
   const bool is_ours = launch::is_this_program(program.front());
   // Only rank 0 of our commands prints a result: as a whole, for programs to read.
   local.output = is_ours ? launch::OutputMode::kRankZero : launch::OutputMode::kPrefixedByStream;
-  launch::ProgramJob job;
-  job.run_id = flags.run_id;
   launch::ProgramHooks hooks;
   hooks.after_spawn = comm::serve_store;
   std::unique_ptr<launch::NodeLink> link;
   if (flags.nnodes > 1) {
-    launch::NodeOptions nodes;
-    nodes.num_nodes = flags.nnodes;
-    nodes.node_rank = flags.node_rank;
-    nodes.num_ranks = flags.nproc;
-    nodes.rendezvous = launch::parse_endpoint(flags.rendezvous, "--rendezvous");
-    nodes.bind = flags.bind;
-    nodes.timeout_seconds = flags.timeout_seconds;
-    nodes.run_id = flags.run_id;
-    nodes.membership = membership_of(flags, context);
-    if (nodes.membership.open) say(launch::open_job_text(flags.rendezvous));
-    nodes.say = say;
-    nodes.needs_c10d_store = !is_ours;
-    link = launch::join_nodes(nodes);
-    job = link->take_job();
+    link = launch::join_nodes(node_options(flags, context, is_ours));
     hooks.events = link.get();
   }
-  job.max_restarts = flags.max_restarts;
-  job.ranks_per_device = flags.ranks_per_device;
   say(launch::shared_devices_text(flags.ranks_per_device));
+  const auto name = launch::random_name();
   launch::SignalWatch signals;
   local.signals = &signals;
-  return report(launch::run_attempts({.max_restarts = flags.max_restarts, .say = say}, signals, [&](int attempt) {
+  const launch::RestartOptions restarts{.max_restarts = flags.max_restarts,
+                                        .decided_elsewhere = flags.node_rank > 0 && flags.max_restarts > 0,
+                                        .say = say};
+  const auto outcome = launch::run_attempts(restarts, signals, [&](int attempt) {
+    launch::ProgramJob job;
+    job.run_id = flags.run_id;
+    job.job_name = name;
     job.restart_count = attempt;
-    auto outcome = launch::run_program(local, program, context.environment, job, hooks);
-    keep_verdict(outcome);
-    return outcome;
-  }));
+    if (link) {
+      if (auto over = link->meet(signals)) return *over;
+      job = link->take_job();
+    }
+    job.max_restarts = flags.max_restarts;
+    job.ranks_per_device = flags.ranks_per_device;
+    const FolderWriter writer{job.job_name, job.restart_count};
+    auto ended = launch::run_program(local, program, context.environment, job, hooks);
+    keep_verdict(ended, writer);
+    return ended;
+  });
+  if (link) link->leave(outcome);
+  return report(outcome);
 }
 
 // What a job script passes on to the launchers it starts.
@@ -141,6 +160,7 @@ Arguments flags_for_script(const LaunchFlags& flags) {
   }
   if (!flags.log_dir.empty()) words.insert(words.end(), {"--log-dir", flags.log_dir});
   if (flags.bind_cores) words.emplace_back("--bind-cores");
+  if (flags.max_restarts > 0) words.insert(words.end(), {"--max-restarts", fmt::format("{}", flags.max_restarts)});
   if (flags.ranks_per_device != defaults.ranks_per_device) {
     words.insert(words.end(), {"--ranks-per-device", fmt::format("{}", flags.ranks_per_device)});
   }
@@ -167,12 +187,15 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
     throw ConfigError(fmt::format("--nnodes {} needs a place to meet", flags.nnodes),
                       {.remedy = "add --rendezvous HOST:PORT with the address of host 0, the same on all hosts"});
   }
+  if (flags.rendezvous.find(',') != std::string::npos) {
+    throw ConfigError(
+        fmt::format("--rendezvous {} names several places: the launchers meet on the host of node 0 alone, "
+                    "and the job does not outlive that host",
+                    flags.rendezvous),
+        {.remedy = "name one HOST:PORT, of the host that you trust most"});
+  }
   check_timeout(flags.timeout_seconds);
   launch::check_token_source(flags.tokens);
-  if (flags.max_restarts > 0 && flags.nnodes > 1) {
-    throw ConfigError("--max-restarts with several hosts is not supported",
-                      {.remedy = "let the scheduler start the job again"});
-  }
 }
 
 }  // namespace

@@ -247,14 +247,14 @@ void say(const std::string& text) {
   if (!text.empty()) std::cerr << "orthant: " << printable(text, /*keep_lines=*/true) << std::endl;
 }
 
-void keep_verdict(const launch::Outcome& outcome) {
+void keep_verdict(const launch::Outcome& outcome, const FolderWriter& writer) {
   if (outcome.run_folder.empty()) return;
   const nlohmann::ordered_json line = {{"exit_code", outcome.exit_code},
                                        {"failed_rank", outcome.failed_rank},
                                        {"stop_asked", outcome.stop_asked},
                                        {"report", outcome.report}};
   try {
-    LineFile(outcome.run_folder, "log/launcher.jsonl").append(json_text(line));
+    LineFile(outcome.run_folder, "log/launcher.jsonl", WriteFence(outcome.run_folder, writer)).append(json_text(line));
   } catch (const Error&) {
     // It is said on stderr as well.
   }

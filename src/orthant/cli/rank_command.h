@@ -13,6 +13,7 @@
 #include "orthant/base/timeouts.h"
 #include "orthant/cli/command.h"
 #include "orthant/comm/communicator.h"
+#include "orthant/files/folder_lock.h"
 #include "orthant/launch/detect.h"
 #include "orthant/launch/failure.h"
 #include "orthant/launch/job.h"
@@ -77,8 +78,8 @@ struct RankContext {
 void say(const std::string& text);
 
 // Adds how an attempt ended to log/launcher.jsonl of its run, where a rank has told of a folder: orthant doctor reads
-// it. A folder without room has none.
-void keep_verdict(const launch::Outcome& outcome);
+// it. Not in a folder without room, nor in one that a later attempt has taken over.
+void keep_verdict(const launch::Outcome& outcome, const FolderWriter& writer = {});
 
 // Says on stderr which rank failed, if one did; returns the exit code.
 int report(const launch::Outcome& outcome);

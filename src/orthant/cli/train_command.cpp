@@ -26,6 +26,7 @@
 #include "orthant/cli/run_watcher.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/file_handle.h"
+#include "orthant/files/folder_lock.h"
 #include "orthant/files/path_facts.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/launch/meeting.h"
@@ -79,25 +80,33 @@ bool is_of_this_launch(const std::filesystem::path& folder) {
   return age.count() <= launch::launcher_age_seconds("RANK");
 }
 
-// The newest runs/NAME-N of this launch; empty when there is none.
-std::string default_folder_of_this_launch(const std::string& name) {
+// A launcher of ours gives the job a name, which the folder's lock keeps.
+bool is_of_this_job(const std::filesystem::path& folder, const launch::Job& job) {
+  if (job.name.empty()) return is_of_this_launch(folder);
+  const auto writer = writer_of(folder);
+  return writer && writer->job == job.name;
+}
+
+// The newest runs/NAME-N of this job; empty when there is none.
+std::string default_folder_of_this_job(const std::string& name, const launch::Job& job) {
   std::string newest;
   for (int n = 1; is_there(fmt::format("runs/{}-{}", name, n)); ++n) {
     const auto path = fmt::format("runs/{}-{}", name, n);
-    if (is_of_this_launch(path)) newest = path;
+    if (is_of_this_job(path, job)) newest = path;
   }
   return newest;
 }
 
 // A job that was started again goes on in its own folder. The launcher of forked ranks has chosen it before the first
-// attempt. Under another one it is known by its time: a launcher also starts ranks again that refused a folder of
-// somebody else.
+// attempt. Under another one it is known by the name of the job, or, where the launcher gives it none, by its time: a
+// launcher also starts ranks again that refused a folder of somebody else.
 void find_own_folder(RunOptions& run, const launch::Job& job, const RunConfig& config) {
   run.restarted = job.restart_count > 0;
+  run.writer = {job.name, job.restart_count};
   if (!run.restarted || job.launcher == "orthant") return;
   IoPatience(config.checkpoint.retry_seconds).retry([&] {
-    if (run.output_dir.empty()) run.output_dir = default_folder_of_this_launch(config.name);
-    run.restarted = !run.output_dir.empty() && is_of_this_launch(run.output_dir);
+    if (run.output_dir.empty()) run.output_dir = default_folder_of_this_job(config.name, job);
+    run.restarted = !run.output_dir.empty() && is_of_this_job(run.output_dir, job);
   });
 }
 
@@ -117,9 +126,10 @@ struct Telling {
 };
 
 // In the run's folder, for orthant report. It is told on stdout as well, so that a folder without room has none.
-void keep_result(const std::string& folder, const nlohmann::ordered_json& document) {
+void keep_result(const std::string& folder, const FolderWriter& writer, const nlohmann::ordered_json& document) {
   if (folder.empty()) return;
   try {
+    WriteFence(folder, writer).check();
     const auto text = json_text(document, 1) + "\n";
     open_beneath(folder, "result.json", O_WRONLY | O_CREAT | O_TRUNC).write_all(std::as_bytes(std::span(text)));
   } catch (const Error& error) {
@@ -127,14 +137,14 @@ void keep_result(const std::string& folder, const nlohmann::ordered_json& docume
   }
 }
 
-void tell_result(const RunConfig& config, const RunOutcome& outcome, const std::string& picture,
-                 const Telling& telling) {
+void tell_result(const RunConfig& config, const RunOutcome& outcome, const FolderWriter& writer,
+                 const std::string& picture, const Telling& telling) {
   const auto& result = outcome.result;
   std::optional<RunComparison> comparison;
   if (!result.rank_memory_bytes.empty()) comparison.emplace(config, result, telling.hardware);
   auto document = result_json(result);
   if (comparison) document.update(comparison->json());
-  keep_result(result.output_dir, document);
+  keep_result(result.output_dir, writer, document);
   if (!telling.json) {
     auto rows = rows_of_best(config, result);
     for (auto& row : comparison ? comparison->rows() : std::vector<ResultRow>()) rows.push_back(std::move(row));
@@ -197,7 +207,7 @@ int train_on_rank(RankContext& rank, const LoadedConfig& loaded, RunOptions run,
   if (rank.is_first() && outcome.stopped) {
     std::cerr << fmt::format("stopped on request, saved; go on with {}\n", resume_command(outcome.result));
   }
-  if (rank.is_first()) tell_result(config, outcome, picture, telling);
+  if (rank.is_first()) tell_result(config, outcome, run.writer, picture, telling);
   return outcome.stopped ? launch::kStoppedExitCode : 0;
 }
 

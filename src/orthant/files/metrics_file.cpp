@@ -105,12 +105,13 @@ SplitLines split_after_step(const fs::path& folder, const fs::path& name, std::i
 
 }  // namespace
 
-LineFile::LineFile(const std::filesystem::path& path) : LineFile(FileHandle(path, kAppending | O_NOFOLLOW)) {}
+LineFile::LineFile(const std::filesystem::path& path) : LineFile(FileHandle(path, kAppending | O_NOFOLLOW), {}) {}
 
-LineFile::LineFile(const std::filesystem::path& folder, const std::filesystem::path& name)
-    : LineFile(open_beneath(folder, name, kAppending)) {}
+LineFile::LineFile(const std::filesystem::path& folder, const std::filesystem::path& name, const WriteFence& fence)
+    : LineFile(open_beneath(folder, name, kAppending), fence) {}
 
-LineFile::LineFile(FileHandle file) : file_(std::move(file)) {
+LineFile::LineFile(FileHandle file, WriteFence fence) : file_(std::move(file)), fence_(std::move(fence)) {
+  fence_.check();
   if (!file_.is_regular()) return;
   const std::int64_t whole = whole_lines_bytes(file_);
   if (whole < file_.size()) file_.truncate(whole);
@@ -127,6 +128,7 @@ void LineFile::append(std::string_view line) {
 
 void LineFile::flush() {
   if (waiting_.empty()) return;
+  fence_.check();
   if (whole_bytes_ && file_.size() > *whole_bytes_) file_.truncate(*whole_bytes_);
   whole_bytes_.reset();
   if (file_.is_regular()) whole_bytes_ = file_.size();
@@ -138,7 +140,7 @@ void LineFile::flush() {
 LineFile::~LineFile() {
   try {
     flush();
-  } catch (const DataError&) {
+  } catch (const Error&) {
     // Who must know calls flush().
   }
 }
@@ -154,6 +156,10 @@ void set_aside_lines_after_step(const fs::path& folder, const fs::path& name, st
 void cut_lines_after_step(const fs::path& folder, const fs::path& name, std::int64_t step) {
   const auto [kept, cut, torn] = split_after_step(folder, name, step);
   if (!cut.empty() || torn) write_file_atomically(folder / name, kept);
+}
+
+void replace_lines(const fs::path& folder, const fs::path& name) {
+  if (is_taken(folder / name)) write_file_atomically(folder / name, text_of(folder, name));
 }
 
 bool holds_lines(const fs::path& folder, const fs::path& name) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "orthant/files/file_handle.h"
+#include "orthant/files/folder_lock.h"
 
 namespace orthant {
 
@@ -19,8 +20,8 @@ class LineFile {
   // Opens or creates the file and drops a torn last line.
   explicit LineFile(const std::filesystem::path& path);
 
-  // The same for folder/name, below which no link is followed.
-  LineFile(const std::filesystem::path& folder, const std::filesystem::path& name);
+  // The same for folder/name, below which no link is followed. What the fence refuses is not written: CommError.
+  LineFile(const std::filesystem::path& folder, const std::filesystem::path& name, const WriteFence& fence = {});
 
   // One write() of the line and its end, which other processes see at once; on failure nothing of it stays in the file.
   // The line then waits in memory and is written, in order, with the next one that finds room. It may not hold a line
@@ -37,9 +38,10 @@ class LineFile {
   LineFile& operator=(const LineFile&) = delete;
 
  private:
-  explicit LineFile(FileHandle file);
+  LineFile(FileHandle file, WriteFence fence);
 
   FileHandle file_;
+  WriteFence fence_;
   std::string waiting_;
   std::optional<std::int64_t> whole_bytes_;  // after a failure: a torn line may begin there
 };
@@ -51,6 +53,9 @@ class LineFile {
 // step is not a whole number; nothing has changed then.
 void set_aside_lines_after_step(const std::filesystem::path& folder, const std::filesystem::path& name,
                                 std::int64_t step);
+
+// Writes the file anew: whoever has it open for appending appends to what nobody reads any more. IoError.
+void replace_lines(const std::filesystem::path& folder, const std::filesystem::path& name);
 
 // Takes these lines and a torn last one out of the file, once they are set aside; lines without a step stay. The file
 // is replaced as a whole: call it before the file is opened for appending. The same errors.

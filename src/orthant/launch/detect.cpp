@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -147,6 +148,15 @@ std::optional<Endpoint> master_of(const Environment& environment) {
   return Endpoint{*host, *port};
 }
 
+// A name is written into files, as one word.
+std::string checked_job_name(const std::string& name) {
+  constexpr std::size_t kLongest = 64;
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) { return std::isxdigit(c) != 0; });
+  if (plain && name.size() <= kLongest) return name;
+  throw ConfigError(fmt::format("{} is no name of a job: at most {} hexadecimal digits", kJobVariable, kLongest),
+                    {.remedy = "leave it to orthant launch"});
+}
+
 void fill_rendezvous(const Environment& environment, const DetectOptions& options, Sighting& sighting) {
   Job& job = sighting.job;
   Rendezvous& rendezvous = job.rendezvous;
@@ -165,6 +175,7 @@ void fill_rendezvous(const Environment& environment, const DetectOptions& option
     rendezvous.store_fd = inherited_store(*inherited, job);
     job.executed_by_us = rendezvous.store_fd >= 0;
     if (rendezvous.store_fd >= 0) {
+      if (const auto* name = find_variable(environment, kJobVariable)) job.name = checked_job_name(*name);
       rendezvous.served_by_launcher = true;
       const auto* host = find_variable(environment, "MASTER_ADDR");
       if (host != nullptr && !one_host) rendezvous.host = *host;

@@ -25,7 +25,8 @@ Failure seen_elsewhere(Failure failure) {
 }
 
 bool may_restart(const Outcome& outcome) {
-  return outcome.failed_rank >= 0 && outcome.exit_code != 2 && outcome.exit_code != 4;
+  const bool lost = outcome.failed_rank >= 0 || outcome.host_lost;
+  return lost && outcome.exit_code != kWrongUseExitCode && outcome.exit_code != kBadDataExitCode;
 }
 
 bool is_bad(const RankExit& exit) {

@@ -20,10 +20,11 @@ struct Outcome {
   std::string report = {};
   bool stop_asked = false;      // the launcher was told to stop, whatever became of it
   std::string run_folder = {};  // that a rank of this host has told of; empty: none
+  bool host_lost = false;       // no rank: its launcher is gone or silent
 };
 
-// Whether the same job may do better when started again: a rank was lost, failed, or did not answer; not after a wrong
-// use, bad data or a stop on request.
+// Whether the same job may do better when started again: a rank or a host was lost, failed, or did not answer; not
+// after a wrong use, bad data or a stop on request.
 bool may_restart(const Outcome& outcome);
 
 // The end of one rank.

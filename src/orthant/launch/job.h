@@ -12,6 +12,9 @@ namespace orthant::launch {
 // A snapshot of environment variables. Detection reads this, never the process environment, so tests can hold many.
 using Environment = std::map<std::string, std::string>;
 
+// Tells an executed rank the name of its job.
+inline constexpr const char* kJobVariable = "ORTHANT_JOB";
+
 // Where the ranks' store is and which address this rank's own sockets may use.
 struct Rendezvous {
   std::string host = "127.0.0.1";
@@ -47,7 +50,8 @@ struct Job {
   // "MPICH", "Slurm", "PALS", "LSF", "flags".
   std::string launcher = "orthant";
   bool executed_by_us = false;  // by `orthant launch`, or by our launcher of ranks that use CUDA
-  int restart_count = 0;        // how often the launcher has started this job again
+  int restart_count = 0;        // how often the launcher has started this job again: the number of the attempt
+  std::string name = {};        // of this very job, which no other has; empty where its launcher gives it none
   Rendezvous rendezvous = {};
 
   // Whether our launcher started this rank: it puts the rank in front of every line of stderr, and takes

@@ -200,6 +200,8 @@ Environment rank_environment(const Environment& base_environment, const ProgramJ
   environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restart_count);
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   environment["TORCHELASTIC_RUN_ID"] = job.run_id;
+  environment.erase(kJobVariable);
+  if (!job.job_name.empty()) environment[kJobVariable] = job.job_name;
   environment.try_emplace("OMP_NUM_THREADS", "1");
   share_devices(environment, job.rank_offset + local_rank, job.num_nodes, job.ranks_per_device);
   return environment;

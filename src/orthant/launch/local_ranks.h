@@ -62,6 +62,7 @@ struct ProgramJob {
   // host, or, in a job of one host, bound on loopback by the call where the program may need it.
   int listen_fd = -1;
   std::string run_id = "none";
+  std::string job_name = {};  // which no other job has; empty: ranks are told none
   int restart_count = 0;
   int max_restarts = 0;
   int ranks_per_device = 1;  // see shared_devices.h
@@ -86,7 +87,7 @@ Outcome run_program(const LocalOptions& options, const std::vector<std::string>&
 // Local.
 bool is_this_program(const std::string& name);
 
-// base_environment plus what torchrun would set for this local rank. Local.
+// base_environment plus what torchrun would set for this local rank, and ORTHANT_JOB. Local.
 Environment rank_environment(const Environment& base_environment, const ProgramJob& job, int num_ranks, int local_rank);
 
 }  // namespace orthant::launch

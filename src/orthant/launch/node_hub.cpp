@@ -1,12 +1,12 @@
 #include "orthant/launch/node_hub.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <thread>
 
 #include <algorithm>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/unix_sockets.h"
 
 namespace orthant::launch {
 namespace {
@@ -45,22 +45,14 @@ NodeHub::NodeHub(const NodeOptions& options)
     : options_(options),
       doorman_(listen_for_nodes(options), options.membership, {Purpose::kNode, Purpose::kStore},
                fmt::format("the launcher of node 0 at {}", endpoint_text(options.rendezvous)), options.say) {
-  num_ranks_[0] = options.num_ranks;
-  const auto address = bound_endpoint(doorman_.listener()).host;
-  if (options.needs_c10d_store) {
-    c10d_store_ = bind_tcp({address, options.store_port});
-    start_listening(c10d_store_.get());
-    place_.master_port = bound_endpoint(c10d_store_.get()).port;
-  }
   place_.master_address = options.rendezvous.host;
-  wait_for_all();
-  start();
+  place_.job = random_name();
 }
 
 NodeHub::~NodeHub() {
-  for (auto& [node_rank, connection] : nodes_) connection.finish_sending();
+  for (auto& [node_rank, node] : nodes_) node.connection.finish_sending();
   const auto deadline = Clock::now() + seconds(kGoodbyeSeconds);
-  for (auto& [node_rank, connection] : nodes_) connection.wait_for_close(deadline);
+  for (auto& [node_rank, node] : nodes_) node.connection.wait_for_close(deadline);
 }
 
 ProgramJob NodeHub::take_job() {
@@ -73,145 +65,90 @@ ProgramJob NodeHub::take_job() {
   for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
   store_connections_.clear();
   job.run_id = options_.run_id;
-  job.restart_count = options_.restart_count;
+  job.job_name = place_.job;
+  job.restart_count = place_.attempt;
   job.max_restarts = options_.max_restarts;
   return job;
 }
 
-void NodeHub::wait_for_all() {
-  const auto deadline = Clock::now() + seconds(options_.timeout_seconds);
-  while (!is_complete()) {
-    std::vector<pollfd> fds;
-    add_poll_fds(fds);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) {
-      const auto late = missing();
-      const auto reason =
-          late.empty()
-              ? fmt::format("node 0 waited {:.6g} s, but of {} ranks on other nodes only {} reached its store",
-                            options_.timeout_seconds, num_ranks() - options_.num_ranks, store_connections_.size())
-              : fmt::format("node 0 waited {:.6g} s, but of {} nodes these never arrived: {}", options_.timeout_seconds,
-                            options_.num_nodes, fmt::join(late, ", "));
-      broadcast(Failure{0, -1, kPeerLostExitCode, reason});
-      throw CommError(reason,
-                      {.remedy = fmt::format("start orthant launch on them with --rendezvous {} and their --node-rank",
-                                             endpoint_text(options_.rendezvous))});
-    }
-    poll(fds.data(), fds.size(), static_cast<int>(std::min<long long>(left, 1000)));
-    service();
+void NodeHub::leave(const Outcome& outcome) {
+  const auto over = over_of(outcome, 0);
+  broadcast(over);
+  for (auto& visitor : visitors_) {
+    if (visitor.waiting) visitor.connection.send(over);
   }
-}
-
-void NodeHub::start() {
-  place_.world_size = num_ranks();
-  started_ = true;
-  Place place = place_;
-  for (const auto& [node_rank, num_ranks] : num_ranks_) {
-    if (node_rank != 0) nodes_.at(node_rank).send(place);
-    place.rank_offset += num_ranks;
-  }
-}
-
-int NodeHub::num_ranks() const {
-  int total = 0;
-  for (const auto& [node_rank, num_ranks] : num_ranks_) total += num_ranks;
-  return total;
-}
-
-std::set<int> NodeHub::missing() const {
-  std::set<int> missing;
-  for (int node_rank = 1; node_rank < options_.num_nodes; ++node_rank) {
-    if (!nodes_.contains(node_rank)) missing.insert(node_rank);
-  }
-  return missing;
 }
 
 void NodeHub::add_poll_fds(std::vector<pollfd>& fds) const {
   doorman_.add_poll_fds(fds);
-  for (const auto& visitor : visitors_) fds.push_back({visitor.connection.fd(), POLLIN, 0});
-  for (const auto& [node_rank, connection] : nodes_) {
-    if (!connection.closed()) fds.push_back({connection.fd(), POLLIN, 0});
+  for (const auto& visitor : visitors_) {
+    if (!visitor.connection.closed()) fds.push_back({visitor.connection.fd(), POLLIN, 0});
+  }
+  for (const auto& [node_rank, node] : nodes_) {
+    if (!node.connection.closed()) fds.push_back({node.connection.fd(), POLLIN, 0});
   }
 }
 
 std::optional<Clock::time_point> NodeHub::next_deadline() const {
-  const auto proof = doorman_.next_deadline();
-  if (visitors_.empty()) return proof;
-  const auto hello = visitors_.front().since + seconds(kHelloSeconds);
-  return proof ? std::min(*proof, hello) : hello;
+  auto next = doorman_.next_deadline();
+  const auto at = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
+  for (const auto& visitor : visitors_) {
+    if (!visitor.waiting) at(visitor.since + seconds(kHelloSeconds));
+  }
+  if (!in_attempt_ || failed_ || common_end_) return next;
+  for (const auto& [node_rank, node] : nodes_) at(node.heartbeat.next());
+  return next;
 }
 
 void NodeHub::service() {
   let_members_in();
   hear_visitors();
   hear_nodes();
+  watch_hearts();
+  let_waiting_in();
 }
 
 void NodeHub::let_members_in() {
   for (auto& [fd, purpose] : doorman_.service()) {
     if (purpose == Purpose::kStore) {
-      if (!started_) store_connections_.push_back(std::move(fd));
+      if (!in_attempt_) store_connections_.push_back(std::move(fd));
       continue;
     }
     if (visitors_.size() >= kMostVisitors) visitors_.pop_front();
     visitors_.push_back({LineConnection(std::move(fd)), Clock::now()});
   }
-  if (!started_) drop_lost_store_connections();
-}
-
-// A launcher that was started again before the job began has connected its ranks twice.
-void NodeHub::drop_lost_store_connections() {
-  std::erase_if(store_connections_, [](const Fd& fd) {
-    char byte = 0;
-    const auto got = recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);  // nobody speaks before its time
-  });
-}
-
-bool NodeHub::is_complete() const {
-  return missing().empty() && static_cast<int>(store_connections_.size()) >= num_ranks() - options_.num_ranks;
+  if (!in_attempt_) drop_lost_store_connections();
 }
 
 void NodeHub::hear_visitors() {
   for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
-    const auto line = visitor->connection.next_line();
-    bool leaves = true;
-    if (line) {
-      try {
-        const auto message = parse_line(*line);
-        if (!std::holds_alternative<Hello>(message)) throw ConfigError("the first message must be a hello");
-        admit(*visitor, std::get<Hello>(message));
-      } catch (const ConfigError& error) {
-        refuse(visitor->connection, error.message());
-      }
-    } else if (visitor->connection.overlong()) {
-      refuse(visitor->connection, fmt::format("a line longer than {} bytes", LineConnection::kLongestLine));
-    } else {
-      leaves = visitor->connection.closed() || Clock::now() - visitor->since >= seconds(kHelloSeconds);
-    }
-    visitor = leaves ? visitors_.erase(visitor) : std::next(visitor);
+    visitor = hear_visitor(*visitor) ? visitors_.erase(visitor) : std::next(visitor);
   }
 }
 
-void NodeHub::admit(Visitor& visitor, const Hello& hello) {
-  const int node = hello.node_rank;
-  std::string reason;
-  if (const auto run_id = bounded_text(options_.run_id); hello.run_id != run_id) {
-    reason = fmt::format("node {} belongs to job '{}', this is job '{}'", node, hello.run_id, run_id);
-  } else if (hello.num_nodes != options_.num_nodes) {
-    reason = fmt::format("node {} expects {} nodes, node 0 expects {}", node, hello.num_nodes, options_.num_nodes);
-  } else if (node < 1 || node >= options_.num_nodes) {
-    reason = fmt::format("node rank {} is not between 1 and {}", node, options_.num_nodes - 1);
-  } else if (hello.num_ranks < 1 || hello.num_ranks > kMostRanksPerNode) {
-    reason = fmt::format("node {} announces {} ranks", node, hello.num_ranks);
-  } else if (num_ranks() > kMostRanks - hello.num_ranks) {
-    reason = fmt::format("with the {} ranks of node {} there would be more than {}", hello.num_ranks, node, kMostRanks);
-  } else if (nodes_.contains(node)) {
-    reason = fmt::format("there is already a node {}: two launchers have the same --node-rank", node);
+// True when the visitor leaves the list.
+bool NodeHub::hear_visitor(Visitor& visitor) {
+  const auto line = visitor.connection.next_line();
+  if (!line && visitor.connection.overlong()) {
+    refuse(visitor.connection, fmt::format("a line longer than {} bytes", LineConnection::kLongestLine));
+    return true;
   }
-  if (!reason.empty()) return refuse(visitor.connection, reason);
-  num_ranks_[node] = hello.num_ranks;
-  nodes_.emplace(node, std::move(visitor.connection)).first->second.send(Welcome{});
+  if (visitor.waiting) return visitor.connection.closed() || line.has_value();  // it has nothing to say before
+  if (!line) return visitor.connection.closed() || Clock::now() - visitor.since >= seconds(kHelloSeconds);
+  try {
+    const auto message = parse_line(*line);
+    if (!std::holds_alternative<Hello>(message)) throw ConfigError("the first message must be a hello");
+    const auto& hello = std::get<Hello>(message);
+    if (const auto reason = refusal_of(hello); !reason.empty()) throw ConfigError(reason);
+    if (must_wait(hello)) {
+      visitor.waiting = hello;
+      return false;
+    }
+    admit(std::move(visitor.connection), hello);
+  } catch (const ConfigError& error) {
+    refuse(visitor.connection, error.message());
+  }
+  return true;
 }
 
 void NodeHub::refuse(LineConnection& connection, const std::string& reason) {
@@ -220,23 +157,29 @@ void NodeHub::refuse(LineConnection& connection, const std::string& reason) {
 }
 
 void NodeHub::hear_nodes() {
-  std::vector<int> lost;
-  for (auto& [node_rank, connection] : nodes_) {
+  std::vector<int> gone;
+  for (auto& [node_rank, node] : nodes_) {
     do {
-      if (const auto line = connection.next_line()) handle(node_rank, *line);
-    } while (connection.has_line());
-    if (connection.closed()) lost.push_back(node_rank);
+      const auto line = node.connection.next_line();
+      if (!line) break;
+      node.heartbeat.heard(Clock::now());
+      handle(node_rank, node, *line);
+    } while (node.connection.has_line());
+    if (node.connection.closed()) gone.push_back(node_rank);
   }
-  for (const int node_rank : lost) lose(node_rank);
+  for (const int node_rank : gone) lose(node_rank, "its launcher is gone");
 }
 
-void NodeHub::handle(int node_rank, const std::string& line) {
+// What a node says about an attempt comes before its hello for the next one; in the meeting it is too late for that.
+void NodeHub::handle(int node_rank, Node& node, const std::string& line) {
   try {
     const auto message = parse_line(line);
-    if (const auto* failure = std::get_if<Failure>(&message)) {
-      note_failure(as_told_by(node_rank, *failure));
-    } else if (const auto* end = std::get_if<End>(&message)) {
-      ended_[node_rank] = end->exit_code;
+    if (const auto* hello = std::get_if<Hello>(&message)) hear_hello(node_rank, node, *hello);
+    if (const auto* over = std::get_if<Over>(&message)) hear_over(*over);
+    if (!in_attempt_ && !node.is_ready) return;
+    if (const auto* failure = std::get_if<Failure>(&message)) note_failure(as_told_by(node_rank, *failure));
+    if (const auto* end = std::get_if<End>(&message)) {
+      node.end = end->exit_code;
       end_if_all_ended();
     }
   } catch (const ConfigError& error) {
@@ -244,25 +187,45 @@ void NodeHub::handle(int node_rank, const std::string& line) {
   }
 }
 
+void NodeHub::hear_hello(int node_rank, Node& node, const Hello& hello) {
+  if (node.is_ready || hello.node_rank != node_rank || hello.num_ranks < 1 || hello.num_ranks > kMostRanksPerNode) {
+    throw ConfigError("a hello out of place");
+  }
+  node.is_ready = true;
+  node.num_ranks = hello.num_ranks;
+  if (!in_attempt_) welcome(node);
+}
+
+// A node that comes to no further meeting was told to stop, or its ranks met what no restart mends.
+void NodeHub::hear_over(const Over& over) {
+  if (!over_) over_ = Outcome{over.exit_code == 0 ? kPeerLostExitCode : over.exit_code, -1, over.reason};
+}
+
 // A node speaks for itself and its own ranks only.
 Failure NodeHub::as_told_by(int node_rank, Failure failure) const {
   failure.node = node_rank;
-  int first = 0;
-  for (const auto& [node, num_ranks] : num_ranks_) {
-    if (node < node_rank) first += num_ranks;
-  }
-  if (failure.rank < first || failure.rank >= first + num_ranks_.at(node_rank)) failure.rank = -1;
+  const auto& node = nodes_.at(node_rank);
+  if (!in_attempt_ || failure.rank < node.first_rank || failure.rank >= node.first_rank + node.num_ranks)
+    failure.rank = -1;
   return failure;
 }
 
-void NodeHub::lose(int node_rank) {
-  if (!started_) {  // its launcher may be started again
-    nodes_.erase(node_rank);
-    num_ranks_.erase(node_rank);
-    ended_.erase(node_rank);
-  } else if (!common_end_) {
-    note_failure({node_rank, -1, kPeerLostExitCode, fmt::format("node {}: its launcher is gone", node_rank)});
+void NodeHub::watch_hearts() {
+  if (!in_attempt_ || failed_ || common_end_) return;
+  const auto now = Clock::now();
+  std::vector<std::pair<int, std::string>> silent;
+  for (auto& [node_rank, node] : nodes_) {
+    if (node.heartbeat.is_due(now)) node.connection.send(Alive{});
+    if (auto silence = node.heartbeat.silence(now)) silent.emplace_back(node_rank, std::move(*silence));
   }
+  for (const auto& [node_rank, silence] : silent) lose(node_rank, silence);
+}
+
+// Its launcher may be started again, or come back.
+void NodeHub::lose(int node_rank, const std::string& how) {
+  nodes_.erase(node_rank);
+  if (!in_attempt_ || common_end_) return;
+  note_failure({node_rank, -1, kPeerLostExitCode, fmt::format("node {}: {}", node_rank, how)});
 }
 
 void NodeHub::note_failure(Failure failure) {
@@ -278,17 +241,21 @@ void NodeHub::announce_failure(const Failure& failure) {
 }
 
 void NodeHub::announce_end(int exit_code) {
-  ended_[0] = exit_code;
+  own_end_ = exit_code;
   end_if_all_ended();
 }
 
 void NodeHub::broadcast(const Message& message) {
-  for (auto& [node_rank, connection] : nodes_) connection.send(message);
+  for (auto& [node_rank, node] : nodes_) node.connection.send(message);
 }
 
 void NodeHub::end_if_all_ended() {
-  if (static_cast<int>(ended_.size()) < options_.num_nodes || failed_) return;
-  const bool stopped = std::any_of(ended_.begin(), ended_.end(), [](const auto& end) { return end.second != 0; });
+  if (!own_end_ || failed_) return;
+  bool stopped = *own_end_ != 0;
+  for (const auto& [node_rank, node] : nodes_) {
+    if (!node.end) return;
+    stopped |= *node.end != 0;
+  }
   common_end_ = stopped ? kStoppedExitCode : 0;
   broadcast(End{*common_end_});
 }

@@ -1,4 +1,5 @@
-// Node 0's side of a job on several hosts: admits the others, tells everybody their place, passes failures on.
+// Node 0's side of a job on several hosts: admits the others, tells everybody their place, passes failures on. The
+// meetings are in node_hub_meeting.cpp, what happens during an attempt in node_hub.cpp.
 #pragma once
 
 #include <list>
@@ -6,6 +7,7 @@
 #include <set>
 
 #include "orthant/launch/doorman.h"
+#include "orthant/launch/heartbeat.h"
 #include "orthant/launch/node_protocol.h"
 #include "orthant/launch/nodes.h"
 
@@ -13,11 +15,13 @@ namespace orthant::launch {
 
 class NodeHub final : public NodeLink {
  public:
-  // Listens, then blocks until all other nodes have come or the timeout has passed (CommError).
+  // Listens from now on.
   explicit NodeHub(const NodeOptions& options);
   ~NodeHub() override;
 
+  std::optional<Outcome> meet(SignalWatch& signals) override;
   ProgramJob take_job() override;
+  void leave(const Outcome& outcome) override;
   void add_poll_fds(std::vector<pollfd>& fds) const override;
   std::optional<Clock::time_point> next_deadline() const override;
   void service() override;
@@ -27,25 +31,44 @@ class NodeHub final : public NodeLink {
   std::optional<int> common_end() const override { return common_end_; }
 
  private:
+  // A member that has not yet said which node it is, or has said so while there is no meeting that it can enter.
   struct Visitor {
     LineConnection connection;
     Clock::time_point since;
+    std::optional<Hello> waiting = {};
+  };
+  struct Node {
+    LineConnection connection;
+    Heartbeat heartbeat;
+    int num_ranks = 1;
+    bool is_ready = true;  // has said hello for the next attempt
+    int first_rank = 0;    // in the attempt
+    std::optional<int> end = {};
   };
 
-  void wait_for_all();
+  void begin_meeting();
+  void let_waiting_in();
+  void welcome(Node& node);
   void start();
+  [[noreturn]] void give_up_waiting();
   std::set<int> missing() const;
-  int num_ranks() const;  // of all nodes that are here
+  int num_ranks() const;  // of all nodes that are ready
   bool is_complete() const;
   void drop_lost_store_connections();
   void let_members_in();
   void hear_visitors();
-  void hear_nodes();
-  void admit(Visitor& visitor, const Hello& hello);
+  bool hear_visitor(Visitor& visitor);
+  std::string refusal_of(const Hello& hello) const;
+  bool must_wait(const Hello& hello) const;
+  void admit(LineConnection connection, const Hello& hello);
   void refuse(LineConnection& connection, const std::string& reason);
-  void handle(int node_rank, const std::string& line);
+  void hear_nodes();
+  void handle(int node_rank, Node& node, const std::string& line);
+  void hear_hello(int node_rank, Node& node, const Hello& hello);
+  void hear_over(const Over& over);
   Failure as_told_by(int node_rank, Failure failure) const;
-  void lose(int node_rank);
+  void watch_hearts();
+  void lose(int node_rank, const std::string& how);
   void note_failure(Failure failure);
   void broadcast(const Message& message);
   void end_if_all_ended();
@@ -55,14 +78,15 @@ class NodeHub final : public NodeLink {
   Fd c10d_store_;
   std::vector<Fd> store_connections_;  // of the other nodes' ranks
   Place place_;
-  std::list<Visitor> visitors_;  // members that have not yet said which node they are
-  std::map<int, LineConnection> nodes_;
-  std::map<int, int> num_ranks_;  // by node rank, this node included
-  std::map<int, int> ended_;      // node rank -> exit code
-  bool started_ = false;
+  std::list<Visitor> visitors_;
+  std::map<int, Node> nodes_;  // the others
+  std::optional<int> own_end_;
+  bool in_attempt_ = false;
+  int num_meetings_ = 0;
   bool failed_ = false;  // known everywhere, whoever noticed
   std::optional<Failure> failure_;
   std::optional<int> common_end_;
+  std::optional<Outcome> over_;
 };
 
 }  // namespace orthant::launch

@@ -18,8 +18,13 @@ namespace {
 using nlohmann::json;
 
 json as_json(const Hello& hello) {
-  return {{"hello", "orthant"},           {"version", kNodeProtocolVersion}, {"node_rank", hello.node_rank},
-          {"num_nodes", hello.num_nodes}, {"num_ranks", hello.num_ranks},    {"run_id", bounded_text(hello.run_id)}};
+  return {{"hello", "orthant"},
+          {"version", kNodeProtocolVersion},
+          {"node_rank", hello.node_rank},
+          {"num_nodes", hello.num_nodes},
+          {"num_ranks", hello.num_ranks},
+          {"run_id", bounded_text(hello.run_id)},
+          {"max_restarts", hello.max_restarts}};
 }
 
 json as_json(const Welcome&) {
@@ -27,10 +32,9 @@ json as_json(const Welcome&) {
 }
 
 json as_json(const Place& place) {
-  return {{"world_size", place.world_size},
-          {"rank_offset", place.rank_offset},
-          {"master_address", place.master_address},
-          {"master_port", place.master_port}};
+  return {
+      {"world_size", place.world_size},   {"rank_offset", place.rank_offset}, {"master_address", place.master_address},
+      {"master_port", place.master_port}, {"attempt", place.attempt},         {"job", bounded_text(place.job)}};
 }
 
 json as_json(const Refusal& refusal) {
@@ -46,6 +50,14 @@ json as_json(const Failure& failure) {
 
 json as_json(const End& end) {
   return {{"end", end.exit_code}};
+}
+
+json as_json(const Alive&) {
+  return {{"alive", true}};
+}
+
+json as_json(const Over& over) {
+  return {{"over", bounded_text(over.reason)}, {"exit_code", over.exit_code}};
 }
 
 // A whole number from `least` to `most`; ConfigError otherwise.
@@ -77,12 +89,17 @@ Hello hello_of(const json& object) {
                       {.remedy = "use the same orthant on every node"});
   }
   return {number_of(object, "node_rank", INT_MIN, INT_MAX), number_of(object, "num_nodes", INT_MIN, INT_MAX),
-          number_of(object, "num_ranks", INT_MIN, INT_MAX), text_of(object, "run_id")};
+          number_of(object, "num_ranks", INT_MIN, INT_MAX), text_of(object, "run_id"),
+          number_of(object, "max_restarts", 0, INT_MAX)};
 }
 
 Place place_of(const json& object) {
-  return {number_of(object, "world_size", 1, kMostRanks), number_of(object, "rank_offset", 0, kMostRanks),
-          text_of(object, "master_address"), number_of(object, "master_port", 0, 65535)};
+  return {number_of(object, "world_size", 1, kMostRanks),
+          number_of(object, "rank_offset", 0, kMostRanks),
+          text_of(object, "master_address"),
+          number_of(object, "master_port", 0, 65535),
+          number_of(object, "attempt", 0, kMostAttempts),
+          text_of(object, "job")};
 }
 
 Failure failure_of(const json& object) {
@@ -104,10 +121,19 @@ Message from_json(const json& object) {
   if (object.contains("world_size")) return place_of(object);
   if (object.contains("refused")) return Refusal{text_of(object, "refused")};
   if (object.contains("failed")) return failure_of(object);
+  if (object.contains("alive")) return Alive{};
+  if (object.contains("over")) return Over{number_of(object, "exit_code", 0, 255), text_of(object, "over")};
   return end_of(object);
 }
 
 }  // namespace
+
+Over over_of(const Outcome& outcome, int node_rank) {
+  if (outcome.exit_code == 0) return {0, "the job has ended without this host"};
+  if (may_restart(outcome)) return {outcome.exit_code, fmt::format("node {} starts no further attempt", node_rank)};
+  const auto headline = outcome.report.substr(0, outcome.report.find('\n'));
+  return {outcome.exit_code, fmt::format("node {}: {}", node_rank, headline)};
+}
 
 std::string bounded_text(std::string_view text) {
   return printable(text.substr(0, kLongestPeerText)).substr(0, kLongestPeerText);

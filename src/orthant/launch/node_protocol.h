@@ -1,6 +1,7 @@
-// What launchers of several hosts say to each other: one JSON object per line over TCP. A node says hello, node 0
-// welcomes or refuses it and, when all are there, tells each its place in the job; later either side reports a failure
-// or its end.
+// What launchers of several hosts say to each other: one JSON object per line over TCP. Before every attempt a node
+// says hello, node 0 welcomes or refuses it and, when all are there, tells each its place; during the attempt both
+// sides give signs of life, and either reports a failure or its end. Who comes to no further meeting says that it is
+// over.
 #pragma once
 
 #include <deque>
@@ -14,17 +15,21 @@
 
 namespace orthant::launch {
 
-inline constexpr int kNodeProtocolVersion = 2;
+inline constexpr int kNodeProtocolVersion = 3;
 inline constexpr int kMostNodes = 100'000;
 inline constexpr int kMostRanksPerNode = 65'536;
 inline constexpr int kMostRanks = 1 << 24;             // of all nodes
 inline constexpr std::size_t kLongestPeerText = 1024;  // of a peer's texts: the rest is cut
 
+inline constexpr int kMostAttempts = 1 << 30;
+
+// The node is ready for the next attempt: nothing that it says about the former one comes after this.
 struct Hello {
   int node_rank = 0;
   int num_nodes = 1;
   int num_ranks = 1;
   std::string run_id;
+  int max_restarts = 0;
 };
 
 // The answer to a hello: the node belongs to the job and may connect its ranks to the store.
@@ -35,6 +40,8 @@ struct Place {
   int rank_offset = 0;
   std::string master_address;
   int master_port = 0;  // of c10d's store; 0: there is none
+  int attempt = 0;
+  std::string job = {};  // the name of this very job, which no other has
 };
 
 struct Refusal {
@@ -45,7 +52,19 @@ struct End {
   int exit_code = 0;
 };
 
-using Message = std::variant<Hello, Welcome, Place, Refusal, Failure, End>;
+// A sign of life.
+struct Alive {};
+
+// There is no further attempt for whom this is sent to, or with whom it comes from; why, and with which exit code.
+struct Over {
+  int exit_code = 0;
+  std::string reason;
+};
+
+using Message = std::variant<Hello, Welcome, Place, Refusal, Failure, End, Alive, Over>;
+
+// What a launcher says that comes to no further meeting, the job having ended so for it. Local.
+Over over_of(const Outcome& outcome, int node_rank);
 
 // A text as peers may tell it: fit for a terminal, no longer than kLongestPeerText. Local.
 std::string bounded_text(std::string_view text);

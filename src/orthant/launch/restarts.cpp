@@ -47,11 +47,6 @@ class Patience {
   int in_vain_ = 0;
 };
 
-bool asked_to_stop(SignalWatch& signals) {
-  const auto arrived = signals.take();
-  return std::any_of(arrived.begin(), arrived.end(), asks_to_stop);
-}
-
 }  // namespace
 
 Outcome stopped_before_start() {
@@ -60,14 +55,20 @@ Outcome stopped_before_start() {
           .stop_asked = true};
 }
 
+Outcome stopped_between_attempts() {
+  return {.exit_code = kStoppedExitCode,
+          .report = "stopped on request; the ranks are not started again and what was saved stays",
+          .stop_asked = true};
+}
+
 Outcome run_attempts(const RestartOptions& options, SignalWatch& signals, const std::function<Outcome(int)>& run) {
-  if ((options.stop_requested && options.stop_requested()) || asked_to_stop(signals)) return stopped_before_start();
+  if ((options.stop_requested && options.stop_requested()) || signals.asked_to_stop()) return stopped_before_start();
   Patience patience(options);
   for (int attempt = 0;; ++attempt) {
     auto outcome = run(attempt);
     if (!may_restart(outcome)) return outcome;
     patience.look();
-    if (patience.ended()) {
+    if (!options.decided_elsewhere && patience.ended()) {
       const auto words = patience.last_words();
       if (words.empty()) return outcome;
       options.say(outcome.report);
@@ -75,12 +76,9 @@ Outcome run_attempts(const RestartOptions& options, SignalWatch& signals, const 
       return outcome;
     }
     options.say(outcome.report);
-    if (outcome.stop_asked || asked_to_stop(signals)) {
-      return {.exit_code = kStoppedExitCode,
-              .report = "stopped on request; the ranks are not started again and what was saved stays",
-              .stop_asked = true};
-    }
-    options.say(patience.restart(attempt + 1));
+    if (outcome.stop_asked || signals.asked_to_stop()) return stopped_between_attempts();
+    options.say(options.decided_elsewhere ? "meeting the other hosts for another attempt"
+                                          : patience.restart(attempt + 1));
   }
 }
 

@@ -18,6 +18,9 @@ struct RestartOptions {
   std::function<std::int64_t()> progress = {};
   // Whether the job was told to stop before `signals` began to watch. Empty: it was not.
   std::function<bool()> stop_requested = {};
+  // Whether node 0 of a job on several hosts decides: every failure that a new start can mend leads to another attempt
+  // then, and in its meeting the launcher learns whether there is one.
+  bool decided_elsewhere = false;
   // Receives reports of attempts before the last, and what is done. Must be given.
   std::function<void(const std::string&)> say;
 };
@@ -27,7 +30,8 @@ struct RestartOptions {
 // attempts, so that no request is lost between two of them.
 Outcome run_attempts(const RestartOptions& options, SignalWatch& signals, const std::function<Outcome(int)>& run);
 
-// The end of a job that was told to stop before its ranks were started.
+// The end of a job that was told to stop before its ranks were started, and between two attempts.
 Outcome stopped_before_start();
+Outcome stopped_between_attempts();
 
 }  // namespace orthant::launch

@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -57,6 +58,10 @@ std::vector<int> SignalWatch::take() {
     signals.push_back(static_cast<int>(info.ssi_signo));
   }
   return signals;
+}
+
+bool SignalWatch::asked_to_stop() {
+  return std::ranges::any_of(take(), asks_to_stop);
 }
 
 void SignalWatch::reset_in_child() {

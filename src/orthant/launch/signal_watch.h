@@ -26,6 +26,9 @@ class SignalWatch {
   // Signals that arrived since the last call, SIGCHLD among them. Local, never blocks.
   std::vector<int> take();
 
+  // Whether one of these asks to stop. Local, never blocks.
+  bool asked_to_stop();
+
   // For a child after fork: default actions, as a shell would start it; SIGHUP stays ignored under nohup. The signals
   // watched here stay blocked until open_in_child().
   static void reset_in_child();

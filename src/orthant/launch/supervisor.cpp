@@ -332,6 +332,7 @@ Outcome Supervisor::verdict() const {
   Outcome outcome;
   if (failure_) {
     outcome = {failure_->exit_code, failure_->rank, failure_->text};
+    outcome.host_lost = failure_->rank < 0 && failure_->exit_code == kPeerLostExitCode;
   } else if (ended_cleanly() && given_up_.empty()) {
     outcome.exit_code = clean_exit_code();
     if (events_ != nullptr) outcome.exit_code = events_->common_end().value_or(outcome.exit_code);

@@ -14,6 +14,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/pointers.h"
+#include "orthant/checkpoint/retention.h"
 #include "orthant/files/beneath.h"
 #include "orthant/files/event_file.h"
 #include "orthant/files/metrics_file.h"
@@ -73,6 +74,22 @@ std::int64_t step_in(const std::string& line) {
   const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto step = value.is_object() ? value.value("step", nlohmann::json()) : nlohmann::json();
   return step.is_number_integer() ? step.get<std::int64_t>() : 0;
+}
+
+RunLogSink fenced(RunLogSink sink, const WriteFence& fence) {
+  sink.step = [write = std::move(sink.step), fence](const StepMetrics& metrics) {
+    fence.check();
+    write(metrics);
+  };
+  sink.eval = [write = std::move(sink.eval), fence](std::int64_t step, const EvalMetrics& metrics) {
+    fence.check();
+    write(step, metrics);
+  };
+  sink.finish = [write = std::move(sink.finish), fence] {
+    fence.check();
+    write();
+  };
+  return sink;
 }
 
 RunLogSink tensorboard_sink(const std::string& folder) {
@@ -137,7 +154,7 @@ void OutputFolder::claim() {
 }
 
 void OutputFolder::check_not_in_use() const {
-  if (is_folder(path_)) FolderLock::check_free(path_);
+  if (is_folder(path_)) FolderLock::check_free(path_, use_.writer);
 }
 
 void OutputFolder::look() {
@@ -185,8 +202,10 @@ void OutputFolder::open() {
   use_.patience.retry([&] {
     claim();
     check_entries();
-    lock_ = std::make_unique<FolderLock>(path_);
+    lock_ = std::make_unique<FolderLock>(path_, use_.writer);
   });
+  fence_ = WriteFence(path_, use_.writer);
+  if (lock_->follows_earlier_attempt()) use_.patience.retry([&] { shut_out_earlier_attempts(); });
   const bool resumed = resumes();
   use_.patience.retry([&] {
     restore_checkpoints(checkpoints());
@@ -196,6 +215,15 @@ void OutputFolder::open() {
     throw DataError(fmt::format("{}: its checkpoints went away while the run was started", checkpoints()),
                     {.remedy = "bring them back and start again"});
   });
+}
+
+// A process of an earlier attempt may be stopped between asking the fence and writing. Then what it appends to is no
+// longer the file, and what it gives its name has gone.
+void OutputFolder::shut_out_earlier_attempts() const {
+  for (const auto& file : line_files()) replace_lines(path_, file);
+  for (const auto& name : names_in_folder(checkpoints())) {
+    if (name.find(kPartialMark) != std::string::npos) remove_checkpoint(checkpoints() + "/" + name);
+  }
 }
 
 std::vector<std::string> OutputFolder::checkpoints_to_resume() const {
@@ -227,6 +255,7 @@ std::vector<std::string> OutputFolder::last_lines() const {
 // Lines are copied first: what cannot be read or written shows before anything has lost its name. Then checkpoints,
 // then lines: until the lines are gone, too, a run that begins again finds lines to set aside, and none missing.
 std::vector<std::string> OutputFolder::supersede_after(std::int64_t step) const {
+  fence_.check();
   std::vector<std::string> aside;
   std::optional<std::vector<std::string>> ends;  // of the lines before anything was cut
   try {
@@ -265,10 +294,12 @@ void OutputFolder::repoint() const {
 }
 
 void OutputFolder::begin_unsaved() const {
+  fence_.check();
   use_.patience.retry([&] { write_file_atomically(path_ + "/" + kUnsavedMark, ""); });
 }
 
 void OutputFolder::none_unsaved() const {
+  fence_.check();
   use_.patience.retry([&] { remove_file(path_ + "/" + kUnsavedMark); });
 }
 
@@ -277,6 +308,7 @@ void OutputFolder::check_entries() const {
 }
 
 void OutputFolder::after_save(const KeepRules& keep, bool evaluates) const {
+  fence_.check();
   check_entries();
   remove_file(path_ + "/" + kUnsavedMark);
   bool pointed = false;
@@ -312,6 +344,7 @@ void OutputFolder::sync_lines() const {
 }
 
 void OutputFolder::write(const std::string& resolved_config, const SavedFiles& files) const {
+  fence_.check();
   use_.patience.retry([&] {
     write_file_atomically(path_ + "/config.json", resolved_config);
     for (const auto& [name, text] : files) write_file_atomically(fs::path(path_) / name, text);
@@ -332,12 +365,13 @@ std::string OutputFolder::product_plans() const {
 }
 
 void OutputFolder::write_product_plans(const std::string& text) const {
+  fence_.check();
   use_.patience.retry([&] { write_file_atomically(fs::path(path_) / kProductPlansFile, text); });
 }
 
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
   const auto line_file = [&](const char* name) {
-    return use_.patience.retry([&] { return std::make_shared<LineFile>(path_, name); });
+    return use_.patience.retry([&] { return std::make_shared<LineFile>(path_, name, fence_); });
   };
   const auto metrics = line_file(kMetricsFile);
   const auto evaluations = line_file(kEvaluationsFile);
@@ -361,7 +395,7 @@ RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, 
   progress.color = color;
   progress.terminal_width = terminal_width_of(STDERR_FILENO);
   return RunLog({metrics_sink(write(metrics), flush(metrics)), eval_sink(write_new, flush(evaluations)),
-                 tensorboard_sink(path_), progress_sink(std::make_shared<Progress>(out, progress))});
+                 fenced(tensorboard_sink(path_), fence_), progress_sink(std::make_shared<Progress>(out, progress))});
 }
 
 }  // namespace orthant

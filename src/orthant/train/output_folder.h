@@ -27,6 +27,7 @@ struct FolderUse {
   std::string resume = {};    // empty, "auto" or the path of a checkpoint
   bool restarted = false;     // after a failure: the folder is this job's own, and it goes on there
   bool from_scratch = false;  // "auto" may begin at step 0 although metrics tell of steps
+  FolderWriter writer = {};   // who asks; an earlier attempt of its job loses the folder to it
   IoPatience patience = IoPatience();
 };
 
@@ -50,7 +51,9 @@ class OutputFolder {
   // ConfigError when another job has it. Changes nothing.
   void check_not_in_use() const;
 
-  // Makes the folder, locks it and looks again. ConfigError when another job has it; else as the constructor.
+  // Makes the folder, locks it and looks again. ConfigError when another job has it, CommError when a later attempt of
+  // this one; else as the constructor. What an earlier attempt was writing, and may go on to write, is out of the way
+  // then, and every method that writes is refused once a later attempt has the folder: CommError.
   void open();
 
   // The checkpoints to resume from, the best first; those after the first are tried when it is damaged.
@@ -98,6 +101,7 @@ class OutputFolder {
   const std::string& resume() const { return use_.resume; }
   // The path that was named; empty for a run that chooses by itself or begins at step 0.
   std::string resumed_from() const { return use_.resume == "auto" ? "" : use_.resume; }
+  const WriteFence& fence() const { return fence_; }
   const IoPatience& patience() const { return use_.patience; }
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -105,6 +109,7 @@ class OutputFolder {
 
  private:
   void look();
+  void shut_out_earlier_attempts() const;
   void check_free() const;
   void check_not_lost() const;
   void repoint() const;
@@ -116,6 +121,7 @@ class OutputFolder {
   FolderUse use_;
   std::vector<FoundCheckpoint> found_;  // newest first, as of the last look
   std::unique_ptr<FolderLock> lock_;
+  WriteFence fence_;                              // once opened
   std::vector<std::shared_ptr<LineFile>> lines_;  // that open_log() opened
 };
 

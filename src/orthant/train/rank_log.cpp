@@ -18,14 +18,14 @@ namespace orthant {
 
 namespace fs = std::filesystem;
 
-void RankLog::open(const std::string& run, int rank) {
+void RankLog::open(const std::string& run, int rank, const WriteFence& fence) {
   try {
     make_folder_beneath(run, "log");
   } catch (const IoError& error) {
     throw IoError(error.message(), error.error_number(),
                   {.remedy = "name an --output-dir that every rank can write", .rank = rank});
   }
-  file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank));
+  file_ = std::make_unique<LineFile>(run, fmt::format("log/rank-{}.log", rank), fence);
   // One that throws has the line and writes it later.
   for (const auto& line : std::exchange(waiting_, {})) {
     try {
@@ -47,7 +47,7 @@ void RankLog::say(std::string_view text) {
     }
     try {
       file_->append(line);
-    } catch (const DataError&) {
+    } catch (const Error&) {
       // A log that finds no room holds nobody up; the file keeps the line until it does.
     }
   }

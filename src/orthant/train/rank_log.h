@@ -18,9 +18,10 @@ class RankLog {
   RankLog() = default;
 
   // Makes the folder `log` in `run` and writes what was said before. DataError.
-  void open(const std::string& run, int rank);
+  void open(const std::string& run, int rank, const WriteFence& fence = {});
 
-  // A text of several lines becomes several. DataError.
+  // A text of several lines becomes several. What cannot be written waits, or, of an attempt that another one has
+  // followed, is not written at all.
   void say(std::string_view text);
 
  private:

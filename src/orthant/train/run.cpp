@@ -150,7 +150,8 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   });
   const auto path = ranks.from_first(folder ? std::filesystem::absolute(folder->path()).string() : "");
   const IoPatience patience(config.checkpoint.retry_seconds);
-  ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank()); }); });
+  const WriteFence fence(path, options.writer);
+  ranks.together([&] { patience.retry([&] { rank_log.open(path, ranks.rank(), fence); }); });
   activity.keep_run_in(path);
   keep_events(trainer->recorder(), path, ranks, [&](const std::string& text) { rank_log.say(text); });
   const auto resumed =
@@ -160,7 +161,7 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
   RunLog log;
   SampleLog samples;
   ranks.together([&] {
-    if (config.data.log_samples) samples = SampleLog(path, config.mesh, ranks.rank());
+    if (config.data.log_samples) samples = SampleLog(path, config.mesh, ranks.rank(), fence);
     if (!folder) return;
     if (!resumed.empty()) originals = patience.retry([&] { return original_files(resumed); });
     folder->write(resolved_config, data.saved_files);
@@ -176,7 +177,8 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
                       std::move(samples),
                       note,
                       [&](const std::string& text) { rank_log.say(text); },
-                      key};
+                      key,
+                      fence};
   EndMark mark(trainer->recorder());
   const auto outcome = naming_memory(config, trainer.get(), rank_log, [&] {
     return TrainingLoop(config, options, data, *trainer, std::move(reports)).run();
@@ -189,7 +191,8 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
 }  // namespace
 
 FolderUse folder_use(const RunConfig& config, const RunOptions& options) {
-  return {options.resume, options.restarted, options.from_scratch, IoPatience(config.checkpoint.retry_seconds)};
+  return {options.resume, options.restarted, options.from_scratch, options.writer,
+          IoPatience(config.checkpoint.retry_seconds)};
 }
 
 void check_evaluated(const RunConfig& config, const RunData& data, ErrorDetails details) {

@@ -23,6 +23,7 @@ struct RunOptions {
   std::string output_dir;                       // empty: runs/NAME-N with the first free N
   std::string resume;                           // empty, "auto" or the path of a checkpoint
   bool restarted = false;                       // after a failure: the folder is this job's own, and it goes on there
+  FolderWriter writer = {};                     // this attempt, where the launcher tells it from others
   bool from_scratch = false;                    // "auto" may begin at step 0 although metrics tell of steps
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;

@@ -16,10 +16,10 @@ constexpr const char* kPrefix = "samples-";
 
 }  // namespace
 
-SampleLog::SampleLog(const std::string& run, const Mesh& mesh, int rank) {
+SampleLog::SampleLog(const std::string& run, const Mesh& mesh, int rank, const WriteFence& fence) {
   const auto at = mesh.coordinate(rank);
   if (at[Axis::pp] != 0 || at[Axis::tp] != 0 || at[Axis::cp] != 0) return;
-  file_ = std::make_unique<LineFile>(run, fmt::format("log/{}{}.jsonl", kPrefix, rank));
+  file_ = std::make_unique<LineFile>(run, fmt::format("log/{}{}.jsonl", kPrefix, rank), fence);
 }
 
 void SampleLog::step(std::int64_t step, const Batch& batch) {

@@ -19,7 +19,7 @@ class SampleLog {
   SampleLog() = default;  // writes nothing
   // In the folder `log` of the run, which is there. Nothing is written by ranks that only help another with its
   // samples.
-  SampleLog(const std::string& run, const Mesh& mesh, int rank);
+  SampleLog(const std::string& run, const Mesh& mesh, int rank, const WriteFence& fence = {});
 
   void step(std::int64_t step, const Batch& batch);
 

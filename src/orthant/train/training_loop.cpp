@@ -145,6 +145,7 @@ void TrainingLoop::end_profile() {
   const auto& path = reports_.folder->path();
   const auto trace = options_.trace.empty() ? path + "/trace.json" : options_.trace;
   tell("profile", [&] {
+    reports_.fence.check();
     write_profile_file(path + "/profile.json", outcome_.profile->json());
     write_profile_file(trace, outcome_.profile->chrome_trace());
   });
@@ -271,12 +272,14 @@ void TrainingLoop::save() {
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
   beside.key = reports_.key;
+  beside.fence = reports_.fence;
   const bool evaluated = evaluated_at_ == trainer_.steps_done();
   if (evaluated && std::isfinite(outcome_.result.eval.at("loss"))) beside.eval_loss = outcome_.result.eval.at("loss");
   const auto* folder = reports_.folder;
   if (folder != nullptr) {
     beside.make_room = [folder, keep = config_.checkpoint.keep, step = trainer_.steps_done()](std::int64_t bytes,
                                                                                               bool quota) {
+      folder->fence().check();
       folder->check_entries();  // a link in the place of checkpoints/ is followed by nobody
       const RoomRequest request{folder->checkpoints(), step, bytes, keep, quota, folder->resumed_from()};
       const auto made = make_room(request);

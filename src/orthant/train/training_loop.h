@@ -34,6 +34,7 @@ struct LoopReports {
   std::function<void(const std::string&)> note;      // for people: one line on every rank
   std::function<void(const std::string&)> rank_log;  // for this rank's log alone
   std::shared_ptr<const TagKey> key = {};            // that checkpoints are tagged with; null: none
+  WriteFence fence = {};                             // of this attempt
 };
 
 class TrainingLoop {
