@@ -99,9 +99,7 @@ class Hosts(TwoHosts):
         self.assertIn("these never arrived: 1", errors)
 
 
-class Training(FolderTest, TwoHosts):
-    """Stages on two hosts, replicas or shares of a layer inside each."""
-
+class TrainingTest(FolderTest, TwoHosts):
     def setUp(self):
         super().setUp()
         with open(self.path("config.json"), "w") as f:
@@ -109,6 +107,10 @@ class Training(FolderTest, TwoHosts):
 
     def command(self, run, mesh, *words):
         return [ORTHANT, "train", "--config", self.path("config.json"), "--output_dir", self.path(run), "--mesh", mesh, "--json", *words]
+
+
+class Training(TrainingTest):
+    """Stages on two hosts, replicas or shares of a layer inside each."""
 
     def traffic(self):
         """Per host, bytes that its loopback and its end of the cable have sent."""
@@ -198,6 +200,30 @@ class Training(FolderTest, TwoHosts):
             self.assertRegex(errors, r"orthant: (node 1, )?rank 3: killed by SIGKILL\n")
             self.assertNotRegex(errors, r"orthant: (node \d, )?rank [012]:")
         self.assertTrue(wait_until(lambda: not any(map(is_alive, pids)), 5))
+
+
+# mpirun's way to a host: it starts its daemon there, under a name that its files in /tmp are told apart by.
+MPI_AGENT = f"""#!/bin/sh
+case $1 in {ADDRESSES[0]}) host={HOSTS[0]};; *) host={HOSTS[1]};; esac
+shift
+exec ip netns exec $host unshare --uts sh -c "hostname $host; $*"
+"""
+
+
+class OpenMpi(TrainingTest):
+    def test_ranks_that_mpirun_starts_on_two_hosts_train_with_the_bits_of_one(self):
+        with open(self.path("agent"), "w") as file:
+            file.write(MPI_AGENT)
+        os.chmod(self.path("agent"), 0o755)
+        mpirun = ["mpirun", "--allow-run-as-root", "--host", ",".join(f"{address}:2" for address in ADDRESSES), "--mca", "plm_rsh_agent", self.path("agent"),
+                  "--mca", "oob_tcp_if_include", f"{ADDRESSES[0]}/24", "-x", "ORTHANT_TOKEN", "-n", "4"]
+        place = ["ip", "netns", "exec", HOSTS[0], "unshare", "--uts", "sh", "-c", f'hostname {HOSTS[0]}; exec "$@"', "sh"]
+        for mesh in ("pp=2,dp=2", "dp=2,tp=2"):
+            one = only_json(self, run(*self.command(f"one-{mesh}", mesh)))
+            two = only_json(self, run(*place, *mpirun, *self.command(f"two-{mesh}", mesh), "--rendezvous", f"{ADDRESSES[0]}:29400",
+                                      env=clean_environment(ORTHANT_TOKEN=TOKEN)))
+            for key in ("steps", "final_loss", "mesh", "world_size", "weights_hash"):
+                self.assertEqual(two[key], one[key], (mesh, key))
 
 
 if __name__ == "__main__":

@@ -36,5 +36,16 @@ TEST(DeviceSetup, Tf32NeedsACudaDeviceAndFloat32) {
   check_device(options);
 }
 
+TEST(DeviceSetup, ReplicasAreComparedWhereSumsHaveOneOrder) {
+  TrainerOptions options;
+  options.verify_replicas = 1;
+  check_device(options);
+  options.device = at::Device(at::kCUDA, 0);
+  const auto text = error_text<ConfigError>([&] { check_device(options); });
+  EXPECT_NE(text.find("train.verify_replicas on a GPU without train.deterministic"), std::string::npos) << text;
+  options.deterministic = true;
+  check_device(options);
+}
+
 }  // namespace device_setup_test
 }  // namespace orthant

@@ -41,7 +41,10 @@ TEST(Poison, RefusesWhatIsMalformedWithTheRule) {
       {"activations:rank=0,unit=0,step=1,value=nan",
        "unknown kind \"activations\"\n  fix: did you mean \"activation\"?"},
       {"loss:rank=0,stap=1,value=nan", "unknown word \"stap\"\n  fix: did you mean \"step\"?"},
-      {"loss:rank=0,step=1,value=3", "value=3 is neither nan nor inf"},
+      {"loss:rank=0,step=1,value=3", "value=3 is neither nan nor inf nor flip"},
+      {"gradient:rank=0,unit=0,step=1,value=flip",
+       "value=flip: what is flipped here reaches all ranks alike by sums\n  fix: flip a bit of a parameter or a "
+       "gradient_sum"},
       {"loss:rank=0,step=0,value=nan", "step=0 is no number of at least 1"},
       {"loss:rank=-1,step=1,value=nan", "rank=-1 is no number of at least 0"},
       {"loss:rank=x,step=1,value=nan", "rank=x is no number"},

@@ -18,6 +18,15 @@
 #include "orthant/train/run.h"
 
 namespace orthant::cli {
+
+bool sets(std::string_view assignment, std::string_view key) {
+  const auto set = assignment.substr(0, assignment.find('='));
+  const auto is_in = [](std::string_view inner, std::string_view outer) {
+    return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
+  };
+  return is_in(key, set) || is_in(set, key);
+}
+
 namespace {
 
 void check_flags(const ConfigOptions& options) {
@@ -39,15 +48,6 @@ void check_flags(const ConfigOptions& options) {
     throw ConfigError(fmt::format("--batch_size {}: must be at most {}", *options.batch_size, kMostRows),
                       {.remedy = "give the samples of one replica and step"});
   }
-}
-
-// Whether "KEY=VALUE" sets that key, a section that it is in, or something in it.
-bool sets(std::string_view assignment, std::string_view key) {
-  const auto set = assignment.substr(0, assignment.find('='));
-  const auto is_in = [](std::string_view inner, std::string_view outer) {
-    return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
-  };
-  return is_in(key, set) || is_in(set, key);
 }
 
 // A flag and --set of the key that it sets: one of them would be ignored.
@@ -140,7 +140,19 @@ std::string remedy_of_world(const Mesh& asked, std::optional<Axis> inferred, int
   return "start another number of ranks: this model and batch train on none of the meshes near to it";
 }
 
-// The flags that set keys of the configuration, as --set would.
+// `act`, whose ConfigError about a world gets a remedy that can be followed.
+template <class Act>
+auto with_remedy_of_world(const Mesh& mesh, std::optional<Axis> inferred, int world_size, const Trains& trains,
+                          const Act& act) {
+  try {
+    return act();
+  } catch (const ConfigError& error) {
+    throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, inferred, world_size, trains)});
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> flag_overrides(const ConfigOptions& options) {
   auto overrides = options.overrides;
   if (!options.data_path.empty()) {
@@ -161,19 +173,6 @@ std::vector<std::string> flag_overrides(const ConfigOptions& options) {
   }
   return overrides;
 }
-
-// `act`, whose ConfigError about a world gets a remedy that can be followed.
-template <class Act>
-auto with_remedy_of_world(const Mesh& mesh, std::optional<Axis> inferred, int world_size, const Trains& trains,
-                          const Act& act) {
-  try {
-    return act();
-  } catch (const ConfigError& error) {
-    throw ConfigError(error.message(), {.remedy = remedy_of_world(mesh, inferred, world_size, trains)});
-  }
-}
-
-}  // namespace
 
 void add_config_options(OptionParser& app, ConfigOptions& options) {
   app.add_option("--config", options.config, help::kConfig).check([](const std::string& path) {

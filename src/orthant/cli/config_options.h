@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "orthant/cli/rank_command.h"
@@ -21,6 +22,12 @@ struct ConfigOptions {
   std::optional<std::int64_t> save_every;  // epochs
   std::string data_path;
 };
+
+// Whether "KEY=VALUE" sets that key, a section that it is in, or something in it.
+bool sets(std::string_view assignment, std::string_view key);
+
+// --set, with the flags that set keys of the configuration, and no mesh, in the order in which they apply. ConfigError.
+std::vector<std::string> flag_overrides(const ConfigOptions& options);
 
 // --config and --set.
 void add_config_options(OptionParser& app, ConfigOptions& options);

@@ -22,12 +22,6 @@
 namespace orthant::cli {
 namespace {
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 int64_t free_bytes_of(const char* folder) {
   struct statvfs status{};
   if (statvfs(folder, &status) != 0) return 0;
@@ -107,6 +101,12 @@ void find_problems(const launch::Environment& environment, Machine& machine) {
 }
 
 }  // namespace
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
 
 int64_t host_memory_bytes() {
   return launch::counter_in("/proc/meminfo", "MemTotal").value_or(0) * 1024;

@@ -32,6 +32,9 @@ struct Machine {
 // Local; starts nothing and initialises no device.
 Machine look_at_machine(const launch::Environment& environment);
 
+// That this process may use. Local.
+int usable_cores();
+
 // All of this host. Local.
 int64_t host_memory_bytes();
 

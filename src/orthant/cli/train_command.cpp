@@ -12,6 +12,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/json_text.h"
+#include "orthant/cli/auto_mesh.h"
 #include "orthant/cli/config_options.h"
 #include "orthant/cli/devices.h"
 #include "orthant/cli/dry_run.h"
@@ -345,6 +346,11 @@ void say_notes(const LoadedConfig& loaded, const std::optional<launch::Job>& job
   for (const auto& note : loaded.notes) say(note);
 }
 
+// Likewise, also under `orthant launch`, which knows no mesh.
+void say_picked(const std::string& text, const std::optional<launch::Job>& job) {
+  if (!job || job->rank == 0) say(text);
+}
+
 int dry_run(const TrainCommand& command, const LoadedConfig& loaded, const std::optional<launch::Job>& job,
             const Context& context) {
   const RankOptions& ranks = command.ranks;
@@ -412,8 +418,9 @@ int run_train(const Arguments& arguments, Context& context) {
     throw ConfigError("--programs without --dry-run, which prints them", {.remedy = "add --dry-run, or leave it out"});
   }
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
-  auto loaded = load_config(config_options, ranks, context.environment);
   const auto job = job_of_launcher(ranks, context.environment);
+  if (ranks.mesh == "auto") say_picked(pick_run_mesh(config_options, ranks, hardware, context.environment), job);
+  auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
     say_notes(loaded, job);
     std::cout << printed_config(loaded.document);

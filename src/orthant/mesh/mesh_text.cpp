@@ -54,6 +54,10 @@ Mesh Mesh::parse(std::string_view text, std::string_view order) {
     throw ConfigError("the mesh is empty",
                       {.remedy = fmt::format("write degrees such as {}, or dp=1 for one rank", kExample)});
   }
+  if (trimmed(text) == "auto") {
+    throw ConfigError("mesh auto: orthant train alone picks its mesh",
+                      {.remedy = fmt::format("write degrees such as {}; orthant plan names the best ones", kExample)});
+  }
   Degrees degrees;
   std::string order_found;
   for (std::string_view field : split_fields(text, ',')) {

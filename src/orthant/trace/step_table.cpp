@@ -43,10 +43,9 @@ Part part_of_operation(const std::string& name) {
 
 Part part_of_phase(const std::string& name) {
   static const std::map<std::string, Part> kParts = {
-      {"data", Part::data},          {"gradients", Part::gradients},
-      {"norm", Part::gradients},     {"update", Part::update},
-      {"report", Part::reports},     {"save", Part::reports},
-      {"evaluation", Part::reports}, {"copy for a checkpoint", Part::reports}};
+      {"data", Part::data},          {"gradients", Part::gradients}, {"norm", Part::gradients},
+      {"replicas", Part::gradients}, {"update", Part::update},       {"report", Part::reports},
+      {"save", Part::reports},       {"evaluation", Part::reports},  {"copy for a checkpoint", Part::reports}};
   const auto found = kParts.find(name);
   return found == kParts.end() ? Part::between : found->second;
 }

@@ -57,6 +57,12 @@ void check_device(const TrainerOptions& options) {
         fmt::format("train.cuda_graph=on needs a CUDA device, and this run trains on {}", options.device.str()),
         {.remedy = "use --device cuda, or train.cuda_graph=auto"});
   }
+  if (options.verify_replicas > 0 && !repeats_to_the_bit(options)) {
+    throw ConfigError(
+        "train.verify_replicas on a GPU without train.deterministic: ranks that hold the same would differ "
+        "in the order of their sums",
+        {.remedy = "set train.deterministic=true, or train.verify_replicas=0"});
+  }
   check_float8(options);
   if (!options.precision.tf32) return;
   if (!options.device.is_cuda()) {

@@ -19,10 +19,10 @@ namespace orthant {
 namespace {
 
 constexpr const char* kRule =
-    "KIND:rank=R,unit=U,step=S,value=nan|inf[,parameter=P][,microbatch=M] with KIND loss, activation, gradient or "
-    "parameter";
+    "KIND:rank=R,unit=U,step=S,value=nan|inf[,parameter=P][,microbatch=M] with KIND loss, activation, gradient, "
+    "parameter or gradient_sum; value=flip of the last two";
 
-const std::vector<std::string> kPoisonKinds = {"loss", "activation", "gradient", "parameter"};
+const std::vector<std::string> kPoisonKinds = {"loss", "activation", "gradient", "parameter", "gradient_sum"};
 const std::vector<std::string> kPoisonKeys = {"rank", "unit", "step", "value", "parameter", "microbatch"};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why, std::string remedy = {}) {
@@ -54,8 +54,10 @@ void set_key(Poison& poison, std::string_view text, std::string_view key, std::s
   } else if (key == "value" && (value == "nan" || value == "inf")) {
     using Limits = std::numeric_limits<double>;
     poison.value = value == "nan" ? Limits::quiet_NaN() : Limits::infinity();
+  } else if (key == "value" && value == "flip") {
+    poison.flips = true;
   } else if (key == "value") {
-    refuse(text, fmt::format("value={} is neither nan nor inf", value));
+    refuse(text, fmt::format("value={} is neither nan nor inf nor flip", value));
   } else {
     refuse(text, fmt::format("unknown word \"{}\"", key), did_you_mean(key, kPoisonKeys));
   }
@@ -105,12 +107,13 @@ void check_output(const Poison& poison, const GraphSpec& graph, const UnitSpec& 
 void place_in_buffer(LocatedPoison& located, const GraphSpec& graph, const UnitBuffers& buffers,
                      const DataPolicy& policy, const Mesh& mesh) {
   const auto& poison = located.what;
-  const bool gradient = poison.kind == Poison::Kind::gradient;
+  const bool sum = poison.kind == Poison::Kind::gradient_sum;
+  const bool gradient = sum || poison.kind == Poison::Kind::gradient;
   std::vector<std::string> names;
   for (const int b : buffers.used[static_cast<std::size_t>(located.unit)]) {
     if (gradient && !buffers[b].trainable) continue;
     const Mesh lies_on = mesh_of(buffers[b], mesh);
-    const bool part = !gradient && effective_policy(policy, lies_on).shards_state();
+    const bool part = (sum || !gradient) && effective_policy(policy, lies_on).shards_state();
     const Range reach =
         part ? buffers[b].shard(lies_on.coordinate(poison.rank)[Axis::fsdp]) : Range{0, buffers[b].size};
     for (const auto& entry : buffers[b].entries) {
@@ -132,9 +135,24 @@ void place_in_buffer(LocatedPoison& located, const GraphSpec& graph, const UnitB
          did_you_mean(poison.parameter, names));
 }
 
-void damage(const at::Tensor& element, double value) {
+void flip(const at::Tensor& element) {
+  constexpr std::int64_t kFractionBits32 = 23;
+  constexpr std::int64_t kFractionBits64 = 52;
+  constexpr std::int64_t kFractionBitsBfloat16 = 7;
+  constexpr std::int64_t kFractionBitsHalf = 10;
+  const auto type = element.scalar_type();
+  const auto bits = type == at::kDouble ? at::kLong : type == at::kFloat ? at::kInt : at::kShort;
+  const auto fraction = type == at::kDouble     ? kFractionBits64
+                        : type == at::kFloat    ? kFractionBits32
+                        : type == at::kBFloat16 ? kFractionBitsBfloat16
+                                                : kFractionBitsHalf;
+  element.view(bits).bitwise_xor_(std::int64_t{1} << (fraction - 1));
+}
+
+void damage(const at::Tensor& element, const Poison& poison) {
   at::NoGradGuard no_gradients;
-  element.fill_(value);
+  if (poison.flips) return flip(element);
+  element.fill_(poison.value);
 }
 
 }  // namespace
@@ -161,6 +179,11 @@ Poison parse_poison(std::string_view text) {
   for (const std::string_view key : {"rank", "unit", "step", "value"}) {
     const bool optional = key == "unit" && poison.kind == Poison::Kind::loss;
     if (std::ranges::find(seen, key) == seen.end() && !optional) refuse(text, fmt::format("{}= is missing", key));
+  }
+  const bool may_flip = poison.kind == Poison::Kind::parameter || poison.kind == Poison::Kind::gradient_sum;
+  if (poison.flips && !may_flip) {
+    refuse(text, "value=flip: what is flipped here reaches all ranks alike by sums",
+           "flip a bit of a parameter or a gradient_sum");
   }
   return poison;
 }
@@ -213,7 +236,7 @@ void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
       if (located.what.rank == rank_) {
         const auto& buffer = *store.buffers()[place];
         const auto element = buffer.master().narrow(located.offset - buffer.owned().begin, 1);
-        element.change([&](const at::Tensor& value) { damage(value, located.what.value); });
+        element.change([&](const at::Tensor& value) { damage(value, located.what); });
       }
     } else if (located.what.rank == rank_) {
       due_.push_back(located);
@@ -227,14 +250,15 @@ void Poisoner::begin_step(std::int64_t step, ParameterStore& store) {
 void Poisoner::outputs(int unit, int microbatch, Tensors& outputs) {
   std::erase_if(due_, [&](const LocatedPoison& located) {
     const auto& what = located.what;
-    if (what.kind == Poison::Kind::gradient || located.unit != unit || what.microbatch != microbatch) return false;
+    const bool output = what.kind == Poison::Kind::loss || what.kind == Poison::Kind::activation;
+    if (!output || located.unit != unit || what.microbatch != microbatch) return false;
     const auto is_number = [](const at::Tensor& output) { return at::isFloatingType(output.scalar_type()); };
     const auto found = std::ranges::find_if(outputs, is_number);
     if (found == outputs.end()) refuse(described(what), "the unit wrote integers only", "name another unit");
     *found = found->detach().clone();
     auto element = *found;
     while (element.dim() > 0) element = element.select(0, 0);
-    damage(element, what.value);
+    damage(element, what);
     return true;
   });
 }
@@ -243,9 +267,18 @@ void Poisoner::gradient(std::size_t buffer, int unit, const at::Tensor& gradient
   std::erase_if(due_, [&](const LocatedPoison& located) {
     if (located.what.kind != Poison::Kind::gradient) return false;
     if (located.unit != unit || located.buffer != static_cast<int>(buffer)) return false;
-    damage(gradient.select(0, located.offset), located.what.value);
+    damage(gradient.select(0, located.offset), located.what);
     return true;
   });
+}
+
+void Poisoner::gradient_sums(const ParameterStore& store) {
+  const auto is_sum = [](const LocatedPoison& located) { return located.what.kind == Poison::Kind::gradient_sum; };
+  const auto found = std::ranges::find_if(due_, is_sum);
+  if (found == due_.end()) return;
+  const auto& buffer = *store.buffers()[static_cast<std::size_t>(found->buffer)];
+  damage(buffer.owned_gradient().narrow(0, found->offset - buffer.owned().begin, 1), found->what);
+  due_.erase(found);
 }
 
 }  // namespace orthant

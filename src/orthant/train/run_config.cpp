@@ -333,6 +333,7 @@ RunConfig read_run_config(const JsonDocument& document) {
   for (const auto& one : train.get<std::vector<std::string>>("poison", {})) {
     config.trainer.poison.push_back(parse_poison(one));
   }
+  config.trainer.verify_replicas = read_count(train, "verify_replicas", 0, 0);
   config.trainer.allow_unused_parameters = train.get<bool>("allow_unused_parameters", false);
   config.trainer.deterministic = train.find<bool>("deterministic");
   config.trainer.product_plans = read_switch(train, "product_plans", "heuristic", "measured", false)

@@ -52,6 +52,8 @@ class StepWatch : public UnitObserver {
   void before_gradients();
   void wrote(int unit, int microbatch, Tensors& outputs) override;
   void handed_back(int unit, int microbatch, std::size_t input, const at::Tensor& gradient) override;
+  // All gradients are summed.
+  void summed() { poisoner_.gradient_sums(store_); }
   // 0, or NaN when something here is not finite: float64 [1] on the device. All gradients are complete.
   at::Tensor gradients_verdict() const;
   at::Tensor parameters_verdict() const;

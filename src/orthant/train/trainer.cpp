@@ -21,6 +21,7 @@
 #include "orthant/train/expert_balance.h"
 #include "orthant/train/measured_plans.h"
 #include "orthant/train/memory_use.h"
+#include "orthant/train/replica_watch.h"
 #include "orthant/train/step_recorder.h"
 #include "orthant/train/step_watch.h"
 #include "orthant/train/unpadded_rows.h"
@@ -108,6 +109,9 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   watch_->trust_updates(optimizer_->parameters_verdict());
   keeper_ = std::make_unique<StoreKeeper>(*store_, *watch_, options_.device);
   executor_->observe(watch_.get());
+  if (options_.trains && options_.verify_replicas > 0 && mesh_.world_size() > 1) {
+    replicas_ = std::make_unique<ReplicaWatch>(*store_, control_group(options_), options_.verify_replicas);
+  }
   make_recorder();
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
@@ -280,6 +284,7 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
     const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "norm"));
     return summed(losses, facts, inputs);
   }();
+  watch_->summed();
   unfinished_ = false;
   return numbers;
 }
@@ -306,7 +311,8 @@ std::function<void(bool)> Trainer::counting_of_plays() {
 }
 
 at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
-  const auto numbers = run(inputs, lanes);
+  auto numbers = run(inputs, lanes);
+  if (compares_replicas()) numbers = with_equal_replicas(inputs, numbers);
   await_readers();
   const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "update"));
   const auto finite = numbers.narrow(0, 0, 2).isfinite().all();
@@ -380,7 +386,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   recorder_->begin_step(steps_done_ + 1);
   const trace::Span span(recorder_.get(), trace::phase(recorder_.get(), "work"));
   const StepInputs inputs = step_inputs(batch, report);
-  const bool may_record = !times_actions_ && !watch_->disturbs(steps_done_ + 1);
+  const bool may_record = !times_actions_ && !watch_->disturbs(steps_done_ + 1) && !compares_replicas();
   begin_step();
   optimizer_->set_lr(lr());
   launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "its recorded work");

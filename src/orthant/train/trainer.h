@@ -28,6 +28,8 @@ namespace orthant {
 class Graph;
 class RunProfiler;
 class MeasuredPlans;
+class ReplicaWatch;
+struct ReplicaReport;
 class StepWatch;
 
 // What a rank tells all others with a step.
@@ -64,6 +66,10 @@ class Trainer : public Checkpointed {
   void hold_update(std::shared_future<void> until) override { readers_ = std::move(until); }
   void await_readers() override;
   double seconds_held() const { return seconds_held_; }  // by all waits for readers. Local
+
+  // With options().verify_replicas: DataError where ranks differ in parameters that they hold alike. For before a save;
+  // step() compares by itself every so many steps, and throws on all ranks. Collective over the world.
+  void check_replicas();
 
   // Why the numbers of the newest step whose get() was called are not finite (PendingStep::Numbers::bad). Valid until
   // step() is called for the second time after it. Every rank must ask, and every rank gets the same answer.
@@ -135,6 +141,11 @@ class Trainer : public Checkpointed {
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
   at::Tensor run_and_update(const StepInputs& inputs, bool lanes = false);
   at::Tensor record(const StepInputs& inputs);
+  // Whether the next step is one after which ranks are compared.
+  bool compares_replicas() const;
+  [[noreturn]] void throw_differing(const ReplicaReport& found, const std::string& when) const;
+  // Gradients that replicas hold alike, see Note [A step done again]; the numbers of the run that made them.
+  at::Tensor with_equal_replicas(const StepInputs& inputs, const at::Tensor& numbers);
   // What is called after each play of what was just recorded, with whether it is not the first; empty: nothing.
   std::function<void(bool again)> counting_of_plays();
   at::Tensor own_expert_loads() const;
@@ -164,6 +175,7 @@ class Trainer : public Checkpointed {
   std::shared_ptr<const comm::RecordedCalls> recorded_calls_;  // of the newest recording
   std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<StoreKeeper> keeper_;
+  std::unique_ptr<ReplicaWatch> replicas_;  // null: nothing is compared
   std::vector<Action> actions_;
   std::vector<Action> evaluation_actions_;
   std::int64_t steps_done_ = 0;

@@ -53,6 +53,7 @@ struct TrainerOptions {
   JoinHeadAndLoss join_head_and_loss = JoinHeadAndLoss::automatic;  // of language models: see models/head_loss.h
   std::int64_t loss_chunk_rows = 0;  // of a joined one: tokens whose logits exist at once; 0: chunk_rows_of()
   std::vector<Poison> poison;        // faults put in on purpose
+  std::int64_t verify_replicas = 0;  // steps between comparisons of what ranks hold alike; 0: none
   // Of the mesh, with trainer_groups(); null on a mesh of one rank.
   std::shared_ptr<const comm::Communicator> communicator;
   at::Device device = at::kCPU;

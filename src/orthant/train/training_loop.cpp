@@ -269,6 +269,7 @@ void TrainingLoop::save() {
   last_save_ = Clock::now();
   if (saved_at_ == trainer_.steps_done()) return;
   const trace::Span span(&trainer_.recorder(), trace::phase(&trainer_.recorder(), "save"));
+  trainer_.check_replicas();
   note_step_memory();
   SavedBeside beside{cursor_after(make_sampler(config_, data_), trainer_.steps_done()), data_.saved_files};
   beside.key = reports_.key;

@@ -116,6 +116,12 @@ std::vector<TrainSetting> train_settings(const PlanSettings& settings) {
   return given;
 }
 
+std::vector<std::string_view> planned_keys() {
+  std::vector<std::string_view> keys = {"parallel.microbatches"};
+  for (const auto& [key, standard] : kStandards) keys.push_back(key);
+  return keys;
+}
+
 std::string run_command(const RunLine& run, const PlanSettings& settings) {
   return run.has_plan ? run.start : run.start + " " + train_words(settings);
 }

@@ -75,6 +75,9 @@ using TrainSetting = std::pair<std::string, std::string>;
 // planned configuration sets.
 std::vector<TrainSetting> train_settings(const PlanSettings& settings);
 
+// The keys of a run's configuration that a plan chooses: sizes and dtypes, which it is asked for, are not among them.
+std::vector<std::string_view> planned_keys();
+
 // The command that trains the best plan, as a user can paste it.
 struct RunLine {
   std::string start = "orthant train --config RUN.json";  // up to the words of the plan
