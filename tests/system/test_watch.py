@@ -187,6 +187,13 @@ class Train(WatchTest):
         with open(os.path.join(self.run_folder, "metrics.jsonl")) as lines:
             self.assertEqual(len(lines.readlines()), 40)
 
+    def test_rank_0_serves_it_under_a_launcher(self):
+        done = orthant("launch", "--nproc", 2, "--", ORTHANT, "train", "--config", self.path("config.json"), "--mesh", "dp=2", "--steps", 3,
+                       "--output-dir", self.run_folder, "--metrics-port", 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"\[rank 0\] orthant: watch the run at http://127\.0\.0\.1:\d+/, ", done.stderr)), 1)
+        self.assertEqual(done.stderr.count("watch the run at"), 1)
+
     def test_refused_before_it_starts(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]

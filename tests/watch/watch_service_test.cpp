@@ -27,12 +27,12 @@ class Watching {
       watch::serve_run(run_, std::move(listener), access, [this] { return stopped_.load(); });
     });
   }
-  ~Watching() { stop(); }
-
-  void stop() {
-    stopped_ = true;
-    if (thread_.joinable()) thread_.join();
+  ~Watching() {
+    stop();
+    thread_.join();
   }
+
+  void stop() { stopped_ = true; }
 
   test::Response ask(const std::string& request) const {
     RawClient client(port);
@@ -151,7 +151,23 @@ TEST(Watch, DoesNotMindClientsThatMisbehave) {
   folder.step(2, "1.25");
   EXPECT_NE(reader.read_until("[2,1.25,").find("[2,1.25,"), std::string::npos);
   EXPECT_EQ(run.ask(get("/")).status, 200);
-  run.stop();  // in time, whoever is still there
+}
+
+// Each answer is large, and the client reads none before it has asked for all.
+TEST(Watch, KeepsLittleForWhoAsksAheadAndAnswersAll) {
+  constexpr int kRequests = 800;
+  SmallRun folder;
+  for (int i = 1; i <= 200; ++i) folder.step(i, "2.5");
+  const Watching run(folder.path);
+  const auto page_bytes = run.ask(get("/")).body.size();
+  EXPECT_GT(page_bytes * kRequests, http::ServerOptions().unsent_bytes);
+  RawClient client(run.port);
+  std::string requests;
+  for (int i = 1; i < kRequests; ++i) requests += get("/");
+  client.send(requests + "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  const auto all = client.read_all();
+  EXPECT_GT(all.size(), page_bytes * (kRequests - 1));
+  EXPECT_NE(all.find("orthant_train_step 200"), std::string::npos);
 }
 
 TEST(Watch, LimitsThoseWhoFollow) {

@@ -31,6 +31,7 @@ class Connection {
   std::size_t out_at = 0;              // what of it was sent
   std::shared_ptr<Exchange> exchange;  // the request that is being answered
   bool keep_alive = true;
+  bool held_back = false;           // requests wait in `in` until answers have left
   bool closing = false;             // closed as soon as everything is sent
   bool end_seen = false;            // the client has shut its sending side
   bool lingers = false;             // sent all and shut: waits for the client to have read it

@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kListener = 0;
 constexpr std::uint64_t kWake = 1;
 constexpr int kTickMilliseconds = 100;
+constexpr std::size_t kMostUnsentAhead = std::size_t{1} << 18;  // bytes of answers, when the next request is taken
 
 void epoll_add(int epoll, int fd, std::uint32_t events, std::uint64_t id) {
   epoll_event event{};
@@ -225,6 +226,11 @@ void Server::serve(Connection& connection, std::uint32_t events) {
   }
   if (!connection.send()) return close(id);
   if (connection.unsent() > options_.unsent_bytes) return close(id);
+  if (connection.held_back && connection.unsent() <= kMostUnsentAhead) {
+    post([this, id] {
+      if (auto* one = find(id)) serve(*one, 0);
+    });
+  }
   if (connection.unsent() == 0 && connection.closing) {
     // What the client still sends is read and dropped for a moment: closing now could take the answer from it.
     if (connection.end_seen) return close(id);
@@ -244,6 +250,9 @@ void Server::handle_requests(Connection& connection) {
       if (!connection.keep_alive || draining_) connection.closing = true;
     }
     if (connection.exchange || connection.closing) return;
+    // Further requests wait until earlier answers have left: what a client makes the server keep is bounded.
+    connection.held_back = connection.unsent() > kMostUnsentAhead;
+    if (connection.held_back) return;
     if (!connection.parser.begun() && !connection.in.empty()) connection.since = launch::Clock::now();
     connection.in.erase(0, connection.parser.feed(connection.in));
     if (connection.parser.take_expectation()) connection.queue("HTTP/1.1 100 Continue\r\n\r\n");
